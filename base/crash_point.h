@@ -1,0 +1,31 @@
+// Named places between two effects, where a test stops the process as `kill -9` would:
+// MOORAGE_CRASH_AT=name[:N] in the environment of the daemon dies at the N-th passing (default
+// 1st). Costs one load and a branch when unset. `crash_point_names` lists all that are compiled in,
+// so that a test can walk through every one.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+namespace moorage::base {
+
+class CrashPoint {
+ public:
+  explicit CrashPoint(std::string_view name);  // static storage only: registers itself
+  void pass();
+
+ private:
+  std::string_view name_;
+  bool armed_ = false;
+};
+
+std::vector<std::string_view> crash_point_names();
+
+}  // namespace moorage::base
+
+#define MOORAGE_CRASH_POINT_CAT2(a, b) a##b
+#define MOORAGE_CRASH_POINT_CAT(a, b) MOORAGE_CRASH_POINT_CAT2(a, b)
+// At namespace scope of a .cc file: MOORAGE_CRASH_POINT(after_intent, "create.after_intent");
+// then after_intent.pass() in the verb.
+#define MOORAGE_CRASH_POINT(variable, name) \
+  static ::moorage::base::CrashPoint variable { name }

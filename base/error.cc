@@ -1,0 +1,83 @@
+#include "base/error.h"
+
+#include <string.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+namespace moorage::base {
+namespace {
+
+constexpr std::array<std::pair<Code, std::string_view>, 13> kNames = {{
+    {Code::invalid_argument, "invalid_argument"},
+    {Code::not_found, "not_found"},
+    {Code::already_exists, "already_exists"},
+    {Code::conflict, "conflict"},
+    {Code::permission_denied, "permission_denied"},
+    {Code::unavailable, "unavailable"},
+    {Code::unsupported, "unsupported"},
+    {Code::resource_exhausted, "resource_exhausted"},
+    {Code::deadline_exceeded, "deadline_exceeded"},
+    {Code::unknown_outcome, "unknown_outcome"},
+    {Code::corrupted, "corrupted"},
+    {Code::io, "io"},
+    {Code::internal, "internal"},
+}};
+
+Code code_of_errno(int error_number) {
+  switch (error_number) {
+    case ENOSPC:
+    case EDQUOT:
+    case ENOMEM:
+    case EMFILE:
+      return Code::resource_exhausted;
+    case ENOENT:
+      return Code::not_found;
+    case EACCES:
+    case EPERM:
+      return Code::permission_denied;
+    case ENOSYS:
+    case EOPNOTSUPP:
+      return Code::unsupported;
+    default:
+      return Code::io;
+  }
+}
+
+}  // namespace
+
+std::string_view code_name(Code code) {
+  for (const auto& [known, name] : kNames) {
+    if (known == code) return name;
+  }
+  return "internal";
+}
+
+Code code_from_name(std::string_view name) {
+  for (const auto& [code, known] : kNames) {
+    if (known == name) return code;
+  }
+  return Code::internal;
+}
+
+Error::Error(Code code, std::string message, std::string hint)
+    : code_(code), message_(std::move(message)), hint_(std::move(hint)) {}
+
+Error& Error::add_context(std::string_view what) {
+  message_.insert(0, ": ").insert(0, what);
+  return *this;
+}
+
+void throw_errno(std::string_view what, int error_number) {
+  // strerrordesc_np: thread-safe and without a locale, which the static warden needs.
+  const char* description = strerrordesc_np(error_number);
+  std::string message(what);
+  message += ": ";
+  message += description ? std::string(description) : "error " + std::to_string(error_number);
+  throw Error(code_of_errno(error_number), std::move(message));
+}
+
+void throw_errno(std::string_view what) { throw_errno(what, errno); }
+
+}  // namespace moorage::base

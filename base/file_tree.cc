@@ -1,0 +1,286 @@
+// Trees of strangers as a whole (base/files.h): removal and measuring. A chain of directories may
+// be longer than any path and any table of descriptors, so neither recurses, builds a path or holds
+// a descriptor for every level, and neither crosses a mount.
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace moorage::base {
+namespace {
+
+using Stream = std::unique_ptr<DIR, int (*)(DIR*)>;
+
+// A subdirectory, never through a link or a mount. Empty with errno set if it cannot be opened.
+Stream open_level(int parent, const char* name) {
+  open_how how{};
+  how.flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+  how.resolve = RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS;
+  long fd = syscall(SYS_openat2, parent, name, &how, sizeof how);
+  Stream stream(fd < 0 ? nullptr : fdopendir(static_cast<int>(fd)), closedir);
+  if (!stream && fd >= 0) close(static_cast<int>(fd));
+  return stream;
+}
+
+// The next entry without "." and "..", or null at the end.
+dirent* next_entry(DIR* stream, const std::string& path) {
+  for (;;) {
+    errno = 0;
+    dirent* entry = readdir(stream);
+    if (!entry && errno != 0) throw_errno("list below " + path);
+    if (!entry) return nullptr;
+    std::string_view name = entry->d_name;
+    if (name != "." && name != "..") return entry;
+  }
+}
+
+// "/a/b" as an open "/a" and "b"; nothing if "/a" does not exist.
+std::optional<std::pair<Fd, std::string>> open_parent(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  size_t slash = path.rfind('/');
+  std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  if (name.empty() || name == "." || name == "..") {
+    throw Error(Code::invalid_argument, "not a name that a tree can have: \"" + path + "\"");
+  }
+  std::string parent = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  int fd = open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
+  return std::pair{Fd(check(fd, "open " + parent)), name};
+}
+
+class TreeRemover {
+ public:
+  explicit TreeRemover(const std::string& path) : path_(path) {}
+
+  void remove(int parent, const std::string& name) {
+    if (!is_directory(parent, name.c_str())) {
+      remove_entry(parent, name.c_str(), 0);
+      return;
+    }
+    top_parent_ = parent;
+    descend(parent, name);
+    while (!levels_.empty()) {
+      if (dirent* entry = next_entry(levels_.back().stream.get(), path_)) {
+        visit(*entry);
+      } else {
+        leave();
+      }
+    }
+  }
+
+ private:
+  // Deeper directories are first moved up to the top: so 64 descriptors do for any depth.
+  static constexpr size_t kMaxLevels = 64;
+  // Scans of a directory that stays not empty although nothing is left to remove in it.
+  static constexpr int kMaxIdleScans = 100;
+
+  struct Level {
+    Stream stream;
+    std::string name;
+    bool progress = false;
+    int idle_scans = 0;
+  };
+
+  static bool is_directory(int parent, const char* name) {
+    struct stat status;
+    return fstatat(parent, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
+  }
+
+  int parent_of_last() const {
+    return levels_.size() == 1 ? top_parent_ : dirfd(levels_[levels_.size() - 2].stream.get());
+  }
+
+  void visit(const dirent& entry) {
+    const std::string name = entry.d_name;  // the stream's buffer does not outlive the next call
+    int directory = dirfd(levels_.back().stream.get());
+    bool is_dir =
+        entry.d_type == DT_UNKNOWN ? is_directory(directory, name.c_str()) : entry.d_type == DT_DIR;
+    levels_.back().progress = true;
+    if (!is_dir) {
+      remove_entry(directory, name.c_str(), 0);
+    } else if (levels_.size() < kMaxLevels) {
+      descend(directory, name);
+    } else {
+      move_to_top(directory, name);
+    }
+  }
+
+  void descend(int parent, const std::string& name) {
+    Stream stream = open_level(parent, name.c_str());
+    if (stream) {
+      levels_.push_back({std::move(stream), name});
+    } else if (errno == EXDEV) {
+      throw Error(Code::conflict,
+                  "remove " + path_ + ": something is mounted on " + name + " in it",
+                  "unmount it first");
+    } else if (errno != ENOENT) {
+      throw_errno("remove " + path_ + ": open " + name);
+    }
+  }
+
+  void move_to_top(int directory, const std::string& name) {
+    int top = dirfd(levels_.front().stream.get());
+    for (;;) {
+      std::string new_name = ".removed-" + std::to_string(++moved_);
+      if (renameat2(directory, name.c_str(), top, new_name.c_str(), RENAME_NOREPLACE) == 0) break;
+      if (errno == ENOENT) return;
+      if (errno == EPERM && clear_append_only(directory, name.c_str())) continue;
+      if (errno != EEXIST) throw_errno("remove " + path_ + ": move " + name);
+    }
+    levels_.front().progress = true;
+  }
+
+  void leave() {
+    Level& level = levels_.back();
+    int parent = parent_of_last();
+    if (remove_entry(parent, level.name.c_str(), AT_REMOVEDIR)) {
+      levels_.pop_back();
+      return;
+    }
+    // Not empty: something was moved here, or is still being written.
+    level.idle_scans = level.progress ? 0 : level.idle_scans + 1;
+    level.progress = false;
+    if (level.idle_scans > kMaxIdleScans) {
+      throw Error(Code::conflict, "remove " + path_ + ": " + level.name + " does not become empty",
+                  "stop what writes there");
+    }
+    rewinddir(level.stream.get());
+  }
+
+  // False for a directory that is not empty; missing is fine.
+  bool remove_entry(int parent, const char* name, int flags) {
+    for (bool cleared = false;; cleared = true) {
+      if (unlinkat(parent, name, flags) == 0 || errno == ENOENT) return true;
+      int error_number = errno;
+      if (error_number == ENOTEMPTY || error_number == EEXIST) return false;
+      if (error_number != EPERM || cleared || !clear_append_only(parent, name)) {
+        throw_errno("remove " + path_ + ": remove " + std::string(name), error_number);
+      }
+    }
+  }
+
+  // Of the entry and of the directory that holds it: either keeps the entry from going.
+  bool clear_append_only(int parent, const char* name) {
+    if (!set_append_only(parent, false)) return false;
+    struct stat status;
+    if (fstatat(parent, name, &status, AT_SYMLINK_NOFOLLOW) < 0) return errno == ENOENT;  // gone since
+    if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) return true;  // cannot have it
+    Fd fd(openat(parent, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    return fd && set_append_only(fd.get(), false);
+  }
+
+  const std::string& path_;
+  int top_parent_ = -1;
+  std::vector<Level> levels_;
+  uint64_t moved_ = 0;
+};
+
+// Walks with one descriptor: down by name, up by ".." (checked to be where it came from).
+class TreeMeter {
+ public:
+  explicit TreeMeter(const std::string& path) : path_(path) {}
+
+  // False when a directory was moved away under the walk.
+  bool measure(int parent, const std::string& name) {
+    struct stat status;
+    if (fstatat(parent, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) < 0) return true;
+    count(status);
+    if (!S_ISDIR(status.st_mode) || !enter(parent, name)) return true;
+    while (!levels_.empty()) {
+      if (levels_.back().directories.empty()) {
+        if (!climb()) return false;
+        continue;
+      }
+      std::string next = std::move(levels_.back().directories.back());
+      levels_.back().directories.pop_back();
+      enter(here_.get(), next);
+    }
+    return true;
+  }
+
+  Usage usage() const { return usage_; }
+
+ private:
+  using Inode = std::pair<dev_t, ino_t>;
+  struct Level {
+    Inode inode;
+    std::vector<std::string> directories;  // still to visit
+  };
+
+  void count(const struct stat& status) {
+    // A file with several names takes its blocks once.
+    bool counted_before = !S_ISDIR(status.st_mode) && status.st_nlink > 1 &&
+                          !linked_.emplace(status.st_dev, status.st_ino).second;
+    if (counted_before) return;
+    usage_.bytes += static_cast<uint64_t>(status.st_blocks) * 512;
+    usage_.inodes += 1;
+  }
+
+  bool enter(int parent, const std::string& name) {
+    Stream stream = open_level(parent, name.c_str());
+    if (!stream && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EXDEV)) {
+      return false;  // gone, replaced, or a mount: not ours to count
+    }
+    if (!stream) throw_errno("measure " + path_ + ": open " + name);
+    int directory = dirfd(stream.get());
+    struct stat status;
+    check(fstat(directory, &status), "measure " + path_);
+    Level level{{status.st_dev, status.st_ino}, {}};
+    while (dirent* entry = next_entry(stream.get(), path_)) {
+      if (fstatat(directory, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0) continue;
+      count(status);
+      if (S_ISDIR(status.st_mode)) level.directories.emplace_back(entry->d_name);
+    }
+    here_ = Fd(check(fcntl(directory, F_DUPFD_CLOEXEC, 3), "measure " + path_));
+    levels_.push_back(std::move(level));
+    return true;
+  }
+
+  bool climb() {
+    levels_.pop_back();
+    if (levels_.empty()) return true;
+    Fd up(openat(here_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    struct stat status;
+    if (!up || fstat(up.get(), &status) < 0) return false;
+    here_ = std::move(up);
+    return Inode{status.st_dev, status.st_ino} == levels_.back().inode;
+  }
+
+  const std::string& path_;
+  Fd here_;
+  std::vector<Level> levels_;
+  std::set<Inode> linked_;
+  Usage usage_;
+};
+
+}  // namespace
+
+void remove_tree(const std::string& path) {
+  if (auto place = open_parent(path)) TreeRemover(path).remove(place->first.get(), place->second);
+}
+
+void remove_tree_at(int directory, const std::string& name) {
+  TreeRemover(name).remove(directory, name);
+}
+
+Usage tree_usage(const std::string& path) {
+  constexpr int kMaxWalks = 5;
+  auto place = open_parent(path);
+  if (!place) throw Error(Code::not_found, path + " does not exist");
+  for (int i = 0; i < kMaxWalks; ++i) {
+    TreeMeter meter(path);
+    if (meter.measure(place->first.get(), place->second)) return meter.usage();
+  }
+  throw Error(Code::conflict, path + " changes while it is measured", "try again");
+}
+
+}  // namespace moorage::base

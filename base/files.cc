@@ -1,0 +1,205 @@
+#include "base/files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "base/error.h"
+
+namespace moorage::base {
+namespace {
+
+std::string parent_of(const std::string& path) {
+  size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// Whatever errno says (a late ENOSPC, too): after a failed fsync the bytes may be gone.
+void sync_or_throw(int result, const std::string& path) {
+  if (result == 0) return;
+  int error_number = errno;
+  throw Error(Code::io, "sync " + path + ": " + strerrordesc_np(error_number),
+              "check the disk and the kernel log; what was being saved may be lost");
+}
+
+// A file beside its final place; removed again unless it was renamed there.
+class NewFile {
+ public:
+  NewFile(const std::string& path, mode_t mode) : path_(path) {
+    // The pid and a count: writers of one file, in this process or another, never share one.
+    static std::atomic<uint64_t> count{0};
+    size_t name = path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1;
+    temporary_ = path.substr(0, name) + "." + path.substr(name) + "." + std::to_string(getpid()) +
+                 "." + std::to_string(++count) + ".new";
+    unlink(temporary_.c_str());  // from an earlier process of the same pid
+    fd_ = open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
+    check(fchmod(fd_.get(), mode), "set mode of " + temporary_);
+  }
+  ~NewFile() {
+    if (!temporary_.empty()) unlink(temporary_.c_str());
+  }
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  void write(std::string_view bytes) {
+    try {
+      write_all(fd_.get(), bytes);
+    } catch (Error& error) {
+      throw error.add_context(path_);
+    }
+  }
+  void sync() { sync_or_throw(fsync(fd_.get()), path_); }
+  void commit() {
+    check(rename(temporary_.c_str(), path_.c_str()), "replace " + path_);
+    temporary_.clear();
+  }
+
+ private:
+  std::string path_;
+  std::string temporary_;
+  Fd fd_;
+};
+
+}  // namespace
+
+Fd open_file(const std::string& path, int flags, mode_t mode) {
+  return open_file_at(AT_FDCWD, path, flags, mode);
+}
+
+Fd open_file_at(int dir, const std::string& path, int flags, mode_t mode) {
+  for (;;) {
+    int fd = openat(dir, path.c_str(), flags | O_CLOEXEC, mode);
+    if (fd >= 0) return Fd(fd);
+    if (errno == EEXIST) throw Error(Code::already_exists, path + " is there already");
+    if (errno != EINTR) throw_errno("open " + path);
+  }
+}
+
+Fd open_directory(const std::string& path) { return open_file(path, O_RDONLY | O_DIRECTORY); }
+
+std::string read_file(const std::string& path, uint64_t max_bytes) {
+  Fd fd = open_file(path, O_RDONLY);
+  std::string bytes;
+  try {
+    bytes = read_up_to(fd.get(), max_bytes + 1);
+  } catch (Error& error) {
+    throw error.add_context(path);
+  }
+  if (bytes.size() > max_bytes) {
+    throw Error(Code::resource_exhausted,
+                path + " is larger than " + std::to_string(max_bytes) + " bytes");
+  }
+  return bytes;
+}
+
+std::optional<std::string> read_file_if_exists(const std::string& path, uint64_t max_bytes) {
+  try {
+    return read_file(path, max_bytes);
+  } catch (const Error& error) {
+    if (error.code() == Code::not_found) return std::nullopt;
+    throw;
+  }
+}
+
+void write_file_durable(const std::string& path, std::string_view bytes, mode_t mode) {
+  NewFile file(path, mode);
+  file.write(bytes);
+  file.sync();
+  file.commit();
+  sync_directory(parent_of(path));
+}
+
+void write_file(const std::string& path, std::string_view bytes, mode_t mode) {
+  NewFile file(path, mode);
+  file.write(bytes);
+  file.commit();
+}
+
+bool path_exists(const std::string& path) {
+  struct stat status;
+  if (lstat(path.c_str(), &status) == 0) return true;
+  if (errno != ENOENT && errno != ENOTDIR) throw_errno("look at " + path);
+  return false;
+}
+
+void make_directories(const std::string& path, mode_t mode) {
+  for (size_t end = 0; end != std::string::npos;) {
+    end = path.find('/', end + 1);
+    std::string part = path.substr(0, end);
+    if (mkdir(part.c_str(), mode) == 0) continue;
+    int error_number = errno;
+    struct stat status;
+    // A read-only parent says EROFS for what exists; only what is missing is an error.
+    if (stat(part.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) continue;
+    throw_errno("make directory " + part, error_number == EEXIST ? ENOTDIR : error_number);
+  }
+}
+
+void sync_directory(const std::string& path) {
+  sync_or_throw(fsync(open_directory(path).get()), path);
+}
+
+void sync_file_system(const std::string& path) {
+  sync_or_throw(syncfs(open_file(path, O_RDONLY | O_NONBLOCK).get()), path);
+}
+
+void rename_into_place(const std::string& from, const std::string& to) {
+  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return;
+  if (errno == EEXIST) throw Error(Code::already_exists, to + " is there already");
+  throw_errno("rename " + from + " to " + to);
+}
+
+std::vector<std::string> list_directory(const std::string& path) {
+  return list_directory(open_directory(path).get());
+}
+
+std::vector<std::string> list_directory(int dir_fd) {
+  // Opened anew: an offset of its own, and an O_PATH descriptor will do.
+  Fd own = open_file_at(dir_fd, ".", O_RDONLY | O_DIRECTORY);
+  std::unique_ptr<DIR, int (*)(DIR*)> stream(fdopendir(own.get()), closedir);
+  if (!stream) throw_errno("list directory");
+  own.release();
+  std::vector<std::string> names;
+  for (;;) {
+    errno = 0;
+    dirent* entry = readdir(stream.get());
+    if (!entry) break;
+    std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  if (errno != 0) throw_errno("list directory");
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool set_append_only(int fd, bool on) {
+  int flags = 0;
+  int result = ioctl(fd, FS_IOC_GETFLAGS, &flags);
+  if (result == 0) {
+    int wanted = on ? flags | FS_APPEND_FL : flags & ~FS_APPEND_FL;
+    if (wanted == flags) return true;
+    result = ioctl(fd, FS_IOC_SETFLAGS, &wanted);
+  }
+  if (result == 0) return true;
+  if (errno == ENOTTY || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL) return false;
+  throw_errno("set the append-only attribute");
+}
+
+Space file_system_space(const std::string& path) {
+  struct statvfs status;
+  check(statvfs(path.c_str(), &status), "ask for the space of " + path);
+  return {status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize, status.f_ffree};
+}
+
+}  // namespace moorage::base

@@ -1,0 +1,73 @@
+// Files of our own store, and the guarded way into trees that strangers write.
+// "durable" means: the bytes, then the name, are on disk when the call returns (fsync of the file,
+// rename, fsync of the directory). A failed fsync throws Error(io): the caller must stop
+// acknowledging.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fd.h"
+
+namespace moorage::base {
+
+Fd open_file(const std::string& path, int flags, mode_t mode = 0);  // adds O_CLOEXEC; throws
+Fd open_file_at(int dir, const std::string& path, int flags, mode_t mode = 0);
+Fd open_directory(const std::string& path);  // O_PATH is not set: can be fsynced and listed
+
+std::string read_file(const std::string& path, uint64_t max_bytes = 64 << 20);
+std::optional<std::string> read_file_if_exists(const std::string& path,
+                                               uint64_t max_bytes = 64 << 20);
+void write_file_durable(const std::string& path, std::string_view bytes, mode_t mode = 0600);
+void write_file(const std::string& path, std::string_view bytes,
+                mode_t mode = 0600);  // atomic, not synced
+
+bool path_exists(const std::string& path);  // lstat
+void make_directories(const std::string& path, mode_t mode = 0700);
+void sync_directory(const std::string& path);
+void sync_file_system(const std::string& path);  // syncfs
+// Moves atomically within one file system; replaces nothing (RENAME_NOREPLACE).
+void rename_into_place(const std::string& from, const std::string& to);
+
+// Removes a tree without following links and without recursion (a stranger's tree may be thousands
+// of directories deep); missing is fine. Clears the append-only flag where it stands in the way.
+// Throws conflict, with a part removed, when something is mounted inside or still writes there.
+void remove_tree(const std::string& path);
+void remove_tree_at(int directory, const std::string& name);  // name: one part, no slash
+// Bytes in use (st_blocks) and inodes of path and all below it; links are not followed, other
+// mounts not entered, and a file with several names counts once.
+struct Usage {
+  uint64_t bytes = 0;
+  uint64_t inodes = 0;
+};
+Usage tree_usage(const std::string& path);
+
+std::vector<std::string> list_directory(
+    const std::string& path);  // names, sorted, without . and ..
+std::vector<std::string> list_directory(int dir_fd);
+
+// Opens below root_fd and never leaves it: openat2 with RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
+// O_NONBLOCK | O_NOCTTY added. "" and "/" mean the root itself. Throws not_found,
+// permission_denied...
+Fd open_in_root(int root_fd, const std::string& path, int flags, mode_t mode = 0);
+// As above, but refuses (invalid_argument) what is not a regular file.
+Fd open_regular_in_root(int root_fd, const std::string& path, int flags, mode_t mode = 0);
+
+// Sets or clears the inode's append-only attribute (FS_APPEND_FL). False where the file system
+// has none (tmpfs before 6.6, NFS).
+bool set_append_only(int fd, bool on);
+
+struct Space {
+  uint64_t total_bytes = 0;
+  uint64_t free_bytes = 0;  // for ordinary users, as df tells it
+  uint64_t free_inodes = 0;
+};
+Space file_system_space(const std::string& path);
+
+}  // namespace moorage::base

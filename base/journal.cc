@@ -1,0 +1,139 @@
+#include "base/journal.h"
+
+#include <sys/stat.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/fd.h"
+
+namespace moorage::base {
+namespace {
+
+constexpr std::string_view kMagic = "MJ1\n";
+constexpr size_t kCrcAt = 12;
+
+template <typename T>
+void put(char* at, T value) {
+  for (size_t i = 0; i < sizeof value; ++i) {
+    at[i] = static_cast<char>(static_cast<uint64_t>(value) >> (8 * i));
+  }
+}
+
+template <typename T>
+T get(const char* at) {
+  uint64_t value = 0;
+  for (size_t i = 0; i < sizeof(T); ++i) {
+    value |= uint64_t{static_cast<unsigned char>(at[i])} << (8 * i);
+  }
+  return static_cast<T>(value);
+}
+
+uint32_t frame_crc(const char* header, std::string_view payload) {
+  auto add = [](uLong crc, const char* bytes, size_t size) {
+    return crc32_z(crc, reinterpret_cast<const Bytef*>(bytes), size);
+  };
+  uLong crc = add(crc32(0, nullptr, 0), header, kCrcAt);
+  crc = add(crc, header + 16, kFrameHeaderBytes - 16);
+  // crc32_z takes a null pointer for a wish to start anew.
+  if (!payload.empty()) crc = add(crc, payload.data(), payload.size());
+  return static_cast<uint32_t>(crc);
+}
+
+bool known_kind(uint8_t kind) {
+  return kind >= static_cast<uint8_t>(FrameKind::standard_output) &&
+         kind <= static_cast<uint8_t>(FrameKind::end);
+}
+
+}  // namespace
+
+bool is_output(FrameKind kind) {
+  return kind == FrameKind::standard_output || kind == FrameKind::standard_error ||
+         kind == FrameKind::terminal;
+}
+
+std::array<char, kFrameHeaderBytes> encode_frame_header(const FrameHeader& header,
+                                                        std::string_view payload) {
+  assert(payload.size() <= kMaxPayload && header.payload_bytes == payload.size());
+  std::array<char, kFrameHeaderBytes> bytes{};
+  memcpy(bytes.data(), kMagic.data(), kMagic.size());
+  bytes[4] = static_cast<char>(header.kind);
+  put(&bytes[8], header.payload_bytes);
+  put(&bytes[16], header.wall_ns);
+  put(&bytes[24], header.output_offset);
+  put(&bytes[kCrcAt], frame_crc(bytes.data(), payload));
+  return bytes;
+}
+
+std::optional<JournalReader::Header> JournalReader::peek_header() {
+  const std::string bytes = read_at(fd_, kFrameHeaderBytes, position_);
+  damaged_ = !bytes.empty();  // unless all of it turns out to be a frame
+  if (bytes.size() < kFrameHeaderBytes || !bytes.starts_with(kMagic)) return std::nullopt;
+  const auto kind = static_cast<uint8_t>(bytes[4]);
+  if (!known_kind(kind) || bytes[5] != 0 || bytes[6] != 0 || bytes[7] != 0) return std::nullopt;
+  Header result;
+  result.fields.kind = static_cast<FrameKind>(kind);
+  result.fields.payload_bytes = get<uint32_t>(&bytes[8]);
+  result.fields.wall_ns = get<int64_t>(&bytes[16]);
+  result.fields.output_offset = get<uint64_t>(&bytes[24]);
+  memcpy(result.bytes.data(), bytes.data(), bytes.size());
+  // An offset out of line is as bad as a wrong sum: clients count on it when they resume.
+  if (result.fields.payload_bytes > kMaxPayload || result.fields.output_offset != output_offset_) {
+    return std::nullopt;
+  }
+  return result;
+}
+
+void JournalReader::step_over(const FrameHeader& header) {
+  position_ += kFrameHeaderBytes + header.payload_bytes;
+  if (is_output(header.kind)) output_offset_ += header.payload_bytes;
+  damaged_ = false;
+}
+
+void JournalReader::skip_to_wanted() {
+  if (output_offset_ >= wanted_offset_) return;
+  struct stat status;
+  check(fstat(fd_, &status), "look at the journal");
+  const auto size = static_cast<uint64_t>(status.st_size);
+  while (auto header = peek_header()) {
+    const FrameHeader& fields = header->fields;
+    if (fields.kind == FrameKind::end || output_offset_ >= wanted_offset_) return;
+    if (position_ + kFrameHeaderBytes + fields.payload_bytes > size) return;
+    if (is_output(fields.kind) && output_offset_ + fields.payload_bytes > wanted_offset_) return;
+    step_over(fields);
+  }
+}
+
+std::optional<Frame> JournalReader::next() {
+  skip_to_wanted();
+  auto header = peek_header();
+  if (!header) return std::nullopt;
+  Frame frame{header->fields, {}};
+  frame.payload = read_at(fd_, frame.header.payload_bytes, position_ + kFrameHeaderBytes);
+  if (frame.payload.size() != frame.header.payload_bytes) return std::nullopt;
+  if (frame_crc(header->bytes.data(), frame.payload) != get<uint32_t>(&header->bytes[kCrcAt])) {
+    return std::nullopt;
+  }
+  if (is_output(frame.header.kind) && output_offset_ < wanted_offset_) {
+    const uint64_t cut = wanted_offset_ - output_offset_;
+    step_over(frame.header);
+    frame.payload.erase(0, cut);
+    frame.header.payload_bytes -= static_cast<uint32_t>(cut);
+    frame.header.output_offset += cut;
+    return frame;
+  }
+  step_over(frame.header);
+  return frame;
+}
+
+void JournalReader::seek_output(uint64_t offset) {
+  position_ = 0;
+  output_offset_ = 0;
+  wanted_offset_ = offset;
+  skip_to_wanted();
+}
+
+}  // namespace moorage::base

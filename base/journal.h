@@ -1,0 +1,88 @@
+// The exec journal: one append-only file an exec, made by the daemon outside every sandbox, written
+// by the warden through a descriptor, read by the daemon at any time. Frames follow each other:
+//
+//   offset size
+//   0      4    magic "MJ1\n"
+//   4      1    kind (FrameKind)
+//   5      3    zero
+//   8      4    payload bytes, little endian, at most kMaxPayload
+//   12     4    crc32 (zlib) of bytes 0-11, 16-31 and the payload
+//   16     8    wall time, ns since 1970
+//   24     8    output offset: sum of the output payload bytes of all earlier frames
+//   32     ..   payload
+//
+// A frame is written with one writev. The only writer is the warden; the last frame is `end`. A
+// tail that does not check is what a power cut leaves: readers stop there and say so, it is not an
+// error. Rejected: text lines (output forges them), one file a stream (order is lost), SQLite (a
+// sync a frame).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moorage::base {
+
+enum class FrameKind : uint8_t {
+  standard_output = 1,
+  standard_error = 2,
+  terminal = 3,  // output of a PTY
+  started = 4,   // payload: JSON {"pid": inside}
+  limit = 5,     // spool limit reached: later output is read and dropped; payload empty
+  end = 6,       // payload: JSON, see ExecEnd in warden/exec.h
+};
+bool is_output(FrameKind kind);
+
+inline constexpr size_t kFrameHeaderBytes = 32;
+inline constexpr size_t kMaxPayload = 1 << 20;
+
+struct FrameHeader {
+  FrameKind kind = FrameKind::standard_output;
+  uint32_t payload_bytes = 0;
+  int64_t wall_ns = 0;
+  uint64_t output_offset = 0;
+};
+
+std::array<char, kFrameHeaderBytes> encode_frame_header(const FrameHeader& header,
+                                                        std::string_view payload);
+
+struct Frame {
+  FrameHeader header;
+  std::string payload;
+};
+
+// Reads frames of one journal file with pread; keeps no lock, so it may follow a live writer.
+class JournalReader {
+ public:
+  explicit JournalReader(int fd) : fd_(fd) {}  // fd is borrowed
+  // The next whole frame, or nothing at the present end (or at a damaged tail: see damaged()).
+  std::optional<Frame> next();
+  // Skips whole frames (headers only) until the one that holds output byte `offset`; next() then
+  // returns that frame, cut so that it begins at exactly this byte. Frames without output that lie
+  // at `offset` are not skipped, nor is `end`. An offset beyond the present end is waited for.
+  void seek_output(uint64_t offset);
+  uint64_t file_position() const { return position_; }
+  // The last next() met bytes that are no whole frame: a torn tail if the writer is gone; else
+  // perhaps a frame that it is just writing, and the next call may find it whole.
+  bool damaged() const { return damaged_; }
+
+ private:
+  struct Header {
+    FrameHeader fields;
+    std::array<char, kFrameHeaderBytes> bytes;
+  };
+  std::optional<Header> peek_header();
+  void step_over(const FrameHeader& header);
+  void skip_to_wanted();
+
+  int fd_;
+  uint64_t position_ = 0;       // of the next frame in the file
+  uint64_t output_offset_ = 0;  // that the next frame must say
+  uint64_t wanted_offset_ = 0;  // of seek_output
+  bool damaged_ = false;
+};
+
+}  // namespace moorage::base

@@ -1,0 +1,54 @@
+#include "base/keyed_mutex.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace moorage::base {
+
+using std::chrono::steady_clock;
+
+KeyedMutex::Guard::Guard(Guard&& other) noexcept
+    : owner_(std::exchange(other.owner_, nullptr)), key_(std::move(other.key_)) {}
+
+KeyedMutex::Guard& KeyedMutex::Guard::operator=(Guard&& other) noexcept {
+  if (this != &other) {
+    unlock();
+    owner_ = std::exchange(other.owner_, nullptr);
+    key_ = std::move(other.key_);
+  }
+  return *this;
+}
+
+void KeyedMutex::Guard::unlock() {
+  if (owner_) std::exchange(owner_, nullptr)->unlock(key_);
+}
+
+KeyedMutex::Guard KeyedMutex::lock(const std::string& key, const std::string& operation,
+                                   std::chrono::milliseconds patience) {
+  const auto end = steady_clock::now() + patience;
+  std::unique_lock guard(mutex_);
+  while (held_.contains(key)) {
+    if (freed_.wait_until(guard, end) == std::cv_status::no_timeout) continue;
+    auto found = held_.find(key);
+    if (found == held_.end()) break;  // freed at the last moment
+    const Holder& holder = found->second;
+    auto age = std::chrono::duration_cast<std::chrono::seconds>(steady_clock::now() - holder.since);
+    throw Error(
+        Code::conflict,
+        key + " is busy: " + holder.operation + " (since " + std::to_string(age.count()) + " s)",
+        "try again when that has ended");
+  }
+  held_.emplace(key, Holder{operation, steady_clock::now()});
+  return Guard(this, key);
+}
+
+void KeyedMutex::unlock(const std::string& key) {
+  {
+    std::lock_guard guard(mutex_);
+    held_.erase(key);
+  }
+  freed_.notify_all();
+}
+
+}  // namespace moorage::base

@@ -1,0 +1,199 @@
+#include "base/log.h"
+
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+
+// Both compiled in here: the layer then needs no shared library, and the static warden can link it.
+#define FMT_HEADER_ONLY
+#define SPDLOG_FMT_EXTERNAL
+#include <spdlog/logger.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace moorage::base {
+namespace {
+
+constexpr size_t kMaxValueBytes = 4096;
+
+struct Log {
+  std::shared_ptr<spdlog::logger> logger;
+  bool json = false;
+};
+
+std::shared_ptr<const Log> make_log(const LogOptions& options) {
+  spdlog::sink_ptr sink;
+  try {
+    if (options.file.empty()) {
+      sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+    } else {
+      sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file);
+    }
+  } catch (const spdlog::spdlog_ex& error) {
+    throw Error(Code::io, "open the log " + options.file + ": " + error.what());
+  }
+  constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
+                                                   spdlog::level::warn, spdlog::level::err};
+  auto logger = std::make_shared<spdlog::logger>("moorage", sink);
+  logger->set_formatter(std::make_unique<spdlog::pattern_formatter>("%v"));
+  logger->set_level(kLevels[static_cast<size_t>(options.level)]);
+  logger->flush_on(spdlog::level::trace);  // a line that waits in a buffer is lost at kill -9
+  return std::make_shared<const Log>(Log{std::move(logger), options.json});
+}
+
+std::mutex current_mutex;
+std::shared_ptr<const Log>& current_slot() {
+  static std::shared_ptr<const Log> slot;
+  return slot;
+}
+
+std::shared_ptr<const Log> current_log() {
+  std::lock_guard guard(current_mutex);
+  auto& slot = current_slot();
+  if (!slot) slot = make_log({});
+  return slot;
+}
+
+// Length of the well-formed UTF-8 character at the front (RFC 3629), or 0.
+size_t utf8_length(std::string_view text) {
+  auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  if ((first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) > 0x9f) ||
+      (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) > 0x8f)) {
+    return 0;  // overlong, a surrogate, or beyond U+10FFFF
+  }
+  return length;
+}
+
+// Characters that end or turn around a line in some viewer: C1, U+2028-202E, U+2066-2069.
+bool reshapes_line(std::string_view character) {
+  return (character.size() == 2 && character[0] == '\xc2' && character < "\xc2\xa0") ||
+         (character >= "\xe2\x80\xa8" && character <= "\xe2\x80\xae") ||
+         (character >= "\xe2\x81\xa6" && character <= "\xe2\x81\xa9");
+}
+
+std::string_view short_escape(char c) {
+  switch (c) {
+    case '\n':
+      return "\\n";
+    case '\t':
+      return "\\t";
+    case '\r':
+      return "\\r";
+    case '"':
+      return "\\\"";
+    case '\\':
+      return "\\\\";
+    default:
+      return {};
+  }
+}
+
+void append_hex(std::string& line, std::string_view bytes) {
+  for (const char byte : bytes) {
+    char hex[8];
+    snprintf(hex, sizeof hex, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(byte)));
+    line += hex;
+  }
+}
+
+}  // namespace
+
+std::string escape_for_line(std::string_view text) {
+  std::string line;
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    const std::string_view character = text.substr(0, length ? length : 1);
+    text.remove_prefix(character.size());
+    const auto first = static_cast<unsigned char>(character[0]);
+    const std::string_view escape = short_escape(character[0]);
+    if (!escape.empty()) {
+      line += escape;
+    } else if (length == 0 || first < 0x20 || first == 0x7f || reshapes_line(character)) {
+      append_hex(line, character);
+    } else {
+      line += character;
+    }
+  }
+  return line;
+}
+
+namespace {
+
+std::string shortened(const std::string& value) {
+  if (value.size() <= kMaxValueBytes) return value;
+  return value.substr(0, kMaxValueBytes) + "...";
+}
+
+// With a space or "=" in it, a bare value could pass for further fields.
+std::string text_value(const std::string& value) {
+  std::string escaped = escape_for_line(shortened(value));
+  bool bare = !escaped.empty() && escaped.find_first_of(" =\"\\") == std::string::npos;
+  return bare ? escaped : '"' + escaped + '"';
+}
+
+// JSON knows no \x, so what was escaped so stays visible as text: "\\xff".
+std::string json_value(std::string_view value) {
+  std::string escaped = escape_for_line(shortened(std::string(value)));
+  for (size_t at = escaped.find('\\'); at != std::string::npos; at = escaped.find('\\', at + 2)) {
+    if (escaped[at + 1] == 'x') escaped.insert(at++, 1, '\\');
+  }
+  return '"' + escaped + '"';
+}
+
+std::string text_line(std::string_view level, std::string_view event,
+                      std::initializer_list<Field> fields) {
+  std::string line = format_utc(system_clock().wall_ms());
+  line.append(" ").append(level).append(" ").append(escape_for_line(event));
+  for (const Field& field : fields) {
+    line.append(" ").append(field.key).append("=").append(text_value(field.value));
+  }
+  return line;
+}
+
+std::string json_line(std::string_view level, std::string_view event,
+                      std::initializer_list<Field> fields) {
+  std::string line = "{\"at\":\"" + format_utc(system_clock().wall_ms()) + "\",\"level\":\"";
+  line.append(level).append("\",\"event\":").append(json_value(event));
+  for (const Field& field : fields) {
+    line.append(",").append(json_value(field.key)).append(":").append(json_value(field.value));
+  }
+  return line + "}";
+}
+
+}  // namespace
+
+void set_up_log(const LogOptions& options) {
+  auto made = make_log(options);
+  std::lock_guard guard(current_mutex);
+  current_slot() = std::move(made);
+}
+
+void log(LogLevel level, std::string_view event, std::initializer_list<Field> fields) {
+  struct Names {
+    std::string_view name;
+    spdlog::level::level_enum level;
+  };
+  static constexpr Names kNames[] = {{"debug", spdlog::level::debug},
+                                     {"info", spdlog::level::info},
+                                     {"warning", spdlog::level::warn},
+                                     {"error", spdlog::level::err}};
+  const Names& names = kNames[static_cast<size_t>(level)];
+  auto current = current_log();
+  if (!current->logger->should_log(names.level)) return;
+  current->logger->log(names.level, current->json ? json_line(names.name, event, fields)
+                                                  : text_line(names.name, event, fields));
+}
+
+}  // namespace moorage::base

@@ -1,0 +1,125 @@
+#include "base/mount.h"
+
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/error.h"
+
+namespace moorage::base {
+namespace {
+
+// fsconfig(2) takes at most 255 bytes a string, on every kernel.
+constexpr size_t kMaxOptionBytes = 255;
+
+uint64_t attribute_bits(const MountAttributes& attributes) {
+  uint64_t bits = 0;
+  if (attributes.read_only) bits |= MOUNT_ATTR_RDONLY;
+  if (attributes.nosuid) bits |= MOUNT_ATTR_NOSUID;
+  if (attributes.nodev) bits |= MOUNT_ATTR_NODEV;
+  if (attributes.noexec) bits |= MOUNT_ATTR_NOEXEC;
+  return bits;
+}
+
+void set_propagation(const std::string& path, uint64_t propagation) {
+  mount_attr wanted{};
+  wanted.propagation = propagation;
+  check(mount_setattr(AT_FDCWD, path.c_str(), AT_RECURSIVE, &wanted, sizeof wanted),
+        "set mount propagation of " + path);
+}
+
+// The reason that the file system gave, in the kernel's words (fsopen(2): reads of the context).
+[[noreturn]] void throw_with_kernel_log(int context, std::string what, int error_number) {
+  constexpr int kMaxLines = 8;  // as many as the kernel keeps
+  char line[512];
+  std::string log;
+  for (int i = 0; i < kMaxLines; ++i) {
+    ssize_t size = read(context, line, sizeof line);
+    if (size <= 0) break;
+    std::string_view text(line, static_cast<size_t>(size));
+    while (text.ends_with('\n')) text.remove_suffix(1);
+    log += (log.empty() ? " (" : "; ") + std::string(text);
+  }
+  // Some file systems still tell only the system's log (overlay on 6.18: printk).
+  what += log.empty() ? " (dmesg may say why)" : log + ")";
+  throw_errno(what, error_number);
+}
+
+}  // namespace
+
+Fd clone_mount(int dir_fd, const std::string& path) {
+  unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC;
+  if (path.empty()) flags |= AT_EMPTY_PATH;
+  return Fd(check(open_tree(dir_fd, path.c_str(), flags), "clone the mount at " + path));
+}
+
+void set_mount_attributes(int mount_fd, const MountAttributes& attributes) {
+  mount_attr wanted{};
+  wanted.attr_set = attribute_bits(attributes);
+  check(mount_setattr(mount_fd, "", AT_EMPTY_PATH, &wanted, sizeof wanted), "set mount attributes");
+}
+
+void set_mount_idmap(int mount_fd, int user_namespace_fd) {
+  mount_attr wanted{};
+  wanted.attr_set = MOUNT_ATTR_IDMAP;
+  wanted.userns_fd = static_cast<uint64_t>(user_namespace_fd);
+  if (mount_setattr(mount_fd, "", AT_EMPTY_PATH, &wanted, sizeof wanted) == 0) return;
+  if (errno == EINVAL) {
+    throw Error(Code::unsupported, "this file system cannot be mounted with mapped ids",
+                "keep the store on ext4, XFS or btrfs");
+  }
+  throw_errno("map the ids of a mount");
+}
+
+void set_propagation_private(const std::string& path) { set_propagation(path, MS_PRIVATE); }
+void set_propagation_slave(const std::string& path) { set_propagation(path, MS_SLAVE); }
+
+void attach_mount(int mount_fd, const std::string& target) {
+  attach_mount_at(mount_fd, AT_FDCWD, target);
+}
+
+void attach_mount_at(int mount_fd, int target_dir_fd, const std::string& target) {
+  unsigned flags = MOVE_MOUNT_F_EMPTY_PATH;
+  if (target.empty()) flags |= MOVE_MOUNT_T_EMPTY_PATH;
+  check(move_mount(mount_fd, "", target_dir_fd, target.c_str(), flags), "mount on " + target);
+}
+
+void detach_lazily(const std::string& target) {
+  check(umount2(target.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW), "unmount " + target);
+}
+
+Fd make_file_system(const std::string& type,
+                    const std::vector<std::pair<std::string, std::string>>& options,
+                    const MountAttributes& attributes) {
+  Fd context(fsopen(type.c_str(), FSOPEN_CLOEXEC));
+  if (!context && errno == ENODEV) {
+    throw Error(Code::unsupported, "this kernel has no file system \"" + type + "\"");
+  }
+  const std::string what = "mount " + type;
+  check(context.get(), what);
+  for (const auto& [key, value] : options) {
+    if (value.size() > kMaxOptionBytes) {
+      std::string message = what;
+      message.append(": option ").append(key).append(" is longer than 255 bytes");
+      throw Error(Code::invalid_argument, message);
+    }
+    unsigned command = value.empty() ? FSCONFIG_SET_FLAG : FSCONFIG_SET_STRING;
+    const char* text = value.empty() ? nullptr : value.c_str();
+    if (fsconfig(context.get(), command, key.c_str(), text, 0) < 0) {
+      const int error_number = errno;
+      std::string step = what;
+      throw_with_kernel_log(context.get(), step.append(": option ").append(key), error_number);
+    }
+  }
+  if (fsconfig(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) < 0) {
+    throw_with_kernel_log(context.get(), what, errno);
+  }
+  int mount_fd =
+      fsmount(context.get(), FSMOUNT_CLOEXEC, static_cast<unsigned>(attribute_bits(attributes)));
+  if (mount_fd < 0) throw_with_kernel_log(context.get(), what, errno);
+  return Fd(mount_fd);
+}
+
+}  // namespace moorage::base

@@ -1,0 +1,29 @@
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+endif()
+
+# -g1 keeps backtraces; full debug information doubles the time of a build.
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
+
+find_program(CCACHE ccache)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+add_library(moorage_options INTERFACE)
+target_compile_options(moorage_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wswitch-enum
+  $<$<BOOL:${MOORAGE_WERROR}>:-Werror>)
+# assert() guards programmer errors in every build type.
+target_compile_options(moorage_options INTERFACE -UNDEBUG)
+target_compile_definitions(moorage_options INTERFACE MOORAGE_VERSION="${PROJECT_VERSION}" _GNU_SOURCE)
+if(MOORAGE_SANITIZE)
+  target_compile_options(moorage_options INTERFACE -fsanitize=${MOORAGE_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(moorage_options INTERFACE -fsanitize=${MOORAGE_SANITIZE})
+endif()
+
+# All programs in one folder: the daemon finds moorage-launch and moorage-warden beside itself.
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)

@@ -1,0 +1,163 @@
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "base/files.h"
+#include "temporary_directory.h"
+
+using namespace moorage;
+using base::Fd;
+using test::code_thrown_by;
+
+namespace {
+
+// A chain of directories below path, each with a file; built by descriptors, as no path reaches
+// there.
+void make_chain(const std::string& path, int depth) {
+  base::make_directories(path);
+  Fd here = base::open_directory(path);
+  const std::string name(40, 'n');
+  for (int i = 0; i < depth; ++i) {
+    base::open_file_at(here.get(), "file", O_WRONLY | O_CREAT, 0600);
+    REQUIRE(mkdirat(here.get(), name.c_str(), 0700) == 0);
+    here = base::open_file_at(here.get(), name, O_RDONLY | O_DIRECTORY);
+  }
+}
+
+// So that one descriptor a level cannot pass.
+class FewDescriptors {
+ public:
+  FewDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit few{200, before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+  }
+  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+}  // namespace
+
+TEST_CASE("a chain of 3000 directories is measured and removed with few descriptors") {
+  test::TemporaryDirectory directory;
+  make_chain(directory / "deep", 3000);
+  FewDescriptors few;
+  CHECK(base::tree_usage(directory / "deep").inodes == 1 + 2 * 3000);
+  base::remove_tree(directory / "deep");
+  CHECK_FALSE(base::path_exists(directory / "deep"));
+}
+
+TEST_CASE("removal follows no link and stays inside") {
+  test::TemporaryDirectory directory;
+  base::make_directories(directory / "keep");
+  base::write_file(directory / "keep/file", "kept");
+  base::make_directories(directory / "tree/sub");
+  REQUIRE(symlink((directory / "keep").c_str(), (directory / "tree/sub/link").c_str()) == 0);
+  REQUIRE(symlink((directory / "keep/file").c_str(), (directory / "tree/file").c_str()) == 0);
+  base::remove_tree(directory / "tree/");
+  CHECK_FALSE(base::path_exists(directory / "tree"));
+  CHECK(base::read_file(directory / "keep/file") == "kept");
+
+  REQUIRE(symlink((directory / "keep").c_str(), (directory / "link").c_str()) == 0);
+  base::remove_tree(directory / "link");
+  CHECK_FALSE(base::path_exists(directory / "link"));
+  CHECK(base::read_file(directory / "keep/file") == "kept");
+}
+
+TEST_CASE("what is missing is removed already, and dangerous names are refused") {
+  test::TemporaryDirectory directory;
+  base::remove_tree(directory / "none");
+  base::remove_tree(directory / "none/at/all");
+  for (const char* path : {"", "/", ".", "..", "/tmp/..", "//"}) {
+    CHECK(code_thrown_by([&] { base::remove_tree(path); }) == "invalid_argument");
+  }
+}
+
+TEST_CASE("append-only files and directories do not stop a removal") {
+  test::TemporaryDirectory directory;
+  base::make_directories(directory / "tree/journal");
+  base::write_file(directory / "tree/journal/output", "x");
+  Fd file = base::open_file(directory / "tree/journal/output", O_RDONLY);
+  Fd inner = base::open_directory(directory / "tree/journal");
+  Fd outer = base::open_directory(directory / "tree");
+  if (geteuid() != 0 || !base::set_append_only(file.get(), true)) {
+    WARN("SKIPPED: needs root and a file system with attributes");
+    return;
+  }
+  REQUIRE(base::set_append_only(inner.get(), true));
+  REQUIRE(base::set_append_only(outer.get(), true));
+  REQUIRE(unlink((directory / "tree/journal/output").c_str()) == -1);
+  base::remove_tree(directory / "tree");
+  CHECK_FALSE(base::path_exists(directory / "tree"));
+}
+
+TEST_CASE("a removal stops before a mount instead of emptying it") {
+  test::TemporaryDirectory directory;
+  base::make_directories(directory / "tree/place");
+  base::make_directories(directory / "live");
+  base::write_file(directory / "live/file", "alive");
+  if (mount((directory / "live").c_str(), (directory / "tree/place").c_str(), nullptr, MS_BIND,
+            nullptr) < 0) {
+    WARN("SKIPPED: needs root");
+    return;
+  }
+  CHECK(code_thrown_by([&] { base::remove_tree(directory / "tree"); }) == "conflict");
+  CHECK(base::tree_usage(directory / "tree").inodes >= 1);
+  CHECK(umount((directory / "tree/place").c_str()) == 0);
+  CHECK(base::read_file(directory / "live/file") == "alive");
+  base::remove_tree(directory / "tree");
+  CHECK_FALSE(base::path_exists(directory / "tree"));
+}
+
+TEST_CASE("a wide tree with names of any bytes is removed") {
+  test::TemporaryDirectory directory;
+  for (int i = 0; i < 300; ++i) {
+    const std::string sub = directory / ("tree/" + std::to_string(i) + "\n\xff name");
+    base::make_directories(sub);
+    base::write_file(sub + "/ ", "");
+  }
+  base::remove_tree(directory / "tree");
+  CHECK_FALSE(base::path_exists(directory / "tree"));
+}
+
+TEST_CASE("a removal survives a stranger who moves directories about") {
+  test::TemporaryDirectory directory;
+  base::make_directories(directory / "keep");
+  base::write_file(directory / "keep/file", "kept");
+  make_chain(directory / "tree/a", 150);
+  make_chain(directory / "tree/b", 150);
+  std::atomic<bool> stop = false;
+  std::thread stranger([&] {
+    while (!stop) {
+      (void)rename((directory / "tree/a").c_str(), (directory / "tree/b/a").c_str());
+      (void)rename((directory / "tree/b/a").c_str(), (directory / "tree/a").c_str());
+    }
+  });
+  code_thrown_by([&] { base::remove_tree(directory / "tree"); });
+  stop = true;
+  stranger.join();
+  base::remove_tree(directory / "tree");
+  CHECK_FALSE(base::path_exists(directory / "tree"));
+  CHECK(base::read_file(directory / "keep/file") == "kept");
+}
+
+TEST_CASE("usage counts blocks, and a file with two names once") {
+  test::TemporaryDirectory directory;
+  base::make_directories(directory / "tree/sub");
+  base::write_file_durable(directory / "tree/file", std::string(1 << 20, 'x'));
+  const base::Usage before = base::tree_usage(directory / "tree");
+  CHECK(before.inodes == 3);
+  CHECK(before.bytes >= 1 << 20);
+  CHECK(before.bytes < (1 << 20) + (64 << 10));
+  REQUIRE(link((directory / "tree/file").c_str(), (directory / "tree/sub/again").c_str()) == 0);
+  CHECK(base::tree_usage(directory / "tree").bytes == before.bytes);
+  CHECK(base::tree_usage(directory / "tree").inodes == 3);
+  CHECK(code_thrown_by([&] { base::tree_usage(directory / "none/x"); }) == "not_found");
+}
