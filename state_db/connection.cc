@@ -1,0 +1,142 @@
+#include "state_db/connection.h"
+
+#include <SQLiteCpp/SQLiteCpp.h>
+#include <sqlite3.h>
+
+#include "base/error.h"
+
+namespace moorage::state_db {
+
+using base::Code;
+using base::Error;
+
+namespace {
+
+bool no_space(int extended_code) {
+  // The last two are the shared memory of the WAL and a failed allocation: nothing was written.
+  return extended_code == SQLITE_FULL || extended_code == SQLITE_IOERR_SHMSIZE ||
+         extended_code == SQLITE_IOERR_NOMEM || extended_code == SQLITE_NOMEM;
+}
+
+Code code_of(int extended_code) {
+  if (no_space(extended_code)) return Code::resource_exhausted;
+  switch (extended_code) {
+    case SQLITE_CONSTRAINT_UNIQUE:
+    case SQLITE_CONSTRAINT_PRIMARYKEY:
+    case SQLITE_CONSTRAINT_ROWID:
+      return Code::already_exists;
+    default:
+      break;
+  }
+  switch (extended_code & 0xff) {
+    case SQLITE_CONSTRAINT:
+      return Code::conflict;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return Code::unavailable;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return Code::corrupted;
+    case SQLITE_IOERR:
+    case SQLITE_CANTOPEN:
+      return Code::io;
+    case SQLITE_PERM:
+    case SQLITE_READONLY:
+      return Code::permission_denied;
+    default:
+      return Code::internal;
+  }
+}
+
+std::string hint_of(Code code) {
+  if (code == Code::resource_exhausted)
+    return "Free space on the store's file system and try again.";
+  if (code == Code::corrupted)
+    return "Stop the daemon, keep a copy of the store, and restore state.db.";
+  if (code == Code::io) return "Look at the kernel log for disk errors, then restart the daemon.";
+  if (code == Code::unavailable)
+    return "Another program holds state.db locked; end it and try again.";
+  return {};
+}
+
+}  // namespace
+
+Connection::Connection(const std::string& path, int busy_timeout_ms) try
+    : database_(std::make_unique<SQLite::Database>(
+          path, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE, busy_timeout_ms)) {
+  sqlite3_extended_result_codes(database_->getHandle(), 1);
+} catch (const SQLite::Exception& error) {
+  throw Error(code_of(error.getExtendedErrorCode()), path + ": " + error.what());
+}
+
+Connection::~Connection() = default;
+
+void Connection::execute(const std::string& statements) {
+  try {
+    database_->exec(statements);
+  } catch (const SQLite::Exception& error) {
+    rethrow(error, "state.db");
+  }
+}
+
+int64_t Connection::query_integer(const std::string& statement) {
+  const std::string text = query_text(statement);
+  return text.empty() ? 0 : std::stoll(text);
+}
+
+std::string Connection::query_text(const std::string& statement) {
+  try {
+    SQLite::Statement query(*database_, statement);
+    return query.executeStep() ? query.getColumn(0).getString() : std::string();
+  } catch (const SQLite::Exception& error) {
+    rethrow(error, "state.db");
+  }
+}
+
+bool Connection::in_transaction() const {
+  return sqlite3_get_autocommit(database_->getHandle()) == 0;
+}
+
+int64_t Connection::total_changes() const {
+  return sqlite3_total_changes64(database_->getHandle());
+}
+
+int64_t Connection::last_insert_id() const { return database_->getLastInsertRowid(); }
+
+void Connection::require_usable() const {
+  if (broken_) throw Error(Code::io, "the database could not write to its disk", hint_of(Code::io));
+}
+
+std::unique_ptr<SQLite::Statement> Connection::lease(std::string_view sql) {
+  require_usable();
+  if (auto kept = kept_.find(sql); kept != kept_.end() && !kept->second.empty()) {
+    auto statement = std::move(kept->second.back());
+    kept->second.pop_back();
+    return statement;
+  }
+  try {
+    return std::make_unique<SQLite::Statement>(*database_, std::string(sql));
+  } catch (const SQLite::Exception& error) {
+    rethrow(error, "state.db: " + std::string(sql));
+  }
+}
+
+void Connection::give_back(std::unique_ptr<SQLite::Statement> statement) noexcept {
+  statement->tryReset();
+  try {
+    statement->clearBindings();
+    kept_[statement->getQuery()].push_back(std::move(statement));
+  } catch (const std::exception&) {
+    // Only the reuse is lost: the next user prepares it again.
+  }
+}
+
+void Connection::rethrow(const SQLite::Exception& error, const std::string& what) {
+  const int extended_code = error.getExtendedErrorCode();
+  const Code code = code_of(extended_code);
+  if (code == Code::io) broken_ = true;
+  if (extended_code == SQLITE_FULL && on_full_) on_full_();
+  throw Error(code, what + ": " + error.what(), hint_of(code));
+}
+
+}  // namespace moorage::state_db

@@ -1,0 +1,58 @@
+// The one SQLite connection of a store, without its lock: Store guards it. It keeps prepared
+// statements for reuse and turns SQLite's errors into base::Error:
+//   UNIQUE, PRIMARY KEY -> already_exists    other constraints -> conflict     BUSY -> unavailable
+//   FULL -> resource_exhausted               CORRUPT, NOTADB -> corrupted      IOERR -> io, and
+//   broken()
+// After a failed write of the disk SQLite cannot say what is there (fsync reports an error once),
+// so a broken connection refuses everything.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace SQLite {
+class Database;
+class Exception;
+class Statement;
+}  // namespace SQLite
+
+namespace moorage::state_db {
+
+class Connection {
+ public:
+  // Opens or makes the file; sets the busy timeout, nothing else.
+  Connection(const std::string& path, int busy_timeout_ms);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void execute(const std::string& statements);
+  int64_t query_integer(const std::string& statement);   // first column of the first row, or 0
+  std::string query_text(const std::string& statement);  // the same, or ""
+  bool in_transaction() const;
+  int64_t total_changes() const;
+  int64_t last_insert_id() const;
+
+  bool broken() const { return broken_; }
+  void require_usable() const;  // throws io if broken
+  void on_full(std::function<void()> give_room) { on_full_ = std::move(give_room); }
+
+  // A prepared statement of one user at a time: taken from the kept ones, or prepared.
+  std::unique_ptr<SQLite::Statement> lease(std::string_view sql);
+  void give_back(std::unique_ptr<SQLite::Statement> statement) noexcept;
+  [[noreturn]] void rethrow(const SQLite::Exception& error, const std::string& what);
+
+ private:
+  std::unique_ptr<SQLite::Database> database_;
+  std::map<std::string, std::vector<std::unique_ptr<SQLite::Statement>>, std::less<>> kept_;
+  std::function<void()> on_full_;
+  std::atomic<bool> broken_{false};
+};
+
+}  // namespace moorage::state_db

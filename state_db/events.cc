@@ -1,0 +1,67 @@
+// The event log of a store: what followers read, and what is not the event of a state.
+#include "state_db/event.h"
+#include "state_db/statement.h"
+#include "state_db/store.h"
+
+namespace moorage::state_db {
+
+std::string_view event_text(std::string_view text) {
+  constexpr size_t kMaxBytes = 4096;
+  if (text.size() <= kMaxBytes) return text;
+  size_t end = kMaxBytes;
+  // A byte 10xxxxxx continues a character: cut in front of the character, not in it.
+  while (end > kMaxBytes - 4 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+int64_t Store::add_event(std::string_view kind, const Subject& subject, std::string_view text) {
+  return transaction([&] {
+    prepare(
+        "INSERT INTO events (wall_ms, kind, from_state, to_state, text, repository, workspace, "
+        "sandbox, exec, operation) VALUES (?, ?, '', '', ?, ?, ?, ?, ?, ?)")
+        .run(clock_->wall_ms(), kind, event_text(text), subject.repository, subject.workspace,
+             subject.sandbox, subject.exec, subject.operation);
+    new_seq_ = last_insert_id();
+    return new_seq_;
+  });
+}
+
+std::vector<Event> Store::events(int64_t since_seq, size_t limit, base::WorkspaceId only) {
+  constexpr std::string_view kColumns =
+      "SELECT seq, wall_ms, kind, from_state, to_state, text, repository, workspace, sandbox, "
+      "exec, "
+      "operation FROM events ";
+  std::string sql(kColumns);
+  sql += only ? "WHERE workspace = ? AND seq > ? ORDER BY seq LIMIT ?"
+              : "WHERE seq > ? ORDER BY seq LIMIT ?";
+  Statement query = prepare(sql);
+  if (only) query.bind(only);
+  query.bind(since_seq, limit);
+  std::vector<Event> events;
+  while (query.step()) {
+    Event& event = events.emplace_back();
+    Subject& about = event.subject;
+    query.read(event.seq, event.wall_ms, event.kind, event.from, event.to, event.text,
+               about.repository, about.workspace, about.sandbox, about.exec, about.operation);
+  }
+  return events;
+}
+
+int64_t Store::last_event() {
+  Statement query = prepare("SELECT max(seq) FROM events");
+  query.step();
+  int64_t seq = 0;
+  query.read(seq);
+  return seq;
+}
+
+int64_t Store::trim_events(int64_t keep) {
+  return transaction([&] {
+    return prepare(
+               "DELETE FROM events WHERE seq <= (SELECT seq FROM events ORDER BY seq DESC LIMIT 1 "
+               "OFFSET ?)")
+        .run(keep);
+  });
+}
+
+}  // namespace moorage::state_db

@@ -1,0 +1,165 @@
+#include "state_db/execs.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "state_db/statement.h"
+#include "state_db/store.h"
+#include "state_db/word_list.h"
+
+namespace moorage::state_db {
+
+using base::Code;
+using base::Error;
+
+namespace {
+
+constexpr std::string_view kSelect =
+    "SELECT id, workspace, sandbox, owner_uid, idempotency_key, request_hash, argv, environment, "
+    "directory, user, terminal, input, timeout_ms, state, cancel_requested, started_wall_ms, "
+    "reason, "
+    "exit_code, signal, ended_wall_ms, output_bytes, omitted_bytes, user_ms, system_ms, "
+    "max_rss_bytes "
+    "FROM execs WHERE ";
+
+ExecRow read_row(Statement& query) {
+  ExecRow row;
+  ExecRequest& request = row.request;
+  ExecOutcome& outcome = row.outcome;
+  std::string argv;
+  std::string environment;
+  query.read(row.id, request.workspace, request.sandbox, request.owner_uid, request.idempotency_key,
+             request.request_hash, argv, environment, request.directory, request.user,
+             request.terminal, request.input, request.timeout_ms, row.state, row.cancel_requested,
+             row.started_wall_ms, outcome.error, outcome.exit_code, outcome.signal,
+             outcome.ended_wall_ms, outcome.output_bytes, outcome.omitted_bytes, outcome.user_ms,
+             outcome.system_ms, outcome.max_rss_bytes);
+  request.argv = decode_words(argv);
+  request.environment = decode_word_map(environment);
+  outcome.state = row.state;
+  return row;
+}
+
+template <typename... Values>
+std::vector<ExecRow> select(Store& store, std::string_view where, const Values&... values) {
+  Statement query = store.prepare(std::string(kSelect) + std::string(where));
+  query.bind(values...);
+  std::vector<ExecRow> rows;
+  while (query.step()) rows.push_back(read_row(query));
+  return rows;
+}
+
+std::optional<ExecRow> only(std::vector<ExecRow> rows) {
+  if (rows.empty()) return std::nullopt;
+  return std::move(rows.front());
+}
+
+std::optional<base::ExecId> made_before(Store& store, const ExecRequest& request) {
+  if (!request.idempotency_key) return std::nullopt;
+  Statement query = store.prepare(
+      "SELECT id, request_hash FROM execs WHERE workspace = ? AND idempotency_key = ?");
+  query.bind(request.workspace, request.idempotency_key);
+  if (!query.step()) return std::nullopt;
+  base::ExecId id;
+  std::string hash;
+  query.read(id, hash);
+  if (hash == request.request_hash) return id;
+  throw Error(Code::already_exists,
+              "the idempotency key " + *request.idempotency_key + " was used for another command",
+              "Use a new key for a new command.");
+}
+
+uint64_t read_count(Statement& query) {
+  query.step();
+  uint64_t count = 0;
+  query.read(count);
+  return count;
+}
+
+}  // namespace
+
+Execs::Created Execs::create(const ExecRequest& request) {
+  const std::string argv = encode_words(request.argv);
+  const std::string environment = encode_word_map(request.environment);
+  return store_.transaction([&]() -> Created {
+    if (auto id = made_before(store_, request)) return {.id = *id, .existed = true};
+    store_
+        .prepare(
+            "INSERT INTO execs (workspace, sandbox, owner_uid, idempotency_key, request_hash, "
+            "argv, "
+            "environment, directory, user, terminal, input, timeout_ms, state, started_wall_ms) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+        .run(request.workspace, request.sandbox, request.owner_uid, request.idempotency_key,
+             request.request_hash, Blob{argv}, Blob{environment}, Blob{request.directory},
+             request.user, request.terminal, request.input, request.timeout_ms,
+             LifeCycle<ExecState>::kFirst, store_.clock().wall_ms());
+    const base::ExecId id{store_.last_insert_id()};
+    store_.record_new<ExecState>(id);
+    return {.id = id, .existed = false};
+  });
+}
+
+void Execs::finish(base::ExecId id, const ExecOutcome& outcome) {
+  store_.transaction([&] {
+    store_.move(id, ExecState::running, outcome.state, outcome.error);
+    const int64_t ended =
+        outcome.ended_wall_ms != 0 ? outcome.ended_wall_ms : store_.clock().wall_ms();
+    store_
+        .prepare(
+            "UPDATE execs SET exit_code = ?, signal = ?, ended_wall_ms = ?, output_bytes = ?, "
+            "omitted_bytes = ?, user_ms = ?, system_ms = ?, max_rss_bytes = ? WHERE id = ?")
+        .run(outcome.exit_code, outcome.signal, ended, outcome.output_bytes, outcome.omitted_bytes,
+             outcome.user_ms, outcome.system_ms, outcome.max_rss_bytes, id);
+  });
+}
+
+bool Execs::request_cancel(base::ExecId id) {
+  return store_.transaction([&] {
+    if (get(id).state != ExecState::running) return false;
+    store_.prepare("UPDATE execs SET cancel_requested = 1 WHERE id = ?").run(id);
+    return true;
+  });
+}
+
+ExecRow Execs::get(base::ExecId id) {
+  if (auto row = find(id)) return *std::move(row);
+  throw Error(Code::not_found, "there is no " + id.str());
+}
+
+std::optional<ExecRow> Execs::find(base::ExecId id) { return only(select(store_, "id = ?", id)); }
+
+std::optional<ExecRow> Execs::find_by_key(base::WorkspaceId workspace, const std::string& key) {
+  return only(select(store_, "workspace = ? AND idempotency_key = ?", workspace, key));
+}
+
+std::vector<ExecRow> Execs::list(const ExecQuery& query) {
+  std::optional<std::string> state;
+  if (query.state) state = std::string(state_name(*query.state));
+  // The first form is by index: a workspace's list does not read the commands of all others.
+  const std::string_view workspace = query.workspace ? "workspace = ?1" : "?1 IS NULL";
+  return select(
+      store_,
+      std::string(workspace) +
+          " AND (?2 IS NULL OR sandbox = ?2) AND (?3 IS NULL OR owner_uid = ?3) AND "
+          "(?4 IS NULL OR state = ?4) AND (?5 IS NULL OR id < ?5) ORDER BY id DESC LIMIT ?6",
+      query.workspace, query.sandbox, query.owner_uid, state, query.before, query.limit);
+}
+
+std::vector<ExecRow> Execs::running(base::SandboxId sandbox) {
+  return select(store_, "state = 'running' AND sandbox = ? ORDER BY id", sandbox);
+}
+
+std::vector<ExecRow> Execs::running() { return select(store_, "state = 'running' ORDER BY id"); }
+
+uint64_t Execs::count_running() {
+  Statement query = store_.prepare("SELECT count(*) FROM execs WHERE state = 'running'");
+  return read_count(query);
+}
+
+uint64_t Execs::count_running(base::WorkspaceId workspace) {
+  Statement query =
+      store_.prepare("SELECT count(*) FROM execs WHERE state = 'running' AND workspace = ?");
+  query.bind(workspace);
+  return read_count(query);
+}
+
+}  // namespace moorage::state_db

@@ -1,0 +1,92 @@
+// Execs: one row a command, kept after its sandbox is gone. create() is one commit (row and event),
+// and so is finish() (state, numbers, event). argv and environment may hold any bytes but NUL.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "state_db/lifecycle.h"
+
+namespace moorage::state_db {
+
+class Store;
+
+struct ExecRequest {
+  base::WorkspaceId workspace{};
+  base::SandboxId sandbox{};
+  uint32_t owner_uid = 0;
+  std::optional<std::string> idempotency_key{};  // one exec for (workspace, key)
+  std::string request_hash{};
+  std::vector<std::string> argv{};
+  std::map<std::string, std::string> environment{};  // what the request added
+  std::string directory{};
+  std::string user{};
+  bool terminal = false;
+  bool input = false;
+  int64_t timeout_ms = 0;  // 0: none
+};
+
+struct ExecOutcome {
+  ExecState state = ExecState::exited;  // any but running
+  std::optional<int> exit_code{};
+  std::optional<int> signal{};
+  std::string error{};         // why it could not be started, why it was interrupted
+  int64_t ended_wall_ms = 0;   // 0: now
+  uint64_t output_bytes = 0;   // kept in the journal
+  uint64_t omitted_bytes = 0;  // dropped after the limit
+  int64_t user_ms = 0;
+  int64_t system_ms = 0;
+  uint64_t max_rss_bytes = 0;
+};
+
+struct ExecRow {
+  base::ExecId id{};
+  ExecRequest request{};
+  ExecState state = ExecState::running;
+  bool cancel_requested = false;
+  int64_t started_wall_ms = 0;
+  ExecOutcome outcome{};  // only if state is not running
+};
+
+struct ExecQuery {
+  base::WorkspaceId workspace{};        // 0: any
+  base::SandboxId sandbox{};            // 0: any
+  std::optional<uint32_t> owner_uid{};  // of the exec
+  std::optional<ExecState> state{};
+  base::ExecId before{};  // older than this one; 0: from the newest
+  size_t limit = 1000;
+};
+
+class Execs {
+ public:
+  explicit Execs(Store& store) : store_(store) {}
+
+  struct Created {
+    base::ExecId id{};
+    bool existed = false;  // the key had made it before: nothing was written, nothing must run
+  };
+  // In `running`. already_exists: the key was used for another request.
+  Created create(const ExecRequest& request);
+  // running -> outcome.state. conflict: it has ended already.
+  void finish(base::ExecId id, const ExecOutcome& outcome);
+  // True if it runs: the mark is durable. False if it has ended.
+  bool request_cancel(base::ExecId id);
+
+  ExecRow get(base::ExecId id);  // not_found
+  std::optional<ExecRow> find(base::ExecId id);
+  std::optional<ExecRow> find_by_key(base::WorkspaceId workspace, const std::string& key);
+  std::vector<ExecRow> list(const ExecQuery& query = {});  // newest first
+  std::vector<ExecRow> running(base::SandboxId sandbox);
+  std::vector<ExecRow> running();
+  uint64_t count_running();
+  uint64_t count_running(base::WorkspaceId workspace);
+
+ private:
+  Store& store_;
+};
+
+}  // namespace moorage::state_db

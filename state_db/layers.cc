@@ -1,0 +1,108 @@
+#include "state_db/layers.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "state_db/statement.h"
+#include "state_db/store.h"
+
+namespace moorage::state_db {
+
+using base::Code;
+using base::Error;
+
+namespace {
+
+constexpr std::string_view kColumns =
+    "id, parent, repository, base_commit, frozen, created_wall_ms";
+
+LayerRow read_row(Statement& query) {
+  LayerRow row;
+  query.read(row.id, row.parent, row.repository, row.base_commit, row.frozen, row.created_wall_ms);
+  return row;
+}
+
+std::vector<LayerRow> read_all(Statement& query) {
+  std::vector<LayerRow> rows;
+  while (query.step()) rows.push_back(read_row(query));
+  return rows;
+}
+
+std::string select(std::string_view where) {
+  return "SELECT " + std::string(kColumns) + " FROM layers " + std::string(where);
+}
+
+void check_parent(const LayerRow& parent, const NewLayer& layer) {
+  if (!parent.frozen) {
+    throw Error(Code::conflict, parent.id.str() + " can still change: freeze it first");
+  }
+  if (parent.repository != layer.repository || parent.base_commit != layer.base_commit) {
+    throw Error(Code::internal, parent.id.str() + " stands on another base tree");
+  }
+}
+
+}  // namespace
+
+base::LayerId Layers::create(const NewLayer& layer) {
+  return store_.transaction([&] {
+    if (layer.parent) check_parent(get(layer.parent), layer);
+    store_
+        .prepare(
+            "INSERT INTO layers (parent, repository, base_commit, created_wall_ms) VALUES (?, ?, "
+            "?, ?)")
+        .run(layer.parent, layer.repository, layer.base_commit, store_.clock().wall_ms());
+    return base::LayerId{store_.last_insert_id()};
+  });
+}
+
+LayerRow Layers::get(base::LayerId id) {
+  if (auto row = find(id)) return *row;
+  throw Error(Code::not_found, "there is no " + id.str());
+}
+
+std::optional<LayerRow> Layers::find(base::LayerId id) {
+  Statement query = store_.prepare(select("WHERE id = ?"));
+  query.bind(id);
+  if (!query.step()) return std::nullopt;
+  return read_row(query);
+}
+
+std::vector<LayerRow> Layers::list() {
+  Statement query = store_.prepare(select("ORDER BY id"));
+  return read_all(query);
+}
+
+std::vector<LayerRow> Layers::chain(base::LayerId top) {
+  // A parent is older than its child, so descending ids are the order from the top.
+  Statement query = store_.prepare(
+      "WITH RECURSIVE below (id) AS (SELECT ? UNION SELECT layers.parent FROM layers JOIN below ON "
+      "layers.id = below.id WHERE layers.parent IS NOT NULL) " +
+      select("WHERE id IN below ORDER BY id DESC"));
+  query.bind(top);
+  return read_all(query);
+}
+
+void Layers::freeze(base::LayerId id) {
+  store_.transaction([&] {
+    if (store_.prepare("UPDATE layers SET frozen = 1 WHERE id = ?").run(id) == 0) {
+      throw Error(Code::not_found, "there is no " + id.str());
+    }
+  });
+}
+
+void Layers::remove(base::LayerId id) {
+  try {
+    store_.transaction([&] { store_.prepare("DELETE FROM layers WHERE id = ?").run(id); });
+  } catch (const Error& error) {
+    if (error.code() != Code::conflict) throw;
+    throw Error(Code::conflict, id.str() + " is in use by a workspace or a layer above it");
+  }
+}
+
+std::vector<LayerRow> Layers::unused() {
+  Statement query = store_.prepare(
+      select("WHERE id NOT IN (SELECT layer FROM workspaces WHERE layer IS NOT NULL) AND "
+             "id NOT IN (SELECT parent FROM layers WHERE parent IS NOT NULL) ORDER BY id"));
+  return read_all(query);
+}
+
+}  // namespace moorage::state_db

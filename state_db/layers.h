@@ -1,0 +1,49 @@
+// Layers: the changes over a base tree or over a parent layer, on disk at layers/<layer>/. A frozen
+// layer never changes again and never thaws.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace moorage::state_db {
+
+class Store;
+
+struct LayerRow {
+  base::LayerId id{};
+  base::LayerId parent{};  // 0: directly on the base tree
+  base::RepoId repository{};
+  std::string base_commit{};
+  bool frozen = false;
+  int64_t created_wall_ms = 0;
+};
+
+struct NewLayer {
+  base::LayerId parent{};
+  base::RepoId repository{};
+  std::string base_commit{};
+};
+
+class Layers {
+ public:
+  explicit Layers(Store& store) : store_(store) {}
+
+  base::LayerId create(const NewLayer& layer);  // conflict if the parent is not frozen
+  LayerRow get(base::LayerId id);               // not_found
+  std::optional<LayerRow> find(base::LayerId id);
+  std::vector<LayerRow> list();
+  // The layer and its parents, top first.
+  std::vector<LayerRow> chain(base::LayerId top);
+  void freeze(base::LayerId id);
+  void remove(base::LayerId id);   // conflict while a workspace or a layer stands on it
+  std::vector<LayerRow> unused();  // no workspace has it and no layer stands on it
+
+ private:
+  Store& store_;
+};
+
+}  // namespace moorage::state_db

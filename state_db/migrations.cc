@@ -1,0 +1,121 @@
+#include "state_db/migrations.h"
+
+#include <array>
+#include <string>
+
+#include "base/error.h"
+#include "state_db/connection.h"
+
+namespace moorage::state_db {
+
+using base::Code;
+using base::Error;
+
+namespace {
+
+// PRAGMA application_id, "MOOR": so that another program's file is never migrated.
+constexpr int64_t kApplicationId = 0x4d4f4f52;
+
+// The first name stands for schema.sql as it was when the first store was made; it has nothing to
+// apply.
+constexpr std::array kMigrations{
+    Migration{"0001-first", ""},
+};
+
+std::string quote(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("''") : std::string(1, c);
+  return out + "'";
+}
+
+class Rollback {
+ public:
+  explicit Rollback(Connection& connection) : connection_(connection) {}
+  ~Rollback() {
+    if (!connection_.in_transaction()) return;
+    try {
+      connection_.execute("ROLLBACK");
+    } catch (const Error&) {
+      // The file keeps what was committed; closing the connection rolls back as well.
+    }
+  }
+  Rollback(const Rollback&) = delete;
+  Rollback& operator=(const Rollback&) = delete;
+
+ private:
+  Connection& connection_;
+};
+
+void record(Connection& connection, std::string_view name, int64_t wall_ms) {
+  connection.execute("INSERT INTO migrations (name, by_version, wall_ms) VALUES (" + quote(name) +
+                     ", " + quote(MOORAGE_VERSION) + ", " + std::to_string(wall_ms) + ")");
+}
+
+bool is_applied(Connection& connection, std::string_view name) {
+  return connection.query_integer("SELECT count(*) FROM migrations WHERE name = " + quote(name)) >
+         0;
+}
+
+void refuse_newer(Connection& connection, const SchemaSource& source) {
+  std::string known;
+  for (const Migration& migration : source.migrations)
+    known += (known.empty() ? "" : ",") + quote(migration.name);
+  const std::string unknown =
+      " FROM migrations WHERE name NOT IN (" + known + ") ORDER BY name DESC LIMIT 1";
+  const std::string name = connection.query_text("SELECT name" + unknown);
+  if (name.empty()) return;
+  const std::string version = connection.query_text("SELECT by_version" + unknown);
+  throw Error(Code::unsupported,
+              "state.db was written by a newer version (moorage " + version + ", change " + name +
+                  "); this is " MOORAGE_VERSION,
+              "Install moorage " + version + " or newer; nothing was changed.");
+}
+
+void make_new(Connection& connection, const SchemaSource& source, int64_t wall_ms) {
+  Rollback rollback(connection);
+  connection.execute("BEGIN IMMEDIATE");
+  connection.execute(std::string(source.schema));
+  for (const Migration& migration : source.migrations) record(connection, migration.name, wall_ms);
+  connection.execute("PRAGMA application_id = " + std::to_string(kApplicationId));
+  connection.execute("COMMIT");
+}
+
+void apply(Connection& connection, const Migration& migration, int64_t wall_ms) {
+  Rollback rollback(connection);
+  connection.execute("BEGIN IMMEDIATE");
+  connection.execute(std::string(migration.sql));
+  record(connection, migration.name, wall_ms);
+  const std::string table = connection.query_text("PRAGMA foreign_key_check");
+  if (!table.empty()) {
+    throw Error(Code::corrupted, "change " + std::string(migration.name) +
+                                     " of state.db would leave broken references in " + table);
+  }
+  connection.execute("COMMIT");
+}
+
+}  // namespace
+
+SchemaSource present_schema() { return {kSchema, kMigrations}; }
+
+void bring_up(Connection& connection, const SchemaSource& source, int64_t wall_ms) {
+  const int64_t application_id = connection.query_integer("PRAGMA application_id");
+  const bool empty = connection.query_integer("SELECT count(*) FROM sqlite_schema") == 0;
+  if (!empty && application_id != kApplicationId) {
+    throw Error(Code::unsupported, "state.db is not a moorage database",
+                "Name another store directory, or move the file away.");
+  }
+  if (!empty) refuse_newer(connection, source);
+  // Neither setting can change inside a transaction. Foreign keys are off while tables are rebuilt.
+  connection.execute("PRAGMA foreign_keys = OFF; PRAGMA synchronous = FULL");
+  connection.query_text("PRAGMA journal_mode = WAL");
+  if (empty) {
+    make_new(connection, source, wall_ms);
+  } else {
+    for (const Migration& migration : source.migrations) {
+      if (!is_applied(connection, migration.name)) apply(connection, migration, wall_ms);
+    }
+  }
+  connection.execute("PRAGMA foreign_keys = ON");
+}
+
+}  // namespace moorage::state_db

@@ -1,0 +1,100 @@
+// Repositories (one bare mirror each) and their base trees. A repository is found by its normalised
+// URL and its credential scope, never by its name. A row is not removed: `evicted` says that the
+// mirror is gone, and the same URL takes the same row again.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "state_db/lifecycle.h"
+
+namespace moorage::state_db {
+
+class Store;
+
+struct RepositoryRow {
+  base::RepoId id{};
+  std::string url{};    // normalised by repo_cache; no credentials
+  std::string fetch_url{};  // what git is given: as upstream spells it
+  std::string scope{};  // who may share it; "" is public
+  std::string name{};   // "acme/shop": for people
+  RepositoryState state = RepositoryState::cloning;
+  std::string reason{};  // of the last move: why it is broken, who evicted it
+  std::string default_branch{};
+  int64_t fetched_wall_ms = 0;  // objects last came in; 0: never
+  int64_t checked_wall_ms = 0;  // upstream last answered; 0: never
+  std::string stale_reason{};   // why the last check failed; empty if it did not
+  uint64_t bytes = 0;           // of the mirror
+  int64_t created_wall_ms = 0;
+};
+
+struct NewRepository {
+  std::string url{};
+  std::string scope{};
+  std::string name{};
+  std::string fetch_url = url;
+};
+
+// What a fetch or check learned; only what is set is written.
+struct RepositoryFacts {
+  std::optional<std::string> default_branch{};
+  std::optional<int64_t> fetched_wall_ms{};
+  std::optional<int64_t> checked_wall_ms{};
+  std::optional<std::string> stale_reason{};
+  std::optional<uint64_t> bytes{};
+};
+
+class Repositories {
+ public:
+  explicit Repositories(Store& store) : store_(store) {}
+
+  base::RepoId create(const NewRepository& repository);  // in `cloning`; already_exists
+  // The row of this URL and scope; made (in `cloning`) if there is none. second: it was made now.
+  std::pair<base::RepoId, bool> find_or_create(const NewRepository& repository);
+  RepositoryRow get(base::RepoId id);  // not_found
+  std::optional<RepositoryRow> find(base::RepoId id);
+  std::optional<RepositoryRow> find(const std::string& url, const std::string& scope);
+  std::vector<RepositoryRow> list();  // by id, all states
+  void set_facts(base::RepoId id, const RepositoryFacts& facts);
+
+ private:
+  Store& store_;
+};
+
+// An immutable checkout of one commit, on disk at repos/<repo>/trees/<commit>/. Its row is written
+// after the tree is in place. A tree that was not synced and was written in another boot may be
+// torn: rebuild.
+struct BaseTreeRow {
+  base::RepoId repository{};
+  std::string commit{};  // 40 hex digits
+  uint64_t files = 0;
+  uint64_t bytes = 0;
+  uint64_t submodules = 0;  // gitlinks, left empty
+  uint64_t lfs_files = 0;   // pointers, left as they are
+  bool synced = false;
+  std::string boot_id{};  // of the boot in which it was written
+  int64_t created_wall_ms = 0;
+  int64_t last_used_wall_ms = 0;
+};
+
+class BaseTrees {
+ public:
+  explicit BaseTrees(Store& store) : store_(store) {}
+
+  void put(const BaseTreeRow& tree);  // replaces a row of the same repository and commit
+  std::optional<BaseTreeRow> find(base::RepoId repository, const std::string& commit);
+  std::vector<BaseTreeRow> list(base::RepoId repository);
+  void set_synced(base::RepoId repository, const std::string& commit);
+  void touch(base::RepoId repository, const std::string& commit);  // last_used = now
+  // conflict while a layer starts from it.
+  void remove(base::RepoId repository, const std::string& commit);
+
+ private:
+  Store& store_;
+};
+
+}  // namespace moorage::state_db

@@ -1,0 +1,152 @@
+#include "state_db/sandboxes.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "state_db/statement.h"
+#include "state_db/store.h"
+
+namespace moorage::state_db {
+
+using base::Code;
+using base::Error;
+
+namespace {
+
+constexpr std::string_view kSelect =
+    "SELECT sandboxes.id, workspace, backend, image, slot, state, reason, init_pid, "
+    "init_start_ticks, "
+    "boot_id, tree_device, home_device, created_wall_ms, started_wall_ms, ended_wall_ms "
+    "FROM sandboxes LEFT JOIN id_ranges ON id_ranges.sandbox = sandboxes.id WHERE ";
+
+template <typename... Values>
+std::vector<SandboxRow> select(Store& store, const Sandboxes& sandboxes, std::string_view where,
+                               const Values&... values) {
+  Statement query = store.prepare(std::string(kSelect) + std::string(where));
+  query.bind(values...);
+  std::vector<SandboxRow> rows;
+  while (query.step()) {
+    SandboxRow& row = rows.emplace_back();
+    query.read(row.id, row.workspace, row.backend, row.image, row.slot, row.state, row.reason,
+               row.init.pid, row.init.start_ticks, row.boot_id, row.tree_device, row.home_device,
+               row.created_wall_ms, row.started_wall_ms, row.ended_wall_ms);
+    row.name = sandboxes.derived_name(row.id);
+  }
+  return rows;
+}
+
+std::optional<SandboxRow> only(std::vector<SandboxRow> rows) {
+  if (rows.empty()) return std::nullopt;
+  return std::move(rows.front());
+}
+
+uint32_t lowest_free_slot(Store& store, uint32_t slots) {
+  // 0, or one above a slot in use: the lowest of those that is free.
+  Statement query = store.prepare(
+      "SELECT min(free) FROM (SELECT 0 AS free UNION ALL SELECT slot + 1 FROM id_ranges) "
+      "WHERE free NOT IN (SELECT slot FROM id_ranges)");
+  query.step();
+  uint32_t slot = 0;
+  query.read(slot);
+  if (slot < slots) return slot;
+  throw Error(Code::resource_exhausted,
+              "all " + std::to_string(slots) + " id ranges are in use by sandboxes",
+              "Stop workspaces that you do not need, or raise ids.sandbox_slots.");
+}
+
+void set_ended(Store& store, base::SandboxId id) {
+  store.prepare("UPDATE sandboxes SET ended_wall_ms = ? WHERE id = ? AND ended_wall_ms = 0")
+      .run(store.clock().wall_ms(), id);
+}
+
+}  // namespace
+
+std::string Sandboxes::derived_name(base::SandboxId id) const {
+  return "moorage-" + store_.store_id() + "-" + id.str();
+}
+
+SandboxRow Sandboxes::create(const NewSandbox& wanted) {
+  return store_.transaction([&] {
+    if (auto present = live(wanted.workspace)) {
+      throw Error(Code::conflict, wanted.workspace.str() + " has " + present->id.str() +
+                                      " already, which is " +
+                                      std::string(state_name(present->state)));
+    }
+    const uint32_t slot = lowest_free_slot(store_, wanted.slots);
+    store_
+        .prepare(
+            "INSERT INTO sandboxes (workspace, backend, image, state, boot_id, created_wall_ms) "
+            "VALUES (?, ?, ?, ?, ?, ?)")
+        .run(wanted.workspace, wanted.backend, wanted.image, LifeCycle<SandboxState>::kFirst,
+             base::boot_id(), store_.clock().wall_ms());
+    const base::SandboxId id{store_.last_insert_id()};
+    store_.prepare("INSERT INTO id_ranges (slot, sandbox) VALUES (?, ?)").run(slot, id);
+    store_.record_new<SandboxState>(id);
+    return get(id);
+  });
+}
+
+void Sandboxes::set_running(base::SandboxId id, const SandboxStart& start) {
+  store_.transaction([&] {
+    store_.move(id, SandboxState::starting, SandboxState::running);
+    store_
+        .prepare(
+            "UPDATE sandboxes SET init_pid = ?, init_start_ticks = ?, tree_device = ?, "
+            "home_device = ?, started_wall_ms = ? WHERE id = ?")
+        .run(start.init.pid, start.init.start_ticks, start.tree_device, start.home_device,
+             store_.clock().wall_ms(), id);
+  });
+}
+
+void Sandboxes::set_stopped(base::SandboxId id, std::string_view reason) {
+  store_.transaction([&] {
+    store_.move(id, SandboxState::stopping, SandboxState::stopped, reason);
+    set_ended(store_, id);
+  });
+}
+
+void Sandboxes::set_lost(base::SandboxId id, SandboxState from, std::string_view reason) {
+  store_.transaction([&] {
+    store_.move(id, from, SandboxState::lost, reason);
+    set_ended(store_, id);
+  });
+}
+
+void Sandboxes::set_destroyed(base::SandboxId id, SandboxState from, std::string_view reason) {
+  store_.transaction([&] {
+    store_.move(id, from, SandboxState::destroyed, reason);
+    store_.prepare("DELETE FROM id_ranges WHERE sandbox = ?").run(id);
+    set_ended(store_, id);
+  });
+}
+
+SandboxRow Sandboxes::get(base::SandboxId id) {
+  if (auto row = find(id)) return *std::move(row);
+  throw Error(Code::not_found, "there is no " + id.str());
+}
+
+std::optional<SandboxRow> Sandboxes::find(base::SandboxId id) {
+  return only(select(store_, *this, "sandboxes.id = ?", id));
+}
+
+std::optional<SandboxRow> Sandboxes::live(base::WorkspaceId workspace) {
+  return only(
+      select(store_, *this, "workspace = ? AND state NOT IN ('stopped','destroyed')", workspace));
+}
+
+std::optional<SandboxRow> Sandboxes::last(base::WorkspaceId workspace) {
+  return only(select(store_, *this, "workspace = ? ORDER BY sandboxes.id DESC LIMIT 1", workspace));
+}
+
+std::vector<SandboxRow> Sandboxes::of_workspace(base::WorkspaceId workspace) {
+  return select(store_, *this, "workspace = ? ORDER BY sandboxes.id", workspace);
+}
+
+std::vector<SandboxRow> Sandboxes::in_state(SandboxState state) {
+  return select(store_, *this, "state = ? ORDER BY sandboxes.id", state);
+}
+
+std::vector<SandboxRow> Sandboxes::not_destroyed() {
+  return select(store_, *this, "state <> 'destroyed' ORDER BY sandboxes.id");
+}
+
+}  // namespace moorage::state_db

@@ -1,0 +1,78 @@
+// Sandboxes, and the pool of id ranges that they hold. A sandbox gets the lowest free slot in the
+// transaction that makes its row and gives it back in the one that marks it destroyed, so two that
+// are not destroyed never share host ids: the table's UNIQUE slot says so, whatever crashes in
+// between.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/process.h"
+#include "state_db/lifecycle.h"
+
+namespace moorage::state_db {
+
+class Store;
+
+struct SandboxRow {
+  base::SandboxId id{};
+  base::WorkspaceId workspace{};
+  std::string backend{};
+  std::string image{};
+  std::string name{};              // derived: moorage-<store>-sb_N
+  std::optional<uint32_t> slot{};  // until destroyed
+  SandboxState state = SandboxState::starting;
+  std::string reason{};          // of the last move
+  base::ProcessIdentity init{};  // pid 0: never ran
+  std::string boot_id{};         // of the boot in which it started
+  uint64_t tree_device = 0;      // st_dev of /workspace's overlay
+  uint64_t home_device = 0;      // st_dev of /home/user's
+  int64_t created_wall_ms = 0;
+  int64_t started_wall_ms = 0;  // 0: never ran
+  int64_t ended_wall_ms = 0;    // 0: not stopped, lost or destroyed yet
+};
+
+struct NewSandbox {
+  base::WorkspaceId workspace{};
+  std::string backend{};
+  std::string image{};
+  uint32_t slots = 4096;  // size of the pool
+};
+
+struct SandboxStart {
+  base::ProcessIdentity init{};
+  uint64_t tree_device = 0;
+  uint64_t home_device = 0;
+};
+
+class Sandboxes {
+ public:
+  explicit Sandboxes(Store& store) : store_(store) {}
+
+  // In `starting`, with a slot. conflict: the workspace has one that is neither stopped nor
+  // destroyed. resource_exhausted: no free slot.
+  SandboxRow create(const NewSandbox& sandbox);
+  void set_running(base::SandboxId id, const SandboxStart& start);     // starting -> running
+  void set_stopped(base::SandboxId id, std::string_view reason = {});  // stopping -> stopped
+  void set_lost(base::SandboxId id, SandboxState from, std::string_view reason);
+  void set_destroyed(base::SandboxId id, SandboxState from,
+                     std::string_view reason = {});  // frees the slot
+
+  SandboxRow get(base::SandboxId id);  // not_found
+  std::optional<SandboxRow> find(base::SandboxId id);
+  // The one that is neither stopped nor destroyed (it may be lost).
+  std::optional<SandboxRow> live(base::WorkspaceId workspace);
+  std::optional<SandboxRow> last(base::WorkspaceId workspace);
+  std::vector<SandboxRow> of_workspace(base::WorkspaceId workspace);
+  std::vector<SandboxRow> in_state(SandboxState state);
+  std::vector<SandboxRow> not_destroyed();
+  std::string derived_name(base::SandboxId id) const;
+
+ private:
+  Store& store_;
+};
+
+}  // namespace moorage::state_db

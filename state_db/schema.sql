@@ -1,0 +1,194 @@
+-- The whole state of a store, as a new database gets it. An older one reaches the same shape through the
+-- named migrations of migrations.cc; a test compares the two. Times are wall clock milliseconds since
+-- 1970 UTC, sizes are bytes. State names are those of lifecycle.h. Tables are STRICT: a wrong type is refused.
+
+CREATE TABLE meta (              -- Single facts about the store itself.
+  name  TEXT PRIMARY KEY,        -- store_id: 8 hex digits; clean: 1 if the last owner closed it in order.
+  value TEXT NOT NULL            -- The fact, as text.
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE migrations (        -- What has been applied to this database; an unknown name means a newer program.
+  name       TEXT PRIMARY KEY,   -- Name in migrations.cc.
+  by_version TEXT NOT NULL,      -- Version of the program that applied it.
+  wall_ms    INTEGER NOT NULL    -- When it was applied.
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE events (            -- What happened, for followers and for people; the oldest are trimmed.
+  seq        INTEGER PRIMARY KEY AUTOINCREMENT,  -- Order of commits; never reused.
+  wall_ms    INTEGER NOT NULL,   -- When it was written.
+  kind       TEXT NOT NULL,      -- "workspace.state" and the like for moves; free for others.
+  repository INTEGER,            -- The repository it is about, if any; no reference: events outlive rows.
+  workspace  INTEGER,            -- The workspace it is about, also if it is about its sandbox or exec.
+  sandbox    INTEGER,            -- The sandbox it is about, if any.
+  exec       INTEGER,            -- The exec it is about, if any.
+  operation  INTEGER,            -- The operation it is about, if any.
+  from_state TEXT NOT NULL,      -- State before a move; empty for a new row and for other events.
+  to_state   TEXT NOT NULL,      -- State after a move; empty for other events.
+  text       TEXT NOT NULL       -- Reason, for people.
+) STRICT;
+CREATE INDEX events_of_workspace ON events (workspace, seq) WHERE workspace IS NOT NULL;
+
+CREATE TABLE repositories (      -- Upstream repositories, each cached as one bare mirror.
+  id              INTEGER PRIMARY KEY AUTOINCREMENT,  -- repo_N; names its directory.
+  url             TEXT NOT NULL, -- Normalised URL without credentials: what is the same repository.
+  fetch_url       TEXT NOT NULL, -- The URL as upstream knows it ("x.git"); for a local import the same as url.
+  scope           TEXT NOT NULL, -- Credential scope: who may share the mirror; empty is public.
+  name            TEXT NOT NULL, -- "owner/name", for people; not unique.
+  state           TEXT NOT NULL CHECK (state IN ('cloning','ready','fetching','broken','evicted')),  -- Life cycle.
+  reason          TEXT NOT NULL DEFAULT '',  -- Why the last move was made.
+  default_branch  TEXT NOT NULL DEFAULT '',  -- Upstream's HEAD when it was last seen.
+  fetched_wall_ms INTEGER NOT NULL DEFAULT 0,  -- When objects last came in; 0 is never.
+  checked_wall_ms INTEGER NOT NULL DEFAULT 0,  -- When upstream last answered; 0 is never.
+  stale_reason    TEXT NOT NULL DEFAULT '',  -- Why the last check failed; empty if it did not.
+  bytes           INTEGER NOT NULL DEFAULT 0,  -- Size of the mirror on disk.
+  created_wall_ms INTEGER NOT NULL,  -- When the row was made.
+  UNIQUE (url, scope)
+) STRICT;
+
+CREATE TABLE base_trees (        -- Immutable checkouts of one commit, shared by workspaces; the row comes after the tree.
+  repository        INTEGER NOT NULL REFERENCES repositories (id),  -- Whose commit it is.
+  commit_id         TEXT NOT NULL,     -- 40 hex digits; names its directory.
+  files             INTEGER NOT NULL,  -- Number of files and links.
+  bytes             INTEGER NOT NULL,  -- Sum of their sizes.
+  submodules        INTEGER NOT NULL,  -- Number of gitlinks, left as empty directories.
+  lfs_files         INTEGER NOT NULL,  -- Number of LFS pointers, left as they are.
+  synced            INTEGER NOT NULL,  -- 1 if it is known to survive a power cut.
+  boot_id           TEXT NOT NULL,     -- Boot in which it was written; not synced and another boot means rebuild.
+  created_wall_ms   INTEGER NOT NULL,  -- When it was written.
+  last_used_wall_ms INTEGER NOT NULL,  -- When a workspace last started from it.
+  PRIMARY KEY (repository, commit_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE layers (            -- Changes over a base tree or over a parent layer.
+  id              INTEGER PRIMARY KEY AUTOINCREMENT,  -- ly_N; names its directory.
+  parent          INTEGER REFERENCES layers (id),  -- The frozen layer below; none: directly on the base tree.
+  repository      INTEGER NOT NULL REFERENCES repositories (id),  -- Whose base tree is at the bottom.
+  base_commit     TEXT NOT NULL, -- Commit of that base tree, 40 hex digits.
+  frozen          INTEGER NOT NULL DEFAULT 0,  -- 1 if it never changes again.
+  created_wall_ms INTEGER NOT NULL  -- When the row was made.
+) STRICT;
+CREATE INDEX layers_of_parent ON layers (parent) WHERE parent IS NOT NULL;
+CREATE INDEX layers_of_base ON layers (repository, base_commit);
+
+CREATE TABLE workspaces (        -- The durable things that tasks work in.
+  id              INTEGER PRIMARY KEY AUTOINCREMENT,  -- ws_N.
+  name            TEXT NOT NULL, -- What people call it; unique among the owner's live ones.
+  owner_uid       INTEGER NOT NULL,  -- Host uid of the caller who made it.
+  repository      INTEGER NOT NULL REFERENCES repositories (id),  -- Where it started.
+  base_ref        TEXT NOT NULL, -- Ref that was asked for; empty is the default branch.
+  base_commit     TEXT NOT NULL, -- Commit that it was then, 40 hex digits.
+  branch          TEXT NOT NULL, -- Branch that the agent works on.
+  layer           INTEGER REFERENCES layers (id),  -- The writable layer; none after the purge.
+  backend         TEXT NOT NULL, -- Backend that its sandboxes are made on.
+  image           TEXT NOT NULL, -- Image that its sandboxes use.
+  memory_bytes    INTEGER NOT NULL,  -- Limit of its sandboxes.
+  cpus            REAL NOT NULL, -- Limit of its sandboxes, in CPUs.
+  pids            INTEGER NOT NULL,  -- Limit of its sandboxes, in processes.
+  state           TEXT NOT NULL CHECK (state IN ('creating','ready','archiving','archived','unarchiving',
+                                                 'deleting','deleted','failed')),  -- Life cycle.
+  reason          TEXT NOT NULL DEFAULT '',  -- Why the last move was made.
+  disposable      INTEGER NOT NULL,  -- 1 if it is deleted with its first exec (run --rm).
+  changes_files   INTEGER,       -- Changed files when last counted; null is never.
+  changes_wall_ms INTEGER NOT NULL DEFAULT 0,  -- When they were counted.
+  unpushed        INTEGER,       -- Commits that upstream does not have, when last counted.
+  disk_bytes      INTEGER,       -- Disk use of its layers, when last measured.
+  integrity       TEXT NOT NULL DEFAULT '',  -- Result of the last check, for people.
+  created_wall_ms INTEGER NOT NULL,  -- When the row was made.
+  deleted_wall_ms INTEGER,       -- When it became a tombstone; undelete clears it.
+  purge_wall_ms   INTEGER,       -- When the removal of its files began: no way back.
+  purged_wall_ms  INTEGER,       -- When they were gone; the row stays as history.
+  idempotency_key TEXT,          -- Key of the request that made it.
+  request_hash    TEXT NOT NULL, -- Hash of that request, to tell a retry from a clash.
+  UNIQUE (owner_uid, idempotency_key)
+) STRICT;
+CREATE UNIQUE INDEX workspaces_live_name ON workspaces (owner_uid, name) WHERE state NOT IN ('deleted','failed');
+CREATE INDEX workspaces_of_layer ON workspaces (layer) WHERE layer IS NOT NULL;
+
+CREATE TABLE workspace_labels (  -- What callers attach to a workspace: task, user, conversation.
+  workspace INTEGER NOT NULL REFERENCES workspaces (id),  -- Whose label it is.
+  name      TEXT NOT NULL,       -- Its key.
+  value     TEXT NOT NULL,       -- Its value.
+  PRIMARY KEY (workspace, name)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE sandboxes (         -- Execution environments, each for one workspace; kept as history.
+  id               INTEGER PRIMARY KEY AUTOINCREMENT,  -- sb_N; names its directory, container and cgroup.
+  workspace        INTEGER NOT NULL REFERENCES workspaces (id),  -- Whom it serves.
+  backend          TEXT NOT NULL,  -- Backend that made it.
+  image            TEXT NOT NULL,  -- Image that it runs.
+  state            TEXT NOT NULL CHECK (state IN ('starting','running','frozen','stopping','stopped','lost',
+                                                  'destroyed')),  -- Life cycle.
+  reason           TEXT NOT NULL DEFAULT '',  -- Why the last move was made.
+  init_pid         INTEGER NOT NULL DEFAULT 0,  -- Host pid of its first process; 0 if it never ran.
+  init_start_ticks INTEGER NOT NULL DEFAULT 0,  -- That process's start time, so that a reused pid is told apart.
+  boot_id          TEXT NOT NULL,  -- Boot in which it was made; pids and devices mean nothing in another.
+  tree_device      INTEGER NOT NULL DEFAULT 0,  -- st_dev of the overlay on /workspace.
+  home_device      INTEGER NOT NULL DEFAULT 0,  -- st_dev of the overlay on /home/user.
+  created_wall_ms  INTEGER NOT NULL,  -- When the row was made.
+  started_wall_ms  INTEGER NOT NULL DEFAULT 0,  -- When it ran; 0 is never.
+  ended_wall_ms    INTEGER NOT NULL DEFAULT 0   -- When it was stopped or lost; 0 is not yet.
+) STRICT;
+CREATE UNIQUE INDEX sandboxes_live ON sandboxes (workspace) WHERE state NOT IN ('stopped','destroyed');
+CREATE INDEX sandboxes_of_workspace ON sandboxes (workspace, id);
+CREATE INDEX sandboxes_left ON sandboxes (state) WHERE state <> 'destroyed';
+
+CREATE TABLE id_ranges (         -- Slots of the pool of host ids that are in use; free ones have no row.
+  slot    INTEGER PRIMARY KEY,   -- Host ids first_id + 65536 * slot and the 65535 after it.
+  sandbox INTEGER NOT NULL UNIQUE REFERENCES sandboxes (id)  -- Its holder, until destroyed.
+) STRICT;
+
+CREATE TABLE execs (             -- Commands, kept after their sandbox is gone.
+  id               INTEGER PRIMARY KEY AUTOINCREMENT,  -- ex_N; names its journal.
+  workspace        INTEGER NOT NULL REFERENCES workspaces (id),  -- Where it runs.
+  sandbox          INTEGER NOT NULL REFERENCES sandboxes (id),   -- In which sandbox it ran.
+  owner_uid        INTEGER NOT NULL,  -- Host uid of the caller.
+  idempotency_key  TEXT,          -- Key of the request: the same key never runs twice in a workspace.
+  request_hash     TEXT NOT NULL, -- Hash of that request, to tell a retry from a clash.
+  argv             BLOB NOT NULL, -- The command: each word followed by NUL.
+  environment      BLOB NOT NULL, -- What the request added: name, NUL, value, NUL.
+  directory        BLOB NOT NULL, -- Working directory inside.
+  user             TEXT NOT NULL, -- User inside.
+  terminal         INTEGER NOT NULL,  -- 1 if it has a PTY.
+  input            INTEGER NOT NULL,  -- 1 if standard input is a pipe, 0 if it is /dev/null.
+  timeout_ms       INTEGER NOT NULL,  -- Time limit; 0 is none.
+  state            TEXT NOT NULL CHECK (state IN ('running','exited','signalled','timed_out','oom_killed',
+                                                  'cancelled','interrupted')),  -- Life cycle.
+  reason           TEXT NOT NULL DEFAULT '',  -- Why it could not be started or was interrupted.
+  cancel_requested INTEGER NOT NULL DEFAULT 0,  -- 1 if somebody asked to cancel it.
+  exit_code        INTEGER,       -- Exit code of its main process, if it exited.
+  signal           INTEGER,       -- Signal that ended its main process, if one did.
+  started_wall_ms  INTEGER NOT NULL,  -- When the row was made: before the command ran.
+  ended_wall_ms    INTEGER NOT NULL DEFAULT 0,  -- When it ended; 0 is running.
+  output_bytes     INTEGER NOT NULL DEFAULT 0,  -- Output kept in the journal.
+  omitted_bytes    INTEGER NOT NULL DEFAULT 0,  -- Output dropped after the limit.
+  user_ms          INTEGER NOT NULL DEFAULT 0,  -- CPU time in user mode.
+  system_ms        INTEGER NOT NULL DEFAULT 0,  -- CPU time in the kernel.
+  max_rss_bytes    INTEGER NOT NULL DEFAULT 0,  -- Largest resident set of one of its processes.
+  UNIQUE (workspace, idempotency_key)
+) STRICT;
+CREATE INDEX execs_of_workspace ON execs (workspace, id);
+CREATE INDEX execs_running ON execs (sandbox) WHERE state = 'running';
+
+CREATE TABLE operations (        -- Long verbs that a restart must finish or undo.
+  id              INTEGER PRIMARY KEY AUTOINCREMENT,  -- op_N.
+  kind            TEXT NOT NULL, -- Name of the verb.
+  repository      INTEGER REFERENCES repositories (id),  -- What it works on, if a repository.
+  workspace       INTEGER REFERENCES workspaces (id),    -- What it works on, if a workspace.
+  state           TEXT NOT NULL CHECK (state IN ('running','done','failed')),  -- Life cycle.
+  reason          TEXT NOT NULL DEFAULT '',  -- Why it failed.
+  detail          TEXT NOT NULL, -- JSON of the verb's own.
+  started_wall_ms INTEGER NOT NULL,  -- When it began.
+  ended_wall_ms   INTEGER NOT NULL DEFAULT 0  -- When it ended; 0 is running.
+) STRICT;
+CREATE INDEX operations_running ON operations (id) WHERE state = 'running';
+
+CREATE TABLE idempotency_keys (  -- Answers of mutating requests, kept a day for retries.
+  owner_uid INTEGER NOT NULL,    -- Host uid of the caller.
+  key       TEXT NOT NULL,       -- The caller's key.
+  hash      TEXT NOT NULL,       -- Hash of the request, to tell a retry from a clash.
+  status    INTEGER NOT NULL,    -- HTTP status that was answered.
+  body      BLOB NOT NULL,       -- Body that was answered.
+  wall_ms   INTEGER NOT NULL,    -- When it was answered.
+  PRIMARY KEY (owner_uid, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX idempotency_keys_by_age ON idempotency_keys (wall_ms);

@@ -1,0 +1,128 @@
+// A cached SQL statement with the store's lock, for the tables of this layer. Values are bound and
+// columns are read in order, so the SQL and the argument list read alike:
+//   auto query = store.prepare("SELECT id, name FROM layers WHERE parent = ?");
+//   query.bind(parent);
+//   while (query.step()) query.read(row.id, row.name);
+// An id of 0 is NULL in the database and back. Writing outside Store::transaction is a programmer
+// error.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "base/error.h"
+#include "base/ids.h"
+#include "state_db/lifecycle.h"
+
+namespace SQLite {
+class Statement;
+}  // namespace SQLite
+
+namespace moorage::state_db {
+
+class Connection;
+
+// Bytes that need not be UTF-8. Borrowed until the statement has run.
+struct Blob {
+  std::string_view bytes;
+};
+
+class Statement {
+ public:
+  Statement(std::unique_lock<std::recursive_mutex> lock, Connection& connection,
+            std::string_view sql);
+  ~Statement();
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+
+  template <typename... Values>
+  void bind(const Values&... values) {
+    (put(values), ...);
+  }
+  // True: there is a row to read.
+  bool step();
+  template <typename... Columns>
+  void read(Columns&... columns) {
+    next_column_ = 0;
+    (get(columns), ...);
+  }
+  // Binds, writes, and returns how many rows changed.
+  template <typename... Values>
+  int64_t run(const Values&... values) {
+    bind(values...);
+    return finish();
+  }
+
+ private:
+  int64_t finish();
+  void put_integer(int64_t value);
+  void put_real(double value);
+  void put_text(std::string_view value);
+  void put_null();
+  void put(const Blob& value);
+  int64_t get_integer();
+  double get_real();
+  std::string get_bytes();
+  bool next_is_null();
+  [[noreturn]] void throw_unknown_state(std::string_view noun, const std::string& name);
+
+  void put(std::string_view value) { put_text(value); }
+  void put(const std::string& value) { put_text(value); }
+  void put(const char* value) { put_text(value); }
+  void put(double value) { put_real(value); }
+  template <typename T>
+  requires std::is_integral_v<T>
+  void put(T value) { put_integer(static_cast<int64_t>(value)); }
+  template <typename Tag>
+  void put(base::Id<Tag> id) {
+    id ? put_integer(id.value) : put_null();
+  }
+  template <typename State>
+  requires std::is_enum_v<State>
+  void put(State state) { put_text(state_name(state)); }
+  template <typename T>
+  void put(const std::optional<T>& value) {
+    value ? put(*value) : put_null();
+  }
+
+  void get(std::string& out) { out = get_bytes(); }
+  void get(double& out) { out = get_real(); }
+  void get(bool& out) { out = get_integer() != 0; }
+  template <typename T>
+  requires std::is_integral_v<T>
+  void get(T& out) { out = static_cast<T>(get_integer()); }
+  template <typename Tag>
+  void get(base::Id<Tag>& out) {
+    out.value = get_integer();
+  }
+  template <typename State>
+  requires std::is_enum_v<State>
+  void get(State& out) {
+    const std::string name = get_bytes();
+    const auto state = state_from_name<State>(name);
+    if (!state) throw_unknown_state(LifeCycle<State>::kNoun, name);
+    out = *state;
+  }
+  template <typename T>
+  void get(std::optional<T>& out) {
+    if (next_is_null()) {
+      ++next_column_;
+      out.reset();
+    } else {
+      get(out.emplace());
+    }
+  }
+
+  std::unique_lock<std::recursive_mutex> lock_;
+  Connection& connection_;
+  std::unique_ptr<SQLite::Statement> statement_;
+  int next_value_ = 1;
+  int next_column_ = 0;
+};
+
+}  // namespace moorage::state_db

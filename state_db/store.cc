@@ -1,0 +1,186 @@
+#include "state_db/store.h"
+
+#include <sys/random.h>
+
+#include <array>
+#include <cassert>
+
+#include "base/error.h"
+#include "state_db/connection.h"
+#include "state_db/event.h"
+#include "state_db/migrations.h"
+#include "state_db/statement.h"
+#include "state_db/store_lock.h"
+
+namespace moorage::state_db {
+
+using base::Code;
+using base::Error;
+
+namespace {
+
+// Where the states of a life cycle are, and what an event of one row is about: repository,
+// workspace, sandbox, exec, operation.
+struct StateTable {
+  std::string_view noun;
+  std::string_view table;
+  std::string_view subject;
+};
+
+constexpr std::array kStateTables{
+    StateTable{"repository", "repositories", "id, NULL, NULL, NULL, NULL"},
+    StateTable{"workspace", "workspaces", "repository, id, NULL, NULL, NULL"},
+    StateTable{"sandbox", "sandboxes", "NULL, workspace, id, NULL, NULL"},
+    StateTable{"exec", "execs", "NULL, workspace, sandbox, id, NULL"},
+    StateTable{"operation", "operations", "repository, workspace, NULL, NULL, id"},
+};
+
+const StateTable& state_table(std::string_view noun) {
+  for (const StateTable& table : kStateTables) {
+    if (table.noun == noun) return table;
+  }
+  throw Error(Code::internal, "no table of states for " + std::string(noun));
+}
+
+std::string random_store_id() {
+  uint32_t bits = 0;
+  base::check(getrandom(&bits, sizeof bits, 0), "getrandom");
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string id;
+  for (int shift = 28; shift >= 0; shift -= 4) id += kDigits[(bits >> shift) & 15];
+  return id;
+}
+
+std::string savepoint(int depth) { return "moorage_" + std::to_string(depth); }
+
+}  // namespace
+
+Store::Store(const StoreOptions& options)
+    : clock_(options.clock),
+      directory_(options.directory),
+      reserve_bytes_(options.reserve_bytes),
+      lock_file_(lock_store(options.directory)),
+      connection_(
+          std::make_unique<Connection>(options.directory + "/state.db", options.busy_timeout_ms)) {
+  connection_->on_full([this] { release_reserve(directory_); });
+  refill_reserve();
+  bring_up(*connection_, present_schema(), clock_->wall_ms());
+  store_id_ = connection_->query_text("SELECT value FROM meta WHERE name = 'store_id'");
+  const bool is_new = store_id_.empty();
+  was_clean_ =
+      is_new || connection_->query_text("SELECT value FROM meta WHERE name = 'clean'") == "1";
+  if (!was_clean_) {
+    const std::string verdict = connection_->query_text("PRAGMA quick_check(1)");
+    if (verdict != "ok") {
+      throw Error(Code::corrupted, "state.db is damaged: " + verdict,
+                  "Keep a copy of the store, then restore state.db from a backup.");
+    }
+  }
+  if (is_new) store_id_ = random_store_id();
+  transaction([&] {
+    prepare("INSERT OR IGNORE INTO meta (name, value) VALUES ('store_id', ?)").run(store_id_);
+    prepare("INSERT OR REPLACE INTO meta (name, value) VALUES ('clean', '0')").run();
+  });
+}
+
+Store::~Store() {
+  try {
+    transaction([&] { prepare("UPDATE meta SET value = '1' WHERE name = 'clean'").run(); });
+  } catch (const Error&) {
+    // Then the next open checks the file, which is what an unclean end means.
+  }
+}
+
+bool Store::failed() const { return connection_->broken(); }
+bool Store::refill_reserve() { return make_reserve(directory_, reserve_bytes_); }
+
+Statement Store::prepare(std::string_view sql) {
+  return Statement(std::unique_lock(mutex_), *connection_, sql);
+}
+
+int64_t Store::last_insert_id() { return connection_->last_insert_id(); }
+
+Store::Transaction::Transaction(Store& store)
+    : store_(store), lock_(store.mutex_), seq_before_(store.new_seq_) {
+  store_.connection_->require_usable();
+  if (store_.depth_ == 0) {
+    changes_before_ = store_.connection_->total_changes();
+    store_.prepare("BEGIN IMMEDIATE").step();
+  } else {
+    store_.prepare("SAVEPOINT " + savepoint(store_.depth_)).step();
+  }
+  ++store_.depth_;
+}
+
+void Store::Transaction::commit() {
+  if (store_.depth_ > 1) {
+    store_.prepare("RELEASE " + savepoint(store_.depth_ - 1)).step();
+    --store_.depth_;
+    open_ = false;
+    return;
+  }
+  const bool wrote = store_.connection_->total_changes() != changes_before_;
+  store_.prepare("COMMIT").step();
+  if (wrote) ++store_.commits_;
+  store_.depth_ = 0;
+  open_ = false;
+  const int64_t seq = std::exchange(store_.new_seq_, 0);
+  lock_.unlock();
+  if (seq != 0 && store_.wake_) store_.wake_(seq);
+}
+
+Store::Transaction::~Transaction() {
+  if (!open_) return;
+  --store_.depth_;
+  store_.new_seq_ = seq_before_;
+  // A full disk or a failed write has rolled the whole transaction back already.
+  if (!store_.connection_->in_transaction()) return;
+  try {
+    if (store_.depth_ == 0) {
+      store_.connection_->execute("ROLLBACK");
+    } else {
+      const std::string name = savepoint(store_.depth_);
+      store_.connection_->execute("ROLLBACK TO " + name + "; RELEASE " + name);
+    }
+  } catch (const Error&) {
+    // The connection is broken then and refuses what follows; nothing of this was committed.
+  }
+}
+
+void Store::move_row(const RowMove& move, int64_t id, const std::string& id_text,
+                     std::string_view reason) {
+  const std::string step = std::string(move.from) + " to " + std::string(move.to);
+  if (!move.legal) {
+    throw Error(Code::internal, "a " + std::string(move.noun) + " never goes from " + step);
+  }
+  const std::string table(state_table(move.noun).table);
+  transaction([&] {
+    if (prepare("UPDATE " + table + " SET state = ?, reason = ? WHERE id = ? AND state = ?")
+            .run(move.to, event_text(reason), id, move.from) == 1) {
+      record_row(move.noun, id, move.from, move.to, reason);
+      return;
+    }
+    auto query = prepare("SELECT state FROM " + table + " WHERE id = ?");
+    query.bind(id);
+    if (!query.step()) throw Error(Code::not_found, "there is no " + id_text);
+    std::string present;
+    query.read(present);
+    throw Error(Code::conflict, id_text + " is " + present + ", so it cannot go from " + step);
+  });
+}
+
+void Store::record_row(std::string_view noun, int64_t id, std::string_view from,
+                       std::string_view to, std::string_view text) {
+  assert(connection_->in_transaction());
+  const StateTable& about = state_table(noun);
+  const int64_t written =
+      prepare(
+          "INSERT INTO events (wall_ms, kind, from_state, to_state, text, repository, workspace, "
+          "sandbox, exec, operation) SELECT ?, ?, ?, ?, ?, " +
+          std::string(about.subject) + " FROM " + std::string(about.table) + " WHERE id = ?")
+          .run(clock_->wall_ms(), std::string(noun) + ".state", from, to, event_text(text), id);
+  assert(written == 1);
+  new_seq_ = last_insert_id();
+}
+
+}  // namespace moorage::state_db

@@ -1,0 +1,142 @@
+// The database of one store: DIRECTORY/state.db, SQLite in WAL mode with synchronous=FULL. One
+// process owns a store (flock on state.db.lock, held until destruction) and one connection in it,
+// guarded by a mutex: every call is safe from any thread. The tables are in their own headers
+// (workspaces.h ...); states change through `move` alone. A commit is durable when the call
+// returns. If one fails in the disk, nothing is known about later ones: the store refuses all
+// further calls (Error io; failed() is true) and the daemon must exit and verify. A full disk
+// throws resource_exhausted, changes nothing, and gives the reserve file free for the next try.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/ids.h"
+#include "state_db/event.h"
+#include "state_db/lifecycle.h"
+
+namespace moorage::state_db {
+
+class Connection;
+class Statement;
+
+struct StoreOptions {
+  std::string directory;        // must exist; state.db, state.db.lock and reserve are made in it
+  uint64_t reserve_bytes = 0;   // size of DIRECTORY/reserve; 0: none
+  int busy_timeout_ms = 5'000;  // somebody else reading state.db (sqlite3 shell, backup)
+  const base::Clock* clock = &base::system_clock();
+};
+
+class Store {
+ public:
+  // Opens, or makes, the database; migrates it. Throws conflict (another process holds it: the
+  // message has its pid), unsupported (made by a newer version), corrupted (quick_check after an
+  // unclean end).
+  explicit Store(const StoreOptions& options);
+  ~Store();
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  const std::string& store_id() const { return store_id_; }  // 8 hex digits, made once
+  uint64_t commits() const { return commits_; }              // synchronous writes since the open
+  bool failed() const;
+  bool was_clean() const { return was_clean_; }  // the last owner closed it in order
+  const base::Clock& clock() const { return *clock_; }
+
+  // Runs work() in one transaction and gives its answer; an exception rolls back. Holds the store's
+  // lock: do nothing slow in it. A call inside another is a savepoint of the outer one, so tables'
+  // methods compose into one commit.
+  template <typename Work>
+  auto transaction(Work&& work) -> std::invoke_result_t<Work> {
+    Transaction guard(*this);
+    if constexpr (std::is_void_v<std::invoke_result_t<Work>>) {
+      work();
+      guard.commit();
+    } else {
+      auto result = work();
+      guard.commit();
+      return result;
+    }
+  }
+
+  // The only writer of states: compare-and-set plus the event, in one transaction. Throws conflict
+  // when the row is not in `from`, not_found when there is none, internal when the move is not in
+  // the table. For exec and sandbox prefer their tables' finish()/set_running(), which add numbers
+  // to the move.
+  template <typename State>
+  void move(typename LifeCycle<State>::Id id, State from, State to, std::string_view reason = {}) {
+    move_row({LifeCycle<State>::kNoun, state_name(from), state_name(to), may_move(from, to)},
+             id.value, id.str(), reason);
+  }
+
+  int64_t add_event(std::string_view kind, const Subject& subject, std::string_view text = {});
+  std::vector<Event> events(int64_t since_seq, size_t limit, base::WorkspaceId only = {});
+  int64_t last_event();
+  // Called after every commit that added events, with the last seq, on the committing thread,
+  // without the store's lock; calls may overtake each other. It must be quick: wake those who then
+  // read events(). Set once, before other threads use the store.
+  void on_event(std::function<void(int64_t last_seq)> wake) { wake_ = std::move(wake); }
+  // Drops the oldest events but the newest `keep`. Returns how many.
+  int64_t trim_events(int64_t keep);
+
+  // Makes the reserve file again after it was given free. False if there is still no room.
+  bool refill_reserve();
+
+  // For the tables of this layer: a cached statement, together with the store's lock.
+  Statement prepare(std::string_view sql);
+  int64_t last_insert_id();
+  // First event of a new row; call in the transaction that inserts it.
+  template <typename State>
+  void record_new(typename LifeCycle<State>::Id id, std::string_view text = {}) {
+    record_row(LifeCycle<State>::kNoun, id.value, {}, state_name(LifeCycle<State>::kFirst), text);
+  }
+
+ private:
+  struct RowMove {
+    std::string_view noun;
+    std::string_view from;
+    std::string_view to;
+    bool legal;
+  };
+  class Transaction {
+   public:
+    explicit Transaction(Store& store);
+    ~Transaction();
+    void commit();
+
+   private:
+    Store& store_;
+    std::unique_lock<std::recursive_mutex> lock_;
+    int64_t seq_before_;
+    int64_t changes_before_ = 0;
+    bool open_ = true;
+  };
+
+  void move_row(const RowMove& move, int64_t id, const std::string& id_text,
+                std::string_view reason);
+  void record_row(std::string_view noun, int64_t id, std::string_view from, std::string_view to,
+                  std::string_view text);
+
+  const base::Clock* clock_;
+  std::string directory_;
+  uint64_t reserve_bytes_;
+  base::Fd lock_file_;
+  std::recursive_mutex mutex_;
+  std::unique_ptr<Connection> connection_;
+  std::string store_id_;
+  std::function<void(int64_t)> wake_;
+  int depth_ = 0;
+  int64_t new_seq_ = 0;  // last event of the open transaction, 0 if none
+  std::atomic<uint64_t> commits_{0};
+  bool was_clean_ = true;
+};
+
+}  // namespace moorage::state_db

@@ -1,0 +1,47 @@
+#include "state_db/store_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace moorage::state_db {
+
+using base::Code;
+using base::Error;
+
+base::Fd lock_store(const std::string& directory) {
+  const std::string path = directory + "/state.db.lock";
+  base::Fd file = base::open_file(path, O_RDWR | O_CREAT, 0600);
+  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) base::throw_errno(path);
+    const std::string pid = base::read_at(file.get(), 20, 0);
+    throw Error(
+        Code::conflict, "the store " + directory + " is in use by process " + pid,
+        "Only one mooraged may own a store: stop the other one, or name another directory.");
+  }
+  const std::string pid = std::to_string(getpid());
+  base::check(ftruncate(file.get(), 0), path);
+  base::write_all(file.get(), pid);
+  return file;
+}
+
+bool make_reserve(const std::string& directory, uint64_t bytes) {
+  if (bytes == 0) return true;
+  const std::string path = directory + "/reserve";
+  const base::Fd file = base::open_file(path, O_RDWR | O_CREAT, 0600);
+  // Not every file system can allocate without writing; posix_fallocate writes zeros there.
+  const int error = posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
+  if (error == 0) return true;
+  unlink(path.c_str());
+  if (error == ENOSPC || error == EDQUOT) return false;
+  base::throw_errno(path, error);
+}
+
+void release_reserve(const std::string& directory) { unlink((directory + "/reserve").c_str()); }
+
+}  // namespace moorage::state_db

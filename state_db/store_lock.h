@@ -1,0 +1,20 @@
+// The right to own a store: flock on DIRECTORY/state.db.lock, which holds the owner's pid as text.
+// The kernel lets go of it when the process ends, however it ends. The file stays.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/fd.h"
+
+namespace moorage::state_db {
+
+// Held until the descriptor is closed. Throws conflict, with the holder's pid, at once.
+base::Fd lock_store(const std::string& directory);
+
+// DIRECTORY/reserve: blocks kept back so that the database can still write on a full disk. False:
+// no room.
+bool make_reserve(const std::string& directory, uint64_t bytes);
+void release_reserve(const std::string& directory);
+
+}  // namespace moorage::state_db

@@ -1,0 +1,119 @@
+// The part of Workspaces (workspaces.h) that changes rows which exist.
+#include "base/clock.h"
+#include "base/error.h"
+#include "state_db/statement.h"
+#include "state_db/store.h"
+#include "state_db/workspaces.h"
+
+namespace moorage::state_db {
+
+using base::Code;
+using base::Error;
+
+namespace {
+
+void require_row(int64_t rows, base::WorkspaceId id) {
+  if (rows == 0) throw Error(Code::not_found, "there is no " + id.str());
+}
+
+}  // namespace
+
+void Workspaces::set_facts(base::WorkspaceId id, const WorkspaceFacts& facts) {
+  store_.transaction([&] {
+    std::optional<int64_t> counted_wall_ms;
+    if (facts.changes_files) counted_wall_ms = store_.clock().wall_ms();
+    require_row(
+        store_
+            .prepare(
+                "UPDATE workspaces SET changes_files = coalesce(?, changes_files), "
+                "changes_wall_ms = coalesce(?, changes_wall_ms), unpushed = coalesce(?, unpushed), "
+                "disk_bytes = coalesce(?, disk_bytes), integrity = coalesce(?, integrity), "
+                "branch = coalesce(?, branch) WHERE id = ?")
+            .run(facts.changes_files, counted_wall_ms, facts.unpushed, facts.disk_bytes,
+                 facts.integrity, facts.branch, id),
+        id);
+  });
+}
+
+void Workspaces::set_label(base::WorkspaceId id, const std::string& key, const std::string& value) {
+  store_.transaction([&] {
+    store_
+        .prepare(
+            "INSERT OR REPLACE INTO workspace_labels (workspace, name, value) VALUES (?, ?, ?)")
+        .run(id, key, value);
+  });
+}
+
+void Workspaces::remove_label(base::WorkspaceId id, const std::string& key) {
+  store_.transaction([&] {
+    store_.prepare("DELETE FROM workspace_labels WHERE workspace = ? AND name = ?").run(id, key);
+  });
+}
+
+void Workspaces::set_layer(base::WorkspaceId id, base::LayerId layer) {
+  store_.transaction([&] {
+    require_row(store_.prepare("UPDATE workspaces SET layer = ? WHERE id = ?").run(layer, id), id);
+  });
+}
+
+void Workspaces::finish_delete(base::WorkspaceId id) {
+  store_.transaction([&] {
+    store_.move(id, WorkspaceState::deleting, WorkspaceState::deleted, get(id).reason);
+    store_.prepare("UPDATE workspaces SET deleted_wall_ms = ? WHERE id = ?")
+        .run(store_.clock().wall_ms(), id);
+  });
+}
+
+void Workspaces::undelete(base::WorkspaceId id) {
+  store_.transaction([&] {
+    const WorkspaceRow row = get(id);
+    if (row.purge_wall_ms) {
+      throw Error(Code::conflict, id.str() + " is purged: its files are gone");
+    }
+    if (find_live(row.owner_uid, row.name)) {
+      throw Error(Code::already_exists, "another workspace has the name " + row.name + " now",
+                  "Delete or rename that one first.");
+    }
+    store_.move(id, WorkspaceState::deleted, WorkspaceState::ready, "undeleted");
+    store_.prepare("UPDATE workspaces SET deleted_wall_ms = NULL WHERE id = ?").run(id);
+  });
+}
+
+void Workspaces::begin_purge(base::WorkspaceId id) {
+  store_.transaction([&] {
+    const WorkspaceRow row = get(id);
+    if (row.state != WorkspaceState::deleted) {
+      throw Error(Code::conflict, id.str() + " is " + std::string(state_name(row.state)) +
+                                      ": only a deleted workspace is purged");
+    }
+    if (row.purge_wall_ms) return;
+    store_.prepare("UPDATE workspaces SET purge_wall_ms = ? WHERE id = ?")
+        .run(store_.clock().wall_ms(), id);
+    store_.add_event("workspace.purge", {.repository = row.repository, .workspace = id});
+  });
+}
+
+void Workspaces::finish_purge(base::WorkspaceId id) {
+  store_.transaction([&] {
+    const int64_t rows =
+        store_
+            .prepare(
+                "UPDATE workspaces SET layer = NULL, purged_wall_ms = ? WHERE id = ? AND "
+                "purge_wall_ms IS NOT NULL AND purged_wall_ms IS NULL")
+            .run(store_.clock().wall_ms(), id);
+    if (rows == 1) store_.add_event("workspace.purged", {.workspace = id});
+  });
+}
+
+std::vector<WorkspaceRow> Workspaces::purgeable(int64_t deleted_before_wall_ms) {
+  std::vector<WorkspaceRow> due;
+  for (WorkspaceRow& row : list({.state = WorkspaceState::deleted})) {
+    if (row.purged_wall_ms) continue;
+    if (row.purge_wall_ms || row.deleted_wall_ms.value_or(0) < deleted_before_wall_ms) {
+      due.push_back(std::move(row));
+    }
+  }
+  return due;
+}
+
+}  // namespace moorage::state_db

@@ -1,0 +1,157 @@
+#include "state_db/workspaces.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "state_db/layers.h"
+#include "state_db/statement.h"
+#include "state_db/store.h"
+
+namespace moorage::state_db {
+
+using base::Code;
+using base::Error;
+
+namespace {
+
+constexpr std::string_view kSelect =
+    "SELECT id, name, owner_uid, repository, base_ref, base_commit, branch, layer, backend, image, "
+    "memory_bytes, cpus, pids, state, reason, disposable, changes_files, changes_wall_ms, "
+    "unpushed, "
+    "disk_bytes, integrity, created_wall_ms, deleted_wall_ms, purge_wall_ms, purged_wall_ms, "
+    "idempotency_key FROM workspaces WHERE ";
+
+void read_labels(Store& store, WorkspaceRow& row) {
+  Statement query = store.prepare("SELECT name, value FROM workspace_labels WHERE workspace = ?");
+  query.bind(row.id);
+  while (query.step()) {
+    std::string name;
+    std::string value;
+    query.read(name, value);
+    row.labels[name] = value;
+  }
+}
+
+std::vector<WorkspaceRow> read_all(Store& store, Statement& query) {
+  std::vector<WorkspaceRow> rows;
+  while (query.step()) {
+    WorkspaceRow& row = rows.emplace_back();
+    query.read(row.id, row.name, row.owner_uid, row.repository, row.base_ref, row.base_commit,
+               row.branch, row.layer, row.backend, row.image, row.limits.memory_bytes,
+               row.limits.cpus, row.limits.pids, row.state, row.reason, row.disposable,
+               row.changes_files, row.changes_wall_ms, row.unpushed, row.disk_bytes, row.integrity,
+               row.created_wall_ms, row.deleted_wall_ms, row.purge_wall_ms, row.purged_wall_ms,
+               row.idempotency_key);
+    read_labels(store, row);
+  }
+  return rows;
+}
+
+// The statement holds the store's lock, so rows and labels are of one moment.
+template <typename... Values>
+std::vector<WorkspaceRow> select(Store& store, std::string_view where, const Values&... values) {
+  Statement query = store.prepare(std::string(kSelect) + std::string(where));
+  query.bind(values...);
+  return read_all(store, query);
+}
+
+std::optional<WorkspaceRow> only(std::vector<WorkspaceRow> rows) {
+  if (rows.empty()) return std::nullopt;
+  return std::move(rows.front());
+}
+
+void insert_row(Store& store, const NewWorkspace& wanted, base::LayerId layer) {
+  store
+      .prepare(
+          "INSERT INTO workspaces (name, owner_uid, repository, base_ref, base_commit, branch, "
+          "layer, backend, image, memory_bytes, cpus, pids, state, disposable, created_wall_ms, "
+          "idempotency_key, request_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+          "?)")
+      .run(wanted.name, wanted.owner_uid, wanted.repository, wanted.base_ref, wanted.base_commit,
+           wanted.branch, layer, wanted.backend, wanted.image, wanted.limits.memory_bytes,
+           wanted.limits.cpus, wanted.limits.pids, LifeCycle<WorkspaceState>::kFirst,
+           wanted.disposable, store.clock().wall_ms(), wanted.idempotency_key, wanted.request_hash);
+}
+
+}  // namespace
+
+std::optional<Workspaces::Created> Workspaces::find_made(const NewWorkspace& wanted) {
+  if (!wanted.idempotency_key) return std::nullopt;
+  Statement query = store_.prepare(
+      "SELECT id, layer, request_hash FROM workspaces WHERE owner_uid = ? AND idempotency_key = ?");
+  query.bind(wanted.owner_uid, wanted.idempotency_key);
+  if (!query.step()) return std::nullopt;
+  Created made{.id = {}, .layer = {}, .existed = true};
+  std::string hash;
+  query.read(made.id, made.layer, hash);
+  if (hash != wanted.request_hash) {
+    throw Error(Code::already_exists,
+                "the idempotency key " + *wanted.idempotency_key + " was used for another request",
+                "Use a new key for a new request.");
+  }
+  return made;
+}
+
+Workspaces::Created Workspaces::create(const NewWorkspace& wanted) {
+  return store_.transaction([&]() -> Created {
+    if (auto made = find_made(wanted)) return *made;
+    if (find_live(wanted.owner_uid, wanted.name)) {
+      throw Error(Code::already_exists, "you have a workspace " + wanted.name + " already",
+                  "Choose another name, or delete it first.");
+    }
+    Layers layers(store_);
+    const base::LayerId layer = layers.create({.parent = wanted.parent_layer,
+                                               .repository = wanted.repository,
+                                               .base_commit = wanted.base_commit});
+    insert_row(store_, wanted, layer);
+    const base::WorkspaceId id{store_.last_insert_id()};
+    for (const auto& [name, value] : wanted.labels) set_label(id, name, value);
+    store_.record_new<WorkspaceState>(id, wanted.name);
+    return {.id = id, .layer = layer, .existed = false};
+  });
+}
+
+void Workspaces::set_ready(base::WorkspaceId id, const WorkspaceFacts& facts) {
+  store_.transaction([&] {
+    set_facts(id, facts);
+    store_.move(id, WorkspaceState::creating, WorkspaceState::ready);
+  });
+}
+
+WorkspaceRow Workspaces::get(base::WorkspaceId id) {
+  if (auto row = find(id)) return *std::move(row);
+  throw Error(Code::not_found, "there is no " + id.str());
+}
+
+std::optional<WorkspaceRow> Workspaces::find(base::WorkspaceId id) {
+  return only(select(store_, "id = ?", id));
+}
+
+std::optional<WorkspaceRow> Workspaces::find_live(uint32_t owner_uid, const std::string& name) {
+  return only(select(store_, "owner_uid = ? AND name = ? AND state NOT IN ('deleted','failed')",
+                     owner_uid, name));
+}
+
+std::vector<WorkspaceRow> Workspaces::find_by_name(const std::string& name) {
+  return select(store_, "name = ? AND state NOT IN ('deleted','failed') ORDER BY id", name);
+}
+
+std::vector<WorkspaceRow> Workspaces::list(const WorkspaceQuery& query) {
+  std::optional<std::string> state;
+  if (query.state) state = std::string(state_name(*query.state));
+  return select(store_,
+                "(?1 IS NULL OR owner_uid = ?1) AND (?2 IS NULL OR repository = ?2) AND "
+                "CASE WHEN ?3 IS NOT NULL THEN state = ?3 "
+                "WHEN ?4 THEN purged_wall_ms IS NULL ELSE state <> 'deleted' END ORDER BY id",
+                query.owner_uid, query.repository, state, query.with_deleted);
+}
+
+uint64_t Workspaces::count_live() {
+  Statement query =
+      store_.prepare("SELECT count(*) FROM workspaces WHERE state NOT IN ('deleted','failed')");
+  query.step();
+  uint64_t count = 0;
+  query.read(count);
+  return count;
+}
+
+}  // namespace moorage::state_db

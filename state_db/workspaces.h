@@ -1,0 +1,126 @@
+// Workspaces: the durable things. Among the live ones (all but deleted and failed) a name is unique
+// for its owner. `create` writes workspace, layer, labels and event in one commit; `set_ready` is
+// the second.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "state_db/lifecycle.h"
+
+namespace moorage::state_db {
+
+class Store;
+
+struct WorkspaceLimits {
+  uint64_t memory_bytes = 0;
+  double cpus = 0;
+  uint32_t pids = 0;
+};
+
+struct WorkspaceRow {
+  base::WorkspaceId id{};
+  std::string name{};
+  uint32_t owner_uid = 0;
+  base::RepoId repository{};
+  std::string base_ref{};     // what was asked for: "main", "v2.1", "" = the default branch
+  std::string base_commit{};  // what it was then: 40 hex digits
+  std::string branch{};       // the agent's branch
+  base::LayerId layer{};      // the writable one; 0 after the purge
+  std::string backend{};
+  std::string image{};
+  WorkspaceLimits limits{};
+  WorkspaceState state = WorkspaceState::creating;
+  std::string reason{};  // of the last move: why it failed, who deleted it
+  bool disposable = false;
+  std::optional<uint64_t> changes_files{};  // as of changes_wall_ms; unset: never counted
+  int64_t changes_wall_ms = 0;
+  std::optional<uint64_t> unpushed{};  // commits
+  std::optional<uint64_t> disk_bytes{};
+  std::string integrity{};  // result of the last check, for people
+  int64_t created_wall_ms = 0;
+  std::optional<int64_t> deleted_wall_ms{};  // tombstone; undelete clears it
+  std::optional<int64_t> purge_wall_ms{};    // its files are being removed: no undelete
+  std::optional<int64_t> purged_wall_ms{};   // they are gone; the row stays as history
+  std::optional<std::string> idempotency_key{};
+  std::map<std::string, std::string> labels{};
+};
+
+struct NewWorkspace {
+  std::string name{};
+  uint32_t owner_uid = 0;
+  base::RepoId repository{};
+  std::string base_ref{};
+  std::string base_commit{};
+  std::string branch{};
+  base::LayerId parent_layer{};  // 0: the new layer is directly on the base tree
+  std::string backend{};
+  std::string image{};
+  WorkspaceLimits limits{};
+  bool disposable = false;
+  std::map<std::string, std::string> labels{};
+  std::optional<std::string> idempotency_key{};  // one workspace for (owner, key)
+  std::string request_hash{};                    // of the request with that key
+};
+
+// What was measured; only what is set is written, in one commit.
+struct WorkspaceFacts {
+  std::optional<uint64_t> changes_files{};  // sets changes_wall_ms to now
+  std::optional<uint64_t> unpushed{};
+  std::optional<uint64_t> disk_bytes{};
+  std::optional<std::string> integrity{};
+  std::optional<std::string> branch{};
+};
+
+struct WorkspaceQuery {
+  std::optional<uint32_t> owner_uid{};
+  std::optional<WorkspaceState> state{};
+  base::RepoId repository{};  // 0: any
+  bool with_deleted = false;  // tombstones too (never purged ones); ignored if state is set
+};
+
+class Workspaces {
+ public:
+  explicit Workspaces(Store& store) : store_(store) {}
+
+  struct Created {
+    base::WorkspaceId id{};
+    base::LayerId layer{};
+    bool existed = false;  // the key had made it before: nothing was written
+  };
+  // In `creating`. already_exists: the name is taken, or the key was used for another request.
+  Created create(const NewWorkspace& workspace);
+  // What (owner_uid, idempotency_key) made; already_exists: for another request_hash.
+  std::optional<Created> find_made(const NewWorkspace& wanted);
+  void set_ready(base::WorkspaceId id, const WorkspaceFacts& facts = {});  // creating -> ready
+
+  WorkspaceRow get(base::WorkspaceId id);  // not_found
+  std::optional<WorkspaceRow> find(base::WorkspaceId id);
+  std::optional<WorkspaceRow> find_live(uint32_t owner_uid, const std::string& name);
+  std::vector<WorkspaceRow> list(const WorkspaceQuery& query = {});  // by id
+  // Live ones with this name, of any owner.
+  std::vector<WorkspaceRow> find_by_name(const std::string& name);
+  uint64_t count_live();
+
+  void set_facts(base::WorkspaceId id, const WorkspaceFacts& facts);
+  void set_label(base::WorkspaceId id, const std::string& key, const std::string& value);
+  void remove_label(base::WorkspaceId id, const std::string& key);
+  void set_layer(base::WorkspaceId id, base::LayerId layer);
+
+  void finish_delete(base::WorkspaceId id);  // deleting -> deleted, with the time
+  // deleted -> ready. conflict: being purged, or not deleted. already_exists: the name is taken.
+  void undelete(base::WorkspaceId id);
+  void begin_purge(base::WorkspaceId id);   // only a deleted one; repeats are fine
+  void finish_purge(base::WorkspaceId id);  // lets go of its layer (Layers::remove it afterwards)
+  std::vector<WorkspaceRow> purgeable(
+      int64_t deleted_before_wall_ms);  // those begun, and those due
+
+ private:
+  Store& store_;
+};
+
+}  // namespace moorage::state_db

@@ -1,0 +1,193 @@
+// Sandboxes, execs, operations and kept answers.
+#include <catch2/catch.hpp>
+
+#include "state_db/execs.h"
+#include "state_db/idempotency.h"
+#include "state_db/operations.h"
+#include "store_fixture.h"
+
+using namespace moorage;
+using namespace moorage::state_db;
+using namespace moorage::state_db_test;
+
+namespace {
+
+struct RunningSandbox : TestStore {
+  RunningSandbox()
+      : sandbox(make_sandbox(*store, make_workspace(*store, make_repository(*store)))) {}
+  SandboxRow sandbox;
+};
+
+}  // namespace
+
+TEST_CASE("an exec is made in one commit, ended in one, and keeps every byte") {
+  RunningSandbox test;
+  ExecRequest request = new_exec(test.sandbox);
+  std::string all_bytes;
+  for (int byte = 1; byte < 256; ++byte) all_bytes += static_cast<char>(byte);
+  request.argv = {"sh", "", all_bytes, ""};
+  request.environment = {{"EMPTY", ""}, {"RAW", all_bytes}};
+  request.directory = "/workspace/\xff";
+  request.terminal = true;
+  request.input = true;
+  request.timeout_ms = 90'000;
+  request.request_hash = "h";
+  const uint64_t commits = test.store->commits();
+  const auto id = Execs(*test.store).create(request).id;
+  CHECK(test.store->commits() == commits + 1);
+  CHECK(Execs(*test.store).running(test.sandbox.id).size() == 1);
+  CHECK(Execs(*test.store).count_running() == 1);
+  CHECK(Execs(*test.store).count_running(test.sandbox.workspace) == 1);
+  Execs(*test.store)
+      .finish(id, {.state = ExecState::oom_killed,
+                   .signal = 9,
+                   .error = "out of memory",
+                   .ended_wall_ms = 0,
+                   .output_bytes = 1ULL << 40,
+                   .omitted_bytes = 2,
+                   .user_ms = 3,
+                   .system_ms = 4,
+                   .max_rss_bytes = 5});
+  CHECK(test.store->commits() == commits + 2);
+  test.reopen();
+  const ExecRow row = Execs(*test.store).get(id);
+  CHECK(row.request.argv == request.argv);
+  CHECK(row.request.environment == request.environment);
+  CHECK(row.request.directory == request.directory);
+  CHECK(row.request.user == "user");
+  CHECK(row.request.terminal);
+  CHECK(row.request.input);
+  CHECK(row.request.timeout_ms == 90'000);
+  CHECK_FALSE(row.request.idempotency_key);
+  CHECK(row.state == ExecState::oom_killed);
+  CHECK_FALSE(row.outcome.exit_code);
+  CHECK(row.outcome.signal == 9);
+  CHECK(row.outcome.error == "out of memory");
+  CHECK(row.outcome.ended_wall_ms == test.clock.now_ms);
+  CHECK(row.outcome.output_bytes == 1ULL << 40);
+  CHECK(row.outcome.omitted_bytes == 2);
+  CHECK(row.outcome.user_ms == 3);
+  CHECK(row.outcome.system_ms == 4);
+  CHECK(row.outcome.max_rss_bytes == 5);
+  CHECK(Execs(*test.store).running().empty());
+  CHECK(code_thrown_by([&] { Execs(*test.store).finish(id, {.state = ExecState::exited}); }) ==
+        base::Code::conflict);
+}
+
+TEST_CASE("a word with NUL is refused") {
+  RunningSandbox test;
+  ExecRequest request = new_exec(test.sandbox);
+  request.argv.push_back(std::string("a\0b", 3));
+  CHECK(code_thrown_by([&] { Execs(*test.store).create(request); }) ==
+        base::Code::invalid_argument);
+}
+
+TEST_CASE("an exec's key runs it once in its workspace") {
+  RunningSandbox test;
+  Execs execs(*test.store);
+  ExecRequest request = new_exec(test.sandbox);
+  request.idempotency_key = "k1";
+  request.request_hash = "h1";
+  const auto made = execs.create(request);
+  CHECK_FALSE(made.existed);
+  const auto again = execs.create(request);
+  CHECK(again.existed);
+  CHECK(again.id == made.id);
+  CHECK(execs.find_by_key(test.sandbox.workspace, "k1")->id == made.id);
+  CHECK_FALSE(execs.find_by_key(test.sandbox.workspace, "k2"));
+  request.request_hash = "h2";
+  CHECK(code_thrown_by([&] { execs.create(request); }) == base::Code::already_exists);
+}
+
+TEST_CASE("a cancel is marked only while the exec runs") {
+  RunningSandbox test;
+  Execs execs(*test.store);
+  const auto id = execs.create(new_exec(test.sandbox)).id;
+  CHECK(execs.request_cancel(id));
+  CHECK(execs.get(id).cancel_requested);
+  CHECK(execs.get(id).state == ExecState::running);
+  execs.finish(id, {.state = ExecState::cancelled, .signal = 15});
+  CHECK_FALSE(execs.request_cancel(id));
+}
+
+TEST_CASE("execs are listed newest first and by page") {
+  RunningSandbox test;
+  Execs execs(*test.store);
+  std::vector<base::ExecId> ids;
+  for (int i = 0; i < 5; ++i) ids.push_back(execs.create(new_exec(test.sandbox)).id);
+  execs.finish(ids[0], {.state = ExecState::exited, .exit_code = 0});
+  const auto page = execs.list({.workspace = test.sandbox.workspace, .before = ids[4], .limit = 2});
+  REQUIRE(page.size() == 2);
+  CHECK(page[0].id == ids[3]);
+  CHECK(page[1].id == ids[2]);
+  CHECK(execs.list({.state = ExecState::running}).size() == 4);
+  CHECK(execs.list({.sandbox = base::SandboxId{99}}).empty());
+  CHECK(execs.list({.owner_uid = 1000}).size() == 5);
+  CHECK(execs.list({.owner_uid = 1}).empty());
+}
+
+TEST_CASE("a workspace has one live sandbox, and its rows tell the whole story") {
+  RunningSandbox test;
+  Sandboxes sandboxes(*test.store);
+  const auto workspace = test.sandbox.workspace;
+  CHECK(test.sandbox.name == "moorage-" + test.store->store_id() + "-" + test.sandbox.id.str());
+  CHECK(code_thrown_by([&] { make_sandbox(*test.store, workspace); }) == base::Code::conflict);
+  sandboxes.set_running(
+      test.sandbox.id,
+      {.init = {.pid = 812, .start_ticks = 99}, .tree_device = 61, .home_device = 62});
+  const SandboxRow row = *sandboxes.live(workspace);
+  CHECK(row.state == SandboxState::running);
+  CHECK(row.init == base::ProcessIdentity{.pid = 812, .start_ticks = 99});
+  CHECK(row.boot_id == base::boot_id());
+  CHECK(row.tree_device == 61);
+  CHECK(row.home_device == 62);
+  CHECK(row.started_wall_ms == test.clock.now_ms);
+  CHECK(row.ended_wall_ms == 0);
+  sandboxes.set_lost(row.id, SandboxState::running, "init died");
+  CHECK(sandboxes.live(workspace)->reason == "init died");
+  CHECK(code_thrown_by([&] { make_sandbox(*test.store, workspace); }) == base::Code::conflict);
+  CHECK(sandboxes.in_state(SandboxState::lost).size() == 1);
+  CHECK(sandboxes.not_destroyed().size() == 1);
+  sandboxes.set_destroyed(row.id, SandboxState::lost);
+  CHECK(sandboxes.not_destroyed().empty());
+  CHECK(sandboxes.get(row.id).ended_wall_ms == test.clock.now_ms);
+  const auto second = make_sandbox(*test.store, workspace);
+  CHECK(sandboxes.of_workspace(workspace).size() == 2);
+  CHECK(sandboxes.last(workspace)->id == second.id);
+}
+
+TEST_CASE("operations are found again while they run") {
+  TestStore test;
+  Operations operations(*test.store);
+  const auto repository = make_repository(*test.store);
+  const auto first = operations.begin({.kind = "fetch", .repository = repository, .detail = "{}"});
+  const auto second = operations.begin({.kind = "clone", .repository = repository});
+  CHECK(operations.running().size() == 2);
+  operations.set_done(first);
+  operations.set_failed(second, "no route");
+  CHECK(operations.running().empty());
+  CHECK(operations.get(second).error == "no route");
+  CHECK(operations.get(second).state == OperationState::failed);
+  CHECK(operations.get(first).ended_wall_ms == test.clock.now_ms);
+  REQUIRE(operations.list(1).size() == 1);
+  CHECK(operations.list(1)[0].id == second);
+}
+
+TEST_CASE("an answer is kept for its owner, key and request for a day") {
+  TestStore test;
+  IdempotencyKeys keys(*test.store);
+  const IdempotentRequest request{.owner_uid = 1000, .key = "k", .hash = "h"};
+  CHECK_FALSE(keys.find(request));
+  keys.put(request, {.status = 201, .body = std::string("{\"a\":\"\xff\0\"}", 10)});
+  CHECK(keys.find(request)->status == 201);
+  CHECK(keys.find(request)->body.size() == 10);
+  CHECK_FALSE(keys.find({.owner_uid = 1001, .key = "k", .hash = "h"}));
+  CHECK(code_thrown_by([&] { keys.find({.owner_uid = 1000, .key = "k", .hash = "other"}); }) ==
+        base::Code::already_exists);
+  CHECK(code_thrown_by([&] { keys.put(request, {}); }) == base::Code::already_exists);
+  test.clock.now_ms += kKeepAnswersMs;
+  CHECK(keys.expire() == 0);
+  test.clock.now_ms += 1;
+  CHECK(keys.expire() == 1);
+  CHECK_FALSE(keys.find(request));
+}

@@ -1,0 +1,165 @@
+// Random starts and ends of sandboxes by processes that are killed anywhere: never two holders of a
+// slot.
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <random>
+#include <set>
+
+#include "store_fixture.h"
+
+using namespace moorage;
+using namespace moorage::state_db;
+using namespace moorage::state_db_test;
+
+namespace {
+
+constexpr int kSteps = 20'000;
+constexpr uint32_t kWorkspaces = 24;
+constexpr uint32_t kSlots = 16;
+
+// Shared with the children: what they were told, so that the parent knows it after their death.
+struct Acknowledged {
+  int steps = 0;
+  int64_t holder[kSlots] = {};  // sandbox that got this slot, 0: given back
+  // The step in flight when the child died: its outcome is open.
+  int64_t in_flight_sandbox = 0;  // being destroyed
+  bool in_flight_create = false;
+};
+
+uint32_t lowest_free(const std::vector<SandboxRow>& rows) {
+  std::set<uint32_t> used;
+  for (const SandboxRow& row : rows) used.insert(row.slot.value());
+  uint32_t slot = 0;
+  while (used.contains(slot)) ++slot;
+  return slot;
+}
+
+// One random step. Throws Error(internal) when a promise is broken.
+void step(Store& store, const std::vector<base::WorkspaceId>& workspaces, std::mt19937_64& random,
+          Acknowledged& told) {
+  Sandboxes sandboxes(store);
+  const auto rows = sandboxes.not_destroyed();
+  const auto workspace = workspaces[random() % workspaces.size()];
+  const auto present = sandboxes.live(workspace);
+  if (!present) {
+    told.in_flight_create = true;
+    std::optional<SandboxRow> made;
+    try {
+      made = sandboxes.create(
+          {.workspace = workspace, .backend = "fake", .image = "host", .slots = kSlots});
+    } catch (const base::Error& error) {
+      if (error.code() != base::Code::resource_exhausted || rows.size() != kSlots) throw;
+    }
+    if (made && made->slot != lowest_free(rows))
+      throw base::Error(base::Code::internal, "not the lowest slot");
+    if (made) told.holder[*made->slot] = made->id.value;
+    told.in_flight_create = false;
+    return;
+  }
+  told.in_flight_sandbox = present->id.value;
+  // A death between the two moves has left it lost.
+  if (present->state != SandboxState::lost) sandboxes.set_lost(present->id, present->state, "test");
+  sandboxes.set_destroyed(present->id, SandboxState::lost);
+  told.holder[*present->slot] = 0;
+  told.in_flight_sandbox = 0;
+}
+
+// The database against what the dead child had been told. Returns the number of slots held.
+size_t check_against(Store& store, Acknowledged& told) {
+  std::map<uint32_t, int64_t> held;
+  for (const SandboxRow& row : Sandboxes(store).not_destroyed()) {
+    REQUIRE(row.slot);
+    REQUIRE(*row.slot < kSlots);
+    REQUIRE(held.emplace(*row.slot, row.id.value).second);
+  }
+  size_t differences = 0;
+  for (uint32_t slot = 0; slot < kSlots; ++slot) {
+    const int64_t present = held.contains(slot) ? held[slot] : 0;
+    if (present == told.holder[slot]) continue;
+    ++differences;
+    const bool destroyed = present == 0 && told.holder[slot] == told.in_flight_sandbox;
+    const bool created = told.holder[slot] == 0 && told.in_flight_create;
+    REQUIRE((destroyed || created));
+    told.holder[slot] = present;
+  }
+  REQUIRE(differences <= 1);
+  told.in_flight_create = false;
+  told.in_flight_sandbox = 0;
+  return held.size();
+}
+
+uint64_t seed() {
+  const char* given = getenv("MOORAGE_TEST_SEED");
+  return given ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+}
+
+}  // namespace
+
+TEST_CASE("two sandboxes never hold one slot, whatever is killed") {
+  const uint64_t seed_used = seed();
+  std::cout << "slots: MOORAGE_TEST_SEED=" << seed_used << "\n";
+  std::mt19937_64 random(seed_used);
+  TestStore test;
+  const auto repository = make_repository(*test.store);
+  std::vector<base::WorkspaceId> workspaces;
+  for (uint32_t i = 0; i < kWorkspaces; ++i) {
+    workspaces.push_back(make_workspace(*test.store, repository, "w" + std::to_string(i)));
+  }
+  test.store.reset();
+  void* memory = mmap(nullptr, sizeof(Acknowledged), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  auto& told = *new (memory) Acknowledged;
+
+  int deaths = 0;
+  size_t most_held = 0;
+  while (told.steps < kSteps) {
+    const uint64_t child_seed = random();
+    const auto questions = static_cast<int64_t>(random() % 900);
+    const int status = run_in_child([&] {
+      std::mt19937_64 child_random(child_seed);
+      Store store(test.options());
+      test.clock.questions_until_death = questions;
+      for (; told.steps < kSteps; ++told.steps) step(store, workspaces, child_random, told);
+    });
+    if (WIFEXITED(status)) REQUIRE(WEXITSTATUS(status) == 0);
+    if (WIFSIGNALED(status)) ++deaths;
+    test.open();
+    most_held = std::max(most_held, check_against(*test.store, told));
+    test.store.reset();
+  }
+  std::cout << "slots: " << told.steps << " steps, " << deaths << " deaths, at most " << most_held
+            << " held\n";
+  CHECK(deaths > 20);
+  CHECK(most_held > kSlots / 2);
+  munmap(memory, sizeof(Acknowledged));
+}
+
+TEST_CASE("a full pool refuses, and a slot is free again only when its sandbox is destroyed") {
+  TestStore test;
+  Store& store = *test.store;
+  Sandboxes sandboxes(store);
+  const auto repository = make_repository(store);
+  NewSandbox wanted{.workspace = make_workspace(store, repository, "a"),
+                    .backend = "lxc",
+                    .image = "host",
+                    .slots = 1};
+  const auto first = sandboxes.create(wanted);
+  CHECK(first.slot == 0u);
+  wanted.workspace = make_workspace(store, repository, "b");
+  CHECK(code_thrown_by([&] { sandboxes.create(wanted); }) == base::Code::resource_exhausted);
+  store.move(first.id, SandboxState::starting, SandboxState::stopping);
+  sandboxes.set_stopped(first.id);
+  CHECK(code_thrown_by([&] { sandboxes.create(wanted); }) == base::Code::resource_exhausted);
+  sandboxes.set_destroyed(first.id, SandboxState::stopped);
+  CHECK_FALSE(sandboxes.get(first.id).slot);
+  CHECK(sandboxes.create(wanted).slot == 0u);
+}

@@ -1,0 +1,172 @@
+#include <catch2/catch.hpp>
+
+#include "state_db/layers.h"
+#include "state_db/workspaces.h"
+#include "store_fixture.h"
+
+using namespace moorage;
+using namespace moorage::state_db;
+using namespace moorage::state_db_test;
+
+namespace {
+
+void delete_workspace(Store& store, base::WorkspaceId id) {
+  store.move(id, WorkspaceState::ready, WorkspaceState::deleting, "by uid 1000");
+  Workspaces(store).finish_delete(id);
+}
+
+}  // namespace
+
+TEST_CASE("a workspace is made in one commit, ready in another, and comes back as it was written") {
+  TestStore test;
+  const auto repository = make_repository(*test.store);
+  Workspaces workspaces(*test.store);
+  const uint64_t commits = test.store->commits();
+  const auto made = workspaces.create(new_workspace(repository, "auth"));
+  CHECK(test.store->commits() == commits + 1);
+  CHECK_FALSE(made.existed);
+  workspaces.set_ready(made.id, {.disk_bytes = 0, .integrity = "intact"});
+  CHECK(test.store->commits() == commits + 2);
+  workspaces.set_facts(made.id, {.changes_files = 37, .unpushed = 3});
+  test.reopen();
+  const WorkspaceRow row = Workspaces(*test.store).get(made.id);
+  CHECK(row.name == "auth");
+  CHECK(row.owner_uid == 1000);
+  CHECK(row.repository == repository);
+  CHECK(row.base_ref == "main");
+  CHECK(row.base_commit == std::string(40, 'a'));
+  CHECK(row.branch == "agent/auth");
+  CHECK(row.layer == made.layer);
+  CHECK(row.backend == "lxc");
+  CHECK(row.image == "host");
+  CHECK(row.limits.memory_bytes == 4ULL << 30);
+  CHECK(row.limits.cpus == 1.5);
+  CHECK(row.limits.pids == 4096);
+  CHECK(row.state == WorkspaceState::ready);
+  CHECK_FALSE(row.disposable);
+  CHECK(row.changes_files == 37u);
+  CHECK(row.changes_wall_ms == test.clock.now_ms);
+  CHECK(row.unpushed == 3u);
+  CHECK(row.disk_bytes == 0u);
+  CHECK(row.integrity == "intact");
+  CHECK_FALSE(row.deleted_wall_ms);
+  CHECK(row.labels == std::map<std::string, std::string>{{"task", "AUTH-12"}, {"user", "ann"}});
+}
+
+TEST_CASE("a name is one for its owner among live workspaces") {
+  TestStore test;
+  const auto repository = make_repository(*test.store);
+  Workspaces workspaces(*test.store);
+  const auto first = make_workspace(*test.store, repository, "auth");
+  CHECK(code_thrown_by([&] { workspaces.create(new_workspace(repository, "auth")); }) ==
+        base::Code::already_exists);
+  NewWorkspace other = new_workspace(repository, "auth");
+  other.owner_uid = 1001;
+  const auto theirs = workspaces.create(other).id;
+  CHECK(workspaces.find_live(1000, "auth")->id == first);
+  CHECK(workspaces.find_live(1001, "auth")->id == theirs);
+  CHECK(workspaces.find_by_name("auth").size() == 2);
+  CHECK(workspaces.count_live() == 2);
+  delete_workspace(*test.store, first);
+  CHECK_FALSE(workspaces.find_live(1000, "auth"));
+  make_workspace(*test.store, repository, "auth");
+
+  const auto failing = workspaces.create(new_workspace(repository, "fails")).id;
+  test.store->move(failing, WorkspaceState::creating, WorkspaceState::failed, "disk full");
+  CHECK(workspaces.get(failing).reason == "disk full");
+  workspaces.create(new_workspace(repository, "fails"));
+}
+
+TEST_CASE("a workspace's key makes it once") {
+  TestStore test;
+  const auto repository = make_repository(*test.store);
+  Workspaces workspaces(*test.store);
+  NewWorkspace wanted = new_workspace(repository, "auth");
+  wanted.idempotency_key = "k1";
+  wanted.request_hash = "h1";
+  const auto made = workspaces.create(wanted);
+  const uint64_t commits = test.store->commits();
+  const auto again = workspaces.create(wanted);
+  CHECK(again.existed);
+  CHECK(again.id == made.id);
+  CHECK(again.layer == made.layer);
+  CHECK(test.store->commits() == commits);
+  wanted.request_hash = "h2";
+  CHECK(code_thrown_by([&] { workspaces.create(wanted); }) == base::Code::already_exists);
+  wanted.owner_uid = 1001;
+  CHECK_FALSE(workspaces.create(wanted).existed);
+}
+
+TEST_CASE("a deleted workspace comes back, unless its name is taken or its purge began") {
+  TestStore test;
+  const auto repository = make_repository(*test.store);
+  Workspaces workspaces(*test.store);
+  const auto id = make_workspace(*test.store, repository, "auth");
+  delete_workspace(*test.store, id);
+  CHECK(workspaces.get(id).deleted_wall_ms == test.clock.now_ms);
+  CHECK(workspaces.get(id).reason == "by uid 1000");
+  CHECK(workspaces.list().empty());
+  CHECK(workspaces.list({.with_deleted = true}).size() == 1);
+  workspaces.undelete(id);
+  CHECK(workspaces.get(id).state == WorkspaceState::ready);
+  CHECK_FALSE(workspaces.get(id).deleted_wall_ms);
+  CHECK(code_thrown_by([&] { workspaces.undelete(id); }) == base::Code::already_exists);
+
+  delete_workspace(*test.store, id);
+  const auto taker = make_workspace(*test.store, repository, "auth");
+  CHECK(code_thrown_by([&] { workspaces.undelete(id); }) == base::Code::already_exists);
+  delete_workspace(*test.store, taker);
+
+  CHECK(workspaces.purgeable(test.clock.now_ms).empty());
+  CHECK(workspaces.purgeable(test.clock.now_ms + 1).size() == 2);
+  workspaces.begin_purge(id);
+  workspaces.begin_purge(id);
+  CHECK(workspaces.purgeable(0).size() == 1);
+  CHECK(code_thrown_by([&] { workspaces.undelete(id); }) == base::Code::conflict);
+  const auto layer = workspaces.get(id).layer;
+  CHECK(code_thrown_by([&] { Layers(*test.store).remove(layer); }) == base::Code::conflict);
+  workspaces.finish_purge(id);
+  workspaces.finish_purge(id);
+  Layers(*test.store).remove(layer);
+  CHECK_FALSE(workspaces.get(id).layer);
+  CHECK(workspaces.purgeable(0).empty());
+  CHECK(workspaces.list({.with_deleted = true}).size() == 1);
+  workspaces.undelete(taker);
+  CHECK(code_thrown_by([&] { workspaces.begin_purge(taker); }) == base::Code::conflict);
+}
+
+TEST_CASE("workspaces are listed by owner, state and repository") {
+  TestStore test;
+  const auto one = make_repository(*test.store, "https://host/one");
+  const auto two = make_repository(*test.store, "https://host/two");
+  Workspaces workspaces(*test.store);
+  make_workspace(*test.store, one, "a");
+  make_workspace(*test.store, two, "b");
+  NewWorkspace other = new_workspace(two, "c");
+  other.owner_uid = 1001;
+  workspaces.create(other);
+  CHECK(workspaces.list().size() == 3);
+  CHECK(workspaces.list({.owner_uid = 1000}).size() == 2);
+  CHECK(workspaces.list({.repository = two}).size() == 2);
+  CHECK(workspaces.list({.state = WorkspaceState::creating}).size() == 1);
+  CHECK(workspaces.list({.owner_uid = 1001, .state = WorkspaceState::ready}).empty());
+}
+
+TEST_CASE("labels and the layer can be changed") {
+  TestStore test;
+  const auto repository = make_repository(*test.store);
+  Workspaces workspaces(*test.store);
+  const auto id = make_workspace(*test.store, repository);
+  workspaces.set_label(id, "task", "AUTH-13");
+  workspaces.remove_label(id, "user");
+  CHECK(workspaces.get(id).labels == std::map<std::string, std::string>{{"task", "AUTH-13"}});
+  Layers layers(*test.store);
+  const auto bottom = workspaces.get(id).layer;
+  layers.freeze(bottom);
+  const auto top = layers.create(
+      {.parent = bottom, .repository = repository, .base_commit = std::string(40, 'a')});
+  workspaces.set_layer(id, top);
+  CHECK(workspaces.get(id).layer == top);
+  CHECK(code_thrown_by([&] { workspaces.set_layer(base::WorkspaceId{99}, top); }) ==
+        base::Code::not_found);
+}
