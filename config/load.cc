@@ -1,0 +1,183 @@
+#include "config/load.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "config/nearest.h"
+#include "config/table.h"
+#include "config/yaml_file.h"
+
+namespace moorage::config {
+
+using base::Code;
+using base::Error;
+
+namespace {
+
+constexpr uint64_t kIdsOfARange = 65'536;
+constexpr std::string_view kDefaultSource = "default";
+
+using Sources = std::map<std::string_view, std::string>;
+
+[[noreturn]] void refuse_unknown(const YamlEntry& entry, const std::string& path) {
+  const auto nearest = nearest_name(entry.name);
+  throw Error(
+      Code::invalid_argument,
+      path + ":" + std::to_string(entry.key_line) + ":" + std::to_string(entry.key_column) +
+          ": unknown setting \"" + entry.name + "\"",
+      nearest ? "Did you mean \"" + *nearest + "\"?" : "`moorage config show` lists all settings.");
+}
+
+void apply(const Setting& setting, const std::vector<std::string>& values, const std::string& place,
+           Settings& settings) {
+  try {
+    setting.parse(settings, values);
+  } catch (Error& error) {
+    throw error.add_context(std::string(setting.name)).add_context(place);
+  }
+}
+
+void apply_file(const std::string& path, Settings& settings, Sources& sources) {
+  for (const YamlEntry& entry : read_yaml(path, setting_groups())) {
+    const Setting* setting = find_setting(entry.name);
+    if (!setting) refuse_unknown(entry, path);
+    const std::string place =
+        path + ":" + std::to_string(entry.line) + ":" + std::to_string(entry.column);
+    if (setting->is_list != entry.is_list || (!entry.is_list && entry.values.empty())) {
+      throw Error(Code::invalid_argument,
+                  place + ": " + entry.name +
+                      (setting->is_list ? " must be a list: [/a, /b]" : " must be one value"));
+    }
+    apply(*setting, entry.values, place, settings);
+    sources[setting->name] = path + ":" + std::to_string(entry.line);
+  }
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> items;
+  std::istringstream stream(text);
+  for (std::string item; std::getline(stream, item, ':');) {
+    if (!item.empty()) items.push_back(item);
+  }
+  return items;
+}
+
+void apply_environment(const std::map<std::string, std::string>& environment, Loaded& loaded,
+                       Sources& sources) {
+  std::map<std::string, const Setting*> by_variable;
+  for (const Setting& setting : settings_table()) by_variable[variable_of(setting)] = &setting;
+  for (const auto& [name, value] : environment) {
+    if (!name.starts_with("MOORAGE_")) continue;
+    const auto known = by_variable.find(name);
+    if (known == by_variable.end()) {
+      loaded.unknown_variables.push_back(name);
+      continue;
+    }
+    const Setting& setting = *known->second;
+    apply(setting, setting.is_list ? split(value) : std::vector{value}, "environment " + name,
+          loaded.settings);
+    sources[setting.name] = "environment " + name;
+  }
+}
+
+// What no value can tell alone.
+void check_together(const Settings& settings) {
+  const IdSettings& ids = settings.ids;
+  const uint64_t pool = ids.sandbox_first_id;
+  const uint64_t pool_end = pool + kIdsOfARange * ids.sandbox_slots;
+  const uint64_t disk_end = ids.disk_first_id + kIdsOfARange + 1;
+  // 4294967295 is "no id" for the kernel.
+  if (pool_end > UINT32_MAX || disk_end > UINT32_MAX) {
+    throw Error(Code::invalid_argument, "ids: the ranges go beyond the largest id, 4294967294",
+                "Lower ids.sandbox_first_id, ids.sandbox_slots or ids.disk_first_id.");
+  }
+  if (pool < disk_end && ids.disk_first_id < pool_end) {
+    throw Error(Code::invalid_argument,
+                "ids: the ids on disk (" + std::to_string(ids.disk_first_id) + " to " +
+                    std::to_string(disk_end - 1) + ") lie among those of sandboxes (" +
+                    std::to_string(pool) + " to " + std::to_string(pool_end - 1) + ")",
+                "Move ids.disk_first_id or ids.sandbox_first_id so that they do not meet.");
+  }
+  if (settings.sandbox.backend == "process" && !settings.sandbox.allow_process_backend) {
+    throw Error(Code::invalid_argument,
+                "sandbox.backend: process isolates nothing and is not allowed",
+                "Set sandbox.allow_process_backend: true if that is what you want.");
+  }
+}
+
+// Near the program: the same directory in a build tree, ../libexec/moorage when installed.
+std::string find_libexec_directory() {
+  std::string path(4096, '\0');
+  path.resize(static_cast<size_t>(
+      base::check(readlink("/proc/self/exe", path.data(), path.size()), "/proc/self/exe")));
+  const std::string directory = path.substr(0, path.rfind('/'));
+  const std::string installed = directory.substr(0, directory.rfind('/')) + "/libexec/moorage";
+  return base::path_exists(installed) ? installed : directory;
+}
+
+}  // namespace
+
+Loaded load(const LoadOptions& options) {
+  Loaded loaded;
+  Sources sources;
+  const std::string default_file(kDefaultFile);
+  if (options.file) {
+    apply_file(*options.file, loaded.settings, sources);
+  } else if (base::path_exists(default_file)) {
+    apply_file(default_file, loaded.settings, sources);
+  }
+  apply_environment(options.environment, loaded, sources);
+  check_together(loaded.settings);
+  if (loaded.settings.libexec_directory.empty()) {
+    loaded.settings.libexec_directory = find_libexec_directory();
+  }
+  for (const Setting& setting : settings_table()) {
+    const auto source = sources.find(setting.name);
+    loaded.shown.push_back(
+        {.name = std::string(setting.name),
+         .value = setting.print(loaded.settings),
+         .unit = std::string(setting.unit),
+         .source = source == sources.end() ? std::string(kDefaultSource) : source->second,
+         .help = std::string(setting.help)});
+  }
+  return loaded;
+}
+
+std::map<std::string, std::string> environment_of_process() {
+  std::map<std::string, std::string> variables;
+  for (char** entry = environ; entry && *entry; ++entry) {
+    const std::string_view text(*entry);
+    const size_t equals = text.find('=');
+    if (!text.starts_with("MOORAGE_") || equals == std::string_view::npos) continue;
+    variables.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return variables;
+}
+
+std::string show_text(const std::vector<ShownSetting>& shown) {
+  size_t name_width = 0;
+  size_t value_width = 0;
+  for (const ShownSetting& setting : shown) {
+    name_width = std::max(name_width, setting.name.size());
+    value_width = std::max(value_width, setting.value.size());
+  }
+  std::string text;
+  for (const ShownSetting& setting : shown) {
+    text += setting.name + std::string(name_width + 2 - setting.name.size(), ' ') + setting.value +
+            std::string(value_width + 2 - setting.value.size(), ' ') + setting.source + "\n";
+  }
+  return text;
+}
+
+std::optional<std::string> nearest_name(std::string_view name) {
+  const std::vector<std::string> groups = setting_groups();
+  std::vector<std::string_view> names(groups.begin(), groups.end());
+  for (const Setting& setting : settings_table()) names.push_back(setting.name);
+  return nearest(name, names);
+}
+
+}  // namespace moorage::config

@@ -1,0 +1,16 @@
+// The name that a mistyped one was probably meant to be.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moorage::config {
+
+// By edit distance, at most a third of the name; also the right key in the wrong group, which is
+// far by distance: "store.socket" -> "api.socket".
+std::optional<std::string> nearest(std::string_view name,
+                                   const std::vector<std::string_view>& known);
+
+}  // namespace moorage::config

@@ -1,0 +1,83 @@
+// Every setting of the daemon, with its default in place and its unit in its name. A group is a
+// section of the YAML file. Ranges, help texts and names are in table.cc; only daemon/main reads
+// this struct and gives every layer its own small options.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace moorage::config {
+
+struct StoreSettings {
+  std::string directory = "/var/lib/moorage";
+  uint64_t reserve_bytes = 16ULL << 20;
+};
+
+struct ApiSettings {
+  std::string socket = "/run/moorage/mooraged.sock";
+  std::string group = "moorage";
+  uint32_t max_connections = 512;
+  uint64_t max_body_bytes = 4ULL << 30;  // streams: files, bundles, standard input
+  uint64_t max_json_bytes = 1ULL << 20;
+};
+
+struct LogSettings {
+  std::string level = "info";  // debug, info, warning, error
+  bool json = false;
+  std::string file{};  // empty: standard error
+};
+
+struct RepoSettings {
+  std::vector<std::string> file_roots{};  // file:// and paths may be cloned from below these only
+  int64_t fetch_deadline_s = 3600;
+  uint64_t max_fetch_bytes = 20ULL << 30;
+  uint32_t checkout_threads = 0;  // 0: as many as CPUs
+};
+
+struct IdSettings {
+  uint32_t disk_first_id = 1'900'000'000;
+  uint32_t sandbox_first_id = 1'000'000'000;
+  uint32_t sandbox_slots = 4096;
+};
+
+struct SandboxSettings {
+  std::string backend = "lxc";
+  bool allow_process_backend = false;
+  uint64_t memory_bytes = 4ULL << 30;
+  double cpus = 2;
+  uint32_t pids = 4096;
+  int64_t start_deadline_s = 20;
+  int64_t stop_grace_s = 5;
+  bool sudo = true;
+};
+
+struct ExecSettings {
+  uint64_t output_limit_bytes = 1ULL << 30;
+  int64_t default_timeout_s = 0;  // 0: none
+};
+
+struct WorkspaceSettings {
+  int64_t undelete_window_s = 604'800;
+  int64_t sync_interval_s = 5;
+};
+
+struct DaemonSettings {
+  uint32_t threads = 16;
+  int64_t reconcile_interval_s = 15;
+};
+
+struct Settings {
+  StoreSettings store{};
+  ApiSettings api{};
+  LogSettings log{};
+  RepoSettings repo{};
+  IdSettings ids{};
+  SandboxSettings sandbox{};
+  ExecSettings exec{};
+  WorkspaceSettings workspace{};
+  DaemonSettings daemon{};
+  std::string libexec_directory{};  // load() finds it near the program if it is not set
+};
+
+}  // namespace moorage::config

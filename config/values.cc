@@ -1,0 +1,118 @@
+#include "config/values.h"
+
+#include <array>
+#include <charconv>
+#include <cstdio>
+
+#include "base/error.h"
+
+namespace moorage::config {
+
+using base::Code;
+using base::Error;
+
+namespace {
+
+struct Unit {
+  std::string_view name;
+  uint64_t factor;
+};
+
+constexpr std::array kByteUnits{Unit{"TiB", 1ULL << 40}, Unit{"GiB", 1ULL << 30},
+                                Unit{"MiB", 1ULL << 20}, Unit{"KiB", 1ULL << 10}};
+constexpr std::array kTimeUnits{Unit{"d", 86'400}, Unit{"h", 3600}, Unit{"m", 60}, Unit{"s", 1}};
+
+[[noreturn]] void refuse(std::string_view text, const std::string& wanted) {
+  throw Error(Code::invalid_argument, "\"" + std::string(text) + "\" is not " + wanted);
+}
+
+void check_range(std::string_view text, uint64_t value, const Range& range,
+                 std::string (*print)(uint64_t)) {
+  if (value >= range.least && value <= range.most) return;
+  refuse(text, "from " + print(range.least) + " to " + print(range.most));
+}
+
+std::string print_integer(uint64_t value) { return std::to_string(value); }
+
+// A whole number, then one of the units or nothing. False if it is neither, or too large.
+template <size_t N>
+bool read_number(std::string_view text, const std::array<Unit, N>& units, uint64_t& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) return false;
+  std::string_view rest = text.substr(static_cast<size_t>(end - text.data()));
+  while (!rest.empty() && rest.front() == ' ') rest.remove_prefix(1);
+  if (rest.empty()) return true;
+  for (const Unit& unit : units) {
+    if (rest == unit.name) return !__builtin_mul_overflow(value, unit.factor, &value);
+  }
+  return false;
+}
+
+}  // namespace
+
+uint64_t parse_integer(std::string_view text, const Range& range) {
+  uint64_t value = 0;
+  if (!read_number(text, std::array<Unit, 0>{}, value)) refuse(text, "a whole number");
+  check_range(text, value, range, print_integer);
+  return value;
+}
+
+double parse_real(std::string_view text, double least, double most) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) refuse(text, "a number");
+  if (!(value >= least && value <= most))
+    refuse(text, "from " + print_real(least) + " to " + print_real(most));
+  return value;
+}
+
+bool parse_flag(std::string_view text) {
+  if (text == "true") return true;
+  if (text == "false") return false;
+  refuse(text, "true or false");
+}
+
+uint64_t parse_bytes(std::string_view text, const Range& range) {
+  uint64_t value = 0;
+  if (!read_number(text, kByteUnits, value)) {
+    refuse(text, "a size: a number of bytes, or one with KiB, MiB, GiB or TiB");
+  }
+  check_range(text, value, range, print_bytes);
+  return value;
+}
+
+int64_t parse_seconds(std::string_view text, const Range& range) {
+  uint64_t value = 0;
+  if (!read_number(text, kTimeUnits, value)) {
+    refuse(text, "a time: a number of seconds, or one with s, m, h or d");
+  }
+  check_range(text, value, range, print_integer);
+  return static_cast<int64_t>(value);
+}
+
+std::string parse_path(std::string_view text) {
+  if (text.empty() || text.front() != '/') refuse(text, "an absolute path");
+  if (text.find('\0') != std::string_view::npos) refuse(text, "a path");
+  const std::string closed = std::string(text) + "/";
+  if (closed.find("/../") != std::string::npos || closed.find("/./") != std::string::npos) {
+    refuse(text, "a path without . and ..");
+  }
+  while (text.size() > 1 && text.back() == '/') text.remove_suffix(1);
+  return std::string(text);
+}
+
+std::string print_bytes(uint64_t bytes) {
+  for (const Unit& unit : kByteUnits) {
+    if (bytes != 0 && bytes % unit.factor == 0)
+      return std::to_string(bytes / unit.factor) + std::string(unit.name);
+  }
+  return std::to_string(bytes);
+}
+
+std::string print_real(double value) {
+  char text[32];
+  const auto [end, error] = std::to_chars(text, text + sizeof text, value);
+  return {text, end};
+}
+
+}  // namespace moorage::config

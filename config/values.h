@@ -1,0 +1,26 @@
+// Texts to values and back. Parsers throw invalid_argument with what is wrong and what is allowed;
+// they do not know which setting it is. Printers give what the parser takes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace moorage::config {
+
+struct Range {
+  uint64_t least = 0;
+  uint64_t most = UINT64_MAX;
+};
+
+uint64_t parse_integer(std::string_view text, const Range& range);
+double parse_real(std::string_view text, double least, double most);
+bool parse_flag(std::string_view text);                            // true, false
+uint64_t parse_bytes(std::string_view text, const Range& range);   // 1048576, 512MiB, 4 GiB
+int64_t parse_seconds(std::string_view text, const Range& range);  // 90, 90s, 5m, 2h, 7d
+std::string parse_path(std::string_view text);                     // absolute, without . and ..
+
+std::string print_bytes(uint64_t bytes);  // 4GiB where that is exact
+std::string print_real(double value);
+
+}  // namespace moorage::config

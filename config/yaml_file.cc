@@ -1,0 +1,109 @@
+#include "config/yaml_file.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace moorage::config {
+
+using base::Code;
+using base::Error;
+
+namespace {
+
+constexpr uint64_t kMaxFileBytes = 1 << 20;
+
+class Reader {
+ public:
+  Reader(std::string path, const std::vector<std::string>& groups)
+      : path_(std::move(path)), groups_(groups) {}
+
+  std::vector<YamlEntry> read() {
+    const YAML::Node root = parse();
+    if (root.IsNull()) return {};
+    if (!root.IsMap()) refuse(root.Mark(), "the file must hold settings as \"key: value\"");
+    for (const auto& pair : root) {
+      const std::string name = key_text(pair.first, "");
+      if (std::find(groups_.begin(), groups_.end(), name) == groups_.end()) {
+        add_value(name, pair.first, pair.second);
+      } else {
+        add_group(name, pair.second);
+      }
+    }
+    return std::move(entries_);
+  }
+
+ private:
+  YAML::Node parse() {
+    try {
+      const auto documents = YAML::LoadAll(base::read_file(path_, kMaxFileBytes));
+      if (documents.size() > 1) refuse(documents[1].Mark(), "the file must hold one document");
+      return documents.empty() ? YAML::Node() : documents[0];
+    } catch (const YAML::Exception& error) {
+      refuse(error.mark, error.msg);
+    }
+  }
+
+  void add_group(const std::string& group, const YAML::Node& section) {
+    if (section.IsNull()) return;
+    if (!section.IsMap())
+      refuse(section.Mark(), "\"" + group + "\" is a section: \"key: value\" lines below it");
+    for (const auto& pair : section) {
+      add_value(group + "." + key_text(pair.first, group + "."), pair.first, pair.second);
+    }
+  }
+
+  void add_value(const std::string& name, const YAML::Node& key, const YAML::Node& value) {
+    YamlEntry entry{.name = name};
+    entry.line = value.Mark().line + 1;
+    entry.column = value.Mark().column + 1;
+    entry.key_line = key.Mark().line + 1;
+    entry.key_column = key.Mark().column + 1;
+    if (value.IsNull()) refuse(key.Mark(), "\"" + name + "\" has no value");
+    // What is in a section that does not exist is refused by its name, not by its shape.
+    if (value.IsScalar()) entry.values.push_back(value.Scalar());
+    entry.is_list = value.IsSequence();
+    if (entry.is_list) {
+      for (const YAML::Node& item : value) {
+        if (!item.IsScalar())
+          refuse(item.Mark(), "\"" + name + "\" must be a list of plain values");
+        entry.values.push_back(item.Scalar());
+      }
+    }
+    entries_.push_back(std::move(entry));
+  }
+
+  // The text of a key. Keys are compared as text, so that a repeated one is found.
+  std::string key_text(const YAML::Node& key, const std::string& prefix) {
+    if (!key.IsScalar()) refuse(key.Mark(), "a key must be a plain word");
+    const std::string name = key.Scalar();
+    if (!seen_.insert(prefix + name).second) {
+      refuse(key.Mark(), "\"" + prefix + name + "\" is set twice");
+    }
+    return name;
+  }
+
+  [[noreturn]] void refuse(const YAML::Mark& mark, const std::string& why) {
+    std::string place = path_;
+    if (!mark.is_null())
+      place += ":" + std::to_string(mark.line + 1) + ":" + std::to_string(mark.column + 1);
+    throw Error(Code::invalid_argument, place + ": " + why);
+  }
+
+  const std::string path_;
+  const std::vector<std::string>& groups_;
+  std::set<std::string> seen_;
+  std::vector<YamlEntry> entries_;
+};
+
+}  // namespace
+
+std::vector<YamlEntry> read_yaml(const std::string& path, const std::vector<std::string>& groups) {
+  return Reader(path, groups).read();
+}
+
+}  // namespace moorage::config
