@@ -1,0 +1,250 @@
+#include "repo_cache/attributes.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "repo_cache/path_pattern.h"
+
+namespace moorage::repo_cache {
+
+namespace {
+
+constexpr std::string_view kBlank = " \t\r\n";
+constexpr std::string_view kMacro = "[attr]";
+constexpr size_t kMaxLineBytes = 2048;       // as git: longer lines do not count
+constexpr size_t kMaxFileBytes = 100 << 20;  // as git
+constexpr std::array<std::string_view, 6> kNames = {"text",  "crlf",   "eol",
+                                                    "ident", "filter", "working-tree-encoding"};
+
+struct Value {
+  enum Kind { unspecified, set, unset, text } kind = unspecified;
+  std::string string;
+  bool is(std::string_view wanted) const { return kind == text && string == wanted; }
+};
+
+struct Assignment {
+  std::string name;
+  Value value;
+};
+
+struct Rule {
+  std::string macro;  // not empty: a definition, the pattern is unused
+  PathPattern pattern;
+  std::vector<Assignment> assignments;  // the last one of the line first: it is the strongest
+};
+
+bool valid_name(std::string_view name) {
+  return !name.empty() && name.front() != '-' && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
+  });
+}
+
+std::string_view skip_blank(std::string_view text) {
+  return text.substr(std::min(text.find_first_not_of(kBlank), text.size()));
+}
+
+std::string_view take_word(std::string_view& text) {
+  const std::string_view word = text.substr(0, text.find_first_of(kBlank));
+  text.remove_prefix(word.size());
+  return word;
+}
+
+// A name in C's quotes, as git writes odd names. nullopt: not well formed.
+std::optional<std::string> take_quoted(std::string_view& text) {
+  std::string result;
+  static constexpr std::string_view kLetters = "abfnrtv\"\\";
+  static constexpr std::string_view kMeanings = "\a\b\f\n\r\t\v\"\\";
+  for (size_t i = 1; i < text.size(); ++i) {
+    if (text[i] == '"') {
+      text.remove_prefix(i + 1);
+      return result;
+    }
+    if (text[i] != '\\') {
+      result += text[i];
+      continue;
+    }
+    if (++i >= text.size()) return std::nullopt;
+    if (const size_t letter = kLetters.find(text[i]); letter != std::string_view::npos) {
+      result += kMeanings[letter];
+      continue;
+    }
+    int byte = 0;
+    for (int digit = 0; digit < 3; ++digit, ++i) {
+      if (i >= text.size() || text[i] < '0' || text[i] > (digit == 0 ? '3' : '7'))
+        return std::nullopt;
+      byte = byte * 8 + (text[i] - '0');
+    }
+    --i;
+    result += static_cast<char>(byte);
+  }
+  return std::nullopt;
+}
+
+std::optional<Assignment> parse_assignment(std::string_view word) {
+  Assignment result;
+  const size_t equals = word.find('=');
+  std::string_view name = word.substr(0, equals);
+  if (name.starts_with('-') || name.starts_with('!')) {
+    result.value.kind = name.front() == '-' ? Value::unset : Value::unspecified;
+    name.remove_prefix(1);
+  } else if (equals == std::string_view::npos) {
+    result.value.kind = Value::set;
+  } else {
+    result.value.kind = Value::text;
+    result.value.string = std::string(word.substr(equals + 1));
+  }
+  if (!valid_name(name)) return std::nullopt;
+  result.name = std::string(name);
+  return result;
+}
+
+// A line with anything wrong in it does not count at all, as in git.
+std::optional<Rule> parse_line(std::string_view line, bool macros_allowed) {
+  if (line.size() >= kMaxLineBytes) return std::nullopt;
+  std::string_view rest = skip_blank(line);
+  if (rest.empty() || rest.front() == '#') return std::nullopt;
+  Rule rule;
+  std::string name;
+  std::optional<std::string> quoted;
+  std::string_view after_quotes = rest;
+  if (rest.front() == '"') quoted = take_quoted(after_quotes);
+  if (quoted) {
+    name = *quoted;
+    rest = after_quotes;
+  } else {
+    name = std::string(take_word(rest));
+  }
+  if (name.size() > kMacro.size() && name.starts_with(kMacro)) {
+    rule.macro = name.substr(kMacro.size());
+    if (!macros_allowed || !valid_name(rule.macro)) return std::nullopt;
+  } else {
+    rule.pattern = parse_path_pattern(name);
+    if (rule.pattern.negative) return std::nullopt;
+  }
+  for (rest = skip_blank(rest); !rest.empty(); rest = skip_blank(rest)) {
+    std::optional<Assignment> assignment = parse_assignment(take_word(rest));
+    if (!assignment) return std::nullopt;
+    rule.assignments.push_back(std::move(*assignment));
+  }
+  std::reverse(rule.assignments.begin(), rule.assignments.end());
+  return rule;
+}
+
+// The last rule first.
+std::vector<Rule> parse_file(std::string_view bytes, bool macros_allowed) {
+  std::vector<Rule> rules;
+  if (bytes.size() >= kMaxFileBytes) return rules;
+  bytes = bytes.substr(0, bytes.find('\0'));
+  if (bytes.starts_with("\xef\xbb\xbf")) bytes.remove_prefix(3);
+  while (!bytes.empty()) {
+    const size_t end = std::min(bytes.find('\n'), bytes.size());
+    if (auto rule = parse_line(bytes.substr(0, end), macros_allowed))
+      rules.push_back(std::move(*rule));
+    bytes.remove_prefix(std::min(end + 1, bytes.size()));
+  }
+  std::reverse(rules.begin(), rules.end());
+  return rules;
+}
+
+bool speaks_of_ours(const Rule& rule) {
+  return std::any_of(
+      rule.assignments.begin(), rule.assignments.end(), [](const Assignment& assignment) {
+        return std::find(kNames.begin(), kNames.end(), assignment.name) != kNames.end();
+      });
+}
+
+LineEnds line_ends_of(const Value& text, const Value& crlf, const Value& eol) {
+  enum class Text { undefined, yes, no, input, automatic };
+  const auto read = [](const Value& value) {
+    if (value.kind == Value::set) return Text::yes;
+    if (value.kind == Value::unset) return Text::no;
+    if (value.is("input")) return Text::input;
+    if (value.is("auto")) return Text::automatic;
+    return Text::undefined;
+  };
+  Text action = read(text);
+  if (action == Text::undefined) action = read(crlf);
+  if (action == Text::no) return LineEnds::keep;
+  if (action == Text::automatic) return eol.is("crlf") ? LineEnds::auto_crlf : LineEnds::auto_lf;
+  if (eol.is("crlf")) return LineEnds::crlf;
+  if (eol.is("lf")) return LineEnds::lf;
+  return action == Text::undefined ? LineEnds::keep : LineEnds::lf;
+}
+
+}  // namespace
+
+struct Attributes::State {
+  std::map<std::string, std::vector<Rule>, std::less<>> files;
+  std::vector<Rule> built_in = parse_file("[attr]binary -diff -merge -text\n", true);
+  std::map<std::string, std::vector<Assignment>, std::less<>> macros;
+  bool relevant = false;
+
+  void find_macros() {
+    macros.clear();
+    relevant = false;
+    const auto take = [this](const std::vector<Rule>& rules) {
+      for (const Rule& rule : rules) {
+        if (!rule.macro.empty()) macros.emplace(rule.macro, rule.assignments);
+      }
+    };
+    if (const auto root = files.find(""); root != files.end()) take(root->second);
+    take(built_in);
+    for (const auto& [directory, rules] : files) {
+      relevant |= std::any_of(rules.begin(), rules.end(), speaks_of_ours);
+    }
+  }
+
+  // The first to speak about an attribute decides, so this goes from the strongest rule to the
+  // weakest.
+  using Values = std::map<std::string, Value, std::less<>>;
+  void apply(const std::vector<Assignment>& assignments, Values& values) const {
+    for (const Assignment& one : assignments) {
+      if (!values.emplace(one.name, one.value).second) continue;
+      const auto macro = macros.find(one.name);
+      if (one.value.kind == Value::set && macro != macros.end()) apply(macro->second, values);
+    }
+  }
+
+  void apply_file(std::string_view directory, std::string_view path, Values& values) const {
+    const auto file = files.find(directory);
+    if (file == files.end()) return;
+    const std::string_view below = directory.empty() ? path : path.substr(directory.size() + 1);
+    for (const Rule& rule : file->second) {
+      if (rule.macro.empty() && rule.pattern.matches(below, false)) apply(rule.assignments, values);
+    }
+  }
+};
+
+Attributes::Attributes() : state_(std::make_unique<State>()) {}
+Attributes::~Attributes() = default;
+Attributes::Attributes(Attributes&&) noexcept = default;
+Attributes& Attributes::operator=(Attributes&&) noexcept = default;
+
+void Attributes::add(const std::string& directory, std::string_view bytes) {
+  state_->files[directory] = parse_file(bytes, directory.empty());
+  state_->find_macros();
+}
+
+bool Attributes::relevant() const { return state_->relevant; }
+
+Conversion Attributes::conversion(std::string_view path) const {
+  Conversion result;
+  if (!state_->relevant) return result;
+  State::Values values;
+  for (size_t slash = path.rfind('/'); slash != path.npos;
+       slash = slash ? path.rfind('/', slash - 1) : path.npos) {
+    state_->apply_file(path.substr(0, slash), path, values);
+  }
+  state_->apply_file("", path, values);
+  result.line_ends = line_ends_of(values["text"], values["crlf"], values["eol"]);
+  result.ident = values["ident"].kind == Value::set;
+  if (values["filter"].kind == Value::text) result.filter = values["filter"].string;
+  if (values["working-tree-encoding"].kind == Value::text) {
+    result.encoding = values["working-tree-encoding"].string;
+  }
+  return result;
+}
+
+}  // namespace moorage::repo_cache

@@ -1,0 +1,75 @@
+// Base trees: immutable checkouts, <root>/<repo>/trees/<commit>/tree with a working .git in it,
+// shared by every workspace that starts at that commit. Content equals what `git checkout` gives
+// with git's default configuration: symlinks, executable bits, line ends, ident,
+// working-tree-encoding by the commit's own .gitattributes. Other filters (LFS) are not run and
+// submodules are empty directories; both are counted. Written by several threads from the mirror's
+// object database; files are born with their owner (D + 1000) and one constant time, older than the
+// index, so the first `git status` hashes nothing. A tree is there whole or not at all (temporary
+// name, rename). Not synced by write(): call sync() before it is relied on. Hostile trees (".git"
+// in any disguise, "..", "/") are refused with the path in the message.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "repo_cache/repo_cache.h"
+
+namespace moorage::repo_cache {
+
+struct BaseTreeInfo {
+  uint64_t files = 0;  // symlinks included
+  uint64_t directories = 0;
+  uint64_t bytes = 0;          // of file contents as written
+  uint32_t submodules = 0;     // left as empty directories
+  uint32_t lfs_files = 0;      // left as pointer files (filter=lfs)
+  uint32_t other_filters = 0;  // files with a filter that was not run
+};
+
+struct DeltaInfo {
+  uint64_t written = 0;
+  uint64_t removed = 0;
+  uint64_t bytes = 0;
+};
+
+class BaseTrees {
+ public:
+  explicit BaseTrees(const RepoCache& cache);
+  ~BaseTrees();
+
+  std::string directory(const std::string& repo,
+                        const std::string& commit) const;  // .../trees/<commit>
+  std::string tree_path(const std::string& repo,
+                        const std::string& commit) const;  // .../trees/<commit>/tree
+  bool exists(const std::string& repo, const std::string& commit) const;
+  BaseTreeInfo info(const std::string& repo, const std::string& commit) const;  // not_found
+  std::vector<std::string> list(const std::string& repo) const;                 // commits, sorted
+
+  // Writes the tree unless it is there. One writer a tree: later callers wait for it. origin_url
+  // goes into the tree's .git/config as remote "origin" ("" = no remote).
+  BaseTreeInfo write(const std::string& repo, const std::string& commit,
+                     const std::string& origin_url, Duration deadline,
+                     const ProgressFunction& progress = {});
+  void sync(const std::string& repo, const std::string& commit) const;  // syncfs
+  void remove(const std::string& repo, const std::string& commit);
+
+  // Writes what differs between two commits into upper_fd, the root of an overlay upper directory
+  // over a tree of from_commit: files (owner D + 1000), whiteouts (character device 0:0), opaque
+  // directories where a directory takes the place of a file. .git is not touched. upper_fd is
+  // borrowed, must be empty of these paths.
+  DeltaInfo write_delta(const std::string& repo, const std::string& from_commit,
+                        const std::string& to_commit, int upper_fd) const;
+
+  // The same, and .git/HEAD and .git/index for to_commit (its HEAD detached there): an upper
+  // directory that turns a tree of from_commit into one of to_commit.
+  DeltaInfo write_delta_with_index(const std::string& repo, const std::string& from_commit,
+                                   const std::string& to_commit, int upper_fd) const;
+
+ private:
+  struct Writers;
+  const RepoCache& cache_;
+  std::unique_ptr<Writers> writers_;
+};
+
+}  // namespace moorage::repo_cache

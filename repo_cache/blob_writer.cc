@@ -1,0 +1,147 @@
+#include "repo_cache/blob_writer.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "repo_cache/tree_diff.h"
+#include "repo_cache/worktree_filter.h"
+
+namespace moorage::repo_cache {
+
+namespace {
+
+using base::Code;
+using base::Error;
+
+constexpr size_t kMaxAttributeBytes = 64 << 20;  // all .gitattributes of one commit
+constexpr size_t kMaxBlobBytes = 2ull << 30;     // a blob is held in memory whole
+constexpr uint32_t kYear1980 = 315'532'800;
+
+std::string_view content_of(git_odb_object* object) {
+  return {static_cast<const char*>(git_odb_object_data(object)), git_odb_object_size(object)};
+}
+
+[[noreturn]] void throw_create_error(const ListedFile& file, int error_number) {
+  const std::string path = "\"" + base::escape_for_line(file.path) + "\"";
+  // Names in one directory of ours collide only if the tree has one twice, as file and as
+  // directory.
+  if (error_number == EEXIST) {
+    throw Error(Code::invalid_argument, "the repository has two entries of one name: " + path,
+                "the commit is broken or hostile; choose another one");
+  }
+  base::throw_errno("create " + path, error_number);
+}
+
+}  // namespace
+
+Attributes read_attributes(git_repository* repository, const TreeListing& listing) {
+  Attributes attributes;
+  size_t total = 0;
+  GitOdb odb;
+  for (const ListedFile& file : listing.files) {
+    if (std::string_view(file.name()) != ".gitattributes" || file.mode == kModeSubmodule) continue;
+    if (!odb) odb = open_odb(repository);
+    git_odb_object* raw = nullptr;
+    check_git_object(git_odb_read(&raw, odb.get(), &file.oid), file.path);
+    const GitOdbObject object(raw);
+    total += git_odb_object_size(raw);
+    if (total > kMaxAttributeBytes) {
+      throw Error(Code::resource_exhausted,
+                  "the .gitattributes files of this commit are too large");
+    }
+    attributes.add(file.name_at ? file.path.substr(0, file.name_at - 1) : "", content_of(raw));
+  }
+  return attributes;
+}
+
+BlobWriter::BlobWriter(const std::string& git_directory, const Attributes& attributes,
+                       uint32_t mtime_s)
+    : repository_(open_mirror(git_directory)),
+      odb_(open_odb(repository_.get())),
+      attributes_(attributes),
+      mtime_s_(mtime_s) {}
+
+GitOdbObject BlobWriter::read(const ListedFile& file) {
+  const auto shown = [&file] { return "\"" + base::escape_for_line(file.path) + "\""; };
+  size_t size = 0;
+  git_object_t type = GIT_OBJECT_INVALID;
+  int answer = git_odb_read_header(&size, &type, odb_.get(), &file.oid);
+  if (answer < 0) check_git_object(answer, "read " + shown());
+  if (type != GIT_OBJECT_BLOB) throw Error(Code::corrupted, shown() + " is not a blob");
+  if (size > kMaxBlobBytes) {
+    throw Error(Code::resource_exhausted,
+                shown() + " is larger than 2 GiB, which is not supported");
+  }
+  git_odb_object* raw = nullptr;
+  answer = git_odb_read(&raw, odb_.get(), &file.oid);
+  if (answer < 0) check_git_object(answer, "read " + shown());
+  return GitOdbObject(raw);
+}
+
+FileStat BlobWriter::write(int directory_fd, const char* name, const ListedFile& file) {
+  if (file.mode == kModeSubmodule) {
+    if (mkdirat(directory_fd, name, 0755) < 0) throw_create_error(file, errno);
+    ++counts_.submodules;
+    return {};
+  }
+  const uint64_t size = file.mode == kModeSymlink ? write_link(directory_fd, name, file)
+                                                  : write_file(directory_fd, name, file);
+  ++counts_.files;
+  counts_.bytes += size;
+  return {mtime_s_, static_cast<uint32_t>(size)};
+}
+
+uint64_t BlobWriter::write_link(int directory_fd, const char* name, const ListedFile& file) {
+  const GitOdbObject object = read(file);
+  const std::string target(content_of(object.get()));
+  if (target.empty() || target.size() > 4095 || target.find('\0') != std::string::npos) {
+    throw Error(Code::invalid_argument,
+                "the repository has a symlink that no file system takes: \"" +
+                    base::escape_for_line(file.path) + "\"");
+  }
+  if (symlinkat(target.c_str(), directory_fd, name) < 0) throw_create_error(file, errno);
+  const timespec times[2] = {{mtime_s_, 0}, {mtime_s_, 0}};
+  base::check(utimensat(directory_fd, name, times, AT_SYMLINK_NOFOLLOW),
+              "set the time of a symlink");
+  return target.size();
+}
+
+uint64_t BlobWriter::write_file(int directory_fd, const char* name, const ListedFile& file) {
+  const GitOdbObject object = read(file);
+  std::string_view bytes = content_of(object.get());
+  std::optional<std::string> converted;
+  if (attributes_.relevant()) {
+    const Conversion conversion = attributes_.conversion(file.path);
+    if (conversion.changes_bytes())
+      converted = to_worktree(conversion, bytes, format_oid(file.oid));
+    if (!conversion.filter.empty())
+      ++(conversion.filter == "lfs" ? counts_.lfs_files : counts_.other_filters);
+  }
+  if (converted) bytes = *converted;
+  const mode_t mode = file.mode == kModeExecutable ? 0755 : 0644;
+  const base::Fd fd(
+      openat(directory_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+  if (!fd) throw_create_error(file, errno);
+  base::write_all(fd.get(), bytes);
+  const timespec times[2] = {{mtime_s_, 0}, {mtime_s_, 0}};
+  base::check(futimens(fd.get(), times), "set the time of a file");
+  return bytes.size();
+}
+
+uint32_t file_time_of(git_repository* repository, const std::string& commit) {
+  const GitCommit found = find_commit(repository, commit);
+  const int64_t now_s = base::system_clock().wall_ms() / 1000;
+  const int64_t time_s = std::clamp<int64_t>(git_commit_time(found.get()), kYear1980,
+                                             std::max<int64_t>(now_s - 10, kYear1980));
+  return static_cast<uint32_t>(time_s);
+}
+
+}  // namespace moorage::repo_cache

@@ -1,0 +1,45 @@
+// Writes single files of a commit into a directory, converted as a checkout converts them. One for
+// each thread.
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "repo_cache/attributes.h"
+#include "repo_cache/base_tree.h"
+#include "repo_cache/git_handles.h"
+#include "repo_cache/index_file.h"
+#include "repo_cache/tree_listing.h"
+
+namespace moorage::repo_cache {
+
+// Reads every .gitattributes of the listing.
+Attributes read_attributes(git_repository* repository, const TreeListing& listing);
+
+class BlobWriter {
+ public:
+  // mtime_s: of every file written. attributes is shared and outlives this.
+  BlobWriter(const std::string& git_directory, const Attributes& attributes, uint32_t mtime_s);
+
+  // Creates `name` (a path whose directories are ours) below directory_fd; it must not be there.
+  // A submodule becomes an empty directory.
+  FileStat write(int directory_fd, const char* name, const ListedFile& file);
+  const BaseTreeInfo& counts() const { return counts_; }  // files, bytes, submodules, lfs, filters
+
+ private:
+  uint64_t write_file(int directory_fd, const char* name, const ListedFile& file);
+  uint64_t write_link(int directory_fd, const char* name, const ListedFile& file);
+  GitOdbObject read(const ListedFile& file);
+
+  GitRepository repository_;
+  GitOdb odb_;
+  const Attributes& attributes_;
+  uint32_t mtime_s_;
+  BaseTreeInfo counts_;
+};
+
+// Time of a commit's files: the commit's own, kept between 1980 and 10 s ago, so that an index
+// written now is newer.
+uint32_t file_time_of(git_repository* repository, const std::string& commit);
+
+}  // namespace moorage::repo_cache

@@ -1,0 +1,225 @@
+#include "repo_cache/git_command.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace moorage::repo_cache {
+
+namespace {
+
+using base::Code;
+using base::Error;
+
+// Defaults of git that matter are said again, so that a build with others behaves the same.
+std::vector<std::string> fixed_settings() {
+  return {
+      "core.hooksPath=/dev/null",
+      "core.fsmonitor=false",
+      "core.fsync=all",             // the default may lose refs and loose objects in a power cut
+      "core.bigFileThreshold=64m",  // larger blobs are streamed, not held in memory
+      "core.packedGitLimit=2g",
+      "credential.helper=",
+      "fetch.unpackLimit=1",  // always a pack: three syncs a fetch instead of one an object
+      "fetch.recurseSubmodules=false",
+      "gc.auto=0",
+      "maintenance.auto=false",
+      "http.followRedirects=initial",
+      "http.lowSpeedLimit=1000",
+      "http.lowSpeedTime=60",
+      "protocol.version=2",
+      "protocol.allow=never",
+      "transfer.fsckObjects=true",
+      // Slips of old tools, common in old histories and harmless; everything else is refused.
+      "fetch.fsck.badTimezone=ignore",
+      "fetch.fsck.missingSpaceBeforeDate=ignore",
+      "fetch.fsck.zeroPaddedFilemode=ignore",
+  };
+}
+
+// Git's progress comes as "Receiving objects:  45% (9/20), 1.2 MiB\r".
+class ProgressReader {
+ public:
+  explicit ProgressReader(const ProgressFunction& report) : report_(report) {}
+
+  void feed(std::string_view bytes) {
+    for (char c : bytes) {
+      if (c != '\r' && c != '\n') {
+        if (line_.size() < 400) line_ += c;
+        continue;
+      }
+      tell();
+      line_.clear();
+    }
+  }
+
+ private:
+  void tell() {
+    const size_t sign = line_.find('%');
+    if (sign == std::string::npos || sign < 1) return;
+    size_t first = sign;
+    while (first > 0 && line_[first - 1] >= '0' && line_[first - 1] <= '9') --first;
+    if (first == sign || sign - first > 3) return;
+    const int percent = std::stoi(line_.substr(first, sign - first));
+    if (percent > 100) return;
+    report_(Progress{"fetch", percent, base::escape_for_line(line_)});
+  }
+
+  const ProgressFunction& report_;
+  std::string line_;
+};
+
+// The lines that say why: "fatal: ..." before "error: ..." before the last line.
+std::string reason_of(const std::string& text) {
+  for (std::string_view mark : {"fatal: ", "error: ", "ERROR: "}) {
+    const size_t at = text.find(mark);
+    if (at == std::string::npos) continue;
+    const size_t begin = at + mark.size();
+    return base::escape_for_line(
+        text.substr(begin, std::min<size_t>(text.find('\n', begin) - begin, 300)));
+  }
+  size_t end = text.find_last_not_of("\r\n");
+  if (end == std::string::npos) return "no message";
+  const size_t begin = text.find_last_of("\r\n", end);
+  const size_t first = begin == std::string::npos ? 0 : begin + 1;
+  return base::escape_for_line(text.substr(first, std::min<size_t>(end + 1 - first, 300)));
+}
+
+struct Explanation {
+  Code code;
+  std::string_view hint;
+  std::string_view needles;  // any of them in git's standard error; "|" between them
+};
+
+// Order matters: git adds general complaints to precise ones.
+constexpr Explanation kExplanations[] = {
+    {Code::resource_exhausted, "the repository is larger than the limit for one fetch",
+     "died of signal 25|File too large"},
+    {Code::resource_exhausted, "the disk of the store is full: free space, then try again",
+     "No space left on device|Disk quota exceeded"},
+    {Code::resource_exhausted, "git needed more memory than it may take",
+     "Out of memory|Cannot allocate memory|mmap failed"},
+    {Code::unsupported, "repositories with SHA-256 object ids cannot be used yet",
+     "mismatched algorithms|unsupported hash|unknown object format"},
+    {Code::invalid_argument, "upstream holds objects that git's own checks refuse", "fsck error"},
+    // index-pack was killed before it could speak: by the limit of file size, or for its memory.
+    {Code::resource_exhausted, "the repository is larger than the limit for one fetch",
+     "invalid index-pack output"},
+    {Code::permission_denied,
+     "git refuses a directory of another user; as its owner, create the workspace from the "
+     "local checkout (--from DIR)",
+     "dubious ownership"},
+    {Code::permission_denied,
+     "add the host's key to root's known_hosts with ssh-keyscan, after checking it",
+     "Host key verification failed"},
+    {Code::permission_denied,
+     "the repository is private or does not exist; give the daemon's root user an ssh key for "
+     "it and use the ssh URL",
+     "Authentication failed|could not read Username|could not read Password|"
+     "terminal prompts disabled|Permission denied (|returned error: 401|"
+     "returned error: 403|Invalid username or password"},
+    {Code::unavailable, "check the network and the host name",
+     "Could not resolve|unable to look up|unable to connect|Failed to connect|"
+     "Couldn't connect|Connection refused|Connection timed out|Connection reset|"
+     "Connection closed|No route to host|Network is unreachable|Operation timed out|"
+     "Operation too slow|early EOF|unexpected disconnect|the remote end hung up|"
+     "returned error: 5|Temporary failure in name resolution|SSL_|SSL |certificate"},
+    {Code::not_found, "check the URL",
+     "does not appear to be a git repository|epository not found|"
+     "repository not exported|returned error: 404|not found|no such repository|"
+     "No such file or directory"},
+    {Code::corrupted, "",
+     "bad object|missing blob|missing tree|missing commit|unable to read|is corrupt|"
+     "object corrupt|packfile|invalid sha1 pointer|broken link|"
+     "did not send all necessary objects|bad tree|bad ref|is empty"},
+    {Code::unavailable, "check the URL, the network and the access rights",
+     "Could not read from remote repository"},
+};
+
+bool contains_any(std::string_view text, std::string_view needles) {
+  while (!needles.empty()) {
+    const size_t end = std::min(needles.find('|'), needles.size());
+    if (text.find(needles.substr(0, end)) != std::string_view::npos) return true;
+    needles.remove_prefix(std::min(end + 1, needles.size()));
+  }
+  return false;
+}
+
+std::pair<Code, std::string> explain(const base::ProcessResult& result) {
+  if (result.signal == SIGXFSZ) {
+    return {Code::resource_exhausted, "the repository is larger than the limit for one fetch"};
+  }
+  if (result.signal == SIGPIPE) return {Code::unavailable, "upstream hung up while it was asked"};
+  for (const Explanation& row : kExplanations) {
+    if (contains_any(result.error, row.needles)) return {row.code, std::string(row.hint)};
+  }
+  return {Code::io, {}};
+}
+
+}  // namespace
+
+Duration Deadline::left() const {
+  const auto left = std::chrono::duration_cast<Duration>(end_ - std::chrono::steady_clock::now());
+  if (left.count() <= 0) throw Error(Code::deadline_exceeded, "no time left for the repository");
+  return left;
+}
+
+base::ProcessResult GitCommand::try_run(const std::vector<std::string>& arguments,
+                                        const Deadline& deadline, const GitRun& run) const {
+  std::vector<std::string> argv = {options_.git};
+  if (!run.directory.empty()) argv.emplace_back("--git-dir=" + run.directory);
+  for (const std::string& setting : fixed_settings()) {
+    argv.insert(argv.end(), {"-c", setting});
+  }
+  if (!run.protocol.empty()) {
+    argv.insert(argv.end(), {"-c", "protocol." + run.protocol + ".allow=always"});
+  }
+  argv.insert(argv.end(), arguments.begin(), arguments.end());
+
+  base::ProcessOptions options;
+  options.environment = options_.environment;
+  for (const auto& [name, value] : std::initializer_list<std::pair<const char*, std::string>>{
+           {"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+           {"HOME", "/nonexistent"},
+           {"LC_ALL", "C"},
+           {"GIT_CONFIG_NOSYSTEM", "1"},
+           {"GIT_CONFIG_GLOBAL", "/dev/null"},
+           {"GIT_ATTR_NOSYSTEM", "1"},
+           {"GIT_TERMINAL_PROMPT", "0"},
+           {"GIT_ASKPASS", "/bin/false"},
+           {"SSH_ASKPASS", "/bin/false"},
+           {"GIT_SSH_COMMAND", options_.ssh_command},
+           {"GIT_SSH_VARIANT", "ssh"}}) {
+    options.environment[name] = value;
+  }
+  options.input = run.input;
+  options.inherit_fds = run.inherit_fds;
+  options.deadline = deadline.left();
+  options.max_output_bytes = run.max_output_bytes;
+  options.max_memory_bytes = options_.max_git_memory_bytes;
+  options.max_file_bytes = run.max_file_bytes;
+  ProgressReader reader(run.progress);
+  if (run.progress)
+    options.on_error_output = [&reader](std::string_view bytes) { reader.feed(bytes); };
+  return base::run_process(argv, options);
+}
+
+std::string GitCommand::run(const std::vector<std::string>& arguments, const Deadline& deadline,
+                            const GitRun& run, const std::string& what) const {
+  base::ProcessResult result = try_run(arguments, deadline, run);
+  if (!result.ok()) throw git_failure(result, what);
+  return std::move(result.output);
+}
+
+base::Error git_failure(const base::ProcessResult& result, const std::string& what) {
+  const auto [code, hint] = explain(result);
+  std::string message = what + ": " + reason_of(result.error);
+  if (result.signal != 0) message += " (git ended by signal " + std::to_string(result.signal) + ")";
+  return Error(code, message, hint);
+}
+
+}  // namespace moorage::repo_cache

@@ -1,0 +1,55 @@
+// The system git as a child process, for transport only: no hooks, no configuration but ours, no
+// prompt, no repository of a stranger. What it prints on failure becomes an Error whose code a
+// caller can act on.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/process.h"
+#include "repo_cache/repo_cache.h"
+
+namespace moorage::repo_cache {
+
+class Deadline {
+ public:
+  explicit Deadline(Duration duration) : end_(std::chrono::steady_clock::now() + duration) {}
+  std::chrono::steady_clock::time_point end() const { return end_; }
+  Duration left() const;  // throws deadline_exceeded when nothing is left
+
+ private:
+  std::chrono::steady_clock::time_point end_;
+};
+
+struct GitRun {
+  std::string directory;  // --git-dir; empty: none
+  std::string
+      protocol;  // the one transport that is allowed: "https", "ssh", "git", "file"; empty: none
+  std::string input;
+  std::vector<int> inherit_fds;
+  uint64_t max_file_bytes = 0;
+  size_t max_output_bytes = 128 << 20;
+  ProgressFunction progress;
+};
+
+class GitCommand {
+ public:
+  explicit GitCommand(const RepoCacheOptions& options) : options_(options) {}
+
+  // The exit status is data.
+  base::ProcessResult try_run(const std::vector<std::string>& arguments, const Deadline& deadline,
+                              const GitRun& run) const;
+  // Throws what `failure` says; returns standard output.
+  std::string run(const std::vector<std::string>& arguments, const Deadline& deadline,
+                  const GitRun& run, const std::string& what) const;
+
+ private:
+  const RepoCacheOptions& options_;
+};
+
+// corrupted here means: our side of the transport is broken, the mirror must be checked.
+base::Error git_failure(const base::ProcessResult& result, const std::string& what);
+
+}  // namespace moorage::repo_cache

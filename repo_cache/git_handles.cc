@@ -1,0 +1,124 @@
+#include "repo_cache/git_handles.h"
+
+#include <mutex>
+
+#include "base/error.h"
+
+namespace moorage::repo_cache {
+
+namespace {
+
+void set_up_library() {
+  if (git_libgit2_init() < 0) {
+    throw base::Error(base::Code::internal, "libgit2 cannot be started");
+  }
+  for (int level : {GIT_CONFIG_LEVEL_PROGRAMDATA, GIT_CONFIG_LEVEL_SYSTEM, GIT_CONFIG_LEVEL_XDG,
+                    GIT_CONFIG_LEVEL_GLOBAL}) {
+    check_git(git_libgit2_opts(GIT_OPT_SET_SEARCH_PATH, level, ""), "libgit2 search path");
+  }
+  check_git(git_libgit2_opts(GIT_OPT_SET_OWNER_VALIDATION, 1), "libgit2 owner validation");
+  check_git(git_libgit2_opts(GIT_OPT_ENABLE_STRICT_OBJECT_CREATION, 1), "libgit2 strict objects");
+  check_git(git_libgit2_opts(GIT_OPT_ENABLE_FSYNC_GITDIR, 1), "libgit2 fsync");
+  // What comes in is checked by index-pack, with fsck. Hashing every object again on every read
+  // halves the speed of a checkout (78,635 files: 3.1 s against 1.9 s) and git does not do it
+  // either; zlib's checksum remains.
+  check_git(git_libgit2_opts(GIT_OPT_ENABLE_STRICT_HASH_VERIFICATION, 0), "libgit2 hashing");
+}
+
+base::Code code_of(int result, int error_class) {
+  switch (result) {
+    case GIT_ENOTFOUND:
+      return base::Code::not_found;
+    case GIT_EAMBIGUOUS:
+    case GIT_EINVALIDSPEC:
+      return base::Code::invalid_argument;
+    case GIT_EOWNER:
+      return base::Code::permission_denied;
+    case GIT_EMISMATCH:
+      return base::Code::corrupted;
+    case GIT_ELOCKED:
+    case GIT_EMODIFIED:
+      return base::Code::conflict;
+    default:
+      break;
+  }
+  switch (error_class) {
+    case GIT_ERROR_NOMEMORY:
+      return base::Code::resource_exhausted;
+    case GIT_ERROR_ZLIB:
+    case GIT_ERROR_ODB:
+    case GIT_ERROR_OBJECT:
+    case GIT_ERROR_TREE:
+    case GIT_ERROR_REFERENCE:
+      return base::Code::corrupted;
+    default:
+      return base::Code::io;
+  }
+}
+
+}  // namespace
+
+void initialize_git() {
+  static std::once_flag once;
+  std::call_once(once, set_up_library);
+}
+
+void check_git(int result, std::string_view what) {
+  if (result >= 0) return;
+  const git_error* error = git_error_last();
+  const int error_class = error ? error->klass : GIT_ERROR_NONE;
+  const std::string text = error && error->message ? error->message : "unknown error of libgit2";
+  throw base::Error(code_of(result, error_class), std::string(what) + ": " + text);
+}
+
+void check_git_object(int result, std::string_view what) {
+  if (result != GIT_ENOTFOUND) return check_git(result, what);
+  throw base::Error(base::Code::corrupted, std::string(what) + ": the object is missing");
+}
+
+GitRepository open_mirror(const std::string& git_directory) {
+  initialize_git();
+  git_repository* repository = nullptr;
+  check_git(
+      git_repository_open_ext(&repository, git_directory.c_str(),
+                              GIT_REPOSITORY_OPEN_NO_SEARCH | GIT_REPOSITORY_OPEN_BARE, nullptr),
+      "open mirror " + git_directory);
+  return GitRepository(repository);
+}
+
+GitOdb open_odb(git_repository* repository) {
+  git_odb* odb = nullptr;
+  check_git(git_repository_odb(&odb, repository), "open object database");
+  return GitOdb(odb);
+}
+
+git_oid parse_oid(std::string_view hex) {
+  git_oid oid;
+  if (hex.size() != GIT_OID_HEXSZ || git_oid_fromstrn(&oid, hex.data(), hex.size()) < 0) {
+    throw base::Error(base::Code::invalid_argument,
+                      "not a commit id: " + std::string(hex.substr(0, 64)));
+  }
+  return oid;
+}
+
+std::string format_oid(const git_oid& oid) {
+  std::string hex(GIT_OID_HEXSZ, '0');
+  git_oid_fmt(hex.data(), &oid);
+  return hex;
+}
+
+GitCommit find_commit(git_repository* repository, const std::string& hex) {
+  const git_oid oid = parse_oid(hex);
+  git_commit* commit = nullptr;
+  check_git(git_commit_lookup(&commit, repository, &oid), "commit " + hex);
+  return GitCommit(commit);
+}
+
+GitTree find_commit_tree(git_repository* repository, const std::string& hex) {
+  const GitCommit commit = find_commit(repository, hex);
+  git_tree* tree = nullptr;
+  check_git_object(git_commit_tree(&tree, commit.get()), "tree of commit " + hex);
+  return GitTree(tree);
+}
+
+}  // namespace moorage::repo_cache

@@ -1,0 +1,55 @@
+// libgit2's handles as owners, its errors as base::Error. Private to this folder: only .cc files
+// include it. The library's own configuration search is switched off: no system, global or XDG file
+// is ever read.
+#pragma once
+
+#include <git2.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace moorage::repo_cache {
+
+template <auto Free>
+struct GitFree {
+  template <typename T>
+  void operator()(T* handle) const {
+    Free(handle);
+  }
+};
+template <typename T, auto Free>
+using GitHandle = std::unique_ptr<T, GitFree<Free>>;
+
+using GitRepository = GitHandle<git_repository, git_repository_free>;
+using GitOdb = GitHandle<git_odb, git_odb_free>;
+using GitOdbObject = GitHandle<git_odb_object, git_odb_object_free>;
+using GitObject = GitHandle<git_object, git_object_free>;
+using GitCommit = GitHandle<git_commit, git_commit_free>;
+using GitTree = GitHandle<git_tree, git_tree_free>;
+using GitTreeEntry = GitHandle<git_tree_entry, git_tree_entry_free>;
+using GitTreeBuilder = GitHandle<git_treebuilder, git_treebuilder_free>;
+using GitReference = GitHandle<git_reference, git_reference_free>;
+using GitReferenceIterator = GitHandle<git_reference_iterator, git_reference_iterator_free>;
+using GitRevwalk = GitHandle<git_revwalk, git_revwalk_free>;
+using GitDiff = GitHandle<git_diff, git_diff_free>;
+using GitPatch = GitHandle<git_patch, git_patch_free>;
+
+// Sets the library up, once a process. Everything below calls it.
+void initialize_git();
+
+// Throws for a negative answer of libgit2: not_found, corrupted, resource_exhausted,
+// permission_denied, io.
+void check_git(int result, std::string_view what);
+
+// The same for an object that a commit reaches: that it is missing means that the mirror is broken.
+void check_git_object(int result, std::string_view what);
+
+GitRepository open_mirror(const std::string& git_directory);  // bare, no search upwards
+GitOdb open_odb(git_repository* repository);
+git_oid parse_oid(std::string_view hex);  // exactly 40 digits, else invalid_argument
+std::string format_oid(const git_oid& oid);
+GitCommit find_commit(git_repository* repository, const std::string& hex);
+GitTree find_commit_tree(git_repository* repository, const std::string& hex);
+
+}  // namespace moorage::repo_cache

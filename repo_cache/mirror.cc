@@ -1,0 +1,301 @@
+#include "repo_cache/mirror.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+
+#include <set>
+#include <thread>
+
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "repo_cache/git_handles.h"
+
+namespace moorage::repo_cache {
+
+namespace {
+
+using base::Code;
+using base::Error;
+
+constexpr std::string_view kUpstream = "refs/upstream/";
+constexpr std::string_view kKeep = "refs/keep/";
+
+MOORAGE_CRASH_POINT(clone_fetched, "repo.clone.fetched");
+MOORAGE_CRASH_POINT(clone_synced, "repo.clone.synced");
+MOORAGE_CRASH_POINT(fetch_marked, "repo.fetch.marked");
+MOORAGE_CRASH_POINT(fetch_done, "repo.fetch.done");
+
+bool wanted(std::string_view ref) {
+  return (ref.starts_with("refs/heads/") || ref.starts_with("refs/tags/")) && !ref.ends_with("^{}");
+}
+
+// "<oid>\t<ref>" and "ref: <ref>\tHEAD", as git ls-remote --symref prints them.
+UpstreamRefs parse_ls_remote(std::string_view text, uint32_t max_refs) {
+  UpstreamRefs result;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const size_t tab = line.find('\t');
+    if (tab == std::string_view::npos) continue;
+    const std::string_view value = line.substr(0, tab);
+    const std::string_view ref = line.substr(tab + 1);
+    if (ref == "HEAD" && value.starts_with("ref: ")) {
+      result.head_ref = std::string(value.substr(5));
+    } else if (value.size() == 64) {
+      throw Error(Code::unsupported, "this repository has SHA-256 object ids",
+                  "repositories with SHA-256 object ids cannot be used yet");
+    } else if (wanted(ref)) {
+      result.oids.emplace(ref, value);
+    }
+    if (result.oids.size() > max_refs) {
+      throw Error(Code::resource_exhausted, "this repository has more than " +
+                                                std::to_string(max_refs) + " branches and tags");
+    }
+  }
+  if (result.oids.count(result.head_ref)) return result;
+  // HEAD names a branch that nobody has pushed yet. With one branch there is no doubt which is
+  // meant.
+  result.head_ref.clear();
+  for (const auto& [ref, oid] : result.oids) {
+    if (!ref.starts_with("refs/heads/")) break;
+    if (!result.head_ref.empty()) return UpstreamRefs{std::move(result.oids), {}};
+    result.head_ref = ref;
+  }
+  return result;
+}
+
+// Every direct reference, name and object.
+std::map<std::string, std::string> list_refs(git_repository* repository) {
+  git_reference_iterator* raw = nullptr;
+  check_git(git_reference_iterator_new(&raw, repository), "list references");
+  const GitReferenceIterator iterator(raw);
+  std::map<std::string, std::string> result;
+  for (;;) {
+    git_reference* next = nullptr;
+    const int answer = git_reference_next(&next, iterator.get());
+    if (answer == GIT_ITEROVER) return result;
+    check_git(answer, "list references");
+    const GitReference reference(next);
+    if (const git_oid* oid = git_reference_target(reference.get())) {
+      result.emplace(git_reference_name(reference.get()), format_oid(*oid));
+    }
+  }
+}
+
+// Whether everything that `before` reaches is reached from `after` too. Tags are objects of their
+// own.
+bool moved_forward(git_repository* repository, const std::string& before,
+                   const std::string& after) {
+  const git_oid from = parse_oid(before);
+  const git_oid to = parse_oid(after);
+  git_object* object = nullptr;
+  if (git_object_lookup(&object, repository, &from, GIT_OBJECT_COMMIT) < 0) return false;
+  const GitObject commit(object);
+  return git_graph_descendant_of(repository, &to, &from) == 1;
+}
+
+std::string keep_command(const std::string& oid) {
+  return std::string("update refs/keep/").append(oid).append(" ").append(oid).append("\n");
+}
+
+}  // namespace
+
+std::string to_mirror_ref(const std::string& upstream_ref) {
+  return std::string(kUpstream) + upstream_ref.substr(std::string_view("refs/").size());
+}
+
+MirrorLock::MirrorLock(const std::string& repo_directory, const Deadline& deadline) {
+  base::make_directories(repo_directory);
+  fd_ = base::open_file(repo_directory + "/lock", O_RDWR | O_CREAT, 0600);
+  while (flock(fd_.get(), LOCK_EX | LOCK_NB) < 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) base::throw_errno("lock the mirror");
+    deadline.left();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+Mirror::Mirror(const RepoCacheOptions& options, std::string repo_directory)
+    : options_(options),
+      git_(options),
+      directory_(std::move(repo_directory)),
+      git_directory_(directory_ + "/git"),
+      new_directory_(directory_ + "/git.new"),
+      broken_directory_(directory_ + "/git.broken") {}
+
+bool Mirror::exists() const { return base::path_exists(git_directory_); }
+
+UpstreamRefs Mirror::ask_upstream(const RepoUrl& url, const Deadline& deadline) const {
+  GitRun run;
+  run.protocol = scheme_name(url.scheme);
+  const std::string text =
+      git_.run({"ls-remote", "--symref", "--", url.fetch}, deadline, run, "ask " + url.display);
+  return parse_ls_remote(text, options_.max_refs);
+}
+
+UpstreamRefs Mirror::upstream_refs() const {
+  const GitRepository repository = open_mirror(git_directory_);
+  UpstreamRefs result;
+  for (auto& [ref, oid] : list_refs(repository.get())) {
+    if (!ref.starts_with(kUpstream)) continue;
+    result.oids.emplace("refs/" + ref.substr(kUpstream.size()), std::move(oid));
+  }
+  git_reference* raw = nullptr;
+  if (git_reference_lookup(&raw, repository.get(), "refs/upstream/HEAD") == 0) {
+    const GitReference head(raw);
+    const char* target = git_reference_symbolic_target(head.get());
+    if (target) result.head_ref = "refs/" + std::string(target).substr(kUpstream.size());
+  }
+  return result;
+}
+
+std::vector<std::string> Mirror::tip_commits() const {
+  const GitRepository repository = open_mirror(git_directory_);
+  std::set<std::string> tips;
+  for (const auto& [ref, hex] : list_refs(repository.get())) {
+    const git_oid oid = parse_oid(hex);
+    git_object* object = nullptr;
+    check_git(git_object_lookup(&object, repository.get(), &oid, GIT_OBJECT_ANY), ref);
+    const GitObject owner(object);
+    git_object* commit = nullptr;
+    if (git_object_peel(&commit, object, GIT_OBJECT_COMMIT) < 0)
+      continue;  // a tag of a tree or blob
+    tips.insert(format_oid(*git_object_id(commit)));
+    git_object_free(commit);
+  }
+  return {tips.begin(), tips.end()};
+}
+
+void Mirror::initialize_at(const std::string& git_directory, const Deadline& deadline) const {
+  // World-readable whatever the daemon's umask is: sandboxes see objects/ through a read-only
+  // mount. The store above is 0700.
+  git_.run({"init", "--quiet", "--bare", "--template=", "--initial-branch=main", "--shared=0644",
+            "--", git_directory},
+           deadline, {}, "make a repository");
+}
+
+void Mirror::initialize(const MirrorLock&, const Deadline& deadline) const {
+  base::remove_tree(new_directory_);
+  initialize_at(new_directory_, deadline);
+  base::sync_file_system(new_directory_);
+  base::rename_into_place(new_directory_, git_directory_);
+  base::sync_directory(directory_);
+}
+
+void Mirror::fetch_into(const std::string& git_directory, const RepoUrl& url,
+                        const MirrorLock& lock, const Deadline& deadline,
+                        const ProgressFunction& progress) const {
+  GitRun run;
+  run.directory = git_directory;
+  run.protocol = scheme_name(url.scheme);
+  run.inherit_fds = {lock.fd()};
+  run.max_file_bytes = options_.max_fetch_bytes;
+  run.progress = progress;
+  git_.run({"fetch", "--prune", "--no-tags", "--no-auto-gc", "--no-write-fetch-head",
+            "--no-recurse-submodules", "--progress", "--", url.fetch,
+            "+refs/heads/*:refs/upstream/heads/*", "+refs/tags/*:refs/upstream/tags/*"},
+           deadline, run, "fetch " + url.display);
+}
+
+void Mirror::set_head(const std::string& git_directory, const std::string& head_ref,
+                      const Deadline& deadline) const {
+  GitRun run;
+  run.directory = git_directory;
+  if (!head_ref.empty()) {
+    git_.run({"symbolic-ref", "refs/upstream/HEAD", to_mirror_ref(head_ref)}, deadline, run,
+             "note upstream's HEAD");
+  } else {
+    git_.try_run({"symbolic-ref", "--delete", "refs/upstream/HEAD"}, deadline,
+                 run);  // may be missing
+  }
+}
+
+void Mirror::pack_refs(const std::string& git_directory, const Deadline& deadline) const {
+  GitRun run;
+  run.directory = git_directory;
+  git_.run({"pack-refs", "--all"}, deadline, run, "pack references");
+}
+
+void Mirror::update_refs(const std::string& commands, const Deadline& deadline) const {
+  if (commands.empty()) return;
+  GitRun run;
+  run.directory = git_directory_;
+  run.input = commands;
+  git_.run({"update-ref", "--stdin"}, deadline, run, "keep old references");
+}
+
+void Mirror::make_new_clone(const RepoUrl& url, const UpstreamRefs& upstream,
+                            const MirrorLock& lock, const Deadline& deadline,
+                            const ProgressFunction& progress) const {
+  base::remove_tree(new_directory_);
+  initialize_at(new_directory_, deadline);
+  fetch_into(new_directory_, url, lock, deadline, progress);
+  set_head(new_directory_, upstream.head_ref, deadline);
+  pack_refs(new_directory_, deadline);
+  clone_fetched.pass();
+}
+
+void Mirror::clone(const RepoUrl& url, const UpstreamRefs& upstream, const MirrorLock& lock,
+                   const Deadline& deadline, const ProgressFunction& progress) const {
+  try {
+    make_new_clone(url, upstream, lock, deadline, progress);
+  } catch (const Error&) {
+    base::remove_tree(new_directory_);
+    throw;
+  }
+  base::sync_file_system(new_directory_);
+  clone_synced.pass();
+  base::rename_into_place(new_directory_, git_directory_);
+  base::sync_directory(directory_);
+}
+
+// Old tips are kept before the fetch, for a crash in its middle; those that upstream only moved
+// forward are let go after it.
+void Mirror::fetch(const RepoUrl& url, const UpstreamRefs& upstream, const MirrorLock& lock,
+                   const Deadline& deadline, const ProgressFunction& progress) const {
+  const UpstreamRefs before = upstream_refs();
+  std::set<std::string> kept;
+  {
+    const GitRepository repository = open_mirror(git_directory_);
+    for (const auto& [ref, oid] : list_refs(repository.get())) {
+      if (ref.starts_with(kKeep)) kept.insert(oid);
+    }
+  }
+  std::set<std::string> candidates;
+  for (const auto& [ref, oid] : before.oids) {
+    const auto now = upstream.oids.find(ref);
+    if (now == upstream.oids.end() || now->second != oid) candidates.insert(oid);
+  }
+  std::string commands;
+  for (const auto& oid : candidates) {
+    if (!kept.count(oid)) commands += keep_command(oid);
+  }
+  base::write_file_durable(directory_ + "/fetching", "");
+  update_refs(commands, deadline);
+  fetch_marked.pass();
+  fetch_into(git_directory_, url, lock, deadline, progress);
+  set_head(git_directory_, upstream.head_ref, deadline);
+  fetch_done.pass();
+
+  const UpstreamRefs after = upstream_refs();
+  const GitRepository repository = open_mirror(git_directory_);
+  std::set<std::string> lost;
+  for (const auto& [ref, oid] : before.oids) {
+    const auto now = after.oids.find(ref);
+    if (now != after.oids.end() && now->second == oid) continue;
+    if (now == after.oids.end() || !moved_forward(repository.get(), oid, now->second))
+      lost.insert(oid);
+  }
+  commands.clear();
+  for (const auto& oid : candidates) {
+    if (!kept.count(oid) && !lost.count(oid)) commands += "delete refs/keep/" + oid + "\n";
+  }
+  for (const auto& oid : lost) commands += keep_command(oid);
+  update_refs(commands, deadline);
+  pack_refs(git_directory_, deadline);
+  remove((directory_ + "/fetching").c_str());
+}
+
+}  // namespace moorage::repo_cache

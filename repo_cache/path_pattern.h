@@ -1,0 +1,28 @@
+// The patterns of .gitignore and .gitattributes: how a line is read and what it matches.
+// Matching is polynomial in the lengths: a pattern from an agent's file cannot hang the host.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace moorage::repo_cache {
+
+// A glob as git's wildmatch has it: ?, *, [..] with ranges and [:classes:], backslash.
+// With `pathname`, none of these matches "/", and "**" between slashes matches any number of
+// directories.
+bool glob_matches(std::string_view pattern, std::string_view text, bool pathname);
+
+struct PathPattern {
+  std::string text;             // without "!" and trailing "/"
+  bool negative = false;        // !pattern
+  bool directory_only = false;  // pattern/
+  bool base_name_only = false;  // no slash in it: compared with the last part of a path
+  size_t literal_bytes = 0;     // leading bytes without any wildcard
+
+  // path is relative to the directory of the file that has the pattern.
+  bool matches(std::string_view path, bool is_directory) const;
+};
+
+PathPattern parse_path_pattern(std::string_view text);
+
+}  // namespace moorage::repo_cache

@@ -1,0 +1,214 @@
+#include "repo_cache/repo_cache.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "repo_cache/git_handles.h"
+#include "repo_cache/mirror.h"
+#include "repo_cache/repo_cache_state.h"
+
+namespace moorage::repo_cache {
+
+namespace {
+
+using base::Code;
+using base::Error;
+
+// Upstream cannot be asked now, which says nothing against serving what is here.
+bool excuses_staleness(Code code) {
+  return code == Code::unavailable || code == Code::deadline_exceeded;
+}
+
+void describe(const Mirror& mirror, RefreshResult& result) {
+  const UpstreamRefs refs = mirror.upstream_refs();
+  constexpr std::string_view kHeads = "refs/heads/";
+  if (refs.head_ref.starts_with(kHeads))
+    result.default_branch = refs.head_ref.substr(kHeads.size());
+  if (const auto tip = refs.oids.find(refs.head_ref); tip != refs.oids.end())
+    result.tip = tip->second;
+  result.checked_wall_ms = mirror.checked_wall_ms();
+  result.bytes = base::tree_usage(mirror.git_directory()).bytes;
+}
+
+[[noreturn]] void throw_empty(const RepoUrl& url) {
+  throw Error(Code::not_found,
+              "repository " + url.display + " is empty: it has no branch to start from",
+              "push a first commit, then try again");
+}
+
+// The mirror's state, or the reason why it must be made anew.
+std::optional<Error> find_damage(const Mirror& mirror, const Deadline& deadline) {
+  try {
+    mirror.recover(deadline);
+    return std::nullopt;
+  } catch (const Error& error) {
+    if (error.code() != Code::corrupted) throw;
+    return error;
+  }
+}
+
+RefreshResult rebuild(const Mirror& mirror, const RepoUrl& url, const Error& damage,
+                      const MirrorLock& lock, const Deadline& deadline,
+                      const ProgressFunction& progress) {
+  base::log(base::LogLevel::error, "repo.broken",
+            {{"mirror", mirror.git_directory()}, {"reason", damage.message()}});
+  try {
+    const UpstreamRefs upstream = mirror.ask_upstream(url, deadline);
+    if (upstream.oids.empty()) throw_empty(url);
+    mirror.rebuild(url, upstream, lock, deadline, progress);
+  } catch (Error& error) {
+    mirror.mark_suspect();
+    throw error.add_context("the cached copy is damaged and could not be fetched anew");
+  }
+  mirror.record_checked();
+  RefreshResult result;
+  result.fetched = result.rebuilt = true;
+  describe(mirror, result);
+  return result;
+}
+
+RefreshResult clone(const Mirror& mirror, const RepoUrl& url, const MirrorLock& lock,
+                    const Deadline& deadline, const ProgressFunction& progress) {
+  const UpstreamRefs upstream = mirror.ask_upstream(url, deadline);
+  if (upstream.oids.empty()) throw_empty(url);
+  mirror.clone(url, upstream, lock, deadline, progress);
+  mirror.record_checked();
+  RefreshResult result;
+  result.cloned = result.fetched = true;
+  describe(mirror, result);
+  return result;
+}
+
+RefreshResult compare_and_fetch(const Mirror& mirror, const RepoUrl& url, const MirrorLock& lock,
+                                const Deadline& deadline, const ProgressFunction& progress) {
+  RefreshResult result;
+  try {
+    const UpstreamRefs upstream = mirror.ask_upstream(url, deadline);
+    if (upstream != mirror.upstream_refs()) {
+      mirror.fetch(url, upstream, lock, deadline, progress);
+      result.fetched = true;
+    }
+    mirror.record_checked();
+  } catch (const Error& error) {
+    if (!excuses_staleness(error.code())) throw;
+    result.stale = true;
+    result.stale_reason = error.message();
+  }
+  describe(mirror, result);
+  return result;
+}
+
+RefreshResult refresh_now(const RepoCacheOptions& options, const std::string& directory,
+                          const RepoUrl& url, const Deadline& deadline,
+                          const ProgressFunction& progress) {
+  const MirrorLock lock(directory, deadline);
+  const Mirror mirror(options, directory);
+  if (!mirror.exists()) return clone(mirror, url, lock, deadline, progress);
+  std::optional<Error> damage = find_damage(mirror, deadline);
+  if (damage) return rebuild(mirror, url, *damage, lock, deadline, progress);
+  try {
+    return compare_and_fetch(mirror, url, lock, deadline, progress);
+  } catch (const Error& error) {
+    if (error.code() != Code::corrupted && error.code() != Code::io) throw;
+    // Git or libgit2 tripped over something: the marks make this a full look.
+    mirror.mark_suspect();
+    damage = find_damage(mirror, deadline);
+    if (!damage) throw;
+  }
+  return rebuild(mirror, url, *damage, lock, deadline, progress);
+}
+
+void run_check(SharedCheck& check, const std::function<RefreshResult()>& work) {
+  try {
+    check.result = work();
+  } catch (const Error& error) {
+    check.error = error;
+  } catch (const std::exception& error) {
+    check.error = Error(Code::internal, error.what());
+  }
+}
+
+}  // namespace
+
+RepoCache::RepoCache(RepoCacheOptions options)
+    : options_(std::move(options)), state_(std::make_unique<State>()) {
+  initialize_git();
+}
+
+RepoCache::~RepoCache() = default;
+
+std::string RepoCache::directory(const std::string& repo) const {
+  const bool good =
+      !repo.empty() && repo.size() <= 64 && std::all_of(repo.begin(), repo.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+      });
+  if (!good)
+    throw Error(Code::invalid_argument,
+                "not a repository directory: " + base::escape_for_line(repo));
+  return options_.root + "/" + repo;
+}
+
+std::string RepoCache::mirror_directory(const std::string& repo) const {
+  return directory(repo) + "/git";
+}
+
+std::string RepoCache::objects_directory(const std::string& repo) const {
+  return mirror_directory(repo) + "/objects";
+}
+
+bool RepoCache::exists(const std::string& repo) const {
+  return base::path_exists(mirror_directory(repo));
+}
+
+RefreshResult RepoCache::refresh(const std::string& repo, const RepoUrl& url, Duration patience,
+                                 const ProgressFunction& progress) {
+  const std::string path = directory(repo);
+  const Deadline deadline(patience);
+  const auto work = [&] { return refresh_now(options_, path, url, deadline, progress); };
+  for (;;) {
+    const State::Turn turn = state_->await_turn(repo, deadline.end());
+    if (turn.ours) {
+      run_check(*turn.check, work);
+      state_->end(repo, *turn.check);
+    }
+    // Another caller's run may have ended for want of time that this one still has.
+    const std::optional<Error>& error = turn.check->error;
+    const bool too_short = !turn.ours && error && error->code() == Code::deadline_exceeded &&
+                           std::chrono::steady_clock::now() < deadline.end();
+    if (too_short) continue;
+    if (error) throw Error(*error);
+    return turn.check->result;
+  }
+}
+
+void RepoCache::check(const std::string& repo, Duration patience) const {
+  const Deadline deadline(patience);
+  const Mirror mirror(options_, directory(repo));
+  if (!mirror.exists()) throw Error(Code::not_found, "there is no mirror of " + repo);
+  try {
+    mirror.quick_check();
+    mirror.full_check(deadline);
+  } catch (const Error& error) {
+    if (error.code() == Code::corrupted) mirror.mark_suspect();
+    throw;
+  }
+}
+
+void RepoCache::mark_suspect(const std::string& repo) const {
+  Mirror(options_, directory(repo)).mark_suspect();
+}
+
+void RepoCache::remove(const std::string& repo) {
+  const std::string path = directory(repo);
+  if (!base::path_exists(path)) return;
+  {
+    const MirrorLock lock(path, Deadline(std::chrono::seconds(30)));
+    base::remove_tree(path);
+  }
+  state_->forget(repo);
+}
+
+}  // namespace moorage::repo_cache

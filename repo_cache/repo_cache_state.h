@@ -1,0 +1,77 @@
+// What a RepoCache remembers between calls: checks under way, and answers that hold until a mirror
+// changes.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "repo_cache/repo_cache.h"
+
+namespace moorage::repo_cache {
+
+// One check of a repository against upstream, shared by all who came before it began.
+struct SharedCheck {
+  bool begun = false;
+  bool done = false;
+  RefreshResult result;
+  std::optional<base::Error> error;
+};
+
+struct RepoCache::State {
+  struct Flight {
+    bool running = false;
+    std::shared_ptr<SharedCheck> next;  // not begun: newcomers join it
+  };
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::string, Flight> flights;
+  std::map<std::string, std::shared_ptr<const WorkspaceRefs>> workspace_refs;
+  std::map<std::string, uint64_t> generations;  // counts the moments at which answers became old
+
+  struct Turn {
+    std::shared_ptr<SharedCheck> check;
+    bool ours = false;  // to be run by the caller, who then calls end(); else it is done
+  };
+  // Joins the next check of a repository, which nobody has begun yet.
+  Turn await_turn(const std::string& repo, std::chrono::steady_clock::time_point end) {
+    std::unique_lock lock(mutex);
+    Flight& flight = flights[repo];
+    if (!flight.next) flight.next = std::make_shared<SharedCheck>();
+    const std::shared_ptr<SharedCheck> check = flight.next;
+    const bool in_time = changed.wait_until(
+        lock, end, [&] { return check->done || (!flight.running && !check->begun); });
+    if (!in_time) {
+      throw base::Error(base::Code::deadline_exceeded,
+                        "another fetch of this repository is still running");
+    }
+    if (check->done) return {check, false};
+    check->begun = flight.running = true;
+    flight.next.reset();
+    return {check, true};
+  }
+  void end(const std::string& repo, SharedCheck& check) {
+    const std::lock_guard lock(mutex);
+    if (check.result.fetched || check.error) forget_locked(repo);
+    check.done = true;
+    flights[repo].running = false;
+    changed.notify_all();
+  }
+
+  void forget(const std::string& repo) {
+    const std::lock_guard lock(mutex);
+    forget_locked(repo);
+  }
+  void forget_locked(const std::string& repo) {
+    workspace_refs.erase(repo);
+    ++generations[repo];
+  }
+};
+
+}  // namespace moorage::repo_cache

@@ -1,0 +1,147 @@
+// Bundles of clients. A bundle is a stranger's: it is unpacked in a quarantine repository that
+// borrows the mirror's objects, its two commits are looked at there, and only then does the mirror
+// fetch them from the quarantine, with git's full object checks (index-pack of a bundle makes none
+// in git 2.39) and nothing but what it lacks.
+#include <sys/stat.h>
+
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "repo_cache/git_handles.h"
+#include "repo_cache/mirror.h"
+#include "repo_cache/repo_cache.h"
+#include "repo_cache/repo_cache_state.h"
+
+namespace moorage::repo_cache {
+
+namespace {
+
+using base::Code;
+using base::Error;
+
+MOORAGE_CRASH_POINT(import_unpacked, "repo.import.unpacked");
+MOORAGE_CRASH_POINT(import_fetched, "repo.import.fetched");
+
+constexpr const char* kHeadRef = "refs/moorage/head";
+constexpr const char* kWorkRef = "refs/moorage/work";
+
+class Quarantine {
+ public:
+  explicit Quarantine(std::string path) : path_(std::move(path)) { base::remove_tree(path_); }
+  ~Quarantine() {
+    try {
+      base::remove_tree(path_);
+    } catch (const Error&) {
+      // The next import removes it.
+    }
+  }
+  Quarantine(const Quarantine&) = delete;
+  Quarantine& operator=(const Quarantine&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+void check_bundle_file(int fd, uint64_t max_bytes) {
+  struct stat status {};
+  base::check(fstat(fd, &status), "look at the bundle");
+  if (!S_ISREG(status.st_mode))
+    throw Error(Code::invalid_argument, "the bundle is not a regular file");
+  if (static_cast<uint64_t>(status.st_size) > max_bytes) {
+    throw Error(Code::resource_exhausted, "the bundle is larger than the limit");
+  }
+  const std::string start = base::read_at(fd, 16, 0);
+  if (!start.starts_with("# v2 git bundle\n") && !start.starts_with("# v3 git bundle\n")) {
+    throw Error(Code::invalid_argument, "this is not a git bundle");
+  }
+}
+
+// A thin bundle needs commits that git looks for behind the quarantine's own references.
+void borrow_objects(const Mirror& mirror, const std::string& quarantine) {
+  base::write_file(quarantine + "/objects/info/alternates", mirror.git_directory() + "/objects\n");
+  std::string packed = "# pack-refs with: peeled fully-peeled sorted \n";
+  for (const auto& oid : mirror.tip_commits())
+    packed.append(oid).append(" refs/borrowed/").append(oid).append("\n");
+  base::write_file(quarantine + "/packed-refs", packed);
+}
+
+git_oid commit_of(git_repository* repository, const char* ref) {
+  git_oid oid;
+  check_git(git_reference_name_to_id(&oid, repository, ref), ref);
+  return oid;
+}
+
+ImportResult look_at(const std::string& quarantine) {
+  const GitRepository repository = open_mirror(quarantine);
+  const git_oid head = commit_of(repository.get(), kHeadRef);
+  const git_oid work = commit_of(repository.get(), kWorkRef);
+  git_commit* raw = nullptr;
+  if (git_commit_lookup(&raw, repository.get(), &work) < 0) {
+    throw Error(Code::invalid_argument, std::string(kWorkRef) + " of the bundle is not a commit");
+  }
+  const GitCommit commit(raw);
+  if (git_commit_parentcount(raw) != 1 || !git_oid_equal(git_commit_parent_id(raw, 0), &head)) {
+    throw Error(Code::invalid_argument, "the bundle's work commit does not follow its head commit");
+  }
+  return {format_oid(head), format_oid(work)};
+}
+
+void unpack(const Mirror& mirror, const std::string& quarantine, int bundle_fd,
+            const MirrorLock& lock, const ImportLimits& limits, const Deadline& deadline) {
+  mirror.initialize_at(quarantine, deadline);
+  borrow_objects(mirror, quarantine);
+  GitRun run;
+  run.directory = quarantine;
+  run.protocol = "file";
+  run.inherit_fds = {lock.fd(), bundle_fd};
+  run.max_file_bytes = limits.max_bytes;
+  const std::string bundle = "/proc/self/fd/" + std::to_string(bundle_fd);
+  const base::ProcessResult result = mirror.git().try_run(
+      {"fetch", "--no-tags", "--no-auto-gc", "--no-write-fetch-head", "--", bundle,
+       std::string("+") + kHeadRef + ":" + kHeadRef, std::string("+") + kWorkRef + ":" + kWorkRef},
+      deadline, run);
+  if (result.ok()) return;
+  if (result.error.find("prerequisite") != std::string::npos) {
+    throw Error(Code::conflict, "the bundle builds on commits that are not cached here",
+                "send a bundle of the whole history");
+  }
+  const Error failure = git_failure(result, "unpack the bundle");
+  const bool ours =
+      failure.code() == Code::resource_exhausted || failure.code() == Code::unsupported;
+  throw Error(ours ? failure.code() : Code::invalid_argument, failure.message(), failure.hint());
+}
+
+}  // namespace
+
+ImportResult RepoCache::import_bundle(const std::string& repo, int bundle_fd,
+                                      const ImportLimits& limits) {
+  check_bundle_file(bundle_fd, limits.max_bytes);
+  const Deadline deadline(limits.deadline);
+  const std::string path = directory(repo);
+  const MirrorLock lock(path, deadline);
+  const Mirror mirror(options_, path);
+  if (!mirror.exists()) mirror.initialize(lock, deadline);
+  mirror.recover(deadline);
+  const Quarantine quarantine(path + "/import.new");
+  unpack(mirror, quarantine.path(), bundle_fd, lock, limits, deadline);
+  ImportResult result = look_at(quarantine.path());
+  import_unpacked.pass();
+
+  GitRun run;
+  run.directory = mirror.git_directory();
+  run.protocol = "file";
+  run.inherit_fds = {lock.fd()};
+  run.max_file_bytes = limits.max_bytes;
+  const std::string head = std::string("+") + kHeadRef + ":";
+  const std::string work = std::string("+") + kWorkRef + ":";
+  mirror.git().run({"fetch", "--no-tags", "--no-auto-gc", "--no-write-fetch-head", "--",
+                    quarantine.path(), head + "refs/keep/" + result.head_commit,
+                    work + "refs/keep/" + result.work_commit, head + kHeadRef, work + kWorkRef},
+                   deadline, run, "take the bundle in");
+  import_fetched.pass();
+  state_->forget(repo);
+  return result;
+}
+
+}  // namespace moorage::repo_cache

@@ -1,0 +1,248 @@
+// Names and history: what a person's "ref" means in a mirror, and what a workspace is told about
+// upstream.
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "repo_cache/git_handles.h"
+#include "repo_cache/mirror.h"
+#include "repo_cache/repo_cache.h"
+#include "repo_cache/repo_cache_state.h"
+
+namespace moorage::repo_cache {
+
+namespace {
+
+using base::Code;
+using base::Error;
+
+constexpr std::string_view kHeads = "refs/heads/";
+constexpr std::string_view kTags = "refs/tags/";
+constexpr std::string_view kMirrorHeads = "refs/upstream/heads/";
+constexpr std::string_view kMirrorTags = "refs/upstream/tags/";
+
+// Opens a mirror that may be served.
+GitRepository open_served(const RepoCache& cache, const std::string& repo) {
+  const std::string git = cache.mirror_directory(repo);
+  if (!base::path_exists(git)) throw Error(Code::not_found, "there is no mirror of " + repo);
+  if (base::path_exists(cache.directory(repo) + "/suspect")) {
+    throw Error(Code::corrupted, "the cached copy of this repository is damaged",
+                "fetch the repository: it will be rebuilt");
+  }
+  return open_mirror(git);
+}
+
+std::optional<git_oid> commit_of_ref(git_repository* repository, const std::string& mirror_ref) {
+  if (!git_reference_is_valid_name(mirror_ref.c_str())) return std::nullopt;
+  git_reference* raw = nullptr;
+  const int answer = git_reference_lookup(&raw, repository, mirror_ref.c_str());
+  if (answer == GIT_ENOTFOUND) return std::nullopt;
+  check_git(answer, mirror_ref);
+  const GitReference reference(raw);
+  git_object* commit = nullptr;
+  const int peeled = git_reference_peel(&commit, reference.get(), GIT_OBJECT_COMMIT);
+  if (peeled == GIT_EINVALIDSPEC || peeled == GIT_EPEEL) {
+    throw Error(Code::invalid_argument, mirror_ref + " is not a commit");
+  }
+  check_git(peeled, mirror_ref);
+  const GitObject owner(commit);
+  return *git_object_id(commit);
+}
+
+bool is_hex(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+  });
+}
+
+std::optional<git_oid> commit_of_id(git_repository* repository, std::string_view text) {
+  if (text.size() < 7 || text.size() > GIT_OID_HEXSZ || !is_hex(text)) return std::nullopt;
+  git_oid prefix;
+  check_git(git_oid_fromstrn(&prefix, text.data(), text.size()), "read a commit id");
+  git_object* raw = nullptr;
+  const int answer =
+      git_object_lookup_prefix(&raw, repository, &prefix, text.size(), GIT_OBJECT_ANY);
+  if (answer == GIT_ENOTFOUND) return std::nullopt;
+  if (answer == GIT_EAMBIGUOUS) {
+    throw Error(Code::invalid_argument, "commit id " + std::string(text) + " is ambiguous",
+                "give more digits");
+  }
+  check_git(answer, "look up a commit");
+  const GitObject object(raw);
+  git_object* commit = nullptr;
+  if (git_object_peel(&commit, object.get(), GIT_OBJECT_COMMIT) < 0) {
+    throw Error(Code::invalid_argument, std::string(text) + " is not a commit");
+  }
+  const GitObject owner(commit);
+  return *git_object_id(commit);
+}
+
+// "refs/upstream/heads/main" -> "refs/heads/main".
+std::string from_mirror_ref(std::string_view ref) {
+  return "refs/" + std::string(ref.substr(std::string_view("refs/upstream/").size()));
+}
+
+std::optional<ResolvedRef> resolve_upstream_head(git_repository* repository) {
+  git_reference* raw = nullptr;
+  if (git_reference_lookup(&raw, repository, "refs/upstream/HEAD") < 0) return std::nullopt;
+  const GitReference head(raw);
+  const char* target = git_reference_symbolic_target(raw);
+  if (!target) return std::nullopt;
+  const auto oid = commit_of_ref(repository, target);
+  if (!oid) return std::nullopt;
+  return ResolvedRef{format_oid(*oid), from_mirror_ref(target), true};
+}
+
+std::optional<ResolvedRef> resolve_default(git_repository* repository) {
+  if (auto head = resolve_upstream_head(repository)) return head;
+  const auto imported = commit_of_ref(repository, "refs/moorage/head");
+  if (!imported) return std::nullopt;
+  return ResolvedRef{format_oid(*imported), {}, false};
+}
+
+std::string some_branches(git_repository* repository) {
+  git_reference_iterator* raw = nullptr;
+  if (git_reference_iterator_glob_new(&raw, repository, "refs/upstream/heads/*") < 0) return {};
+  const GitReferenceIterator iterator(raw);
+  std::string result;
+  const char* name = nullptr;
+  for (int i = 0; i < 5 && git_reference_next_name(&name, iterator.get()) == 0; ++i) {
+    result += (i ? ", " : "branches are: ") + base::escape_for_line(name + kMirrorHeads.size());
+  }
+  return result;
+}
+
+struct RefGuess {
+  std::string mirror_ref;
+  bool is_branch;
+};
+
+std::vector<RefGuess> guesses(const std::string& text) {
+  if (text.starts_with(kHeads)) return {{to_mirror_ref(text), true}};
+  if (text.starts_with(kTags)) return {{to_mirror_ref(text), false}};
+  return {{std::string(kMirrorHeads) + text, true},
+          {std::string(kMirrorTags) + text, false},
+          {"refs/upstream/" + text, text.starts_with("heads/")}};
+}
+
+// One line of packed-refs, and the peeled line under it for a tag object.
+std::string packed_line(git_repository* repository, git_reference* reference,
+                        const std::string& name) {
+  const git_oid* oid = git_reference_target(reference);
+  if (!oid) return {};
+  std::string line = format_oid(*oid) + " " + name + "\n";
+  if (!name.starts_with(kTags)) return line;
+  git_oid peeled;
+  if (const git_oid* known = git_reference_target_peel(reference)) {
+    peeled = *known;
+  } else {
+    git_object* object = nullptr;
+    check_git(git_object_lookup(&object, repository, oid, GIT_OBJECT_ANY), name);
+    const GitObject owner(object);
+    if (git_object_type(object) != GIT_OBJECT_TAG) return line;
+    git_object* target = nullptr;
+    check_git(git_object_peel(&target, object, GIT_OBJECT_ANY), name);
+    peeled = *git_object_id(target);
+    git_object_free(target);
+  }
+  return line + "^" + format_oid(peeled) + "\n";
+}
+
+WorkspaceRefs list_workspace_refs(git_repository* repository) {
+  std::map<std::string, std::string> lines;
+  git_reference_iterator* raw = nullptr;
+  check_git(git_reference_iterator_new(&raw, repository), "list references");
+  const GitReferenceIterator iterator(raw);
+  for (;;) {
+    git_reference* next = nullptr;
+    const int answer = git_reference_next(&next, iterator.get());
+    if (answer == GIT_ITEROVER) break;
+    check_git(answer, "list references");
+    const GitReference reference(next);
+    const std::string_view ref = git_reference_name(next);
+    std::string name;
+    if (ref.starts_with(kMirrorHeads)) {
+      name = "refs/remotes/origin/" + std::string(ref.substr(kMirrorHeads.size()));
+    } else if (ref.starts_with(kMirrorTags)) {
+      name = std::string(kTags) + std::string(ref.substr(kMirrorTags.size()));
+    } else {
+      continue;
+    }
+    lines.emplace(name, packed_line(repository, next, name));
+  }
+  WorkspaceRefs result;
+  result.packed_refs = "# pack-refs with: peeled fully-peeled sorted \n";
+  for (const auto& [name, line] : lines) result.packed_refs += line;
+  if (const auto head = resolve_default(repository); head && head->is_branch) {
+    result.default_branch = head->ref.substr(kHeads.size());
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<std::string> RepoCache::tips(const std::string& repo) const {
+  if (!exists(repo)) return {};
+  open_served(*this, repo);
+  return Mirror(options_, directory(repo)).tip_commits();
+}
+
+ResolvedRef RepoCache::resolve(const std::string& repo, std::string_view text) const {
+  const GitRepository repository = open_served(*this, repo);
+  if (text.empty() || text == "HEAD") {
+    if (auto found = resolve_default(repository.get())) return *found;
+    throw Error(Code::not_found, "upstream has no default branch", some_branches(repository.get()));
+  }
+  if (text.size() > 1024 || text.find('\0') != std::string_view::npos) {
+    throw Error(Code::invalid_argument, "not a branch, tag or commit id");
+  }
+  if (text.size() == GIT_OID_HEXSZ) {
+    if (const auto oid = commit_of_id(repository.get(), text)) return {format_oid(*oid), {}, false};
+  }
+  for (const RefGuess& guess : guesses(std::string(text))) {
+    if (const auto oid = commit_of_ref(repository.get(), guess.mirror_ref)) {
+      return {format_oid(*oid), from_mirror_ref(guess.mirror_ref), guess.is_branch};
+    }
+  }
+  if (const auto oid = commit_of_id(repository.get(), text)) return {format_oid(*oid), {}, false};
+  throw Error(Code::not_found, "no branch, tag or commit named " + base::escape_for_line(text),
+              some_branches(repository.get()));
+}
+
+int RepoCache::behind(const std::string& repo, const std::string& commit, const std::string& ref,
+                      int limit) const {
+  const GitRepository repository = open_served(*this, repo);
+  if (!ref.starts_with("refs/")) throw Error(Code::invalid_argument, "not a full reference name");
+  const std::optional<git_oid> tip = commit_of_ref(repository.get(), to_mirror_ref(ref));
+  if (!tip) return -1;
+  const git_oid base = parse_oid(commit);
+  if (git_oid_equal(&base, &*tip)) return 0;
+  git_revwalk* raw = nullptr;
+  check_git(git_revwalk_new(&raw, repository.get()), "walk history");
+  const GitRevwalk walk(raw);
+  check_git(git_revwalk_push(walk.get(), &*tip), "walk history");
+  check_git(git_revwalk_hide(walk.get(), &base), "walk history");
+  int count = 0;
+  git_oid oid;
+  while (count < limit && git_revwalk_next(&oid, walk.get()) == 0) ++count;
+  return count;
+}
+
+std::shared_ptr<const WorkspaceRefs> RepoCache::workspace_refs(const std::string& repo) const {
+  uint64_t generation = 0;
+  {
+    const std::lock_guard lock(state_->mutex);
+    const auto known = state_->workspace_refs.find(repo);
+    if (known != state_->workspace_refs.end()) return known->second;
+    generation = state_->generations[repo];
+  }
+  const GitRepository repository = open_served(*this, repo);
+  auto fresh = std::make_shared<const WorkspaceRefs>(list_workspace_refs(repository.get()));
+  const std::lock_guard lock(state_->mutex);
+  if (generation == state_->generations[repo]) state_->workspace_refs[repo] = fresh;
+  return fresh;
+}
+
+}  // namespace moorage::repo_cache

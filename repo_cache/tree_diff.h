@@ -1,0 +1,85 @@
+// Changes of a workspace against its base commit, from the list of paths that differ: no tree is
+// walked. Cost follows the number of changes. New trees and blobs live in memory only; the mirror
+// is never written. Contents are the worktree's: line ends, ident and encoding are turned back as
+// `git add` does, by the commit's .gitattributes (and those among the changes). Paths are raw
+// bytes, relative, "/" between parts.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/fd.h"
+#include "repo_cache/repo_cache.h"
+
+namespace moorage::repo_cache {
+
+using Content = std::variant<base::Fd, std::string>;  // an open regular file, or the bytes
+
+inline constexpr uint32_t kModeFile = 0100644;
+inline constexpr uint32_t kModeExecutable = 0100755;
+inline constexpr uint32_t kModeSymlink = 0120000;  // content: the target
+inline constexpr uint32_t kModeSubmodule = 0160000;
+
+struct Change {
+  std::string path;
+  bool removed = false;              // a file, or a directory with all below it
+  uint32_t mode = kModeFile;         // one of the first three above
+  std::function<Content()> content;  // asked at most once, when needed; unused if removed
+};
+
+struct DiffStat {
+  std::string path;
+  uint64_t added = 0;  // lines
+  uint64_t removed = 0;
+  bool binary = false;
+  std::string change;  // "added", "modified", "deleted", "mode", "type"
+};
+
+struct DiffLimits {
+  uint64_t max_file_bytes = 64ull << 20;    // larger: patch() refuses, stat() says "binary"
+  uint64_t max_patch_bytes = 256ull << 20;  // resource_exhausted
+};
+
+struct TreeEntry {
+  uint32_t mode = 0;
+  std::string oid;
+  uint64_t size = 0;  // of the blob; 0 for trees and submodules
+};
+
+// One commit of one mirror, opened once for a run of questions. Not for two threads at a time.
+class CommitTree {
+ public:
+  CommitTree(const RepoCache& cache, const std::string& repo, const std::string& commit);
+  ~CommitTree();
+  CommitTree(CommitTree&&) noexcept;
+  CommitTree& operator=(CommitTree&&) noexcept;
+
+  std::optional<TreeEntry> lookup(
+      std::string_view path) const;              // also of directories (mode 040000)
+  bool is_tracked(std::string_view path) const;  // a file, symlink or submodule of the commit
+  std::string read_blob(std::string_view path,
+                        uint64_t max_bytes) const;  // as in git, not as in a worktree
+  // Whether a worktree file with this content and mode is what the commit has. fd is borrowed, read
+  // with pread.
+  bool content_equals(std::string_view path, uint32_t mode, int fd) const;
+  bool link_equals(std::string_view path, std::string_view target) const;
+  // Paths of files below a directory of the commit ("" = all), in index order.
+  std::vector<std::string> files_below(std::string_view directory) const;
+
+  // A patch that `git apply --binary` takes: binary files, modes, symlinks; no renames. Names that
+  // git refuses (".git" in any spelling) are left out, as `git add` leaves them.
+  std::string patch(std::vector<Change> changes, const DiffLimits& limits = {}) const;
+  std::vector<DiffStat> stat(std::vector<Change> changes, const DiffLimits& limits = {}) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace moorage::repo_cache

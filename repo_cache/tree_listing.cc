@@ -1,0 +1,147 @@
+#include "repo_cache/tree_listing.h"
+
+#include <array>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "repo_cache/git_handles.h"
+#include "repo_cache/tree_diff.h"
+
+namespace moorage::repo_cache {
+
+namespace {
+
+using base::Code;
+using base::Error;
+
+constexpr size_t kMaxNameBytes = 255;
+constexpr size_t kMaxPathBytes = 4095;
+constexpr size_t kMaxDepth = 1000;
+constexpr size_t kMaxFiles = 20'000'000;
+
+[[noreturn]] void refuse(std::string_view path, const std::string& why) {
+  throw Error(Code::invalid_argument,
+              "the repository has a path that must not be created: \"" +
+                  base::escape_for_line(path) + "\" (" + why + ")",
+              "the commit is broken or hostile; choose another one");
+}
+
+// HFS+ ignores these code points in names, so ".g<U+200C>it" is ".git" there.
+size_t ignorable_bytes(std::string_view text) {
+  static constexpr std::array<std::string_view, 16> kIgnorable = {
+      "\u200c", "\u200d", "\u200e", "\u200f", "\u202a", "\u202b", "\u202c", "\u202d",
+      "\u202e", "\u206a", "\u206b", "\u206c", "\u206d", "\u206e", "\u206f", "\ufeff"};
+  for (std::string_view bytes : kIgnorable) {
+    if (text.starts_with(bytes)) return bytes.size();
+  }
+  return 0;
+}
+
+std::string fold(std::string_view name) {
+  std::string result;
+  while (!name.empty()) {
+    if (const size_t skip = ignorable_bytes(name)) {
+      name.remove_prefix(skip);
+      continue;
+    }
+    const char c = name.front();
+    result += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    name.remove_prefix(1);
+  }
+  return result;
+}
+
+// NTFS drops dots and spaces at the end, takes what follows ":" for a stream, "\" for a separator,
+// and has short names.
+bool is_ntfs_spelling(const std::string& folded, std::string_view name,
+                      std::string_view short_name) {
+  for (std::string_view start : {name, short_name}) {
+    if (!folded.starts_with(start)) continue;
+    const size_t end = folded.find_first_not_of(". ", start.size());
+    if (end == std::string::npos || folded[end] == ':' || folded[end] == '\\') return true;
+  }
+  return false;
+}
+
+class Lister {
+ public:
+  Lister(git_repository* repository, TreeListing& listing)
+      : repository_(repository), listing_(listing) {}
+
+  // Returns the directory's place in the listing.
+  uint32_t list(const git_oid& oid, const std::string& path, size_t depth) {
+    if (depth > kMaxDepth) refuse(path, "more than 1000 directories deep");
+    const auto here = static_cast<uint32_t>(listing_.directories.size());
+    listing_.directories.push_back({path, oid, 0, {}});
+    git_tree* raw = nullptr;
+    check_git_object(git_tree_lookup(&raw, repository_, &oid),
+                     "tree of \"" + base::escape_for_line(path) + "\"");
+    const GitTree tree(raw);
+    const size_t count = git_tree_entrycount(raw);
+    uint32_t below = 0;
+    for (size_t i = 0; i < count; ++i) {
+      below += take(here, path, git_tree_entry_byindex(raw, i), depth);
+    }
+    listing_.directories[here].files_below = below;
+    return here;
+  }
+
+ private:
+  uint32_t take(uint32_t here, const std::string& directory, const git_tree_entry* entry,
+                size_t depth) {
+    const std::string_view name = git_tree_entry_name(entry);
+    const auto mode = static_cast<uint32_t>(git_tree_entry_filemode(entry));
+    check_entry_name(directory, name, mode);
+    std::string path = directory.empty() ? std::string(name) : directory + "/" + std::string(name);
+    if (path.size() > kMaxPathBytes) refuse(path, "longer than 4095 bytes");
+    const git_oid& oid = *git_tree_entry_id(entry);
+    if (mode == GIT_FILEMODE_TREE) {
+      const uint32_t child = list(oid, path, depth + 1);
+      listing_.directories[here].subdirectories.push_back(child);
+      return listing_.directories[child].files_below;
+    }
+    if (mode != kModeFile && mode != kModeExecutable && mode != kModeSymlink &&
+        mode != kModeSubmodule) {
+      refuse(path, "unknown kind of entry");
+    }
+    auto& files = listing_.files;
+    if (!files.empty() && files.back().path >= path) refuse(path, "entries out of order");
+    if (files.size() >= kMaxFiles)
+      throw Error(Code::resource_exhausted, "the tree has too many files");
+    const auto name_at = static_cast<uint32_t>(path.size() - name.size());
+    files.push_back({std::move(path), name_at, mode, oid});
+    return 1;
+  }
+
+  git_repository* repository_;
+  TreeListing& listing_;
+};
+
+}  // namespace
+
+void check_entry_name(std::string_view directory, std::string_view name, uint32_t mode) {
+  const auto whole = [&] {
+    return (directory.empty() ? std::string() : std::string(directory) + "/") + std::string(name);
+  };
+  if (name.empty()) refuse(whole(), "empty name");
+  if (name == "." || name == "..") refuse(whole(), "points at a directory");
+  if (name.find('/') != std::string_view::npos) refuse(whole(), "slash in a name");
+  if (name.size() > kMaxNameBytes) refuse(whole(), "name longer than 255 bytes");
+  // Only names that begin like the dangerous ones are worth folding.
+  const unsigned char first = static_cast<unsigned char>(name.front());
+  if (first != '.' && first != 'g' && first != 'G' && first != 0xe2 && first != 0xef) return;
+  const std::string folded = fold(name);
+  if (is_ntfs_spelling(folded, ".git", "git~1")) refuse(whole(), "stands for .git");
+  if (mode == kModeSymlink && is_ntfs_spelling(folded, ".gitmodules", "gitmod~1")) {
+    refuse(whole(), ".gitmodules as a symlink");
+  }
+}
+
+TreeListing list_tree(git_repository* repository, const std::string& commit) {
+  const GitTree root = find_commit_tree(repository, commit);
+  TreeListing listing;
+  Lister(repository, listing).list(*git_tree_id(root.get()), "", 0);
+  return listing;
+}
+
+}  // namespace moorage::repo_cache

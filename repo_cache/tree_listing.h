@@ -1,0 +1,44 @@
+// A commit's tree, flat: every file in index order, every directory with its place in the cache
+// tree. Reading it is where hostile trees stop: names that are ".git" to any file system, "..",
+// "/", over-long names and paths, entries out of order. So whatever holds a listing may create the
+// names in it.
+#pragma once
+
+#include <git2/oid.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+struct git_repository;
+
+namespace moorage::repo_cache {
+
+struct ListedDirectory {
+  std::string path;                      // "" = root
+  git_oid oid;                           // of its tree
+  uint32_t files_below = 0;              // submodules included
+  std::vector<uint32_t> subdirectories;  // in tree order
+};
+
+struct ListedFile {
+  std::string path;
+  uint32_t name_at = 0;  // where the last part begins
+  uint32_t mode = 0;     // one of kModeFile ... kModeSubmodule
+  git_oid oid;
+  const char* name() const { return path.c_str() + name_at; }
+};
+
+struct TreeListing {
+  std::vector<ListedDirectory> directories;  // parents first; [0] is the root
+  std::vector<ListedFile> files;             // sorted by path
+};
+
+// Throws invalid_argument with the path for a hostile entry.
+TreeListing list_tree(git_repository* repository, const std::string& commit);
+
+// Throws for a name that must never be created; `mode` as in git.
+void check_entry_name(std::string_view directory, std::string_view name, uint32_t mode);
+
+}  // namespace moorage::repo_cache

@@ -1,0 +1,70 @@
+#include "repo_cache/workspace_git.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/files.h"
+
+namespace moorage::repo_cache {
+
+namespace {
+
+// In quotes a value may have any byte; these four must be escaped.
+std::string quote(const std::string& value) {
+  std::string result = "\"";
+  for (char c : value) {
+    if (c == '"' || c == '\\') result += '\\';
+    if (c == '\n') {
+      result += "\\n";
+    } else if (c == '\t') {
+      result += "\\t";
+    } else {
+      result += c;
+    }
+  }
+  return result + "\"";
+}
+
+std::string config_of(const WorkspaceGit& git) {
+  std::string text =
+      "[core]\n"
+      "\trepositoryformatversion = 0\n"
+      "\tfilemode = true\n"
+      "\tbare = false\n"
+      "\tlogallrefupdates = true\n"
+      // The tree is shared through overlays: inode, device and ctime say nothing about content
+      // here.
+      "\tcheckStat = minimal\n"
+      "\ttrustctime = false\n";
+  if (!git.origin_url.empty()) {
+    text += "[remote \"origin\"]\n\turl = " + quote(git.origin_url) +
+            "\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n";
+  }
+  return text;
+}
+
+void put(int directory_fd, const char* name, std::string_view bytes) {
+  const base::Fd fd = base::open_file_at(directory_fd, name, O_WRONLY | O_CREAT | O_EXCL, 0644);
+  base::write_all(fd.get(), bytes);
+}
+
+}  // namespace
+
+void write_git_directory(const std::string& tree, const WorkspaceGit& git) {
+  const std::string path = tree + "/.git";
+  base::check(mkdir(path.c_str(), 0755), "create .git");
+  const base::Fd directory = base::open_directory(path);
+  for (const char* name :
+       {"refs", "refs/heads", "refs/tags", "objects", "objects/info", "objects/pack", "info"}) {
+    base::check(mkdirat(directory.get(), name, 0755), "create .git");
+  }
+  put(directory.get(), "HEAD", git.commit + "\n");
+  put(directory.get(), "config", config_of(git));
+  put(directory.get(), "objects/info/alternates", std::string(kObjectsInside) + "\n");
+  put(directory.get(), "info/exclude", "");
+  put(directory.get(), "index", git.index);
+}
+
+}  // namespace moorage::repo_cache

@@ -1,0 +1,19 @@
+// The .git directory of a base tree, as a workspace sees it: objects come from the mirror, mounted
+// at a fixed place inside the sandbox. Written by the thread that owns the files (owner_thread.h).
+#pragma once
+
+#include <string>
+
+namespace moorage::repo_cache {
+
+inline constexpr const char* kObjectsInside = "/.moorage/objects";
+
+struct WorkspaceGit {
+  std::string commit;      // HEAD, detached
+  std::string origin_url;  // empty: no remote
+  std::string index;
+};
+
+void write_git_directory(const std::string& tree, const WorkspaceGit& git);
+
+}  // namespace moorage::repo_cache

@@ -1,0 +1,179 @@
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <random>
+
+#include "base/files.h"
+#include "git_fixture.h"
+#include "repo_cache/base_tree.h"
+
+using namespace moorage;
+using namespace moorage::repo_cache;
+using namespace moorage::repo_cache::test;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr Duration kLong = std::chrono::minutes(2);
+
+struct Deltas {
+  TemporaryDirectory directory;
+  Upstream upstream{directory / "served/shop"};
+  RepoCache cache{options_for(directory, directory / "served")};
+  BaseTrees trees{cache};
+  std::string merged = directory / "merged";
+
+  void write_tree(const std::string& commit) {
+    cache.refresh("repo_1", parse_url(upstream.path(), cache.options().url_policy), kLong);
+    trees.write("repo_1", commit, "", kLong);
+  }
+
+  // The overlay of a tree and the delta to another commit, at `merged`.
+  DeltaInfo mount_delta(const std::string& from, const std::string& to, bool with_index) {
+    write_tree(from);
+    const std::string upper = directory / "upper";
+    const std::string work = directory / "work";
+    for (const std::string& path : {upper, work, merged}) {
+      fs::remove_all(path);
+      fs::create_directories(path);
+    }
+    const base::Fd fd = base::open_directory(upper);
+    const DeltaInfo info = with_index ? trees.write_delta_with_index("repo_1", from, to, fd.get())
+                                      : trees.write_delta("repo_1", from, to, fd.get());
+    const std::string options =
+        "lowerdir=" + trees.tree_path("repo_1", from) + ",upperdir=" + upper + ",workdir=" + work;
+    REQUIRE(mount("overlay", merged.c_str(), "overlay", 0, options.c_str()) == 0);
+    return info;
+  }
+
+  void expect_merged_is(const std::string& commit) {
+    write_tree(commit);
+    const auto expected = snapshot(trees.tree_path("repo_1", commit));
+    const auto found = snapshot(merged);
+    for (const auto& [name, what] : expected) {
+      INFO("path " << name);
+      REQUIRE(found.count(name) == 1);
+      CHECK(found.at(name) == what);
+    }
+    CHECK(found.size() == expected.size());
+  }
+
+  std::string git_merged(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"-c", "safe.directory=*"});
+    return git(merged, arguments, {},
+               {{"GIT_ALTERNATE_OBJECT_DIRECTORIES", cache.objects_directory("repo_1")}});
+  }
+
+  ~Deltas() { umount2(merged.c_str(), MNT_DETACH); }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "a delta over a base tree shows the other commit, swaps of files and directories included") {
+  Deltas world;
+  const std::string from = world.upstream.commit({{"same", "same"},
+                                                  {"changed", "before"},
+                                                  {"gone", "x"},
+                                                  {"dir-gone/a", "x"},
+                                                  {"dir-gone/sub/b", "x"},
+                                                  {"file-to-dir", "x"},
+                                                  {"dir-to-file/a", "x"},
+                                                  {"dir-to-link/a", "x"},
+                                                  {"deep/a/b/c", "x"},
+                                                  {"deep/a/b/stays", "x"},
+                                                  {"mode", "x"}});
+  for (const char* name : {"gone", "dir-gone", "file-to-dir", "dir-to-file", "dir-to-link"}) {
+    fs::remove_all(world.upstream.path() + "/" + name);
+  }
+  put_file(world.upstream.path() + "/mode", "x", 0755);
+  fs::create_symlink("same", world.upstream.path() + "/dir-to-link");
+  const std::string to = world.upstream.commit({{"changed", "after."},
+                                                {"file-to-dir/new", "n"},
+                                                {"dir-to-file", "file now"},
+                                                {"deep/a/b/c", "y"},
+                                                {"new/a/b", "n"},
+                                                {"new\nline\xff", "n"}});
+  const DeltaInfo info = world.mount_delta(from, to, false);
+  CHECK(info.written == 8);
+  CHECK(info.removed == 6);
+  world.expect_merged_is(to);
+  // Over the old index everything that differs shows, also a file of equal length.
+  const std::string status = world.git_merged({"status", "--porcelain", "-z"});
+  CHECK(status.find(" M changed") != std::string::npos);
+  CHECK(status.find(" D gone") != std::string::npos);
+  struct stat entry {};
+  REQUIRE(stat((world.directory / "upper/changed").c_str(), &entry) == 0);
+  CHECK(entry.st_uid == 1'900'001'000);
+}
+
+TEST_CASE("a delta with its index is a base tree of the other commit") {
+  Deltas world;
+  std::map<std::string, std::string> files;
+  for (int i = 0; i < 100; ++i)
+    files["d" + std::to_string(i % 5) + "/f" + std::to_string(i)] = std::to_string(i);
+  const std::string from = world.upstream.commit(files);
+  fs::remove(world.upstream.path() + "/d1/f1");
+  const std::string to = world.upstream.commit({{"d0/f0", "X"}, {"d9/new", "new"}});
+  world.mount_delta(from, to, true);
+  world.expect_merged_is(to);
+  CHECK(world.git_merged({"status", "--porcelain"}).empty());
+  CHECK(world.git_merged({"rev-parse", "HEAD"}) == to + "\n");
+  CHECK(world.git_merged({"fsck", "--no-dangling"}).empty());
+}
+
+TEST_CASE("a delta converts again what new attributes change") {
+  Deltas world;
+  const std::string from =
+      world.upstream.commit({{"a.txt", "1\n2\n"}, {"sub/b.txt", "1\n"}, {"c.bin", "1\n"}});
+  const std::string to = world.upstream.commit({{".gitattributes", "*.txt eol=crlf\n"}});
+  world.mount_delta(from, to, true);
+  CHECK(get_file(world.merged + "/a.txt") == "1\r\n2\r\n");
+  world.expect_merged_is(to);
+  CHECK(world.git_merged({"status", "--porcelain"}).empty());
+}
+
+TEST_CASE("random deltas show the other commit") {
+  const unsigned seed = std::random_device{}();
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 8; ++round) {
+    Deltas world;
+    const auto change = [&] {
+      for (int i = 0; i < 12; ++i) {
+        std::string path = world.upstream.path();
+        for (unsigned depth = 1 + random() % 3; depth > 0; --depth) {
+          path += "/" + std::string(1, static_cast<char>('a' + random() % 3));
+          if (fs::symlink_status(path).type() == fs::file_type::symlink) break;
+        }
+        const unsigned action = random() % 6;
+        std::error_code under_a_file;
+        fs::remove_all(path, under_a_file);
+        for (fs::path up = fs::path(path).parent_path(); up != world.upstream.path();
+             up = up.parent_path()) {
+          if (fs::exists(fs::symlink_status(up)) && !fs::is_directory(fs::symlink_status(up)))
+            fs::remove(up);
+        }
+        if (action == 0) continue;
+        fs::create_directories(fs::path(path).parent_path());
+        if (action == 1) {
+          fs::create_symlink("target" + std::to_string(random() % 2), path);
+        } else {
+          put_file(path, std::to_string(random() % 3), action == 2 ? 0755 : 0644);
+        }
+      }
+      return world.upstream.commit_all();
+    };
+    const std::string from = change();
+    const std::string to = change();
+    world.mount_delta(from, to, round % 2 == 0);
+    INFO(world.upstream.run({"diff", "--raw", from, to}));
+    world.expect_merged_is(to);
+    if (round % 2 == 0) CHECK(world.git_merged({"status", "--porcelain"}).empty());
+  }
+}

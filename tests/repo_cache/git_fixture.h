@@ -1,0 +1,81 @@
+// Real repositories and a real git server for the tests of the repository cache.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "repo_cache/repo_cache.h"
+
+namespace moorage::repo_cache::test {
+
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory();
+  ~TemporaryDirectory();
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+// Runs git in a directory with a fixed identity and no configuration; fails the test if git fails.
+std::string git(const std::string& directory, const std::vector<std::string>& arguments,
+                const std::string& input = {},
+                const std::map<std::string, std::string>& environment = {});
+// The same, but the exit status is the answer.
+int git_status_of(const std::string& directory, const std::vector<std::string>& arguments,
+                  const std::string& input = {});
+
+void put_file(const std::string& path, std::string_view bytes,
+              mode_t mode = 0644);  // makes directories
+std::string get_file(const std::string& path);
+
+// A worktree to commit in.
+class Upstream {
+ public:
+  explicit Upstream(const std::string& path);
+  const std::string& path() const { return path_; }
+  std::string commit(const std::map<std::string, std::string>& files,
+                     const std::string& message = "change");
+  std::string commit_all(const std::string& message = "change");
+  std::string run(const std::vector<std::string>& arguments, const std::string& input = {}) const;
+  std::string head() const;
+
+ private:
+  std::string path_;
+};
+
+// `git daemon` on a free port of the loopback, serving every repository below a directory; each
+// transfer leaves a trace in a file. Ended with the object.
+class GitDaemon {
+ public:
+  explicit GitDaemon(const std::string& base_path);
+  ~GitDaemon();
+  GitDaemon(const GitDaemon&) = delete;
+  GitDaemon& operator=(const GitDaemon&) = delete;
+  std::string url(const std::string& name) const;
+  // How often upload-pack made a pack; asking for references makes none.
+  int packs_sent() const;
+  int connections() const;
+  void stop();
+
+ private:
+  std::string trace_path_;
+  pid_t pid_ = -1;
+  int port_ = 0;
+};
+
+// Every path below a directory except .git: type, mode bits, content or target. For comparing
+// trees.
+std::map<std::string, std::string> snapshot(const std::string& directory);
+
+RepoCacheOptions options_for(const TemporaryDirectory& store, const std::string& file_root);
+
+}  // namespace moorage::repo_cache::test

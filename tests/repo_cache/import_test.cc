@@ -1,0 +1,143 @@
+#include <fcntl.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "git_fixture.h"
+#include "repo_cache/base_tree.h"
+
+using namespace moorage;
+using namespace moorage::repo_cache;
+using namespace moorage::repo_cache::test;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// A local checkout with uncommitted work, and the bundle that a client makes of it.
+struct Checkout {
+  TemporaryDirectory directory;
+  Upstream local{directory / "local"};
+  std::string first = local.commit({{"a", "one\n"}, {"b", "two\n"}});
+  std::string head = local.commit({{"a", "three\n"}});
+  RepoCache cache{options_for(directory, directory / "local")};
+
+  std::string make_work() {
+    put_file(local.path() + "/a", "uncommitted\n");
+    put_file(local.path() + "/untracked", "u\n");
+    local.run({"add", "-A"});
+    const std::string tree = local.run({"write-tree"});
+    local.run({"reset", "-q"});
+    return local.run({"commit-tree", "-p", local.head(), "-m", "work", tree});
+  }
+  std::string bundle(const std::string& head_commit, const std::string& work_commit,
+                     const std::vector<std::string>& without = {}) {
+    local.run({"update-ref", "refs/moorage/head", head_commit});
+    local.run({"update-ref", "refs/moorage/work", work_commit});
+    const std::string file = directory / "bundle";
+    std::vector<std::string> arguments = {
+        "bundle", "create", "-q", file, "refs/moorage/head", "refs/moorage/work"};
+    for (const auto& oid : without) arguments.push_back("^" + oid);
+    local.run(arguments);
+    return file;
+  }
+  ImportResult import(const std::string& file, const ImportLimits& limits = {}) {
+    const base::Fd fd = base::open_file(file, O_RDONLY);
+    return cache.import_bundle("repo_1", fd.get(), limits);
+  }
+  base::Code refusal(const std::string& file, const ImportLimits& limits = {}) {
+    try {
+      import(file, limits);
+    } catch (const base::Error& error) {
+      INFO(error.what());
+      return error.code();
+    }
+    FAIL("accepted");
+    return base::Code::internal;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a bundle of a checkout becomes a repository with head and work") {
+  Checkout world;
+  const std::string work = world.make_work();
+  const ImportResult result = world.import(world.bundle(world.head, work));
+  CHECK(result.head_commit == world.head);
+  CHECK(result.work_commit == work);
+  CHECK(world.cache.resolve("repo_1", "").commit == world.head);
+  BaseTrees trees(world.cache);
+  CHECK(trees.write("repo_1", world.head, "", std::chrono::minutes(1)).files == 2);
+  const std::string upper = world.directory / "upper";
+  fs::create_directories(upper);
+  const base::Fd fd = base::open_directory(upper);
+  CHECK(trees.write_delta("repo_1", world.head, work, fd.get()).written == 2);
+  CHECK(get_file(upper + "/untracked") == "u\n");
+  CHECK(base::list_directory(world.cache.directory("repo_1")) ==
+        std::vector<std::string>{"git", "lock", "trees"});
+}
+
+TEST_CASE("a thin bundle builds on what is there, and an old import stays") {
+  Checkout world;
+  const std::string work = world.make_work();
+  world.import(world.bundle(world.head, work));
+  const std::vector<std::string> tips = world.cache.tips("repo_1");
+  CHECK(tips.size() == 2);
+  const std::string next = world.local.commit({{"c", "next\n"}});
+  const std::string next_work = world.make_work();
+  const std::string thin = world.bundle(next, next_work, {world.head});
+  CHECK(world.import(thin).head_commit == next);
+  CHECK(world.cache.resolve("repo_1", work).commit == work);
+  CHECK(world.cache.tips("repo_1").size() == 4);
+  git(world.cache.mirror_directory("repo_1"), {"fsck", "--strict"});
+  fs::remove_all(world.cache.directory("repo_1"));
+  CHECK(world.refusal(thin) == base::Code::conflict);
+}
+
+TEST_CASE("a bundle goes into a mirror of an upstream and leaves upstream's references alone") {
+  Checkout world;
+  const RepoUrl url = parse_url(world.local.path(), world.cache.options().url_policy);
+  world.cache.refresh("repo_1", url, std::chrono::minutes(1));
+  const std::string work = world.make_work();
+  world.import(world.bundle(world.head, work, {world.head + "~1"}));
+  CHECK(world.cache.resolve("repo_1", "").ref == "refs/heads/main");
+  world.cache.refresh("repo_1", url, std::chrono::minutes(1));
+  CHECK(world.cache.resolve("repo_1", work).commit == work);
+}
+
+TEST_CASE("what is no good bundle is refused and leaves nothing") {
+  Checkout world;
+  const std::string work = world.make_work();
+  const std::string good = world.bundle(world.head, work);
+  const std::string bytes = get_file(good);
+  const std::string bad = world.directory / "bad";
+  const auto refusal_of = [&](const std::string& content) {
+    put_file(bad, content);
+    return world.refusal(bad);
+  };
+  CHECK(refusal_of("") == base::Code::invalid_argument);
+  CHECK(refusal_of("not a bundle") == base::Code::invalid_argument);
+  CHECK(refusal_of("# v2 git bundle\n") == base::Code::invalid_argument);
+  CHECK(refusal_of(bytes.substr(0, bytes.size() - 30)) == base::Code::invalid_argument);
+  std::string flipped = bytes;
+  flipped[bytes.size() - 60] = static_cast<char>(flipped[bytes.size() - 60] ^ 1);
+  CHECK(refusal_of(flipped) == base::Code::invalid_argument);
+  // Without a work commit on top of head.
+  CHECK(world.refusal(world.bundle(world.head, world.first)) == base::Code::invalid_argument);
+  ImportLimits limits;
+  limits.max_bytes = 100;
+  CHECK(world.refusal(good, limits) == base::Code::resource_exhausted);
+  CHECK(world.cache.tips("repo_1").empty());
+  CHECK_FALSE(base::path_exists(world.cache.directory("repo_1") + "/import.new"));
+}
+
+TEST_CASE("objects that git's checks refuse do not come in through a bundle") {
+  Checkout world;
+  const std::string blob = world.local.run({"hash-object", "-w", "--stdin"}, "x");
+  const std::string evil = world.local.run({"mktree"}, "100644 blob " + blob + "\t.git\n");
+  const std::string work = world.local.run({"commit-tree", "-p", world.head, "-m", "evil", evil});
+  CHECK(world.refusal(world.bundle(world.head, work)) == base::Code::invalid_argument);
+  CHECK(world.cache.tips("repo_1").empty());
+}
