@@ -1,0 +1,94 @@
+// The seam between workspaces and whatever runs commands for them. A backend makes a sandbox from a
+// spec under a name that is derived from ids, so that after a crash nothing lacks an owner: `list`
+// finds all sandboxes of this store and only those. Start by name is idempotent; destroy of the
+// missing succeeds. Asked for more than `capabilities` says, a backend throws Error(unsupported) with
+// the reason; it never falls back in silence. A new backend is one file and one line in registry.cc.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backends/exec_group.h"
+#include "base/process.h"
+
+namespace moorage::backends {
+
+enum class Isolation { none, container, userns, gvisor, vm };  // weakest first
+std::string_view isolation_name(Isolation isolation);
+
+struct Capabilities {
+  bool usable = false;
+  std::string reason;  // why not usable, and what to do; empty if usable
+  Isolation isolation = Isolation::none;
+  bool freeze = false;
+  bool limits_memory = false;
+  bool limits_cpu = false;
+  bool limits_pids = false;
+  bool network_none = false;
+  bool sudo = false;
+};
+
+struct Limits {
+  uint64_t memory_bytes = 4ULL << 30;  // commands together; the warden has its own on top
+  double cpus = 2;
+  uint32_t pids = 4096;
+};
+
+// A detached mount made by the caller, to be attached at `target` (absolute, inside).
+struct Mount {
+  int fd = -1;  // borrowed for the call
+  std::string target;
+};
+
+struct SandboxSpec {
+  std::string name;                // "moorage-<store>-sb_7": also the container's and the cgroup's
+  std::string directory;           // sandboxes/<sb>/, exists, ours alone, disposable
+  std::string image = "host";
+  uint32_t first_host_id = 0;      // inside ids 0..65535 are host ids first_host_id...
+  std::vector<Mount> mounts;       // /workspace, /home/user, the git objects
+  Limits limits;
+  bool sudo = true;                // password-less sudo inside the namespace
+  std::chrono::milliseconds deadline{20'000};
+};
+
+enum class SandboxState { absent, running, frozen, stopped };
+
+struct SandboxStatus {
+  SandboxState state = SandboxState::absent;
+  base::ProcessIdentity init;      // host pid of the warden; pid 0 unless running or frozen
+  uint64_t memory_bytes = 0;       // in use now
+  uint64_t cpu_usec = 0;           // used since start
+  uint32_t processes = 0;
+};
+
+// Where the sandbox's envd API is reached. Local: a unix socket that exists on the host only.
+struct Endpoint {
+  std::string unix_socket;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual Capabilities capabilities() = 0;  // probed once, then cached
+  // Returns when the warden answers. On any failure nothing is left behind.
+  virtual SandboxStatus start(const SandboxSpec& spec) = 0;
+  // Asks the warden to end everything (TERM, then KILL after grace), then destroys.
+  virtual void stop(const std::string& name, std::chrono::milliseconds grace) = 0;
+  virtual void freeze(const std::string& name) = 0;
+  virtual void thaw(const std::string& name) = 0;
+  // Kills all, waits until its cgroup is empty, removes every trace but spec.directory.
+  virtual void destroy(const std::string& name) = 0;
+  // The truth from cgroup and init process, not the engine's word.
+  virtual SandboxStatus inspect(const std::string& name) = 0;
+  virtual std::vector<std::string> list() = 0;
+  virtual Endpoint endpoint(const std::string& name) = 0;
+  // The group of processes of one exec (idempotent by exec_name); see exec_group.h.
+  virtual std::unique_ptr<ExecGroup> exec_group(const std::string& name, const std::string& exec_name) = 0;
+};
+
+}  // namespace moorage::backends

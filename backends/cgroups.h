@@ -1,0 +1,103 @@
+// The control groups of sandboxes, on a host with cgroup v2 only or with v1 controllers beside it.
+//
+//   NAME/       the sandbox: cpu, memory and pids with headroom over what commands may use
+//     launch/   moorage-launch while it works
+//     monitor/  LXC's monitor
+//     warden/   process 1 of the sandbox
+//     cmd/      all commands: their own, lower ceiling
+//       EXEC/   one exec: killed as one, its OOM kills counted
+//
+// NAME stands at the top of each hierarchy as this process sees it, not below the daemon's own
+// group: it must be found again by the next daemon, from whatever shell or service that one is
+// started, and systemd starts no service in a group that has living children with controllers
+// (docs/decisions/0301-cgroups-at-the-top.md). The unified hierarchy always holds the whole tree:
+// it kills (cgroup.kill), freezes and says what is alive, also where the controllers are v1. The
+// label is an extended attribute of NAME, so it lives and dies with it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backends/backend.h"
+
+namespace moorage::backends {
+
+struct CgroupHierarchies {
+  std::string unified;  // mount points; empty: not there
+  std::string memory_v1;
+  std::string pids_v1;
+  std::string cpu_v1;
+  bool memory = false;  // the controller is there, in either version
+  bool pids = false;
+  bool cpu = false;
+  std::string kind() const;  // "v2", "v1-hybrid", "v1", "none"
+};
+
+// `mountinfo` in the format of /proc/self/mountinfo; `controllers` as cgroup.controllers of the
+// unified one.
+CgroupHierarchies parse_cgroup_mounts(std::string_view mountinfo);
+CgroupHierarchies find_cgroups();  // throws unsupported without a unified hierarchy
+
+// Keeps the kernel's lock for moving processes between groups in its quick state (mount option
+// favordynmods, Linux 6.0): a move costs 0.1 ms instead of 7 ms after 10 ms of rest (measured
+// on 6.18), and every exec makes one. Global to the host and lasts until reboot. False: the kernel
+// does not know the option.
+bool favor_quick_moves(const CgroupHierarchies& hierarchies);
+
+struct CgroupUsage {
+  uint64_t memory_bytes = 0;
+  uint64_t cpu_usec = 0;
+  uint32_t processes = 0;
+};
+
+class SandboxCgroup {
+ public:
+  SandboxCgroup(const CgroupHierarchies& hierarchies, std::string name);
+
+  void create(const Limits& limits);
+  void add_warden_part() const;  // in the unified hierarchy, where LXC insists on making it itself
+  bool exists() const;           // in any hierarchy
+  bool populated() const;  // a process lives in it; LXC's monitor and the launcher do not count
+  // Files to write "0" to, so that the writer and its children are in the group `part`.
+  std::vector<std::string> join_files(const std::string& part) const;
+  std::string unified_path() const { return hierarchies_.unified + "/" + name_; }
+
+  void freeze(std::chrono::milliseconds deadline);  // thawed again when it throws deadline_exceeded
+  void thaw(std::chrono::milliseconds deadline);
+  bool frozen() const;
+
+  // SIGKILL to all, the monitor too; returns when all are gone and every directory is removed.
+  void kill_and_remove(std::chrono::milliseconds deadline);
+  CgroupUsage usage() const;
+
+  void set_label(const std::string& label);
+  std::optional<std::string> label() const;
+
+  std::unique_ptr<ExecGroup> exec_group(const std::string& exec_name) const;
+
+ private:
+  std::vector<std::string> all_paths() const;
+  void apply_limits(const Limits& limits) const;
+
+  CgroupHierarchies hierarchies_;
+  std::string name_;
+};
+
+// Names of the sandboxes that begin with prefix, from all hierarchies, sorted.
+std::vector<std::string> sandbox_cgroups(const CgroupHierarchies& hierarchies,
+                                         const std::string& prefix);
+
+// The reads and writes of one group directory. A missing file is an Error(not_found).
+void write_cgroup_file(const std::string& path, const std::string& value);
+std::optional<uint64_t> cgroup_counter(const std::string& path,
+                                       std::string_view key);  // "key N" lines
+bool cgroup_populated(const std::string& path);                // false if missing
+// Removes the group and all below it, waiting for the last processes to go. Missing is fine.
+void remove_cgroup(const std::string& path, std::chrono::steady_clock::time_point deadline);
+
+}  // namespace moorage::backends

@@ -1,0 +1,87 @@
+#include "backends/exec_cgroup.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace moorage::backends {
+namespace {
+
+using base::Code;
+using base::Error;
+
+constexpr std::chrono::milliseconds kRemovePatience{
+    200};  // for the last process to leave its v1 group
+
+class ExecCgroup : public ExecGroup {
+ public:
+  ExecCgroup(const CgroupHierarchies& hierarchies, const std::string& commands,
+             const std::string& exec_name)
+      : unified_(hierarchies.unified + "/" + commands + "/" + exec_name) {
+    make(unified_);
+    if (!hierarchies.memory_v1.empty()) {
+      memory_v1_ = hierarchies.memory_v1 + "/" + commands + "/" + exec_name;
+      make(memory_v1_);
+    }
+    // Processes are counted for all commands together, so there is no group of one exec.
+    if (!hierarchies.pids_v1.empty()) pids_v1_ = hierarchies.pids_v1 + "/" + commands;
+  }
+
+  std::vector<base::Fd> join_fds() override {
+    std::vector<base::Fd> fds;
+    for (const std::string* path : {&unified_, &memory_v1_, &pids_v1_}) {
+      if (!path->empty()) fds.push_back(base::open_file(*path + "/cgroup.procs", O_WRONLY));
+    }
+    return fds;
+  }
+
+  base::Fd kill_fd() override { return base::open_file(unified_ + "/cgroup.kill", O_WRONLY); }
+
+  void kill() override {
+    if (base::path_exists(unified_)) write_cgroup_file(unified_ + "/cgroup.kill", "1");
+  }
+
+  uint64_t oom_kills() override {
+    const std::string file =
+        memory_v1_.empty() ? unified_ + "/memory.events" : memory_v1_ + "/memory.oom_control";
+    return cgroup_counter(file, "oom_kill").value_or(0);
+  }
+
+  bool empty() override { return !cgroup_populated(unified_); }
+
+  void remove() override {
+    if (!empty()) {
+      throw Error(Code::conflict, "cgroup " + unified_ + " still has processes");
+    }
+    const auto deadline = std::chrono::steady_clock::now() + kRemovePatience;
+    if (!memory_v1_.empty()) remove_cgroup(memory_v1_, deadline);
+    remove_cgroup(unified_, deadline);
+  }
+
+ private:
+  static void make(const std::string& path) {
+    if (mkdir(path.c_str(), 0755) < 0 && errno != EEXIST) base::throw_errno("make cgroup " + path);
+  }
+
+  std::string unified_;
+  std::string memory_v1_;  // empty: memory is in the unified hierarchy
+  std::string pids_v1_;
+};
+
+}  // namespace
+
+std::unique_ptr<ExecGroup> make_exec_cgroup(const CgroupHierarchies& hierarchies,
+                                            const std::string& commands,
+                                            const std::string& exec_name) {
+  if (exec_name.empty() || exec_name.find('/') != std::string::npos || exec_name[0] == '.') {
+    throw Error(Code::invalid_argument, "\"" + exec_name + "\" is no name of an exec");
+  }
+  return std::make_unique<ExecCgroup>(hierarchies, commands, exec_name);
+}
+
+}  // namespace moorage::backends

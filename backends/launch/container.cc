@@ -1,0 +1,116 @@
+#include "container.h"
+
+#include <lxc/lxccontainer.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "root.h"
+#include "seccomp_filter.h"
+
+namespace moorage::launch {
+namespace {
+
+using base::Code;
+using base::Error;
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+// Docker's default without raw sockets and device nodes. All of them are powers over the sandbox's
+// own namespace only.
+constexpr const char* kCapabilities =
+    "chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service sys_chroot "
+    "audit_write setfcap";
+
+// Covered with /dev/null: they tell about the host as a whole. What is missing in this kernel is
+// passed over.
+constexpr const char* kMasked[] = {"kcore",         "keys",        "kallsyms",      "kmsg",
+                                   "timer_list",    "sched_debug", "latency_stats", "key-users",
+                                   "sysrq-trigger", "modules",     "interrupts"};
+constexpr const char* kMaskedDirectories[] = {"acpi", "scsi", "asound", "bus",
+                                              "fs",   "irq",  "driver"};
+
+constexpr const char* kPolicyFile = "/run/seccomp";
+
+Settings settings(const Request& request) {
+  const std::string range = " 0 " + std::to_string(request.first_host_id) + " 65536";
+  Settings items = {
+      {"lxc.rootfs.path", std::string("dir:") + kRoot},
+      {"lxc.rootfs.mount", kLxcRoot},
+      {"lxc.uts.name", "sandbox"},
+      {"lxc.idmap", "u" + range},
+      {"lxc.idmap", "g" + range},
+      {"lxc.init.cmd", "/.moorage/warden --bootstrap /.moorage/bootstrap"},
+      {"lxc.init.cwd", "/"},
+      {"lxc.environment", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+      {"lxc.net.0.type", "empty"},
+      {"lxc.net.0.flags", "up"},  // loopback's
+      {"lxc.mount.auto", "proc:mixed"},
+      {"lxc.mount.entry", "tmpfs dev/shm tmpfs rw,nosuid,nodev,mode=1777,create=dir 0 0"},
+      {"lxc.autodev", "1"},
+      {"lxc.tty.max", "0"},
+      {"lxc.pty.max", "1024"},
+      {"lxc.console.path", "none"},
+      {"lxc.cap.keep", kCapabilities},
+      {"lxc.prlimit.core", "0"},
+      {"lxc.seccomp.profile", kPolicyFile},
+      {"lxc.seccomp.allow_nesting", "1"},  // else LXC sees our own filter and leaves out this one
+      {"lxc.no_new_privs", request.sudo ? "0" : "1"},
+      // The container outlives its monitor: what must live is the work, not the engine that started
+      // it.
+      {"lxc.monitor.signal.pdeath", "0"},
+      // Below what covers /sys/fs/cgroup: the sandbox's own group. No cgroup namespace for LXC: one
+      // that is rooted in `launch` would keep it from moving to `monitor` where cgroup2 is mounted
+      // with nsdelegate (ENOENT).
+      {"lxc.cgroup.dir.monitor", "monitor"},
+      {"lxc.cgroup.dir.monitor.pivot", "pivot"},
+      {"lxc.cgroup.dir.container", "warden"},
+      {"lxc.log.file", request.log},
+      {"lxc.log.level", "ERROR"},
+  };
+  for (const char* file : kMasked) {
+    if (!base::path_exists(std::string("/proc/") + file)) continue;
+    items.emplace_back("lxc.mount.entry",
+                       std::string("/dev/null proc/") + file + " none bind,optional 0 0");
+  }
+  for (const char* directory : kMaskedDirectories) {
+    if (!base::path_exists(std::string("/proc/") + directory)) continue;
+    items.emplace_back("lxc.mount.entry", std::string("tmpfs proc/") + directory +
+                                              " tmpfs ro,nosuid,nodev,noexec,size=0,optional 0 0");
+  }
+  return items;
+}
+
+struct Release {
+  void operator()(lxc_container* container) const { lxc_container_put(container); }
+};
+
+}  // namespace
+
+pid_t start_container(const Request& request) {
+  base::write_file(kPolicyFile, late_policy());
+  std::unique_ptr<lxc_container, Release> container(
+      lxc_container_new(request.name.c_str(), kLxcPath));
+  if (!container) throw Error(Code::unavailable, "LXC could not make a container object");
+  // Nothing of the host's /etc/lxc/default.conf.
+  container->clear_config(container.get());
+  for (const auto& [key, value] : settings(request)) {
+    if (!container->set_config_item(container.get(), key.c_str(), value.c_str())) {
+      throw Error(Code::unsupported, "this LXC refuses " + key + " = " + value,
+                  "LXC 5.0 or later is needed");
+    }
+  }
+  container->want_daemonize(container.get(), true);
+  install_allowlist();
+  if (!container->start(container.get(), 0, nullptr)) {
+    throw Error(Code::unavailable, "LXC could not start the container");
+  }
+  const pid_t pid = container->init_pid(container.get());
+  if (pid <= 0) throw Error(Code::unavailable, "the container ended at once");
+  return pid;
+}
+
+}  // namespace moorage::launch

@@ -1,0 +1,55 @@
+// moorage-launch: makes the inside of one sandbox, starts its process 1, says its pid and exits. It
+// runs alone and single-threaded because liblxc forks and because it leaves the host's mount
+// namespace; the daemon does neither. Request on standard input (request.h); answer on standard
+// output: {"init_pid":N}, or
+// {"error":{code,message,hint}} and exit code 1. What it made so far is killed with its cgroup by
+// the caller.
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <boost/json.hpp>
+#include <iostream>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "container.h"
+#include "plain.h"
+#include "request.h"
+#include "root.h"
+
+namespace {
+
+namespace json = boost::json;
+using namespace moorage;
+
+constexpr size_t kMaxRequestBytes = 1 << 20;
+
+pid_t start(const launch::Request& request) {
+  launch::join_cgroup(request);
+  if (request.mode == "process") return launch::start_plain(request);
+  launch::build_root(request);
+  return launch::start_container(request);
+}
+
+}  // namespace
+
+int main() {
+  // The caller's mask and dispositions are not for the sandbox.
+  signal(SIGPIPE, SIG_DFL);
+  umask(022);
+  try {
+    const launch::Request request =
+        launch::parse_request(base::read_up_to(STDIN_FILENO, kMaxRequestBytes));
+    const pid_t pid = start(request);
+    std::cout << json::serialize(json::object{{"init_pid", pid}}) << std::flush;
+    // LXC's threads and destructors have nothing to do here.
+    _exit(0);
+  } catch (const base::Error& error) {
+    json::object text{{"code", base::code_name(error.code())},
+                      {"message", error.message()},
+                      {"hint", error.hint()}};
+    std::cout << json::serialize(json::object{{"error", std::move(text)}}) << std::flush;
+    return 1;
+  }
+}

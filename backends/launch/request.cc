@@ -1,0 +1,37 @@
+#include "request.h"
+
+#include <boost/json.hpp>
+
+#include "base/error.h"
+
+namespace moorage::launch {
+
+Request parse_request(const std::string& text) {
+  namespace json = boost::json;
+  try {
+    const json::value value = json::parse(text);
+    auto string = [&](const char* key) { return json::value_to<std::string>(value.at(key)); };
+    Request request;
+    request.mode = string("mode");
+    request.name = string("name");
+    request.first_host_id = json::value_to<uint32_t>(value.at("first_host_id"));
+    request.sudo = value.at("sudo").as_bool();
+    request.memory_bytes = json::value_to<uint64_t>(value.at("memory_bytes"));
+    request.rootfs = string("rootfs");
+    request.warden = string("warden");
+    request.bootstrap = string("bootstrap");
+    request.log = string("log");
+    request.cgroup = string("cgroup");
+    request.join = json::value_to<std::vector<std::string>>(value.at("join"));
+    for (const json::value& mount : value.at("mounts").as_array()) {
+      request.mounts.push_back(
+          {json::value_to<int>(mount.at("fd")), json::value_to<std::string>(mount.at("target"))});
+    }
+    return request;
+  } catch (const std::exception& error) {
+    throw base::Error(base::Code::invalid_argument,
+                      std::string("not a launch request: ") + error.what());
+  }
+}
+
+}  // namespace moorage::launch

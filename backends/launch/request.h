@@ -1,0 +1,33 @@
+// What moorage-launch is asked to do: one JSON object on standard input, written by
+// backends/launcher.cc. Mount descriptors are inherited under the numbers that it names.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace moorage::launch {
+
+struct MountRequest {
+  int fd = -1;
+  std::string target;  // absolute, inside
+};
+
+struct Request {
+  std::string mode;  // "lxc" or "process"
+  std::string name;
+  uint32_t first_host_id = 0;
+  bool sudo = true;
+  uint64_t memory_bytes = 0;  // of the commands; private tmpfs may use half
+  std::string rootfs;         // the skeleton
+  std::string warden;         // an execute-only copy
+  std::string bootstrap;      // a listening socket
+  std::string log;
+  std::string cgroup;             // the sandbox's group in the unified hierarchy
+  std::vector<std::string> join;  // files to write "0" to
+  std::vector<MountRequest> mounts;
+};
+
+Request parse_request(const std::string& text);
+
+}  // namespace moorage::launch

@@ -1,0 +1,126 @@
+#include "root.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/files.h"
+#include "base/mount.h"
+
+namespace moorage::launch {
+namespace {
+
+using base::Fd;
+
+constexpr uint32_t kIds = 65536;  // inside ids of a sandbox
+
+struct Place {
+  Fd mount;
+  std::string target;  // below the root
+};
+
+Fd cloned(const std::string& path, const base::MountAttributes& attributes,
+          const std::optional<Fd>& id_map = std::nullopt) {
+  Fd mount = base::clone_mount(AT_FDCWD, path);
+  base::set_mount_attributes(mount.get(), attributes);
+  if (id_map) base::set_mount_idmap(mount.get(), id_map->get());
+  return mount;
+}
+
+// Memory of the commands, charged to them page by page; the size only keeps `df` honest and one
+// place from taking all.
+Fd private_tmpfs(const Request& request, const char* mode) {
+  const std::string id = std::to_string(request.first_host_id);
+  base::MountAttributes attributes;
+  attributes.nosuid = true;
+  attributes.nodev = true;
+  return base::make_file_system("tmpfs",
+                                {{"size", std::to_string(request.memory_bytes / 2)},
+                                 {"nr_inodes", "262144"},
+                                 {"mode", mode},
+                                 {"uid", id},
+                                 {"gid", id}},
+                                attributes);
+}
+
+// Everything but the root itself, in the order in which it is attached.
+std::vector<Place> clone_places(const Request& request, const std::optional<Fd>& id_map) {
+  base::MountAttributes read_only;
+  read_only.read_only = true;
+  read_only.nodev = true;
+  // sudo is a setuid program in /usr.
+  base::MountAttributes usr = read_only;
+  usr.nosuid = !request.sudo;
+  base::MountAttributes data = read_only;
+  data.nosuid = true;
+
+  std::vector<Place> places;
+  places.push_back({cloned("/usr", usr, id_map), "/usr"});
+  places.push_back({cloned(request.warden, data), "/.moorage/warden"});
+  base::MountAttributes socket = data;
+  socket.read_only = false;
+  places.push_back({cloned(request.bootstrap, socket), "/.moorage/bootstrap"});
+  // Of /sys only what programs count processors by; sysfs itself tells too much about the host.
+  data.noexec = true;
+  for (const char* path : {"/sys/devices/system/cpu", "/sys/devices/system/node"}) {
+    if (base::path_exists(path)) places.push_back({cloned(path, data), path});
+  }
+  places.push_back({private_tmpfs(request, "1777"), "/tmp"});
+  places.push_back({private_tmpfs(request, "1777"), "/var/tmp"});
+  places.push_back({private_tmpfs(request, "755"), "/run"});
+  places.push_back({private_tmpfs(request, "700"), "/root"});
+  for (const MountRequest& mount : request.mounts) {
+    // Not ours to close, but this process ends soon and its children have no use for it.
+    places.push_back({Fd(mount.fd), mount.target});
+  }
+  return places;
+}
+
+void make_directory(const std::string& path, mode_t mode) {
+  base::check(mkdir(path.c_str(), mode), "make " + path);
+}
+
+void cover_run() {
+  base::MountAttributes attributes;
+  attributes.nosuid = true;
+  attributes.nodev = true;
+  Fd run = base::make_file_system("tmpfs", {{"size", "1m"}, {"mode", "755"}}, attributes);
+  base::attach_mount(run.get(), "/run");
+  for (const char* path : {kRoot, kLxcPath, kLxcRoot}) make_directory(path, 0755);
+}
+
+}  // namespace
+
+void join_cgroup(const Request& request) {
+  for (const std::string& path : request.join) {
+    base::write_all(base::open_file(path, O_WRONLY).get(), "0");
+  }
+}
+
+void build_root(const Request& request) {
+  base::check(unshare(CLONE_NEWNS), "unshare the mount namespace");
+  base::set_propagation_slave("/");
+
+  const std::optional<Fd> id_map = base::make_user_namespace({{0, request.first_host_id, kIds}});
+  base::MountAttributes skeleton;
+  skeleton.read_only = true;
+  skeleton.nosuid = true;
+  skeleton.nodev = true;
+  Fd root = cloned(request.rootfs, skeleton, id_map);
+  Fd group = cloned(request.cgroup, {});
+  std::vector<Place> places = clone_places(request, id_map);
+
+  cover_run();
+  base::attach_mount(group.get(), "/sys/fs/cgroup");
+  base::attach_mount(root.get(), kRoot);
+  for (const Place& place : places) base::attach_mount(place.mount.get(), kRoot + place.target);
+}
+
+}  // namespace moorage::launch

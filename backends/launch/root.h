@@ -1,0 +1,30 @@
+// The root file system of a container, made of mounts in a mount namespace of our own. Order is the
+// design:
+//
+//  1. join the cgroup          all that follows is killed and charged with the sandbox
+//  2. unshare mounts, slave    the host's table never changes; unmounts on the host still reach us
+//  3. clone every source       while the host's paths are still visible
+//  4. cover /run               room for a root that the container's ids may enter (the store is
+//                              0700), and for LXC's lock files, which would stay on the host
+//  5. cover /sys/fs/cgroup     with the sandbox's own group: LXC makes its groups in there and
+//                              nowhere else, and takes v1 controllers for absent
+//  6. attach                   skeleton, /usr, private tmpfs, the workspace, warden
+//
+// All of it vanishes with the last process of the namespace.
+#pragma once
+
+#include <string>
+
+#include "request.h"
+
+namespace moorage::launch {
+
+inline constexpr const char* kRoot = "/run/root";         // the container's root
+inline constexpr const char* kLxcPath = "/run/lxc-path";  // LXC's directory, empty
+inline constexpr const char* kLxcRoot =
+    "/run/lxc-root";  // where LXC mounts the root before it enters it
+
+void join_cgroup(const Request& request);
+void build_root(const Request& request);
+
+}  // namespace moorage::launch

@@ -1,0 +1,170 @@
+#include "backends/launcher.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <thread>
+
+#include "backends/envd_client.h"
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/files.h"
+
+namespace moorage::backends {
+namespace {
+
+namespace json = boost::json;
+using base::Code;
+using base::Error;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr const char* kBootstrapSocket = "bootstrap.sock";
+constexpr std::string_view kGreeting = "{\"version\":1}\n";  // warden/bootstrap.cc
+constexpr size_t kMaxGreetingBytes = 256;
+constexpr size_t kMaxLogBytes = 2000;  // of the engine's log, in an error
+
+milliseconds left_until(Clock::time_point deadline) {
+  auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+  if (left.count() <= 0) {
+    throw Error(Code::deadline_exceeded, "the sandbox did not start in time");
+  }
+  return left;
+}
+
+std::string request_text(const SandboxSpec& spec, const LaunchPlan& plan) {
+  json::array mounts;
+  for (const Mount& mount : spec.mounts) {
+    mounts.push_back(json::object{{"fd", mount.fd}, {"target", mount.target}});
+  }
+  json::array join(plan.join_files.begin(), plan.join_files.end());
+  return json::serialize(json::object{{"mode", plan.mode},
+                                      {"name", spec.name},
+                                      {"first_host_id", spec.first_host_id},
+                                      {"sudo", spec.sudo},
+                                      {"memory_bytes", spec.limits.memory_bytes},
+                                      {"rootfs", plan.rootfs},
+                                      {"warden", plan.warden},
+                                      {"bootstrap", spec.directory + "/" + kBootstrapSocket},
+                                      {"log", spec.directory + "/launch.log"},
+                                      {"cgroup", plan.cgroup},
+                                      {"join", std::move(join)},
+                                      {"mounts", std::move(mounts)}});
+}
+
+// The engine's own words, for the reader of the error.
+std::string log_tail(const std::string& directory) {
+  auto log = base::read_file_if_exists(directory + "/launch.log");
+  if (!log || log->empty()) return {};
+  const size_t start = log->size() > kMaxLogBytes ? log->size() - kMaxLogBytes : 0;
+  return "; its log ends: " + log->substr(start);
+}
+
+[[noreturn]] void throw_failed(const base::ProcessResult& result, const std::string& directory) {
+  boost::system::error_code parse_error;
+  json::value answer = json::parse(result.output, parse_error);
+  const json::object* object = parse_error ? nullptr : answer.if_object();
+  if (object && object->contains("error")) {
+    const json::object& error = object->at("error").as_object();
+    throw Error(base::code_from_name(json::value_to<std::string>(error.at("code"))),
+                json::value_to<std::string>(error.at("message")) + log_tail(directory),
+                json::value_to<std::string>(error.at("hint")));
+  }
+  std::string how = result.signal ? "was ended by signal " + std::to_string(result.signal)
+                                  : "exited with " + std::to_string(result.exit_code);
+  throw Error(Code::unavailable,
+              "moorage-launch " + how + ": " + result.error + log_tail(directory));
+}
+
+base::ProcessIdentity run_launch(const SandboxSpec& spec, const LaunchPlan& plan,
+                                 Clock::time_point deadline) {
+  base::ProcessOptions options;
+  options.input = request_text(spec, plan);
+  options.deadline = left_until(deadline);
+  for (const Mount& mount : spec.mounts) options.inherit_fds.push_back(mount.fd);
+  base::ProcessResult result = base::run_process({plan.program}, options);
+  if (!result.ok()) throw_failed(result, spec.directory);
+  const json::value answer = json::parse(result.output);
+  const int pid = json::value_to<int>(answer.at("init_pid"));
+  base::ProcessIdentity init = base::identify_process(pid);
+  if (init.start_ticks == 0) {
+    throw Error(Code::unavailable,
+                "the sandbox's process 1 ended at once" + log_tail(spec.directory));
+  }
+  return init;
+}
+
+void hand_over(int bootstrap, int listener, const base::ProcessIdentity& init,
+               Clock::time_point deadline) {
+  if (!base::wait_readable(bootstrap, static_cast<int>(left_until(deadline).count()))) {
+    throw Error(Code::deadline_exceeded, "the warden did not report in time");
+  }
+  base::Fd peer(
+      base::check(accept4(bootstrap, nullptr, nullptr, SOCK_CLOEXEC), "accept the warden"));
+  const auto credentials = base::peer_credentials(peer.get());
+  if (credentials.pid != init.pid) {
+    throw Error(Code::corrupted, "process " + std::to_string(credentials.pid) +
+                                     " dialled in place of the sandbox's process 1");
+  }
+  // Its greeting is read before it is answered: closing a socket with unread bytes would reset the
+  // answer.
+  if (!base::wait_readable(peer.get(), static_cast<int>(left_until(deadline).count()))) {
+    throw Error(Code::deadline_exceeded, "the warden said nothing");
+  }
+  const std::string greeting = base::receive_with_fds(peer.get(), kMaxGreetingBytes).bytes;
+  if (greeting != kGreeting) {
+    throw Error(Code::unsupported, "the warden speaks another version: " + greeting,
+                "install moorage-warden of the same release as mooraged");
+  }
+  const int fds[] = {listener};
+  base::send_with_fds(peer.get(), "L", fds);
+}
+
+void wait_until_healthy(const std::string& socket, const base::ProcessIdentity& init,
+                        Clock::time_point deadline) {
+  EnvdClient client(Endpoint{socket});
+  constexpr milliseconds kOneTry{1000};
+  while (!client.healthy(std::min(kOneTry, left_until(deadline)))) {
+    if (!base::process_alive(init)) throw Error(Code::unavailable, "the warden ended at its start");
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+}
+
+}  // namespace
+
+base::ProcessIdentity launch(const SandboxSpec& spec, const LaunchPlan& plan) {
+  const auto deadline = Clock::now() + spec.deadline;
+  const std::string bootstrap_path = spec.directory + "/" + kBootstrapSocket;
+  const std::string warden_path = spec.directory + "/" + kWardenSocket;
+  struct Unlink {
+    const std::string& path;
+    ~Unlink() { unlink(path.c_str()); }
+  } unlink_bootstrap{bootstrap_path};
+
+  unlink((spec.directory + "/launch.log").c_str());
+  // Anyone inside may dial: only the warden is there yet, and its id cannot be root's on the host.
+  base::Fd bootstrap = base::listen_unix(bootstrap_path, 0666);
+  base::Fd listener = base::listen_unix(warden_path, 0600);
+  const base::ProcessIdentity init = run_launch(spec, plan, deadline);
+  hand_over(bootstrap.get(), listener.get(), init, deadline);
+  listener.reset();
+  wait_until_healthy(warden_path, init, deadline);
+  return init;
+}
+
+std::string copy_warden(const std::string& program, const std::string& directory) {
+  struct stat info;
+  if (stat(program.c_str(), &info) < 0) base::throw_errno("find the warden at " + program);
+  const std::string path = directory + "/warden-" + std::to_string(info.st_mtim.tv_sec) + "." +
+                           std::to_string(info.st_mtim.tv_nsec) + "-" +
+                           std::to_string(info.st_size) + "-" + std::to_string(info.st_ino);
+  if (base::path_exists(path)) return path;
+  base::make_directories(directory);
+  base::write_file(path, base::read_file(program), 0111);
+  return path;
+}
+
+}  // namespace moorage::backends

@@ -1,0 +1,236 @@
+#include "backends/local_backend.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <thread>
+
+#include "backends/envd_client.h"
+#include "base/error.h"
+#include "base/files.h"
+
+namespace moorage::backends {
+namespace {
+
+namespace json = boost::json;
+using base::Code;
+using base::Error;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kFreezeDeadline{3'000};
+constexpr milliseconds kDestroyDeadline{20'000};
+constexpr milliseconds kHealthPatience{2'000};  // of a sandbox that should run already
+constexpr uint32_t kIdsPerSandbox = 65536;
+
+// Kept with the group once the warden answered.
+struct Label {
+  base::ProcessIdentity init;
+  std::string directory;
+};
+
+std::string write_label(const Label& label) {
+  return json::serialize(json::object{{"pid", label.init.pid},
+                                      {"start_ticks", label.init.start_ticks},
+                                      {"directory", label.directory}});
+}
+
+std::optional<Label> read_label(const SandboxCgroup& group) {
+  const auto text = group.label();
+  if (!text) return std::nullopt;
+  const json::value value = json::parse(*text);
+  return Label{
+      {json::value_to<int>(value.at("pid")), json::value_to<uint64_t>(value.at("start_ticks"))},
+      json::value_to<std::string>(value.at("directory"))};
+}
+
+bool name_is_safe(const std::string& name) {
+  return name.size() <= 200 && std::all_of(name.begin(), name.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+         });
+}
+
+}  // namespace
+
+const CgroupHierarchies& LocalBackend::hierarchies() {
+  std::lock_guard lock(mutex_);
+  if (!hierarchies_) {
+    hierarchies_ = find_cgroups();
+    if (options_.favor_quick_cgroup_moves) favor_quick_moves(*hierarchies_);
+  }
+  return *hierarchies_;
+}
+
+SandboxCgroup LocalBackend::group(const std::string& name) {
+  if (!name.starts_with(options_.name_prefix) || !name_is_safe(name)) {
+    throw Error(Code::invalid_argument, "sandbox name \"" + name + "\" is not of this store");
+  }
+  return SandboxCgroup(hierarchies(), name);
+}
+
+Capabilities LocalBackend::capabilities() {
+  {
+    std::lock_guard lock(mutex_);
+    if (capabilities_) return *capabilities_;
+  }
+  Capabilities can;
+  try {
+    if (geteuid() != 0) throw Error(Code::permission_denied, "the daemon does not run as root");
+    const CgroupHierarchies& found = hierarchies();
+    can.freeze = true;
+    can.limits_memory = found.memory;
+    can.limits_cpu = found.cpu;
+    can.limits_pids = found.pids;
+    for (const std::string& program : {options_.launch_program, options_.warden_program}) {
+      if (access(program.c_str(), X_OK) < 0) {
+        throw Error(Code::unsupported, "the program " + program + " is missing");
+      }
+    }
+    probe(found, can);
+    can.usable = true;
+  } catch (const Error& error) {
+    can.reason = error.message() + (error.hint().empty() ? "" : " (" + error.hint() + ")");
+  }
+  std::lock_guard lock(mutex_);
+  capabilities_ = can;
+  return can;
+}
+
+void LocalBackend::check(const SandboxSpec& spec) {
+  const Capabilities can = capabilities();
+  auto refuse = [](Code code, const std::string& why) { throw Error(code, why); };
+  if (!can.usable) refuse(Code::unsupported, can.reason);
+  if (spec.sudo && !can.sudo) {
+    refuse(Code::unsupported, "this backend has no sudo; ask for a sandbox without it");
+  }
+  if (!can.limits_memory || !can.limits_pids || (!can.limits_cpu && spec.limits.cpus > 0)) {
+    refuse(Code::unsupported,
+           "this host cannot enforce limits of memory, processes and CPU; see `info`");
+  }
+  if (spec.image != "host") refuse(Code::unsupported, "there is no image \"" + spec.image + "\"");
+  if (spec.first_host_id < kIdsPerSandbox || spec.first_host_id > UINT32_MAX - kIdsPerSandbox) {
+    refuse(Code::invalid_argument, "the id range of a sandbox must not hold ids of the host");
+  }
+  for (const Mount& mount : spec.mounts) {
+    if (mount.fd < 0 || !mount.target.starts_with("/") ||
+        mount.target.find("/..") != std::string::npos) {
+      refuse(Code::invalid_argument, "bad mount at \"" + mount.target + "\"");
+    }
+  }
+}
+
+// The sandbox of that name, when it is there already and answers.
+std::optional<SandboxStatus> LocalBackend::adopt(const SandboxSpec& spec, SandboxCgroup& group) {
+  const SandboxStatus status = inspect(spec.name);
+  if (status.state == SandboxState::frozen) {
+    throw Error(Code::conflict, spec.name + " is frozen", "thaw it first");
+  }
+  if (status.state != SandboxState::running) return std::nullopt;
+  const auto label = read_label(group);
+  if (!label) return std::nullopt;
+  EnvdClient client(Endpoint{label->directory + "/" + kWardenSocket});
+  if (!client.healthy(kHealthPatience)) {
+    throw Error(Code::conflict, spec.name + " runs but does not answer", "destroy it first");
+  }
+  return status;
+}
+
+SandboxStatus LocalBackend::start(const SandboxSpec& spec) {
+  check(spec);
+  SandboxCgroup cgroup = group(spec.name);
+  if (auto running = adopt(spec, cgroup)) return *running;
+  const auto until = Clock::now() + spec.deadline;
+  // A start that was cut off half way, or what a dead warden left behind.
+  if (cgroup.exists()) cgroup.kill_and_remove(spec.deadline);
+  try {
+    cgroup.create(spec.limits);
+    LaunchPlan launch_plan;
+    launch_plan.program = options_.launch_program;
+    launch_plan.warden = copy_warden(options_.warden_program, options_.images_directory);
+    launch_plan.cgroup = cgroup.unified_path();
+    plan(spec, cgroup, launch_plan);
+    SandboxSpec rest = spec;
+    rest.deadline = std::chrono::duration_cast<milliseconds>(until - Clock::now());
+    const base::ProcessIdentity init = launch(rest, launch_plan);
+    cgroup.set_label(write_label({init, spec.directory}));
+  } catch (Error& error) {
+    cgroup.kill_and_remove(kDestroyDeadline);
+    unlink((spec.directory + "/" + kWardenSocket).c_str());
+    throw error.add_context("start " + spec.name);
+  }
+  return inspect(spec.name);
+}
+
+void LocalBackend::stop(const std::string& name, milliseconds grace) {
+  SandboxCgroup cgroup = group(name);
+  const SandboxStatus status = inspect(name);
+  if (status.state == SandboxState::frozen) cgroup.thaw(kFreezeDeadline);
+  if (status.state == SandboxState::running || status.state == SandboxState::frozen) {
+    try {
+      EnvdClient(endpoint(name)).shut_down(grace);
+      const auto until = Clock::now() + grace + milliseconds(500);
+      while (base::process_alive(status.init) && Clock::now() < until) {
+        std::this_thread::sleep_for(milliseconds(1));
+      }
+    } catch (const Error&) {
+      // A warden that cannot be asked has had its chance; what follows needs nobody's consent.
+    }
+  }
+  destroy(name);
+}
+
+void LocalBackend::freeze(const std::string& name) {
+  const SandboxState state = inspect(name).state;
+  if (state == SandboxState::absent) throw Error(Code::not_found, "there is no sandbox " + name);
+  if (state == SandboxState::stopped) throw Error(Code::conflict, name + " does not run");
+  group(name).freeze(kFreezeDeadline);
+}
+
+void LocalBackend::thaw(const std::string& name) {
+  SandboxCgroup cgroup = group(name);
+  if (!cgroup.exists()) throw Error(Code::not_found, "there is no sandbox " + name);
+  cgroup.thaw(kFreezeDeadline);
+}
+
+void LocalBackend::destroy(const std::string& name) {
+  SandboxCgroup cgroup = group(name);
+  const auto label = read_label(cgroup);
+  cgroup.kill_and_remove(kDestroyDeadline);
+  if (label) unlink((label->directory + "/" + kWardenSocket).c_str());
+}
+
+SandboxStatus LocalBackend::inspect(const std::string& name) {
+  const SandboxCgroup cgroup = group(name);
+  SandboxStatus status;
+  if (!cgroup.exists()) return status;
+  const auto label = read_label(cgroup);
+  if (!label || !base::process_alive(label->init)) {
+    status.state = SandboxState::stopped;
+    return status;
+  }
+  status.state = cgroup.frozen() ? SandboxState::frozen : SandboxState::running;
+  status.init = label->init;
+  const CgroupUsage usage = cgroup.usage();
+  status.memory_bytes = usage.memory_bytes;
+  status.cpu_usec = usage.cpu_usec;
+  status.processes = usage.processes;
+  return status;
+}
+
+std::vector<std::string> LocalBackend::list() {
+  return sandbox_cgroups(hierarchies(), options_.name_prefix);
+}
+
+Endpoint LocalBackend::endpoint(const std::string& name) {
+  const auto label = read_label(group(name));
+  if (!label) throw Error(Code::not_found, "there is no sandbox " + name);
+  return Endpoint{label->directory + "/" + kWardenSocket};
+}
+
+std::unique_ptr<ExecGroup> LocalBackend::exec_group(const std::string& name,
+                                                    const std::string& exec_name) {
+  return group(name).exec_group(exec_name);
+}
+
+}  // namespace moorage::backends

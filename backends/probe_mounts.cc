@@ -1,0 +1,110 @@
+#include "backends/probe_mounts.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <exception>
+#include <thread>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/files.h"
+#include "base/mount.h"
+
+namespace moorage::backends {
+namespace {
+
+constexpr uint32_t kRange = 65536;
+constexpr uint32_t kProbeHostId = 1'000'000'000;  // any range serves: no process gets it
+constexpr const char* kMarker = "probe";
+
+// Runs the body in a thread with a mount namespace of its own, which ends with the thread: attached
+// mounts are gone afterwards, whatever happened, and the host's table never held them.
+template <typename Body>
+void in_private_mounts(const Body& body) {
+  std::exception_ptr failure;
+  std::thread([&] {
+    try {
+      base::check(unshare(CLONE_FS | CLONE_NEWNS), "unshare the mount namespace");
+      base::set_propagation_private("/");
+      body();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }).join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+void own(const std::string& path, uint32_t id) {
+  base::check(lchown(path.c_str(), id, id), "set the owner of " + path);
+}
+
+void mount_idmapped(const std::string& path, int id_map) {
+  base::Fd mount = base::clone_mount(AT_FDCWD, path);
+  base::set_mount_idmap(mount.get(), id_map);
+  base::attach_mount(mount.get(), path);
+}
+
+}  // namespace
+
+std::string try_idmapped_mount(const std::string& directory) {
+  try {
+    base::Fd mount = base::clone_mount(AT_FDCWD, directory);
+    base::Fd id_map = base::make_user_namespace({{0, kProbeHostId, kRange}});
+    base::set_mount_idmap(mount.get(), id_map.get());
+  } catch (const base::Error& error) {
+    throw base::Error(base::Code::unsupported,
+                      directory + " cannot be mounted with mapped ids: " + error.message(),
+                      "keep /usr and the store on ext4, XFS or btrfs");
+  }
+  return directory + " takes idmapped mounts";
+}
+
+std::string try_overlay(const std::string& store, uint32_t disk_first_id) {
+  const std::string place = store + "/probe." + std::to_string(getpid());
+  struct Cleanup {
+    const std::string& path;
+    ~Cleanup() { base::remove_tree(path); }
+  } cleanup{place};
+  for (const char* name : {"", "/l", "/u", "/u/upper", "/u/work", "/m"}) {
+    base::make_directories(place + name, 0755);
+  }
+  for (const char* name : {"/l", "/u", "/u/upper"}) own(place + name, disk_first_id);
+  // The mounter's own id on disk: without it the overlay is silently read-only.
+  own(place + "/u/work", disk_first_id + kRange);
+  base::write_file(place + "/l/" + kMarker, "lower");
+  own(place + "/l/" + kMarker, disk_first_id);
+
+  in_private_mounts([&] {
+    base::Fd id_map = base::make_user_namespace(
+        {{disk_first_id, kProbeHostId, kRange}, {disk_first_id + kRange, 0, 1}});
+    mount_idmapped(place + "/l", id_map.get());
+    mount_idmapped(place + "/u", id_map.get());
+    base::Fd overlay = base::make_file_system("overlay",
+                                              {{"lowerdir", place + "/l"},
+                                               {"upperdir", place + "/u/upper"},
+                                               {"workdir", place + "/u/work"},
+                                               {"redirect_dir", "on"},
+                                               {"index", "off"},
+                                               {"metacopy", "off"}},
+                                              {});
+    struct stat info;
+    base::Fd file = base::open_file_at(overlay.get(), kMarker, O_RDWR);
+    base::check(fstat(file.get(), &info), "look at the probe's file");
+    if (info.st_uid != kProbeHostId) {
+      throw base::Error(base::Code::unsupported,
+                        "an overlay over idmapped layers shows wrong owners",
+                        "Linux 6.1 or later with overlayfs is needed");
+    }
+    base::write_all(file.get(), "upper");
+  });
+  if (base::read_file(place + "/l/" + kMarker) != "lower" ||
+      base::read_file(place + "/u/upper/" + kMarker) != "upper") {
+    throw base::Error(base::Code::unsupported, "an overlay wrote to the wrong layer", "");
+  }
+  return "overlay over idmapped layers works on the store's file system";
+}
+
+}  // namespace moorage::backends

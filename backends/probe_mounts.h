@@ -1,0 +1,14 @@
+// Mounts that are really made once, to see whether this kernel and file system take them (probe.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace moorage::backends {
+
+// Each returns a sentence, or throws Error(unsupported) with a hint.
+std::string try_idmapped_mount(const std::string& directory);
+// An overlay with idmapped lower and upper layers, written to, in the way that workspaces use it.
+std::string try_overlay(const std::string& store, uint32_t disk_first_id);
+
+}  // namespace moorage::backends

@@ -1,0 +1,38 @@
+// Backend `process`: no isolation at all. Commands see the host, its files, processes and network,
+// with an id of the sandbox's range that owns nothing; only the mounts of the workspace are
+// private. For hosts without LXC, where what runs is trusted. Limits, freezing and killing work as
+// in `lxc`.
+#include "backends/local_backend.h"
+#include "base/error.h"
+
+namespace moorage::backends {
+namespace {
+
+class ProcessBackend : public LocalBackend {
+ public:
+  explicit ProcessBackend(const BackendOptions& options) : LocalBackend(options) {}
+
+ protected:
+  void probe(const CgroupHierarchies&, Capabilities& can) override {
+    can.isolation = Isolation::none;
+    if (!options_.allow_process) {
+      throw base::Error(base::Code::permission_denied,
+                        "backend process isolates nothing and is not allowed",
+                        "set sandbox.allow_process_backend: true in the configuration");
+    }
+  }
+
+  void plan(const SandboxSpec&, const SandboxCgroup& group, LaunchPlan& plan) override {
+    plan.mode = "process";
+    group.add_warden_part();
+    plan.join_files = group.join_files("warden");
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_process_backend(const BackendOptions& options) {
+  return std::make_unique<ProcessBackend>(options);
+}
+
+}  // namespace moorage::backends

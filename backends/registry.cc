@@ -1,0 +1,88 @@
+#include "backends/registry.h"
+
+#include <string_view>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace moorage::backends {
+namespace {
+
+struct Entry {
+  std::string_view name;
+  std::unique_ptr<Backend> (*make)(const BackendOptions&);
+};
+
+constexpr Entry kBackends[] = {
+    {"lxc", make_lxc_backend},
+    {"process", make_process_backend},
+    {"fake", make_fake_backend},
+};
+
+[[noreturn]] void throw_unknown(const std::string& name, const std::vector<std::string>& names) {
+  std::string known;
+  for (const auto& each : names) known += (known.empty() ? "" : ", ") + each;
+  throw base::Error(base::Code::not_found, "there is no backend \"" + name + "\"",
+                    "backends are: " + known);
+}
+
+}  // namespace
+
+std::string_view isolation_name(Isolation isolation) {
+  switch (isolation) {
+    case Isolation::none: return "none";
+    case Isolation::container: return "container";
+    case Isolation::userns: return "userns";
+    case Isolation::gvisor: return "gvisor";
+    case Isolation::vm: return "vm";
+  }
+  return "none";
+}
+
+std::vector<std::string> backend_names() {
+  std::vector<std::string> names;
+  for (const Entry& entry : kBackends) names.emplace_back(entry.name);
+  return names;
+}
+
+std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options) {
+  for (const Entry& entry : kBackends) {
+    if (entry.name == name) return entry.make(options);
+  }
+  throw_unknown(name, backend_names());
+}
+
+Registry::Registry(const BackendOptions& options) {
+  base::make_directories(options.images_directory);
+  for (const Entry& entry : kBackends) {
+    if (entry.name != "fake") put(std::string(entry.name), entry.make(options));
+  }
+}
+
+Backend* Registry::find(const std::string& name) {
+  const auto found = backends_.find(name);
+  return found == backends_.end() ? nullptr : found->second.get();
+}
+
+Backend& Registry::get(const std::string& name) {
+  if (Backend* backend = find(name)) return *backend;
+  throw_unknown(name, names());
+}
+
+std::vector<Backend*> Registry::all() {
+  std::vector<Backend*> all;
+  for (const auto& [name, backend] : backends_) all.push_back(backend.get());
+  return all;
+}
+
+std::vector<std::string> Registry::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, backend] : backends_) names.push_back(name);
+  return names;
+}
+
+void Registry::put(const std::string& name, std::unique_ptr<Backend> backend) {
+  backends_[name] = std::move(backend);
+}
+
+}  // namespace moorage::backends

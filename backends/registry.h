@@ -1,0 +1,47 @@
+// The one table of backends: a new backend is one file with a maker, and one line in registry.cc.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/backend.h"
+
+namespace moorage::backends {
+
+struct BackendOptions {
+  std::string name_prefix;       // "moorage-<store>-": all that `list` finds begins with it
+  std::string images_directory;  // <store>/images: skeletons and the copy of the warden
+  std::string launch_program;    // absolute path of moorage-launch
+  std::string warden_program;    // absolute path of moorage-warden
+  bool allow_process = false;    // `process` isolates nothing, so it must be asked for
+  // Host-wide, until reboot: see favor_quick_moves in cgroups.h.
+  bool favor_quick_cgroup_moves = true;
+};
+
+// The backends of one daemon, each made once. `fake` is not among them: tests make it themselves.
+class Registry {
+ public:
+  explicit Registry(const BackendOptions& options);
+
+  Backend* find(const std::string& name);  // nullptr: no such backend
+  Backend& get(const std::string& name);   // not_found, with the names there are
+  std::vector<Backend*> all();
+  std::vector<std::string> names() const;
+  void put(const std::string& name, std::unique_ptr<Backend> backend);  // replaces one of that name
+
+ private:
+  std::map<std::string, std::unique_ptr<Backend>> backends_;
+};
+
+std::vector<std::string> backend_names();
+// Never fails because of the host: an unusable backend says so in capabilities(). not_found: no such name.
+std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options);
+
+// The makers, one a backend.
+std::unique_ptr<Backend> make_lxc_backend(const BackendOptions& options);      // lxc.cc
+std::unique_ptr<Backend> make_process_backend(const BackendOptions& options);  // process.cc
+std::unique_ptr<Backend> make_fake_backend(const BackendOptions& options);     // fake.cc
+
+}  // namespace moorage::backends

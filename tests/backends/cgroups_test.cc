@@ -1,0 +1,106 @@
+#include "backends/cgroups.h"
+
+#include <catch2/catch.hpp>
+
+#include "backends/host_image.h"
+#include "backends/probe.h"
+#include "backends/registry.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "sandbox_fixture.h"
+
+using namespace moorage;
+using backends::parse_cgroup_mounts;
+
+TEST_CASE("a host with cgroup v2 only keeps all in the unified hierarchy") {
+  const auto found = parse_cgroup_mounts(
+      "26 22 0:23 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n");
+  CHECK(found.unified == "/sys/fs/cgroup");
+  CHECK(found.memory_v1.empty());
+  CHECK(found.kind() == "v2");
+}
+
+TEST_CASE("a hybrid host has its v1 controllers found, joint ones too") {
+  const auto found = parse_cgroup_mounts(
+      "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n"
+      "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:1 master:2 - cgroup cgroup "
+      "rw,cpu,cpuacct\n"
+      "34 31 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
+      "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+      "39 31 0:36 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n"
+      "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n");
+  CHECK(found.unified == "/sys/fs/cgroup/unified");
+  CHECK(found.memory_v1 == "/sys/fs/cgroup/memory");
+  CHECK(found.pids_v1 == "/sys/fs/cgroup/pids");
+  CHECK(found.cpu_v1 == "/sys/fs/cgroup/cpu,cpuacct");
+  CHECK(found.kind() == "v1-hybrid");
+}
+
+TEST_CASE("a mount table without cgroups says so") {
+  CHECK(parse_cgroup_mounts("27 1 254:0 / / rw - ext4 /dev/vda rw\nnonsense\n").kind() == "none");
+}
+
+TEST_CASE("an unknown backend is refused with the names of the known ones") {
+  try {
+    backends::make_backend("vmware", {});
+    FAIL("made");
+  } catch (const base::Error& error) {
+    CHECK(error.code() == base::Code::not_found);
+    CHECK(error.hint().find("lxc") != std::string::npos);
+  }
+}
+
+TEST_CASE("backend process must be allowed, and says why it is not") {
+  backends::BackendOptions options;
+  options.name_prefix = "moorage-none-";
+  options.launch_program = LAUNCH_PROGRAM;
+  options.warden_program = WARDEN_PROGRAM;
+  const auto can = backends::make_backend("process", options)->capabilities();
+  CHECK_FALSE(can.usable);
+  CHECK(can.reason.find("not allowed") != std::string::npos);
+}
+
+TEST_CASE("the probe finds this host fit, in sentences, and leaves nothing in the store") {
+  tests::SandboxFixture sandboxes("fake");
+  const auto before = base::list_directory(sandboxes.store());
+  backends::ProbeOptions options;
+  options.store = sandboxes.store();
+  for (const backends::Check& check : backends::probe_host(options)) {
+    CAPTURE(check.name, check.text, check.hint);
+    CHECK_FALSE(check.text.empty());
+    CHECK((check.ok || !check.hint.empty()));
+    if (geteuid() == 0 && tests::available(sandboxes)) CHECK(check.ok);
+  }
+  CHECK(base::list_directory(sandboxes.store()) == before);
+}
+
+TEST_CASE("the probe names the line that takes the sandboxes' ids") {
+  backends::ProbeOptions options;
+  options.store = "/";
+  options.sandbox_first_id = 0;  // where root is
+  bool found = false;
+  for (const backends::Check& check : backends::probe_host(options)) {
+    if (check.name != "ids") continue;
+    found = true;
+    CHECK_FALSE(check.ok);
+    CHECK(check.text.find("root:") != std::string::npos);
+  }
+  CHECK(found);
+}
+
+TEST_CASE("the skeleton of image host holds the list and none of the host's secrets") {
+  tests::SandboxFixture sandboxes("fake");
+  backends::HostImage image(sandboxes.store() + "/images");
+  const std::string root = image.ensure();
+  CHECK(image.ensure() == root);
+  for (const char* missing : {"etc/shadow", "etc/gshadow", "etc/machine-id", "etc/ssh",
+                              "etc/ssl/private", "etc/gitconfig", "etc/docker"}) {
+    CAPTURE(missing);
+    CHECK_FALSE(base::path_exists(root + "/" + missing));
+  }
+  CHECK(base::read_file(root + "/etc/passwd").find("user:x:1000:1000") != std::string::npos);
+  CHECK(base::read_file(root + "/etc/passwd") != base::read_file("/etc/passwd"));
+  CHECK(base::read_file(root + "/etc/ld.so.cache", 64 << 20) ==
+        base::read_file("/etc/ld.so.cache", 64 << 20));
+  CHECK(base::path_exists(root + "/bin"));
+}

@@ -1,0 +1,325 @@
+// What a stranger meets inside a sandbox of backend lxc. Each case fails without its defence;
+// numbers are rows of the threat list.
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <sstream>
+
+#include "backends/cgroups.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "sandbox_fixture.h"
+
+using namespace moorage;
+using tests::Command;
+using tests::SandboxFixture;
+
+namespace {
+
+using Findings = std::map<std::string, std::string>;
+
+// The probe's lines, run inside as `user`.
+Findings probe(SandboxFixture& sandboxes, const std::string& user) {
+  const std::string place = sandboxes.workspace(1) + "/probe";
+  if (!base::path_exists(place)) base::write_file(place, base::read_file(PROBE_PROGRAM), 0755);
+  Command command;
+  command.argv = {"/workspace/probe"};
+  command.user = user;
+  const auto outcome = sandboxes.run(1, command);
+  INFO(outcome.output << outcome.text);
+  REQUIRE(outcome.code == 0);
+  Findings found;
+  std::istringstream lines(outcome.output);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t space = line.find(' ');
+    found[line.substr(0, space)] = line.substr(space + 1);
+  }
+  return found;
+}
+
+std::string status_field(const std::string& status, const std::string& key) {
+  const size_t start = status.find(key + ":\t");
+  REQUIRE(start != std::string::npos);
+  const size_t value = start + key.size() + 2;
+  return status.substr(value, status.find('\n', value) - value);
+}
+
+}  // namespace
+
+TEST_CASE("calls that reach for the kernel are refused, for user and root (9, 14, 16, 17, 18)") {
+  SandboxFixture sandboxes("lxc");
+  if (!tests::available(sandboxes)) return;
+  sandboxes.start(1);
+  const std::string user = GENERATE(as<std::string>{}, "user", "root");
+  CAPTURE(user);
+  Findings found = probe(sandboxes, user);
+  for (const char* call : {"unshare-user",
+                           "unshare-mnt",
+                           "unshare-net",
+                           "unshare-pid",
+                           "unshare-ipc",
+                           "unshare-uts",
+                           "unshare-time",
+                           "unshare-cgroup",
+                           "clone-user",
+                           "clone-mnt",
+                           "clone-net",
+                           "clone-pid",
+                           "clone-ipc",
+                           "clone-uts",
+                           "clone-cgroup",
+                           "io_uring_setup",
+                           "bpf",
+                           "perf_event_open",
+                           "userfaultfd",
+                           "add_key",
+                           "request_key",
+                           "keyctl",
+                           "kexec_load",
+                           "kexec_file_load",
+                           "open_by_handle_at",
+                           "init_module",
+                           "finit_module",
+                           "delete_module",
+                           "mount",
+                           "umount2",
+                           "pivot_root",
+                           "fsopen",
+                           "fsmount",
+                           "open_tree",
+                           "move_mount",
+                           "mount_setattr",
+                           "setns",
+                           "process_vm_readv",
+                           "process_vm_writev",
+                           "pidfd_getfd",
+                           "kcmp",
+                           "fanotify_init",
+                           "acct",
+                           "swapon",
+                           "swapoff",
+                           "reboot",
+                           "settimeofday",
+                           "clock_settime",
+                           "syslog",
+                           "quotactl",
+                           "sethostname",
+                           "move_pages",
+                           "mbind",
+                           "vhangup",
+                           "tiocsti",
+                           "tiocsti-high-bit",
+                           "tioclinux",
+                           "af_alg",
+                           "af_vsock",
+                           "af_packet",
+                           "personality-read-implies-exec"}) {
+    CAPTURE(call);
+    CHECK(found[call] == "EPERM");
+  }
+  for (const char* call : {"clone3", "unknown-call", "int80-getpid"}) {
+    CAPTURE(call);
+    CHECK(found[call] == "ENOSYS");
+  }
+  for (const char* call : {"tiocgwinsz", "af_unix", "af_inet"}) {
+    CAPTURE(call);
+    CHECK(found[call] == "ok");
+  }
+}
+
+TEST_CASE(
+    "the warden and the host's knobs cannot be touched, not even by root inside (1, 12, 13, 38)") {
+  SandboxFixture sandboxes("lxc");
+  if (!tests::available(sandboxes)) return;
+  sandboxes.start(1);
+  Findings found = probe(sandboxes, "root");
+  for (const char* what : {"ptrace-init",
+                           "open-init-mem",
+                           "open-init-exe",
+                           "open-init-environ",
+                           "open-init-fd",
+                           "read-warden",
+                           "write-warden",
+                           "unlink-warden",
+                           "dial-bootstrap",
+                           "mknod-block",
+                           "mknod-mem",
+                           "write-root",
+                           "write-usr",
+                           "write-etc",
+                           "oom-unkillable",
+                           "/proc/sys/kernel/core_pattern",
+                           "/proc/sys/kernel/modprobe",
+                           "/proc/sys/vm/drop_caches",
+                           "/proc/sys/fs/binfmt_misc/register",
+                           "/proc/sys/kernel/hostname",
+                           "/proc/sys/user/max_user_namespaces"}) {
+    CAPTURE(what);
+    CHECK(found[what] != "ok");
+    CHECK(found[what] != "");
+  }
+  CHECK(sandboxes.shell(1, "grep -c ' /proc/sys ro' /proc/self/mountinfo") == "1");
+  CHECK(found["read-warden"] == "EACCES");
+  // Process 1 of a pid namespace takes no signal from inside that it does not handle.
+  sandboxes.shell(1, "kill -9 1; kill -STOP 1; sleep 0.1; grep State: /proc/1/status", "root");
+  CHECK(sandboxes.shell(1, "echo alive") == "alive");
+}
+
+TEST_CASE("a command's own process is confined: capabilities, filters, ids (8, 19)") {
+  SandboxFixture sandboxes("lxc");
+  if (!tests::available(sandboxes)) return;
+  sandboxes.start(1);
+  const std::string status = sandboxes.shell(1, "cat /proc/self/status");
+  CHECK(status_field(status, "CapEff") == "0000000000000000");
+  CHECK(status_field(status, "CapPrm") == "0000000000000000");
+  CHECK(status_field(status, "CapInh") == "0000000000000000");
+  CHECK(status_field(status, "CapAmb") == "0000000000000000");
+  // chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service sys_chroot
+  // audit_write setfcap
+  CHECK(status_field(status, "CapBnd") == "00000000a00405fb");
+  CHECK(status_field(status, "Seccomp") == "2");
+  CHECK(status_field(status, "Uid") == "1000\t1000\t1000\t1000");
+  CHECK(status_field(status, "Gid") == "1000\t1000\t1000\t1000");
+  const std::string root = sandboxes.shell(1, "cat /proc/self/status", "root");
+  CHECK(status_field(root, "CapEff") == "00000000a00405fb");
+}
+
+TEST_CASE("two sandboxes have disjoint ids on the host, none of them the host's root (19, 20)") {
+  SandboxFixture sandboxes("lxc");
+  if (!tests::available(sandboxes)) return;
+  std::map<uint64_t, uint64_t> ranges;
+  for (int number : {1, 2}) {
+    const int pid = sandboxes.start(number).init.pid;
+    std::istringstream map(base::read_file("/proc/" + std::to_string(pid) + "/uid_map"));
+    uint64_t inside = 0;
+    uint64_t outside = 0;
+    uint64_t count = 0;
+    while (map >> inside >> outside >> count) {
+      CHECK(outside >= 65536);
+      for (const auto& [first, end] : ranges) CHECK((outside >= end || outside + count <= first));
+      ranges[outside] = outside + count;
+    }
+    struct stat info;
+    REQUIRE(stat(("/proc/" + std::to_string(pid)).c_str(), &info) == 0);
+  }
+  CHECK(ranges.size() == 2);
+}
+
+TEST_CASE("sudo works without a password, and not where policy does not want it") {
+  SandboxFixture sandboxes("lxc");
+  if (!tests::available(sandboxes)) return;
+  sandboxes.start(1);
+  if (!sandboxes.backend().capabilities().sudo) return;
+  CHECK(sandboxes.shell(1, "sudo id -u 2>&1") == "0");
+  auto spec = sandboxes.spec(2);
+  spec.sudo = false;
+  sandboxes.backend().start(spec);
+  CHECK(sandboxes.shell(2, "sudo -n id -u >/dev/null 2>&1 || echo refused") == "refused");
+  CHECK(status_field(sandboxes.shell(2, "cat /proc/self/status"), "NoNewPrivs") == "1");
+}
+
+TEST_CASE("there is no network but loopback (42, 50)") {
+  SandboxFixture sandboxes("lxc");
+  if (!tests::available(sandboxes)) return;
+  sandboxes.start(1);
+  CHECK(sandboxes.shell(1, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '") == "lo");
+  CHECK(sandboxes.shell(1, "tail -n +2 /proc/net/route") == "");
+  CHECK(sandboxes.shell(1, "cat /etc/resolv.conf") == "");
+  CHECK(sandboxes.shell(1,
+                        "python3 -c 'import socket; s=socket.socket(); s.bind((\"127.0.0.1\",0)); "
+                        "s.listen(); socket.create_connection(s.getsockname()); print(\"up\")'") ==
+        "up");
+}
+
+TEST_CASE("the host's files, processes, groups and secrets are not to be seen (11, 18)") {
+  SandboxFixture sandboxes("lxc");
+  if (!tests::available(sandboxes)) return;
+  sandboxes.start(1);
+  const std::string inside = sandboxes.shell(1, "ls -A / | sort | tr '\\n' ' '", "root");
+  std::string links;
+  for (const char* name : {"lib32", "lib64", "libx32"}) {
+    if (base::path_exists(std::string("/") + name)) links += std::string(name) + " ";
+  }
+  CHECK(inside == ".moorage bin boot dev etc home lib " + links +
+                      "media mnt opt proc root run sbin srv sys tmp usr var workspace ");
+  for (const char* empty : {"/boot", "/root", "/srv", "/mnt", "/media", "/opt", "/run", "/tmp",
+                            "/var/tmp", "/var/log"}) {
+    CAPTURE(empty);
+    CHECK(sandboxes.shell(1, std::string("ls -A ") + empty, "root") == "");
+  }
+  CHECK(sandboxes.shell(1,
+                        "ls /home; ls -d /etc/shadow /etc/gshadow /etc/machine-id /etc/ssh "
+                        "/etc/ssl/private 2>/dev/null; ls -d " +
+                            sandboxes.store() + " 2>/dev/null; true",
+                        "root") == "user");
+  // This very test is a process of the host: 1 is the warden, then our own.
+  CHECK(sandboxes.shell(1, "ls -d /proc/[0-9]* | wc -l", "root").size() == 1);
+  CHECK(sandboxes.shell(1, "tr '\\0' ' ' < /proc/self/environ").find("TMPDIR") ==
+        std::string::npos);
+  CHECK(sandboxes.shell(1, "grep -c cgroup /proc/self/mountinfo || true") == "0");
+  CHECK(sandboxes.shell(1, "ls /sys /sys/devices/system | tr '\\n' ' '").find("class") ==
+        std::string::npos);
+  CHECK(sandboxes.shell(1, "cat /proc/kallsyms /proc/timer_list /proc/keys 2>/dev/null | wc -c",
+                        "root") == "0");
+  CHECK(sandboxes.shell(1, "hostname") == "sandbox");
+  CHECK(sandboxes.shell(1,
+                        "ls -A /etc/sudoers.d; find /etc -perm -4000; stat -c %U:%a /etc/sudoers",
+                        "root") == "root:440");
+}
+
+TEST_CASE("what a program needs is there: temporary files, devices, terminals, processors") {
+  SandboxFixture sandboxes("lxc");
+  if (!tests::available(sandboxes)) return;
+  sandboxes.start(1);
+  CHECK(sandboxes.shell(1, "cp /bin/true /tmp/t && /tmp/t && echo ran") == "ran");
+  CHECK(sandboxes.shell(
+            1, "echo x > /dev/shm/f && cat /dev/shm/f && head -c 2 /dev/zero | wc -c") == "x\n2");
+  CHECK(sandboxes.shell(1, "ls /dev | tr '\\n' ' '") ==
+        "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero ");
+  CHECK(sandboxes.shell(1, "python3 -c 'import os,pty; m,s=pty.openpty(); print(os.isatty(s))'") ==
+        "True");
+  CHECK(sandboxes.shell(1, "id; whoami") ==
+        "uid=1000(user) gid=1000(user) groups=1000(user)\nuser");
+  CHECK(sandboxes.shell(1,
+                        "git init -q /workspace/r && cd /workspace/r && git -c user.name=a -c "
+                        "user.email=a@b commit -q --allow-empty -m x && git log --format=%s") ==
+        "x");
+  CHECK(sandboxes.shell(
+            1, "[ $(nproc) -ge 1 ] && [ -e /sys/devices/system/cpu/online ] && echo counted") ==
+        "counted");
+  CHECK(sandboxes.shell(1,
+                        "python3 -c 'import threading as t; x=t.Thread(target=lambda:print(1)); "
+                        "x.start(); x.join()'") == "1");
+}
+
+TEST_CASE("with LXC's monitor killed the sandbox runs on, answers, and can be destroyed") {
+  SandboxFixture sandboxes("lxc");
+  if (!tests::available(sandboxes)) return;
+  const auto status = sandboxes.start(1);
+  const std::string group = backends::find_cgroups().unified + "/" + sandboxes.name(1);
+  const int monitor = std::stoi(base::read_file(group + "/monitor/cgroup.procs"));
+  REQUIRE(kill(monitor, SIGKILL) == 0);
+  REQUIRE(tests::within_a_second([&] { return !backends::cgroup_populated(group + "/monitor"); }));
+  CHECK(sandboxes.backend().inspect(sandboxes.name(1)).init == status.init);
+  CHECK(sandboxes.shell(1, "echo on") == "on");
+  CHECK(sandboxes.start(1).init == status.init);  // no second process 1 on one tree
+  sandboxes.backend().destroy(sandboxes.name(1));
+  CHECK(sandboxes.backend().list().empty());
+  CHECK(sandboxes.shell((sandboxes.start(1), 1), "echo new") == "new");
+}
+
+TEST_CASE("all of a sandbox killed at once is seen, and a start mends it") {
+  SandboxFixture sandboxes("lxc");
+  if (!tests::available(sandboxes)) return;
+  sandboxes.start(1);
+  const std::string group = backends::find_cgroups().unified + "/" + sandboxes.name(1);
+  backends::write_cgroup_file(group + "/cgroup.kill", "1");
+  CHECK(tests::within_a_second([&] {
+    return sandboxes.backend().inspect(sandboxes.name(1)).state == backends::SandboxState::stopped;
+  }));
+  sandboxes.start(1);
+  CHECK(sandboxes.shell(1, "echo again") == "again");
+}

@@ -1,0 +1,66 @@
+#include "warden/bootstrap.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "warden/loop.h"
+
+namespace moorage::warden {
+namespace {
+
+constexpr int64_t kPatienceMs = 20'000;
+constexpr long kRetryNs = 5'000'000;
+
+int socket_option(const base::Fd& socket, int option) {
+  int value = -1;
+  socklen_t size = sizeof value;
+  if (::getsockopt(socket.get(), SOL_SOCKET, option, &value, &size) != 0) return -1;
+  return value;
+}
+
+base::Fd dial(const std::string& path, int64_t deadline_ms) {
+  for (;;) {
+    try {
+      return base::connect_unix(
+          path, static_cast<int>(std::max<int64_t>(1, deadline_ms - monotonic_ms())));
+    } catch (base::Error& error) {
+      if (monotonic_ms() >= deadline_ms) throw error.add_context("bootstrap");
+    }
+    timespec pause{0, kRetryNs};
+    ::nanosleep(&pause, nullptr);
+  }
+}
+
+}  // namespace
+
+void check_listener(const base::Fd& listener) {
+  if (socket_option(listener, SO_ACCEPTCONN) != 1 ||
+      socket_option(listener, SO_DOMAIN) != AF_UNIX) {
+    throw base::Error(base::Code::invalid_argument,
+                      "what was given is not a listening unix socket");
+  }
+  int flags = ::fcntl(listener.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(listener.get(), F_SETFL, flags | O_NONBLOCK) != 0)
+    base::throw_errno("fcntl");
+}
+
+base::Fd fetch_listener(const std::string& bootstrap_path) {
+  const int64_t deadline_ms = monotonic_ms() + kPatienceMs;
+  base::Fd socket = dial(bootstrap_path, deadline_ms);
+  base::send_with_fds(socket.get(), "{\"version\":" + std::to_string(kProtocolVersion) + "}\n", {});
+  const int64_t left_ms = std::max<int64_t>(0, deadline_ms - monotonic_ms());
+  if (!base::wait_readable(socket.get(), static_cast<int>(left_ms))) {
+    throw base::Error(base::Code::deadline_exceeded, "bootstrap: no listener came");
+  }
+  base::Received received = base::receive_with_fds(socket.get(), 256, 4);
+  if (received.fds.empty())
+    throw base::Error(base::Code::unavailable, "bootstrap: closed without a listener");
+  check_listener(received.fds[0]);
+  return std::move(received.fds[0]);
+}
+
+}  // namespace moorage::warden

@@ -1,0 +1,23 @@
+// The Connect protocol with the JSON codec (connectrpc.com/docs/protocol), as far as envd uses it:
+// error codes and their HTTP status, envelopes of streams, base64 of proto3 JSON. No compression.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace moorage::warden {
+
+std::string_view connect_code(base::Code code);    // "not_found"; conflict is "failed_precondition"
+int connect_status(base::Code code);               // HTTP status of a unary answer
+std::string error_json(const base::Error& error);  // {"code","message"}
+std::string end_of_stream_json(const base::Error& error);  // {"error":{...}}
+
+// The one message of a server-streaming request. Throws invalid_argument.
+std::string_view only_envelope(std::string_view body);
+
+std::string encode_base64(std::string_view bytes);
+std::string decode_base64(std::string_view text);  // throws invalid_argument
+
+}  // namespace moorage::warden

@@ -1,0 +1,271 @@
+#include "warden/exec.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "warden/io_buffer.h"
+#include "warden/keeper.h"
+#include "warden/process_tree.h"
+
+namespace moorage::warden {
+namespace {
+
+using base::Code;
+using base::Error;
+using base::FrameKind;
+using std::chrono::milliseconds;
+
+constexpr auto kStartDeadline = milliseconds(20'000);
+// A terminal's output passes through a kernel worker, so its end is known by silence only.
+constexpr auto kTerminalQuiet = milliseconds(10);
+constexpr int kMaxQuietRounds = 50;
+constexpr auto kLookAgain = milliseconds(50);
+
+int64_t to_ms(const timeval& time) { return time.tv_sec * 1000 + time.tv_usec / 1000; }
+
+}  // namespace
+
+Exec::Exec(Loop& loop, Command command, ExecOptions options, std::unique_ptr<OutputSink> sink,
+           AbandonedOutput& abandoned, Events events)
+    : loop_(loop),
+      command_(std::move(command)),
+      options_(std::move(options)),
+      sink_(std::move(sink)),
+      abandoned_(abandoned),
+      events_(std::move(events)),
+      start_deadline_(loop),
+      deadline_(loop),
+      kill_again_(loop),
+      resume_(loop),
+      terminal_quiet_(loop) {
+  // In a round of its own: a sink may call in the middle of our write to it.
+  sink_->on_ready([this] { resume_.start(milliseconds(0), [this] { pause_or_resume(); }); });
+}
+
+void Exec::start(const SpawnContext& context) {
+  started_ms_ = monotonic_ms();
+  spawned_ = spawn(command_, context);
+  (command_.keeper ? keeper_ : pid_) = spawned_.child;
+  command_.join_fds.clear();
+  if (spawned_.input && (command_.input || command_.terminal)) {
+    input_ = std::make_unique<InputQueue>(loop_, std::move(spawned_.input),
+                                          command_.terminal.has_value());
+  }
+  outputs_[0].kind = command_.terminal ? FrameKind::terminal : FrameKind::standard_output;
+  outputs_[1].kind = FrameKind::standard_error;
+  outputs_[0].fd = std::move(spawned_.output);
+  outputs_[1].fd = std::move(spawned_.error);
+  status_watch_ = std::make_unique<Watch>(loop_, spawned_.status.get(), EPOLLIN,
+                                          [this](uint32_t) { on_status(); });
+  start_deadline_.start(kStartDeadline, [this] {
+    failure_ = StatusRecord{StartStep::pid, ETIMEDOUT};
+    kill_all();
+  });
+  if (options_.timeout_ms <= 0) return;
+  deadline_.start(milliseconds(options_.timeout_ms), [this] {
+    timed_out_ = true;
+    kill_all();
+  });
+}
+
+void Exec::on_status() {
+  StatusRecord record;
+  for (;;) {
+    ssize_t count = ::read(spawned_.status.get(), &record, sizeof record);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return;
+    if (count != sizeof record) break;
+    if (record.step == StartStep::pid) {
+      pid_ = record.value;
+    } else {
+      failure_ = record;
+    }
+  }
+  status_watch_.reset();
+  spawned_.status.reset();
+  start_deadline_.stop();
+  // No pid and no failure: killed before its first step.
+  if (!failure_ && pid_ == 0) failure_ = StatusRecord{StartStep::session, 0};
+  if (failure_) return on_start_failed(*failure_);
+  on_running();
+}
+
+void Exec::on_running() {
+  state_ = State::running;
+  sink_->started(pid());
+  events_.started(pid(), {});
+  for (Output& output : outputs_) {
+    if (!output.fd) continue;
+    output.watch = std::make_unique<Watch>(loop_, output.fd.get(), 0,
+                                           [this, &output](uint32_t) { pump(output); });
+  }
+  pause_or_resume();
+  if (!spawned_.report) return;
+  report_watch_ = std::make_unique<Watch>(loop_, spawned_.report.get(), EPOLLIN,
+                                          [this](uint32_t) { on_report(); });
+}
+
+void Exec::on_start_failed(StatusRecord record) {
+  StartFailure failure = explain_failure(command_, record);
+  deadline_.stop();
+  kill_again_.stop();
+  if (input_) input_->command_ended();
+  for (Output& output : outputs_) output.fd.reset();
+  end_.code = failure.exit_code;
+  end_.error = failure.text;
+  end_.wall_ms = monotonic_ms() - started_ms_;
+  if (timed_out_) end_.kind = "timed_out";
+  state_ = State::draining;
+  pid_ = 0;
+  events_.started(0, failure);
+  finish();
+}
+
+void Exec::on_report() {
+  KeeperReport report;
+  ssize_t count = ::read(spawned_.report.get(), &report, sizeof report);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  report_watch_.reset();
+  spawned_.report.reset();
+  // End of file: the keeper was killed. The command is our child now and will be reaped as such.
+  if (count == sizeof report && state_ == State::running) main_ended(report.status, report.usage);
+}
+
+void Exec::process_ended(pid_t pid, int status, const rusage& usage) {
+  const bool is_keeper = pid == keeper_;
+  if (!is_keeper && pid != pid_) return;
+  // A dead process writes no more: the pipes tell the rest now, in the order of events.
+  if (state_ == State::starting) on_status();
+  if (is_keeper) {
+    keeper_ = 0;
+    if (report_watch_) on_report();
+    if (state_ == State::running && ::kill(pid_, 0) != 0) {
+      end_.error = "how it ended is not known: its keeper was killed with it";
+      main_ended(SIGKILL, usage);
+    }
+  } else if (state_ == State::running) {
+    main_ended(status, usage);
+  }
+}
+
+void Exec::main_ended(int status, const rusage& usage) {
+  state_ = State::draining;
+  deadline_.stop();
+  kill_again_.stop();
+  if (WIFSIGNALED(status)) {
+    end_.kind = "signalled";
+    end_.signal = WTERMSIG(status);
+  } else {
+    end_.code = WEXITSTATUS(status);
+  }
+  if (timed_out_) {
+    end_.kind = "timed_out";
+    end_.code = -1;
+  }
+  end_.user_ms = to_ms(usage.ru_utime);
+  end_.system_ms = to_ms(usage.ru_stime);
+  end_.max_rss_bytes = usage.ru_maxrss * 1024;
+  end_.wall_ms = monotonic_ms() - started_ms_;
+  if (input_) input_->command_ended();
+  for (Output& output : outputs_) {
+    int waiting = 0;
+    if (output.fd && ::ioctl(output.fd.get(), FIONREAD, &waiting) == 0) {
+      output.left = static_cast<size_t>(std::max(waiting, 0));
+    }
+  }
+  if (command_.terminal) {
+    terminal_quiet_.start(kTerminalQuiet, [this] { end_terminal_drain(); });
+    return pause_or_resume();
+  }
+  for (Output& output : outputs_) output.watch.reset();
+  drain();
+}
+
+void Exec::drain() {
+  for (Output& output : outputs_) {
+    while (output.left > 0 && output.fd && sink_->ready()) pump(output);
+    if (output.left > 0 && output.fd) return;  // on_ready goes on here
+  }
+  finish();
+}
+
+void Exec::end_terminal_drain() {
+  const bool open = static_cast<bool>(outputs_[0].fd);
+  const bool again =
+      open && (!sink_->ready() || (drained_something_ && ++quiet_rounds_ < kMaxQuietRounds));
+  drained_something_ = false;
+  if (again) {
+    terminal_quiet_.start(kTerminalQuiet, [this] { end_terminal_drain(); });
+  } else {
+    finish();
+  }
+}
+
+void Exec::pump(Output& output) {
+  const bool exact = state_ == State::draining && !command_.terminal;
+  const size_t size = std::min(io_buffer().size(), exact ? output.left : io_buffer().size());
+  ssize_t count = ::read(output.fd.get(), io_buffer().data(), size);
+  if (count < 0 && errno == EINTR) return;
+  if (count < 0 && errno == EAGAIN) {
+    output.left = 0;
+    return;
+  }
+  if (count <= 0 && command_.terminal && state_ == State::running) {
+    // EIO: nobody has the terminal open, but its session may open /dev/tty again.
+    output.watch->set_events(0);
+    resume_.start(kLookAgain, [this] { pause_or_resume(); });
+    return;
+  }
+  if (count <= 0) {  // all writers are gone
+    output.watch.reset();
+    output.fd.reset();
+    output.left = 0;
+    if (command_.terminal) finish();
+    return;
+  }
+  if (exact) output.left -= static_cast<size_t>(count);
+  drained_something_ = true;
+  sink_->write(output.kind, {io_buffer().data(), static_cast<size_t>(count)});
+  if (!sink_->ready()) pause_or_resume();
+}
+
+void Exec::pause_or_resume() {
+  for (Output& output : outputs_) {
+    if (output.watch) output.watch->set_events(sink_->ready() ? uint32_t{EPOLLIN} : 0u);
+  }
+  if (!sink_->ready() || state_ != State::draining) return;
+  if (end_given_) {
+    finish();
+  } else if (!command_.terminal) {
+    drain();
+  }
+}
+
+void Exec::finish() {
+  if (state_ == State::over) return;
+  if (!end_given_) {
+    end_given_ = true;
+    terminal_quiet_.stop();
+    sink_->end(end_);
+  }
+  if (!sink_->settled()) return;  // comes back by on_ready
+  state_ = State::over;
+  for (Output& output : outputs_) {
+    output.watch.reset();
+    if (output.fd) abandoned_.take(std::move(output.fd));
+  }
+  report_watch_.reset();
+  spawned_.report.reset();
+  options_.kill_fd.reset();
+  input_.reset();
+  events_.over();
+}
+
+}  // namespace moorage::warden

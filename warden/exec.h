@@ -1,0 +1,108 @@
+// One command from its start to its end. It ends with its main process: what is in the pipes at
+// that moment is still recorded, then comes the end, even if background children hold the pipes
+// (see abandoned_output.h). States go one way:
+//
+//   starting --> running --> draining --> over        (starting --> over: it could not be started)
+//
+// Owned by ProcessService, which is told by `over` and may destroy it only after that call
+// returned.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "warden/abandoned_output.h"
+#include "warden/input_queue.h"
+#include "warden/loop.h"
+#include "warden/output_sink.h"
+#include "warden/spawn.h"
+
+namespace moorage::warden {
+
+struct ExecOptions {
+  std::string tag;
+  int64_t timeout_ms = 0;  // 0: none
+  base::Fd kill_fd;        // write "1" kills all that the command started; none: through its keeper
+};
+
+class Exec {
+ public:
+  enum class State { starting, running, draining, over };
+  struct Events {
+    // pid 0: it could not be started, and why. Called once.
+    std::function<void(uint32_t pid, const StartFailure&)> started;
+    std::function<void()> over;
+  };
+
+  Exec(Loop& loop, Command command, ExecOptions options, std::unique_ptr<OutputSink> sink,
+       AbandonedOutput& abandoned, Events events);
+  void start(const SpawnContext& context);  // throws what spawn throws
+
+  // Every process that was reaped is shown to every exec.
+  void process_ended(pid_t pid, int status, const rusage& usage);
+
+  // Throws not_found once the main process has ended, conflict without standard input.
+  void send_input(std::optional<uint64_t> offset, std::string_view bytes, InputQueue::Reply reply);
+  void close_input();
+  void send_signal(int signal);  // to the process group; of a terminal: to the foreground one
+  void cancel();                 // SIGKILL to it and everything it started
+  void resize(const TerminalSize& size);
+
+  State state() const { return state_; }
+  const std::string& tag() const { return options_.tag; }
+  uint32_t pid() const { return static_cast<uint32_t>(pid_); }
+  const Command& command() const { return command_; }
+  OutputSink& sink() { return *sink_; }
+
+ private:
+  struct Output {
+    base::Fd fd;
+    base::FrameKind kind{};
+    std::unique_ptr<Watch> watch;
+    size_t left = 0;  // draining: bytes that are still part of the exec
+  };
+  void kill_all();
+  void on_status();
+  void on_report();
+  void on_running();
+  void on_start_failed(StatusRecord record);
+  void main_ended(int status, const rusage& usage);
+  void pump(Output& output);
+  void pause_or_resume();
+  void drain();
+  void end_terminal_drain();
+  void finish();
+  void require_alive() const;
+
+  Loop& loop_;
+  Command command_;
+  ExecOptions options_;
+  std::unique_ptr<OutputSink> sink_;
+  AbandonedOutput& abandoned_;
+  Events events_;
+  State state_ = State::starting;
+  Spawned spawned_;
+  pid_t pid_ = 0;
+  pid_t keeper_ = 0;  // 0: none, or gone
+  int64_t started_ms_ = 0;
+  bool timed_out_ = false;
+  std::optional<StatusRecord> failure_;
+  ExecEnd end_;
+  std::unique_ptr<InputQueue> input_;
+  std::array<Output, 2> outputs_;
+  std::unique_ptr<Watch> status_watch_;
+  std::unique_ptr<Watch> report_watch_;
+  Timer start_deadline_;
+  Timer deadline_;
+  Timer kill_again_;
+  Timer resume_;
+  Timer terminal_quiet_;
+  int quiet_rounds_ = 0;
+  bool drained_something_ = false;
+  bool end_given_ = false;
+};
+
+}  // namespace moorage::warden

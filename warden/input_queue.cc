@@ -1,0 +1,112 @@
+#include "warden/input_queue.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace moorage::warden {
+namespace {
+
+// A pipe breaks a moment before its reader can be waited for; for so long "closed" may become
+// "over".
+constexpr auto kVerdictDelay = std::chrono::milliseconds(50);
+constexpr char kEndOfTransmission = 4;
+constexpr size_t kCompactBytes = 256 << 10;
+
+}  // namespace
+
+InputQueue::InputQueue(Loop& loop, base::Fd write_end, bool terminal)
+    : loop_(loop), fd_(std::move(write_end)), verdict_(loop), terminal_(terminal) {
+  watch_ = std::make_unique<Watch>(loop_, fd_.get(), 0, [this](uint32_t) { write_some(); });
+}
+
+void InputQueue::offer(std::optional<uint64_t> offset, std::string_view bytes, Reply reply) {
+  const uint64_t at = offset.value_or(received_);
+  if (at > received_) {
+    throw base::Error(base::Code::conflict, "input has a gap: " + std::to_string(received_) +
+                                                " bytes are here, this piece begins at " +
+                                                std::to_string(at));
+  }
+  const uint64_t until = at + bytes.size();
+  bytes.remove_prefix(std::min<uint64_t>(bytes.size(), received_ - at));
+  const bool broken = fate_ != InputFate::taken && !verdict_.running();
+  if (broken) return reply(until <= written_ ? InputFate::taken : fate_, written_);
+  if (closing_ && !bytes.empty()) return reply(InputFate::closed, written_);
+  if (bytes.size() > kMaxInputBytes || bytes_.size() - head_ > kMaxInputBytes) {
+    throw base::Error(base::Code::resource_exhausted, "more than 1 MiB of input is waiting");
+  }
+  bytes_ += bytes;
+  received_ += bytes.size();
+  waiters_.push_back({until, std::move(reply)});
+  write_some();
+}
+
+void InputQueue::close_when_written() {
+  if (terminal_ && fd_) {
+    bytes_ += kEndOfTransmission;
+  } else {
+    closing_ = true;
+  }
+  write_some();
+}
+
+void InputQueue::command_ended() { shut(InputFate::over); }
+
+void InputQueue::write_some() {
+  while (fd_ && head_ < bytes_.size()) {
+    ssize_t count = ::write(fd_.get(), bytes_.data() + head_, bytes_.size() - head_);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) break;
+    if (count < 0) {
+      watch_.reset();
+      fd_.reset();
+      fate_ = InputFate::closed;
+      verdict_.start(kVerdictDelay, [this] { shut(InputFate::closed); });
+      return;
+    }
+    head_ += static_cast<size_t>(count);
+    // ^D of close_when_written is no byte of the sender.
+    written_ = std::min(received_, written_ + static_cast<uint64_t>(count));
+  }
+  if (head_ == bytes_.size()) {
+    std::string().swap(bytes_);
+    head_ = 0;
+  } else if (head_ > kCompactBytes) {
+    bytes_.erase(0, head_);
+    head_ = 0;
+  }
+  if (watch_) watch_->set_events(bytes_.empty() ? 0u : uint32_t{EPOLLOUT});
+  if (fate_ == InputFate::taken) answer(InputFate::taken);
+  if (closing_ && bytes_.empty() && fd_) {
+    watch_.reset();
+    fd_.reset();
+  }
+}
+
+void InputQueue::answer(InputFate fate) {
+  for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
+    if (fate == InputFate::taken && waiter->until > written_) {
+      ++waiter;
+      continue;
+    }
+    Reply reply = std::move(waiter->reply);
+    waiter = waiters_.erase(waiter);
+    reply(fate, written_);
+  }
+}
+
+void InputQueue::shut(InputFate fate) {
+  verdict_.stop();
+  watch_.reset();
+  fd_.reset();
+  fate_ = fate;
+  std::string().swap(bytes_);
+  head_ = 0;
+  answer(fate);
+}
+
+}  // namespace moorage::warden

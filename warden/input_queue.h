@@ -1,0 +1,59 @@
+// Standard input of one command, on its way into a pipe or a PTY. Bytes are accepted up to
+// kMaxInputBytes ahead of the command, and the answer to a piece comes when the pipe has taken all
+// of it, so the sender feels the command's pace. An offset (bytes sent before this piece) makes a
+// retry harmless: what is already here is skipped. When the command stops reading or ends, every
+// waiting sender is told at once.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/fd.h"
+#include "warden/loop.h"
+
+namespace moorage::warden {
+
+inline constexpr size_t kMaxInputBytes = 1 << 20;
+
+enum class InputFate { taken, closed, over };  // over: the command has ended
+
+class InputQueue {
+ public:
+  using Reply = std::function<void(InputFate fate, uint64_t accepted)>;
+
+  InputQueue(Loop& loop, base::Fd write_end, bool terminal);
+
+  // Throws: conflict (offset leaves a gap), resource_exhausted (too much at once).
+  void offer(std::optional<uint64_t> offset, std::string_view bytes, Reply reply);
+  void close_when_written();  // a PTY gets ^D instead and stays open
+  void command_ended();
+
+ private:
+  struct Waiter {
+    uint64_t until;  // answered when so many bytes are written
+    Reply reply;
+  };
+  void write_some();
+  void answer(InputFate fate);
+  void shut(InputFate fate);
+
+  Loop& loop_;
+  base::Fd fd_;
+  std::unique_ptr<Watch> watch_;
+  Timer verdict_;
+  bool terminal_;
+  bool closing_ = false;
+  InputFate fate_ = InputFate::taken;
+  std::string bytes_;
+  size_t head_ = 0;  // bytes_ before it are written
+  uint64_t received_ = 0;
+  uint64_t written_ = 0;
+  std::list<Waiter> waiters_;
+};
+
+}  // namespace moorage::warden

@@ -1,0 +1,166 @@
+// moorage-warden: process 1 of a sandbox. Reaps, runs commands, pumps their output; see
+// process_service.h for what it is asked and exec.h for what it does. Static, one thread, no name
+// service.
+//
+//   moorage-warden --bootstrap PATH [--subreaper]    the listener comes over the socket PATH
+//   moorage-warden --listen-fd N [--subreaper]       the listener is descriptor N
+//
+// --user-base N: users have the ids of users.h plus N, where no user namespace maps them.
+// --subreaper: not process 1; orphans of the commands still come here, and SIGTERM ends all.
+#include <fcntl.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "warden/bootstrap.h"
+#include "warden/loop.h"
+#include "warden/process_service.h"
+#include "warden/reaper.h"
+#include "warden/server.h"
+#include "warden/shutdown.h"
+
+namespace moorage::warden {
+namespace {
+
+constexpr auto kGraceAtSigterm = std::chrono::milliseconds(2000);
+constexpr rlim_t kOpenFiles = 65536;
+
+struct Options {
+  std::string bootstrap;
+  int listen_fd = -1;
+  bool subreaper = false;
+  uint32_t user_base = 0;
+};
+
+Options read_options(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const bool has_value = i + 1 < argc;
+    if (word == "--subreaper") {
+      options.subreaper = true;
+    } else if (word == "--bootstrap" && has_value) {
+      options.bootstrap = argv[++i];
+    } else if (word == "--listen-fd" && has_value) {
+      options.listen_fd = std::atoi(argv[++i]);
+    } else if (word == "--user-base" && has_value) {
+      options.user_base = static_cast<uint32_t>(std::strtoul(argv[++i], nullptr, 10));
+    } else {
+      throw base::Error(base::Code::invalid_argument, "unknown option " + word);
+    }
+  }
+  if (options.bootstrap.empty() == (options.listen_fd < 0)) {
+    throw base::Error(base::Code::invalid_argument,
+                      "give either --bootstrap PATH or --listen-fd N");
+  }
+  return options;
+}
+
+// Descriptors 0-2 must be in use: spawn.cc relies on ours being above.
+base::Fd open_null() {
+  int fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (fd < 0) base::throw_errno("open /dev/null");
+  while (fd <= STDERR_FILENO) {
+    if (::fcntl(fd, F_SETFD, 0) != 0) base::throw_errno("fcntl");
+    fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (fd < 0) base::throw_errno("open /dev/null");
+  }
+  return base::Fd(fd);
+}
+
+// Small and steady: big buffers go back to the kernel as soon as they are free.
+void tame_memory() {
+  ::mallopt(M_ARENA_MAX, 1);
+  ::mallopt(M_MMAP_THRESHOLD, 64 << 10);
+  ::mallopt(M_TRIM_THRESHOLD, 64 << 10);
+  ::mallopt(M_TOP_PAD, 16 << 10);
+}
+
+rlimit raise_open_files() {
+  rlimit before{};
+  if (::getrlimit(RLIMIT_NOFILE, &before) != 0) base::throw_errno("getrlimit");
+  rlimit ours = before;
+  ours.rlim_cur = std::min<rlim_t>(std::max(before.rlim_cur, kOpenFiles), before.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &ours);
+  return before;
+}
+
+void set_up_signals(bool subreaper) {
+  ::prctl(PR_SET_DUMPABLE, 0);
+  // LXC ties process 1 to its monitor; the sandbox outlives that one.
+  ::prctl(PR_SET_PDEATHSIG, 0);
+  if (subreaper && ::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) base::throw_errno("become subreaper");
+  for (int signal : {SIGPIPE, SIGXFSZ, SIGHUP, SIGINT, SIGUSR1, SIGUSR2, SIGALRM, SIGPWR}) {
+    ::signal(signal, SIG_IGN);
+  }
+  if (!subreaper) ::signal(SIGTERM, SIG_IGN);
+}
+
+base::Fd termination_signal() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGTERM);
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+  return base::Fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+void run(const Options& options) {
+  tame_memory();
+  // What a launcher may have left open is not ours.
+  if (options.listen_fd < 0) ::close_range(STDERR_FILENO + 1, ~0U, 0);
+  base::Fd null = open_null();
+  set_up_signals(options.subreaper);
+  SpawnContext context{null.get(), raise_open_files(), options.user_base};
+  base::Fd listener =
+      options.bootstrap.empty() ? base::Fd(options.listen_fd) : fetch_listener(options.bootstrap);
+  check_listener(listener);
+  if (::fcntl(listener.get(), F_SETFD, FD_CLOEXEC) != 0) base::throw_errno("fcntl");
+
+  Loop loop;
+  std::unique_ptr<Shutdown> shutdown;
+  ProcessService service(loop, context,
+                         [&](auto grace, const auto& asked) { shutdown->begin(grace, asked); });
+  Reaper reaper(loop, [&](pid_t pid, int status, const rusage& usage) {
+    service.process_ended(pid, status, usage);
+  });
+  shutdown =
+      std::make_unique<Shutdown>(loop, Shutdown::Checks{[&] { return reaper.childless(); },
+                                                        [&] { return service.unfinished() == 0; }});
+  base::Fd terminations = termination_signal();
+  Watch termination_watch(loop, terminations.get(), options.subreaper ? uint32_t{EPOLLIN} : 0u,
+                          [&](uint32_t) {
+                            signalfd_siginfo signal;
+                            if (::read(terminations.get(), &signal, sizeof signal) > 0)
+                              shutdown->begin(kGraceAtSigterm, nullptr);
+                          });
+  Server server(loop, std::move(listener), [&](const auto& connection, HttpRequest&& request) {
+    service.handle(connection, std::move(request));
+  });
+  loop.run();
+}
+
+}  // namespace
+}  // namespace moorage::warden
+
+int main(int argc, char** argv) {
+  try {
+    moorage::warden::run(moorage::warden::read_options(argc, argv));
+    // Nothing is left to tidy that the kernel does not, and a journal may still be held open.
+    ::_exit(0);
+  } catch (const std::exception& error) {
+    std::string text = std::string("moorage-warden: ") + error.what() + "\n";
+    [[maybe_unused]] ssize_t ignored = ::write(STDERR_FILENO, text.data(), text.size());
+  }
+  ::_exit(1);
+}

@@ -1,0 +1,66 @@
+// envd's process.Process, GET /health and GET /metrics (see ../shared/specs), spoken by the daemon
+// only. Extensions: those of backends/envd_client.h; SendSignal with "tree": true kills everything
+// that the command started; POST /moorage/shutdown {"grace_ms": N} ends all and then the warden.
+// StreamInput (client streaming) answers unimplemented: E2B's SDKs send input by SendInput.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "warden/abandoned_output.h"
+#include "warden/connection.h"
+#include "warden/exec.h"
+#include "warden/loop.h"
+
+namespace boost::json {
+class object;
+}
+
+namespace moorage::warden {
+
+inline constexpr size_t kMaxExecs = 512;
+
+class ProcessService {
+ public:
+  using ShutDown =
+      std::function<void(std::chrono::milliseconds grace, const std::shared_ptr<Connection>&)>;
+
+  ProcessService(Loop& loop, SpawnContext context, ShutDown shut_down);
+  ~ProcessService();
+  void handle(const std::shared_ptr<Connection>& connection, HttpRequest&& request);
+  void process_ended(pid_t pid, int status, const rusage& usage);
+  size_t unfinished() const;  // execs whose end is not recorded yet
+
+ private:
+  struct Entry;
+  using Unary = void (ProcessService::*)(const std::shared_ptr<Connection>&,
+                                         const boost::json::object&);
+
+  void handle_rpc(const std::shared_ptr<Connection>& connection, HttpRequest& request,
+                  std::string_view method);
+  void handle_plain(const std::shared_ptr<Connection>& connection, const HttpRequest& request);
+  void start(const std::shared_ptr<Connection>& connection, HttpRequest& request);
+  void connect(const std::shared_ptr<Connection>& connection, HttpRequest& request);
+  void list(const std::shared_ptr<Connection>& connection, const boost::json::object& body);
+  void update(const std::shared_ptr<Connection>& connection, const boost::json::object& body);
+  void send_input(const std::shared_ptr<Connection>& connection, const boost::json::object& body);
+  void close_stdin(const std::shared_ptr<Connection>& connection, const boost::json::object& body);
+  void send_signal(const std::shared_ptr<Connection>& connection, const boost::json::object& body);
+
+  Entry& find(const boost::json::object& body);  // by process.pid or process.tag
+  void exec_over(Entry& entry);
+  void remove(const Entry* entry);
+  void keep_few_ended();
+
+  Loop& loop_;
+  SpawnContext context_;
+  ShutDown shut_down_;
+  AbandonedOutput abandoned_;
+  std::list<std::unique_ptr<Entry>> entries_;
+  std::vector<std::unique_ptr<Entry>> removed_;  // until the handler that removed them has returned
+  Timer sweep_;
+  bool shutting_down_ = false;
+};
+
+}  // namespace moorage::warden

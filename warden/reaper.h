@@ -1,0 +1,30 @@
+// Waits for every process that is a child of ours, or was left to us as process 1 or subreaper.
+#pragma once
+
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include <functional>
+
+#include "base/fd.h"
+#include "warden/loop.h"
+
+namespace moorage::warden {
+
+class Reaper {
+ public:
+  using Ended = std::function<void(pid_t pid, int status, const rusage& usage)>;
+
+  Reaper(Loop& loop, Ended ended);  // blocks SIGCHLD for this process
+  bool childless() const { return childless_; }
+
+ private:
+  void reap();
+
+  base::Fd signals_;
+  Ended ended_;
+  bool childless_ = true;
+  Watch watch_;
+};
+
+}  // namespace moorage::warden

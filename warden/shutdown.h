@@ -1,0 +1,34 @@
+// The end of the warden: SIGTERM to every process, SIGKILL after the grace, then the last journal
+// frames, then the loop stops. Answers the one who asked just before that.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "warden/connection.h"
+#include "warden/loop.h"
+
+namespace moorage::warden {
+
+class Shutdown {
+ public:
+  struct Checks {
+    std::function<bool()> childless;
+    std::function<bool()> recorded;  // every exec's end is in its journal
+  };
+  Shutdown(Loop& loop, Checks checks) : loop_(loop), checks_(std::move(checks)), step_(loop) {}
+  void begin(std::chrono::milliseconds grace, const std::shared_ptr<Connection>& asked);
+
+ private:
+  void step();
+
+  Loop& loop_;
+  Checks checks_;
+  Timer step_;
+  int64_t kill_at_ms_ = 0;
+  std::vector<std::weak_ptr<Connection>> asked_;
+};
+
+}  // namespace moorage::warden

@@ -1,0 +1,255 @@
+#include "warden/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "base/error.h"
+#include "warden/keeper.h"
+
+namespace moorage::warden {
+namespace {
+
+constexpr const char* kDefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+constexpr gid_t kTtyGroup = 5;  // Debian's; who lacks it loses write(1), nothing else
+constexpr int kStatusFd = 3;    // in the child
+
+void check(bool ok, const char* what) {
+  if (!ok) base::throw_errno(what);
+}
+
+// The child's three streams, and the ends that the warden keeps.
+struct Streams {
+  base::Fd input, output, error;
+};
+
+struct Preparation {
+  Streams child;
+  base::Fd status_write;
+  base::Fd report_write;
+  std::vector<char*> argv;
+  std::vector<char*> environment;
+  std::vector<std::string> candidates;  // paths to try for argv[0], from PATH
+};
+
+std::string path_of(const Command& command) {
+  for (const std::string& variable : command.environment) {
+    if (variable.starts_with("PATH=")) return variable.substr(5);
+  }
+  return kDefaultPath;
+}
+
+std::vector<std::string> candidates(const Command& command) {
+  const std::string& name = command.argv[0];
+  if (name.find('/') != std::string::npos) return {name};
+  std::vector<std::string> paths;
+  std::string path = path_of(command);
+  for (size_t begin = 0; begin <= path.size();) {
+    size_t end = std::min(path.find(':', begin), path.size());
+    std::string directory = path.substr(begin, end - begin);
+    paths.push_back((directory.empty() ? "." : directory) + "/" + name);
+    begin = end + 1;
+  }
+  return paths;
+}
+
+void set_nonblocking(const base::Fd& fd) {
+  int flags = ::fcntl(fd.get(), F_GETFL);
+  check(flags >= 0 && ::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) == 0, "make non-blocking");
+}
+
+// Not through the name of the terminal: /dev/pts is the agent's to rearrange.
+void open_terminal(const Command& command, Spawned& ours, Streams& child) {
+  base::Fd master(::open("/dev/ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC));
+  check(bool(master), "open /dev/ptmx");
+  int unlocked = 0;
+  check(::ioctl(master.get(), TIOCSPTLCK, &unlocked) == 0, "unlock the terminal");
+  base::Fd slave(::ioctl(master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
+  check(bool(slave), "open the terminal");
+  // So that programs which open their terminal by name may; a failure concerns only those.
+  if (::fchown(slave.get(), command.user.uid, kTtyGroup) != 0) {
+    [[maybe_unused]] int ignored = ::fchown(slave.get(), command.user.uid, command.user.gid);
+  }
+  ::fchmod(slave.get(), 0620);
+  set_terminal_size(master.get(), *command.terminal);
+  child = {slave.duplicate(), slave.duplicate(), std::move(slave)};
+  ours.input = master.duplicate();
+  ours.output = std::move(master);
+}
+
+void open_pipes(const Command& command, const SpawnContext& context, Spawned& ours,
+                Streams& child) {
+  if (command.input) {
+    base::Pipe pipe = base::make_pipe();
+    child.input = std::move(pipe.read_end);
+    ours.input = std::move(pipe.write_end);
+    set_nonblocking(ours.input);
+  } else {
+    child.input = base::Fd(::fcntl(context.null_fd, F_DUPFD_CLOEXEC, 3));
+    check(bool(child.input), "duplicate /dev/null");
+  }
+  base::Pipe output = base::make_pipe();
+  base::Pipe error = base::make_pipe();
+  ours.output = std::move(output.read_end);
+  ours.error = std::move(error.read_end);
+  child.output = std::move(output.write_end);
+  child.error = std::move(error.write_end);
+  set_nonblocking(ours.output);
+  set_nonblocking(ours.error);
+}
+
+[[noreturn]] void give_up(int status_fd, StartStep step) {
+  StatusRecord record{step, errno};
+  [[maybe_unused]] ssize_t ignored = ::write(status_fd, &record, sizeof record);
+  ::_exit(127);
+}
+
+void require(bool ok, int status_fd, StartStep step) {
+  if (!ok) give_up(status_fd, step);
+}
+
+void reset_signals() {
+  struct sigaction standard {};
+  standard.sa_handler = SIG_DFL;
+  for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &standard, nullptr);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+// The warden's -1000 must not be the command's. The warden is not dumpable, and then /proc/self
+// belongs to the host's root: be dumpable for this one write. Nothing can be stolen in between:
+// only the streams and the status pipe are open, and exec makes the command dumpable anyway.
+void reset_oom_score() {
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    base::Fd file(::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC));
+    if (file) {
+      [[maybe_unused]] ssize_t ignored = ::write(file.get(), "0", 1);
+      break;
+    }
+    if (errno != EACCES || ::prctl(PR_SET_DUMPABLE, 1) != 0) break;
+  }
+  ::prctl(PR_SET_DUMPABLE, 0);
+}
+
+void set_limits(const SpawnContext& context) {
+  ::umask(022);
+  const rlimit no_core{0, 0};
+  require(::setrlimit(RLIMIT_CORE, &no_core) == 0, kStatusFd, StartStep::limits);
+  require(::setrlimit(RLIMIT_NOFILE, &context.open_files) == 0, kStatusFd, StartStep::limits);
+  reset_oom_score();
+}
+
+void become_user(const User& user) {
+  require(::setgroups(1, &user.gid) == 0, kStatusFd, StartStep::groups);
+  require(::setresgid(user.gid, user.gid, user.gid) == 0, kStatusFd, StartStep::groups);
+  require(::setresuid(user.uid, user.uid, user.uid) == 0, kStatusFd, StartStep::user);
+}
+
+[[noreturn]] void execute(const Preparation& prepared) {
+  int worst = ENOENT;
+  for (const std::string& path : prepared.candidates) {
+    ::execve(path.c_str(), prepared.argv.data(), prepared.environment.data());
+    if (errno == ENOENT && ::access(path.c_str(), F_OK) == 0) {
+      errno = ENOENT;
+      give_up(kStatusFd, StartStep::interpreter);
+    }
+    if (errno == EACCES) worst = EACCES;
+    if (errno != EACCES && errno != ENOENT && errno != ENOTDIR)
+      give_up(kStatusFd, StartStep::execute);
+  }
+  errno = worst;
+  give_up(kStatusFd, StartStep::execute);
+}
+
+// The order matters. Joining comes first, so that nothing runs outside the group that will be
+// killed. Descriptors are closed before anything of the sandbox is touched: a directory such as
+// /proc/self/fd/7/.. then names nothing. The user changes before chdir and exec, so that both
+// are allowed to the user and not to the warden.
+[[noreturn]] void run_child(const Command& command, const SpawnContext& context,
+                            const Preparation& prepared) {
+  int status = prepared.status_write.get();
+  for (const base::Fd& group : command.join_fds) {
+    require(::write(group.get(), "0", 1) == 1, status, StartStep::join);
+  }
+  StatusRecord hello{StartStep::pid, ::getpid()};
+  require(::write(status, &hello, sizeof hello) == sizeof hello, status, StartStep::session);
+  reset_signals();
+  require(::setsid() >= 0, status, StartStep::session);
+  // All of the warden's descriptors are above 2 (main.cc sees to that), so nothing is overwritten
+  // here.
+  require(::dup2(prepared.child.input.get(), 0) == 0, status, StartStep::streams);
+  require(::dup2(prepared.child.output.get(), 1) == 1, status, StartStep::streams);
+  require(::dup2(prepared.child.error.get(), 2) == 2, status, StartStep::streams);
+  if (status != kStatusFd)
+    require(::dup3(status, kStatusFd, O_CLOEXEC) >= 0, status, StartStep::streams);
+  require(::close_range(kStatusFd + 1, ~0U, 0) == 0, kStatusFd, StartStep::streams);
+  if (command.terminal) require(::ioctl(0, TIOCSCTTY, 0) == 0, kStatusFd, StartStep::terminal);
+  set_limits(context);
+  become_user(command.user);
+  require(::chdir(command.directory.c_str()) == 0, kStatusFd, StartStep::directory);
+  execute(prepared);
+}
+
+[[noreturn]] void run_keeper_child(const Command& command, const SpawnContext& context,
+                                   const Preparation& prepared) {
+  become_keeper();
+  pid_t pid = ::fork();
+  require(pid >= 0, prepared.status_write.get(), StartStep::fork);
+  if (pid == 0) run_child(command, context, prepared);
+  run_keeper(pid, prepared.report_write.get());
+}
+
+}  // namespace
+
+void set_terminal_size(int master, const TerminalSize& size) {
+  winsize window{};
+  window.ws_col = size.columns;
+  window.ws_row = size.rows;
+  check(::ioctl(master, TIOCSWINSZ, &window) == 0, "set the terminal's size");
+}
+
+Spawned spawn(const Command& command, const SpawnContext& context) {
+  Spawned ours;
+  Preparation prepared;
+  if (command.terminal) {
+    open_terminal(command, ours, prepared.child);
+  } else {
+    open_pipes(command, context, ours, prepared.child);
+  }
+  base::Pipe status = base::make_pipe();
+  ours.status = std::move(status.read_end);
+  set_nonblocking(ours.status);
+  prepared.status_write = std::move(status.write_end);
+  if (command.keeper) {
+    base::Pipe report = base::make_pipe();
+    ours.report = std::move(report.read_end);
+    set_nonblocking(ours.report);
+    prepared.report_write = std::move(report.write_end);
+  }
+  for (const std::string& word : command.argv)
+    prepared.argv.push_back(const_cast<char*>(word.c_str()));
+  for (const std::string& variable : command.environment) {
+    prepared.environment.push_back(const_cast<char*>(variable.c_str()));
+  }
+  prepared.argv.push_back(nullptr);
+  prepared.environment.push_back(nullptr);
+  prepared.candidates = candidates(command);
+  ours.child = ::fork();
+  check(ours.child >= 0, "fork");
+  if (ours.child == 0) {
+    if (command.keeper) run_keeper_child(command, context, prepared);
+    run_child(command, context, prepared);
+  }
+  return ours;
+}
+
+}  // namespace moorage::warden

@@ -1,0 +1,88 @@
+// The texts of spawn.h's explain_failure.
+#include <errno.h>
+#include <string.h>
+
+#include "warden/spawn.h"
+
+namespace moorage::warden {
+namespace {
+
+std::string path_variable(const Command& command) {
+  for (const std::string& variable : command.environment) {
+    if (variable.starts_with("PATH=")) return variable.substr(5);
+  }
+  return "the default PATH";
+}
+
+StartFailure explain_execute(const Command& command, int error_number) {
+  const std::string& name = command.argv[0];
+  const bool has_path = name.find('/') != std::string::npos;
+  switch (error_number) {
+    case ENOENT:
+    case ENOTDIR:
+      if (has_path) return {127, name + ": no such file; check the path, or build it first"};
+      return {127, name + ": command not found in " + path_variable(command) +
+                       "; check the spelling, install it, or give its full path"};
+    case EACCES:
+      return {126, name +
+                       ": permission denied; make it executable (chmod +x) or run it through "
+                       "its interpreter"};
+    case ENOEXEC:
+      return {126,
+              name + ": not a program of this machine; a script needs a first line like #!/bin/sh"};
+    case E2BIG:
+      return {126, name +
+                       ": the arguments and environment are too long; pass them in a file or on "
+                       "standard input"};
+    case ETXTBSY:
+      return {126, name + ": somebody has it open for writing; try again when that is closed"};
+    default:
+      return {126, name + ": " + ::strerror(error_number)};
+  }
+}
+
+const char* describe(StartStep step) {
+  switch (step) {
+    case StartStep::fork:
+      return "fork";
+    case StartStep::join:
+      return "join its process group outside";
+    case StartStep::session:
+      return "make a session";
+    case StartStep::streams:
+      return "set up its streams";
+    case StartStep::terminal:
+      return "take its terminal";
+    case StartStep::limits:
+      return "set its limits";
+    case StartStep::groups:
+      return "set its groups";
+    case StartStep::user:
+      return "change to its user";
+    case StartStep::pid:
+    case StartStep::directory:
+    case StartStep::interpreter:
+    case StartStep::execute:
+      break;
+  }
+  return "start";
+}
+
+}  // namespace
+
+StartFailure explain_failure(const Command& command, const StatusRecord& record) {
+  if (record.step == StartStep::execute) return explain_execute(command, record.value);
+  if (record.step == StartStep::interpreter) {
+    return {126, command.argv[0] +
+                     ": its interpreter is missing; look at its first line (#!) or at "
+                     "what `ldd` says, and install that"};
+  }
+  if (record.step == StartStep::directory) {
+    return {126, "the directory " + command.directory + " cannot be entered: " +
+                     ::strerror(record.value) + "; create it or choose another"};
+  }
+  std::string reason = record.value ? ::strerror(record.value) : "the new process was killed";
+  return {126, std::string("the command could not ") + describe(record.step) + ": " + reason};
+}
+
+}  // namespace moorage::warden

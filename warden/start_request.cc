@@ -1,0 +1,186 @@
+#include "warden/start_request.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <charconv>
+
+#include "base/error.h"
+#include "warden/connect_protocol.h"
+
+namespace moorage::warden {
+namespace {
+
+namespace json = boost::json;
+using base::Code;
+using base::Error;
+
+constexpr size_t kMaxArguments = 8192;
+constexpr size_t kMaxVariables = 4096;
+
+[[noreturn]] void refuse(std::string message) {
+  throw Error(Code::invalid_argument, std::move(message));
+}
+
+std::string text_of(const json::value& value, std::string_view name) {
+  if (!value.is_string()) refuse(std::string(name) + " is not a string");
+  const json::string& text = value.get_string();
+  if (text.find('\0') != json::string::npos) refuse(std::string(name) + " has a zero byte in it");
+  return std::string(text);
+}
+
+uint64_t number_header(const HttpRequest& request, const std::string& name) {
+  auto text = request.header(name);
+  if (!text) return 0;
+  uint64_t number = 0;
+  auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
+  if (error != std::errc() || end != text->data() + text->size()) refuse(name + " is not a number");
+  return number;
+}
+
+std::vector<std::string> read_arguments(const json::object& process) {
+  std::vector<std::string> argv;
+  const json::value* command = process.if_contains("cmd");
+  if (!command) refuse("process.cmd is missing");
+  argv.push_back(text_of(*command, "process.cmd"));
+  if (argv[0].empty()) refuse("process.cmd is empty");
+  const json::value* arguments = process.if_contains("args");
+  if (!arguments) return argv;
+  if (!arguments->is_array() || arguments->get_array().size() > kMaxArguments) {
+    refuse("process.args is not an array of at most " + std::to_string(kMaxArguments));
+  }
+  for (const json::value& argument : arguments->get_array()) {
+    argv.push_back(text_of(argument, "process.args"));
+  }
+  return argv;
+}
+
+std::vector<std::string> read_environment(const json::object& process) {
+  const json::value* variables = process.if_contains("envs");
+  if (!variables) return {};
+  if (!variables->is_object() || variables->get_object().size() > kMaxVariables) {
+    refuse("process.envs is not an object of at most " + std::to_string(kMaxVariables));
+  }
+  std::vector<std::string> environment;
+  for (const auto& [name, value] : variables->get_object()) {
+    if (name.empty() || name.find_first_of(std::string_view("=\0", 2)) != json::string_view::npos) {
+      refuse("process.envs has a name that cannot be one");
+    }
+    environment.push_back(std::string(name) + "=" + text_of(value, "process.envs"));
+  }
+  return environment;
+}
+
+// Of the path with "." and ".." taken as text: "/tmp/../proc/self" begins with "proc".
+std::string first_component(const std::string& path) {
+  std::vector<std::string> components;
+  for (size_t begin = 0; begin < path.size();) {
+    size_t end = std::min(path.find('/', begin), path.size());
+    std::string name = path.substr(begin, end - begin);
+    begin = end + 1;
+    if (name == ".." && !components.empty()) components.pop_back();
+    if (!name.empty() && name != "." && name != "..") components.push_back(std::move(name));
+  }
+  return components.empty() ? std::string() : components.front();
+}
+
+// Absolute; relative and ~ as E2B has them. Below /proc there are only ways around (magic links).
+std::string read_directory(const json::object& process, const User& user) {
+  const json::value* cwd = process.if_contains("cwd");
+  std::string path = cwd ? text_of(*cwd, "process.cwd") : std::string();
+  const std::string home(user.home);
+  if (path.empty() || path == "~") return home;
+  if (path.starts_with("~/")) path = home + path.substr(1);
+  if (path[0] != '/') path = home + "/" + path;
+  if (first_component(path) == "proc") {
+    refuse("process.cwd is below /proc; choose a real directory");
+  }
+  return path;
+}
+
+User read_user(const HttpRequest& request) {
+  std::string name = request.header("moorage-user").value_or("");
+  auto authorization = request.header("authorization");
+  if (name.empty() && authorization && authorization->starts_with("Basic ")) {
+    std::string pair = decode_base64(std::string_view(*authorization).substr(6));
+    name = pair.substr(0, pair.find(':'));
+  }
+  auto user = find_user(name.empty() ? kUsers[0].name : name);
+  if (!user) refuse("there is no user " + name + "; known are user and root");
+  return *user;
+}
+
+// An exec's journal is its alone and new: a Start that comes a second time must not run again.
+void check_journal(const base::Fd& journal) {
+  struct stat status {};
+  if (::fstat(journal.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    refuse("the journal is not a regular file");
+  }
+  int flags = ::fcntl(journal.get(), F_GETFL);
+  if ((flags & O_ACCMODE) == O_RDONLY || !(flags & O_APPEND)) {
+    refuse("the journal is not open for appending");
+  }
+  if (status.st_size != 0)
+    throw Error(Code::already_exists, "the journal is used: this exec has run");
+}
+
+void read_descriptors(HttpRequest& request, StartRequest& start) {
+  const bool has_kill = request.header("moorage-kill-fd").value_or("0") == "1";
+  const size_t fixed = 1 + (has_kill ? 1 : 0);
+  if (request.fds.size() < fixed) refuse("descriptors are missing: journal, kill, join...");
+  start.journal = std::move(request.fds[0]);
+  check_journal(start.journal);
+  if (has_kill) start.options.kill_fd = std::move(request.fds[1]);
+  start.command.keeper = !has_kill;
+  std::move(request.fds.begin() + static_cast<ptrdiff_t>(fixed), request.fds.end(),
+            std::back_inserter(start.command.join_fds));
+}
+
+}  // namespace
+
+TerminalSize read_terminal_size(const json::object& pty) {
+  const json::value* size = pty.if_contains("size");
+  if (!size || !size->is_object()) return {};
+  auto read = [&](std::string_view name, uint16_t standard) -> uint16_t {
+    const json::value* value = size->get_object().if_contains(name);
+    if (!value) return standard;
+    if (!value->is_int64() || value->get_int64() < 1 || value->get_int64() > 65535) {
+      refuse("pty.size." + std::string(name) + " is not between 1 and 65535");
+    }
+    return static_cast<uint16_t>(value->get_int64());
+  };
+  return {read("cols", 80), read("rows", 24)};
+}
+
+std::chrono::seconds keepalive_interval(const HttpRequest& request) {
+  uint64_t seconds = number_header(request, "keepalive-ping-interval");
+  return std::chrono::seconds(seconds == 0 ? 90 : std::min<uint64_t>(seconds, 3600));
+}
+
+StartRequest read_start_request(const json::object& body, HttpRequest& request) {
+  const json::value* process = body.if_contains("process");
+  if (!process || !process->is_object()) refuse("process is missing");
+  StartRequest start;
+  start.command.user = read_user(request);
+  start.command.argv = read_arguments(process->get_object());
+  start.command.environment = read_environment(process->get_object());
+  start.command.directory = read_directory(process->get_object(), start.command.user);
+  start.keepalive = keepalive_interval(request);
+  if (const json::value* tag = body.if_contains("tag")) start.options.tag = text_of(*tag, "tag");
+  if (start.options.tag.size() > kMaxTagBytes) refuse("the tag is too long");
+  const json::value* pty = body.if_contains("pty");
+  if (pty && pty->is_object()) start.command.terminal = read_terminal_size(pty->get_object());
+  // As in E2B: absent means a pipe.
+  const json::value* input = body.if_contains("stdin");
+  start.command.input = !input || !input->is_bool() || input->get_bool();
+  constexpr uint64_t kMaxTimeoutMs = 366ULL * 24 * 3600 * 1000;
+  uint64_t timeout_ms = number_header(request, "connect-timeout-ms");
+  start.options.timeout_ms = static_cast<int64_t>(std::min(timeout_ms, kMaxTimeoutMs));
+  start.output_limit_bytes = number_header(request, "moorage-output-limit");
+  if (request.header("moorage-journal").value_or("0") == "1") read_descriptors(request, start);
+  return start;
+}
+
+}  // namespace moorage::warden

@@ -1,0 +1,30 @@
+// What Start asks for, checked: process.StartRequest as JSON, with the headers of
+// backends/envd_client.h. Everything wrong is invalid_argument.
+#pragma once
+
+#include <chrono>
+
+#include "warden/connection.h"
+#include "warden/exec.h"
+
+namespace boost::json {
+class object;
+}
+
+namespace moorage::warden {
+
+inline constexpr size_t kMaxTagBytes = 128;
+
+struct StartRequest {
+  Command command;
+  ExecOptions options;
+  base::Fd journal;  // none: output goes to the stream
+  uint64_t output_limit_bytes = 0;
+  std::chrono::seconds keepalive{90};
+};
+
+StartRequest read_start_request(const boost::json::object& body, HttpRequest& request);
+TerminalSize read_terminal_size(const boost::json::object& pty);
+std::chrono::seconds keepalive_interval(const HttpRequest& request);
+
+}  // namespace moorage::warden
