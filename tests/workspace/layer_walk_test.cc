@@ -1,0 +1,243 @@
+#include "workspace/layer_walk.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <random>
+
+#include "storage_fixture.h"
+
+namespace moorage::workspace {
+namespace {
+
+namespace fs = std::filesystem;
+using View = std::map<std::string, std::string>;  // path -> "f" content, "l" target, "d"
+
+std::string describe(const std::string& path) {
+  if (fs::is_symlink(path)) return "l" + fs::read_symlink(path).string();
+  if (fs::is_directory(path)) return "d";
+  return "f" + base::read_file(path);
+}
+
+View view_of_directory(const std::string& root) {
+  View view;
+  for (const auto& entry : fs::recursive_directory_iterator(root)) {
+    view[entry.path().string().substr(root.size() + 1)] = describe(entry.path());
+  }
+  return view;
+}
+
+std::string join(const std::string& directory, const std::string& name) {
+  return directory.empty() ? name : directory + "/" + name;
+}
+
+// What the walk over uppers and base says that the workspace looks like.
+class WalkedView {
+ public:
+  WalkedView(std::vector<std::string> uppers, std::string base)
+      : uppers_(std::move(uppers)),
+        base_(std::move(base)),
+        walk_(uppers_, [this](const std::string& path) {
+          const std::string full = base_ + "/" + path;
+          return fs::is_directory(full) && !fs::is_symlink(full);
+        }) {
+    add(walk_.root());
+    CHECK_FALSE(walk_.changed_meanwhile());
+  }
+  View view;
+
+ private:
+  void add(const MergedDirectory& directory) {
+    LayerWalk::Open open = walk_.open(directory);
+    for (const std::string& name : open.names()) {
+      auto entry = open.entry(name);
+      REQUIRE(entry);
+      const std::string path = join(directory.path, name);
+      if (entry->kind == EntryKind::directory) {
+        CHECK(entry->directory.path == path);
+        view[path] = "d";
+        add(entry->directory);
+      } else if (entry->kind != EntryKind::absent) {
+        view[path] = describe(uppers_[entry->source.layer] + "/" + entry->source.path);
+      }
+    }
+    if (!directory.base) return;
+    const auto& names = open.names();
+    for (const auto& item : fs::directory_iterator(base_ + "/" + *directory.base)) {
+      const std::string name = item.path().filename();
+      if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+      const std::string path = join(directory.path, name);
+      view[path] = describe(item.path());
+      if (view[path] != "d") continue;
+      for (const auto& [below, text] : view_of_directory(item.path()))
+        view[path + "/" + below] = text;
+    }
+  }
+
+  std::vector<std::string> uppers_;
+  std::string base_;
+  LayerWalk walk_;
+};
+
+// Random edits by the agent's user in a mounted tree; what the kernel refuses is simply not done.
+class Editor {
+ public:
+  Editor(std::string root, uint32_t seed) : root_(std::move(root)), random_(seed) {}
+
+  void edit(int count) {
+    syscall(SYS_setfsgid, kFirstHostId + kAgent);
+    syscall(SYS_setfsuid, kFirstHostId + kAgent);
+    for (int i = 0; i < count; ++i) edit_once();
+    syscall(SYS_setfsuid, 0);
+    syscall(SYS_setfsgid, 0);
+  }
+
+ private:
+  size_t pick(size_t below) { return std::uniform_int_distribution<size_t>(0, below - 1)(random_); }
+  std::string any_path() {
+    std::vector<std::string> paths{""};
+    for (const auto& [path, text] : view_of_directory(root_)) paths.push_back(path);
+    return paths[pick(paths.size())];
+  }
+  std::string any_name() {
+    std::string path = any_path();
+    if (fs::is_symlink(root_ + "/" + path) || !fs::is_directory(root_ + "/" + path)) return path;
+    return join(path, std::string(1, static_cast<char>('a' + pick(6))));
+  }
+
+  void edit_once() {
+    const std::string path = root_ + "/" + any_name();
+    const std::string other = root_ + "/" + any_path();
+    std::error_code ignored;
+    switch (pick(8)) {
+      case 0:
+      case 1: {
+        base::Fd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0644));
+        if (fd) base::write_all(fd.get(), std::to_string(pick(1000)));
+        break;
+      }
+      case 2:
+        mkdir(path.c_str(), 0755);
+        break;
+      case 3:
+        if (other != root_ + "/") fs::remove_all(other, ignored);
+        break;
+      case 4:
+        if (symlink("target", path.c_str()) < 0 && pick(2)) unlink(path.c_str());
+        break;
+      default:
+        if (other != root_ + "/") rename(other.c_str(), path.c_str());
+    }
+  }
+
+  std::string root_;
+  std::mt19937 random_;
+};
+
+void fill_base(const StorageFixture& fixture) {
+  for (const std::string directory : {"a", "a/b", "a/b/c", "d", "d/e", "f"}) {
+    fixture.make_directory(directory);
+    for (const std::string name : {"a", "x", "y"}) {
+      const std::string path = directory + "/" + name;
+      if (!base::path_exists(fixture.chain.base_tree + "/" + path) && path != "a/b") {
+        fixture.make_file(path, "base " + path, 0644);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the walk sees what the kernel shows, through any chain of random edits") {
+  const char* given = getenv("MOORAGE_TEST_SEED");
+  const uint32_t first_seed = given ? static_cast<uint32_t>(atol(given)) : std::random_device()();
+  for (uint32_t seed = first_seed; seed < first_seed + 6; ++seed) {
+    INFO("MOORAGE_TEST_SEED=" << seed);
+    StorageFixture fixture;
+    fill_base(fixture);
+    std::vector<std::string> uppers;
+    for (int64_t layer = 1; layer <= 5; ++layer) {
+      fixture.chain.writable = {layer};
+      fixture.storage->make_layer({layer});
+      uppers.insert(uppers.begin(), fixture.upper());
+      ActiveMounts mounts = fixture.storage->mount(fixture.chain, kFirstHostId);
+      const std::string root = "/proc/self/fd/" + std::to_string(mounts.tree.get());
+      Editor(root, seed * 10 + static_cast<uint32_t>(layer)).edit(25);
+      View seen = view_of_directory(root);
+      View walked = WalkedView(uppers, fixture.chain.base_tree).view;
+      REQUIRE(walked == seen);
+      fixture.chain.frozen.insert(fixture.chain.frozen.begin(), {layer});
+    }
+  }
+}
+
+TEST_CASE("a directory renamed out of a renamed directory keeps what the base has in it") {
+  StorageFixture fixture;
+  fill_base(fixture);
+  std::vector<std::string> uppers;
+  using Names = std::pair<std::string, std::string>;
+  // Redirects from the root through a redirect in an older layer, relative ones, and back to the
+  // first place.
+  const std::vector<Names> renames{{"a", "moved"},           {"moved/b", "taken"},
+                                   {"taken/c", "taken/sea"}, {"taken/sea", "moved/c"},
+                                   {"taken", "d/b"},         {"moved", "a"}};
+  int64_t layer = 0;
+  for (const auto& [from, to] : renames) {
+    fixture.chain.writable = {++layer};
+    fixture.storage->make_layer({layer});
+    uppers.insert(uppers.begin(), fixture.upper());
+    ActiveMounts mounts = fixture.storage->mount(fixture.chain, kFirstHostId);
+    REQUIRE(rename(through(mounts.tree, from).c_str(), through(mounts.tree, to).c_str()) == 0);
+    View seen = view_of_directory("/proc/self/fd/" + std::to_string(mounts.tree.get()));
+    REQUIRE(WalkedView(uppers, fixture.chain.base_tree).view == seen);
+    fixture.chain.frozen.insert(fixture.chain.frozen.begin(), {layer});
+  }
+}
+
+TEST_CASE("links and swapped directories in an upper lead nowhere") {
+  StorageFixture fixture;
+  const std::string upper = fixture.upper();
+  REQUIRE(symlink("/etc", (upper + "/link").c_str()) == 0);
+  LayerWalk walk({upper}, [](const std::string&) { return false; });
+  CHECK_FALSE(walk.open_file({0, "link/passwd"}));
+  CHECK_FALSE(walk.open_file({0, "link"}));
+  CHECK_FALSE(walk.read_link({0, "link/gone"}));
+  CHECK(walk.read_link({0, "link"}) == "/etc");
+  CHECK(walk.changed_meanwhile());
+  REQUIRE(mkfifo((upper + "/fifo").c_str(), 0666) == 0);
+  CHECK_FALSE(walk.open_file({0, "fifo"}));
+}
+
+TEST_CASE("paths over the kernel's limit and a million names are not looked at, and that is said") {
+  StorageFixture fixture;
+  base::Fd level = base::open_directory(fixture.upper());
+  const std::string name(200, 'n');
+  for (int i = 0; i < 30; ++i) {
+    REQUIRE(mkdirat(level.get(), name.c_str(), 0755) == 0);
+    level = base::open_file_at(level.get(), name, O_RDONLY | O_DIRECTORY);
+  }
+  LayerWalk walk({fixture.upper()}, [](const std::string&) { return false; });
+  MergedDirectory directory = walk.root();
+  int depth = 0;
+  for (;; ++depth) {
+    LayerWalk::Open open = walk.open(directory);
+    REQUIRE(open.names().size() == 1);
+    auto entry = open.entry(open.names().front());
+    if (!entry) break;
+    MergedDirectory next = entry->directory;
+    directory = next;
+  }
+  CHECK(depth == 4095 / 201);
+  CHECK(walk.truncated());
+  CHECK_FALSE(walk.changed_meanwhile());
+}
+
+}  // namespace moorage::workspace

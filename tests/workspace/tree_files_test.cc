@@ -1,0 +1,304 @@
+#include "workspace/tree_files.h"
+
+#include <sys/mount.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "base/error.h"
+#include "base/mount.h"
+#include "storage_fixture.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Fd;
+
+constexpr uint32_t kOwner = kFirstHostId + kAgent;
+
+struct TreeFixture : StorageFixture {
+  ActiveMounts mounts = storage->mount(chain, kFirstHostId);
+  TreeFiles files{mounts.tree.get(), kOwner};
+
+  void put(const std::string& path, std::string_view bytes, uint32_t mode = 0) {
+    TreeFiles::Writer writer = files.begin_write(path, mode);
+    writer.write(bytes);
+    writer.commit();
+  }
+  std::string get(const std::string& path) {
+    uint64_t size = 0;
+    Fd fd = files.open_for_reading(path, &size);
+    return base::read_up_to(fd.get(), size);
+  }
+  std::string at(const std::string& path) { return through(mounts.tree, path); }
+};
+
+template <typename Body>
+Code refusal(const Body& body) {
+  try {
+    body();
+  } catch (const base::Error& error) {
+    INFO(error.message());
+    return error.code();
+  }
+  FAIL("nothing was refused");
+  return Code::internal;
+}
+
+}  // namespace
+
+TEST_CASE("what is written is read back, and belongs to the agent's user") {
+  TreeFixture tree;
+  const std::string bytes("a\0b\n\xff", 5);
+  tree.put("new", bytes);
+  CHECK(tree.get("new") == bytes);
+  struct stat status {};
+  REQUIRE(lstat((tree.upper() + "/new").c_str(), &status) == 0);
+  CHECK(status.st_uid == kDiskFirstId + kAgent);
+  CHECK(status.st_gid == kDiskFirstId + kAgent);
+  CHECK((status.st_mode & 07777) == 0644);
+  CHECK(geteuid() == 0);
+  CHECK(syscall(SYS_setfsuid, -1) == 0);
+  CHECK(syscall(SYS_setfsgid, -1) == 0);
+}
+
+TEST_CASE("a write keeps the mode of an existing file unless one is given") {
+  TreeFixture tree;
+  tree.put("bin/run", "#!/bin/sh\n");
+  CHECK(tree.files.stat("bin/run").mode == 0755);
+  tree.put("bin/run", "#!/bin/sh\n", 04600);
+  CHECK(tree.files.stat("bin/run").mode == 0600);
+}
+
+TEST_CASE("a write without commit leaves nothing and changes nothing") {
+  TreeFixture tree;
+  {
+    TreeFiles::Writer writer = tree.files.begin_write("README.md", 0);
+    writer.write("half");
+    TreeFiles::Writer moved = std::move(writer);
+    moved.write("more");
+  }
+  CHECK(tree.get("README.md") == "read me\n");
+  CHECK(tree.files.list("").entries.size() == 3);
+}
+
+TEST_CASE("a write follows a link inside and leaves the link") {
+  TreeFixture tree;
+  tree.files.make_symlink("../deep/er/file", "bin/link");
+  tree.files.make_symlink("/bin/link", "second");
+  tree.put("second", "through two links\n");
+  CHECK(tree.get("deep/er/file") == "through two links\n");
+  CHECK(tree.files.stat("bin/link").type == FileType::symlink);
+  tree.files.make_symlink("not-yet", "dangling");
+  tree.put("dangling", "made\n");
+  CHECK(tree.get("not-yet") == "made\n");
+  tree.files.make_symlink("../../../../etc/passwd", "escape");
+  CHECK(refusal([&] { tree.put("escape", "x"); }) == Code::not_found);
+  CHECK(refusal([&] { tree.get("escape"); }) == Code::not_found);
+  tree.files.make_symlink("loop", "loop");
+  CHECK(refusal([&] { tree.put("loop", "x"); }) == Code::invalid_argument);
+}
+
+TEST_CASE("entries are listed by name with type, size and target") {
+  TreeFixture tree;
+  tree.files.make_symlink("README.md", "a-link");
+  const std::string odd = "new\nline \xff\"";
+  tree.put(odd, "12345");
+  Listing listing = tree.files.list("/");
+  REQUIRE(listing.entries.size() == 5);
+  CHECK(listing.entries[0].name == "README.md");
+  CHECK(listing.entries[0].size_bytes == 8);
+  CHECK(listing.entries[1].link_target == "README.md");
+  CHECK(listing.entries[2].type == FileType::directory);
+  CHECK(listing.entries[4].name == odd);
+  CHECK_FALSE(listing.truncated);
+  Listing two = tree.files.list("", 2);
+  CHECK(two.entries.size() == 2);
+  CHECK(two.truncated);
+  CHECK(refusal([&] { tree.files.list("README.md"); }) == Code::invalid_argument);
+  CHECK(refusal([&] { tree.files.list("gone"); }) == Code::not_found);
+  CHECK(tree.files.stat("a-link").link_target == "README.md");
+  CHECK(tree.files.stat("").type == FileType::directory);
+}
+
+TEST_CASE("directories are made with their parents and belong to the agent's user") {
+  TreeFixture tree;
+  tree.files.make_directory("/x/y/z/");
+  tree.files.make_directory("x/y");
+  struct stat status {};
+  REQUIRE(lstat((tree.upper() + "/x/y").c_str(), &status) == 0);
+  CHECK(status.st_uid == kDiskFirstId + kAgent);
+  CHECK((status.st_mode & 07777) == 0755);
+  CHECK(refusal([&] { tree.files.make_directory("README.md/x"); }) == Code::invalid_argument);
+  CHECK(refusal([&] { tree.files.make_directory("README.md"); }) == Code::invalid_argument);
+}
+
+TEST_CASE("a move replaces nothing and takes directories along") {
+  TreeFixture tree;
+  tree.files.move("deep", "bin/moved");
+  CHECK(tree.get("bin/moved/er/file") == "content\n");
+  CHECK(refusal([&] { tree.files.move("README.md", "bin/run"); }) == Code::already_exists);
+  CHECK(refusal([&] { tree.files.move("gone", "x"); }) == Code::not_found);
+  CHECK(refusal([&] { tree.files.move("bin", "bin/moved/x"); }) == Code::invalid_argument);
+}
+
+TEST_CASE("removal takes the link, not what it names; a full directory only when asked") {
+  TreeFixture tree;
+  tree.files.make_symlink("deep", "link");
+  tree.files.remove("link", true);
+  CHECK(tree.get("deep/er/file") == "content\n");
+  CHECK(refusal([&] { tree.files.remove("deep", false); }) == Code::conflict);
+  tree.files.remove("deep", true);
+  CHECK(refusal([&] { tree.files.remove("deep", true); }) == Code::not_found);
+  tree.files.make_directory("empty");
+  tree.files.remove("empty", false);
+  CHECK(tree.files.list("").entries.size() == 2);
+}
+
+TEST_CASE("the root of the tree is neither removed, moved nor written") {
+  TreeFixture tree;
+  for (const std::string path : {"", "/", "//", ".", "..", "bin/..", "bin/.", "bin/../"}) {
+    INFO(path);
+    CHECK(refusal([&] { tree.files.remove(path, true); }) == Code::invalid_argument);
+    CHECK(refusal([&] { tree.files.move(path, "x"); }) == Code::invalid_argument);
+    CHECK(refusal([&] { tree.put(path, "x"); }) == Code::invalid_argument);
+  }
+  CHECK(refusal([&] { tree.put("bin", "x"); }) == Code::conflict);
+  CHECK(tree.files.list("").entries.size() == 3);
+}
+
+TEST_CASE("FIFOs, devices and sockets are refused at once") {
+  TreeFixture tree;
+  // Owned by the agent's user on disk, as if made inside.
+  auto make = [&](const char* name, mode_t type, dev_t device) {
+    const std::string path = tree.upper() + "/" + name;
+    REQUIRE(mknod(path.c_str(), type | 0666, device) == 0);
+    REQUIRE(lchown(path.c_str(), kDiskFirstId + kAgent, kDiskFirstId + kAgent) == 0);
+  };
+  make("fifo", S_IFIFO, 0);
+  make("null", S_IFCHR, makedev(1, 3));
+  make("socket", S_IFSOCK, 0);
+  for (const char* path : {"fifo", "null", "socket"}) {
+    INFO(path);
+    CHECK(tree.files.stat(path).type == FileType::other);
+    Code code = refusal([&] { tree.get(path); });
+    CHECK((code == Code::invalid_argument || code == Code::permission_denied));
+    CHECK(refusal([&] { tree.put(path, "x"); }) == Code::invalid_argument);
+    tree.files.remove(path, false);
+  }
+}
+
+TEST_CASE("hostile paths end in a refusal or inside") {
+  TreeFixture tree;
+  tree.files.make_symlink("/etc", "link");
+  tree.files.make_symlink("/proc/self/root", "magic");
+  for (const std::string path :
+       {"../../../etc/passwd", "/etc/passwd", "link/passwd", "magic/etc/passwd",
+        "bin/../../etc/passwd", "/proc/self/environ"}) {
+    INFO(path);
+    CHECK(refusal([&] { tree.get(path); }) == Code::not_found);
+    CHECK(refusal([&] { tree.put(path, "x"); }) == Code::not_found);
+  }
+  CHECK(refusal([&] { tree.get(std::string("READ\0ME", 7)); }) == Code::invalid_argument);
+  CHECK(refusal([&] { tree.put(std::string("READ\0ME", 7), "x"); }) == Code::invalid_argument);
+  CHECK(refusal([&] { tree.put(std::string(256, 'n'), "x"); }) == Code::invalid_argument);
+  CHECK(refusal([&] { tree.get(std::string(5000, 'n')); }) == Code::invalid_argument);
+  CHECK(tree.get("../../README.md") == "read me\n");
+}
+
+TEST_CASE("a directory that only the inside root may write refuses new files") {
+  TreeFixture tree;
+  tree.files.make_directory("roots");
+  REQUIRE(chown(tree.at("roots").c_str(), kFirstHostId, kFirstHostId) == 0);
+  CHECK(refusal([&] { tree.put("roots/x", "x"); }) == Code::permission_denied);
+  CHECK(refusal([&] { tree.files.make_directory("roots/x"); }) == Code::permission_denied);
+  CHECK(syscall(SYS_setfsuid, -1) == 0);
+}
+
+TEST_CASE("what is mounted below the tree is not reached") {
+  TreeFixture tree;
+  tree.files.make_directory("mnt");
+  // A detached mount takes no mounts, so the tree gets a place in a namespace of this thread's own.
+  in_own_namespace([&] {
+    const std::string place = tree.directory.path() + "/place";
+    base::make_directories(place);
+    base::attach_mount(tree.mounts.tree.get(), place);
+    REQUIRE(mount("proc", (place + "/mnt").c_str(), "proc", 0, nullptr) == 0);
+    CHECK(refusal([&] { tree.get("mnt/version"); }) == Code::invalid_argument);
+    CHECK(refusal([&] { tree.files.list("mnt"); }) == Code::invalid_argument);
+    CHECK(refusal([&] { tree.put("mnt/sys/kernel/core_pattern", "x"); }) == Code::invalid_argument);
+    CHECK(refusal([&] { tree.files.remove("mnt", true); }) == Code::conflict);
+    CHECK(tree.get("../README.md") == "read me\n");
+    umount2((place + "/mnt").c_str(), MNT_DETACH);
+    umount2(place.c_str(), MNT_DETACH);
+  });
+}
+
+TEST_CASE("no race of a directory with a link to the host's root leads out") {
+  TreeFixture tree;
+  tree.files.make_directory("swap/etc");
+  tree.put("swap/etc/moorage-race", "inside\n");
+  tree.files.make_symlink("/", "away");
+  const bool passwd_before = base::path_exists("/etc/passwd");
+  std::atomic<bool> stop{false};
+  std::thread swapper([&] {
+    while (!stop) {
+      renameat2(tree.mounts.tree.get(), "swap", tree.mounts.tree.get(), "away", RENAME_EXCHANGE);
+    }
+  });
+  int reads = 0;
+  int writes = 0;
+  for (int i = 0; i < 1000; ++i) {
+    try {
+      const std::string bytes = tree.get("swap/etc/moorage-race");
+      CHECK(bytes.substr(0, 6) == "inside");
+      ++reads;
+    } catch (const base::Error&) {
+    }
+    try {
+      tree.put("swap/etc/moorage-race", "inside " + std::to_string(i));
+      ++writes;
+    } catch (const base::Error&) {
+    }
+    CHECK_THROWS_AS(tree.get("swap/etc/passwd"), base::Error);
+    try {
+      tree.files.remove("swap/etc/passwd", true);
+    } catch (const base::Error&) {
+    }
+  }
+  stop = true;
+  swapper.join();
+  CHECK(reads > 0);
+  CHECK(writes > 0);
+  CHECK_FALSE(base::path_exists("/etc/moorage-race"));
+  CHECK(base::path_exists("/etc/passwd") == passwd_before);
+}
+
+TEST_CASE("a tree of 3,000 levels is removed, and 100,000 entries are listed", "[slow]") {
+  TreeFixture tree;
+  tree.files.make_directory("top");
+  Fd level = base::open_directory(tree.at("top"));
+  for (int i = 0; i < 3000; ++i) {
+    REQUIRE(mkdirat(level.get(), "d", 0755) == 0);
+    level = base::open_file_at(level.get(), "d", O_RDONLY | O_DIRECTORY);
+  }
+  level.reset();
+  CHECK(tree.files.list("top").entries.size() == 1);
+  tree.files.remove("top", true);
+  CHECK(refusal([&] { tree.files.stat("top"); }) == Code::not_found);
+
+  base::make_directories(tree.upper() + "/many", 0755);
+  Fd many = base::open_directory(tree.upper() + "/many");
+  for (int i = 0; i < 100'001; ++i) {
+    REQUIRE(mknodat(many.get(), std::to_string(i).c_str(), S_IFREG | 0644, 0) == 0);
+  }
+  Listing listing = tree.files.list("many");
+  CHECK(listing.entries.size() == 100'000);
+  CHECK(listing.truncated);
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,177 @@
+#include "workspace/change_set.h"
+
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+
+namespace moorage::workspace {
+namespace {
+
+using repo_cache::kModeExecutable;
+using repo_cache::kModeFile;
+using repo_cache::kModeSubmodule;
+using repo_cache::kModeSymlink;
+
+constexpr uint32_t kModeDirectory = 0040000;
+constexpr size_t kMaxIgnoreBytes = 1 << 20;
+constexpr std::string_view kIgnoreFile = ".gitignore";
+
+std::string join(const std::string& directory, const std::string& name) {
+  return directory.empty() ? name : directory + "/" + name;
+}
+
+}  // namespace
+
+ChangeSet::ChangeSet(LayerWalk& walk, const repo_cache::CommitTree& commit)
+    : walk_(walk), commit_(commit) {
+  // Parents come before their children, so that what a directory says about the base can be taken
+  // back below it.
+  pending_.push_back(walk_.root());
+  while (!pending_.empty()) {
+    MergedDirectory directory = std::move(pending_.back());
+    pending_.pop_back();
+    visit(directory);
+  }
+  find_deleted();
+}
+
+bool ChangeSet::tracked_directory(const std::string& path) const {
+  if (path.empty()) return true;
+  std::optional<repo_cache::TreeEntry> entry = commit_.lookup(path);
+  return entry && entry->mode == kModeDirectory;
+}
+
+void ChangeSet::visit(const MergedDirectory& directory) {
+  LayerWalk::Open open = walk_.open(directory);
+  in_tracked_ = tracked_directory(directory.path);
+  if (!in_tracked_) {
+    // As git: an untracked directory with a repository in it is one entry, and its inside is its
+    // own business.
+    for (const std::string& name : open.names()) {
+      if (name != ".git") continue;
+      std::optional<MergedEntry> entry = open.entry(name);
+      if (!entry || entry->kind == EntryKind::absent) continue;
+      hide(directory.path);
+      nested_.insert(directory.path + "/");
+      return;
+    }
+  }
+  load_ignore_file(directory, open);
+  for (const std::string& name : open.names()) {
+    if (name == ".git") continue;  // at the top; below, git has none of that name either
+    if (std::optional<MergedEntry> entry = open.entry(name)) visit_entry(directory, name, *entry);
+  }
+}
+
+void ChangeSet::visit_entry(const MergedDirectory& parent, const std::string& name,
+                            const MergedEntry& entry) {
+  const std::string path = join(parent.path, name);
+  switch (entry.kind) {
+    case EntryKind::absent:
+    case EntryKind::other:  // FIFO, socket, device: git has no word for them
+      hide(path);
+      return;
+    case EntryKind::file:
+    case EntryKind::symlink:
+      hide(path);
+      add_file(entry, path);
+      return;
+    case EntryKind::directory:
+      enter(parent, name, entry.directory);
+  }
+}
+
+void ChangeSet::add_file(const MergedEntry& entry, const std::string& path) {
+  const bool tracked = in_tracked_ && commit_.is_tracked(path);
+  if (!tracked && ignore_.matches(path, false)) return;
+  PresentFile file;
+  file.source = entry.source;
+  file.mode = entry.kind == EntryKind::symlink ? kModeSymlink
+              : entry.executable               ? kModeExecutable
+                                               : kModeFile;
+  present_[path] = std::move(file);
+}
+
+void ChangeSet::enter(const MergedDirectory& parent, const std::string& name,
+                      MergedDirectory directory) {
+  const std::string path = directory.path;
+  std::optional<repo_cache::TreeEntry> tracked;
+  if (in_tracked_) tracked = commit_.lookup(path);
+  if (tracked && tracked->mode == kModeSubmodule)
+    return;  // still a directory: as good as unchanged
+  std::optional<std::string> expected;
+  if (parent.base) expected = join(*parent.base, name);
+  const bool ignored = !(tracked && tracked->mode == kModeDirectory) && ignore_.matches(path, true);
+  if (expected && directory.base != expected) hide(path);
+  if (ignored) return;
+  if (directory.base && directory.base != expected) rename(*directory.base, path);
+  pending_.push_back(std::move(directory));
+}
+
+// Whatever the base or a renamed directory above had at this path or below it.
+void ChangeSet::hide(const std::string& path) {
+  present_.erase(path);
+  const std::string below = path + "/";
+  auto first = present_.lower_bound(below);
+  auto last = first;
+  while (last != present_.end() && last->first.starts_with(below)) ++last;
+  present_.erase(first, last);
+  hidden_.insert(path);
+}
+
+// The files that came along with a directory from elsewhere in the base.
+void ChangeSet::rename(const std::string& from, const std::string& to) {
+  hide(to);
+  const std::vector<std::string> files = commit_.files_below(from);
+  for (const std::string& file : files) {
+    if (!file.ends_with(kIgnoreFile) || file[file.size() - kIgnoreFile.size() - 1] != '/') continue;
+    const std::string directory = file.substr(0, file.size() - kIgnoreFile.size() - 1);
+    ignore_.add(to + directory.substr(from.size()), commit_.read_blob(file, kMaxIgnoreBytes));
+  }
+  for (const std::string& file : files) {
+    std::optional<repo_cache::TreeEntry> entry = commit_.lookup(file);
+    if (!entry || entry->mode == kModeSubmodule) continue;  // an empty directory
+    const std::string path = to + file.substr(from.size());
+    if (!commit_.is_tracked(path) && ignore_.matches(path, false)) continue;
+    PresentFile moved;
+    moved.from_base = true;
+    moved.source.path = file;
+    moved.mode = entry->mode;
+    present_[path] = std::move(moved);
+  }
+}
+
+// An ignore file counts as it is now, also one that is new or changed. As in git a link is not one.
+void ChangeSet::load_ignore_file(const MergedDirectory& directory, LayerWalk::Open& open) {
+  for (const std::string& name : open.names()) {
+    if (name != kIgnoreFile) continue;
+    std::optional<MergedEntry> entry = open.entry(name);
+    if (!entry) break;
+    base::Fd fd;
+    if (entry->kind == EntryKind::file) fd = walk_.open_file(entry->source);
+    ignore_.add(directory.path, fd ? base::read_up_to(fd.get(), kMaxIgnoreBytes) : "");
+    return;
+  }
+  if (!directory.base) return;
+  const std::string path = join(*directory.base, std::string(kIgnoreFile));
+  std::optional<repo_cache::TreeEntry> entry = commit_.lookup(path);
+  if (!entry || entry->mode == kModeSymlink || entry->size > kMaxIgnoreBytes) return;
+  ignore_.add(directory.path, commit_.read_blob(path, kMaxIgnoreBytes));
+}
+
+void ChangeSet::find_deleted() {
+  for (const std::string& path : hidden_) {
+    std::optional<repo_cache::TreeEntry> entry = commit_.lookup(path);
+    if (!entry) continue;
+    if (entry->mode != kModeDirectory) {
+      if (!present_.contains(path)) deleted_.insert(path);
+      continue;
+    }
+    for (const std::string& file : commit_.files_below(path)) {
+      if (!present_.contains(file)) deleted_.insert(file);
+    }
+  }
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,217 @@
+#include "workspace/changes.h"
+
+#include <sys/stat.h>
+
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+#include "repo_cache/repo_cache.h"
+#include "repo_cache/tree_diff.h"
+#include "workspace/change_set.h"
+#include "workspace/layer_walk.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using repo_cache::CommitTree;
+
+constexpr int kMaxWalks = 3;
+constexpr uint32_t kModeDirectory = 0040000;
+
+// One look at the layers: what may differ, and of that what does.
+class Look {
+ public:
+  Look(const ChangeSource& source, const CommitTree& commit)
+      : commit_(commit),
+        walk_(source.uppers,
+              [&commit](const std::string& path) {
+                if (path.empty()) return true;
+                auto entry = commit.lookup(path);
+                return entry && entry->mode == kModeDirectory;
+              }),
+        set_(walk_, commit) {
+    for (const std::string& path : set_.deleted()) kinds_[path] = ChangeKind::deleted;
+    for (const std::string& path : set_.nested()) kinds_[path] = ChangeKind::untracked;
+    for (const auto& [path, file] : set_.present()) {
+      if (auto kind = compare(path, file)) kinds_[path] = *kind;
+    }
+  }
+
+  const std::map<std::string, ChangeKind>& kinds() const { return kinds_; }
+  bool changed_meanwhile() const { return walk_.changed_meanwhile(); }
+  bool truncated() const { return walk_.truncated(); }
+
+  // For the mirror's diff. The contents are opened when asked for, so this Look must live until
+  // then.
+  std::vector<repo_cache::Change> contents(uint64_t max_bytes) {
+    if (truncated()) {
+      throw Error(Code::resource_exhausted, "too many files changed for a patch",
+                  "take them out of the workspace with cp, or ignore them with .gitignore");
+    }
+    bytes_left_ = max_bytes;
+    std::vector<repo_cache::Change> changes;
+    for (const auto& [path, kind] : kinds_) {
+      if (path.ends_with('/')) continue;
+      changes.push_back(change_of(path, kind));
+    }
+    return changes;
+  }
+
+ private:
+  repo_cache::Change change_of(const std::string& path, ChangeKind kind) {
+    repo_cache::Change change;
+    change.path = path;
+    change.removed = kind == ChangeKind::deleted;
+    if (change.removed) return change;
+    const PresentFile& file = set_.present().at(path);
+    change.mode = file.mode;
+    change.content = [this, &file, path] { return content(path, file); };
+    return change;
+  }
+
+  // Empty: no change, or gone by now (the walk then knows).
+  std::optional<ChangeKind> compare(const std::string& path, const PresentFile& file) {
+    const auto tracked = commit_.lookup(path);
+    if (!tracked || tracked->mode == kModeDirectory) return ChangeKind::untracked;
+    const bool was_link = tracked->mode == repo_cache::kModeSymlink;
+    const bool is_link = file.mode == repo_cache::kModeSymlink;
+    if (tracked->mode == repo_cache::kModeSubmodule || was_link != is_link) {
+      return ChangeKind::type;
+    }
+    std::optional<bool> same = same_content(path, file, *tracked);
+    if (!same) return std::nullopt;
+    if (!*same) return ChangeKind::modified;
+    if (tracked->mode != file.mode) return ChangeKind::mode;
+    return std::nullopt;
+  }
+
+  std::optional<bool> same_content(const std::string& path, const PresentFile& file,
+                                   const repo_cache::TreeEntry& tracked) {
+    if (file.from_base) {
+      const auto moved = commit_.lookup(file.source.path);
+      return moved && moved->oid == tracked.oid;
+    }
+    if (file.mode == repo_cache::kModeSymlink) {
+      const auto target = walk_.read_link(file.source);
+      if (!target) return std::nullopt;
+      return commit_.link_equals(path, *target);
+    }
+    const base::Fd fd = walk_.open_file(file.source);
+    if (!fd) return std::nullopt;
+    return commit_.content_equals(path, tracked.mode, fd.get());
+  }
+
+  repo_cache::Content content(const std::string& path, const PresentFile& file) {
+    if (file.from_base) {
+      std::string bytes = commit_.read_blob(file.source.path, bytes_left_);
+      take(bytes.size());
+      return bytes;
+    }
+    if (file.mode == repo_cache::kModeSymlink) {
+      if (auto target = walk_.read_link(file.source)) return *std::move(target);
+    } else if (base::Fd fd = walk_.open_file(file.source)) {
+      struct stat status;
+      base::check(fstat(fd.get(), &status), "look at " + path);
+      take(static_cast<uint64_t>(status.st_size));
+      return fd;
+    }
+    throw Error(Code::conflict, path + " changed while it was read", "try again");
+  }
+
+  void take(uint64_t bytes) {
+    if (bytes > bytes_left_) {
+      throw Error(Code::resource_exhausted, "the changed files are too large for a patch",
+                  "take large files out of the workspace with cp");
+    }
+    bytes_left_ -= bytes;
+  }
+
+  const CommitTree& commit_;
+  LayerWalk walk_;
+  ChangeSet set_;
+  std::map<std::string, ChangeKind> kinds_;
+  uint64_t bytes_left_ = 0;
+};
+
+// Runs `use` on looks at the tree until one saw it stand still. A conflict is thrown on only by the
+// last one.
+template <typename Use>
+auto steady_look(const ChangeSource& source, const CommitTree& commit, const Use& use) {
+  for (int walk = 1;; ++walk) {
+    Look look(source, commit);
+    const bool last = walk == kMaxWalks;
+    if (look.changed_meanwhile() && !last) continue;
+    try {
+      return use(look);
+    } catch (const Error& error) {
+      if (error.code() != Code::conflict || last) throw;
+    }
+  }
+}
+
+ChangeKind kind_named(const std::string& name) {
+  for (ChangeKind kind : {ChangeKind::added, ChangeKind::modified, ChangeKind::deleted,
+                          ChangeKind::mode, ChangeKind::type, ChangeKind::untracked}) {
+    if (name == change_name(kind)) return kind;
+  }
+  throw Error(Code::internal, "no kind of change is called " + name);
+}
+
+}  // namespace
+
+const char* change_name(ChangeKind kind) {
+  switch (kind) {
+    case ChangeKind::added:
+      return "added";
+    case ChangeKind::modified:
+      return "modified";
+    case ChangeKind::deleted:
+      return "deleted";
+    case ChangeKind::mode:
+      return "mode";
+    case ChangeKind::type:
+      return "type";
+    case ChangeKind::untracked:
+      return "untracked";
+  }
+  return "";
+}
+
+ChangeList Changes::status(const ChangeSource& source, size_t limit) const {
+  const CommitTree commit(repos_, source.repo_dir, source.base_commit);
+  return steady_look(source, commit, [limit](Look& look) {
+    ChangeList list;
+    list.truncated = look.truncated() || look.kinds().size() > limit;
+    for (const auto& [path, kind] : look.kinds()) {
+      if (list.changes.size() == limit) break;
+      list.changes.push_back({path, kind});
+    }
+    return list;
+  });
+}
+
+std::string Changes::patch(const ChangeSource& source, uint64_t max_bytes) const {
+  const CommitTree commit(repos_, source.repo_dir, source.base_commit);
+  repo_cache::DiffLimits limits;
+  limits.max_patch_bytes = max_bytes;
+  return steady_look(source, commit,
+                     [&](Look& look) { return commit.patch(look.contents(max_bytes), limits); });
+}
+
+std::vector<DiffStat> Changes::stat(const ChangeSource& source) const {
+  const CommitTree commit(repos_, source.repo_dir, source.base_commit);
+  const repo_cache::DiffLimits limits;
+  return steady_look(source, commit, [&](Look& look) {
+    std::vector<DiffStat> result;
+    for (repo_cache::DiffStat& one : commit.stat(look.contents(UINT64_MAX), limits)) {
+      result.push_back(
+          {std::move(one.path), one.added, one.removed, one.binary, kind_named(one.change)});
+    }
+    return result;
+  });
+}
+
+}  // namespace moorage::workspace

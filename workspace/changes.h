@@ -1,0 +1,65 @@
+// What a workspace changed, told from its upper directories alone: cost follows the change, not the
+// repository. Whiteouts, opaque directories and redirects are understood; copied-up but unchanged
+// files are no change; ignored untracked files are left out, as git does (.gitignore files are read
+// as data). The agent's .git directory is never read here, so "untracked" means: not in the base
+// commit. A tree that changes meanwhile is walked again, three times at most; then the last look
+// counts, and a patch throws conflict if a file that it needs is gone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace moorage::repo_cache {
+class RepoCache;
+}
+
+namespace moorage::workspace {
+
+enum class ChangeKind { added, modified, deleted, mode, type, untracked };
+const char* change_name(ChangeKind kind);
+
+struct Change {
+  std::string path;  // raw bytes, relative to /workspace
+  ChangeKind kind = ChangeKind::modified;
+};
+
+struct ChangeList {
+  // Sorted by path. Files; directories only where an untracked repository lies in one: "vendor/",
+  // as git says.
+  std::vector<Change> changes;
+  bool truncated = false;  // more than the limit, or what layer_walk.h does not look at
+};
+
+struct DiffStat {
+  std::string path;
+  uint64_t added = 0;
+  uint64_t removed = 0;
+  bool binary = false;
+  ChangeKind kind = ChangeKind::modified;
+};
+
+// Where to look. Uppers are newest first and are opened read-only by path: they lie in the store,
+// and no link in them is followed.
+struct ChangeSource {
+  std::string repo_dir;  // "repo_3"
+  std::string base_commit;
+  std::vector<std::string> uppers;  // .../layers/ly_4/tree/upper
+};
+
+class Changes {
+ public:
+  explicit Changes(repo_cache::RepoCache& repos) : repos_(repos) {}
+  ChangeList status(const ChangeSource& source, size_t limit = 100'000) const;
+  // A patch that `git apply --binary` takes, over base_commit. Throws resource_exhausted beyond
+  // max_bytes of content and for a change that is not seen whole. Untracked repositories and empty
+  // directories are not in it.
+  std::string patch(const ChangeSource& source, uint64_t max_bytes = 256 << 20) const;
+  std::vector<DiffStat> stat(const ChangeSource& source) const;
+
+ private:
+  repo_cache::RepoCache& repos_;
+};
+
+}  // namespace moorage::workspace

@@ -1,0 +1,55 @@
+// What every verb of this layer works with: the layers below, the locks and the options, wired once in
+// daemon/main.cc. Owns nothing. Order of locks: workspace, then repository, then the store's own.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "base/keyed_mutex.h"
+#include "workspace/overlay.h"
+
+namespace moorage::state_db { class Store; }
+namespace moorage::repo_cache {
+class RepoCache;
+class BaseTrees;
+}  // namespace moorage::repo_cache
+namespace moorage::backends { class Registry; }
+
+namespace moorage::workspace {
+
+struct Options {
+  std::string store;                        // /var/lib/moorage
+  uint32_t disk_first_id = 1'900'000'000;   // owners on disk, see overlay.h
+  uint32_t sandbox_first_id = 1'000'000'000;
+  uint32_t sandbox_slots = 4096;
+  std::string default_backend = "lxc";
+  uint64_t memory_bytes = 4ULL << 30;
+  double cpus = 2;
+  uint32_t pids = 4096;
+  bool sudo = true;
+  std::chrono::milliseconds start_deadline{20'000};
+  std::chrono::milliseconds stop_grace{5'000};
+  std::chrono::milliseconds fetch_deadline{3'600'000};
+  uint64_t output_limit_bytes = 1ULL << 30;
+  int64_t default_timeout_ms = 0;
+  int64_t undelete_window_ms = 7LL * 24 * 3600 * 1000;
+};
+
+// Who asks, from SO_PEERCRED. Root sees everything, others what they own.
+struct Caller {
+  uint32_t uid = 0;
+  bool root() const { return uid == 0; }
+};
+
+struct Context {
+  state_db::Store& store;
+  repo_cache::RepoCache& repos;
+  repo_cache::BaseTrees& base_trees;
+  backends::Registry& backends;
+  Storage& storage;
+  base::KeyedMutex& locks;
+  Options options;
+};
+
+}  // namespace moorage::workspace

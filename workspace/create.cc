@@ -1,0 +1,198 @@
+// Workspaces::create. Two synchronous writes: the intent (workspace, layer, labels) and `ready`; everything
+// between follows from the row and is made again, or undone, after a crash.
+#include "base/crash_point.h"
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "backends/registry.h"
+#include "repo_cache/base_tree.h"
+#include "repo_cache/repo_cache.h"
+#include "state_db/layers.h"
+#include "state_db/store.h"
+#include "workspace/birth.h"
+#include "workspace/workspaces.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+
+MOORAGE_CRASH_POINT(after_intent, "create.after_intent");
+MOORAGE_CRASH_POINT(after_layer, "create.after_layer");
+MOORAGE_CRASH_POINT(after_ready, "create.after_ready");
+
+constexpr int kNameTries = 1000;
+
+// "acme/My_Shop" -> "my-shop": a proposal, checked like any name a user gives.
+std::string proposed_name(const std::string& display) {
+  std::string name;
+  for (const char c : display.substr(display.find_last_of('/') + 1)) {
+    const char lower = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    const bool good = (lower >= 'a' && lower <= 'z') || (lower >= '0' && lower <= '9');
+    if (good) {
+      name += lower;
+    } else if (!name.empty() && name.back() != '-') {
+      name += '-';
+    }
+  }
+  while (!name.empty() && name.back() == '-') name.pop_back();
+  return name.empty() ? "work" : name.substr(0, 50);
+}
+
+// Every field, length-prefixed, so that two requests never share a text.
+std::string request_hash(const CreateRequest& request) {
+  std::string text;
+  const auto add = [&](const std::string& part) { text += std::to_string(part.size()) + ":" + part; };
+  for (const auto* part : {&request.name, &request.repo_url, &request.ref, &request.branch, &request.backend,
+                           &request.image}) {
+    add(*part);
+  }
+  if (request.import) {
+    add(request.import->repo.str());
+    add(request.import->head_commit);
+    add(request.import->work_commit);
+  }
+  add(request.memory_bytes ? std::to_string(*request.memory_bytes) : "");
+  add(request.cpus ? std::to_string(*request.cpus) : "");
+  add(request.pids ? std::to_string(*request.pids) : "");
+  add(request.disposable ? "disposable" : "");
+  for (const auto& [key, value] : request.labels) {
+    add(key);
+    add(value);
+  }
+  return base::sha256_hex(text);
+}
+
+bool is_commit_id(const std::string& text) {
+  return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+}  // namespace
+
+// The repository, brought up to upstream. A full commit id that is cached needs no question upstream: it
+// means the same for ever.
+state_db::RepositoryRow Workspaces::repository_for(const Caller& caller, const CreateRequest& request,
+                                                   const Progress& progress) {
+  if (request.import) return repositories_.get(caller, request.import->repo);
+  if (is_commit_id(request.ref)) {
+    const auto url = repo_cache::parse_url(request.repo_url, context_.repos.options().url_policy);
+    const auto row = state_db::Repositories(context_.store).find(url.key, "");
+    if (row && row->state == state_db::RepositoryState::ready) {
+      try {
+        context_.repos.resolve(Repositories::directory(row->id), request.ref);
+        return *row;
+      } catch (const Error& error) {
+        if (error.code() != Code::not_found) throw;
+      }
+    }
+  }
+  return repositories_.ensure(request.repo_url, progress);
+}
+
+WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& request,
+                                 const Progress& progress) {
+  check_request(request);
+  state_db::Workspaces table(context_.store);
+  state_db::NewWorkspace workspace;
+  workspace.owner_uid = caller.uid;
+  if (!request.idempotency_key.empty()) {
+    workspace.idempotency_key = request.idempotency_key;
+    workspace.request_hash = request_hash(request);
+    if (const auto made = table.find_made(workspace)) return view(existing(made->id));
+  }
+  if (!request.name.empty() && table.find_live(caller.uid, request.name)) {
+    throw Error(Code::already_exists, "there is a workspace '" + request.name + "' already",
+                "choose another name, or use it: moorage exec " + request.name + " -- ...");
+  }
+  workspace.backend = request.backend.empty() ? context_.options.default_backend : request.backend;
+  workspace.image = request.image.empty() ? "host" : request.image;
+  const auto capabilities = context_.backends.get(workspace.backend).capabilities();
+  if (!capabilities.usable) {
+    throw Error(Code::unsupported, "backend " + workspace.backend + " cannot be used: " + capabilities.reason,
+                "moorage info shows what this host can do");
+  }
+  if (workspace.image != "host") {
+    throw Error(Code::unsupported, "there is no image '" + workspace.image + "'", "use image host");
+  }
+
+  const auto repo = repository_for(caller, request, progress);
+  const std::string repo_dir = Repositories::directory(repo.id);
+  if (request.import) {
+    workspace.base_commit = context_.repos.resolve(repo_dir, request.import->head_commit).commit;
+  } else {
+    const auto resolved = context_.repos.resolve(repo_dir, request.ref);
+    workspace.base_commit = resolved.commit;
+    workspace.base_ref = resolved.ref;
+  }
+  repositories_.ensure_base_tree(repo.id, workspace.base_commit, progress);
+
+  workspace.repository = repo.id;
+  workspace.limits.memory_bytes = request.memory_bytes.value_or(context_.options.memory_bytes);
+  workspace.limits.cpus = request.cpus.value_or(context_.options.cpus);
+  workspace.limits.pids = request.pids.value_or(context_.options.pids);
+  workspace.disposable = request.disposable;
+  workspace.labels = request.labels;
+  const auto created = insert(workspace, request, repo);
+  if (created.existed) return view(existing(created.id));
+  after_intent.pass();
+
+  const auto row = table.get(created.id);
+  const auto guard = context_.locks.lock(row.id.str(), "create");
+  try {
+    context_.storage.make_layer(row.layer);
+    if (request.import && request.import->work_commit != request.import->head_commit) {
+      const base::Fd upper = base::open_directory(context_.storage.layer_path(row.layer) + "/tree/upper");
+      context_.base_trees.write_delta(repo_dir, row.base_commit, request.import->work_commit, upper.get());
+      base::sync_file_system(context_.storage.layer_path(row.layer));  // this is work: nothing else has it
+    }
+    write_git_files(context_, row);
+    after_layer.pass();
+    table.set_ready(row.id);
+  } catch (const Error& error) {
+    context_.storage.remove_layer(row.layer);
+    context_.store.move(row.id, state_db::WorkspaceState::creating, state_db::WorkspaceState::failed,
+                        error.message());
+    throw;
+  }
+  after_ready.pass();
+  base::log(base::LogLevel::info, "workspace.created",
+            {{"ws", row.id}, {"name", row.name}, {"repo", repo.id}, {"commit", row.base_commit}});
+  return view(table.get(row.id));
+}
+
+// What an earlier request with the same key made.
+state_db::WorkspaceRow Workspaces::existing(base::WorkspaceId id) {
+  const auto row = state_db::Workspaces(context_.store).get(id);
+  if (row.state == state_db::WorkspaceState::failed) {
+    throw Error(Code::conflict, "the first try with this idempotency key failed: " + row.reason,
+                "try again with a new key");
+  }
+  if (row.state == state_db::WorkspaceState::creating) {
+    throw Error(Code::conflict, "the request with this idempotency key is still running",
+                "repeat it in a moment: the answer will be the same workspace");
+  }
+  return row;
+}
+
+state_db::Workspaces::Created Workspaces::insert(state_db::NewWorkspace& workspace,
+                                                 const CreateRequest& request,
+                                                 const state_db::RepositoryRow& repo) {
+  state_db::Workspaces table(context_.store);
+  for (int attempt = 1;; ++attempt) {
+    workspace.name = request.name;
+    if (workspace.name.empty()) {
+      workspace.name = proposed_name(repo.name);
+      if (attempt > 1) workspace.name += "-" + std::to_string(attempt);
+    }
+    workspace.branch = request.branch.empty() ? "moorage/" + workspace.name : request.branch;
+    try {
+      return table.create(workspace);
+    } catch (const Error& error) {
+      if (error.code() != Code::already_exists || !request.name.empty() || attempt >= kNameTries) throw;
+    }
+  }
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,418 @@
+#include "workspace/exec_watcher.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "state_db/store.h"
+#include "workspace/exec_end.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::check;
+
+MOORAGE_CRASH_POINT(before_outcome, "exec.before_outcome");
+MOORAGE_CRASH_POINT(after_outcome, "exec.after_outcome");
+
+constexpr size_t kPoolThreads = 4;
+constexpr size_t kPoolQueue = 100'000;
+// One journal must not hold up the others: a turn reads at most this much of it.
+constexpr uint64_t kMaxTurnBytes = 8 << 20;
+
+void add_to_epoll(int epoll, int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  check(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event), "epoll_ctl");
+}
+
+}  // namespace
+
+std::string journal_directory(const Options& options, base::WorkspaceId workspace,
+                              base::ExecId exec) {
+  return options.store + "/workspaces/" + workspace.str() + "/journal/" + exec.str();
+}
+
+struct ExecWatcher::Watched {
+  Watched(state_db::ExecRow r, base::Fd j, bool s)
+      : row(std::move(r)), journal(std::move(j)), reader(journal.get()), sync(s) {}
+
+  const state_db::ExecRow row;
+  const base::Fd journal;
+  std::mutex mutex;  // guards what follows; held while the journal is read and the end is written
+  base::JournalReader reader;
+  const bool sync;
+  bool over = false;
+  int watch = -1;
+  std::atomic<uint64_t> output_bytes{0};
+  std::atomic<int64_t> last_output_ms{0};
+  std::optional<std::chrono::steady_clock::time_point> kill_at;  // guarded by ExecWatcher::mutex_
+};
+
+ExecWatcher::ExecWatcher(Context& context, Active& active)
+    : context_(context),
+      active_(active),
+      inotify_(check(inotify_init1(IN_CLOEXEC | IN_NONBLOCK), "inotify_init")),
+      epoll_(check(epoll_create1(EPOLL_CLOEXEC), "epoll_create")),
+      wake_(check(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
+      pool_(kPoolThreads, kPoolQueue) {
+  add_to_epoll(epoll_.get(), inotify_.get());
+  add_to_epoll(epoll_.get(), wake_.get());
+  thread_ = std::thread([this] { run(); });
+}
+
+ExecWatcher::~ExecWatcher() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake();
+  thread_.join();
+}
+
+void ExecWatcher::on_end(std::function<void(const state_db::ExecRow&)> callback) {
+  on_end_ = std::move(callback);
+}
+
+void ExecWatcher::on_death(std::function<void(std::shared_ptr<const Running>)> callback) {
+  on_death_ = std::move(callback);
+}
+
+void ExecWatcher::wake() {
+  const uint64_t one = 1;
+  // EAGAIN: the counter is full, so the thread is awake already.
+  if (write(wake_.get(), &one, sizeof one) < 0 && errno != EAGAIN) base::throw_errno("eventfd");
+}
+
+void ExecWatcher::watch_exec(const state_db::ExecRow& exec, bool sync) {
+  const std::string path =
+      journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
+  auto watched = std::make_shared<Watched>(exec, base::open_file(path, O_RDONLY), sync);
+  const std::lock_guard lock(mutex_);
+  watched->watch = check(inotify_add_watch(inotify_.get(), path.c_str(), IN_MODIFY), "inotify " + path);
+  by_watch_[watched->watch] = exec.id;
+  execs_[exec.id] = std::move(watched);
+  more_.insert(exec.id);  // what was written before the watch
+  wake();
+}
+
+void ExecWatcher::watch_sandbox(std::shared_ptr<const Running> running) {
+  const int fd = static_cast<int>(syscall(SYS_pidfd_open, running->init.pid, 0));
+  base::Fd pidfd(fd);
+  // The pid may have died, or have been given to another process, before the pidfd was made.
+  if (!pidfd || !base::process_alive(running->init)) {
+    pool_.submit([this, running] { on_death_(running); });
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  add_to_epoll(epoll_.get(), fd);
+  inits_[fd] = {std::move(pidfd), std::move(running)};
+}
+
+void ExecWatcher::forget_sandbox(base::SandboxId sandbox) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(inits_, [&](const auto& entry) { return entry.second.second->sandbox == sandbox; });
+}
+
+void ExecWatcher::settle(base::SandboxId sandbox, const std::string& why_interrupted) {
+  std::vector<WatchedPtr> affected;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, watched] : execs_) {
+      if (watched->row.request.sandbox == sandbox) affected.push_back(watched);
+    }
+  }
+  for (const auto& watched : affected) {
+    while (read_journal(watched)) {
+    }
+    interrupt(watched, why_interrupted);
+  }
+}
+
+void ExecWatcher::settle_exec(const state_db::ExecRow& exec, const std::string& why_interrupted) {
+  WatchedPtr watched;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = execs_.find(exec.id); found != execs_.end()) watched = found->second;
+  }
+  if (!watched) {
+    const std::string path =
+        journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
+    // No journal: the daemon died between the record and the file. /dev/null reads as an empty one.
+    watched = std::make_shared<Watched>(
+        exec, base::open_file(base::path_exists(path) ? path : "/dev/null", O_RDONLY), false);
+  }
+  while (read_journal(watched)) {
+  }
+  interrupt(watched, why_interrupted);
+}
+
+void ExecWatcher::kill_after(base::ExecId exec, std::chrono::milliseconds grace) {
+  const std::lock_guard lock(mutex_);
+  const auto found = execs_.find(exec);
+  if (found == execs_.end()) return;
+  found->second->kill_at = std::chrono::steady_clock::now() + grace;
+  wake();
+}
+
+std::optional<ExecWatcher::Progress> ExecWatcher::progress(base::ExecId exec) {
+  const std::lock_guard lock(mutex_);
+  const auto found = execs_.find(exec);
+  if (found == execs_.end()) return std::nullopt;
+  return Progress{found->second->output_bytes, found->second->last_output_ms};
+}
+
+void ExecWatcher::run() {
+  for (;;) {
+    int timeout_ms = kill_overdue();
+    std::vector<WatchedPtr> turn;
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      for (const auto id : more_) {
+        if (const auto found = execs_.find(id); found != execs_.end()) turn.push_back(found->second);
+      }
+      more_.clear();
+    }
+    for (const auto& watched : turn) {
+      if (!read_journal(watched)) continue;
+      const std::lock_guard lock(mutex_);
+      more_.insert(watched->row.id);
+      timeout_ms = 0;
+    }
+    std::array<epoll_event, 64> events{};
+    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
+    for (int i = 0; i < count; ++i) {
+      const int fd = events.at(i).data.fd;
+      if (fd == wake_.get()) {
+        uint64_t counter = 0;
+        if (read(fd, &counter, sizeof counter) < 0 && errno != EAGAIN) base::throw_errno("eventfd");
+      } else if (fd == inotify_.get()) {
+        handle_inotify();
+      } else {
+        handle_death(fd);
+      }
+    }
+  }
+}
+
+void ExecWatcher::handle_inotify() {
+  alignas(inotify_event) std::array<char, 64 << 10> buffer{};
+  for (;;) {
+    const ssize_t size = read(inotify_.get(), buffer.data(), buffer.size());
+    if (size <= 0) return;
+    const std::lock_guard lock(mutex_);
+    for (ssize_t at = 0; at < size;) {
+      const auto* event = reinterpret_cast<const inotify_event*>(buffer.data() + at);
+      at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+      if ((event->mask & IN_Q_OVERFLOW) != 0) {  // events were lost: look at every journal
+        for (const auto& [id, watched] : execs_) more_.insert(id);
+      } else if (const auto found = by_watch_.find(event->wd); found != by_watch_.end()) {
+        more_.insert(found->second);
+      }
+    }
+  }
+}
+
+void ExecWatcher::handle_death(int pidfd) {
+  std::shared_ptr<const Running> dead;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = inits_.find(pidfd);
+    if (found == inits_.end()) return;  // forgotten in the same turn
+    dead = found->second.second;
+    inits_.erase(found);
+  }
+  pool_.submit([this, dead] { on_death_(dead); });
+}
+
+int ExecWatcher::kill_overdue() {
+  std::vector<WatchedPtr> overdue;
+  const auto now = std::chrono::steady_clock::now();
+  std::optional<std::chrono::steady_clock::time_point> next;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, watched] : execs_) {
+      if (!watched->kill_at) continue;
+      if (*watched->kill_at <= now) {
+        watched->kill_at.reset();
+        overdue.push_back(watched);
+      } else if (!next || *watched->kill_at < *next) {
+        next = watched->kill_at;
+      }
+    }
+  }
+  for (const auto& watched : overdue) kill_group(*watched);
+  if (!next) return -1;
+  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(*next - now).count());
+}
+
+void ExecWatcher::kill_group(const Watched& watched) {
+  const auto running = active_.by_sandbox(watched.row.request.sandbox);
+  if (!running) return;
+  try {
+    running->backend->exec_group(running->name, watched.row.id.str())->kill();
+  } catch (const base::Error& error) {
+    base::log(base::LogLevel::error, "exec.kill_failed", {{"ex", watched.row.id}, {"error", error.message()}});
+  }
+}
+
+bool ExecWatcher::read_journal(const WatchedPtr& watched) {
+  bool grew = false;
+  bool more = false;
+  std::optional<std::string> end_payload;
+  {
+    const std::lock_guard lock(watched->mutex);
+    if (watched->over) return false;
+    const uint64_t begin = watched->reader.file_position();
+    while (auto frame = watched->reader.next()) {
+      grew = true;
+      if (base::is_output(frame->header.kind)) {
+        watched->output_bytes = frame->header.output_offset + frame->header.payload_bytes;
+        watched->last_output_ms = frame->header.wall_ns / 1'000'000;
+      } else if (frame->header.kind == base::FrameKind::end) {
+        watched->over = true;
+        end_payload = std::move(frame->payload);
+        break;
+      }
+      if (watched->reader.file_position() - begin > kMaxTurnBytes) {
+        more = true;
+        break;
+      }
+    }
+  }
+  if (end_payload) {
+    end(watched, *end_payload);
+  } else if (grew) {
+    notify(watched->row.id);
+  }
+  return more;
+}
+
+void ExecWatcher::end(const WatchedPtr& watched, const std::string& payload) {
+  state_db::ExecOutcome outcome = parse_exec_end(payload);
+  outcome.output_bytes = watched->output_bytes;
+  if (was_oom_killed(*watched, outcome)) outcome.state = state_db::ExecState::oom_killed;
+  if (!watched->sync) {
+    write_outcome(watched, std::move(outcome));
+    return;
+  }
+  pool_.submit([this, watched, outcome] {
+    try {
+      base::sync_file_system(context_.options.store);
+      write_outcome(watched, outcome);
+    } catch (const base::Error& error) {  // not durable: say so instead of a clean end
+      auto failed = outcome;
+      failed.state = state_db::ExecState::interrupted;
+      failed.error = "the command ended, but its files could not be synced: " + error.message();
+      write_outcome(watched, std::move(failed));
+    }
+  });
+}
+
+void ExecWatcher::interrupt(const WatchedPtr& watched, const std::string& why) {
+  {
+    const std::lock_guard lock(watched->mutex);
+    if (watched->over) return;
+    watched->over = true;
+  }
+  state_db::ExecOutcome outcome;
+  outcome.state = state_db::ExecState::interrupted;
+  outcome.error = why;
+  outcome.output_bytes = watched->output_bytes;
+  write_outcome(watched, std::move(outcome));
+}
+
+void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome outcome) {
+  const auto id = watched->row.id;
+  state_db::Execs execs(context_.store);
+  before_outcome.pass();
+  try {
+    // A cancel that was asked for before the end is the reason of the end, whatever its exit code.
+    if (outcome.state != state_db::ExecState::interrupted && execs.get(id).cancel_requested) {
+      outcome.state = state_db::ExecState::cancelled;
+    }
+    execs.finish(id, outcome);
+  } catch (const base::Error& error) {
+    base::log(base::LogLevel::error, "exec.outcome_not_written", {{"ex", id}, {"error", error.message()}});
+    return;  // the journal has it; the next start finishes it
+  }
+  after_outcome.pass();
+  base::log(base::LogLevel::info, "exec.ended",
+            {{"ws", watched->row.request.workspace}, {"sb", watched->row.request.sandbox}, {"ex", id},
+             {"state", state_db::state_name(outcome.state)}, {"code", outcome.exit_code.value_or(-1)}});
+  {
+    const std::lock_guard lock(mutex_);
+    if (watched->watch >= 0) {
+      inotify_rm_watch(inotify_.get(), watched->watch);
+      by_watch_.erase(watched->watch);
+    }
+    execs_.erase(id);
+    more_.erase(id);
+  }
+  notify(id);
+  if (on_end_) pool_.submit([this, watched] { on_end_(watched->row); });
+}
+
+bool ExecWatcher::was_oom_killed(const Watched& watched, const state_db::ExecOutcome& outcome) {
+  const auto running = active_.by_sandbox(watched.row.request.sandbox);
+  if (!running) return false;
+  try {
+    auto group = running->backend->exec_group(running->name, watched.row.id.str());
+    // 137: a shell reports a child of its own that was killed.
+    const bool killed = outcome.signal == 9 || outcome.exit_code == 137;
+    const bool oom = killed && group->oom_kills() > 0;
+    if (group->empty()) group->remove();
+    return oom;
+  } catch (const base::Error&) {
+    return false;  // the sandbox is going down: no counter is left to read
+  }
+}
+
+void ExecWatcher::notify(base::ExecId exec) {
+  const std::lock_guard lock(subscribers_mutex_);
+  const auto found = subscribers_.find(exec);
+  if (found == subscribers_.end()) return;
+  for (const auto& [number, callback] : found->second) callback();
+}
+
+ExecWatcher::Subscription ExecWatcher::subscribe(base::ExecId exec, Callback callback) {
+  const std::lock_guard lock(subscribers_mutex_);
+  const uint64_t number = next_subscription_++;
+  subscribers_[exec][number] = std::move(callback);
+  return {this, exec, number};
+}
+
+void ExecWatcher::unsubscribe(base::ExecId exec, uint64_t number) {
+  const std::lock_guard lock(subscribers_mutex_);
+  const auto found = subscribers_.find(exec);
+  if (found == subscribers_.end()) return;
+  found->second.erase(number);
+  if (found->second.empty()) subscribers_.erase(found);
+}
+
+ExecWatcher::Subscription::Subscription(Subscription&& other) noexcept
+    : owner_(std::exchange(other.owner_, nullptr)), exec_(other.exec_), number_(other.number_) {}
+
+ExecWatcher::Subscription& ExecWatcher::Subscription::operator=(Subscription&& other) noexcept {
+  std::swap(owner_, other.owner_);
+  std::swap(exec_, other.exec_);
+  std::swap(number_, other.number_);
+  return *this;
+}
+
+ExecWatcher::Subscription::~Subscription() {
+  if (owner_ != nullptr) owner_->unsubscribe(exec_, number_);
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,113 @@
+// One thread that sees execs and sandboxes end: inotify on the journals of running execs, a pidfd for each
+// sandbox's init. At an `end` frame it writes the exec's outcome. A dead init is told to `on_death`, on
+// the watcher's pool; whoever handles it calls `settle`, which marks execs without an `end` interrupted.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "base/fd.h"
+#include "base/journal.h"
+#include "base/thread_pool.h"
+#include "state_db/execs.h"
+#include "workspace/active.h"
+#include "workspace/context.h"
+
+namespace moorage::workspace {
+
+class ExecWatcher {
+ public:
+  using Callback = std::function<void()>;
+  class Subscription {
+   public:
+    Subscription() = default;
+    Subscription(ExecWatcher* owner, base::ExecId exec, uint64_t number)
+        : owner_(owner), exec_(exec), number_(number) {}
+    Subscription(Subscription&& other) noexcept;
+    Subscription& operator=(Subscription&& other) noexcept;
+    ~Subscription();
+
+   private:
+    ExecWatcher* owner_ = nullptr;
+    base::ExecId exec_;
+    uint64_t number_ = 0;
+  };
+  struct Progress {
+    uint64_t output_bytes = 0;
+    int64_t last_output_ms = 0;
+  };
+
+  ExecWatcher(Context& context, Active& active);
+  ~ExecWatcher();
+
+  // Both are set once, before anything is watched, and are called on the watcher's pool: they may block.
+  void on_end(std::function<void(const state_db::ExecRow&)> callback);
+  void on_death(std::function<void(std::shared_ptr<const Running>)> callback);
+
+  // The exec has a journal file. `sync`: sync the workspace before its end is written.
+  void watch_exec(const state_db::ExecRow& exec, bool sync);
+  void watch_sandbox(std::shared_ptr<const Running> running);
+  // No pidfd event any more for this sandbox: its stop is being done by a verb.
+  void forget_sandbox(base::SandboxId sandbox);
+  // Reads the journals of this sandbox's running execs to their end and settles them all.
+  void settle(base::SandboxId sandbox, const std::string& why_interrupted);
+
+  // The same for one exec, watched or not: an exec whose start failed, or that nobody watches after a crash.
+  void settle_exec(const state_db::ExecRow& exec, const std::string& why_interrupted);
+
+  // Kills all that the exec started if it still runs after `grace`.
+  void kill_after(base::ExecId exec, std::chrono::milliseconds grace);
+
+  std::optional<Progress> progress(base::ExecId exec);  // nothing when it is not watched any more
+  Subscription subscribe(base::ExecId exec, Callback callback);
+
+ private:
+  struct Watched;
+  using WatchedPtr = std::shared_ptr<Watched>;
+  void run();
+  void handle_inotify();
+  void handle_death(int pidfd);
+  int kill_overdue();  // ms until the next kill is due, -1: none
+  // Reads what is new. True if more is there than one turn may read.
+  bool read_journal(const WatchedPtr& watched);
+  void end(const WatchedPtr& watched, const std::string& payload);
+  void interrupt(const WatchedPtr& watched, const std::string& why);
+  void write_outcome(const WatchedPtr& watched, state_db::ExecOutcome outcome);
+  void kill_group(const Watched& watched);
+  bool was_oom_killed(const Watched& watched, const state_db::ExecOutcome& outcome);
+  void notify(base::ExecId exec);
+  void unsubscribe(base::ExecId exec, uint64_t number);
+  void wake();
+
+  Context& context_;
+  Active& active_;
+  base::Fd inotify_;
+  base::Fd epoll_;
+  base::Fd wake_;
+  std::mutex mutex_;  // guards the maps below, never held while a journal is read
+  std::map<base::ExecId, WatchedPtr> execs_;
+  std::map<int, base::ExecId> by_watch_;
+  std::map<int, std::pair<base::Fd, std::shared_ptr<const Running>>> inits_;  // by pidfd
+  std::set<base::ExecId> more_;  // journals with bytes left from the last turn
+  bool stopping_ = false;
+  std::mutex subscribers_mutex_;  // held while callbacks run: after unsubscribe none comes
+  std::map<base::ExecId, std::map<uint64_t, Callback>> subscribers_;
+  uint64_t next_subscription_ = 1;
+  std::function<void(const state_db::ExecRow&)> on_end_;
+  std::function<void(std::shared_ptr<const Running>)> on_death_;
+  base::ThreadPool pool_;
+  std::thread thread_;
+};
+
+std::string journal_directory(const Options& options, base::WorkspaceId workspace, base::ExecId exec);
+
+}  // namespace moorage::workspace

@@ -1,0 +1,290 @@
+#include "workspace/execs.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <csignal>
+
+#include "backends/envd_client.h"
+#include "base/crash_point.h"
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "state_db/store.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+
+MOORAGE_CRASH_POINT(after_intent, "exec.after_intent");
+MOORAGE_CRASH_POINT(after_journal, "exec.after_journal");
+MOORAGE_CRASH_POINT(after_start, "exec.after_start");
+
+constexpr std::chrono::milliseconds kWardenDeadline{10'000};
+
+// Every field that says what runs, length-prefixed, so that two requests never share a text.
+std::string request_hash(const ExecRequest& request) {
+  std::string text;
+  const auto add = [&](const std::string& part) { text += std::to_string(part.size()) + ":" + part; };
+  for (const auto& argument : request.argv) add(argument);
+  add("env");
+  for (const auto& [key, value] : request.environment) {
+    add(key);
+    add(value);
+  }
+  add(request.directory);
+  add(request.user);
+  add(request.terminal ? "tty" : "");
+  add(request.input ? "input" : "");
+  add(std::to_string(request.timeout_ms));
+  return base::sha256_hex(text);
+}
+
+// Built from nothing; what the request names wins.
+std::map<std::string, std::string> full_environment(const ExecRequest& request,
+                                                    const state_db::WorkspaceRow& workspace) {
+  const bool root = request.user == "root";
+  std::map<std::string, std::string> environment = request.environment;
+  environment.insert({
+      {"PATH", "/home/user/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+      {"HOME", root ? "/root" : "/home/user"},
+      {"USER", request.user},
+      {"LOGNAME", request.user},
+      {"SHELL", "/bin/bash"},
+      {"LANG", "C.UTF-8"},
+      {"TERM", request.terminal ? "xterm-256color" : "dumb"},
+      {"MOORAGE_WORKSPACE", workspace.name},
+  });
+  return environment;
+}
+
+// The journal file, made outside every sandbox. Append-only where the file system can: then even a
+// process that got hold of the descriptor inside cannot change what is recorded.
+base::Fd make_journal(const std::string& directory) {
+  base::make_directories(directory);
+  base::Fd file = base::open_file(directory + "/output", O_WRONLY | O_APPEND | O_CREAT | O_EXCL, 0600);
+  base::set_append_only(file.get(), true);
+  return file;
+}
+
+int signal_number(const std::string& name) {
+  static const std::map<std::string, int> kSignals{
+      {"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT}, {"KILL", SIGKILL}, {"USR1", SIGUSR1},
+      {"USR2", SIGUSR2}, {"TERM", SIGTERM}, {"STOP", SIGSTOP}, {"CONT", SIGCONT}, {"TSTP", SIGTSTP},
+      {"WINCH", SIGWINCH}, {"ALRM", SIGALRM}, {"PIPE", SIGPIPE}, {"ABRT", SIGABRT}, {"SEGV", SIGSEGV}};
+  const std::string plain = name.starts_with("SIG") ? name.substr(3) : name;
+  if (const auto found = kSignals.find(plain); found != kSignals.end()) return found->second;
+  for (const auto& [known, number] : kSignals) {
+    if (plain == std::to_string(number)) return number;
+  }
+  throw Error(Code::invalid_argument, "'" + name + "' is no signal that can be sent",
+              "INT, TERM, KILL, HUP, QUIT, USR1, USR2, STOP, CONT...");
+}
+
+[[noreturn]] void throw_over(const state_db::ExecRow& row) {
+  throw Error(Code::conflict, row.id.str() + " has ended: " + std::string(state_db::state_name(row.state)));
+}
+
+}  // namespace
+
+ExecView Execs::start(const Caller& caller, const std::string& workspace, const ExecRequest& request) {
+  check_request(request);
+  const auto row = workspaces_.find(caller, workspace);
+  state_db::Execs table(context_.store);
+  const std::string hash = request_hash(request);
+  if (!request.idempotency_key.empty()) {
+    if (const auto earlier = table.find_by_key(row.id, request.idempotency_key)) {
+      if (earlier->request.request_hash != hash) {
+        throw Error(Code::already_exists, "this idempotency key belongs to another command, " +
+                                              earlier->id.str(), "use a new key for a new command");
+      }
+      return get(caller, earlier->id);
+    }
+  }
+
+  const auto running = workspaces_.ensure_running(row);
+  state_db::ExecRequest record;
+  record.workspace = row.id;
+  record.sandbox = running->sandbox;
+  record.owner_uid = caller.uid;
+  if (!request.idempotency_key.empty()) record.idempotency_key = request.idempotency_key;
+  record.request_hash = hash;
+  record.argv = request.argv;
+  record.environment = request.environment;
+  record.directory = request.directory;
+  record.user = request.user;
+  record.terminal = request.terminal.has_value();
+  record.input = request.input;
+  record.timeout_ms = request.timeout_ms > 0 ? request.timeout_ms : context_.options.default_timeout_ms;
+  const auto created = table.create(record);
+  if (created.existed) return get(caller, created.id);
+  after_intent.pass();
+
+  const auto exec = table.get(created.id);
+  try {
+    launch(exec, request, row, *running);
+  } catch (Error& error) {
+    settle_failed_launch(exec, *running, error);
+    throw error.add_context(exec.id.str() + " could not be started");
+  }
+  after_start.pass();
+  base::log(base::LogLevel::info, "exec.started",
+            {{"ws", row.id}, {"sb", running->sandbox}, {"ex", exec.id}, {"argv0", request.argv.front()}});
+  return get(caller, exec.id);
+}
+
+void Execs::launch(const state_db::ExecRow& exec, const ExecRequest& request,
+                   const state_db::WorkspaceRow& workspace, const Running& running) {
+  const base::Fd journal = make_journal(journal_directory(context_.options, workspace.id, exec.id));
+  watcher_.watch_exec(exec, request.sync);
+  after_journal.pass();
+
+  const auto group = running.backend->exec_group(running.name, exec.id.str());
+  const std::vector<base::Fd> joins = group->join_fds();
+  const base::Fd kill = group->kill_fd();
+  backends::StartRequest start;
+  start.tag = exec.id.str();
+  start.argv = request.argv;
+  start.environment = full_environment(request, workspace);
+  start.directory = request.directory;
+  start.user = request.user;
+  start.input = request.input;
+  if (request.terminal) start.terminal = {request.terminal->first, request.terminal->second};
+  start.timeout_ms = exec.request.timeout_ms;
+  start.output_limit_bytes = context_.options.output_limit_bytes;
+  start.journal_fd = journal.get();
+  start.kill_fd = kill.get();
+  for (const auto& join : joins) start.join_fds.push_back(join.get());
+  backends::EnvdClient(running.endpoint).start(start, kWardenDeadline);
+}
+
+// The command may run although the answer is missing. Only the warden can tell; if it cannot be
+// asked, the watcher finds the end in the journal, or settles the exec with its sandbox.
+void Execs::settle_failed_launch(const state_db::ExecRow& exec, const Running& running, const Error& error) {
+  if (error.code() == Code::unknown_outcome || error.code() == Code::deadline_exceeded) {
+    try {
+      for (const auto& process : backends::EnvdClient(running.endpoint).list()) {
+        if (process.tag == exec.id.str()) return;
+      }
+    } catch (const Error&) {
+      return;
+    }
+  }
+  watcher_.settle_exec(exec, "it was never started: " + error.message());
+}
+
+state_db::ExecRow Execs::find(const Caller& caller, base::ExecId id) {
+  auto row = state_db::Execs(context_.store).find(id);
+  if (row && !caller.root()) {
+    const auto workspace = state_db::Workspaces(context_.store).find(row->request.workspace);
+    if (!workspace || workspace->owner_uid != caller.uid) row.reset();
+  }
+  if (!row) throw Error(Code::not_found, "there is no exec " + id.str(), "moorage ps lists what runs");
+  return *row;
+}
+
+ExecView Execs::view(state_db::ExecRow row) {
+  ExecView view;
+  view.output_bytes = row.outcome.output_bytes;
+  if (row.state == state_db::ExecState::running) {
+    if (const auto progress = watcher_.progress(row.id)) {
+      view.output_bytes = progress->output_bytes;
+      view.last_output_ms = progress->last_output_ms;
+    }
+  }
+  view.row = std::move(row);
+  return view;
+}
+
+ExecView Execs::get(const Caller& caller, base::ExecId id) { return view(find(caller, id)); }
+
+std::vector<ExecView> Execs::list(const Caller& caller, const std::optional<std::string>& workspace,
+                                  bool running_only, size_t limit) {
+  state_db::ExecQuery query;
+  query.limit = limit;
+  if (workspace) {
+    query.workspace = workspaces_.find(caller, *workspace).id;
+  } else if (!caller.root()) {
+    query.owner_uid = caller.uid;
+  }
+  if (running_only) query.state = state_db::ExecState::running;
+  std::vector<ExecView> views;
+  for (auto& row : state_db::Execs(context_.store).list(query)) views.push_back(view(std::move(row)));
+  return views;
+}
+
+ExecView Execs::wait(const Caller& caller, base::ExecId id, std::chrono::milliseconds timeout) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool notified = false;
+  const auto subscription = watcher_.subscribe(id, [&] {
+    const std::lock_guard lock(mutex);
+    notified = true;
+    changed.notify_all();
+  });
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  for (;;) {
+    auto now = get(caller, id);
+    if (now.row.state != state_db::ExecState::running) return now;
+    std::unique_lock lock(mutex);
+    if (!changed.wait_until(lock, deadline, [&] { return notified; })) return now;
+    notified = false;
+  }
+}
+
+base::Fd Execs::open_journal(const Caller& caller, base::ExecId id) {
+  const auto row = find(caller, id);
+  return base::open_file(
+      journal_directory(context_.options, row.request.workspace, row.id) + "/output", O_RDONLY);
+}
+
+ExecWatcher::Subscription Execs::subscribe(base::ExecId id, std::function<void()> changed) {
+  return watcher_.subscribe(id, std::move(changed));
+}
+
+std::shared_ptr<const Running> Execs::sandbox_of(const state_db::ExecRow& row) {
+  if (row.state != state_db::ExecState::running) throw_over(row);
+  auto running = active_.by_sandbox(row.request.sandbox);
+  if (!running) throw Error(Code::conflict, row.id.str() + ": its sandbox is going down");
+  return running;
+}
+
+uint64_t Execs::send_input(const Caller& caller, base::ExecId id, uint64_t offset,
+                           std::string_view bytes, std::chrono::milliseconds deadline) {
+  const auto row = find(caller, id);
+  return backends::EnvdClient(sandbox_of(row)->endpoint).send_input(id.str(), offset, bytes, deadline);
+}
+
+uint64_t Execs::input_accepted(const Caller& caller, base::ExecId id) {
+  return send_input(caller, id, 0, {}, kWardenDeadline);
+}
+
+void Execs::close_input(const Caller& caller, base::ExecId id) {
+  const auto row = find(caller, id);
+  backends::EnvdClient(sandbox_of(row)->endpoint).close_input(id.str());
+}
+
+void Execs::send_signal(const Caller& caller, base::ExecId id, const std::string& name) {
+  const auto row = find(caller, id);
+  const int number = signal_number(name);
+  backends::EnvdClient(sandbox_of(row)->endpoint).send_signal(id.str(), number);
+}
+
+void Execs::cancel(const Caller& caller, base::ExecId id) {
+  const auto row = find(caller, id);
+  const auto running = sandbox_of(row);
+  if (!state_db::Execs(context_.store).request_cancel(id)) throw_over(find(caller, id));
+  watcher_.kill_after(id, context_.options.stop_grace);
+  backends::EnvdClient(running->endpoint).send_signal(id.str(), SIGTERM);
+}
+
+void Execs::resize(const Caller& caller, base::ExecId id, uint32_t columns, uint32_t rows) {
+  const auto row = find(caller, id);
+  backends::EnvdClient(sandbox_of(row)->endpoint).resize(id.str(), {columns, rows});
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,71 @@
+// Verbs on execs. The record comes first (one commit, with the idempotency key), then the journal
+// file outside the sandbox, then the warden is asked: a command runs once or not at all. The end is read from the
+// journal by the watcher thread, so nothing depends on this daemon having been alive when it happened.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "workspace/context.h"
+#include "workspace/exec_watcher.h"
+#include "workspace/requests.h"
+#include "workspace/workspaces.h"
+
+namespace moorage::workspace {
+
+struct ExecView {
+  state_db::ExecRow row;
+  uint64_t output_bytes = 0;     // so far, also while running
+  int64_t last_output_ms = 0;    // wall time, 0: none
+};
+
+class Execs {
+ public:
+  Execs(Context& context, Workspaces& workspaces, Active& active, ExecWatcher& watcher)
+      : context_(context), workspaces_(workspaces), active_(active), watcher_(watcher) {}
+
+  // Starts the sandbox if need be. The same key and request: the first run's view, nothing is run.
+  // The same key for another request: already_exists.
+  ExecView start(const Caller& caller, const std::string& workspace, const ExecRequest& request);
+  ExecView get(const Caller& caller, base::ExecId id);
+  std::vector<ExecView> list(const Caller& caller, const std::optional<std::string>& workspace,
+                             bool running_only, size_t limit = 1000);
+  // Waits for the end at most timeout; answers the state it is in then.
+  ExecView wait(const Caller& caller, base::ExecId id, std::chrono::milliseconds timeout);
+
+  // The journal, read-only, for base::JournalReader; also long after the sandbox is gone.
+  base::Fd open_journal(const Caller& caller, base::ExecId id);
+  // Calls back (from the watcher's thread; must not block) whenever the journal grew or the exec ended,
+  // until the subscription is dropped. May call spuriously.
+  ExecWatcher::Subscription subscribe(base::ExecId id, std::function<void()> changed);
+
+  // Total bytes taken so far; blocks while the command's pipe is full. offset = bytes sent before.
+  uint64_t send_input(const Caller& caller, base::ExecId id, uint64_t offset, std::string_view bytes,
+                      std::chrono::milliseconds deadline);
+  uint64_t input_accepted(const Caller& caller, base::ExecId id);
+  void close_input(const Caller& caller, base::ExecId id);
+  void send_signal(const Caller& caller, base::ExecId id, const std::string& name);  // "INT", "SIGINT", "2"
+  void cancel(const Caller& caller, base::ExecId id);  // TERM, after the grace KILL to all it started
+  void resize(const Caller& caller, base::ExecId id, uint32_t columns, uint32_t rows);
+
+ private:
+  void launch(const state_db::ExecRow& exec, const ExecRequest& request,
+              const state_db::WorkspaceRow& workspace, const Running& running);
+  void settle_failed_launch(const state_db::ExecRow& exec, const Running& running,
+                            const base::Error& error);
+  ExecView view(state_db::ExecRow row);
+  state_db::ExecRow find(const Caller& caller, base::ExecId id);
+  std::shared_ptr<const Running> sandbox_of(const state_db::ExecRow& row);
+
+  Context& context_;
+  Workspaces& workspaces_;
+  Active& active_;
+  ExecWatcher& watcher_;
+};
+
+}  // namespace moorage::workspace

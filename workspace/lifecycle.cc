@@ -1,0 +1,216 @@
+// Workspaces: start, stop, delete, bring back, purge.
+#include "backends/envd_client.h"
+#include "backends/registry.h"
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "repo_cache/repo_cache.h"
+#include "state_db/layers.h"
+#include "state_db/store.h"
+#include "workspace/workspaces.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using state_db::SandboxState;
+using state_db::WorkspaceState;
+
+MOORAGE_CRASH_POINT(start_after_intent, "start.after_intent");
+MOORAGE_CRASH_POINT(start_after_mount, "start.after_mount");
+MOORAGE_CRASH_POINT(start_after_backend, "start.after_backend");
+MOORAGE_CRASH_POINT(start_after_outcome, "start.after_outcome");
+MOORAGE_CRASH_POINT(stop_after_intent, "stop.after_intent");
+MOORAGE_CRASH_POINT(stop_after_backend, "stop.after_backend");
+MOORAGE_CRASH_POINT(delete_after_intent, "delete.after_intent");
+MOORAGE_CRASH_POINT(purge_after_intent, "purge.after_intent");
+MOORAGE_CRASH_POINT(purge_after_files, "purge.after_files");
+
+constexpr uint32_t kUser = 1000;
+constexpr uint32_t kIdsPerSandbox = 65536;
+constexpr std::chrono::seconds kTransferPatience{10};
+constexpr const char* kObjectsTarget = "/.moorage/objects";
+
+std::string sandbox_directory(const Options& options, base::SandboxId id) {
+  return options.store + "/sandboxes/" + id.str();
+}
+
+}  // namespace
+
+std::shared_ptr<const Running> Workspaces::ensure_running(const state_db::WorkspaceRow& row) {
+  if (auto running = active_.running(row.id); running && base::process_alive(running->init)) return running;
+  const auto guard = context_.locks.lock(row.id.str(), "start", context_.options.start_deadline * 2);
+  if (auto running = active_.running(row.id)) {
+    if (base::process_alive(running->init)) return running;
+    watcher_.forget_sandbox(running->sandbox);
+  }
+  if (const auto old = state_db::Sandboxes(context_.store).live(row.id)) {
+    clear_sandbox(*old, "found dead at start");
+  }
+  return start_sandbox(row);
+}
+
+std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::WorkspaceRow& row) {
+  const Chain layers = chain(row);
+  active_.wait_unmounted(row.id, kTransferPatience);
+  state_db::Sandboxes table(context_.store);
+  const auto sandbox =
+      table.create({row.id, row.backend, row.image, context_.options.sandbox_slots});
+  start_after_intent.pass();
+  const uint32_t first_id =
+      context_.options.sandbox_first_id + sandbox.slot.value() * kIdsPerSandbox;
+  auto running = std::make_shared<Running>();
+  running->sandbox = sandbox.id;
+  running->workspace = row.id;
+  running->name = sandbox.name;
+  running->backend = &context_.backends.get(row.backend);
+  try {
+    auto mounted = std::make_shared<Mounted>(Mounted{context_.storage.mount(layers, first_id), first_id + kUser});
+    const base::Fd objects = context_.storage.bind_read_only(
+        context_.repos.objects_directory(Repositories::directory(row.repository)), first_id);
+    start_after_mount.pass();
+    backends::SandboxSpec spec;
+    spec.name = sandbox.name;
+    spec.directory = sandbox_directory(context_.options, sandbox.id);
+    spec.image = row.image;
+    spec.first_host_id = first_id;
+    spec.mounts = {{mounted->mounts.tree.get(), "/workspace"},
+                   {mounted->mounts.home.get(), "/home/user"},
+                   {objects.get(), kObjectsTarget}};
+    spec.limits = {row.limits.memory_bytes, row.limits.cpus, row.limits.pids};
+    spec.sudo = context_.options.sudo;
+    spec.deadline = context_.options.start_deadline;
+    base::make_directories(spec.directory);
+    running->init = running->backend->start(spec).init;
+    running->endpoint = running->backend->endpoint(sandbox.name);
+    start_after_backend.pass();
+    table.set_running(sandbox.id,
+                      {running->init, mounted->mounts.tree_device, mounted->mounts.home_device});
+    running->mounted = std::move(mounted);
+  } catch (Error& error) {
+    clear_sandbox(table.get(sandbox.id), error.message());
+    throw error.add_context(row.name + " could not be started");
+  }
+  start_after_outcome.pass();
+  active_.set_running(running);
+  watcher_.watch_sandbox(running);
+  base::log(base::LogLevel::info, "sandbox.started",
+            {{"ws", row.id}, {"sb", sandbox.id}, {"pid", running->init.pid}});
+  return running;
+}
+
+// Ends with no process, no mount and no directory, and the row `destroyed`. Throws if processes are left: their
+// row then stays, and with it the id range and the upper directory, which nobody else may use.
+void Workspaces::clear_sandbox(const state_db::SandboxRow& sandbox, const std::string& reason) {
+  watcher_.forget_sandbox(sandbox.id);
+  context_.backends.get(sandbox.backend).destroy(sandbox.name);
+  watcher_.settle(sandbox.id, reason);
+  active_.clear_running(sandbox.id);
+  base::remove_tree(sandbox_directory(context_.options, sandbox.id));
+  state_db::Sandboxes table(context_.store);
+  context_.store.transaction([&] {
+    auto state = table.get(sandbox.id).state;
+    if (state == SandboxState::destroyed) return;
+    if (state != SandboxState::stopped && state != SandboxState::lost) {
+      table.set_lost(sandbox.id, state, reason);
+      state = SandboxState::lost;
+    }
+    table.set_destroyed(sandbox.id, state);
+  });
+}
+
+void Workspaces::bury(const Running& dead) {
+  const auto guard = context_.locks.lock(dead.workspace.str(), "clean-up", std::chrono::minutes(2));
+  const auto row = state_db::Sandboxes(context_.store).get(dead.sandbox);
+  if (row.state != SandboxState::running && row.state != SandboxState::frozen) return;  // a verb did it
+  base::log(base::LogLevel::warning, "sandbox.died", {{"ws", dead.workspace}, {"sb", dead.sandbox}});
+  clear_sandbox(row, "its sandbox died");
+}
+
+void Workspaces::stop_sandbox(const state_db::WorkspaceRow& row, const std::string& reason) {
+  state_db::Sandboxes table(context_.store);
+  const auto sandbox = table.live(row.id);
+  if (!sandbox) return;
+  if (sandbox->state == SandboxState::lost) return clear_sandbox(*sandbox, reason);
+  watcher_.forget_sandbox(sandbox->id);
+  if (sandbox->state != SandboxState::stopping) {
+    context_.store.move(sandbox->id, sandbox->state, SandboxState::stopping, reason);
+  }
+  stop_after_intent.pass();
+  auto& backend = context_.backends.get(sandbox->backend);
+  backend.stop(sandbox->name, context_.options.stop_grace);
+  stop_after_backend.pass();
+  watcher_.settle(sandbox->id, reason);
+  active_.clear_running(sandbox->id);
+  base::sync_file_system(context_.storage.layer_path(row.layer));  // stop answers: all of it is durable
+  table.set_stopped(sandbox->id, reason);
+  clear_sandbox(table.get(sandbox->id), reason);
+}
+
+WorkspaceView Workspaces::start(const Caller& caller, const std::string& name) {
+  const auto row = find(caller, name);
+  ensure_running(row);
+  return view(row);
+}
+
+WorkspaceView Workspaces::stop(const Caller& caller, const std::string& name) {
+  const auto row = find(caller, name);
+  const auto guard = context_.locks.lock(row.id.str(), "stop");
+  stop_sandbox(row, "stopped by uid " + std::to_string(caller.uid));
+  if (row.state == WorkspaceState::ready) measure(row);
+  return view(state_db::Workspaces(context_.store).get(row.id));
+}
+
+WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name) {
+  const auto row = find(caller, name);
+  const auto guard = context_.locks.lock(row.id.str(), "delete");
+  state_db::Workspaces table(context_.store);
+  const auto current = table.get(row.id);
+  if (current.state != WorkspaceState::deleted) {
+    const std::string reason = "deleted by uid " + std::to_string(caller.uid);
+    if (current.state != WorkspaceState::deleting) {
+      context_.store.move(row.id, current.state, WorkspaceState::deleting, reason);
+    }
+    delete_after_intent.pass();
+    stop_sandbox(row, reason);
+    table.finish_delete(row.id);
+    base::log(base::LogLevel::info, "workspace.deleted", {{"ws", row.id}, {"name", row.name}});
+  }
+  return view(table.get(row.id));
+}
+
+WorkspaceView Workspaces::undelete(const Caller& caller, const std::string& name) {
+  const auto row = find_deleted(caller, name);
+  const auto guard = context_.locks.lock(row.id.str(), "undelete");
+  state_db::Workspaces table(context_.store);
+  table.undelete(row.id);
+  base::log(base::LogLevel::info, "workspace.undeleted", {{"ws", row.id}, {"name", row.name}});
+  return view(table.get(row.id));
+}
+
+void Workspaces::purge(const Caller& caller, const std::string& name) {
+  state_db::Workspaces table(context_.store);
+  const bool live = !base::WorkspaceId::parse(name) && table.find_live(caller.uid, name).has_value();
+  const auto row = live ? find(caller, name) : find_deleted(caller, name);
+  if (row.state != WorkspaceState::deleted) remove(caller, row.id.str());
+  const auto guard = context_.locks.lock(row.id.str(), "purge");
+  table.begin_purge(row.id);
+  purge_after_intent.pass();
+  finish_purge(table.get(row.id));
+}
+
+void Workspaces::finish_purge(const state_db::WorkspaceRow& row) {
+  active_.wait_unmounted(row.id, kTransferPatience);
+  if (row.layer) context_.storage.remove_layer(row.layer);
+  base::remove_tree(context_.options.store + "/workspaces/" + row.id.str());
+  purge_after_files.pass();
+  context_.store.transaction([&] {
+    state_db::Workspaces(context_.store).finish_purge(row.id);
+    if (row.layer) state_db::Layers(context_.store).remove(row.layer);
+  });
+  base::log(base::LogLevel::info, "workspace.purged", {{"ws", row.id}, {"name", row.name}});
+}
+
+}  // namespace moorage::workspace

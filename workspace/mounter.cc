@@ -1,0 +1,187 @@
+#include "workspace/mounter.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cassert>
+#include <cerrno>
+#include <chrono>
+#include <exception>
+#include <future>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "base/mount.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using base::Fd;
+
+constexpr auto kDeadline = std::chrono::seconds(30);
+constexpr char kWritable[] = "w";
+constexpr std::string_view kLetters =
+    "abcdefghijklmnopqrstuvxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+static_assert(kLetters.size() == Mounter::kMaxLowers);
+// fsconfig(2) takes 255 bytes a value, and lowerdir is one value: "a:b:c".
+static_assert(2 * Mounter::kMaxLowers < 256);
+
+// Order: the copies of the host's mounts become slaves first, so that taking them off here reaches
+// nobody; then they are left by pivot_root. An initial ramfs as root cannot be left (EINVAL): there
+// the copies stay, and as slaves they follow the host's own umounts.
+void leave_host_mounts(const std::string& place) {
+  base::check(unshare(CLONE_FS | CLONE_NEWNS), "unshare the mount namespace of the mounter");
+  base::set_propagation_slave("/");
+  Fd room = base::make_file_system("tmpfs", {{"size", "64k"}, {"mode", "0700"}},
+                                   {.nosuid = true, .nodev = true, .noexec = true});
+  base::attach_mount(room.get(), place);
+  base::check(fchdir(room.get()), "enter the mounter's tmpfs");
+  if (syscall(SYS_pivot_root, ".", ".") == 0) {
+    // The old root now lies on top of the new one, at ".".
+    base::check(umount2(".", MNT_DETACH), "take off the copy of the host's mounts");
+  } else if (errno != EINVAL) {
+    base::throw_errno("pivot_root of the mounter");
+  }
+}
+
+void make_mount_points() {
+  base::check(mkdir(kWritable, 0700), "make a mount point");
+  for (char letter : kLetters) {
+    base::check(mkdir(std::string(1, letter).c_str(), 0700), "make a mount point");
+  }
+}
+
+// The layers of one overlay under their letters. The overlay keeps private copies of the mounts, so
+// the letters are free again at the end. A lazy umount of a mount that we attached ourselves cannot
+// fail.
+class AttachedLayers {
+ public:
+  ~AttachedLayers() {
+    for (const std::string& name : names_) {
+      [[maybe_unused]] int result = umount2(name.c_str(), MNT_DETACH);
+      assert(result == 0);
+    }
+  }
+  void attach(const Fd& mount, const std::string& name) {
+    base::attach_mount(mount.get(), name);
+    names_.push_back(name);
+  }
+
+ private:
+  std::vector<std::string> names_;
+};
+
+// All that another default could change is set. xino=off: the layers share one file system, so
+// inode numbers are the real ones anyway, and the answer does not depend on the bits a file system
+// has to spare.
+Fd assemble(const OverlayParts& parts) {
+  AttachedLayers attached;
+  std::string lowers;
+  for (size_t i = 0; i < parts.lowers.size(); ++i) {
+    const std::string name(1, kLetters[i]);
+    attached.attach(parts.lowers[i], name);
+    lowers += lowers.empty() ? name : ":" + name;
+  }
+  attached.attach(parts.writable, kWritable);
+  const std::string writable = kWritable;
+  return base::make_file_system("overlay",
+                                {{"lowerdir", lowers},
+                                 {"upperdir", writable + "/upper"},
+                                 {"workdir", writable + "/work"},
+                                 {"redirect_dir", "on"},
+                                 {"index", "off"},
+                                 {"nfs_export", "off"},
+                                 {"metacopy", "off"},
+                                 {"xino", "off"}},
+                                {.nosuid = true, .nodev = true});
+}
+
+}  // namespace
+
+struct Mounter::Request {
+  OverlayParts parts;
+  std::promise<Fd> answer;
+};
+
+Mounter::Mounter(const std::string& place) {
+  std::promise<void> ready;
+  thread_ = std::thread([this, &place, &ready] {
+    // The daemon's signals are for its other threads.
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    try {
+      leave_host_mounts(place);
+      make_mount_points();
+    } catch (...) {
+      ready.set_exception(std::current_exception());
+      return;
+    }
+    ready.set_value();
+    serve();
+  });
+  try {
+    ready.get_future().get();
+  } catch (...) {
+    thread_.join();
+    throw;
+  }
+}
+
+Mounter::~Mounter() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  arrived_.notify_one();
+  thread_.join();
+}
+
+Fd Mounter::mount(OverlayParts parts) {
+  assert(!parts.lowers.empty());
+  if (parts.lowers.size() > kMaxLowers) {
+    throw Error(Code::resource_exhausted,
+                "a chain of more than " + std::to_string(kMaxLowers) + " layers cannot be mounted");
+  }
+  auto request = std::make_shared<Request>();
+  request->parts = std::move(parts);
+  std::future<Fd> answer = request->answer.get_future();
+  {
+    std::lock_guard lock(mutex_);
+    queue_.push_back(request);
+  }
+  arrived_.notify_one();
+  if (answer.wait_for(kDeadline) != std::future_status::ready) {
+    throw Error(Code::deadline_exceeded, "mounting an overlay took longer than 30 s",
+                "look for a hanging disk in the kernel's log");
+  }
+  return answer.get();
+}
+
+void Mounter::serve() {
+  for (;;) {
+    std::unique_lock lock(mutex_);
+    arrived_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    std::shared_ptr<Request> request = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    try {
+      Fd overlay = assemble(request->parts);
+      request->parts = {};  // nothing of ours holds the layers when the caller goes on
+      request->answer.set_value(std::move(overlay));
+    } catch (...) {
+      request->answer.set_exception(std::current_exception());
+    }
+  }
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,199 @@
+#include "workspace/overlay.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <list>
+#include <mutex>
+#include <utility>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/mount.h"
+#include "workspace/mounter.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using base::Fd;
+
+constexpr uint32_t kIds = 65536;     // of one sandbox
+constexpr uint32_t kAgentId = 1000;  // `user` inside
+
+// User namespaces that stand for id maps: no process lives in them. One costs 0.3 ms to make (a
+// fork) and little to keep; a workspace that starts again usually gets the same ids. The oldest
+// goes first.
+class IdMaps {
+ public:
+  // Shared, because a mount may still be using what another thread pushes out.
+  std::shared_ptr<Fd> get(const std::vector<base::IdMapLine>& map) {
+    const Key key{map.front().inside, map.front().outside};
+    std::lock_guard lock(mutex_);
+    for (auto it = kept_.begin(); it != kept_.end(); ++it) {
+      if (it->first != key) continue;
+      kept_.splice(kept_.begin(), kept_, it);
+      return it->second;
+    }
+    kept_.emplace_front(key, std::make_shared<Fd>(base::make_user_namespace(map)));
+    if (kept_.size() > kMaxKept) kept_.pop_back();
+    return kept_.front().second;
+  }
+
+ private:
+  using Key = std::pair<uint32_t, uint32_t>;
+  static constexpr size_t kMaxKept = 128;
+  std::mutex mutex_;
+  std::list<std::pair<Key, std::shared_ptr<Fd>>> kept_;
+};
+
+struct Owner {
+  uint32_t id;
+  mode_t mode;
+};
+
+// Idempotent: what is there only gets its owner and mode again. The mode is set apart from mkdir
+// (umask).
+void make_owned_directory(const std::string& path, Owner owner) {
+  if (mkdir(path.c_str(), 0700) < 0 && errno != EEXIST) base::throw_errno("make " + path);
+  base::check(lchown(path.c_str(), owner.id, owner.id), "give away " + path);
+  base::check(chmod(path.c_str(), owner.mode), "set the mode of " + path);
+}
+
+// ext4, XFS and btrfs write what happened to names and inodes in the order in which it happened:
+// one fsync brings everything before it to disk (ext4: commit of the inode's transaction and all
+// older ones; XFS: the log up to the inode's item; btrfs: a logged directory takes its new children
+// and parents along). Tried on all three: the raw disk copied right after the fsync had every
+// directory, without it none. So there nothing is synced for the sake of order.
+bool keeps_order(const std::string& path) {
+  struct statfs status;
+  base::check(statfs(path.c_str(), &status), "look at the file system of " + path);
+  switch (static_cast<unsigned long>(status.f_type)) {
+    case EXT4_SUPER_MAGIC:
+    case XFS_SUPER_MAGIC:
+    case BTRFS_SUPER_MAGIC:
+    case TMPFS_MAGIC:
+      return true;
+    default:
+      return false;
+  }
+}
+
+class OverlayStorage : public Storage {
+ public:
+  explicit OverlayStorage(OverlayOptions options)
+      : options_(std::move(options)),
+        layers_(options_.store + "/layers"),
+        empty_(options_.store + "/empty"),
+        mounter_((base::make_directories(layers_), layers_)),
+        ordered_(keeps_order(layers_)) {
+    make_owned_directory(empty_, agent_owner());
+  }
+
+  std::string name() const override { return "overlay"; }
+
+  std::string layer_path(base::LayerId layer) const override { return layers_ + "/" + layer.str(); }
+
+  void make_layer(base::LayerId layer) override {
+    const std::string top = layer_path(layer);
+    if (mkdir(top.c_str(), 0700) < 0 && errno != EEXIST) base::throw_errno("make " + top);
+    std::vector<std::string> made;
+    for (const char* part : {"tree", "home", "system"}) {
+      // An id that the mount's map does not cover would be nobody to the kernel, and even the
+      // mounter could not look a name up below it. So all from here on has an owner out of the map.
+      const std::string directory = top + "/" + part;
+      make_owned_directory(directory, mounter_owner());
+      make_owned_directory(directory + "/work", mounter_owner());
+      make_owned_directory(directory + "/upper", strcmp(part, "system") == 0
+                                                     ? Owner{options_.disk_first_id, 0755}
+                                                     : agent_owner());
+      for (const char* name : {"/work", "/upper", ""}) made.push_back(directory + name);
+    }
+    if (ordered_) return;
+    made.insert(made.end(), {top, layers_});
+    for (const std::string& directory : made) base::sync_directory(directory);
+  }
+
+  void remove_layer(base::LayerId layer) override { base::remove_tree(layer_path(layer)); }
+
+  ActiveMounts mount(const Chain& chain, uint32_t first_host_id) override {
+    const std::shared_ptr<Fd> map = id_maps_.get(
+        {{options_.disk_first_id, first_host_id, kIds}, {options_.disk_first_id + kIds, 0, 1}});
+    ActiveMounts mounts;
+    mounts.tree = mount_part(chain, "/tree", chain.base_tree, *map, &mounts.tree_device);
+    mounts.home = mount_part(chain, "/home", chain.image_home.empty() ? empty_ : chain.image_home,
+                             *map, &mounts.home_device);
+    return mounts;
+  }
+
+  Fd bind_read_only(const std::string& path, uint32_t first_host_id) override {
+    const std::shared_ptr<Fd> map = id_maps_.get({{0, first_host_id, kIds}});
+    Fd bind = base::clone_mount(AT_FDCWD, path);
+    base::set_mount_idmap(bind.get(), map->get());
+    base::set_mount_attributes(bind.get(),
+                               {.read_only = true, .nosuid = true, .nodev = true, .noexec = true});
+    return bind;
+  }
+
+ private:
+  Owner agent_owner() const { return {options_.disk_first_id + kAgentId, 0755}; }
+  Owner mounter_owner() const { return {options_.disk_first_id + kIds, 0700}; }
+
+  // The copies are made here, in the namespace of the caller, where the store is mounted; the
+  // mounter's has no mounts of the host.
+  static Fd layer_mount(const std::string& path, const Fd& map) {
+    Fd layer = base::clone_mount(AT_FDCWD, path);
+    base::set_mount_idmap(layer.get(), map.get());
+    return layer;
+  }
+
+  Fd mount_part(const Chain& chain, const std::string& part, const std::string& lowest,
+                const Fd& map, uint64_t* device) {
+    OverlayParts parts;
+    for (base::LayerId frozen : chain.frozen) {
+      parts.lowers.push_back(layer_mount(layer_path(frozen) + part + "/upper", map));
+    }
+    parts.lowers.push_back(layer_mount(lowest, map));
+    parts.writable = layer_mount(layer_path(chain.writable) + part, map);
+    const std::string what = "mount " + chain.writable.str() + part;
+    try {
+      Fd overlay = mounter_.mount(std::move(parts));
+      struct statvfs status;
+      base::check(fstatvfs(overlay.get(), &status), "look at the overlay");
+      // Overlay says nothing when it cannot use its work directory: it just comes up read-only.
+      if (status.f_flag & ST_RDONLY) {
+        throw Error(Code::io, "the overlay came up read-only",
+                    "see the kernel's log; is the store's file system writable?");
+      }
+      struct stat root;
+      base::check(fstat(overlay.get(), &root), "look at the overlay");
+      *device = root.st_dev;
+      return overlay;
+    } catch (Error& error) {
+      throw error.add_context(what);
+    }
+  }
+
+  const OverlayOptions options_;
+  const std::string layers_;
+  const std::string empty_;  // lowest directory of a home without an image's
+  IdMaps id_maps_;
+  Mounter mounter_;
+  const bool ordered_;
+};
+
+}  // namespace
+
+std::unique_ptr<Storage> make_overlay_storage(const OverlayOptions& options) {
+  return std::make_unique<OverlayStorage>(options);
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,229 @@
+#include "workspace/reconcile.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <set>
+
+#include "backends/envd_client.h"
+#include "backends/registry.h"
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "repo_cache/repo_cache.h"
+#include "state_db/layers.h"
+#include "state_db/store.h"
+#include "workspace/birth.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Error;
+using base::LogLevel;
+using state_db::ExecState;
+using state_db::SandboxState;
+using state_db::WorkspaceState;
+
+constexpr uint32_t kUser = 1000;
+constexpr uint32_t kIdsPerSandbox = 65536;
+// Long enough for a client that lost its connection to come back for the end of the output.
+constexpr int64_t kDisposableKept_ms = 10 * 60'000;
+constexpr std::chrono::milliseconds kHealthDeadline{2'000};
+
+// One broken thing must not keep the daemon from starting: it is said, and tried again by `periodic`.
+template <typename Step>
+void attempt(const char* event, const std::string& subject, Step step) {
+  try {
+    step();
+  } catch (const Error& error) {
+    base::log(LogLevel::error, event, {{"subject", subject}, {"error", error.message()}});
+  }
+}
+
+// The sandbox's view of a mount, taken again through its init. The agent may have mounted something else
+// in its place, so the device must be the one that was recorded.
+base::Fd reopen_mount(const base::ProcessIdentity& init, const std::string& target, uint64_t device) {
+  base::Fd fd = base::open_file("/proc/" + std::to_string(init.pid) + "/root" + target,
+                                O_PATH | O_DIRECTORY | O_NOFOLLOW);
+  struct stat status {};
+  base::check(fstat(fd.get(), &status), "fstat " + target);
+  if (status.st_dev != device) {
+    throw Error(base::Code::corrupted, target + " of the sandbox is not what was mounted there");
+  }
+  return fd;
+}
+
+}  // namespace
+
+void Reconciler::at_start() {
+  settle_repositories();
+  for (const auto& row : state_db::Sandboxes(context_.store).not_destroyed()) {
+    attempt("reconcile.sandbox", row.id.str(), [&] { reconcile_sandbox(row); });
+  }
+  // Those whose sandbox is gone for good: their journals still have the truth.
+  for (const auto& exec : state_db::Execs(context_.store).running()) {
+    if (active_.by_sandbox(exec.request.sandbox)) continue;
+    attempt("reconcile.exec", exec.id.str(),
+            [&] { watcher_.settle_exec(exec, "its sandbox was gone when the daemon came back"); });
+  }
+  attempt("reconcile.strangers", "", [&] { remove_strangers(); });
+  settle_workspaces();
+}
+
+void Reconciler::settle_repositories() {
+  using state_db::RepositoryState;
+  for (const auto& row : state_db::Repositories(context_.store).list()) {
+    if (row.state != RepositoryState::cloning && row.state != RepositoryState::fetching) continue;
+    const bool there = context_.repos.exists(Repositories::directory(row.id));
+    context_.store.move(row.id, row.state, there ? RepositoryState::ready : RepositoryState::broken,
+                        "interrupted; the next use goes on");
+  }
+}
+
+void Reconciler::reconcile_sandbox(const state_db::SandboxRow& row) {
+  const bool may_live = row.state == SandboxState::running || row.state == SandboxState::frozen;
+  if (may_live && adopt(row)) return;
+  workspaces_.clear_sandbox(row, may_live ? "its sandbox died while the daemon was away"
+                                          : "the daemon was stopped in the middle");
+}
+
+bool Reconciler::adopt(const state_db::SandboxRow& row) {
+  if (row.boot_id != base::boot_id() || !base::process_alive(row.init)) return false;
+  auto& backend = context_.backends.get(row.backend);
+  auto status = backend.inspect(row.name);
+  if (status.state == backends::SandboxState::frozen) {
+    backend.thaw(row.name);  // a freeze that was cut must not last
+    status = backend.inspect(row.name);
+  }
+  if (status.state != backends::SandboxState::running || status.init != row.init) return false;
+
+  auto running = std::make_shared<Running>();
+  running->sandbox = row.id;
+  running->workspace = row.workspace;
+  running->name = row.name;
+  running->backend = &backend;
+  running->init = row.init;
+  try {
+    running->endpoint = backend.endpoint(row.name);
+    if (!backends::EnvdClient(running->endpoint).healthy(kHealthDeadline)) return false;
+    auto mounted = std::make_shared<Mounted>();
+    mounted->mounts.tree = reopen_mount(row.init, "/workspace", row.tree_device);
+    mounted->mounts.home = reopen_mount(row.init, "/home/user", row.home_device);
+    mounted->mounts.tree_device = row.tree_device;
+    mounted->mounts.home_device = row.home_device;
+    mounted->user_host_id =
+        context_.options.sandbox_first_id + row.slot.value() * kIdsPerSandbox + kUser;
+    running->mounted = std::move(mounted);
+  } catch (const Error& error) {
+    base::log(LogLevel::warning, "sandbox.not_adopted", {{"sb", row.id}, {"error", error.message()}});
+    return false;
+  }
+  if (row.state == SandboxState::frozen) {
+    context_.store.move(row.id, SandboxState::frozen, SandboxState::running, "thawed at start");
+  }
+  active_.set_running(running);
+  for (const auto& exec : state_db::Execs(context_.store).running(row.id)) adopt_exec(exec, *running);
+  watcher_.watch_sandbox(running);
+  base::log(LogLevel::info, "sandbox.adopted", {{"ws", row.workspace}, {"sb", row.id}, {"pid", row.init.pid}});
+  return true;
+}
+
+void Reconciler::adopt_exec(const state_db::ExecRow& exec, const Running& running) {
+  const std::string journal =
+      journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
+  bool known = base::path_exists(journal);
+  if (known) {
+    // Whether its files were to be synced at the end is not in the row: syncing too much is only slow.
+    watcher_.watch_exec(exec, true);
+    if (exec.cancel_requested) watcher_.kill_after(exec.id, std::chrono::milliseconds(0));
+    const auto processes = backends::EnvdClient(running.endpoint).list();
+    known = std::any_of(processes.begin(), processes.end(),
+                        [&](const auto& process) { return process.tag == exec.id.str(); });
+  }
+  // Not there: either its end is in the journal, or it never reached the warden.
+  if (!known) watcher_.settle_exec(exec, "it was never started: the daemon was stopped before");
+}
+
+// What carries our store's name but has no row: made just before a crash, or forgotten by an older state.
+void Reconciler::remove_strangers() {
+  std::set<std::string> names;
+  std::set<std::string> sandboxes;
+  for (const auto& row : state_db::Sandboxes(context_.store).not_destroyed()) {
+    names.insert(row.name);
+    sandboxes.insert(row.id.str());
+  }
+  for (auto* backend : context_.backends.all()) {
+    if (!backend->capabilities().usable) continue;
+    for (const auto& name : backend->list()) {
+      if (names.contains(name)) continue;
+      base::log(LogLevel::warning, "reconcile.stranger", {base::Field("name", name)});
+      attempt("reconcile.stranger", name, [&] { backend->destroy(name); });
+    }
+  }
+  std::set<std::string> layers;
+  for (const auto& layer : state_db::Layers(context_.store).list()) layers.insert(layer.id.str());
+  remove_unknown(context_.options.store + "/sandboxes", sandboxes);
+  remove_unknown(context_.options.store + "/layers", layers);
+}
+
+void Reconciler::remove_unknown(const std::string& directory, const std::set<std::string>& known) {
+  if (!base::path_exists(directory)) return;
+  for (const auto& name : base::list_directory(directory)) {
+    const bool ours = base::SandboxId::parse(name) || base::LayerId::parse(name);
+    if (!ours || known.contains(name)) continue;
+    base::log(LogLevel::warning, "reconcile.unknown_directory", {{"path", directory + "/" + name}});
+    attempt("reconcile.unknown_directory", name, [&] { base::remove_tree(directory + "/" + name); });
+  }
+}
+
+void Reconciler::settle_workspaces() {
+  state_db::Workspaces table(context_.store);
+  for (const auto& row : table.list()) {
+    attempt("reconcile.workspace", row.id.str(), [&] {
+      if (row.state == WorkspaceState::creating) {
+        context_.storage.remove_layer(row.layer);
+        context_.store.move(row.id, WorkspaceState::creating, WorkspaceState::failed,
+                            "the daemon was stopped while it was being created");
+      } else if (row.state == WorkspaceState::ready) {
+        mend_birth(context_, row);
+      } else if (row.state == WorkspaceState::deleting) {
+        workspaces_.stop_sandbox(row, "being deleted");
+        table.finish_delete(row.id);
+      }
+    });
+  }
+  purge_due();
+}
+
+void Reconciler::purge_due() {
+  state_db::Workspaces table(context_.store);
+  const int64_t now = context_.store.clock().wall_ms();
+  for (const auto& row : table.purgeable(now - context_.options.undelete_window_ms)) {
+    attempt("reconcile.purge", row.id.str(), [&] { purge(row.id); });
+  }
+  state_db::WorkspaceQuery deleted;
+  deleted.state = WorkspaceState::deleted;
+  for (const auto& row : table.list(deleted)) {
+    if (!row.disposable || row.purged_wall_ms || now - row.deleted_wall_ms.value_or(now) < kDisposableKept_ms) {
+      continue;
+    }
+    attempt("reconcile.purge", row.id.str(), [&] { purge(row.id); });
+  }
+}
+
+// A person may be purging it at this moment, or have brought it back since the list was made.
+void Reconciler::purge(base::WorkspaceId id) {
+  const auto guard = context_.locks.lock(id.str(), "purge");
+  state_db::Workspaces table(context_.store);
+  if (const auto row = table.get(id); row.purged_wall_ms || row.state != WorkspaceState::deleted) return;
+  table.begin_purge(id);
+  workspaces_.finish_purge(table.get(id));
+}
+
+void Reconciler::periodic() {
+  attempt("reconcile.purge", "", [&] { purge_due(); });
+  attempt("reconcile.sync", "", [&] { workspaces_.sync_active(); });
+}
+
+}  // namespace moorage::workspace

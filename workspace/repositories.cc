@@ -1,0 +1,258 @@
+#include "workspace/repositories.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "repo_cache/base_tree.h"
+#include "repo_cache/repo_cache.h"
+#include "state_db/store.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using state_db::RepositoryState;
+
+MOORAGE_CRASH_POINT(before_mirror, "repository.before_mirror");
+MOORAGE_CRASH_POINT(after_mirror, "repository.after_mirror");
+MOORAGE_CRASH_POINT(after_base_tree, "base_tree.after_write");
+
+constexpr std::chrono::minutes kCheckoutDeadline{30};
+// A base tree is marked as used at most this often: each mark is a synchronous write.
+constexpr int64_t kTouchInterval_ms = 3'600'000;
+
+repo_cache::ProgressFunction adapt(const Progress& progress) {
+  if (!progress) return {};
+  return [&progress](const repo_cache::Progress& step) {
+    progress(std::string(step.phase), step.percent, step.text);
+  };
+}
+
+// Brings the row to `ready` from wherever an earlier attempt, or a crash in it, has left it.
+void settle_ready(state_db::Store& store, base::RepoId id) {
+  const auto state = state_db::Repositories(store).get(id).state;
+  if (state == RepositoryState::ready) return;
+  if (state == RepositoryState::broken || state == RepositoryState::evicted) {
+    store.move(id, state, RepositoryState::cloning, "wanted again");
+    store.move(id, RepositoryState::cloning, RepositoryState::ready);
+    return;
+  }
+  store.move(id, state, RepositoryState::ready);
+}
+
+void settle_failed(state_db::Store& store, base::RepoId id, bool mirror_exists, const Error& error) {
+  const auto state = state_db::Repositories(store).get(id).state;
+  if (state != RepositoryState::cloning && state != RepositoryState::fetching) return;
+  store.move(id, state, mirror_exists ? RepositoryState::ready : RepositoryState::broken, error.message());
+}
+
+}  // namespace
+
+state_db::RepositoryRow Repositories::ensure(const std::string& url, const Progress& progress) {
+  const auto parsed = repo_cache::parse_url(url, context_.repos.options().url_policy);
+  state_db::Repositories table(context_.store);
+  const auto [id, made] = table.find_or_create({parsed.key, "", parsed.display, parsed.fetch});
+  before_mirror.pass();
+  return refresh(id, parsed.fetch, progress);
+}
+
+// The row's state says `cloning` or `ready`; a fetch into a mirror that is there needs no state of its own, as
+// it is atomic on disk: whoever comes after a crash just asks upstream again.
+state_db::RepositoryRow Repositories::refresh(base::RepoId id, const std::string& url,
+                                              const Progress& progress) {
+  state_db::Repositories table(context_.store);
+  repo_cache::RefreshResult result;
+  try {
+    const auto parsed = repo_cache::parse_url(url, context_.repos.options().url_policy);
+    result = context_.repos.refresh(directory(id), parsed, context_.options.fetch_deadline, adapt(progress));
+  } catch (Error& error) {
+    settle_failed(context_.store, id, context_.repos.exists(directory(id)), error);
+    throw;
+  }
+  after_mirror.pass();
+  // Many may have waited for one clone: the first writes the row, the others find it as they would.
+  const auto guard = context_.locks.lock(id.str() + ".row", "update");
+  const auto before = table.get(id);
+  const bool moved = result.cloned || result.fetched || result.rebuilt;
+  if (moved || before.state != RepositoryState::ready || before.stale_reason != result.stale_reason) {
+    context_.store.transaction([&] {
+      settle_ready(context_.store, id);
+      state_db::RepositoryFacts facts;
+      facts.default_branch = result.default_branch;
+      if (moved) facts.fetched_wall_ms = context_.store.clock().wall_ms();
+      facts.checked_wall_ms = result.checked_wall_ms;
+      facts.stale_reason = result.stale_reason;
+      facts.bytes = result.bytes;
+      table.set_facts(id, facts);
+    });
+  }
+  {
+    const std::lock_guard lock(checked_mutex_);
+    checked_[id] = result.checked_wall_ms;
+  }
+  auto row = table.get(id);
+  row.checked_wall_ms = std::max(row.checked_wall_ms, result.checked_wall_ms);
+  return row;
+}
+
+state_db::RepositoryRow Repositories::get(const Caller& caller, base::RepoId id) {
+  auto row = state_db::Repositories(context_.store).find(id);
+  const bool visible = row && (row->scope.empty() || caller.root() ||
+                               row->scope == "local:" + std::to_string(caller.uid));
+  if (!visible || row->state == RepositoryState::evicted) {
+    throw Error(Code::not_found, "there is no repository " + id.str(), "moorage repo ls lists them");
+  }
+  const std::lock_guard lock(checked_mutex_);
+  if (const auto found = checked_.find(id); found != checked_.end()) {
+    row->checked_wall_ms = std::max(row->checked_wall_ms, found->second);
+  }
+  return *row;
+}
+
+state_db::RepositoryRow Repositories::fetch(const Caller& caller, base::RepoId id,
+                                            const Progress& progress) {
+  const auto row = get(caller, id);
+  if (!row.scope.empty()) {
+    throw Error(Code::unsupported, row.id.str() + " was imported from a local checkout",
+                "moorage create --from DIR brings its present state");
+  }
+  const auto parsed = repo_cache::parse_url(row.fetch_url, context_.repos.options().url_policy);
+  return refresh(id, parsed.fetch, progress);
+}
+
+std::vector<state_db::RepositoryRow> Repositories::list(const Caller& caller) {
+  std::vector<state_db::RepositoryRow> visible;
+  for (auto& row : state_db::Repositories(context_.store).list()) {
+    if (row.state == RepositoryState::evicted) continue;
+    if (row.scope.empty() || caller.root() || row.scope == "local:" + std::to_string(caller.uid)) {
+      visible.push_back(std::move(row));
+    }
+  }
+  return visible;
+}
+
+uint64_t Repositories::workspace_count(base::RepoId id) {
+  state_db::WorkspaceQuery query;
+  query.repository = id;
+  query.with_deleted = true;
+  return state_db::Workspaces(context_.store).list(query).size();
+}
+
+std::string Repositories::tip(const state_db::RepositoryRow& row) {
+  try {
+    return context_.repos.resolve(directory(row.id), "").commit;
+  } catch (const Error&) {
+    return {};  // not cloned yet, or imported without a branch
+  }
+}
+
+void Repositories::remove(const Caller& caller, base::RepoId id) {
+  const auto row = get(caller, id);
+  const auto guard = context_.locks.lock(id.str(), "remove");
+  if (const auto count = workspace_count(id); count > 0) {
+    throw Error(Code::conflict, row.name + " is the base of " + std::to_string(count) + " workspaces",
+                "remove them first: moorage rm --purge NAME (deleted ones count until they are purged)");
+  }
+  if (row.state == RepositoryState::cloning || row.state == RepositoryState::fetching) {
+    throw Error(Code::conflict, row.name + " is being fetched", "try again when that has ended");
+  }
+  context_.store.move(id, row.state, RepositoryState::evicted, "removed by uid " + std::to_string(caller.uid));
+  state_db::BaseTrees trees(context_.store);
+  for (const auto& tree : trees.list(id)) trees.remove(id, tree.commit);
+  context_.repos.remove(directory(id));
+}
+
+std::vector<std::string> Repositories::import_tips(const Caller& caller, const std::string& label) {
+  const auto row = state_db::Repositories(context_.store)
+                       .find("local:" + label, "local:" + std::to_string(caller.uid));
+  if (!row || !context_.repos.exists(directory(row->id))) return {};
+  return context_.repos.tips(directory(row->id));
+}
+
+base::Fd Repositories::begin_import() {
+  const std::string quarantine = context_.options.store + "/quarantine";
+  base::make_directories(quarantine);
+  return base::open_file(quarantine, O_TMPFILE | O_RDWR, 0600);
+}
+
+ImportedWork Repositories::finish_import(const Caller& caller, const std::string& label, base::Fd bundle) {
+  if (label.empty() || label.size() > 4096 || label.find('\0') != std::string::npos) {
+    throw Error(Code::invalid_argument, "label must be the path of the checkout");
+  }
+  const std::string scope = "local:" + std::to_string(caller.uid);
+  const size_t slash = label.find_last_of('/');
+  const std::string name = slash == std::string::npos ? label : label.substr(slash + 1);
+  state_db::Repositories table(context_.store);
+  const auto [id, made] = table.find_or_create({"local:" + label, scope, name.empty() ? "local" : name});
+  const auto guard = context_.locks.lock(id.str() + ".row", "import");
+  repo_cache::ImportLimits limits;
+  repo_cache::ImportResult result;
+  try {
+    result = context_.repos.import_bundle(directory(id), bundle.get(), limits);
+  } catch (Error& error) {
+    settle_failed(context_.store, id, context_.repos.exists(directory(id)), error);
+    throw;
+  }
+  after_mirror.pass();
+  context_.store.transaction([&] {
+    settle_ready(context_.store, id);
+    state_db::RepositoryFacts facts;
+    facts.fetched_wall_ms = facts.checked_wall_ms = context_.store.clock().wall_ms();
+    table.set_facts(id, facts);
+  });
+  return {id, result.head_commit, result.work_commit};
+}
+
+std::string Repositories::ensure_base_tree(base::RepoId id, const std::string& commit,
+                                           const Progress& progress) {
+  state_db::BaseTrees table(context_.store);
+  const std::string repo = directory(id);
+  // A tree that was not synced and comes from another boot may be torn: it is made again.
+  const auto sound = [&](const std::optional<state_db::BaseTreeRow>& row) {
+    return row && (row->synced || row->boot_id == base::boot_id()) &&
+           context_.base_trees.exists(repo, commit);
+  };
+  auto row = table.find(id, commit);
+  if (!sound(row)) {
+    const auto guard = context_.locks.lock(id.str() + "." + commit, "checkout", kCheckoutDeadline);
+    row = table.find(id, commit);
+    if (!sound(row)) {
+      if (row || context_.base_trees.exists(repo, commit)) context_.base_trees.remove(repo, commit);
+      const auto repository = state_db::Repositories(context_.store).get(id);
+      const std::string origin = repository.scope.empty() ? repository.fetch_url : "";
+      const auto info =
+          context_.base_trees.write(repo, commit, origin, kCheckoutDeadline, adapt(progress));
+      after_base_tree.pass();
+      state_db::BaseTreeRow made;
+      made.repository = id;
+      made.commit = commit;
+      made.files = info.files;
+      made.bytes = info.bytes;
+      made.submodules = info.submodules;
+      made.lfs_files = info.lfs_files;
+      made.boot_id = base::boot_id();
+      table.put(made);
+    }
+  } else if (context_.store.clock().wall_ms() - row->last_used_wall_ms > kTouchInterval_ms) {
+    table.touch(id, commit);
+  }
+  return context_.base_trees.tree_path(repo, commit);
+}
+
+void Repositories::sync_base_trees() {
+  state_db::BaseTrees table(context_.store);
+  for (const auto& repository : state_db::Repositories(context_.store).list()) {
+    for (const auto& tree : table.list(repository.id)) {
+      if (tree.synced || tree.boot_id != base::boot_id()) continue;
+      context_.base_trees.sync(directory(repository.id), tree.commit);
+      table.set_synced(repository.id, tree.commit);
+    }
+  }
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,359 @@
+#include "workspace/tree_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <memory>
+#include <utility>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using base::Fd;
+
+constexpr int kMaxLinks = 40;  // as the kernel's own limit, path_resolution(7)
+
+[[noreturn]] void throw_file_error(const std::string& what, int error_number) {
+  switch (error_number) {
+    case EEXIST:
+      throw Error(Code::already_exists, what + ": it is there already");
+    case ENOTEMPTY:
+      throw Error(Code::conflict, what + ": the directory is not empty",
+                  "ask for a recursive removal to take all below it along");
+    case EISDIR:
+    case EBUSY:
+      throw Error(Code::conflict, what + ": a directory or a mount is in the way");
+    case EINVAL:
+    case ENOTDIR:
+    case ENAMETOOLONG:
+    case ELOOP:
+    case EXDEV:
+      try {
+        base::throw_errno(what, error_number);
+      } catch (const Error& error) {
+        throw Error(Code::invalid_argument, error.message());
+      }
+    default:
+      base::throw_errno(what, error_number);
+  }
+}
+
+void check_file(long result, const std::string& what) {
+  if (result < 0) throw_file_error(what, errno);
+}
+
+// The rights and the name of the agent's user for the calls that make something; of this thread
+// only (the C library would change nothing but this thread either, the raw calls say so). Leaving
+// user 0 drops the capabilities over files, coming back restores them (capabilities(7)).
+class AgentRights {
+ public:
+  explicit AgentRights(uint32_t owner) {
+    syscall(SYS_setfsgid, owner);
+    syscall(SYS_setfsuid, owner);
+    // Neither call reports a refusal; a second one tells the present id.
+    if (syscall(SYS_setfsuid, -1) != static_cast<long>(owner) ||
+        syscall(SYS_setfsgid, -1) != static_cast<long>(owner)) {
+      give_back();
+      throw Error(Code::internal, "cannot act as user " + std::to_string(owner));
+    }
+  }
+  ~AgentRights() { give_back(); }
+  AgentRights(const AgentRights&) = delete;
+  AgentRights& operator=(const AgentRights&) = delete;
+
+ private:
+  static void give_back() {
+    syscall(SYS_setfsuid, geteuid());
+    syscall(SYS_setfsgid, getegid());
+    assert(syscall(SYS_setfsuid, -1) == static_cast<long>(geteuid()));
+  }
+};
+
+uint64_t mount_of(int fd) {
+  struct statx status;
+  base::check(statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &status), "look at a mount");
+  return status.stx_mnt_id;
+}
+
+// What the root of a sandbox may have mounted below its tree (a /proc, say) is none of the
+// workspace's.
+Fd open_inside(int root, const std::string& path, int flags) {
+  Fd fd = base::open_in_root(root, path, flags);
+  if (mount_of(fd.get()) != mount_of(root)) {
+    throw Error(Code::invalid_argument, path + " lies on another mount");
+  }
+  return fd;
+}
+
+// A name in an open directory: what the calls that change something work on.
+struct Place {
+  Fd directory;
+  std::string name;
+};
+
+std::pair<std::string, std::string> split(const std::string& path) {
+  size_t end = path.find_last_not_of('/');
+  std::string trimmed = end == std::string::npos ? "" : path.substr(0, end + 1);
+  size_t slash = trimmed.rfind('/');
+  if (slash == std::string::npos) return {"", trimmed};
+  return {trimmed.substr(0, slash + 1), trimmed.substr(slash + 1)};
+}
+
+Place place_of(int root, const std::string& path) {
+  auto [parent, name] = split(path);
+  if (name.empty() || name == "." || name == "..") {
+    throw Error(Code::invalid_argument, "\"" + path + "\" does not end in a name",
+                "the root of the tree itself cannot be made, moved or removed");
+  }
+  if (name.find('\0') != std::string::npos) {
+    throw Error(Code::invalid_argument, "a path cannot hold a zero byte");
+  }
+  return {open_inside(root, parent, O_RDONLY | O_DIRECTORY), name};
+}
+
+void sync_directory(const Fd& directory, const std::string& what) {
+  base::check(fsync(directory.get()), "sync the directory of " + what);
+}
+
+std::string read_link(int directory, const std::string& name) {
+  char target[PATH_MAX];
+  ssize_t size = readlinkat(directory, name.c_str(), target, sizeof target);
+  check_file(size, "read the link " + name);
+  return std::string(target, static_cast<size_t>(size));
+}
+
+FileEntry entry_of(std::string name, const struct stat& status) {
+  FileEntry entry;
+  entry.name = std::move(name);
+  entry.type = S_ISREG(status.st_mode)   ? FileType::file
+               : S_ISDIR(status.st_mode) ? FileType::directory
+               : S_ISLNK(status.st_mode) ? FileType::symlink
+                                         : FileType::other;
+  entry.size_bytes = static_cast<uint64_t>(status.st_size);
+  entry.mode = status.st_mode & 07777;
+  entry.modified_ms = status.st_mtim.tv_sec * 1000 + status.st_mtim.tv_nsec / 1'000'000;
+  return entry;
+}
+
+std::string unguessable_name() {
+  unsigned char bytes[16];
+  base::check(getrandom(bytes, sizeof bytes, 0), "draw a random name");
+  std::string name = ".moorage-";
+  for (unsigned char byte : bytes) {
+    name += "0123456789abcdef"[byte >> 4];
+    name += "0123456789abcdef"[byte & 15];
+  }
+  return name;
+}
+
+// The name that a write to path ends at, links followed one by one; each step is resolved anew from
+// the root by the kernel, so a link that changes meanwhile leads elsewhere inside, never outside.
+struct WriteTarget {
+  Place place;
+  std::optional<mode_t> existing_mode;
+};
+
+WriteTarget write_target(int root, const std::string& asked) {
+  std::string path = asked;
+  for (int i = 0; i < kMaxLinks; ++i) {
+    Place place = place_of(root, path);
+    struct stat status;
+    int directory = place.directory.get();
+    if (fstatat(directory, place.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) < 0) {
+      if (errno != ENOENT) throw_file_error("look at " + path, errno);
+      return {std::move(place), std::nullopt};
+    }
+    if (S_ISREG(status.st_mode)) return {std::move(place), status.st_mode & 0777};
+    if (S_ISDIR(status.st_mode)) throw Error(Code::conflict, asked + " is a directory");
+    if (!S_ISLNK(status.st_mode)) {
+      throw Error(Code::invalid_argument, asked + " is not a regular file");
+    }
+    std::string target = read_link(directory, place.name);
+    path = target.starts_with('/') ? target : split(path).first.append(target);
+  }
+  throw Error(Code::invalid_argument, asked + ": too many links");
+}
+
+}  // namespace
+
+FileEntry TreeFiles::stat(const std::string& path) const {
+  Fd fd = open_inside(root_, path, O_PATH | O_NOFOLLOW);
+  struct stat status;
+  base::check(fstat(fd.get(), &status), "look at " + path);
+  FileEntry entry = entry_of(split(path).second, status);
+  if (entry.type == FileType::symlink) entry.link_target = read_link(fd.get(), "");
+  return entry;
+}
+
+Listing TreeFiles::list(const std::string& path, size_t max_entries) const {
+  Fd directory = open_inside(root_, path, O_RDONLY | O_DIRECTORY);
+  std::unique_ptr<DIR, int (*)(DIR*)> stream(fdopendir(directory.get()), closedir);
+  if (!stream) base::throw_errno("list " + path);
+  int fd = directory.release();
+  Listing listing;
+  while (dirent* item = readdir(stream.get())) {
+    std::string name = item->d_name;
+    if (name == "." || name == "..") continue;
+    if (listing.entries.size() == max_entries) {
+      listing.truncated = true;
+      break;
+    }
+    struct stat status;
+    if (fstatat(fd, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) < 0) continue;  // gone meanwhile
+    FileEntry entry = entry_of(name, status);
+    if (entry.type == FileType::symlink) {
+      char target[PATH_MAX];
+      ssize_t size = readlinkat(fd, name.c_str(), target, sizeof target);
+      if (size > 0) entry.link_target.assign(target, static_cast<size_t>(size));
+    }
+    listing.entries.push_back(std::move(entry));
+  }
+  std::sort(listing.entries.begin(), listing.entries.end(),
+            [](const FileEntry& a, const FileEntry& b) { return a.name < b.name; });
+  return listing;
+}
+
+Fd TreeFiles::open_for_reading(const std::string& path, uint64_t* size_bytes) const {
+  Fd fd = open_inside(root_, path, O_RDONLY);
+  struct stat status;
+  base::check(fstat(fd.get(), &status), "look at " + path);
+  if (!S_ISREG(status.st_mode)) {
+    throw Error(S_ISDIR(status.st_mode) ? Code::conflict : Code::invalid_argument,
+                path + " is not a regular file");
+  }
+  *size_bytes = static_cast<uint64_t>(status.st_size);
+  return fd;
+}
+
+TreeFiles::Writer::Writer(Fd directory, std::string name, std::string temporary, Fd file)
+    : directory_(std::move(directory)),
+      name_(std::move(name)),
+      temporary_(std::move(temporary)),
+      file_(std::move(file)) {}
+
+TreeFiles::Writer::~Writer() {
+  if (file_) unlinkat(directory_.get(), temporary_.c_str(), 0);
+}
+
+void TreeFiles::Writer::write(std::string_view bytes) { base::write_all(file_.get(), bytes); }
+
+void TreeFiles::Writer::commit() {
+  base::check(fsync(file_.get()), "sync " + name_);
+  check_file(renameat(directory_.get(), temporary_.c_str(), directory_.get(), name_.c_str()),
+             "write " + name_);
+  file_.reset();  // from here on there is nothing to take back
+  sync_directory(directory_, name_);
+}
+
+// Overlay has O_TMPFILE only since Linux 6.3, so the file is born with a name.
+TreeFiles::Writer TreeFiles::begin_write(const std::string& path, uint32_t mode) const {
+  WriteTarget target = write_target(root_, path);
+  mode_t bits = mode != 0 ? mode & 0777 : target.existing_mode.value_or(0644);
+  const std::string temporary = unguessable_name();
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  Fd file;
+  {
+    AgentRights rights(owner_);
+    file = Fd(openat(target.place.directory.get(), temporary.c_str(), kFlags, 0600));
+  }
+  check_file(file.get(), "write " + path);
+  Writer writer(std::move(target.place.directory), target.place.name, temporary, std::move(file));
+  writer.set_mode(bits);
+  return writer;
+}
+
+void TreeFiles::Writer::set_mode(uint32_t bits) {
+  base::check(fchmod(file_.get(), bits), "set the mode of " + name_);
+}
+
+void TreeFiles::make_directory(const std::string& path) const {
+  std::string prefix;
+  Fd parent = open_inside(root_, "", O_RDONLY | O_DIRECTORY);
+  for (size_t start = 0; start < path.size();) {
+    size_t end = std::min(path.find('/', start), path.size());
+    const std::string name = path.substr(start, end - start);
+    start = end + 1;
+    if (name.empty()) continue;
+    prefix += "/" + name;
+    if (!directory_exists(prefix)) make_one_directory(parent.get(), name, path);
+    parent = open_inside(root_, prefix, O_RDONLY | O_DIRECTORY);
+  }
+}
+
+void TreeFiles::make_one_directory(int parent, const std::string& name,
+                                   const std::string& path) const {
+  int result = 0;
+  {
+    AgentRights rights(owner_);
+    result = mkdirat(parent, name.c_str(), 0755);
+    if (result == 0) {  // whatever the daemon's umask is
+      const Fd made(openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+      if (made) result = fchmod(made.get(), 0755);
+    }
+  }
+  if (result < 0 && errno != EEXIST) throw_file_error("make the directory " + path, errno);
+  base::check(fsync(parent), "sync the parent of " + path);
+}
+
+bool TreeFiles::directory_exists(const std::string& path) const {
+  try {
+    open_inside(root_, path, O_PATH | O_DIRECTORY);
+    return true;
+  } catch (const Error& error) {
+    if (error.code() == Code::not_found) return false;
+    throw;
+  }
+}
+
+void TreeFiles::make_symlink(const std::string& target, const std::string& path) const {
+  if (target.find('\0') != std::string::npos) {
+    throw Error(Code::invalid_argument, "a link cannot hold a zero byte");
+  }
+  Place place = place_of(root_, path);
+  int result;
+  {
+    AgentRights rights(owner_);
+    result = symlinkat(target.c_str(), place.directory.get(), place.name.c_str());
+  }
+  check_file(result, "make the link " + path);
+  sync_directory(place.directory, path);
+}
+
+void TreeFiles::move(const std::string& from, const std::string& to) const {
+  Place source = place_of(root_, from);
+  Place target = place_of(root_, to);
+  check_file(renameat2(source.directory.get(), source.name.c_str(), target.directory.get(),
+                       target.name.c_str(), RENAME_NOREPLACE),
+             "move " + from + " to " + to);
+  sync_directory(target.directory, to);
+  sync_directory(source.directory, from);
+}
+
+void TreeFiles::remove(const std::string& path, bool recursive) const {
+  Place place = place_of(root_, path);
+  int directory = place.directory.get();
+  struct stat status;
+  check_file(fstatat(directory, place.name.c_str(), &status, AT_SYMLINK_NOFOLLOW),
+             "remove " + path);
+  if (recursive) {
+    base::remove_tree_at(directory, place.name);
+  } else {
+    check_file(unlinkat(directory, place.name.c_str(), S_ISDIR(status.st_mode) ? AT_REMOVEDIR : 0),
+               "remove " + path);
+  }
+  sync_directory(place.directory, path);
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,81 @@
+// Files of a workspace as seen from the host: the only code that opens what an agent wrote. Every
+// path is resolved by the kernel inside `root` (base::open_in_root); devices, sockets and FIFOs are
+// refused, so is whatever lies on another mount, and links are followed only inside. New files
+// belong to the agent's user before they have a name: they are made with that user's rights, so a
+// directory that only the inside root may write refuses them (permission_denied). A write is
+// durable when it returns: temporary file in the same directory, fsync, rename, fsync of the
+// directory. Refusals: not_found, already_exists, conflict (a directory is in the way, or not
+// empty), invalid_argument (wrong type, root of the tree, path over 4095 bytes).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fd.h"
+
+namespace moorage::workspace {
+
+enum class FileType { file, directory, symlink, other };
+
+struct FileEntry {
+  std::string name;  // raw bytes
+  FileType type = FileType::file;
+  uint64_t size_bytes = 0;
+  uint32_t mode = 0;  // permission bits
+  int64_t modified_ms = 0;
+  std::string link_target;
+};
+
+struct Listing {
+  std::vector<FileEntry> entries;  // sorted by name
+  bool truncated = false;          // more than max_entries
+};
+
+// `root` is a mount root (ActiveMounts), `owner` the host id that new files get (uid and gid).
+class TreeFiles {
+ public:
+  TreeFiles(int root, uint32_t owner) : root_(root), owner_(owner) {}
+
+  FileEntry stat(const std::string& path) const;  // of the link itself
+  Listing list(const std::string& path, size_t max_entries = 100'000) const;
+  base::Fd open_for_reading(const std::string& path, uint64_t* size_bytes) const;
+  // Starts a durable write; bytes are appended with write(), commit() gives them the name. Without
+  // commit nothing is left (but a process killed in between leaves a file ".moorage-<32 hex
+  // digits>"). Parents must exist. A link at the end of the path is followed as open(2) would,
+  // inside, and stays a link. Mode 0 keeps an existing file's permission bits, or gives a new one
+  // 0644.
+  class Writer {
+   public:
+    Writer(base::Fd directory, std::string name, std::string temporary, base::Fd file);
+    Writer(Writer&&) = default;
+    ~Writer();
+    void set_mode(uint32_t bits);
+    void write(std::string_view bytes);
+    void commit();
+
+   private:
+    base::Fd directory_;
+    std::string name_;
+    std::string temporary_;
+    base::Fd file_;
+  };
+  Writer begin_write(const std::string& path, uint32_t mode) const;
+  void make_directory(const std::string& path) const;  // parents too
+  void make_symlink(const std::string& target, const std::string& path) const;
+  void move(const std::string& from, const std::string& to) const;  // replaces nothing
+  void remove(const std::string& path,
+              bool recursive) const;  // the link itself, never what it names
+
+ private:
+  bool directory_exists(const std::string& path) const;
+  void make_one_directory(int parent, const std::string& name, const std::string& path) const;
+
+  int root_;
+  uint32_t owner_;
+};
+
+}  // namespace moorage::workspace

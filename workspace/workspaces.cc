@@ -1,0 +1,248 @@
+#include "workspace/workspaces.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "backends/registry.h"
+#include "repo_cache/repo_cache.h"
+#include "state_db/layers.h"
+#include "state_db/store.h"
+#include "workspace/birth.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using state_db::WorkspaceState;
+
+constexpr uint32_t kUser = 1000;
+
+[[noreturn]] void throw_unknown(const std::string& name) {
+  throw Error(Code::not_found, "there is no workspace '" + name + "'", "moorage ls lists them");
+}
+
+// Splits an inside path into the mount that holds it and the rest.
+bool take_prefix(std::string& path, const std::string& prefix) {
+  if (path != prefix && !path.starts_with(prefix + "/")) return false;
+  path.erase(0, std::min(path.size(), prefix.size() + 1));
+  return true;
+}
+
+}  // namespace
+
+Workspaces::Workspaces(Context& context, Repositories& repositories, Active& active, ExecWatcher& watcher)
+    : context_(context),
+      repositories_(repositories),
+      active_(active),
+      watcher_(watcher),
+      changes_(context.repos) {
+  watcher_.on_death([this](const std::shared_ptr<const Running>& running) { bury(*running); });
+  watcher_.on_end([this](const state_db::ExecRow& exec) { after_exec(exec); });
+}
+
+state_db::WorkspaceRow Workspaces::find(const Caller& caller, const std::string& name) {
+  state_db::Workspaces table(context_.store);
+  if (const auto id = base::WorkspaceId::parse(name)) {
+    auto row = table.find(*id);
+    if (!row || row->purged_wall_ms || !(caller.root() || row->owner_uid == caller.uid)) throw_unknown(name);
+    return *row;
+  }
+  if (auto row = table.find_live(caller.uid, name)) return *row;
+  auto others = caller.root() ? table.find_by_name(name) : std::vector<state_db::WorkspaceRow>{};
+  if (others.size() > 1) {
+    throw Error(Code::conflict, "several users have a workspace '" + name + "'",
+                "name it by its id: moorage ls --json");
+  }
+  if (others.empty()) throw_unknown(name);
+  return others.front();
+}
+
+state_db::WorkspaceRow Workspaces::find_deleted(const Caller& caller, const std::string& name) {
+  if (base::WorkspaceId::parse(name)) return find(caller, name);
+  state_db::WorkspaceQuery query;
+  query.state = WorkspaceState::deleted;
+  if (!caller.root()) query.owner_uid = caller.uid;
+  std::optional<state_db::WorkspaceRow> newest;
+  for (auto& row : state_db::Workspaces(context_.store).list(query)) {
+    if (row.name == name && !row.purged_wall_ms) newest = std::move(row);  // by id: the last is the newest
+  }
+  if (!newest) throw Error(Code::not_found, "no deleted workspace is called '" + name + "'",
+                           "moorage ls --deleted lists them");
+  return *newest;
+}
+
+void Workspaces::complete(WorkspaceView& view) {
+  const auto& row = view.row;
+  if (view.sandbox) {
+    if (auto* backend = context_.backends.find(view.sandbox->backend)) {
+      view.isolation = backends::isolation_name(backend->capabilities().isolation);
+    }
+  }
+  if (view.doing) {
+    if (const auto progress = watcher_.progress(view.doing->id)) view.last_output_ms = progress->last_output_ms;
+  }
+  if (row.base_ref.empty() || !view.repo.scope.empty()) return;
+  try {
+    const int behind =
+        context_.repos.behind(Repositories::directory(row.repository), row.base_commit, row.base_ref);
+    if (behind >= 0) view.behind = static_cast<uint64_t>(behind);
+  } catch (const Error&) {
+    // The mirror is being rebuilt: how far behind is not known now, and the view says nothing.
+  }
+}
+
+std::vector<WorkspaceView> Workspaces::list(const Caller& caller, bool with_deleted) {
+  state_db::WorkspaceQuery query;
+  if (!caller.root()) query.owner_uid = caller.uid;
+  query.with_deleted = with_deleted;
+  std::map<base::RepoId, state_db::RepositoryRow> repos;
+  for (auto& repo : state_db::Repositories(context_.store).list()) repos[repo.id] = std::move(repo);
+  std::map<base::WorkspaceId, state_db::SandboxRow> sandboxes;
+  for (auto& sandbox : state_db::Sandboxes(context_.store).not_destroyed()) {
+    if (sandbox.state != state_db::SandboxState::stopped) sandboxes[sandbox.workspace] = std::move(sandbox);
+  }
+  std::map<base::WorkspaceId, state_db::ExecRow> doing;
+  for (auto& exec : state_db::Execs(context_.store).running()) {
+    auto& newest = doing[exec.request.workspace];
+    if (exec.id > newest.id) newest = std::move(exec);
+  }
+  std::vector<WorkspaceView> views;
+  for (auto& row : state_db::Workspaces(context_.store).list(query)) {
+    // One that never came to be is told by its create, and by the events.
+    if (row.state == WorkspaceState::failed && !with_deleted) continue;
+    WorkspaceView view;
+    view.repo = repos[row.repository];
+    if (const auto found = sandboxes.find(row.id); found != sandboxes.end()) view.sandbox = found->second;
+    if (const auto found = doing.find(row.id); found != doing.end()) view.doing = found->second;
+    view.row = std::move(row);
+    complete(view);
+    views.push_back(std::move(view));
+  }
+  return views;
+}
+
+WorkspaceView Workspaces::view(const state_db::WorkspaceRow& row) {
+  WorkspaceView view;
+  view.row = row;
+  view.repo = state_db::Repositories(context_.store).get(row.repository);
+  view.sandbox = state_db::Sandboxes(context_.store).live(row.id);
+  view.base_tree = state_db::BaseTrees(context_.store).find(row.repository, row.base_commit);
+  state_db::ExecQuery query;
+  query.workspace = row.id;
+  query.state = state_db::ExecState::running;
+  query.limit = 1;
+  for (auto& exec : state_db::Execs(context_.store).list(query)) view.doing = std::move(exec);
+  if (const auto running = active_.running(row.id)) {
+    view.sandbox_status = running->backend->inspect(running->name);
+  }
+  complete(view);
+  return view;
+}
+
+WorkspaceView Workspaces::show(const Caller& caller, const std::string& name) {
+  const auto row = find(caller, name);
+  if (row.state == WorkspaceState::ready) measure(row);
+  return view(state_db::Workspaces(context_.store).get(row.id));
+}
+
+ChangeSource Workspaces::change_source(const state_db::WorkspaceRow& row) {
+  if (row.state != WorkspaceState::ready) {
+    throw Error(Code::conflict, row.name + " is " + std::string(state_db::state_name(row.state)));
+  }
+  ChangeSource source;
+  source.repo_dir = Repositories::directory(row.repository);
+  source.base_commit = row.base_commit;
+  for (const auto& layer : state_db::Layers(context_.store).chain(row.layer)) {
+    source.uppers.push_back(context_.storage.layer_path(layer.id) + "/tree/upper");
+  }
+  return source;
+}
+
+ChangeList Workspaces::status(const Caller& caller, const std::string& name) {
+  return changes_.status(change_source(find(caller, name)));
+}
+
+std::string Workspaces::patch(const Caller& caller, const std::string& name) {
+  return changes_.patch(change_source(find(caller, name)));
+}
+
+std::vector<DiffStat> Workspaces::diff_stat(const Caller& caller, const std::string& name) {
+  return changes_.stat(change_source(find(caller, name)));
+}
+
+void Workspaces::measure(const state_db::WorkspaceRow& row) {
+  state_db::WorkspaceFacts facts;
+  facts.changes_files = changes_.status(change_source(row)).changes.size();
+  facts.disk_bytes = base::tree_usage(context_.storage.layer_path(row.layer)).bytes;
+  if (facts.changes_files == row.changes_files && facts.disk_bytes == row.disk_bytes) return;
+  state_db::Workspaces(context_.store).set_facts(row.id, facts);
+}
+
+void Workspaces::after_exec(const state_db::ExecRow& exec) {
+  try {
+    const auto row = state_db::Workspaces(context_.store).find(exec.request.workspace);
+    if (!row || row->state != WorkspaceState::ready) return;
+    if (row->disposable) {
+      remove(Caller{row->owner_uid}, row->id.str());  // purged later: its output may still be asked for
+    } else if (context_.store.clock().wall_ms() - row->changes_wall_ms > 10'000) {
+      measure(*row);
+    }
+  } catch (const Error& error) {
+    base::log(base::LogLevel::warning, "workspace.after_exec",
+              {{"ws", exec.request.workspace}, {"ex", exec.id}, {"error", error.message()}});
+  }
+}
+
+Workspaces::FilesLease Workspaces::files(const Caller& caller, const std::string& name,
+                                         const std::string& inside_path) {
+  const auto row = find(caller, name);
+  std::string path = inside_path;
+  bool home = false;
+  if (path.starts_with('/') && !take_prefix(path, "/workspace")) {
+    home = take_prefix(path, "/home/user");
+    if (!home) {
+      throw Error(Code::invalid_argument, "'" + inside_path + "' is not a file of the workspace",
+                  "a path below /workspace or /home/user, or relative to /workspace");
+    }
+  }
+  auto mounted = mounts(row);
+  const int root = home ? mounted->mounts.home.get() : mounted->mounts.tree.get();
+  return {mounted, TreeFiles(root, mounted->user_host_id), path};
+}
+
+std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& row) {
+  if (const auto running = active_.running(row.id)) return running->mounted;
+  const auto guard = context_.locks.lock(row.id.str(), "file access");
+  if (const auto running = active_.running(row.id)) return running->mounted;
+  return active_.at_rest(row.id, [&] {
+    const uint32_t first = context_.options.disk_first_id;  // no sandbox: ids as they are on disk
+    return Mounted{context_.storage.mount(chain(row), first), first + kUser};
+  });
+}
+
+void Workspaces::sync_active() {
+  if (!active_.all().empty()) base::sync_file_system(context_.options.store);
+  repositories_.sync_base_trees();
+}
+
+Chain Workspaces::chain(const state_db::WorkspaceRow& row) {
+  const auto current = state_db::Workspaces(context_.store).get(row.id);
+  if (current.state != WorkspaceState::ready) {
+    throw Error(Code::conflict, current.name + " is " + std::string(state_db::state_name(current.state)),
+                current.state == WorkspaceState::deleted ? "moorage undelete " + current.id.str() : "");
+  }
+  Chain chain;
+  chain.writable = current.layer;
+  for (const auto& layer : state_db::Layers(context_.store).chain(current.layer)) {
+    if (layer.id != current.layer) chain.frozen.push_back(layer.id);
+  }
+  chain.base_tree = repositories_.ensure_base_tree(current.repository, current.base_commit, {});
+  chain.image_home = ensure_home_skeleton(context_.options);
+  mend_birth(context_, current);
+  return chain;
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,84 @@
+// Verbs on workspaces: create, look, start, stop, delete, bring back. Each writes its intent first and its outcome
+// last (state_db/lifecycle.h); what a crash leaves between the two is settled by reconcile.h.
+// A workspace is named by "ws_N" or by its name; names are per owner. Others' workspaces are not_found.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "workspace/active.h"
+#include "workspace/changes.h"
+#include "workspace/context.h"
+#include "workspace/exec_watcher.h"
+#include "workspace/repositories.h"
+#include "workspace/requests.h"
+#include "workspace/tree_files.h"
+
+namespace moorage::workspace {
+
+class Workspaces {
+ public:
+  Workspaces(Context& context, Repositories& repositories, Active& active, ExecWatcher& watcher);
+
+  WorkspaceView create(const Caller& caller, const CreateRequest& request, const Progress& progress);
+  std::vector<WorkspaceView> list(const Caller& caller, bool with_deleted);
+  WorkspaceView show(const Caller& caller, const std::string& name);
+  state_db::WorkspaceRow find(const Caller& caller, const std::string& name);
+
+  WorkspaceView start(const Caller& caller, const std::string& name);  // running already: fine
+  // Ends its execs, stops the sandbox, syncs. Stopped already: fine.
+  WorkspaceView stop(const Caller& caller, const std::string& name);
+  // Stops it and puts up a tombstone; nothing is removed before the undo window ends, or purge.
+  WorkspaceView remove(const Caller& caller, const std::string& name);
+  WorkspaceView undelete(const Caller& caller, const std::string& name);
+  // Deletes it first if it is not deleted. Conflict while a file of it is being transferred.
+  void purge(const Caller& caller, const std::string& name);
+
+  ChangeList status(const Caller& caller, const std::string& name);
+  std::string patch(const Caller& caller, const std::string& name);
+  std::vector<DiffStat> diff_stat(const Caller& caller, const std::string& name);
+
+  // Files by inside path ("/workspace/...", "/home/user/...", relative = below /workspace). The lease keeps
+  // the mount; hold it as long as TreeFiles, Writer or Fd are used.
+  struct FilesLease {
+    std::shared_ptr<const Mounted> mounted;
+    TreeFiles files;
+    std::string path;  // relative to the root of `files`
+  };
+  FilesLease files(const Caller& caller, const std::string& name, const std::string& inside_path);
+
+  // For Execs and Reconcile. The running sandbox of a workspace; starts one if there is none.
+  std::shared_ptr<const Running> ensure_running(const state_db::WorkspaceRow& row);
+  void stop_sandbox(const state_db::WorkspaceRow& row, const std::string& reason);
+  void finish_purge(const state_db::WorkspaceRow& row);
+  // syncfs of the store if anything ran or was checked out since the last call: bounds what a power cut takes.
+  void sync_active();
+  // Kills what is left of a sandbox and closes its row, whatever state it is in.
+  void clear_sandbox(const state_db::SandboxRow& sandbox, const std::string& reason);
+
+ private:
+  WorkspaceView view(const state_db::WorkspaceRow& row);
+  void complete(WorkspaceView& view);
+  state_db::WorkspaceRow find_deleted(const Caller& caller, const std::string& name);
+  state_db::RepositoryRow repository_for(const Caller& caller, const CreateRequest& request,
+                                         const Progress& progress);
+  state_db::Workspaces::Created insert(state_db::NewWorkspace& workspace, const CreateRequest& request,
+                                       const state_db::RepositoryRow& repo);
+  state_db::WorkspaceRow existing(base::WorkspaceId id);
+  ChangeSource change_source(const state_db::WorkspaceRow& row);
+  Chain chain(const state_db::WorkspaceRow& row);
+  std::shared_ptr<const Mounted> mounts(const state_db::WorkspaceRow& row);
+  std::shared_ptr<const Running> start_sandbox(const state_db::WorkspaceRow& row);
+  void measure(const state_db::WorkspaceRow& row);
+  void bury(const Running& dead);                     // its init died
+  void after_exec(const state_db::ExecRow& exec);     // measures, or purges a disposable workspace
+
+  Context& context_;
+  Repositories& repositories_;
+  Active& active_;
+  ExecWatcher& watcher_;
+  Changes changes_;
+};
+
+}  // namespace moorage::workspace
