@@ -1,0 +1,24 @@
+// The command line of mooraged. Settings live in the file; --set is for tests and one-off runs.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+namespace moorage::daemon {
+
+struct Arguments {
+  enum class Action { serve, show_config, show_version, list_crash_points, show_help };
+  Action action = Action::serve;
+  std::optional<std::string> config_file;
+  std::map<std::string, std::string> overrides;  // "group.key" -> value
+};
+
+// Throws invalid_argument with a hint.
+Arguments parse_arguments(int count, char** words);
+std::string usage();
+
+// The environment variable that means the same setting: "api.socket" -> "MOORAGE_API_SOCKET".
+std::string variable_of(const std::string& setting);
+
+}  // namespace moorage::daemon

@@ -1,0 +1,31 @@
+// Between a matched route and its handler: idempotency, progress streams, errors to answers, one
+// log line a request. Runs on the route's lane; no sockets here.
+#pragma once
+
+#include <memory>
+
+#include "daemon/exchange.h"
+#include "daemon/keyed_answers.h"
+#include "daemon/lanes.h"
+#include "daemon/router.h"
+
+namespace moorage::daemon {
+
+class Dispatcher {
+ public:
+  Dispatcher(Lanes& lanes, KeyedAnswers& answers) : lanes_(lanes), answers_(answers) {}
+
+  // Never throws: what goes wrong is in the reply.
+  Reply answer(const Route& route, const Request& request);
+  // For uploads: throws base::Error before the body is asked for.
+  std::unique_ptr<BodySink> begin_upload(const Route& route, const Request& request);
+
+ private:
+  template <typename Verb>
+  Reply run_once(const Route& route, const Request& request, const Verb& verb);
+
+  Lanes& lanes_;
+  KeyedAnswers& answers_;
+};
+
+}  // namespace moorage::daemon

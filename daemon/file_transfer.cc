@@ -1,0 +1,110 @@
+#include "daemon/file_transfer.h"
+
+#include <algorithm>
+
+#include "daemon/json_views.h"
+
+namespace moorage::daemon {
+namespace {
+
+using base::Code;
+using base::Error;
+
+class ByteCount {
+ public:
+  explicit ByteCount(uint64_t max) : max_(max) {}
+  void add(size_t bytes) {
+    seen_ += bytes;
+    if (seen_ <= max_) return;
+    throw Error(Code::invalid_argument,
+                "the body is larger than " + std::to_string(max_) + " bytes",
+                "the setting api.max_body_bytes is the limit");
+  }
+
+ private:
+  uint64_t max_;
+  uint64_t seen_ = 0;
+};
+
+class FileSource : public BodySource {
+ public:
+  FileSource(base::Fd file, std::shared_ptr<const void> keep, uint64_t size)
+      : keep_(std::move(keep)), file_(std::move(file)), size_(size) {}
+  // The file may grow or shrink under us: a grown one is cut, a shrunk one ends short, and the
+  // writer of the reply sees that it is not what the head promised.
+  Step read() override {
+    const size_t wanted = std::min<uint64_t>(kPieceBytes, size_ - offset_);
+    Step step{base::read_at(file_.get(), wanted, offset_), Next::more, {}};
+    offset_ += step.bytes.size();
+    if (offset_ == size_ || step.bytes.size() < wanted) step.next = Next::end;
+    return step;
+  }
+
+ private:
+  std::shared_ptr<const void> keep_;
+  base::Fd file_;
+  uint64_t size_;
+  uint64_t offset_ = 0;
+};
+
+class FillSink : public BodySink {
+ public:
+  FillSink(base::Fd file, uint64_t max_bytes, std::function<Reply(base::Fd)> done)
+      : file_(std::move(file)), count_(max_bytes), done_(std::move(done)) {}
+  Taken write(std::string_view piece) override {
+    count_.add(piece.size());
+    base::write_all(file_.get(), piece);
+    return Taken::all;
+  }
+  Reply finish() override { return done_(std::move(file_)); }
+
+ private:
+  base::Fd file_;
+  ByteCount count_;
+  std::function<Reply(base::Fd)> done_;
+};
+
+class WorkspaceFileSink : public BodySink {
+ public:
+  WorkspaceFileSink(workspace::Workspaces::FilesLease lease, uint32_t mode, uint64_t max_bytes,
+                    std::string shown_path)
+      : lease_(std::move(lease)),
+        writer_(lease_.files.begin_write(lease_.path, mode)),
+        count_(max_bytes),
+        shown_path_(std::move(shown_path)) {}
+  Taken write(std::string_view piece) override {
+    count_.add(piece.size());
+    writer_.write(piece);
+    return Taken::all;
+  }
+  Reply finish() override {
+    writer_.commit();
+    return Reply::json(file_json(shown_path_, lease_.files.stat(lease_.path)));
+  }
+
+ private:
+  workspace::Workspaces::FilesLease lease_;
+  workspace::TreeFiles::Writer writer_;
+  ByteCount count_;
+  std::string shown_path_;
+};
+
+}  // namespace
+
+std::unique_ptr<BodySource> read_out(base::Fd file, std::shared_ptr<const void> keep,
+                                     uint64_t size) {
+  return std::make_unique<FileSource>(std::move(file), std::move(keep), size);
+}
+
+std::unique_ptr<BodySink> fill_file(base::Fd file, uint64_t max_bytes,
+                                    std::function<Reply(base::Fd)> done) {
+  return std::make_unique<FillSink>(std::move(file), max_bytes, std::move(done));
+}
+
+std::unique_ptr<BodySink> write_workspace_file(workspace::Workspaces::FilesLease lease,
+                                               uint32_t mode, uint64_t max_bytes,
+                                               const std::string& shown_path) {
+  return std::make_unique<WorkspaceFileSink>(std::move(lease), mode, max_bytes, shown_path);
+}
+
+}  // namespace moorage::daemon

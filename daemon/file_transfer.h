@@ -1,0 +1,29 @@
+// Bodies that are files: an open file as an answer, a file of a workspace or a quarantine file as
+// what a request body is written to. None is ever held in memory.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/fd.h"
+#include "daemon/exchange.h"
+#include "workspace/workspaces.h"
+
+namespace moorage::daemon {
+
+// The first `size` bytes of a file. `keep` lives as long as it is read (a lease on the mount).
+std::unique_ptr<BodySource> read_out(base::Fd file, std::shared_ptr<const void> keep,
+                                     uint64_t size);
+
+// invalid_argument beyond max_bytes. `done` makes the reply from the file, whose position is at its
+// end.
+std::unique_ptr<BodySink> fill_file(base::Fd file, uint64_t max_bytes,
+                                    std::function<Reply(base::Fd)> done);
+
+// Answers 200 when the file is durable under its name; before that nothing is visible.
+std::unique_ptr<BodySink> write_workspace_file(workspace::Workspaces::FilesLease lease,
+                                               uint32_t mode, uint64_t max_bytes,
+                                               const std::string& shown_path);
+
+}  // namespace moorage::daemon

@@ -1,0 +1,41 @@
+// HTTP/1.1 as text: request targets taken apart (RFC 3986), heads and chunks of answers put
+// together (RFC 9112). Parsing of requests is Beast's; what is here has no state.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace moorage::daemon {
+
+// %XX to bytes, any byte but NUL; invalid_argument where it is malformed. In a query '+' is a
+// space, as forms and URL libraries write it; a literal plus is %2B.
+std::string percent_decode(std::string_view text, bool plus_is_space);
+
+struct Target {
+  std::string path;  // as sent
+  std::vector<std::string_view> segments()
+      const;  // of path, not decoded; the first '/' opens the first one
+  std::map<std::string, std::string> query;  // decoded; invalid_argument on a name given twice
+};
+Target parse_target(std::string_view target);
+
+struct Head {
+  int status = 200;
+  std::string_view content_type;
+  const std::vector<std::pair<std::string, std::string>>* headers = nullptr;
+  std::optional<uint64_t> length;  // none: chunked, or until the connection ends
+  bool chunked = false;
+  bool close = false;
+};
+std::string response_head(const Head& head);
+
+std::string chunk_start(size_t bytes);  // the bytes and kChunkEnd follow
+inline constexpr std::string_view kChunkEnd = "\r\n";
+inline constexpr std::string_view kLastChunk = "0\r\n\r\n";
+
+}  // namespace moorage::daemon

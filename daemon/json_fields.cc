@@ -1,0 +1,166 @@
+#include "daemon/json_fields.h"
+
+#include <boost/beast/core/detail/base64.hpp>
+#include <boost/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "daemon/json_check.h"
+
+namespace moorage::daemon {
+namespace {
+
+using base::Code;
+using base::Error;
+
+std::string as_text(const boost::json::value& value, const std::string& name) {
+  if (!value.is_string())
+    throw Error(Code::invalid_argument, "the field '" + name + "' must be a string");
+  const auto& text = value.get_string();
+  return {text.data(), text.size()};
+}
+
+std::string as_decoded(const boost::json::value& value, const std::string& name) {
+  auto bytes = base64_decode(as_text(value, name));
+  if (!bytes) throw Error(Code::invalid_argument, "the field '" + name + "' must be base64");
+  return *bytes;
+}
+
+}  // namespace
+
+struct JsonFields::State {
+  boost::json::object object;
+  std::string prefix;  // "limits."
+  std::set<std::string> asked;
+
+  const boost::json::value* find(const std::string& name) {
+    asked.insert(name);
+    return object.if_contains(name);
+  }
+  [[noreturn]] void refuse(const std::string& name, const std::string& what) const {
+    throw Error(Code::invalid_argument, "the field '" + prefix + name + "' " + what);
+  }
+};
+
+JsonFields JsonFields::parse(std::string_view body) {
+  auto state = std::make_shared<State>();
+  if (!body.empty()) state->object = std::move(parse_strictly(body).get_object());
+  return JsonFields(std::move(state));
+}
+
+std::optional<std::string> JsonFields::text(const std::string& name) {
+  const auto* value = state_->find(name);
+  if (!value) return std::nullopt;
+  return as_text(*value, state_->prefix + name);
+}
+
+std::string JsonFields::required_text(const std::string& name) {
+  auto value = text(name);
+  if (!value) state_->refuse(name, "is missing");
+  return *value;
+}
+
+std::optional<std::string> JsonFields::bytes(const std::string& name) {
+  const auto* encoded = state_->find(name + "_b64");
+  auto plain = text(name);
+  if (encoded && plain) state_->refuse(name, "is given twice, plain and in base64");
+  return encoded ? as_decoded(*encoded, state_->prefix + name + "_b64") : plain;
+}
+
+std::string JsonFields::required_bytes(const std::string& name) {
+  auto value = bytes(name);
+  if (!value) state_->refuse(name, "is missing");
+  return *value;
+}
+
+std::optional<std::vector<std::string>> JsonFields::byte_list(const std::string& name) {
+  const auto* encoded = state_->find(name + "_b64");
+  const auto* plain = state_->find(name);
+  if (encoded && plain) state_->refuse(name, "is given twice, plain and in base64");
+  const auto* value = encoded ? encoded : plain;
+  if (!value) return std::nullopt;
+  const std::string given = state_->prefix + name + (encoded ? "_b64" : "");
+  if (!value->is_array())
+    throw Error(Code::invalid_argument, "the field '" + given + "' must be an array");
+  std::vector<std::string> list;
+  for (const auto& item : value->get_array()) {
+    list.push_back(encoded ? as_decoded(item, given) : as_text(item, given));
+  }
+  return list;
+}
+
+std::optional<int64_t> JsonFields::whole(const std::string& name, int64_t min, int64_t max) {
+  const auto* value = state_->find(name);
+  if (!value) return std::nullopt;
+  // Numbers above INT64_MAX parse as unsigned and are above any max.
+  if (!value->is_int64() || value->get_int64() < min || value->get_int64() > max) {
+    state_->refuse(
+        name, "must be a whole number from " + std::to_string(min) + " to " + std::to_string(max));
+  }
+  return value->get_int64();
+}
+
+std::optional<double> JsonFields::number(const std::string& name) {
+  const auto* value = state_->find(name);
+  if (!value) return std::nullopt;
+  if (!value->is_number()) state_->refuse(name, "must be a number");
+  return value->to_number<double>();
+}
+
+bool JsonFields::flag(const std::string& name) {
+  const auto* value = state_->find(name);
+  if (!value) return false;
+  if (!value->is_bool()) state_->refuse(name, "must be true or false");
+  return value->get_bool();
+}
+
+std::optional<std::map<std::string, std::string>> JsonFields::text_map(const std::string& name) {
+  const auto* value = state_->find(name);
+  if (!value) return std::nullopt;
+  if (!value->is_object()) state_->refuse(name, "must be an object of strings");
+  std::map<std::string, std::string> map;
+  for (const auto& [key, item] : value->get_object()) {
+    const std::string full = state_->prefix + name + "." + std::string(key.data(), key.size());
+    map.emplace(std::string(key.data(), key.size()), as_text(item, full));
+  }
+  return map;
+}
+
+std::optional<JsonFields> JsonFields::object(const std::string& name) {
+  const auto* value = state_->find(name);
+  if (!value) return std::nullopt;
+  if (!value->is_object()) state_->refuse(name, "must be an object");
+  auto inner = std::make_shared<State>();
+  inner->object = value->get_object();
+  inner->prefix = state_->prefix + name + ".";
+  return JsonFields(std::move(inner));
+}
+
+void JsonFields::finish() const {
+  for (const auto& [key, value] : state_->object) {
+    const std::string name(key.data(), key.size());
+    if (!state_->asked.contains(name)) {
+      throw Error(Code::invalid_argument, "unknown field '" + state_->prefix + name + "'");
+    }
+  }
+}
+
+std::string base64_encode(std::string_view bytes) {
+  namespace base64 = boost::beast::detail::base64;
+  std::string text(base64::encoded_size(bytes.size()), '\0');
+  text.resize(base64::encode(text.data(), bytes.data(), bytes.size()));
+  return text;
+}
+
+std::optional<std::string> base64_decode(std::string_view text) {
+  namespace base64 = boost::beast::detail::base64;
+  std::string bytes(base64::decoded_size(text.size()) + 3, '\0');
+  const auto [written, read] = base64::decode(bytes.data(), text.data(), text.size());
+  bytes.resize(written);
+  // Beast stops at the padding, or at a foreign character; encoding again tells a whole text from a
+  // cut one.
+  if (base64_encode(bytes) != text) return std::nullopt;
+  return bytes;
+}
+
+}  // namespace moorage::daemon

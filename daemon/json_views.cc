@@ -1,0 +1,142 @@
+#include "daemon/json_views.h"
+
+#include "backends/backend.h"
+#include "daemon/json_object.h"
+
+namespace moorage::daemon {
+namespace {
+
+JsonObject repository_object(const RepositoryView& view) {
+  const auto& row = view.row;
+  JsonObject object{{"id", row.id.str()},
+                    {"url", lossy_utf8(row.url)},
+                    {"name", lossy_utf8(row.name)},
+                    {"state", state_db::state_name(row.state)},
+                    {"default_branch", lossy_utf8(row.default_branch)},
+                    {"tip", view.tip},
+                    {"stale", !row.stale_reason.empty()},
+                    {"bytes", row.bytes},
+                    {"workspaces", view.workspaces}};
+  put_time(object, "fetched_at", row.fetched_wall_ms);
+  put_time(object, "checked_at", row.checked_wall_ms);
+  put_text(object, "stale_reason", row.stale_reason);
+  return object;
+}
+
+JsonObject base_object(const workspace::WorkspaceView& view) {
+  const auto& row = view.row;
+  JsonObject base{
+      {"ref", lossy_utf8(row.base_ref.empty() ? view.repo.default_branch : row.base_ref)},
+      {"commit", row.base_commit},
+      {"stale", !view.repo.stale_reason.empty()}};
+  put_known(base, "behind", view.behind);
+  put_time(base, "checked_at", view.repo.checked_wall_ms);
+  put_text(base, "stale_reason", view.repo.stale_reason);
+  return base;
+}
+
+JsonObject sandbox_object(const workspace::WorkspaceView& view) {
+  const auto& row = *view.sandbox;
+  JsonObject sandbox{{"id", row.id.str()},
+                     {"state", state_db::state_name(row.state)},
+                     {"backend", row.backend},
+                     {"isolation", view.isolation}};
+  put_time(sandbox, "started_at", row.started_wall_ms);
+  put_text(sandbox, "reason", row.reason);
+  if (view.sandbox_status) {
+    sandbox["memory_bytes"] = view.sandbox_status->memory_bytes;
+    sandbox["processes"] = view.sandbox_status->processes;
+    sandbox["cpu_ms"] = view.sandbox_status->cpu_usec / 1000;
+  }
+  return sandbox;
+}
+
+JsonObject workspace_object(const workspace::WorkspaceView& view) {
+  const auto& row = view.row;
+  JsonObject object{{"id", row.id.str()},
+                    {"name", row.name},
+                    {"owner", row.owner_uid},
+                    {"repo",
+                     {{"id", view.repo.id.str()},
+                      {"name", lossy_utf8(view.repo.name)},
+                      {"url", lossy_utf8(view.repo.url)}}},
+                    {"base", base_object(view)},
+                    {"branch", lossy_utf8(row.branch)},
+                    {"state", state_db::state_name(row.state)},
+                    {"backend", row.backend},
+                    {"image", row.image},
+                    {"limits",
+                     {{"memory_bytes", row.limits.memory_bytes},
+                      {"cpus", row.limits.cpus},
+                      {"pids", row.limits.pids}}},
+                    {"disposable", row.disposable}};
+  put_known(object, "unpushed", row.unpushed);
+  put_text(object, "reason", row.reason);
+  put_known(object, "disk_bytes", row.disk_bytes);
+  put_text(object, "integrity", row.integrity);
+  put_time(object, "created_at", row.created_wall_ms);
+  put_time(object, "deleted_at", row.deleted_wall_ms.value_or(0));
+  JsonObject labels;
+  for (const auto& [key, value] : row.labels) labels[lossy_utf8(key)] = lossy_utf8(value);
+  object["labels"] = std::move(labels);
+  if (row.changes_files) {
+    object["changes"] = {{"files", *row.changes_files},
+                         {"as_of", base::format_utc(row.changes_wall_ms)}};
+  }
+  if (view.doing) {
+    JsonObject doing{{"exec", view.doing->id.str()}};
+    put_byte_list(doing, "argv", view.doing->request.argv);
+    put_time(doing, "since_at", view.doing->started_wall_ms);
+    put_time(doing, "last_output_at", view.last_output_ms);
+    object["doing"] = std::move(doing);
+  }
+  if (view.sandbox) object["sandbox"] = sandbox_object(view);
+  if (view.base_tree) {
+    object["submodules"] = view.base_tree->submodules;
+    object["lfs"] = view.base_tree->lfs_files;
+    object["base_files"] = view.base_tree->files;
+  }
+  return object;
+}
+
+}  // namespace
+
+std::string repository_json(const RepositoryView& view) {
+  return boost::json::serialize(repository_object(view));
+}
+
+std::string repositories_json(const std::vector<RepositoryView>& views) {
+  boost::json::array list;
+  for (const auto& view : views) list.push_back(repository_object(view));
+  return boost::json::serialize(list);
+}
+
+std::string import_json(const workspace::ImportedWork& work) {
+  const JsonObject object{{"repo", work.repo.str()},
+                          {"head_commit", work.head_commit},
+                          {"work_commit", work.work_commit}};
+  return boost::json::serialize(object);
+}
+
+std::string tips_json(const std::vector<std::string>& tips) {
+  boost::json::array list(tips.begin(), tips.end());
+  return boost::json::serialize(JsonObject{{"tips", std::move(list)}});
+}
+
+std::string workspace_json(const workspace::WorkspaceView& view) {
+  return boost::json::serialize(workspace_object(view));
+}
+
+std::string workspaces_json(const std::vector<workspace::WorkspaceView>& views,
+                            const StoreSpace& space) {
+  boost::json::array list;
+  for (const auto& view : views) list.push_back(workspace_object(view));
+  const JsonObject object{{"workspaces", std::move(list)},
+                          {"store",
+                           {{"total_bytes", space.total_bytes},
+                            {"used_bytes", space.used_bytes},
+                            {"free_bytes", space.free_bytes}}}};
+  return boost::json::serialize(object);
+}
+
+}  // namespace moorage::daemon

@@ -1,0 +1,95 @@
+// What the API answers, as JSON text. Fields are those of docs/openapi.yaml: times are ISO UTC
+// strings, what is not known is left out. A text that is not UTF-8 is shown with replacement
+// characters, and whole in a second field with the ending _b64.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/files.h"
+#include "state_db/event.h"
+#include "workspace/changes.h"
+#include "workspace/execs.h"
+#include "workspace/requests.h"
+#include "workspace/tree_files.h"
+
+namespace moorage::daemon {
+
+struct RepositoryView {
+  state_db::RepositoryRow row;
+  std::string tip;  // commit of the default branch
+  uint64_t workspaces = 0;
+};
+
+std::string repository_json(const RepositoryView& view);
+std::string repositories_json(const std::vector<RepositoryView>& views);
+std::string import_json(const workspace::ImportedWork& work);
+std::string tips_json(const std::vector<std::string>& tips);
+
+struct StoreSpace {
+  uint64_t total_bytes = 0;
+  uint64_t free_bytes = 0;
+  uint64_t used_bytes = 0;
+};
+std::string workspace_json(const workspace::WorkspaceView& view);
+std::string workspaces_json(const std::vector<workspace::WorkspaceView>& views,
+                            const StoreSpace& space);
+std::string status_json(const workspace::ChangeList& list);
+std::string diff_stat_json(const std::vector<workspace::DiffStat>& stats);
+std::string listing_json(const std::string& path, const workspace::Listing& listing);
+std::string file_json(const std::string& path, const workspace::FileEntry& entry);
+
+// `accepted`: bytes of standard input taken so far, where that was asked.
+std::string exec_json(const workspace::ExecView& view, std::optional<uint64_t> accepted = {});
+std::string execs_json(const std::vector<workspace::ExecView>& views);
+std::string accepted_json(uint64_t bytes);
+std::string offset_json(uint64_t offset);
+
+std::string event_json(const state_db::Event& event);
+
+std::string progress_json(const std::string& phase, int percent, const std::string& text);
+
+// One answer of GET /v1/info and one of GET /v1/config; plain data, filled where things are wired.
+struct Check {
+  std::string name;
+  bool ok = false;
+  std::string text;
+  std::string hint;
+};
+struct BackendView {
+  std::string name;
+  bool usable = false;
+  std::string reason;
+  std::string isolation;
+};
+struct InfoView {
+  std::string version;
+  std::string store_id;
+  std::string store;
+  std::string kernel;
+  std::string cgroup;
+  std::vector<Check> checks;
+  std::vector<BackendView> backends;
+  StoreSpace space;
+  uint64_t workspaces = 0;
+  uint64_t sandboxes = 0;
+  uint64_t execs_running = 0;
+};
+std::string info_json(const InfoView& info);
+
+struct SettingView {
+  std::string name;
+  std::string value;
+  std::string unit;
+  std::string source;
+  std::string help;
+};
+std::string settings_json(const std::vector<SettingView>& settings);
+
+// UTF-8 with U+FFFD for each byte that does not belong to a valid sequence.
+std::string lossy_utf8(std::string_view bytes);
+
+}  // namespace moorage::daemon

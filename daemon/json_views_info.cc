@@ -1,0 +1,68 @@
+#include "daemon/json_object.h"
+
+namespace moorage::daemon {
+
+std::string event_json(const state_db::Event& event) {
+  JsonObject object{{"seq", event.seq}, {"kind", event.kind}};
+  put_time(object, "at", event.wall_ms);
+  if (event.subject.repository) object["repo"] = event.subject.repository.str();
+  if (event.subject.workspace) object["workspace"] = event.subject.workspace.str();
+  if (event.subject.sandbox) object["sandbox"] = event.subject.sandbox.str();
+  if (event.subject.exec) object["exec"] = event.subject.exec.str();
+  if (event.subject.operation) object["operation"] = event.subject.operation.str();
+  put_text(object, "from", event.from);
+  put_text(object, "to", event.to);
+  put_text(object, "text", event.text);
+  return boost::json::serialize(object);
+}
+
+std::string progress_json(const std::string& phase, int percent, const std::string& text) {
+  const JsonObject object{
+      {"progress", {{"phase", phase}, {"percent", percent}, {"text", lossy_utf8(text)}}}};
+  return boost::json::serialize(object);
+}
+
+std::string info_json(const InfoView& info) {
+  boost::json::array checks;
+  for (const auto& check : info.checks) {
+    checks.push_back(JsonObject{{"name", check.name},
+                                {"ok", check.ok},
+                                {"text", lossy_utf8(check.text)},
+                                {"hint", lossy_utf8(check.hint)}});
+  }
+  boost::json::array backends;
+  for (const auto& backend : info.backends) {
+    backends.push_back(JsonObject{{"name", backend.name},
+                                  {"usable", backend.usable},
+                                  {"reason", lossy_utf8(backend.reason)},
+                                  {"isolation", backend.isolation}});
+  }
+  const JsonObject object{
+      {"version", info.version},
+      {"store_id", info.store_id},
+      {"store", lossy_utf8(info.store)},
+      {"kernel", info.kernel},
+      {"cgroup", info.cgroup},
+      {"checks", std::move(checks)},
+      {"backends", std::move(backends)},
+      {"space", {{"total_bytes", info.space.total_bytes}, {"free_bytes", info.space.free_bytes}}},
+      {"counts",
+       {{"workspaces", info.workspaces},
+        {"sandboxes", info.sandboxes},
+        {"execs_running", info.execs_running}}}};
+  return boost::json::serialize(object);
+}
+
+std::string settings_json(const std::vector<SettingView>& settings) {
+  boost::json::array list;
+  for (const auto& setting : settings) {
+    JsonObject object{{"name", setting.name}, {"value", lossy_utf8(setting.value)}};
+    put_text(object, "unit", setting.unit);
+    object["source"] = setting.source;
+    object["help"] = setting.help;
+    list.push_back(std::move(object));
+  }
+  return boost::json::serialize(list);
+}
+
+}  // namespace moorage::daemon

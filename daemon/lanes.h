@@ -1,0 +1,30 @@
+// The pools that blocking verbs run on, one a kind of waiting, so that one kind never keeps the
+// others from answering: `exec` may wait for a sandbox to start, `slow` for upstreams and mounts,
+// `input` for commands to read what they are sent.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include "base/thread_pool.h"
+
+namespace moorage::daemon {
+
+enum class Lane { quick, exec, slow, input };
+
+class Lanes {
+ public:
+  explicit Lanes(size_t threads_each, size_t max_queue = 1024);
+  // resource_exhausted when that lane's queue is full. Work must not throw.
+  void submit(Lane lane, std::function<void()> work);
+  size_t busy() const { return busy_; }  // accepted and not ended yet
+
+ private:
+  std::atomic<size_t> busy_{0};
+  std::array<std::unique_ptr<base::ThreadPool>, 4> pools_;
+};
+
+}  // namespace moorage::daemon

@@ -1,0 +1,229 @@
+// mooraged: the wiring, and nothing else. Read top to bottom it says what the daemon is made of and
+// in which order it comes up: what a later line uses exists before it, and goes after it. Only this
+// file knows the settings; every layer gets its own small options.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "backends/registry.h"
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "config/load.h"
+#include "daemon/arguments.h"
+#include "daemon/host_info.h"
+#include "daemon/process_setup.h"
+#include "daemon/routes.h"
+#include "daemon/server.h"
+#include "repo_cache/base_tree.h"
+#include "repo_cache/repo_cache.h"
+#include "state_db/idempotency.h"
+#include "state_db/store.h"
+#include "workspace/reconcile.h"
+
+namespace {
+
+using namespace moorage;
+using daemon::Arguments;
+using std::chrono::seconds;
+
+constexpr int64_t kKeptEvents = 1'000'000;
+
+base::LogOptions log_options(const config::LogSettings& settings) {
+  using base::LogLevel;
+  const LogLevel level = settings.level == "debug"     ? LogLevel::debug
+                         : settings.level == "warning" ? LogLevel::warning
+                         : settings.level == "error"   ? LogLevel::error
+                                                       : LogLevel::info;
+  return {.level = level, .json = settings.json, .file = settings.file};
+}
+
+repo_cache::RepoCacheOptions repo_options(const config::Settings& settings) {
+  repo_cache::RepoCacheOptions options;
+  options.root = settings.store.directory + "/repos";
+  options.url_policy.file_roots = settings.repo.file_roots;
+  options.max_fetch_bytes = settings.repo.max_fetch_bytes;
+  options.disk_first_id = settings.ids.disk_first_id;
+  options.checkout_threads = settings.repo.checkout_threads;
+  return options;
+}
+
+backends::BackendOptions backend_options(const config::Settings& settings,
+                                         const std::string& store_id) {
+  backends::BackendOptions options;
+  options.name_prefix = "moorage-" + store_id + "-";
+  options.images_directory = settings.store.directory + "/images";
+  options.launch_program = settings.libexec_directory + "/moorage-launch";
+  options.warden_program = settings.libexec_directory + "/moorage-warden";
+  options.allow_process = settings.sandbox.allow_process_backend;
+  return options;
+}
+
+workspace::Options workspace_options(const config::Settings& settings) {
+  workspace::Options options;
+  options.store = settings.store.directory;
+  options.disk_first_id = settings.ids.disk_first_id;
+  options.sandbox_first_id = settings.ids.sandbox_first_id;
+  options.sandbox_slots = settings.ids.sandbox_slots;
+  options.default_backend = settings.sandbox.backend;
+  options.memory_bytes = settings.sandbox.memory_bytes;
+  options.cpus = settings.sandbox.cpus;
+  options.pids = settings.sandbox.pids;
+  options.sudo = settings.sandbox.sudo;
+  options.start_deadline = seconds(settings.sandbox.start_deadline_s);
+  options.stop_grace = seconds(settings.sandbox.stop_grace_s);
+  options.fetch_deadline = seconds(settings.repo.fetch_deadline_s);
+  options.output_limit_bytes = settings.exec.output_limit_bytes;
+  options.default_timeout_ms = settings.exec.default_timeout_s * 1000;
+  options.undelete_window_ms = settings.workspace.undelete_window_s * 1000;
+  return options;
+}
+
+backends::ProbeOptions probe_options(const config::Settings& settings) {
+  return {.store = settings.store.directory,
+          .disk_first_id = settings.ids.disk_first_id,
+          .sandbox_first_id = settings.ids.sandbox_first_id,
+          .sandbox_id_slots = settings.ids.sandbox_slots};
+}
+
+std::vector<daemon::SettingView> shown_settings(const config::Loaded& loaded) {
+  std::vector<daemon::SettingView> views;
+  for (const auto& item : loaded.shown) {
+    views.push_back({item.name, item.value, item.unit, item.source, item.help});
+  }
+  return views;
+}
+
+daemon::Limits limits(const config::Settings& settings) {
+  daemon::Limits limits;
+  limits.max_connections = settings.api.max_connections;
+  // Room for root, whatever one user holds open.
+  limits.max_connections_per_uid = std::max(1U, settings.api.max_connections / 4 * 3);
+  limits.json_bytes = settings.api.max_json_bytes;
+  return limits;
+}
+
+// Nothing can be acknowledged any more; the next start looks at what the disk really has.
+void exit_if_failed(const state_db::Store& store) {
+  if (!store.failed()) return;
+  base::log(base::LogLevel::error, "daemon.store_failed",
+            {{"effect", "exit; the next start verifies"}});
+  _exit(1);
+}
+
+void tidy(state_db::Store& store) {
+  state_db::IdempotencyKeys(store).expire();
+  store.trim_events(kKeptEvents);
+  store.refill_reserve();
+}
+
+int serve(const config::Loaded& loaded) {
+  const auto& settings = loaded.settings;
+  daemon::set_up_process();
+  base::set_up_log(log_options(settings.log));
+  for (const auto& name : loaded.unknown_variables) {
+    base::log(base::LogLevel::warning, "config.unknown_variable", {{"name", name}});
+  }
+
+  base::make_directories(settings.store.directory);
+  state_db::Store store(
+      {.directory = settings.store.directory, .reserve_bytes = settings.store.reserve_bytes});
+  daemon::EventHub events(store);
+  backends::Registry registry(backend_options(settings, store.store_id()));
+  repo_cache::RepoCache repos(repo_options(settings));
+  repo_cache::BaseTrees base_trees(repos);
+  const auto storage =
+      workspace::make_overlay_storage({settings.store.directory, settings.ids.disk_first_id});
+  base::KeyedMutex locks;
+  workspace::Context context{
+      store, repos, base_trees, registry, *storage, locks, workspace_options(settings)};
+
+  workspace::Active active;
+  auto watching = std::make_unique<workspace::ExecWatcher>(context, active);
+  workspace::Repositories repositories(context);
+  workspace::Workspaces workspaces(context, repositories, active, *watching);
+  workspace::Execs execs(context, workspaces, active, *watching);
+  workspace::Reconciler reconciler(context, workspaces, active, *watching);
+  // Made before the verbs, ended before them: its threads call them.
+  const auto watcher = std::move(watching);
+  daemon::Api api{context,
+                  repositories,
+                  workspaces,
+                  execs,
+                  events,
+                  settings.api.max_body_bytes,
+                  shown_settings(loaded),
+                  daemon::look_at_host(store, registry, probe_options(settings))};
+  reconciler.at_start();
+
+  daemon::Router router;
+  daemon::add_all_routes(router, api);
+  daemon::Lanes lanes(settings.daemon.threads);
+  daemon::KeyedAnswers answers(store);
+  daemon::Dispatcher dispatcher(lanes, answers);
+  daemon::Server server({router, dispatcher, lanes, limits(settings)});
+
+  server.every(seconds(1), [&] { exit_if_failed(store); });
+  server.every(seconds(settings.workspace.sync_interval_s), [&] { workspaces.sync_active(); });
+  server.every(seconds(settings.daemon.reconcile_interval_s), [&] {
+    reconciler.periodic();
+    tidy(store);
+  });
+  server.listen(daemon::listen_for_clients(settings.api.socket, settings.api.group));
+  base::log(base::LogLevel::info, "daemon.ready",
+            {{"pid", getpid()},
+             {"version", MOORAGE_VERSION},
+             {"socket", settings.api.socket},
+             {"store", settings.store.directory},
+             {"store_id", store.store_id()}});
+  daemon::tell_service_manager("READY=1");
+
+  const bool drained = server.run(true);
+  daemon::tell_service_manager("STOPPING=1");
+  unlink(settings.api.socket.c_str());
+  base::log(base::LogLevel::info, "daemon.stopped", {{"drained", drained ? "yes" : "no"}});
+  // A verb that outlasts the drain time is cut as a crash would cut it: its intent is recorded.
+  if (!drained) _exit(0);
+  return 0;
+}
+
+int run(const Arguments& arguments) {
+  switch (arguments.action) {
+    case Arguments::Action::show_version:
+      return std::puts("mooraged " MOORAGE_VERSION) < 0;
+    case Arguments::Action::show_help:
+      return std::fputs(daemon::usage().c_str(), stdout) < 0;
+    case Arguments::Action::list_crash_points:
+      for (const auto& name : base::crash_point_names()) std::puts(std::string(name).c_str());
+      return 0;
+    case Arguments::Action::show_config:
+    case Arguments::Action::serve:
+      break;
+  }
+  config::LoadOptions options{.file = arguments.config_file,
+                              .environment = config::environment_of_process()};
+  for (const auto& [name, value] : arguments.overrides)
+    options.environment[daemon::variable_of(name)] = value;
+  const auto loaded = config::load(options);
+  if (arguments.action == Arguments::Action::serve) return serve(loaded);
+  return std::fputs(config::show_text(loaded.shown).c_str(), stdout) < 0;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  try {
+    return run(daemon::parse_arguments(count, words));
+  } catch (const base::Error& error) {
+    std::fprintf(stderr, "mooraged: %s\n", base::escape_for_line(error.message()).c_str());
+    if (!error.hint().empty())
+      std::fprintf(stderr, "  %s\n", base::escape_for_line(error.hint()).c_str());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "mooraged: %s\n", error.what());
+  }
+  return 1;
+}

@@ -1,0 +1,36 @@
+// The API's table, one function a group; docs/openapi.yaml says the same in its own words. A
+// literal path stands before a pattern that would match it too.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "daemon/event_stream.h"
+#include "daemon/json_views.h"
+#include "daemon/router.h"
+#include "workspace/execs.h"
+#include "workspace/repositories.h"
+#include "workspace/workspaces.h"
+
+namespace moorage::daemon {
+
+// What the handlers speak to; it outlives the router.
+struct Api {
+  workspace::Context& context;
+  workspace::Repositories& repositories;
+  workspace::Workspaces& workspaces;
+  workspace::Execs& execs;
+  EventHub& events;
+  uint64_t max_body_bytes = 0;
+  std::vector<SettingView> settings;
+  InfoView host;  // what does not change while we run; space and counts are filled at each question
+};
+
+void add_repository_routes(Router& router, Api& api);
+void add_workspace_routes(Router& router, Api& api);
+void add_file_routes(Router& router, Api& api);
+void add_exec_routes(Router& router, Api& api);
+void add_info_routes(Router& router, Api& api);
+void add_all_routes(Router& router, Api& api);
+
+}  // namespace moorage::daemon

@@ -1,0 +1,132 @@
+#include <charconv>
+
+#include "daemon/file_transfer.h"
+#include "daemon/json_fields.h"
+#include "daemon/routes.h"
+
+namespace moorage::daemon {
+namespace {
+
+using base::Code;
+using base::Error;
+using Lease = workspace::Workspaces::FilesLease;
+
+Lease lease(Api& api, const Request& request, const std::string& path) {
+  return api.workspaces.files(request.caller, request.parameter(0), path);
+}
+
+// Permission bits, octal as chmod takes them; setuid and its like are for no file of ours.
+uint32_t mode_of(const Request& request) {
+  const std::string text = request.query_text("mode").value_or("0644");
+  uint32_t mode = 0;
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, mode, 8);
+  if (parsed.ec != std::errc() || parsed.ptr != end || mode > 0777) {
+    throw Error(Code::invalid_argument,
+                "the query parameter 'mode' is octal permission bits, 0 to 0777");
+  }
+  return mode;
+}
+
+Reply list(Api& api, const Request& request) {
+  const std::string path = request.query_text("path").value_or("");
+  const Lease held = lease(api, request, path);
+  return Reply::json(listing_json(path, held.files.list(held.path)));
+}
+
+Reply read(Api& api, const Request& request) {
+  auto held = std::make_shared<const Lease>(lease(api, request, request.required_query("path")));
+  uint64_t size = 0;
+  base::Fd file = held->files.open_for_reading(held->path, &size);
+  Reply reply;
+  reply.content_type = kBytesType;
+  reply.source = read_out(std::move(file), held, size);
+  reply.source_bytes = size;
+  return reply;
+}
+
+std::unique_ptr<BodySink> write(Api& api, const Request& request) {
+  const std::string path = request.required_query("path");
+  const uint32_t mode = mode_of(request);
+  return write_workspace_file(lease(api, request, path), mode, api.max_body_bytes, path);
+}
+
+Reply remove(Api& api, const Request& request) {
+  const Lease held = lease(api, request, request.required_query("path"));
+  held.files.remove(held.path, request.query_flag("recursive"));
+  return Reply::none();
+}
+
+bool in_home(const std::string& path) {
+  return path.starts_with('/') && path != "/workspace" && !path.starts_with("/workspace/");
+}
+
+Reply move(Api& api, const Request& request) {
+  JsonFields fields = JsonFields::parse(request.body);
+  const std::string from = fields.required_bytes("from");
+  const std::string to = fields.required_bytes("to");
+  fields.finish();
+  const Lease source = lease(api, request, from);
+  const Lease target = lease(api, request, to);
+  if (in_home(from) != in_home(to)) {
+    throw Error(Code::unsupported, "a file cannot be moved between /workspace and /home/user",
+                "copy it, then remove it");
+  }
+  source.files.move(source.path, target.path);
+  return Reply::none();
+}
+
+Reply make_directory(Api& api, const Request& request) {
+  JsonFields fields = JsonFields::parse(request.body);
+  const std::string path = fields.required_bytes("path");
+  fields.finish();
+  const Lease held = lease(api, request, path);
+  held.files.make_directory(held.path);
+  return Reply::none();
+}
+
+Reply make_symlink(Api& api, const Request& request) {
+  JsonFields fields = JsonFields::parse(request.body);
+  const std::string path = fields.required_bytes("path");
+  const std::string target = fields.required_bytes("target");
+  fields.finish();
+  const Lease held = lease(api, request, path);
+  held.files.make_symlink(target, held.path);
+  return Reply::none();
+}
+
+}  // namespace
+
+void add_file_routes(Router& router, Api& api) {
+  const auto verb = [&api](Reply (*run)(Api&, const Request&)) {
+    return Handler([&api, run](const Request& request) { return run(api, request); });
+  };
+  const UploadHandler put = [&api](const Request& request) { return write(api, request); };
+
+  router.add({.method = "GET",
+              .pattern = "/v1/workspaces/{}/files",
+              .handler = verb(list),
+              .query = {"path"}});
+  router.add({.method = "GET",
+              .pattern = "/v1/workspaces/{}/file",
+              .handler = verb(read),
+              .query = {"path"}});
+  router.add({.method = "PUT",
+              .pattern = "/v1/workspaces/{}/file",
+              .handler = put,
+              .query = {"path", "mode"}});
+  router.add({.method = "DELETE",
+              .pattern = "/v1/workspaces/{}/file",
+              .handler = verb(remove),
+              .query = {"path", "recursive"},
+              .lane = Lane::slow});
+  router.add({.method = "POST", .pattern = "/v1/workspaces/{}/files/move", .handler = verb(move)});
+  router.add({.method = "POST",
+              .pattern = "/v1/workspaces/{}/files/mkdir",
+              .handler = verb(make_directory)});
+  router.add({.method = "POST",
+              .pattern = "/v1/workspaces/{}/files/symlink",
+              .handler = verb(make_symlink)});
+}
+
+}  // namespace moorage::daemon

@@ -1,0 +1,57 @@
+#include "base/files.h"
+#include "daemon/routes.h"
+#include "state_db/execs.h"
+#include "state_db/sandboxes.h"
+#include "state_db/store.h"
+#include "state_db/workspaces.h"
+
+namespace moorage::daemon {
+namespace {
+
+Reply info(Api& api) {
+  InfoView view = api.host;
+  auto& store = api.context.store;
+  const auto space = base::file_system_space(api.context.options.store);
+  view.space = {space.total_bytes, space.free_bytes, 0};
+  view.workspaces = state_db::Workspaces(store).count_live();
+  view.sandboxes = state_db::Sandboxes(store).in_state(state_db::SandboxState::running).size();
+  view.execs_running = state_db::Execs(store).count_running();
+  return Reply::json(info_json(view));
+}
+
+Reply events(Api& api, const Request& request) {
+  const auto since = static_cast<int64_t>(request.query_number("since").value_or(0));
+  Reply reply;
+  reply.content_type = kLinesType;
+  reply.source = stream_events(api.events, request.caller, since, request.query_flag("follow"));
+  return reply;
+}
+
+}  // namespace
+
+void add_info_routes(Router& router, Api& api) {
+  const Handler health = [](const Request&) { return Reply::none(); };
+  const Handler get_info = [&api](const Request&) { return info(api); };
+  const Handler config = [&api](const Request&) {
+    return Reply::json(settings_json(api.settings));
+  };
+  const Handler get_events = [&api](const Request& request) { return events(api, request); };
+
+  router.add({.method = "GET", .pattern = "/v1/health", .handler = health});
+  router.add({.method = "GET", .pattern = "/v1/info", .handler = get_info});
+  router.add({.method = "GET", .pattern = "/v1/config", .handler = config});
+  router.add({.method = "GET",
+              .pattern = "/v1/events",
+              .handler = get_events,
+              .query = {"since", "follow"}});
+}
+
+void add_all_routes(Router& router, Api& api) {
+  add_info_routes(router, api);
+  add_repository_routes(router, api);
+  add_workspace_routes(router, api);
+  add_file_routes(router, api);
+  add_exec_routes(router, api);
+}
+
+}  // namespace moorage::daemon

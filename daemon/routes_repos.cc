@@ -1,0 +1,124 @@
+#include "daemon/file_transfer.h"
+#include "daemon/json_fields.h"
+#include "daemon/routes.h"
+
+namespace moorage::daemon {
+namespace {
+
+using base::Code;
+using base::Error;
+using workspace::Caller;
+using workspace::Progress;
+
+RepositoryView complete(Api& api, state_db::RepositoryRow row) {
+  RepositoryView view;
+  view.tip = api.repositories.tip(row);
+  view.workspaces = api.repositories.workspace_count(row.id);
+  view.row = std::move(row);
+  return view;
+}
+
+Reply answer(Api& api, state_db::RepositoryRow row, int status) {
+  Reply reply = Reply::json({}, status);
+  reply.subject = row.id.str();
+  reply.body = repository_json(complete(api, std::move(row)));
+  return reply;
+}
+
+// "repo_3", or the name or URL of exactly one repository that the caller sees.
+base::RepoId find(Api& api, const Caller& caller, const std::string& text) {
+  if (const auto id = base::RepoId::parse(text)) return *id;
+  std::vector<base::RepoId> found;
+  for (const auto& row : api.repositories.list(caller)) {
+    if (row.name == text || row.url == text) found.push_back(row.id);
+  }
+  if (found.size() > 1) {
+    throw Error(Code::conflict,
+                "there are " + std::to_string(found.size()) + " repositories '" + text + "'",
+                "name it by its id; moorage repo ls lists them");
+  }
+  if (found.empty()) throw Error(Code::not_found, "there is no repository '" + text + "'");
+  return found.front();
+}
+
+Reply add(Api& api, const Request& request, const Progress& progress) {
+  JsonFields fields = JsonFields::parse(request.body);
+  const std::string url = fields.required_text("url");
+  fields.finish();
+  return answer(api, api.repositories.ensure(url, progress), 201);
+}
+
+Reply fetch(Api& api, const Request& request, const Progress& progress) {
+  JsonFields::parse(request.body).finish();
+  const auto id = find(api, request.caller, request.parameter(0));
+  return answer(api, api.repositories.fetch(request.caller, id, progress), 200);
+}
+
+Reply list(Api& api, const Request& request) {
+  std::vector<RepositoryView> views;
+  for (auto& row : api.repositories.list(request.caller))
+    views.push_back(complete(api, std::move(row)));
+  return Reply::json(repositories_json(views));
+}
+
+Reply remove(Api& api, const Request& request) {
+  const auto id = find(api, request.caller, request.parameter(0));
+  api.repositories.remove(request.caller, id);
+  Reply reply = Reply::none();
+  reply.subject = id.str();
+  return reply;
+}
+
+std::unique_ptr<BodySink> import_bundle(Api& api, const Request& request) {
+  const std::string label = request.required_query("label");
+  auto done = [&api, label, caller = request.caller](base::Fd bundle) {
+    const auto work = api.repositories.finish_import(caller, label, std::move(bundle));
+    Reply reply = Reply::json(import_json(work), 201);
+    reply.subject = work.repo.str();
+    return reply;
+  };
+  return fill_file(api.repositories.begin_import(), api.max_body_bytes, std::move(done));
+}
+
+}  // namespace
+
+void add_repository_routes(Router& router, Api& api) {
+  const auto verb = [&api](Reply (*run)(Api&, const Request&)) {
+    return Handler([&api, run](const Request& request) { return run(api, request); });
+  };
+  const auto long_verb = [&api](Reply (*run)(Api&, const Request&, const Progress&)) {
+    return LongHandler([&api, run](const Request& request, const Progress& progress) {
+      return run(api, request, progress);
+    });
+  };
+  const Handler tips = [&api](const Request& request) {
+    return Reply::json(
+        tips_json(api.repositories.import_tips(request.caller, request.required_query("label"))));
+  };
+  const Handler get = [&api](const Request& request) {
+    const auto id = find(api, request.caller, request.parameter(0));
+    return answer(api, api.repositories.get(request.caller, id), 200);
+  };
+  const UploadHandler import = [&api](const Request& request) {
+    return import_bundle(api, request);
+  };
+
+  router.add(
+      {.method = "POST", .pattern = "/v1/repos", .handler = long_verb(add), .lane = Lane::slow});
+  router.add({.method = "GET", .pattern = "/v1/repos", .handler = verb(list)});
+  router.add({.method = "POST",
+              .pattern = "/v1/repos/import",
+              .handler = import,
+              .query = {"label"},
+              .lane = Lane::slow});
+  router.add({.method = "GET", .pattern = "/v1/repos/import", .handler = tips, .query = {"label"}});
+  router.add({.method = "GET", .pattern = "/v1/repos/{}", .handler = get});
+  router.add(
+      {.method = "DELETE", .pattern = "/v1/repos/{}", .handler = verb(remove), .lane = Lane::slow});
+  router.add({.method = "POST",
+              .pattern = "/v1/repos/{}/fetch",
+              .handler = long_verb(fetch),
+              .lane = Lane::slow});
+}
+
+}  // namespace moorage::daemon

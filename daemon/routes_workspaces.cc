@@ -1,0 +1,142 @@
+#include "base/files.h"
+#include "daemon/json_fields.h"
+#include "daemon/routes.h"
+
+namespace moorage::daemon {
+namespace {
+
+using base::Code;
+using base::Error;
+using workspace::Progress;
+using workspace::WorkspaceView;
+
+Reply answer(const WorkspaceView& view, int status = 200) {
+  Reply reply = Reply::json(workspace_json(view), status);
+  reply.subject = view.row.id.str();
+  return reply;
+}
+
+workspace::ImportedWork import_of(JsonFields fields) {
+  workspace::ImportedWork work;
+  const std::string repo = fields.required_text("repo");
+  const auto id = base::RepoId::parse(repo);
+  if (!id)
+    throw Error(Code::invalid_argument, "the field 'import.repo' must be an id such as repo_3");
+  work.repo = *id;
+  work.head_commit = fields.required_text("head_commit");
+  work.work_commit = fields.required_text("work_commit");
+  fields.finish();
+  return work;
+}
+
+workspace::CreateRequest create_request(const Request& request) {
+  JsonFields fields = JsonFields::parse(request.body);
+  workspace::CreateRequest create;
+  create.name = fields.text("name").value_or("");
+  create.repo_url = fields.text("repo_url").value_or("");
+  if (auto import = fields.object("import")) create.import = import_of(std::move(*import));
+  create.ref = fields.text("ref").value_or("");
+  create.branch = fields.text("branch").value_or("");
+  create.labels = fields.text_map("labels").value_or(std::map<std::string, std::string>());
+  if (auto limits = fields.object("limits")) {
+    create.memory_bytes = limits->whole("memory_bytes", 1, INT64_MAX);
+    create.cpus = limits->number("cpus");
+    create.pids = limits->whole("pids", 1, UINT32_MAX);
+    limits->finish();
+  }
+  create.backend = fields.text("backend").value_or("");
+  create.image = fields.text("image").value_or("");
+  create.disposable = fields.flag("disposable");
+  create.idempotency_key = request.idempotency_key;
+  fields.finish();
+  return create;
+}
+
+Reply list(Api& api, const Request& request) {
+  const auto views = api.workspaces.list(request.caller, request.query_flag("deleted"));
+  const auto space = base::file_system_space(api.context.options.store);
+  StoreSpace shown{space.total_bytes, space.free_bytes, 0};
+  for (const auto& view : views) shown.used_bytes += view.row.disk_bytes.value_or(0);
+  return Reply::json(workspaces_json(views, shown));
+}
+
+Reply remove(Api& api, const Request& request) {
+  const std::string& name = request.parameter(0);
+  if (!request.query_flag("purge")) return answer(api.workspaces.remove(request.caller, name));
+  api.workspaces.purge(request.caller, name);
+  return Reply::none();
+}
+
+Reply diff(Api& api, const Request& request) {
+  const std::string& name = request.parameter(0);
+  if (request.query_flag("stat")) {
+    return Reply::json(diff_stat_json(api.workspaces.diff_stat(request.caller, name)));
+  }
+  Reply reply = Reply::json(api.workspaces.patch(request.caller, name));
+  reply.content_type = "text/x-patch";
+  return reply;
+}
+
+using Verb = WorkspaceView (workspace::Workspaces::*)(const workspace::Caller&, const std::string&);
+
+}  // namespace
+
+void add_workspace_routes(Router& router, Api& api) {
+  const LongHandler create = [&api](const Request& request, const Progress& progress) {
+    return answer(api.workspaces.create(request.caller, create_request(request), progress), 201);
+  };
+  const Handler show = [&api](const Request& request) {
+    return answer(api.workspaces.show(request.caller, request.parameter(0)));
+  };
+  const Handler status = [&api](const Request& request) {
+    return Reply::json(status_json(api.workspaces.status(request.caller, request.parameter(0))));
+  };
+  const auto verb = [&api](Verb run) {
+    return Handler([&api, run](const Request& request) {
+      JsonFields::parse(request.body).finish();
+      return answer((api.workspaces.*run)(request.caller, request.parameter(0)));
+    });
+  };
+  const auto plain = [&api](Reply (*run)(Api&, const Request&)) {
+    return Handler([&api, run](const Request& request) { return run(api, request); });
+  };
+  using workspace::Workspaces;
+
+  router.add(
+      {.method = "POST",
+       .pattern = "/v1/workspaces",
+       .handler = create,
+       .lane = Lane::slow,
+       .keep_answers = false});  // the workspace's row has the key: one synchronous write less
+  router.add(
+      {.method = "GET", .pattern = "/v1/workspaces", .handler = plain(list), .query = {"deleted"}});
+  router.add({.method = "GET", .pattern = "/v1/workspaces/{}", .handler = show});
+  router.add({.method = "DELETE",
+              .pattern = "/v1/workspaces/{}",
+              .handler = plain(remove),
+              .query = {"purge"},
+              .lane = Lane::slow});
+  router.add({.method = "POST",
+              .pattern = "/v1/workspaces/{}/undelete",
+              .handler = verb(&Workspaces::undelete),
+              .lane = Lane::slow});
+  router.add({.method = "POST",
+              .pattern = "/v1/workspaces/{}/start",
+              .handler = verb(&Workspaces::start),
+              .lane = Lane::slow});
+  router.add({.method = "POST",
+              .pattern = "/v1/workspaces/{}/stop",
+              .handler = verb(&Workspaces::stop),
+              .lane = Lane::slow});
+  router.add({.method = "GET",
+              .pattern = "/v1/workspaces/{}/diff",
+              .handler = plain(diff),
+              .query = {"stat"},
+              .lane = Lane::slow});
+  router.add({.method = "GET",
+              .pattern = "/v1/workspaces/{}/status",
+              .handler = status,
+              .lane = Lane::slow});
+}
+
+}  // namespace moorage::daemon

@@ -1,0 +1,212 @@
+#include "daemon/exec_output.h"
+
+#include <boost/json.hpp>
+#include <catch2/catch.hpp>
+
+#include "base/output_stream.h"
+#include "wired.h"
+
+using namespace moorage;
+using namespace moorage::daemon;
+using base::FrameKind;
+using base::RecordKind;
+
+namespace {
+
+const workspace::Caller kRoot{0};
+
+struct Told {
+  std::vector<RecordKind> kinds;
+  std::string output;
+  std::string standard_error;
+  std::string end;
+  uint64_t position = 0;
+};
+
+void take(Told& told, const std::string& bytes) {
+  base::RecordParser parser([&](RecordKind kind, std::string_view payload) {
+    told.kinds.push_back(kind);
+    if (kind == RecordKind::standard_error) told.standard_error += payload;
+    if (kind == RecordKind::standard_output || kind == RecordKind::terminal) told.output += payload;
+    if (kind == RecordKind::end) told.end = payload;
+    if (kind == RecordKind::position) {
+      told.position =
+          boost::json::parse({payload.data(), payload.size()}).at("offset").to_number<uint64_t>();
+    }
+  });
+  parser.feed(bytes);
+  CHECK_FALSE(parser.in_the_middle());
+}
+
+// Reads to the end, or until the source would wait.
+std::string drain(BodySource& source, bool* waits = nullptr) {
+  std::string all;
+  for (;;) {
+    const auto step = source.read();
+    CHECK(step.bytes.size() <= kPieceBytes + 4096);
+    all += step.bytes;
+    if (waits) *waits = step.next == BodySource::Next::wait;
+    if (step.next != BodySource::Next::more) return all;
+  }
+}
+
+Told read_all(Wired& wired, base::ExecId exec, const OutputOptions& options) {
+  Told told;
+  take(told, drain(*stream_output(wired.execs(), kRoot, exec, options)));
+  return told;
+}
+
+std::string read_raw(Wired& wired, base::ExecId exec, OutputOptions options) {
+  options.raw = true;
+  return drain(*stream_output(wired.execs(), kRoot, exec, options));
+}
+
+}  // namespace
+
+TEST_CASE(
+    "an ended exec is told from its journal: position, output in order, end with the record") {
+  Wired wired;
+  const auto exec = wired.make_exec(wired.make_workspace("a", 0));
+  wired.write_frame(exec, FrameKind::started, "{\"pid\":2}");
+  wired.write_frame(exec, FrameKind::standard_output, "out ");
+  wired.write_frame(exec, FrameKind::standard_error, "err");
+  wired.write_frame(exec, FrameKind::standard_output, "more");
+  wired.end(exec, 3);
+  const Told told = read_all(wired, exec, {});
+  CHECK(told.kinds == std::vector{RecordKind::position, RecordKind::standard_output,
+                                  RecordKind::standard_error, RecordKind::standard_output,
+                                  RecordKind::end});
+  CHECK(told.output == "out more");
+  CHECK(told.standard_error == "err");
+  CHECK(boost::json::parse(told.end).at("exit_code").as_int64() == 3);
+  CHECK(boost::json::parse(told.end).at("state").as_string() == "exited");
+}
+
+TEST_CASE("any offset gives exactly the bytes from there, also in the middle of a frame") {
+  Wired wired;
+  const auto exec = wired.make_exec(wired.make_workspace("a", 0));
+  wired.write_frame(exec, FrameKind::standard_output, "abcde");
+  wired.write_frame(exec, FrameKind::standard_output, "fghij");
+  wired.end(exec, 0);
+  const std::string all = "abcdefghij";
+  for (uint64_t offset = 0; offset <= all.size(); ++offset) {
+    const Told told = read_all(wired, exec, {.offset = offset});
+    CHECK(told.position == offset);
+    CHECK(told.output == all.substr(offset));
+    CHECK(told.kinds.back() == RecordKind::end);
+    CHECK(read_all(wired, exec, {.tail_bytes = offset}).output == all.substr(all.size() - offset));
+  }
+  CHECK(read_all(wired, exec, {.tail_bytes = 1000}).output == all);
+  CHECK_THROWS_WITH(stream_output(wired.execs(), kRoot, exec, {.offset = 11}),
+                    Catch::Contains("past the end"));
+}
+
+TEST_CASE("raw output is the bytes alone, one stream of them if asked") {
+  Wired wired;
+  const auto exec = wired.make_exec(wired.make_workspace("a", 0));
+  wired.write_frame(exec, FrameKind::standard_output, "o1");
+  wired.write_frame(exec, FrameKind::standard_error, "e1");
+  wired.write_frame(exec, FrameKind::terminal, "t1");
+  wired.end(exec, 0);
+  CHECK(read_raw(wired, exec, {}) == "o1e1t1");
+  CHECK(read_raw(wired, exec, {.standard_error = false}) == "o1t1");
+  CHECK(read_raw(wired, exec, {.standard_output = false}) == "e1");
+}
+
+TEST_CASE("large frames are told in bounded pieces and nothing is lost between them") {
+  Wired wired;
+  const auto exec = wired.make_exec(wired.make_workspace("a", 0));
+  std::string all;
+  for (int i = 0; i < 5; ++i) {
+    std::string frame(700'001, static_cast<char>('a' + i));
+    wired.write_frame(exec, FrameKind::standard_output, frame);
+    all += frame;
+  }
+  wired.end(exec, 0);
+  CHECK(read_all(wired, exec, {}).output == all);
+  CHECK(read_all(wired, exec, {.offset = 700'000}).output == all.substr(700'000));
+}
+
+TEST_CASE("a follower waits, is woken by growth, and ends with the exec") {
+  Wired wired;
+  const auto exec = wired.make_exec(wired.make_workspace("a", 0));
+  const auto source = stream_output(wired.execs(), kRoot, exec, {.follow = true});
+  std::atomic<int> woken{0};
+  source->start([&] { woken += 1; });
+  bool waits = false;
+  Told told;
+  take(told, drain(*source, &waits));
+  CHECK(waits);
+  wired.write_frame(exec, FrameKind::standard_output, "live");
+  CHECK(soon([&] { return woken > 0; }));
+  take(told, drain(*source, &waits));
+  CHECK(told.output == "live");
+  CHECK(waits);
+  CHECK(source->endless());
+  wired.end(exec, 0);
+  take(told, drain(*source, &waits));
+  CHECK_FALSE(waits);
+  CHECK(told.kinds.back() == RecordKind::end);
+}
+
+TEST_CASE("without follow a running exec is told up to now, without an end") {
+  Wired wired;
+  const auto exec = wired.make_exec(wired.make_workspace("a", 0));
+  wired.write_frame(exec, FrameKind::standard_output, "so far");
+  const Told told = read_all(wired, exec, {});
+  CHECK(told.output == "so far");
+  CHECK(told.kinds.back() == RecordKind::standard_output);
+}
+
+TEST_CASE("reaching the spool limit is told where it happened") {
+  Wired wired;
+  const auto exec = wired.make_exec(wired.make_workspace("a", 0));
+  wired.write_frame(exec, FrameKind::standard_output, "kept");
+  wired.write_frame(exec, FrameKind::limit, "");
+  wired.end(exec, 0);
+  const Told told = read_all(wired, exec, {});
+  CHECK(told.kinds == std::vector{RecordKind::position, RecordKind::standard_output,
+                                  RecordKind::limit, RecordKind::end});
+  CHECK(read_raw(wired, exec, {}) == "kept");
+}
+
+TEST_CASE("an exec that was cut before it had a journal has no output and an end") {
+  Wired wired;
+  const auto exec = wired.make_exec(wired.make_workspace("a", 0), false);
+  state_db::ExecOutcome outcome;
+  outcome.state = state_db::ExecState::interrupted;
+  state_db::Execs(wired.store()).finish(exec, outcome);
+  const Told told = read_all(wired, exec, {.follow = true});
+  CHECK(told.kinds == std::vector{RecordKind::position, RecordKind::end});
+  CHECK(boost::json::parse(told.end).at("state").as_string() == "interrupted");
+}
+
+TEST_CASE("another user's exec does not exist, neither its output nor its wait") {
+  Wired wired;
+  const auto exec = wired.make_exec(wired.make_workspace("a", 1000));
+  const workspace::Caller owner{1000};
+  const workspace::Caller other{1001};
+  CHECK_NOTHROW(stream_output(wired.execs(), owner, exec, {}));
+  CHECK_THROWS_WITH(stream_output(wired.execs(), other, exec, {}), Catch::Contains("no exec"));
+  CHECK_THROWS_AS(wait_for_end(wired.execs(), other, exec, std::chrono::seconds(1))->read(),
+                  base::Error);
+}
+
+TEST_CASE(
+    "waiting holds no thread: it says when to look again, and answers at the end or in time") {
+  Wired wired;
+  const auto exec = wired.make_exec(wired.make_workspace("a", 0));
+  const auto source = wait_for_end(wired.execs(), kRoot, exec, std::chrono::seconds(60));
+  std::atomic<int> woken{0};
+  source->start([&] { woken += 1; });
+  const auto step = source->read();
+  CHECK(step.next == BodySource::Next::wait);
+  CHECK(step.again_after.has_value());
+  const auto late = wait_for_end(wired.execs(), kRoot, exec, std::chrono::milliseconds(0))->read();
+  CHECK(boost::json::parse(late.bytes).at("state").as_string() == "running");
+  wired.end(exec, 7);
+  CHECK(soon([&] { return woken > 0; }));
+  const auto last = source->read();
+  CHECK(last.next == BodySource::Next::end);
+  CHECK(boost::json::parse(last.bytes).at("exit_code").as_int64() == 7);
+}

@@ -1,0 +1,160 @@
+#include "daemon/routes.h"
+
+#include <boost/json.hpp>
+#include <catch2/catch.hpp>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "base/files.h"
+#include "state_db/workspaces.h"
+#include "wired.h"
+
+using namespace moorage;
+using namespace moorage::daemon;
+
+namespace {
+
+// "GET /v1/repos/{}" of every operation in the document.
+std::set<std::string> documented() {
+  std::istringstream lines(base::read_file(MOORAGE_OPENAPI));
+  std::set<std::string> found;
+  std::string path;
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch match;
+    if (std::regex_match(line, match, std::regex("  (/v1/[^:]*):.*"))) {
+      path = std::regex_replace(match[1].str(), std::regex("\\{[a-z]+\\}"), "{}");
+    } else if (std::regex_match(line, match, std::regex("    (get|put|post|delete):.*"))) {
+      std::string method = match[1];
+      for (char& c : method) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+      found.insert(method + " " + path);
+    }
+  }
+  return found;
+}
+
+std::string events_seen(Wired& wired, uint32_t uid) {
+  std::string all;
+  const auto source = stream_events(wired.api().events, workspace::Caller{uid}, 0, false);
+  for (;;) {
+    const auto step = source->read();
+    all += step.bytes;
+    if (step.next == BodySource::Next::end) return all;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the document names exactly the routes that are served") {
+  Wired wired;
+  Router router;
+  add_all_routes(router, wired.api());
+  std::set<std::string> served;
+  for (const auto& route : router.routes())
+    CHECK(served.insert(route.method + " " + route.pattern).second);
+  CHECK(served == documented());
+}
+
+TEST_CASE("every route that names a workspace or an exec hides it from who does not own it") {
+  Wired wired;
+  const auto workspace = wired.make_workspace("mine", 1000);
+  const auto exec = wired.make_exec(workspace);
+  Router router;
+  add_all_routes(router, wired.api());
+  int asked = 0;
+  for (const auto& route : router.routes()) {
+    const bool of_workspace = route.pattern.starts_with("/v1/workspaces/{}");
+    if (!of_workspace && !route.pattern.starts_with("/v1/execs/{}")) continue;
+    CAPTURE(route.method, route.pattern);
+    for (const std::string& name : {workspace.str(), std::string("mine")}) {
+      Request request;
+      request.method = route.method;
+      request.caller.uid = 1001;
+      request.parameters = {of_workspace ? name : exec.str()};
+      request.query = {{"path", "README.md"}};
+      // Bodies that each verb takes, so that none is refused before its owner is looked at.
+      if (route.pattern.ends_with("/execs")) request.body = R"({"argv":["true"]})";
+      if (route.pattern.ends_with("/signal")) request.body = R"({"signal":"INT"})";
+      if (route.pattern.ends_with("/move")) request.body = R"({"from":"a","to":"b"})";
+      if (route.pattern.ends_with("/mkdir")) request.body = R"({"path":"a"})";
+      if (route.pattern.ends_with("/symlink")) request.body = R"({"path":"a","target":"b"})";
+      Lanes lanes(1);
+      KeyedAnswers answers(wired.store());
+      Dispatcher dispatcher(lanes, answers);
+      asked += 1;
+      if (route.is_upload()) {
+        try {
+          dispatcher.begin_upload(route, request);
+          FAIL("taken");
+        } catch (const base::Error& error) {
+          CHECK(error.code() == base::Code::not_found);
+        }
+        continue;
+      }
+      const Reply reply = dispatcher.answer(route, request);
+      if (reply.source) {
+        CHECK_THROWS_AS(reply.source->read(), base::Error);
+      } else {
+        CHECK(reply.status == 404);
+      }
+    }
+  }
+  CHECK(asked >= 40);
+}
+
+TEST_CASE("events are seen by the workspace's owner and by root") {
+  Wired wired;
+  wired.make_workspace("a", 1000);
+  wired.make_workspace("b", 1001);
+  CHECK(events_seen(wired, 0).find("\"ws_1\"") != std::string::npos);
+  CHECK(events_seen(wired, 0).find("\"ws_2\"") != std::string::npos);
+  CHECK(events_seen(wired, 1000).find("\"ws_1\"") != std::string::npos);
+  CHECK(events_seen(wired, 1000).find("\"ws_2\"") == std::string::npos);
+  CHECK(events_seen(wired, 1002).empty());
+}
+
+TEST_CASE("a follower of events is woken by a commit and reads on from where it was") {
+  Wired wired;
+  const auto source = stream_events(wired.api().events, workspace::Caller{0}, 0, true);
+  std::atomic<int> woken{0};
+  source->start([&] { woken += 1; });
+  CHECK(source->read().next == BodySource::Next::wait);
+  const auto id = wired.make_workspace("a", 0);
+  CHECK(soon([&] { return woken > 0; }));
+  const auto step = source->read();
+  CHECK(step.bytes.find("\"" + id.str() + "\"") != std::string::npos);
+  CHECK(source->read().bytes.empty());
+}
+
+TEST_CASE("a create request is read strictly") {
+  Wired wired;
+  Served served;
+  add_all_routes(served.router(), wired.api());
+  served.start();
+  for (const char* body :
+       {R"({"repo_url":"x","privileged":true})", R"({"repo_url":"x","limits":{"swap":1}})",
+        R"({"repo_url":1})", R"({"import":{"repo":"../x","head_commit":"a","work_commit":"b"}})",
+        R"({"name":"a","name":"b","repo_url":"x"})", R"({"repo_url":"x","limits":{"pids":-1}})"}) {
+    CAPTURE(body);
+    const Answer answer = served.post("/v1/workspaces", body);
+    CHECK(answer.status == 400);
+    CHECK(answer.body.find("invalid_argument") != std::string::npos);
+  }
+}
+
+TEST_CASE("info and config answer what was wired") {
+  Wired wired;
+  wired.api().settings.push_back({"api.socket", "/run/x", "", "default", "where"});
+  wired.api().host.version = "9.9";
+  wired.make_exec(wired.make_workspace("a", 0));
+  Served served;
+  add_all_routes(served.router(), wired.api());
+  served.start();
+  const auto info = boost::json::parse(served.ask("GET /v1/info HTTP/1.1\r\n\r\n").body);
+  CHECK(info.at("version").as_string() == "9.9");
+  CHECK(info.at("counts").at("execs_running").to_number<int>() == 1);
+  CHECK(info.at("counts").at("sandboxes").to_number<int>() == 1);
+  CHECK(info.at("space").at("total_bytes").to_number<uint64_t>() > 0);
+  CHECK(served.ask("GET /v1/config HTTP/1.1\r\n\r\n").body.find("\"/run/x\"") != std::string::npos);
+  CHECK(served.ask("GET /v1/health HTTP/1.1\r\n\r\n").status == 204);
+}

@@ -1,0 +1,97 @@
+// A real server on a socket of its own, with routes that a test brings, and a client that sees
+// every byte on the wire.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "base/fd.h"
+#include "daemon/dispatcher.h"
+#include "daemon/router.h"
+#include "daemon/server.h"
+#include "state_db/store.h"
+
+namespace moorage::daemon {
+
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory();
+  ~TemporaryDirectory();
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+struct Answer {
+  int status = 0;
+  std::string head;
+  std::string body;
+  bool whole = false;                                 // the body came to its proper end
+  std::string header(const std::string& name) const;  // lower case name
+};
+
+// A client connection: says exactly what it is told, and reads answers.
+class Wire {
+ public:
+  explicit Wire(const std::string& socket);
+  void send(std::string_view bytes);
+  bool try_send(std::string_view bytes);           // false: the peer is gone
+  Answer read_answer();                            // one answer, whole or cut
+  std::string read_some(int timeout_ms = 10'000);  // empty: closed
+  bool closed_within(int timeout_ms);              // reads and drops what still comes
+  void close() { fd_.reset(); }
+
+ private:
+  bool fill();
+  std::string take(size_t bytes, bool& whole);
+  std::string take_line(bool& whole);
+  base::Fd fd_;
+  std::string buffer_;
+};
+
+class Served {
+ public:
+  explicit Served(Limits limits = {});
+  ~Served();
+  Router& router() { return router_; }
+  void start();
+  // Asks the server to stop and waits for it. What run() answered.
+  bool stop();
+  void begin_stop() { server_->stop(); }
+  Wire connect() { return Wire(socket_); }
+  Answer ask(const std::string& head_and_body);
+  Answer post(const std::string& path, const std::string& body, const std::string& headers = {});
+  state_db::Store& store() { return *store_; }
+  Lanes& lanes() { return lanes_; }
+
+ private:
+  TemporaryDirectory directory_;
+  std::string socket_;
+  Limits limits_;
+  std::unique_ptr<state_db::Store> store_;
+  Router router_;
+  Lanes lanes_{4};
+  std::unique_ptr<KeyedAnswers> answers_;
+  std::unique_ptr<Dispatcher> dispatcher_;
+  std::unique_ptr<Server> server_;
+  std::thread thread_;
+  bool drained_ = false;
+};
+
+// Waits for another thread's doing.
+template <typename Condition>
+bool soon(Condition condition, std::chrono::milliseconds at_most = std::chrono::seconds(10)) {
+  const auto deadline = std::chrono::steady_clock::now() + at_most;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+}  // namespace moorage::daemon

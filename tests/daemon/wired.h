@@ -1,0 +1,55 @@
+// The verbs wired as main.cc does it, on a store of their own, without any backend that runs
+// things: what is tested here is read from rows and journals that a test writes by hand.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backends/registry.h"
+#include "base/journal.h"
+#include "daemon/routes.h"
+#include "repo_cache/base_tree.h"
+#include "repo_cache/repo_cache.h"
+#include "served.h"
+#include "state_db/store.h"
+#include "workspace/execs.h"
+
+namespace moorage::daemon {
+
+class Wired {
+ public:
+  Wired();
+
+  // A workspace of this user with a running sandbox.
+  base::WorkspaceId make_workspace(const std::string& name, uint32_t owner);
+  // A running exec with an empty journal that is watched.
+  base::ExecId make_exec(base::WorkspaceId workspace, bool with_journal = true);
+  void write_frame(base::ExecId exec, base::FrameKind kind, const std::string& payload);
+  void end(base::ExecId exec, int exit_code);  // the frame, and waits for the outcome in the row
+
+  Api& api() { return *api_; }
+  workspace::Execs& execs() { return *execs_; }
+  state_db::Store& store() { return *store_; }
+
+ private:
+  std::string journal_path(base::ExecId exec);
+
+  TemporaryDirectory directory_;
+  std::unique_ptr<state_db::Store> store_;
+  std::unique_ptr<EventHub> events_;
+  std::unique_ptr<backends::Registry> registry_;
+  std::unique_ptr<repo_cache::RepoCache> repos_;
+  std::unique_ptr<repo_cache::BaseTrees> base_trees_;
+  std::unique_ptr<workspace::Storage> storage_;
+  base::KeyedMutex locks_;
+  std::unique_ptr<workspace::Context> context_;
+  workspace::Active active_;
+  std::unique_ptr<workspace::Repositories> repositories_;
+  std::unique_ptr<workspace::Workspaces> workspaces_;
+  std::unique_ptr<workspace::Execs> execs_;
+  std::unique_ptr<workspace::ExecWatcher> watcher_;  // ends before the verbs that it calls
+  std::unique_ptr<Api> api_;
+  std::map<base::ExecId, uint64_t> output_bytes_;
+};
+
+}  // namespace moorage::daemon
