@@ -1,0 +1,68 @@
+#include "cli/commands.h"
+
+namespace moorage::cli {
+namespace {
+
+constexpr std::string_view kWork = "Work", kRun = "Run", kFiles = "Files and changes",
+                           kRepos = "Repositories", kHost = "This host";
+
+constexpr Command kCommands[] = {
+    {"create", kWork, "Make a workspace from a repository or a local directory",
+     "moorage create --repo https://github.com/acme/shop --name auth\n"
+     "moorage create --from . --name try-1",
+     create_command},
+    {"ls", kWork, "List the workspaces", "moorage ls", ls_command},
+    {"show", kWork, "Tell all about one workspace", "moorage show auth", show_command},
+    {"start", kWork, "Start the sandbox of a workspace", "moorage start auth", start_command},
+    {"stop", kWork, "Stop the sandbox; everything is kept", "moorage stop auth", stop_command},
+    {"rm", kWork, "Delete a workspace; undelete brings it back", "moorage rm auth", rm_command},
+    {"undelete", kWork, "Bring a deleted workspace back", "moorage undelete auth",
+     undelete_command},
+
+    {"exec", kRun, "Run a command in a workspace",
+     "moorage exec auth -- npm test\n"
+     "printf 'make -j2' | moorage exec auth -- sh -s\n"
+     "moorage exec auth --detach -t -- my-agent 'split the auth module'",
+     exec_command, true},
+    {"shell", kRun, "Open a login shell in a workspace", "moorage shell auth", shell_command, true},
+    {"run", kRun, "Run a command in a new, disposable workspace",
+     "moorage run --rm --repo https://github.com/acme/shop -- make check", run_command, true},
+    {"ps", kRun, "List commands: the running ones, or all of a workspace", "moorage ps",
+     ps_command},
+    {"logs", kRun, "Print what a command wrote, also after it ended", "moorage logs ex_3 -f",
+     logs_command},
+    {"attach", kRun, "Join a running command: its output and its input", "moorage attach ex_3",
+     attach_command, true},
+    {"kill", kRun, "Cancel a command, or send it a signal",
+     "moorage kill ex_3\nmoorage kill ex_3 HUP", kill_command},
+    {"wait", kRun, "Wait for a command and exit as it did", "moorage wait ex_3", wait_command,
+     true},
+
+    {"diff", kFiles, "Print the changes of a workspace as a patch",
+     "moorage diff auth > auth.patch\nmoorage diff auth --stat", diff_command},
+    {"status", kFiles, "List the changed files", "moorage status auth", status_command},
+    {"files", kFiles, "List a directory", "moorage files auth src", files_command},
+    {"cat", kFiles, "Print a file", "moorage cat auth:README.md", cat_command},
+    {"cp", kFiles, "Copy files or directories in or out",
+     "moorage cp auth:dist ./dist\nmoorage cp notes.txt auth:/home/user/notes.txt", cp_command},
+
+    {"repo add", kRepos, "Cache a repository", "moorage repo add https://github.com/acme/shop",
+     repo_add_command},
+    {"repo ls", kRepos, "List the cached repositories", "moorage repo ls", repo_ls_command},
+    {"repo fetch", kRepos, "Ask upstream for news now", "moorage repo fetch repo_1",
+     repo_fetch_command},
+    {"repo rm", kRepos, "Drop the cache of a repository", "moorage repo rm repo_1",
+     repo_rm_command},
+
+    {"info", kHost, "Tell what this host can do", "moorage info", info_command},
+    {"events", kHost, "Print what happened, or follow it", "moorage events -f", events_command},
+    {"config show", kHost, "Print the settings and where each came from", "moorage config show",
+     config_show_command},
+    {"version", kHost, "Print the version", "moorage version", version_command},
+};
+
+}  // namespace
+
+std::span<const Command> all_commands() { return kCommands; }
+
+}  // namespace moorage::cli

@@ -1,0 +1,65 @@
+// The table of commands: one row each, in the order of --help. A command is a function that
+// declares its options and answers what to do with them; nothing else in the CLI knows any command
+// by name.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "cli/options.h"
+
+namespace moorage::cli {
+
+struct Command {
+  std::string_view name;     // "create"; "repo add" is a command of the group "repo"
+  std::string_view section;  // heading in --help
+  std::string_view summary;
+  std::string_view example;  // one or more lines, as typed
+  Action (*declare)(Options&);
+  // Words after -- are a command for the sandbox, not arguments; and since its exit code becomes
+  // ours, our own failures are told apart from it by 125.
+  bool runs_command = false;
+};
+
+std::span<const Command> all_commands();
+
+// create_command.cc
+Action create_command(Options& options);
+// list_commands.cc, show_command.cc
+Action ls_command(Options& options);
+Action show_command(Options& options);
+// lifecycle_commands.cc
+Action start_command(Options& options);
+Action stop_command(Options& options);
+Action rm_command(Options& options);
+Action undelete_command(Options& options);
+// exec_commands.cc
+Action exec_command(Options& options);
+Action shell_command(Options& options);
+Action run_command(Options& options);
+// process_commands.cc
+Action ps_command(Options& options);
+Action kill_command(Options& options);
+Action wait_command(Options& options);
+// output_commands.cc
+Action logs_command(Options& options);
+Action attach_command(Options& options);
+// file_commands.cc, copy_command.cc
+Action files_command(Options& options);
+Action cat_command(Options& options);
+Action cp_command(Options& options);
+// change_commands.cc
+Action diff_command(Options& options);
+Action status_command(Options& options);
+// repo_commands.cc
+Action repo_add_command(Options& options);
+Action repo_ls_command(Options& options);
+Action repo_fetch_command(Options& options);
+Action repo_rm_command(Options& options);
+// host_commands.cc, event_command.cc
+Action info_command(Options& options);
+Action config_show_command(Options& options);
+Action version_command(Options& options);
+Action events_command(Options& options);
+
+}  // namespace moorage::cli

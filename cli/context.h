@@ -1,0 +1,48 @@
+// What every command has: the streams, the daemon, and the global options. Commands print through
+// it, so that a test can run them against pipes and a scripted daemon.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/api.h"
+#include "cli/json.h"
+#include "cli/table.h"
+#include "cli/terminal.h"
+
+namespace moorage::cli {
+
+class Context {
+ public:
+  explicit Context(const Streams& s) : streams(s), terminal(Terminal::look(s)) {}
+
+  void print(std::string_view text) const;  // standard output, raw
+  void print_table(const Table& table) const;
+  // Standard output: JSON as the API sent it, one line.
+  void print_json(std::string_view text) const;
+  // Standard error, "moorage: TEXT"; escaped. Never fails.
+  void note(std::string_view text) const;
+  // For --json prints the answer and says true: the command is done.
+  bool printed_json(std::string_view answer) const;
+
+  Api& api();
+  // "/v1/workspaces/NAME" + rest; the name is checked for shape, the daemon decides whether it
+  // exists.
+  std::string workspace_path(std::string_view workspace, std::string_view rest = {}) const;
+  std::string exec_path(std::string_view exec, std::string_view rest = {}) const;
+
+  const Streams streams;
+  const Terminal terminal;
+  std::string socket;
+  bool json = false;
+  std::vector<std::string> command;  // the words after --
+
+ private:
+  std::unique_ptr<Api> api_;
+};
+
+bool is_exec_id(std::string_view text);  // "ex_12"
+
+}  // namespace moorage::cli

@@ -1,0 +1,52 @@
+// `create`: a workspace from a URL or a local directory.
+#include <chrono>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/text.h"
+#include "cli/workspace_source.h"
+#include "cli/workspace_view.h"
+
+namespace moorage::cli {
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+int create(Context& context, const WorkspaceSource& source) {
+  if (source.repo.empty() && source.from.empty()) {
+    throw base::Error(base::Code::invalid_argument, "what shall the workspace start from?",
+                      "moorage create --repo URL  or  moorage create --from DIR");
+  }
+  const auto began = steady_clock::now();
+  const std::string answer = make_workspace(context, source, false);
+  if (context.printed_json(answer)) return 0;
+  const Json workspace = Json::parse(answer);
+  const auto took = duration_cast<milliseconds>(steady_clock::now() - began);
+  const std::string commit = short_commit(workspace.text("base.commit"));
+  std::string base = workspace.text("repo.name") + " " + base_text(workspace);
+  if (!base.ends_with(commit)) base += " " + commit;
+  std::string text = label_line("base", base);
+  if (workspace.flag("base.stale")) {
+    text += label_line("STALE", "upstream did not answer; this is what was fetched last");
+  }
+  const std::string changes = changes_text(workspace);
+  text +=
+      label_line("ready", workspace.text("name") + "   /workspace   " + workspace.text("backend") +
+                              (changes == "-" ? "" : "   " + changes + " changed") + "   " +
+                              format_took(took.count()));
+  context.print(text);
+  return 0;
+}
+
+}  // namespace
+
+Action create_command(Options& options) {
+  auto source = std::make_shared<WorkspaceSource>();
+  declare_source(options, *source);
+  return [source](Context& context) { return create(context, *source); };
+}
+
+}  // namespace moorage::cli

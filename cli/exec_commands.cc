@@ -1,0 +1,173 @@
+// `exec`, `shell` and `run`: start a command and stand for it.
+#include <cstdlib>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/exec_session.h"
+#include "cli/text.h"
+#include "cli/workspace_source.h"
+
+namespace moorage::cli {
+namespace {
+
+using base::Code;
+using base::Error;
+
+struct ExecOptions {
+  std::string workspace;
+  std::vector<std::string> words;  // a command without options may come without --
+  std::vector<std::string> env;
+  std::string cwd;
+  std::string user;
+  std::string timeout;
+  bool tty = false;
+  bool detach = false;
+  bool no_stdin = false;
+  bool sync = false;
+};
+
+void declare_exec(Options& options, ExecOptions& exec) {
+  options.flag({"-t,--tty", "", "Give it a terminal (also when there is none here)"}, exec.tty);
+  options.value({"--timeout", "TIME", "Kill it and all it started after this, like 5m"},
+                exec.timeout);
+  options.values({"-e,--env", "K=V", "Set a variable; K alone takes ours"}, exec.env);
+  options.value({"--user", "NAME", "Run as this user of the sandbox"}, exec.user);
+  options.value({"--cwd", "DIR", "Run there; default /workspace"}, exec.cwd);
+  options.flag({"--sync", "", "Return only when all it wrote is safe on disk"}, exec.sync);
+  options.flag({"-n,--no-stdin", "", "Give it an empty standard input, not ours"}, exec.no_stdin);
+}
+
+std::map<std::string, std::string> environment_of(const ExecOptions& options) {
+  std::map<std::string, std::string> env;
+  const char* terminal = std::getenv("TERM");
+  if (options.tty && terminal != nullptr) env["TERM"] = terminal;
+  for (const std::string& entry : options.env) {
+    if (entry.find('=') != std::string::npos) {
+      const auto [key, value] = split_assignment(entry, "--env");
+      env[key] = value;
+      continue;
+    }
+    const char* ours = std::getenv(entry.c_str());
+    if (ours == nullptr) throw Error(Code::invalid_argument, "--env " + entry + ": not set here");
+    env[entry] = ours;
+  }
+  return env;
+}
+
+std::string exec_body(const Context& context, const ExecOptions& options,
+                      const std::vector<std::string>& argv) {
+  JsonObject body;
+  body.add_bytes("argv", argv);
+  const auto env = environment_of(options);
+  if (!env.empty()) body.add("env", env);
+  if (!options.cwd.empty()) body.add_bytes("cwd", options.cwd);
+  if (!options.user.empty()) body.add("user", options.user);
+  if (!options.timeout.empty()) {
+    body.add("timeout_ms", parse_duration_ms(options.timeout, "--timeout"));
+  }
+  if (options.sync) body.add("sync", true);
+  // A detached command has somebody to type only when it has a terminal that one can attach to.
+  body.add("stdin", options.detach ? options.tty : !options.no_stdin);
+  if (options.tty) {
+    const WindowSize size = window_size(context.streams.out);
+    body.add("tty",
+             JsonObject().add("columns", int64_t{size.columns}).add("rows", int64_t{size.rows}));
+  }
+  return body.str();
+}
+
+int start_detached(Context& context, const std::string& target, const std::string& body) {
+  const std::string answer = context.api().send("POST", target, body);
+  if (context.printed_json(answer)) return 0;
+  const std::string id = Json::parse(answer).text("id");
+  // A script wants the id alone.
+  context.print(context.terminal.out ? label_line(id, "started; moorage attach " + id + " | logs " +
+                                                          id + " -f | kill " + id)
+                                     : id + "\n");
+  return 0;
+}
+
+SessionEnd stand_for(Context& context, const ExecOptions& options, const std::string& target,
+                     const std::string& body) {
+  SessionPlan plan;
+  plan.post_target = target;
+  plan.post_body = body;
+  plan.tty = options.tty;
+  plan.forward_stdin = !options.no_stdin;
+  plan.quiet = context.json;
+  return run_session(context, plan);
+}
+
+std::vector<std::string> command_of(const Context& context, const ExecOptions& options,
+                                    const std::string& example) {
+  std::vector<std::string> argv = options.words;
+  argv.insert(argv.end(), context.command.begin(), context.command.end());
+  if (argv.empty()) throw Error(Code::invalid_argument, "which command?", example);
+  return argv;
+}
+
+int exec(Context& context, const ExecOptions& options, const std::vector<std::string>& argv) {
+  const std::string target = context.workspace_path(options.workspace, "/execs");
+  const std::string body = exec_body(context, options, argv);
+  if (options.detach) return start_detached(context, target, body);
+  return finish_session(context, stand_for(context, options, target, body));
+}
+
+struct RunOptions {
+  ExecOptions exec;
+  WorkspaceSource source;
+  bool remove = false;
+};
+
+int run(Context& context, const RunOptions& options) {
+  const std::vector<std::string> argv =
+      command_of(context, options.exec, "moorage run --rm --repo URL -- make check");
+  const std::string body = exec_body(context, options.exec, argv);
+  const Json workspace = Json::parse(make_workspace(context, options.source, options.remove));
+  const std::string path = context.workspace_path(workspace.text("id"));
+  const SessionEnd end = stand_for(context, options.exec, path + "/execs", body);
+  const int code = finish_session(context, end);
+  if (!options.remove) {
+    context.note("the workspace is kept: moorage show " + workspace.text("name"));
+  } else if (end.how == SessionEnd::How::ended) {
+    context.api().send("DELETE", path + "?purge=1");
+  }
+  return code;
+}
+
+}  // namespace
+
+Action exec_command(Options& options) {
+  auto exec_options = std::make_shared<ExecOptions>();
+  options.argument({"NAME", "", "The workspace"}, exec_options->workspace);
+  options.arguments({"COMMAND", "", "The command; after -- when it has options"},
+                    exec_options->words);
+  options.flag({"-d,--detach", "", "Print its id and leave it running"}, exec_options->detach);
+  declare_exec(options, *exec_options);
+  return [exec_options](Context& context) {
+    const std::string example = "moorage exec " + exec_options->workspace + " -- make test";
+    return exec(context, *exec_options, command_of(context, *exec_options, example));
+  };
+}
+
+Action shell_command(Options& options) {
+  auto exec_options = std::make_shared<ExecOptions>();
+  options.argument({"NAME", "", "The workspace"}, exec_options->workspace);
+  options.value({"--user", "NAME", "Run as this user of the sandbox"}, exec_options->user);
+  options.value({"--cwd", "DIR", "Start there; default /workspace"}, exec_options->cwd);
+  exec_options->tty = true;
+  return [exec_options](Context& context) { return exec(context, *exec_options, {"bash", "-l"}); };
+}
+
+Action run_command(Options& options) {
+  auto run_options = std::make_shared<RunOptions>();
+  options.arguments({"COMMAND", "", "The command; after -- when it has options"},
+                    run_options->exec.words);
+  options.flag({"--rm", "", "Delete the workspace when the command has ended"},
+               run_options->remove);
+  declare_source(options, run_options->source);
+  declare_exec(options, run_options->exec);
+  return [run_options](Context& context) { return run(context, *run_options); };
+}
+
+}  // namespace moorage::cli

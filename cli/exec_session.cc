@@ -1,0 +1,184 @@
+#include "cli/exec_session.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <optional>
+
+#include "base/error.h"
+#include "cli/exec_result.h"
+#include "cli/output_follower.h"
+#include "cli/signal_forwarder.h"
+#include "cli/stdin_pump.h"
+
+namespace moorage::cli {
+namespace {
+
+using base::Code;
+using base::Error;
+using base::RecordKind;
+
+constexpr int kReaderGone = 128 + SIGPIPE;
+
+// False when nobody reads there any more (a closed pipe, a terminal that is gone).
+bool write_output(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written > 0) bytes.remove_prefix(static_cast<size_t>(written));
+    if (written >= 0 || errno == EINTR) continue;
+    if (errno == EPIPE || errno == EIO) return false;
+    if (errno != EAGAIN) base::throw_errno("write the output");
+    pollfd polled{fd, POLLOUT, 0};
+    ::poll(&polled, 1, -1);
+  }
+  return true;
+}
+
+class Session {
+ public:
+  Session(Context& context, const SessionPlan& plan)
+      : context_(context),
+        plan_(plan),
+        raw_wanted_(plan.tty && plan.forward_stdin && context.terminal.in),
+        follower_(context.socket, follow_plan()) {
+    std::signal(SIGPIPE, SIG_IGN);
+    if (plan.forward_interrupt || plan.forward_termination) forwarder_.emplace(forward_plan());
+  }
+
+  SessionEnd run() {
+    SessionEnd end;
+    try {
+      end.record = follower_.run();
+      end.how = end.record.has("state") ? SessionEnd::How::ended : SessionEnd::How::still_running;
+    } catch (const Error&) {
+      stop();
+      if (left_ == Left::none) throw;
+      if (left_ == Left::nobody) throw_nobody();
+      end.how = left_ == Left::detached ? SessionEnd::How::detached : SessionEnd::How::reader_gone;
+    }
+    stop();
+    end.exec = exec_;
+    return end;
+  }
+
+ private:
+  enum class Left { none, detached, nobody, reader };
+
+  // Threads first, the terminal last: what they print must not be garbled by raw mode, and nothing
+  // may read the terminal once it is the user's again.
+  void stop() {
+    pump_.reset();
+    forwarder_.reset();
+    raw_.reset();
+  }
+
+  void leave(Left why) {
+    left_ = why;
+    follower_.abandon();
+  }
+
+  [[noreturn]] void throw_nobody() const {
+    if (exec_.empty()) {
+      throw Error(Code::unknown_outcome, "gave up before the command was known to have started",
+                  "moorage ps shows whether it runs");
+    }
+    throw Error(Code::unavailable, "the daemon does not answer; " + exec_ + " goes on without us",
+                "when it is back: moorage attach " + exec_ + " | kill " + exec_);
+  }
+
+  FollowPlan follow_plan() {
+    FollowPlan follow;
+    follow.exec = plan_.exec;
+    follow.post_target = plan_.post_target;
+    follow.post_body = plan_.post_body;
+    follow.offset = plan_.output_offset;
+    follow.follow = plan_.follow;
+    follow.on_started = [this](const std::string& exec) { started(exec); };
+    follow.on_output = [this](RecordKind kind, std::string_view bytes) { output(kind, bytes); };
+    follow.on_notice = [this](const std::string& text) {
+      if (raw_)
+        write_output(context_.streams.err, "\r");  // raw mode has no carriage return of its own
+      context_.note(text);
+    };
+    return follow;
+  }
+
+  ForwardPlan forward_plan() {
+    ForwardPlan forward;
+    forward.socket_path = context_.socket;
+    if (plan_.forward_interrupt) forward.signals = {SIGINT, SIGQUIT};
+    if (plan_.forward_termination) forward.signals.insert(forward.signals.end(), {SIGTERM, SIGHUP});
+    if (plan_.tty && context_.terminal.out) forward.window_fd = context_.streams.out;
+    forward.on_nobody = [this] { leave(Left::nobody); };
+    return forward;
+  }
+
+  void started(const std::string& exec) {
+    exec_ = exec;
+    if (raw_wanted_) raw_.emplace(context_.streams.in);
+    if (forwarder_) forwarder_->set_exec(exec);
+    if (!plan_.forward_stdin) return;
+    StdinPlan stdin_plan;
+    stdin_plan.socket_path = context_.socket;
+    stdin_plan.exec = exec;
+    stdin_plan.fd = context_.streams.in;
+    stdin_plan.offset = plan_.stdin_offset;
+    stdin_plan.close_at_end = plan_.close_stdin_at_end;
+    if (raw_wanted_) stdin_plan.on_detach = [this] { leave(Left::detached); };
+    pump_.emplace(std::move(stdin_plan));
+  }
+
+  void output(RecordKind kind, std::string_view bytes) {
+    const bool is_error = kind == RecordKind::standard_error;
+    const bool shown = is_error ? plan_.show_stderr : plan_.show_stdout;
+    if (plan_.quiet || !shown || reader_gone_) return;
+    if (write_output(is_error ? context_.streams.err : context_.streams.out, bytes)) return;
+    reader_gone_ = true;
+    // As in a pipeline of one machine: whom nobody reads gets SIGPIPE. A command that somebody else
+    // started (attach, logs) is not ours to disturb.
+    if (plan_.forward_termination && forwarder_) {
+      forwarder_->send("PIPE");
+    } else {
+      leave(Left::reader);
+    }
+  }
+
+  Context& context_;
+  const SessionPlan& plan_;
+  const bool raw_wanted_;
+  std::string exec_;
+  std::atomic<Left> left_{Left::none};
+  bool reader_gone_ = false;
+  OutputFollower follower_;
+  std::optional<SignalForwarder> forwarder_;
+  std::optional<RawMode> raw_;
+  std::optional<StdinPump> pump_;
+};
+
+}  // namespace
+
+SessionEnd run_session(Context& context, const SessionPlan& plan) {
+  return Session(context, plan).run();
+}
+
+int finish_session(const Context& context, const SessionEnd& end) {
+  switch (end.how) {
+    case SessionEnd::How::detached:
+      context.note("left " + end.exec + ", which goes on; back with: moorage attach " + end.exec);
+      return 0;
+    case SessionEnd::How::reader_gone:
+      return kReaderGone;
+    case SessionEnd::How::still_running:
+      return 0;
+    case SessionEnd::How::ended:
+      break;
+  }
+  if (context.json) context.print_json(end.record.dump());
+  for (const std::string& notice : end_notices(end.record)) context.note(notice);
+  return exit_code_of(end.record);
+}
+
+}  // namespace moorage::cli

@@ -1,0 +1,43 @@
+// Stands for a command in a sandbox: its output is our output, our input its input, our signals its
+// signals, its end our exit code. Used by exec, shell, run and attach, and without input by logs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cli/context.h"
+
+namespace moorage::cli {
+
+struct SessionPlan {
+  std::string exec;         // join this one; or empty: start one
+  std::string post_target;  // as in FollowPlan
+  std::string post_body;
+  uint64_t output_offset = 0;
+  bool follow = true;
+
+  bool tty = false;  // raw mode when our standard input is a terminal
+  bool forward_stdin = true;
+  uint64_t stdin_offset = 0;
+  bool close_stdin_at_end = true;
+  bool forward_interrupt = true;    // INT, QUIT
+  bool forward_termination = true;  // TERM, HUP
+  bool show_stdout = true;
+  bool show_stderr = true;
+  bool quiet = false;  // print no output at all, for --json
+};
+
+struct SessionEnd {
+  enum class How { ended, still_running, detached, reader_gone };
+  How how = How::ended;
+  std::string exec;
+  Json record;  // when it ended
+};
+
+// Throws as OutputFollower::run does. Notices about the end are the caller's to print.
+SessionEnd run_session(Context& context, const SessionPlan& plan);
+
+// The usual rest: prints the notices (or, with --json, the record) and gives the exit code.
+int finish_session(const Context& context, const SessionEnd& end);
+
+}  // namespace moorage::cli

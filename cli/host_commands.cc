@@ -1,0 +1,81 @@
+// `info`, `config show`, `version`: about this host and this daemon.
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/text.h"
+
+namespace moorage::cli {
+namespace {
+
+int print_info(Context& context) {
+  const std::string answer = context.api().get("/v1/info");
+  if (context.printed_json(answer)) return 0;
+  const Json info = Json::parse(answer);
+  const auto size = [&info](const char* field) {
+    return format_size(static_cast<uint64_t>(info.number(field)));
+  };
+  std::string text = label_line("moorage", info.text("version"));
+  text +=
+      label_line("store", info.text("store") + " (" + info.text("store_id") + "), " +
+                              size("space.free_bytes") + " free of " + size("space.total_bytes"));
+  text += label_line("host", "kernel " + info.text("kernel") + ", cgroup " + info.text("cgroup"));
+  text += label_line("now", count_of(info.number("counts.workspaces"), "workspace") + ", " +
+                                count_of(info.number("counts.sandboxes"), "sandbox") + ", " +
+                                info.text("counts.execs_running", "0") + " running commands");
+  for (const Json& backend : info.items("backends")) {
+    const bool usable = backend.flag("usable");
+    text += label_line("backend", backend.text("name") + ": " +
+                                      (usable ? backend.text("isolation")
+                                              : "not usable, " + backend.text("reason")));
+  }
+  for (const Json& check : info.items("checks")) {
+    const bool ok = check.flag("ok");
+    text += label_line(ok ? "ok" : "MISSING", check.text("name") + ": " + check.text("text"));
+    if (!ok && !check.text("hint").empty()) text += label_line("", "hint: " + check.text("hint"));
+  }
+  context.print(text);
+  return 0;
+}
+
+int print_config(Context& context) {
+  const std::string answer = context.api().get("/v1/config");
+  if (context.printed_json(answer)) return 0;
+  Table table({{"SETTING"}, {"VALUE", false, true}, {"FROM", false, true}});
+  for (const Json& setting : Json::parse(answer).items()) {
+    std::string value = setting.text("value");
+    if (!setting.text("unit").empty()) value.append(" ").append(setting.text("unit"));
+    table.add({setting.text("name"), value, setting.text("source")});
+  }
+  context.print_table(table);
+  return 0;
+}
+
+// Works without a daemon: it is what one types first when something is wrong.
+int print_version(Context& context) {
+  std::string daemon;
+  try {
+    daemon = Json::parse(context.api().get("/v1/info")).text("version");
+  } catch (const base::Error&) {
+    // Not reachable is an answer here, not a failure.
+  }
+  if (context.json) {
+    JsonObject json;
+    json.add("version", MOORAGE_VERSION);
+    if (!daemon.empty()) json.add("daemon_version", daemon);
+    context.print_json(json.str());
+    return 0;
+  }
+  context.print("moorage " MOORAGE_VERSION ", daemon " +
+                (daemon.empty() ? "not reachable" : printable(daemon)) + "\n");
+  return 0;
+}
+
+}  // namespace
+
+Action info_command(Options&) { return print_info; }
+
+Action config_show_command(Options&) { return print_config; }
+
+Action version_command(Options&) { return print_version; }
+
+}  // namespace moorage::cli

@@ -1,0 +1,75 @@
+// JSON as the commands need it: reading an answer without caring whether a field is there, and
+// writing a request. Boost.JSON is seen by json.cc alone. A Json is a place in a parsed document
+// which it keeps alive; a place that does not exist is null, and reads as the fallback.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace boost::json {
+class value;
+}
+
+namespace moorage::cli {
+
+class Json {
+ public:
+  Json() = default;
+  static Json parse(std::string_view text);  // throws Error(corrupted)
+
+  // `path` is a field name or several with dots between ("repo.name"); "" is this place.
+  Json at(std::string_view path) const;
+  bool has(std::string_view path) const;  // there and not null
+  // Strings as they are, numbers and booleans printed.
+  std::string text(std::string_view path = {}, std::string_view fallback = {}) const;
+  // Numbers, also when they travel as strings.
+  int64_t number(std::string_view path = {}, int64_t fallback = 0) const;
+  double real(std::string_view path = {}, double fallback = 0) const;
+  bool flag(std::string_view path) const;
+  std::vector<Json> items(std::string_view path = {}) const;  // of an array; else empty
+  std::vector<std::string> texts(std::string_view path) const;
+  // What may hold any bytes travels as "name", or base64 as "name_b64" when it is not UTF-8.
+  std::string bytes(const std::string& name) const;
+  std::vector<std::string> byte_list(const std::string& name) const;
+  std::map<std::string, std::string> members(std::string_view path) const;  // of an object of texts
+  bool is_text(std::string_view path = {}) const;
+  bool is_object(std::string_view path = {}) const;
+  std::string dump() const;
+
+ private:
+  Json(std::shared_ptr<const boost::json::value> root, const boost::json::value* place)
+      : root_(std::move(root)), place_(place) {}
+
+  std::shared_ptr<const boost::json::value> root_;
+  const boost::json::value* place_ = nullptr;
+};
+
+// Writes one object. Strings must be UTF-8: Error(invalid_argument) says which field is not.
+class JsonObject {
+ public:
+  JsonObject& add(std::string_view name, std::string_view text);
+  JsonObject& add(std::string_view name, const char* text) {
+    return add(name, std::string_view(text));
+  }
+  JsonObject& add(std::string_view name, int64_t number);
+  JsonObject& add(std::string_view name, double number);
+  JsonObject& add(std::string_view name, bool flag);
+  JsonObject& add(std::string_view name, const std::vector<std::string>& texts);
+  JsonObject& add(std::string_view name, const std::map<std::string, std::string>& members);
+  JsonObject& add(std::string_view name, const JsonObject& object);
+  // Any bytes: as "name", or base64 as "name_b64" when they are not UTF-8.
+  JsonObject& add_bytes(const std::string& name, const std::string& bytes);
+  JsonObject& add_bytes(const std::string& name, const std::vector<std::string>& list);
+  bool empty() const { return fields_.empty(); }
+  std::string str() const { return "{" + fields_ + "}"; }
+
+ private:
+  std::string& field(std::string_view name);
+  std::string fields_;
+};
+
+}  // namespace moorage::cli

@@ -1,0 +1,92 @@
+// `start`, `stop`, `rm`, `undelete`: one request each, one line of answer.
+#include <chrono>
+
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/text.h"
+
+namespace moorage::cli {
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+struct Verb {
+  std::string method;
+  std::string rest;   // after /v1/workspaces/NAME
+  std::string label;  // of the line that tells it is done
+};
+
+// Does it to each workspace in turn; `tell` makes the rest of the line.
+int for_each(Context& context, const std::vector<std::string>& names, const Verb& verb,
+             const std::function<std::string(const std::string&, milliseconds)>& tell) {
+  for (const std::string& name : names) {
+    const auto began = steady_clock::now();
+    const std::string answer =
+        context.api().send(verb.method, context.workspace_path(name, verb.rest));
+    if (context.json && !answer.empty()) context.print_json(answer);
+    if (context.json) continue;
+    const auto took = duration_cast<milliseconds>(steady_clock::now() - began);
+    context.print(label_line(verb.label, tell(name, took)));
+  }
+  return 0;
+}
+
+struct NamesOption {
+  std::vector<std::string> names;
+  bool purge = false;
+};
+
+std::shared_ptr<NamesOption> declare_names(Options& options) {
+  auto chosen = std::make_shared<NamesOption>();
+  options.required_arguments({"NAME", "", "The workspaces"}, chosen->names);
+  return chosen;
+}
+
+}  // namespace
+
+Action start_command(Options& options) {
+  auto chosen = declare_names(options);
+  return [chosen](Context& context) {
+    return for_each(context, chosen->names, {"POST", "/start", "started"},
+                    [](const std::string& name, milliseconds took) {
+                      return name + "   " + format_took(took.count());
+                    });
+  };
+}
+
+Action stop_command(Options& options) {
+  auto chosen = declare_names(options);
+  return [chosen](Context& context) {
+    return for_each(context, chosen->names, {"POST", "/stop", "stopped"},
+                    [](const std::string& name, milliseconds) {
+                      return name +
+                             "   all kept; the next exec starts it. Nothing deletes it but you.";
+                    });
+  };
+}
+
+Action rm_command(Options& options) {
+  auto chosen = declare_names(options);
+  options.flag({"--purge", "", "Free the space now; undelete can not bring it back"},
+               chosen->purge);
+  return [chosen](Context& context) {
+    const bool purge = chosen->purge;
+    return for_each(
+        context, chosen->names, {"DELETE", purge ? "?purge=1" : "", "deleted"},
+        [purge](const std::string& name, milliseconds) {
+          return name + (purge ? "   for good" : "   for now; back with: moorage undelete " + name);
+        });
+  };
+}
+
+Action undelete_command(Options& options) {
+  auto chosen = declare_names(options);
+  return [chosen](Context& context) {
+    return for_each(context, chosen->names, {"POST", "/undelete", "back"},
+                    [](const std::string& name, milliseconds) { return name; });
+  };
+}
+
+}  // namespace moorage::cli

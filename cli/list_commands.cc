@@ -1,0 +1,83 @@
+// `ls`: one line a workspace, from what the daemon remembers; nothing walks a tree for it.
+#include "base/clock.h"
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/text.h"
+#include "cli/workspace_view.h"
+
+namespace moorage::cli {
+namespace {
+
+struct LsOptions {
+  bool deleted = false;
+};
+
+std::vector<Cell> row_of(const Json& workspace, int64_t now_ms) {
+  const std::string name = workspace.text("name");
+  std::vector<Cell> row{name, workspace.text("repo.name", "-"), base_text(workspace),
+                        state_cell(workspace, now_ms)};
+  if (needs_check(workspace)) {
+    row.emplace_back(workspace.text("reason", "not as it was left") + ": moorage show " + name);
+    return row;
+  }
+  const bool failed = workspace.text("state") == "failed" && workspace.has("reason");
+  if (failed) {
+    row.emplace_back(workspace.text("reason"));
+    return row;
+  }
+  row.emplace_back(doing_text(workspace, now_ms));
+  row.emplace_back(changes_text(workspace));
+  const bool measured = workspace.has("disk_bytes");
+  row.emplace_back(measured ? format_size(static_cast<uint64_t>(workspace.number("disk_bytes")))
+                            : "-");
+  row.emplace_back(person_text(workspace.at("holder")));
+  return row;
+}
+
+std::string footer(size_t workspaces, const Json& store) {
+  std::string text = count_of(static_cast<int64_t>(workspaces), "workspace");
+  const auto total = static_cast<uint64_t>(store.number("total_bytes"));
+  if (total > 0) {
+    text += " | " + format_size(static_cast<uint64_t>(store.number("used_bytes"))) + " of " +
+            format_size(total) + ", " +
+            format_size(static_cast<uint64_t>(store.number("free_bytes"))) + " free";
+  }
+  return text + "\n";
+}
+
+int list_workspaces(Context& context, const LsOptions& options) {
+  const std::string answer =
+      context.api().get(options.deleted ? "/v1/workspaces?deleted=1" : "/v1/workspaces");
+  if (context.printed_json(answer)) return 0;
+  const Json json = Json::parse(answer);
+  const std::vector<Json> workspaces = json.items("workspaces");
+  if (workspaces.empty()) {
+    context.print(options.deleted ? "no deleted workspace\n"
+                                  : "no workspace yet; make one:\n  moorage create --repo URL\n");
+    return 0;
+  }
+  const int64_t now_ms = base::system_clock().wall_ms();
+  Table table({{"NAME", false, true},
+               {"REPO", false, true},
+               {"BASE", false, true},
+               {"STATE"},
+               {"DOING", false, true},
+               {"CHANGES"},
+               {"DISK", true},
+               {"HOLDER"}});
+  for (const Json& workspace : workspaces) table.add(row_of(workspace, now_ms));
+  context.print_table(table);
+  context.print(footer(workspaces.size(), json.at("store")));
+  return 0;
+}
+
+}  // namespace
+
+Action ls_command(Options& options) {
+  auto ls = std::make_shared<LsOptions>();
+  options.flag({"--deleted", "", "The deleted ones that undelete can still bring back"},
+               ls->deleted);
+  return [ls](Context& context) { return list_workspaces(context, *ls); };
+}
+
+}  // namespace moorage::cli

@@ -1,0 +1,152 @@
+#include "cli/output_follower.h"
+
+#include "cli/api.h"
+#include "cli/backoff.h"
+
+namespace moorage::cli {
+namespace {
+
+using base::Code;
+using base::Error;
+using base::RecordKind;
+
+// The daemon sends a keep-alive well within this; silence for so long is a dead connection.
+constexpr int kSilenceMs = 90'000;
+constexpr std::chrono::seconds kQuietFor{30};
+
+bool is_output(RecordKind kind) {
+  return kind == RecordKind::standard_output || kind == RecordKind::standard_error ||
+         kind == RecordKind::terminal;
+}
+
+}  // namespace
+
+OutputFollower::OutputFollower(const std::string& socket_path, FollowPlan plan)
+    : plan_(std::move(plan)),
+      idempotency_key_(new_idempotency_key()),
+      connection_(socket_path),
+      next_offset_(plan_.offset) {}
+
+void OutputFollower::abandon() {
+  abandoned_ = true;
+  connection_.cancel();
+}
+
+Json OutputFollower::run() {
+  if (!plan_.exec.empty() && plan_.on_started) plan_.on_started(plan_.exec);
+  Backoff backoff(reconnect_patience());
+  for (;;) {
+    heard_ = false;
+    answered_ = false;
+    try {
+      if (attempt() == Attempt::ended) return end_;
+      if (!plan_.follow) return Json();
+    } catch (const Error& error) {
+      const bool unreachable = error.code() == Code::unavailable;
+      const bool lost = error.code() == Code::unknown_outcome || (unreachable && reached_);
+      // An answer is final, but for "unavailable" to a reader: a daemon on its way down says that.
+      const bool may_pass = answered_ ? unreachable && !plan_.exec.empty() : lost;
+      if (abandoned_ || !may_pass) throw;
+      reached_ = true;
+      if (heard_) backoff.reset();
+      if (backoff.waited() > kQuietFor) note_trouble(error);
+    }
+    if (!backoff.wait()) {
+      throw Error(Code::unavailable,
+                  "the daemon did not come back" +
+                      (plan_.exec.empty() ? "" : "; " + plan_.exec + " may go on without it"),
+                  plan_.exec.empty() ? "moorage ps shows whether the command was started"
+                                     : "later: moorage attach " + plan_.exec);
+    }
+  }
+}
+
+void OutputFollower::note_trouble(const Error& error) {
+  if (told_trouble_ || !plan_.on_notice) return;
+  told_trouble_ = true;
+  plan_.on_notice(error.message() + "; still trying, Ctrl-C stops waiting (the command goes on)");
+}
+
+HttpRequest OutputFollower::next_request() const {
+  HttpRequest request;
+  request.headers = {{"Accept", "application/vnd.moorage.output"}};
+  if (plan_.exec.empty()) {
+    request.method = "POST";
+    request.target = plan_.post_target;
+    request.body = plan_.post_body;
+    request.headers.emplace_back("Content-Type", "application/json");
+    request.headers.emplace_back("Idempotency-Key", idempotency_key_);
+  } else {
+    request.target = "/v1/execs/" + percent_encode(plan_.exec) +
+                     "/output?offset=" + std::to_string(next_offset_) +
+                     (plan_.follow ? "&follow=1" : "");
+  }
+  return request;
+}
+
+OutputFollower::Attempt OutputFollower::attempt() {
+  base::RecordParser parser(
+      [this](RecordKind kind, std::string_view payload) { take_record(kind, payload); });
+  skip_bytes_ = 0;
+  ExchangeOptions options;
+  options.silence_timeout_ms = kSilenceMs;
+  options.on_header = [this](const HttpResponse& response) { take_header(response); };
+  options.sink = [&parser](std::string_view bytes) { parser.feed(bytes); };
+  const HttpResponse response = connection_.exchange(next_request(), options);
+  if (!response.ok()) {
+    answered_ = true;
+    throw_api_error(response);
+  }
+  return ended_ ? Attempt::ended : Attempt::dropped;
+}
+
+void OutputFollower::take_header(const HttpResponse& response) {
+  reached_ = true;
+  if (!response.ok() || !plan_.exec.empty()) return;
+  plan_.exec = response.header("Moorage-Exec");
+  if (plan_.exec.empty())
+    throw Error(Code::corrupted, "the daemon did not name the command it started");
+  if (plan_.on_started) plan_.on_started(plan_.exec);
+}
+
+void OutputFollower::take_record(RecordKind kind, std::string_view payload) {
+  heard_ = true;
+  if (is_output(kind)) return take_output(kind, payload);
+  if (kind == RecordKind::position) {
+    return take_position(static_cast<uint64_t>(Json::parse(payload).number("offset")));
+  }
+  if (kind == RecordKind::end) {
+    end_ = Json::parse(payload);
+    ended_ = true;
+  }
+  if (kind == RecordKind::error) {
+    answered_ = true;
+    const Json json = Json::parse(payload);
+    throw Error(base::code_from_name(json.text("code")), json.text("message"), json.text("hint"));
+  }
+  // keep_alive needs no answer; limit is told at the end, with the count of what was left out.
+}
+
+void OutputFollower::take_position(uint64_t position) {
+  if (position < next_offset_) {
+    skip_bytes_ = next_offset_ - position;
+    return;
+  }
+  skip_bytes_ = 0;
+  if (position > next_offset_ && plan_.on_notice) {
+    plan_.on_notice(std::to_string(position - next_offset_) +
+                    " bytes of output are not kept any more");
+  }
+  next_offset_ = position;
+}
+
+void OutputFollower::take_output(RecordKind kind, std::string_view payload) {
+  const size_t skipped = static_cast<size_t>(std::min<uint64_t>(skip_bytes_, payload.size()));
+  skip_bytes_ -= skipped;
+  payload.remove_prefix(skipped);
+  if (payload.empty()) return;
+  next_offset_ += payload.size();
+  plan_.on_output(kind, payload);
+}
+
+}  // namespace moorage::cli

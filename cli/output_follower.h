@@ -1,0 +1,65 @@
+// Reads the output of one command to its end, every byte once, over as many connections as it
+// takes. Invariant: next_offset() is the offset of the first output byte that was not handed out; a
+// new connection asks for exactly this one. Starting the command is part of it, because the answer
+// to the POST is the first stream: a POST whose answer was lost is repeated with the same key.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/output_stream.h"
+#include "cli/http_client.h"
+#include "cli/json.h"
+
+namespace moorage::cli {
+
+struct FollowPlan {
+  std::string exec;  // follow this one; or empty: start one with post_target and post_body
+  std::string post_target;
+  std::string post_body;
+  uint64_t offset = 0;
+  bool follow = true;                                       // false: stop at the present end
+  std::function<void(const std::string& exec)> on_started;  // once, before any output
+  std::function<void(base::RecordKind kind, std::string_view bytes)> on_output;
+  std::function<void(const std::string& text)> on_notice;  // for the person, rare
+};
+
+class OutputFollower {
+ public:
+  OutputFollower(const std::string& socket_path, FollowPlan plan);
+
+  // The exec's record at its end; a null Json when follow is false and it still runs.
+  // Throws when the daemon refuses, stays away for too long, or abandon() was called.
+  Json run();
+  void abandon();  // from any thread
+  uint64_t next_offset() const { return next_offset_; }
+
+ private:
+  enum class Attempt { ended, dropped };
+  Attempt attempt();
+  HttpRequest next_request() const;
+  void take_header(const HttpResponse& response);
+  void take_record(base::RecordKind kind, std::string_view payload);
+  void take_position(uint64_t position);
+  void take_output(base::RecordKind kind, std::string_view payload);
+  void note_trouble(const base::Error& error);
+
+  FollowPlan plan_;
+  const std::string idempotency_key_;
+  HttpConnection connection_;
+  std::atomic<bool> abandoned_{false};
+  uint64_t next_offset_;
+  uint64_t skip_bytes_ = 0;  // of this connection: were handed out before
+  bool reached_ = false;     // the daemon was spoken to at least once
+  bool heard_ = false;       // this connection brought a record
+  bool told_trouble_ = false;
+  bool answered_ = false;  // the last failure was an answer of the daemon, not a lost connection
+  bool ended_ = false;
+  Json end_;
+};
+
+}  // namespace moorage::cli

@@ -1,0 +1,147 @@
+// `ps`, `kill`, `wait`: commands that run, or ran.
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <map>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/exec_result.h"
+#include "cli/text.h"
+#include "cli/workspace_view.h"
+
+namespace moorage::cli {
+namespace {
+
+std::vector<Json> execs_of(const std::string& answer) {
+  const Json json = Json::parse(answer);
+  return json.is_object() ? json.items("execs") : json.items();
+}
+
+Colour colour_of(const Json& exec) {
+  if (!has_ended(exec)) return Colour::green;
+  return exit_code_of(exec) == 0 ? Colour::plain : Colour::red;
+}
+
+struct PsOptions {
+  std::string workspace;
+  bool all = false;
+};
+
+// Execs name their workspace by its id; a person knows its name. Deleted ones keep the id.
+std::map<std::string, std::string> workspace_names(Context& context) {
+  std::map<std::string, std::string> names;
+  const Json json = Json::parse(context.api().get("/v1/workspaces"));
+  for (const Json& workspace : json.items("workspaces")) {
+    names[workspace.text("id")] = workspace.text("name");
+  }
+  return names;
+}
+
+int list_execs(Context& context, const PsOptions& options) {
+  std::string target = options.all ? "/v1/execs" : "/v1/execs?running=1";
+  if (!options.workspace.empty()) target = context.workspace_path(options.workspace, "/execs");
+  const std::string answer = context.api().get(target);
+  if (context.printed_json(answer)) return 0;
+  const std::vector<Json> execs = execs_of(answer);
+  if (execs.empty()) {
+    context.print(options.workspace.empty() && !options.all
+                      ? "nothing runs; moorage ps --all shows what ran\n"
+                      : "nothing ran yet\n");
+    return 0;
+  }
+  const int64_t now_ms = base::system_clock().wall_ms();
+  std::map<std::string, std::string> names = workspace_names(context);
+  Table table({{"EXEC"},
+               {"WORKSPACE", false, true},
+               {"STATE"},
+               {"AGE", true},
+               {"OUTPUT", true},
+               {"COMMAND", false, true}});
+  for (const Json& exec : execs) {
+    const int64_t age = age_of(exec, "started_at", now_ms);
+    const std::string id = exec.text("workspace");
+    table.add({exec.text("id"),
+               names.contains(id) ? names[id] : id,
+               {end_text(exec), colour_of(exec)},
+               age < 0 ? "-" : format_age(age),
+               format_size(static_cast<uint64_t>(exec.number("output_bytes"))),
+               join_command(exec.byte_list("argv"))});
+  }
+  context.print_table(table);
+  return 0;
+}
+
+struct KillOptions {
+  std::string exec;
+  std::string signal;
+};
+
+// "sigterm" and "15" are both TERM to a person.
+std::string signal_name(const std::string& text) {
+  std::string name = text;
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  if (name.starts_with("SIG")) name.erase(0, 3);
+  const bool number = !name.empty() && std::all_of(name.begin(), name.end(), ::isdigit);
+  if (!number || name.size() > 2) return name;
+  const char* known = ::sigabbrev_np(std::stoi(name));
+  if (known == nullptr) throw base::Error(base::Code::invalid_argument, "no signal " + text);
+  return known;
+}
+
+int kill_exec(Context& context, const KillOptions& options) {
+  const bool cancel = options.signal.empty();
+  const std::string name = cancel ? "" : signal_name(options.signal);
+  const std::string answer =
+      cancel ? context.api().send("POST", context.exec_path(options.exec, "/cancel"))
+             : context.api().send("POST", context.exec_path(options.exec, "/signal"),
+                                  JsonObject().add("signal", name).str());
+  if (context.json) {
+    if (!answer.empty()) context.print_json(answer);
+    return 0;
+  }
+  context.print(label_line(options.exec, cancel ? "cancelled" : "got " + name));
+  return 0;
+}
+
+int wait_for_exec(Context& context, const std::string& id) {
+  constexpr int kPollMs = 30'000;  // each request; the waiting itself has no end
+  const std::string target = context.exec_path(id, "/wait?timeout_ms=" + std::to_string(kPollMs));
+  for (;;) {
+    const std::string answer = context.api().get(target);
+    const Json exec = Json::parse(answer);
+    if (!has_ended(exec)) continue;
+    if (context.printed_json(answer)) return exit_code_of(exec);
+    context.print(label_line(id, end_text(exec)));
+    for (const std::string& notice : end_notices(exec)) context.note(notice);
+    return exit_code_of(exec);
+  }
+}
+
+}  // namespace
+
+Action ps_command(Options& options) {
+  auto ps = std::make_shared<PsOptions>();
+  options.optional_argument({"NAME", "", "All commands of this workspace"}, ps->workspace);
+  options.flag({"-a,--all", "", "Those that ended, too"}, ps->all);
+  return [ps](Context& context) { return list_execs(context, *ps); };
+}
+
+Action kill_command(Options& options) {
+  auto kill = std::make_shared<KillOptions>();
+  options.argument({"EXEC", "", "The command's id"}, kill->exec);
+  options.optional_argument({"SIGNAL", "", "Like INT or 15; default: end it and all it started"},
+                            kill->signal);
+  return [kill](Context& context) { return kill_exec(context, *kill); };
+}
+
+Action wait_command(Options& options) {
+  auto id = std::make_shared<std::string>();
+  options.argument({"EXEC", "", "The command's id"}, *id);
+  return [id](Context& context) { return wait_for_exec(context, *id); };
+}
+
+}  // namespace moorage::cli

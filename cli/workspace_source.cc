@@ -1,0 +1,91 @@
+#include "cli/workspace_source.h"
+
+#include "base/error.h"
+#include "cli/local_import.h"
+#include "cli/progress.h"
+#include "cli/text.h"
+
+namespace moorage::cli {
+namespace {
+
+using base::Code;
+using base::Error;
+
+JsonObject limits_of(const WorkspaceSource& source) {
+  JsonObject limits;
+  if (!source.memory.empty()) {
+    limits.add("memory_bytes", static_cast<int64_t>(parse_size(source.memory, "--memory")));
+  }
+  if (!source.cpus.empty()) limits.add("cpus", parse_number(source.cpus, "--cpus"));
+  if (!source.pids.empty()) {
+    limits.add("pids", static_cast<int64_t>(parse_number(source.pids, "--pids")));
+  }
+  return limits;
+}
+
+JsonObject request_of(const WorkspaceSource& source) {
+  JsonObject request;
+  const auto add = [&request](const char* field, const std::string& value) {
+    if (!value.empty()) request.add(field, value);
+  };
+  add("name", source.name);
+  add("repo_url", source.repo);
+  add("ref", source.ref);
+  add("branch", source.branch);
+  add("backend", source.backend);
+  add("image", source.image);
+  std::map<std::string, std::string> labels;
+  for (const std::string& label : source.labels) labels.insert(split_assignment(label, "--label"));
+  if (!labels.empty()) request.add("labels", labels);
+  const JsonObject limits = limits_of(source);
+  if (!limits.empty()) request.add("limits", limits);
+  return request;
+}
+
+}  // namespace
+
+std::pair<std::string, std::string> split_assignment(const std::string& text,
+                                                     const std::string& option) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw Error(Code::invalid_argument, option + ": '" + text + "' is not KEY=VALUE");
+  }
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+void declare_source(Options& options, WorkspaceSource& source) {
+  options.value({"--repo", "URL", "The repository to start from"}, source.repo);
+  options.value({"--from", "DIR", "A local directory instead, with what is not committed"},
+                source.from);
+  options.value({"--ref", "REF", "Branch, tag or commit; default: the default branch"}, source.ref);
+  options.value({"--branch", "NAME", "The branch that the work goes to"}, source.branch);
+  options.value({"--name", "NAME", "Name of the workspace; default: chosen"}, source.name);
+  options.values({"--label", "K=V", "A label; may be given several times"}, source.labels);
+  options.value({"--memory", "SIZE", "Memory limit, like 4G"}, source.memory);
+  options.value({"--cpus", "N", "Processor limit, like 2 or 0.5"}, source.cpus);
+  options.value({"--pids", "N", "Limit of processes"}, source.pids);
+  options.value({"--backend", "NAME", "How the sandbox is made, like lxc"}, source.backend);
+  options.value({"--image", "NAME", "Root file system of the sandbox"}, source.image);
+}
+
+std::string make_workspace(Context& context, const WorkspaceSource& source, bool disposable) {
+  if (!source.repo.empty() && !source.from.empty()) {
+    throw Error(Code::invalid_argument, "--repo and --from exclude each other");
+  }
+  JsonObject request = request_of(source);  // before anything is sent: options may be wrong
+  Progress progress(context);
+  if (!source.from.empty()) {
+    const ImportedTree tree = import_directory(context, source.from, progress);
+    request.add("import", JsonObject()
+                              .add("repo", tree.repo)
+                              .add("head_commit", tree.head_commit)
+                              .add("work_commit", tree.work_commit));
+  }
+  if (disposable) request.add("disposable", true);
+  const std::string answer =
+      context.api().send_long("POST", "/v1/workspaces", request.str(), progress.sink());
+  progress.finish();
+  return answer;
+}
+
+}  // namespace moorage::cli

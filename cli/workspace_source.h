@@ -1,0 +1,36 @@
+// Where a new workspace comes from and how it is bounded: the options that `create` and `run`
+// share, and the request that they make of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/context.h"
+#include "cli/options.h"
+
+namespace moorage::cli {
+
+struct WorkspaceSource {
+  std::string repo;
+  std::string from;
+  std::string ref;
+  std::string branch;
+  std::string name;
+  std::string image;
+  std::string backend;
+  std::string memory;
+  std::string cpus;
+  std::string pids;
+  std::vector<std::string> labels;
+};
+
+void declare_source(Options& options, WorkspaceSource& source);
+
+// Makes the workspace, with progress on standard error; the answer is the API's JSON.
+std::string make_workspace(Context& context, const WorkspaceSource& source, bool disposable);
+
+// "A=1" -> {"A","1"}; throws Error(invalid_argument) that names the option.
+std::pair<std::string, std::string> split_assignment(const std::string& text,
+                                                     const std::string& option);
+
+}  // namespace moorage::cli

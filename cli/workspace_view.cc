@@ -1,0 +1,76 @@
+#include "cli/workspace_view.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "cli/text.h"
+
+namespace moorage::cli {
+
+bool needs_check(const Json& workspace) {
+  const std::string integrity = workspace.is_object("integrity") ? workspace.text("integrity.state")
+                                                                 : workspace.text("integrity");
+  return !integrity.empty() && integrity != "intact" && integrity != "ok" &&
+         integrity != "unknown" && integrity != "unchecked" && integrity != "none";
+}
+
+int64_t age_of(const Json& json, const std::string& field, int64_t now_ms) {
+  const auto at = parse_utc(json.text(field));
+  return at ? std::max<int64_t>(0, now_ms - *at) : -1;
+}
+
+Cell state_cell(const Json& workspace, int64_t now_ms) {
+  if (needs_check(workspace)) return {"CHECK", Colour::red};
+  const std::string state = workspace.text("state");
+  if (state == "failed") return {state, Colour::red};
+  if (state != "ready") return {state, Colour::yellow};
+  const std::string sandbox = workspace.text("sandbox.state");
+  if (sandbox == "running" && workspace.has("doing")) return {"running", Colour::green};
+  if (sandbox == "running") {
+    const int64_t idle = age_of(workspace, "sandbox.idle_since_at", now_ms);
+    return {idle < 0 ? "idle" : "idle " + format_age(idle), Colour::plain};
+  }
+  const bool moving = sandbox == "starting" || sandbox == "stopping" || sandbox == "frozen";
+  if (moving) return {sandbox, Colour::yellow};
+  return {"stopped", Colour::dim};
+}
+
+std::string short_commit(const std::string& commit) { return commit.substr(0, 7); }
+
+std::string base_text(const Json& workspace) {
+  std::string ref = workspace.text("base.ref");
+  if (ref.empty()) ref = short_commit(workspace.text("base.commit"));
+  for (const std::string_view prefix : {"refs/heads/", "refs/tags/"}) {
+    if (ref.starts_with(prefix)) ref.erase(0, prefix.size());
+  }
+  const int64_t behind = workspace.number("base.behind");
+  if (ref.empty()) return "-";
+  return behind > 0 ? ref + " -" + std::to_string(behind) : ref;
+}
+
+std::string doing_text(const Json& workspace, int64_t now_ms) {
+  const Json doing = workspace.at("doing");
+  const std::vector<std::string> argv = doing.byte_list("argv");
+  if (argv.empty()) return "-";
+  const std::string program = argv[0].substr(argv[0].rfind('/') + 1);
+  const int64_t age = age_of(doing, "since_at", now_ms);
+  return age < 0 ? program : program + " " + format_age(age);
+}
+
+std::string changes_text(const Json& workspace) {
+  const int64_t files = workspace.number("changes.files");
+  if (files > 0) return count_of(files, "file");
+  return workspace.number("unpushed") > 0 ? "unpushed" : "-";
+}
+
+std::string person_text(const Json& place) {
+  const Json who = place.is_object() ? place.at("uid") : place;
+  const std::string text = who.text();
+  if (text.empty() || text == "null") return "-";
+  const int64_t uid = who.number({}, -1);
+  if (uid < 0) return text;
+  return uid == static_cast<int64_t>(::getuid()) ? "you" : "uid " + std::to_string(uid);
+}
+
+}  // namespace moorage::cli

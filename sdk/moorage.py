@@ -1,0 +1,386 @@
+"""Client of the Moorage daemon. One file, standard library only; copy it where you need it.
+
+    import moorage
+    client = moorage.Moorage()                      # /run/moorage/mooraged.sock
+    ws = client.create(repo_url="https://github.com/acme/shop", name="fix")
+    result = client.exec("fix", ["npm", "test"])
+    print(result.exit_code, result.stdout.decode())
+    print(client.diff("fix").decode())
+
+Every call raises MoorageError (code, message, hint) when the daemon refuses, and OSError when it cannot be
+reached. Workspaces are named by name or id ("ws_3"). Times are ISO strings, sizes are bytes, durations
+milliseconds, as in docs/openapi.yaml. A client may be used by several threads: each call has its own connection.
+"""
+
+import dataclasses
+import http.client
+import json
+import os
+import socket
+import struct
+import threading
+import urllib.parse
+import uuid
+
+DEFAULT_SOCKET = "/run/moorage/mooraged.sock"
+OUTPUT_TYPE = "application/vnd.moorage.output"
+NDJSON_TYPE = "application/x-ndjson"
+
+# Kinds of records in an output stream.
+STDOUT, STDERR, TERMINAL, KEEP_ALIVE, LIMIT, END, POSITION, ERROR = range(1, 9)
+OUTPUT_KINDS = (STDOUT, STDERR, TERMINAL)
+PIECE_BYTES = 1 << 20
+
+
+class MoorageError(Exception):
+    """The daemon refused. `code` is one of the names in docs/openapi.yaml ("not_found", "conflict"...)."""
+
+    def __init__(self, code, message, hint="", status=0):
+        super().__init__(message)
+        self.code, self.message, self.hint, self.status = code, message, hint, status
+
+
+@dataclasses.dataclass
+class ExecResult:
+    exec: dict          # the exec's record at its end
+    stdout: bytes
+    stderr: bytes       # empty with a terminal: it has one stream
+
+    @property
+    def exit_code(self):
+        """As the CLI exits: the command's own, 128 + signal, 124 timed out, 125 interrupted, 130 cancelled, 137 OOM."""
+        state = self.exec["state"]
+        if state == "exited":
+            return self.exec["exit_code"]
+        if state == "signalled":
+            return 128 + self.exec["signal"]
+        return {"timed_out": 124, "cancelled": 130, "oom_killed": 137}.get(state, 125)
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, path, timeout):
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def _lines(response):
+    try:
+        yield from response
+    except http.client.HTTPException as error:
+        raise ConnectionError("the answer was cut") from error
+
+
+class Stream:
+    """An open answer that is read piece by piece. Close it, or use it in `with`."""
+
+    def __init__(self, connection, response):
+        self.connection, self.response = connection, response
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        self.connection.close()
+
+    def read(self, size=None):
+        """size bytes (fewer at the end), or all. ConnectionError: the daemon went away in the middle."""
+        try:
+            return self.response.read(size)
+        except http.client.HTTPException as error:
+            raise ConnectionError("the answer was cut") from error
+
+
+class OutputStream(Stream):
+    """Records of an exec's output: iterate over (kind, payload). `offset` is where a later stream goes on."""
+
+    def __init__(self, connection, response):
+        super().__init__(connection, response)
+        self.exec_id = response.getheader("Moorage-Exec")
+        self.offset = 0
+        self.end = None      # the exec's record once the stream has ended
+
+    def _exactly(self, size):
+        data = b""
+        while len(data) < size:
+            piece = self.read(size - len(data))
+            if not piece:
+                raise ConnectionError("the output stream was cut")
+            data += piece
+        return data
+
+    def __iter__(self):
+        while True:
+            kind, size = struct.unpack(">B3xI", self._exactly(8))
+            payload = self._exactly(size)
+            if kind in OUTPUT_KINDS:
+                self.offset += size
+            elif kind == POSITION:
+                self.offset = json.loads(payload)["offset"]
+            elif kind == END:
+                self.end = json.loads(payload)
+                return
+            elif kind == ERROR:
+                error = json.loads(payload)
+                raise MoorageError(error["code"], error["message"], error.get("hint", ""))
+            if kind != KEEP_ALIVE:
+                yield kind, payload
+
+
+class Moorage:
+    def __init__(self, socket_path=None, timeout=None):
+        """timeout: seconds of silence after which a call gives up; None waits for ever."""
+        self.socket_path = socket_path or os.environ.get("MOORAGE_SOCKET", DEFAULT_SOCKET)
+        self.timeout = timeout
+
+    # -- transport ----------------------------------------------------------------------------------
+
+    def _open(self, method, path, query=None, body=None, accept="application/json", key=None,
+              content_type="application/octet-stream"):
+        """Sends a request, returns (connection, response) with a good status; raises otherwise."""
+        query = {k: v for k, v in (query or {}).items() if v is not None}
+        target = "/v1" + path + ("?" + urllib.parse.urlencode(query) if query else "")
+        headers = {"Accept": accept}
+        if method in ("POST", "PUT", "DELETE"):
+            headers["Idempotency-Key"] = key or uuid.uuid4().hex
+        if body is not None:
+            headers["Content-Type"] = content_type
+        connection = _Connection(self.socket_path, self.timeout)
+        try:
+            try:
+                connection.request(method, target, body=body, headers=headers,
+                                   encode_chunked=hasattr(body, "__next__") or hasattr(body, "read"))
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # refused before the body was read: the answer says why
+            try:
+                response = connection.getresponse()
+            except http.client.HTTPException as error:
+                raise ConnectionError("the daemon closed the connection without an answer") from error
+            if response.status >= 400:
+                raise self._error(response)
+            return connection, response
+        except BaseException:
+            connection.close()
+            raise
+
+    @staticmethod
+    def _error(response):
+        raw = response.read()
+        try:
+            error = json.loads(raw)
+            return MoorageError(error["code"], error["message"], error.get("hint", ""), response.status)
+        except (ValueError, KeyError, TypeError):
+            return MoorageError("internal", f"HTTP {response.status}: {raw[:200]!r}", "", response.status)
+
+    def request(self, method, path, query=None, json_body=None, body=None, key=None):
+        """One call; the decoded JSON answer, or None where there is no body."""
+        content_type = "application/octet-stream"
+        if json_body is not None:
+            body, content_type = json.dumps(json_body).encode(), "application/json"
+        connection, response = self._open(method, path, query, body, key=key, content_type=content_type)
+        with Stream(connection, response) as stream:
+            raw = stream.read()
+        return json.loads(raw) if raw else None
+
+    def _long(self, method, path, json_body, progress, key):
+        if progress is None:
+            return self.request(method, path, json_body=json_body, key=key)
+        body = json.dumps(json_body).encode() if json_body is not None else None
+        connection, response = self._open(method, path, None, body, NDJSON_TYPE, key, "application/json")
+        with Stream(connection, response):
+            for line in _lines(response):
+                item = json.loads(line)
+                if "progress" in item:
+                    progress(item["progress"])
+                elif "error" in item:
+                    raise MoorageError(item["error"]["code"], item["error"]["message"], item["error"].get("hint", ""))
+                else:
+                    return item["result"]
+        raise ConnectionError("the answer was cut")
+
+    # -- the daemon ---------------------------------------------------------------------------------
+
+    def health(self):
+        self.request("GET", "/health")
+
+    def info(self):
+        return self.request("GET", "/info")
+
+    def config(self):
+        return self.request("GET", "/config")
+
+    def events(self, since=0, follow=False):
+        """Iterates over events as dicts; with follow it does not end by itself."""
+        connection, response = self._open("GET", "/events", {"since": since, "follow": 1 if follow else None},
+                                          accept=NDJSON_TYPE)
+        with Stream(connection, response):
+            for line in _lines(response):
+                if line.strip():
+                    yield json.loads(line)
+
+    # -- repositories -------------------------------------------------------------------------------
+
+    def add_repo(self, url, progress=None, key=None):
+        return self._long("POST", "/repos", {"url": url}, progress, key)
+
+    def repos(self):
+        return self.request("GET", "/repos")
+
+    def repo(self, repo):
+        return self.request("GET", f"/repos/{repo}")
+
+    def fetch(self, repo, progress=None, key=None):
+        return self._long("POST", f"/repos/{repo}/fetch", None, progress, key)
+
+    def delete_repo(self, repo, key=None):
+        self.request("DELETE", f"/repos/{repo}", key=key)
+
+    def import_tips(self, label):
+        return self.request("GET", "/repos/import", {"label": label})["tips"]
+
+    def import_bundle(self, label, bundle, key=None):
+        """bundle: bytes, or an open binary file."""
+        return self.request("POST", "/repos/import", {"label": label}, body=bundle, key=key)
+
+    # -- workspaces ---------------------------------------------------------------------------------
+
+    def create(self, progress=None, key=None, **fields):
+        """fields: repo_url or import_, name, ref, branch, labels, limits, backend, image, disposable."""
+        if "import_" in fields:
+            fields["import"] = fields.pop("import_")
+        return self._long("POST", "/workspaces", fields, progress, key)
+
+    def workspaces(self, deleted=False):
+        return self.request("GET", "/workspaces", {"deleted": 1 if deleted else None})["workspaces"]
+
+    def workspace(self, workspace):
+        return self.request("GET", f"/workspaces/{workspace}")
+
+    def start(self, workspace, key=None):
+        return self.request("POST", f"/workspaces/{workspace}/start", key=key)
+
+    def stop(self, workspace, key=None):
+        return self.request("POST", f"/workspaces/{workspace}/stop", key=key)
+
+    def delete(self, workspace, purge=False, key=None):
+        return self.request("DELETE", f"/workspaces/{workspace}", {"purge": 1 if purge else None}, key=key)
+
+    def undelete(self, workspace, key=None):
+        return self.request("POST", f"/workspaces/{workspace}/undelete", key=key)
+
+    def diff(self, workspace):
+        """The patch over the base commit, as bytes for `git apply --binary`."""
+        connection, response = self._open("GET", f"/workspaces/{workspace}/diff", accept="*/*")
+        with Stream(connection, response) as stream:
+            return stream.read()
+
+    def diff_stat(self, workspace):
+        return self.request("GET", f"/workspaces/{workspace}/diff", {"stat": 1})
+
+    def status(self, workspace):
+        return self.request("GET", f"/workspaces/{workspace}/status")
+
+    # -- files --------------------------------------------------------------------------------------
+
+    def list_files(self, workspace, path=""):
+        return self.request("GET", f"/workspaces/{workspace}/files", {"path": path})
+
+    def read_file(self, workspace, path):
+        connection, response = self._open("GET", f"/workspaces/{workspace}/file", {"path": path}, accept="*/*")
+        with Stream(connection, response) as stream:
+            return stream.read()
+
+    def write_file(self, workspace, path, content, mode=None, key=None):
+        """Durable when it returns. content: bytes, or an open binary file. mode: "0644"."""
+        return self.request("PUT", f"/workspaces/{workspace}/file", {"path": path, "mode": mode}, body=content, key=key)
+
+    def remove_file(self, workspace, path, recursive=False, key=None):
+        self.request("DELETE", f"/workspaces/{workspace}/file",
+                     {"path": path, "recursive": 1 if recursive else None}, key=key)
+
+    def move_file(self, workspace, source, target, key=None):
+        self.request("POST", f"/workspaces/{workspace}/files/move", json_body={"from": source, "to": target}, key=key)
+
+    def make_directory(self, workspace, path, key=None):
+        self.request("POST", f"/workspaces/{workspace}/files/mkdir", json_body={"path": path}, key=key)
+
+    def make_symlink(self, workspace, path, target, key=None):
+        """path must not exist; target is kept as it is and need not exist."""
+        self.request("POST", f"/workspaces/{workspace}/files/symlink", json_body={"path": path, "target": target}, key=key)
+
+    # -- execs --------------------------------------------------------------------------------------
+
+    def start_exec(self, workspace, argv, key=None, **fields):
+        """Starts a command and returns its record at once. fields: env, cwd, user, tty, stdin, timeout_ms, sync."""
+        return self.request("POST", f"/workspaces/{workspace}/execs", json_body={"argv": argv, **fields}, key=key)
+
+    def exec_stream(self, workspace, argv, key=None, **fields):
+        """Starts a command and follows it: an OutputStream."""
+        body = json.dumps({"argv": argv, **fields}).encode()
+        return OutputStream(*self._open("POST", f"/workspaces/{workspace}/execs", None, body, OUTPUT_TYPE, key,
+                                        "application/json"))
+
+    def exec(self, workspace, argv, stdin=None, key=None, **fields):
+        """Runs a command to its end. stdin: bytes or None. Returns an ExecResult."""
+        if isinstance(argv, str):
+            argv = ["bash", "-c", argv]
+        stream = self.exec_stream(workspace, argv, key=key, stdin=stdin is not None, **fields)
+        feeder = None
+        if stdin is not None:
+            feeder = threading.Thread(target=self._feed, args=(stream.exec_id, stdin), daemon=True)
+            feeder.start()
+        parts = {STDOUT: [], STDERR: [], TERMINAL: []}
+        with stream:
+            for kind, payload in stream:
+                if kind in parts:
+                    parts[kind].append(payload)
+        if feeder:
+            feeder.join()
+        return ExecResult(stream.end, b"".join(parts[STDOUT] + parts[TERMINAL]), b"".join(parts[STDERR]))
+
+    def _feed(self, exec_id, data):
+        try:
+            self.send_input(exec_id, data, close=True)
+        except (MoorageError, OSError):
+            pass  # the command ended without reading all of it
+
+    def send_input(self, exec_id, data, offset=0, close=False):
+        """Returns how many bytes the command's input has taken since its start."""
+        return self.request("PUT", f"/execs/{exec_id}/stdin", {"offset": offset, "close": 1 if close else None},
+                            body=data)["accepted"]
+
+    def execs(self, workspace=None, running=False):
+        path = f"/workspaces/{workspace}/execs" if workspace else "/execs"
+        return self.request("GET", path, {"running": 1 if running else None})
+
+    def get_exec(self, exec_id):
+        return self.request("GET", f"/execs/{exec_id}")
+
+    def wait(self, exec_id, timeout_ms=None):
+        return self.request("GET", f"/execs/{exec_id}/wait", {"timeout_ms": timeout_ms})
+
+    def output(self, exec_id, offset=0, follow=False, tail_bytes=None):
+        """An OutputStream from any byte offset, during the run and after it."""
+        query = {"offset": offset, "follow": 1 if follow else None, "tail_bytes": tail_bytes}
+        return OutputStream(*self._open("GET", f"/execs/{exec_id}/output", query, accept=OUTPUT_TYPE))
+
+    def raw_output(self, exec_id, stream="all"):
+        connection, response = self._open("GET", f"/execs/{exec_id}/output", {"raw": 1, "stream": stream}, accept="*/*")
+        with Stream(connection, response) as stream:
+            return stream.read()
+
+    def signal(self, exec_id, signal, key=None):
+        self.request("POST", f"/execs/{exec_id}/signal", json_body={"signal": signal}, key=key)
+
+    def cancel(self, exec_id, key=None):
+        self.request("POST", f"/execs/{exec_id}/cancel", key=key)
+
+    def resize(self, exec_id, columns, rows, key=None):
+        self.request("POST", f"/execs/{exec_id}/resize", json_body={"columns": columns, "rows": rows}, key=key)

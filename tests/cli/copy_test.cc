@@ -1,0 +1,182 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <mutex>
+
+#include "base/files.h"
+#include "cli/remote_path.h"
+#include "cli/text.h"
+#include "program.h"
+#include "scripted_server.h"
+
+using namespace moorage;
+using test::Call;
+using test::Ran;
+using test::run_moorage;
+using test::ScriptedServer;
+
+namespace {
+
+std::string percent_decode(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      out += text[i];
+    } else {
+      out += static_cast<char>(std::stoi(text.substr(i + 1, 2), nullptr, 16));
+      i += 2;
+    }
+  }
+  return out;
+}
+
+// A workspace's files: listings and contents by path, and what was written.
+struct FakeFiles {
+  std::map<std::string, std::string> listings;  // path -> entries
+  std::map<std::string, std::string> contents;
+  std::map<std::string, std::string> written;  // path -> "mode content", "link target", "dir"
+  std::mutex mutex;
+
+  void handle(Call& call) {
+    const std::lock_guard lock(mutex);
+    const std::string path = percent_decode(call.query("path"));
+    const std::string body = call.body();
+    if (call.method == "POST") {
+      const cli::Json json = cli::Json::parse(body);
+      const bool link = call.path == "/v1/workspaces/auth/files/symlink";
+      written[json.bytes("path")] = link ? "link " + json.bytes("target") : "dir";
+      return call.reply(204, "");
+    }
+    if (call.method == "PUT") {
+      written[path] = call.query("mode") + " " + body;
+      return call.reply(200, "{}");
+    }
+    const bool list = call.path == "/v1/workspaces/auth/files";
+    const auto& place = list ? listings : contents;
+    if (const auto found = place.find(path); found != place.end()) {
+      return call.reply(200, list ? R"({"entries":[)" + found->second + "]}" : found->second);
+    }
+    if (list && contents.contains(path))
+      return call.reply(400, R"({"code":"invalid_argument","message":"a file"})");
+    call.reply(404, R"({"code":"not_found","message":"nothing there"})");
+  }
+};
+
+struct Scene {
+  FakeFiles files;
+  ScriptedServer server{[this](Call& call) { files.handle(call); }};
+  Ran run(const std::vector<std::string>& words) {
+    server.settle();
+    const Ran ran = run_moorage(words, {server.socket_path(), "", {}});
+    server.settle();
+    return ran;
+  }
+  std::string here(const std::string& name) { return server.directory() + "/" + name; }
+};
+
+uint32_t mode_of(const std::string& path) {
+  struct stat found {};
+  ::lstat(path.c_str(), &found);
+  return found.st_mode;
+}
+
+}  // namespace
+
+TEST_CASE("a directory comes out with its modes, links and odd names") {
+  Scene scene;
+  scene.files.listings["dist"] =
+      R"({"name":"run.sh","type":"file","mode":"0755"},{"name":"sub","type":"directory","mode":"0750"},
+         {"name":"to-run","type":"symlink","target":"run.sh"},{"name":"sock","type":"socket"},
+         {"name":"?","name_b64":")" +
+      cli::base64_encode("odd\xff\n") + R"(","type":"file","mode":"0600"})";
+  scene.files.listings["dist/sub"] = R"({"name":"setuid","type":"file","mode":"04755"})";
+  scene.files.contents["dist/run.sh"] = "#!/bin/sh\n";
+  scene.files.contents["dist/sub/setuid"] = "x";
+  scene.files.contents["dist/odd\xff\n"] = "odd";
+  const Ran ran = scene.run({"cp", "auth:dist", scene.here("out")});
+  CHECK(ran.out == " copied   3 files, 14, 1 link\n");
+  CHECK(ran.err == "moorage: 1 entry skipped: neither file, directory nor link\n");
+  CHECK(base::read_file(scene.here("out/run.sh")) == "#!/bin/sh\n");
+  CHECK(mode_of(scene.here("out/run.sh")) == (S_IFREG | 0755));
+  CHECK(mode_of(scene.here("out/sub")) == (S_IFDIR | 0750));
+  CHECK(mode_of(scene.here("out/sub/setuid")) == (S_IFREG | 0755));
+  CHECK(S_ISLNK(mode_of(scene.here("out/to-run"))));
+  CHECK(base::read_file(scene.here("out/odd\xff\n")) == "odd");
+}
+
+TEST_CASE("names and links of a sandbox lead nowhere outside of the destination") {
+  for (const char* name : {"..", ".", "a/b", "", "/etc/x"}) {
+    CAPTURE(name);
+    Scene scene;
+    scene.files.listings["d"] =
+        R"({"name":")" + std::string(name) + R"(","type":"file","mode":"0644"})";
+    CHECK(scene.run({"cp", "auth:d", scene.here("out")}).code == 1);
+  }
+  Scene scene;
+  // The same name first as a link to elsewhere, then, after "sub" was made a link, as a directory.
+  scene.files.listings["d"] =
+      R"({"name":"sub","type":"symlink","target":")" + scene.server.directory() +
+      R"("},{"name":"file","type":"symlink","target":")" + scene.here("victim") + R"("})";
+  CHECK(scene.run({"cp", "auth:d", scene.here("out")}).code == 0);
+  scene.files.listings["d"] =
+      R"({"name":"file","type":"file","mode":"0644"},{"name":"sub","type":"directory","mode":"0755"})";
+  scene.files.listings["d/sub"] = R"({"name":"escaped","type":"file","mode":"0644"})";
+  scene.files.contents["d/file"] = scene.files.contents["d/sub/escaped"] = "x";
+  const Ran again = scene.run({"cp", "auth:d/", scene.here("out2")});
+  CHECK(again.code == 1);  // "d/" was never listed
+  // Into the directory where the links now lie.
+  ::rename(scene.here("out").c_str(), scene.here("d").c_str());
+  CHECK(scene.run({"cp", "auth:d", scene.server.directory()}).code == 1);
+  CHECK_FALSE(base::path_exists(scene.here("victim")));
+  CHECK_FALSE(base::path_exists(scene.here("escaped")));
+}
+
+TEST_CASE("a file goes into a directory that is there, else under the new name") {
+  Scene scene;
+  scene.files.listings[""] = R"({"name":"a.txt","type":"file","mode":"0640"})";
+  scene.files.contents["a.txt"] = "content";
+  CHECK(scene.run({"cp", "auth:a.txt", scene.here("b.txt")}).code == 0);
+  CHECK(mode_of(scene.here("b.txt")) == (S_IFREG | 0640));
+  CHECK(scene.run({"cp", "auth:a.txt", scene.server.directory()}).code == 0);
+  CHECK(base::read_file(scene.here("a.txt")) == "content");
+}
+
+TEST_CASE("a tree goes in with modes and links") {
+  Scene scene;
+  base::make_directories(scene.here("src/deep"), 0755);
+  base::write_file(scene.here("src/deep/run"), "go");
+  ::chmod(scene.here("src/deep/run").c_str(), 0755);
+  ::symlink("deep/run", scene.here("src/link").c_str());
+  scene.files.listings["there"] = "";
+  CHECK(scene.run({"cp", scene.here("src"), "auth:there"}).out == " copied   1 file, 2, 1 link\n");
+  CHECK(scene.files.written ==
+        std::map<std::string, std::string>{{"there/src", "dir"},
+                                           {"there/src/deep", "dir"},
+                                           {"there/src/deep/run", "0755 go"},
+                                           {"there/src/link", "link deep/run"}});
+  scene.files.written.clear();
+  CHECK(scene.run({"cp", scene.here("src/deep/run"), "auth:/home/user/new"}).code == 0);
+  CHECK(scene.files.written.at("/home/user/new") == "0755 go");
+}
+
+TEST_CASE("cp wants one side here and one there") {
+  Scene scene;
+  CHECK(scene.run({"cp", "a", "b"}).code == 1);
+  CHECK(scene.run({"cp", "a:b", "c:d"}).code == 1);
+  CHECK_FALSE(cli::parse_remote_path("./a:b"));
+  CHECK_FALSE(cli::parse_remote_path("/a:b"));
+  CHECK(cli::parse_remote_path("auth:")->path == "");
+  CHECK(cli::parse_remote_path("auth:a:b")->path == "a:b");
+}
+
+TEST_CASE("files and cat show what is there, escaped and raw") {
+  Scene scene;
+  scene.files.listings[""] = R"({"name":"a\u001b","type":"file","mode":"0644","size_bytes":2048},
+                                {"name":"d","type":"directory","mode":"0755"})";
+  scene.files.contents["a"] = "\x1b raw\xff";
+  CHECK(scene.run({"files", "auth"}).out ==
+        "MODE        SIZE  AGE  NAME\n-rw-r--r--    2K    -  a\\x1b\ndrwxr-xr-x     -    -  d/\n");
+  CHECK(scene.run({"cat", "auth:a"}).out == "\x1b raw\xff");
+}

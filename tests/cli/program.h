@@ -1,0 +1,50 @@
+// Runs the built `moorage` as a user does, with pipes (or a terminal) for its standard streams.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+
+namespace moorage::test {
+
+struct Ran {
+  int code = -1;  // 128 + signal when it was killed
+  std::string out;
+  std::string err;
+};
+
+struct RunOptions {
+  std::string socket;
+  std::string input;
+  std::map<std::string, std::string> environment;
+};
+
+Ran run_moorage(const std::vector<std::string>& words, const RunOptions& options);
+
+// One that is still running, for signals and terminals.
+class Running {
+ public:
+  Running(const std::vector<std::string>& words, const RunOptions& options,
+          bool on_terminal = false);
+  ~Running();
+  void signal(int number) const;
+  void write(std::string_view bytes) const;  // to its standard input
+  void close_input();
+  void close_output();                            // nobody reads any more
+  std::string read_until(std::string_view text);  // of standard output; fails after 20 s
+  Ran finish();                                   // reads everything and waits
+  int terminal() const { return terminal_.get(); }
+
+ private:
+  void spawn(const std::vector<std::string>& words, const RunOptions& options, int in, int out,
+             int err);
+  pid_t pid_ = -1;
+  base::Fd in_, out_, err_, terminal_;
+  std::string read_;
+};
+
+}  // namespace moorage::test

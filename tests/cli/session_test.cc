@@ -1,0 +1,90 @@
+// Terminals, attach and logs: the same session seen from other commands.
+#include <sys/ioctl.h>
+#include <termios.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+
+#include "cli/json.h"
+#include "exec_scene.h"
+
+using namespace moorage;
+using base::RecordKind;
+using cli::Json;
+using test::comes_true;
+using test::ExecScene;
+using test::kExitedZero;
+using test::Ran;
+using test::run_moorage;
+using test::Running;
+
+TEST_CASE("a terminal is raw while the command runs and as before afterwards") {
+  ExecScene scene;
+  scene.exec.write(RecordKind::terminal, "prompt$ ");
+  Running running({"exec", "auth", "-t", "--", "bash"}, scene.options(), true);
+  termios before{}, during{}, after{};
+  ::tcgetattr(running.terminal(), &before);
+  running.read_until("prompt$ ");
+  ::tcgetattr(running.terminal(), &during);
+  CHECK((during.c_lflag & (ICANON | ECHO | ISIG)) == 0);
+  running.write("\x03");  // a byte for the PTY, no signal for us
+  CHECK(comes_true([&] { return scene.exec.stdin_bytes() == "\x03"; }));
+  CHECK(Json::parse(scene.exec.posted_body()).number("tty.columns") == 90);
+  const winsize size{50, 120, 0, 0};
+  ::ioctl(running.terminal(), TIOCSWINSZ, &size);
+  running.signal(SIGWINCH);
+  CHECK(comes_true([&] { return !scene.exec.signals().empty(); }));
+  CHECK(scene.exec.signals()[0] == R"(resize {"columns":120,"rows":50})");
+  scene.exec.finish(R"("state":"exited","exit_code":5)");
+  CHECK(running.finish().code == 5);
+  ::tcgetattr(running.terminal(), &after);
+  CHECK(after.c_lflag == before.c_lflag);
+}
+
+TEST_CASE("Ctrl-P Ctrl-Q leaves a terminal command running") {
+  ExecScene scene;
+  scene.exec.write(RecordKind::terminal, "prompt$ ");
+  Running running({"shell", "auth"}, scene.options(), true);
+  running.read_until("prompt$ ");
+  running.write(
+      "ab\x10"
+      "c\x10\x11");
+  const Ran ran = running.finish();
+  CHECK(ran.code == 0);
+  CHECK(scene.exec.stdin_bytes() ==
+        "ab\x10"
+        "c");
+  CHECK(ran.err.find("left ex_7, which goes on") != std::string::npos);
+  scene.exec.finish(kExitedZero);
+}
+
+TEST_CASE("attach shows what comes from now, and goes on with the input where it stood") {
+  ExecScene scene;
+  scene.exec.write(RecordKind::standard_output, "old ");
+  Running running({"attach", "ex_7"}, scene.options());
+  REQUIRE(comes_true([&] { return scene.server.count("GET /v1/execs/ex_7/output") == 1; }));
+  running.write("in");
+  REQUIRE(comes_true([&] { return scene.exec.stdin_bytes() == "in"; }));
+  running.close_input();
+  scene.exec.write(RecordKind::standard_output, "new");
+  scene.exec.finish(kExitedZero);
+  CHECK(running.finish().out == "new");
+  CHECK_FALSE(scene.exec.stdin_closed());
+  CHECK(run_moorage({"attach", "ex_7", "--all"}, scene.options()).out == "old new");
+}
+
+TEST_CASE("logs print what is there, from an offset, and one stream alone") {
+  ExecScene scene;
+  scene.exec.write(RecordKind::standard_output, "out1 ");
+  scene.exec.write(RecordKind::standard_error, "err ");
+  scene.exec.write(RecordKind::standard_output, "out2");
+  const Ran ran = run_moorage({"logs", "ex_7"}, scene.options());
+  CHECK(ran.out == "out1 out2");
+  CHECK(ran.err == "err ");
+  CHECK(ran.code == 0);
+  CHECK(run_moorage({"logs", "ex_7", "--since-offset", "3"}, scene.options()).out == "1 out2");
+  CHECK(run_moorage({"logs", "ex_7", "--stderr"}, scene.options()).out == "");
+  CHECK(run_moorage({"logs", "ex_7", "--stdout"}, scene.options()).err == "");
+  scene.exec.finish(R"("state":"exited","exit_code":9)");
+  CHECK(run_moorage({"logs", "ex_7", "-f"}, scene.options()).code == 0);
+}

@@ -1,0 +1,264 @@
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+
+#include "base/clock.h"
+#include "base/output_stream.h"
+#include "cli/commands.h"
+#include "cli/json.h"
+#include "program.h"
+#include "scripted_server.h"
+
+using namespace moorage;
+using cli::Json;
+using cli::JsonObject;
+using test::Call;
+using test::Ran;
+using test::run_moorage;
+using test::RunOptions;
+using test::ScriptedServer;
+
+namespace {
+
+std::string ago(int64_t seconds) {
+  return base::format_utc(base::system_clock().wall_ms() - seconds * 1000 - 200);
+}
+
+std::string workspace_json() {
+  return R"({"id":"ws_1","name":"auth","owner":)" + std::to_string(::getuid()) +
+         R"(,"repo":{"id":"repo_1","name":"acme/shop","url":"https://github.com/acme/shop"},
+         "base":{"ref":"refs/heads/main","commit":"4f1c2e9aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","behind":23,"checked_at":")" +
+         ago(120) +
+         R"("},"branch":"agent/auth","unpushed":3,"state":"ready","labels":{"task":"AUTH-12"},
+         "doing":{"exec":"ex_3","argv":["/usr/bin/my-agent","split it"],"since_at":")" +
+         ago(134 * 60) + R"(","last_output_at":")" + ago(41) +
+         R"("},"changes":{"files":37,"as_of":")" + ago(5) +
+         R"("},"disk_bytes":432013312,"backend":"lxc","image":"host","integrity":"intact",
+         "limits":{"memory_bytes":4294967296,"cpus":2,"pids":512},
+         "sandbox":{"id":"sb_4","state":"running","isolation":"userns","memory_bytes":2040109466,"processes":12},
+         "holder":1004,"submodules":0,"lfs":2,"created_at":")" +
+         ago(86400 * 3) + R"("})";
+}
+
+std::string workspaces_json() {
+  return R"({"workspaces":[)" + workspace_json() + R"(,
+    {"id":"ws_2","name":"spike","repo":{"name":"acme/api"},"base":{"ref":"v2.1"},"state":"ready","changes":{"files":0},"disk_bytes":0},
+    {"id":"ws_3","name":"lost-1","repo":{"name":"acme/api"},"base":{"ref":"main"},"state":"ready","integrity":"differs",
+     "reason":"2 files differ\u001b[31m"}],
+    "store":{"total_bytes":214748364800,"used_bytes":33285996544,"free_bytes":181462368256}})";
+}
+
+ScriptedServer::Handler answers(const std::string& path, const std::string& body) {
+  return [=](Call& call) {
+    call.body();
+    if (call.path == path) return call.reply(200, body, test::json_header());
+    call.reply(
+        404, R"({"code":"not_found","message":"there is no \u001b[2J here","hint":"look\u202e"})");
+  };
+}
+
+}  // namespace
+
+TEST_CASE("ls tells a line a workspace and the store's room") {
+  ScriptedServer server(answers("/v1/workspaces", workspaces_json()));
+  const Ran ran = run_moorage({"ls"}, {server.socket_path(), "", {}});
+  CHECK(ran.err == "");
+  CHECK(ran.out ==
+        "NAME    REPO       BASE      STATE    DOING           CHANGES   DISK  HOLDER\n"
+        "auth    acme/shop  main -23  running  my-agent 2h14m  37 files  412M  uid 1004\n"
+        "spike   acme/api   v2.1      stopped  -               -            0  -\n"
+        "lost-1  acme/api   main      CHECK    2 files differ\\x1b[31m: moorage show lost-1\n"
+        "3 workspaces | 31G of 200G, 169G free\n");
+}
+
+TEST_CASE("show answers what a person asks") {
+  ScriptedServer server(answers("/v1/workspaces/auth", workspace_json()));
+  const Ran ran = run_moorage({"show", "auth"}, {server.socket_path(), "", {}});
+  CHECK(ran.err == "");
+  CHECK(ran.out ==
+        "auth  ws_1  owner you  task=AUTH-12\n"
+        " base      acme/shop main 4f1c2e9, 23 behind (checked 2 min ago)\n"
+        " branch    agent/auth, 3 commits not pushed\n"
+        " changes   37 files (as of 5 s ago)\n"
+        " lfs       2 LFS pointers left as pointers\n"
+        " sandbox   sb_4 running, lxc, userns, image host\n"
+        " limits    memory 1.9G/4G, cpu 2, processes 12/512\n"
+        " doing     ex_3 /usr/bin/my-agent 'split it' 2h14m, last output 41 s ago\n"
+        " holder    uid 1004\n"
+        " safe      intact\n"
+        " disk      412M\n"
+        " made      3 days ago\n"
+        " stops     moorage stop auth; no timer deletes the workspace\n"
+        " next      moorage attach ex_3 | diff auth | shell auth | logs auth\n");
+}
+
+TEST_CASE("--json prints the API's JSON, before or after the command") {
+  const std::string json = workspaces_json();
+  ScriptedServer server(answers("/v1/workspaces", json));
+  const RunOptions options{server.socket_path(), "", {}};
+  CHECK(run_moorage({"ls", "--json"}, options).out == json + "\n");
+  CHECK(run_moorage({"--json", "ls"}, options).out == json + "\n");
+}
+
+TEST_CASE("an error is a message and a hint, harmless on a terminal") {
+  ScriptedServer server(answers("/none", ""));
+  const Ran ran = run_moorage({"show", "x"}, {server.socket_path(), "", {}});
+  CHECK(ran.code == 1);
+  CHECK(ran.out == "");
+  CHECK(ran.err == "moorage: there is no \\x1b[2J here\n  hint: look\\u{202e}\n");
+}
+
+TEST_CASE("the socket comes from the option before the environment") {
+  const Ran ran = run_moorage({"--socket", "/nonexistent/a", "ls"}, {"/nonexistent/b", "", {}});
+  CHECK(ran.code == 1);
+  CHECK(ran.err ==
+        "moorage: cannot reach the daemon at /nonexistent/a: there is no such socket\n"
+        "  hint: start it with: sudo systemctl start moorage  or  sudo ./quickstart\n");
+}
+
+TEST_CASE("every command has a help that ends in an example of itself") {
+  for (const cli::Command& command : cli::all_commands()) {
+    CAPTURE(std::string(command.name));
+    std::vector<std::string> words;
+    std::string name(command.name);
+    const size_t space = name.find(' ');
+    words.push_back(name.substr(0, space));
+    if (space != std::string::npos) words.push_back(name.substr(space + 1));
+    words.push_back("--help");
+    const Ran ran = run_moorage(words, {"/nonexistent", "", {}});
+    CHECK(ran.code == 0);
+    CHECK(ran.out.find("Usage: moorage " + name) != std::string::npos);
+    const size_t example = ran.out.find("\nExample:\n");
+    REQUIRE(example != std::string::npos);
+    CHECK(ran.out.find("moorage " + name, example) != std::string::npos);
+    for (size_t at = 0, end; at < ran.out.size(); at = end + 1) {
+      end = ran.out.find('\n', at);
+      CHECK(end - at <= 80);
+    }
+  }
+  CHECK(run_moorage({"--help"}, {"/nonexistent", "", {}}).code == 0);
+  CHECK(run_moorage({"frob"}, {"/nonexistent", "", {}}).code == 1);
+}
+
+TEST_CASE("create asks for what the options say and tells what came of it") {
+  std::string body;
+  ScriptedServer server([&](Call& call) {
+    body = call.body();
+    call.begin(201, "Content-Type: application/x-ndjson\r\n");
+    call.chunk(
+        "{\"progress\":{\"phase\":\"fetch\",\"text\":\"acme/shop\"}}\n{\"result\":" +
+        std::string(R"({"id":"ws_1","name":"auth","repo":{"name":"acme/shop"},"backend":"lxc",)") +
+        R"("base":{"ref":"main","commit":"4f1c2e9aaaa"},"changes":{"files":0}}})" + "\n");
+    call.end();
+  });
+  const RunOptions options{server.socket_path(), "", {}};
+  const Ran ran = run_moorage({"create",     "--repo",    "https://h/acme/shop",
+                               "--name",     "auth",      "--label",
+                               "task=A=1",   "--label",   "user=me",
+                               "--memory",   "4G",        "--cpus",
+                               "1.5",        "--pids",    "100",
+                               "--ref",      "main",      "--branch",
+                               "agent/auth", "--backend", "lxc"},
+                              options);
+  CHECK(ran.err == "");
+  CHECK(ran.out.find(" base     acme/shop main 4f1c2e9\n ready    auth   /workspace   lxc   ") ==
+        0);
+  server.settle();
+  const Json json = Json::parse(body);
+  CHECK(json.text("repo_url") == "https://h/acme/shop");
+  CHECK(json.text("labels.task") == "A=1");
+  CHECK(json.text("labels.user") == "me");
+  CHECK(json.number("limits.memory_bytes") == 4ll << 30);
+  CHECK(json.real("limits.cpus") == 1.5);
+  CHECK(json.number("limits.pids") == 100);
+  CHECK_FALSE(json.has("disposable"));
+  CHECK(run_moorage({"create"}, options).code == 1);
+  CHECK(run_moorage({"create", "--repo", "u", "--memory", "lots"}, options).err.find("--memory") !=
+        std::string::npos);
+}
+
+TEST_CASE("events print a line each and go on after the last one seen") {
+  std::atomic<int> calls{0};
+  ScriptedServer server([&](Call& call) {
+    call.begin(200, "Content-Type: application/x-ndjson\r\n");
+    if (++calls == 1) {
+      call.chunk(
+          R"({"seq":8,"at":"2026-11-21T09:12:04.512Z","kind":"exec","exec":"ex_3","from":"running","to":"exited"})"
+          "\n{\"seq\":9,\"at\"");
+      return call.drop();
+    }
+    call.chunk(
+        "{\"seq\":9,\"at\":\"2026-11-21T09:12:05Z\",\"kind\":\"note\",\"text\":\"a\\u001bb\"}\n");
+    std::string since = call.query("since");
+    call.chunk("{\"seq\":10,\"at\":\"x\",\"kind\":\"since " + since + "\"}\n");
+    while (call.client_waits()) ::usleep(5000);
+    call.drop();
+  });
+  test::Running running({"events", "-f"}, {server.socket_path(), "", {}});
+  CHECK(running.read_until("since 8\n") ==
+        "2026-11-21 09:12:04  exec  ex_3  running -> exited\n"
+        "2026-11-21 09:12:05  note  a\\x1bb\n"
+        "x  since 8\n");
+}
+
+TEST_CASE("diff is raw in a pipe and counted with --stat") {
+  const std::string patch = "--- a/x\n+++ b/x\n+\x1b[31mred\xff\n";
+  ScriptedServer server([&](Call& call) {
+    if (call.query("stat") == "1") {
+      return call.reply(
+          200, R"([{"path":"src/a.ts","added":10,"removed":2,"binary":false,"change":"modified"},
+                                 {"path":"b.png","added":0,"removed":0,"binary":true,"change":"added"}])");
+    }
+    call.reply(200, patch);
+  });
+  CHECK(run_moorage({"diff", "auth"}, {server.socket_path(), "", {}}).out == patch);
+  CHECK(run_moorage({"diff", "auth", "--stat"}, {server.socket_path(), "", {}}).out ==
+        " src/a.ts | 12 ++++++++++--\n b.png    | binary added\n 2 files, +10 -2\n");
+  test::Running on_terminal({"diff", "auth"}, {server.socket_path(), "", {{"NO_COLOR", "1"}}},
+                            true);
+  CHECK(on_terminal.read_until("red").find("+\\x1b[31mred") != std::string::npos);
+}
+
+TEST_CASE("a workspace that is asked to stop, start, go and come back says so") {
+  ScriptedServer server([](Call& call) {
+    call.body();
+    call.reply(200, "{}", test::json_header());
+  });
+  const RunOptions options{server.socket_path(), "", {}};
+  CHECK(run_moorage({"stop", "a", "b"}, options).out ==
+        " stopped  a   all kept; the next exec starts it. Nothing deletes it but you.\n"
+        " stopped  b   all kept; the next exec starts it. Nothing deletes it but you.\n");
+  CHECK(run_moorage({"rm", "a"}, options).out ==
+        " deleted  a   for now; back with: moorage undelete a\n");
+  run_moorage({"rm", "--purge", "a"}, options);
+  CHECK(server.seen().back().target == "/v1/workspaces/a?purge=1");
+  CHECK(run_moorage({"kill", "ex_3", "sigterm"}, options).out == " ex_3     got TERM\n");
+  CHECK(run_moorage({"kill", "ex_3", "9"}, options).out == " ex_3     got KILL\n");
+  CHECK(run_moorage({"kill", "nonsense"}, options).code == 1);
+}
+
+TEST_CASE("run --rm deletes its workspace and exits as the command did") {
+  std::string created;
+  ScriptedServer server([&](Call& call) {
+    const std::string body = call.body();
+    if (call.is("POST /v1/workspaces")) {
+      created = body;
+      return call.reply(201, R"({"id":"ws_5","name":"run-5"})", test::json_header());
+    }
+    if (call.method == "DELETE") return call.reply(200, "{}", test::json_header());
+    call.begin(200, "Moorage-Exec: ex_7\r\n");
+    call.chunk(base::encode_record(base::RecordKind::standard_output, "hello\n") +
+               base::encode_record(base::RecordKind::end, R"({"state":"exited","exit_code":4})"));
+    call.end();
+  });
+  const Ran ran = run_moorage({"run", "--rm", "--repo", "u", "-n", "--", "true"},
+                              {server.socket_path(), "", {}});
+  CHECK(ran.code == 4);
+  CHECK(ran.out == "hello\n");
+  CHECK(ran.err == "");
+  server.settle();
+  CHECK(Json::parse(created).flag("disposable"));
+  CHECK(server.seen().back().method + " " + server.seen().back().target ==
+        "DELETE /v1/workspaces/ws_5?purge=1");
+}
