@@ -1,0 +1,270 @@
+"""What the end-to-end tests stand on: a store and a daemon of their own, a git server, and a census of the host.
+
+Everything is started here and ended here, by pid. BIN is the folder with the built programs (environment
+MOORAGE_BIN, set by CMake). The daemon is the real one, so are LXC, git and the kernel.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "sdk"))
+import moorage  # noqa: E402
+
+BIN = pathlib.Path(os.environ.get("MOORAGE_BIN", ROOT / "build/dev/bin"))
+# Stores need a file system that takes id-mapped mounts and overlays; /tmp may be a tmpfs.
+BASE = os.environ.get("MOORAGE_TEST_DIRECTORY", "/var/tmp")
+
+
+def wait_until(condition, seconds=20.0, what="condition"):
+    """Polls: the thing waited for is another process's doing. Fails loudly when it does not come."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.01)
+    raise AssertionError(f"{what}: not within {seconds} s")
+
+
+def run(*argv, check=True, **options):
+    options.setdefault("capture_output", True)
+    result = subprocess.run([str(a) for a in argv], **options)
+    if check and result.returncode != 0:
+        raise AssertionError(f"{argv}: exit {result.returncode}\n{result.stderr!r}\n{result.stdout!r}")
+    return result
+
+
+def git(directory, *argv, **options):
+    environment = {
+        "PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_AUTHOR_NAME": "t", "GIT_AUTHOR_EMAIL": "t@t", "GIT_COMMITTER_NAME": "t", "GIT_COMMITTER_EMAIL": "t@t",
+    }
+    return run("git", "-C", directory, *argv, env=environment, **options).stdout.decode().strip()
+
+
+def make_repository(path, files=None):
+    """A repository with one commit on main. Returns its commit."""
+    path = pathlib.Path(path)
+    path.mkdir(parents=True)
+    git(path, "init", "-q", "-b", "main")
+    for name, content in (files or {"README.md": "hello\n", "src/a.txt": "a\n", "src/b.txt": "b\n"}).items():
+        file = path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    git(path, "add", "-A")
+    git(path, "commit", "-q", "-m", "first")
+    return git(path, "rev-parse", "HEAD")
+
+
+def commit(path, name, content, message="next"):
+    (pathlib.Path(path) / name).write_text(content)
+    git(path, "add", "-A")
+    git(path, "commit", "-q", "-m", message)
+    return git(path, "rev-parse", "HEAD")
+
+
+class GitServer:
+    """git daemon on loopback. `fetches()` counts the requests that could move objects."""
+
+    def __init__(self, directory):
+        self.directory = pathlib.Path(directory)
+        self.trace = self.directory / "packets.log"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.process = subprocess.Popen(
+            ["git", "daemon", f"--base-path={self.directory}", "--export-all", "--listen=127.0.0.1",
+             f"--port={self.port}", "--reuseaddr", "--informative-errors", str(self.directory)],
+            env={"PATH": os.environ["PATH"], "GIT_TRACE_PACKET": str(self.trace), "HOME": "/nonexistent",
+                 "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"},
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        wait_until(self._answers, what="git daemon")
+
+    def _answers(self):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+
+    def url(self, name):
+        return f"git://127.0.0.1:{self.port}/{name}"
+
+    def fetches(self):
+        return self.trace.read_text(errors="replace").count("command=fetch") if self.trace.exists() else 0
+
+    def stop(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+class Daemon:
+    """One store and the mooraged on it. Killed and restarted as a test wishes; removed by close()."""
+
+    def __init__(self, settings=None):
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="moorage-e2e-", dir=BASE))
+        self.store = self.directory / "store"
+        self.store.mkdir(mode=0o700)
+        self.socket = self.directory / "api.sock"
+        self.log = self.directory / "daemon.log"
+        lines = {"store": {"directory": str(self.store)}, "api": {"socket": str(self.socket)},
+                 "repo": {"file_roots": [str(self.directory)]}, "sandbox": {"stop_grace_s": 1}}
+        for key, value in (settings or {}).items():
+            group, name = key.split(".")
+            lines.setdefault(group, {})[name] = value
+        self.config = self.directory / "moorage.yaml"
+        self.config.write_text(json.dumps(lines, indent=1))  # JSON is YAML
+        self.process = None
+        self.environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+        self.client = moorage.Moorage(str(self.socket))
+
+    def start(self, crash_at=None, wait=True):
+        environment = dict(self.environment)
+        if crash_at:
+            environment["MOORAGE_CRASH_AT"] = crash_at
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen([str(BIN / "mooraged"), "--config", str(self.config)], env=environment,
+                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        if wait:
+            wait_until(self.answers, what=f"the daemon's answer; log: {self.log_tail()}")
+        return self
+
+    def answers(self):
+        if self.process.poll() is not None:
+            raise AssertionError(f"the daemon exited {self.process.returncode}: {self.log_tail()}")
+        try:
+            self.client.health()
+            return True
+        except (moorage.MoorageError, OSError):
+            return False
+
+    def log_tail(self):
+        return self.log.read_text(errors="replace")[-4000:] if self.log.exists() else ""
+
+    def kill(self):
+        if self.process and self.process.poll() is None:
+            os.kill(self.process.pid, signal.SIGKILL)
+        if self.process:
+            self.process.wait()
+
+    def restart(self):
+        self.kill()
+        return self.start()
+
+    def stop(self):
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(30)
+
+    def store_id(self):
+        return self.client.info()["store_id"]
+
+    def cli(self, *argv, check=True, **options):
+        environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/root"),
+                       "MOORAGE_SOCKET": str(self.socket), "LANG": "C.UTF-8"}
+        environment.update(options.pop("env", {}))
+        return run(BIN / "moorage", *argv, check=check, env=environment, **options)
+
+    def cli_popen(self, *argv, **options):
+        environment = {"PATH": os.environ["PATH"], "HOME": "/root", "MOORAGE_SOCKET": str(self.socket)}
+        return subprocess.Popen([str(BIN / "moorage"), *map(str, argv)], env=environment, **options)
+
+    def sandbox_pids(self, workspace):
+        """Host pids of init and LXC monitor of a workspace's live sandbox."""
+        sandbox = self.client.workspace(workspace)["sandbox"]["id"]
+        name = f"moorage-{self.store_id()}-{sandbox}"
+        return {"name": name, "init": init_pid(self.store, name), "monitor": monitor_pid(name)}
+
+    def close(self):
+        """Stops all sandboxes and the daemon, and removes the store."""
+        try:
+            if self.process is None or self.process.poll() is not None:
+                self.start()
+            for workspace in self.client.workspaces():
+                self.client.delete(workspace["id"])
+            self.stop()
+        finally:
+            self.kill()
+            run("chattr", "-R", "-f", "-a", self.store, check=False)
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def processes():
+    """pid -> command line of every process on the host that has one."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                line = pathlib.Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if line:
+                    found[int(entry)] = line.strip()
+    return found
+
+
+def sandbox_cgroup_pids(name):
+    """Processes in the unified control groups whose path has this sandbox's name."""
+    pids = set()
+    for top, _, files in os.walk("/sys/fs/cgroup"):
+        if name in top and "cgroup.procs" in files:
+            with contextlib.suppress(OSError):
+                pids.update(int(p) for p in pathlib.Path(top, "cgroup.procs").read_text().split())
+    return pids
+
+
+def init_pid(store, name):
+    for pid in sandbox_cgroup_pids(name):
+        with contextlib.suppress(OSError):
+            status = pathlib.Path(f"/proc/{pid}/status").read_text()
+            line = next(l for l in status.splitlines() if l.startswith("NSpid:"))
+            if line.split()[-1] == "1" and len(line.split()) > 2:
+                return pid
+    raise AssertionError(f"no init of {name}")
+
+
+def monitor_pid(name):
+    return next((pid for pid, line in processes().items() if name in line and "monitor" in line), None)
+
+
+def census(store_id):
+    """What of this store exists on the host outside its directory. Empty lists: nothing is left."""
+    marks = f"moorage-{store_id}"
+    mounts = [l for l in pathlib.Path("/proc/self/mounts").read_text().splitlines() if marks in l or "moorage-e2e-" in l]
+    cgroups = [top for top, _, _ in os.walk("/sys/fs/cgroup") if marks in top]
+    return {"mounts": mounts, "cgroups": cgroups, "processes": [l for l in processes().values() if marks in l]}
+
+
+class TestCase(unittest.TestCase):
+    """A daemon for the class, with one repository served over git://."""
+
+    settings = {}
+    files = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon(cls.settings)
+        cls.upstream = cls.daemon.directory / "upstream"
+        cls.upstream.mkdir()
+        cls.first_commit = make_repository(cls.upstream / "acme" / "shop", cls.files)
+        cls.git_server = GitServer(cls.upstream)
+        cls.url = cls.git_server.url("acme/shop")
+        cls.daemon.start()
+        cls.client = cls.daemon.client
+
+    @classmethod
+    def tearDownClass(cls):
+        store_id = cls.daemon.store_id() if cls.daemon.process.poll() is None else None
+        cls.git_server.stop()
+        cls.daemon.close()
+        if store_id:
+            left = census(store_id)
+            assert not any(left.values()), f"left behind: {left}"

@@ -1,0 +1,177 @@
+"""kill -9 of the daemon, the sandbox, LXC's monitor, all; idle and in the middle of an exec. Nothing may be missing."""
+
+import os
+import signal
+import subprocess
+import threading
+import unittest
+
+import harness
+import moorage
+
+# Writes numbered lines to a file and to standard output at the same time.
+WRITER = "i=0; while [ $i -lt {n} ]; do i=$((i+1)); echo line $i >> log.txt; echo line $i; done; echo finished >&2"
+
+
+class Crash(harness.TestCase):
+    def kill(self, what, name):
+        pids = self.daemon.sandbox_pids(name)
+        if what in ("monitor", "all"):
+            self.assertIsNotNone(pids["monitor"], "LXC's monitor was not found")
+            os.kill(pids["monitor"], signal.SIGKILL)
+        if what in ("daemon", "all"):
+            self.daemon.kill()
+        if what in ("init", "all"):
+            os.kill(pids["init"], signal.SIGKILL)
+        if what in ("daemon", "all"):
+            self.daemon.start()
+
+    def assert_no_strays(self):
+        census = harness.census(self.daemon.store_id())
+        live = {w["sandbox"]["id"] for w in self.client.workspaces() if w.get("sandbox")}
+        for kind, entries in census.items():
+            for entry in entries:
+                self.assertTrue(any(f"-{sandbox}" in entry for sandbox in live), f"stray {kind}: {entry}")
+        self.assertEqual(census["mounts"], [], "nothing is ever mounted in the host's namespace")
+        on_disk = set(os.listdir(self.daemon.store / "sandboxes")) if (self.daemon.store / "sandboxes").exists() else set()
+        self.assertEqual(on_disk, live)
+
+    def test_idle_kills_lose_nothing(self):
+        for what in ("daemon", "init", "monitor", "all"):
+            with self.subTest(what):
+                name = f"idle-{what}"
+                self.client.create(repo_url=self.url, name=name)
+                self.assertEqual(self.client.exec(name, "echo edit > edit; echo home > ~/h; mkdir ign; echo i > ign/f").exit_code, 0)
+                self.kill(what, name)
+                out = self.client.exec(name, "cat edit ~/h ign/f; git status --porcelain | wc -l")
+                self.assertEqual((out.exit_code, out.stdout), (0, b"edit\nhome\ni\n2\n"))
+                self.assert_no_strays()
+                self.client.delete(name, purge=True)
+
+    def test_a_command_goes_on_when_the_daemon_dies(self):
+        self.client.create(repo_url=self.url, name="goes-on")
+        n = 300000
+        record = self.client.start_exec("goes-on", ["sh", "-c", WRITER.format(n=n)])
+        harness.wait_until(lambda: self.client.get_exec(record["id"])["output_bytes"] > 10000, what="output")
+        for _ in range(3):
+            self.daemon.restart()
+        end = self.client.wait(record["id"], timeout_ms=60000)
+        self.assertEqual((end["state"], end["exit_code"]), ("exited", 0))
+        expected = "".join(f"line {i}\n" for i in range(1, n + 1)).encode()
+        self.assertEqual(self.client.raw_output(record["id"], "stdout"), expected)
+        self.assertEqual(self.client.raw_output(record["id"], "stderr"), b"finished\n")
+        self.assertEqual(self.client.read_file("goes-on", "log.txt"), expected)
+        self.assert_no_strays()
+
+    def test_a_cut_command_is_interrupted_and_all_it_wrote_is_there(self):
+        for what in ("init", "all"):
+            with self.subTest(what):
+                name = f"cut-{what}"
+                self.client.create(repo_url=self.url, name=name)
+                record = self.client.start_exec(name, ["sh", "-c", WRITER.format(n=10_000_000)])
+                harness.wait_until(lambda: self.client.get_exec(record["id"])["output_bytes"] > 50000, what="output")
+                self.kill(what, name)
+                end = self.client.wait(record["id"], timeout_ms=20000)
+                self.assertEqual(end["state"], "interrupted")
+                self.assertNotIn("exit_code", {k for k, v in end.items() if v is not None})
+                out = self.client.raw_output(record["id"], "stdout")
+                lines = out.decode().split("\n")
+                self.assertGreater(len(lines), 1000)
+                self.assertEqual(lines[:-1], [f"line {i}" for i in range(1, len(lines))])
+                log = self.client.read_file(name, "log.txt").decode().split("\n")
+                self.assertGreaterEqual(len(log), len(lines))  # each line went to the file first
+                self.assertEqual(self.client.exec(name, "true").exit_code, 0)
+                self.assert_no_strays()
+                self.client.delete(name, purge=True)
+
+    def test_a_killed_monitor_does_not_matter(self):
+        self.client.create(repo_url=self.url, name="monitor")
+        record = self.client.start_exec("monitor", ["sh", "-c", WRITER.format(n=300000)])
+        harness.wait_until(lambda: self.client.get_exec(record["id"])["output_bytes"] > 10000, what="output")
+        init = self.daemon.sandbox_pids("monitor")["init"]
+        self.kill("monitor", "monitor")
+        end = self.client.wait(record["id"], timeout_ms=60000)
+        self.assertEqual((end["state"], end["exit_code"]), ("exited", 0))
+        self.assertEqual(self.daemon.sandbox_pids("monitor")["init"], init)
+        self.client.stop("monitor")
+        self.assert_no_strays()
+
+    def test_the_same_key_never_runs_twice(self):
+        self.client.create(repo_url=self.url, name="once")
+        key = "retry-me"
+        argv = ["sh", "-c", "echo ran >> count; sleep 1"]
+        first = self.client.start_exec("once", argv, key=key)
+        self.daemon.restart()
+        again = self.client.start_exec("once", argv, key=key)
+        self.assertEqual(first["id"], again["id"])
+        ids = []
+        threads = [threading.Thread(target=lambda: ids.append(self.client.start_exec("once", argv, key=key)["id"])) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(set(ids), {first["id"]})
+        self.client.wait(first["id"], timeout_ms=10000)
+        self.assertEqual(self.client.read_file("once", "count"), b"ran\n")
+        with self.assertRaises(moorage.MoorageError) as refused:
+            self.client.start_exec("once", ["true"], key=key)
+        self.assertEqual(refused.exception.code, "already_exists")
+
+    def test_death_at_every_crash_point_is_settled_by_the_next_start(self):
+        names = harness.run(harness.BIN / "mooraged", "--list-crash-points").stdout.decode().split()
+        self.assertGreater(len(names), 15)
+        for number, point in enumerate(names):
+            with self.subTest(point):
+                name = f"point-{number}"
+                harness.commit(self.upstream / "acme" / "shop", "moved.txt", name)
+                self.daemon.stop()
+                self.daemon.start(crash_at=point)
+                died = self.run_every_verb(name)
+                try:
+                    self.assertEqual(self.daemon.process.wait(1 if died else 0.2), -signal.SIGKILL, died)
+                except subprocess.TimeoutExpired:
+                    self.fail(f"{point} was never passed by the verbs of this test: {died!r}")
+                self.daemon.start()
+                self.settle(name)
+        self.daemon.restart()
+
+    def run_every_verb(self, name):
+        try:
+            self.client.create(repo_url=self.url, name=name)  # upstream has moved: a fetch and a base tree
+            self.client.exec(name, "echo kept > kept", sync=True)
+            self.client.stop(name)
+            self.client.exec(name, "cat kept")
+            self.client.delete(name, purge=True)
+            local = self.daemon.directory / f"local-{name}"
+            harness.make_repository(local)
+            (local / "untracked").write_text(name)
+            self.daemon.cli("create", "--from", local, "--name", f"{name}-local")
+            harness.make_repository(self.upstream / "acme" / name)
+            repo = self.client.add_repo(self.git_server.url(f"acme/{name}"))
+            for pack in (self.daemon.store / "repos" / repo["id"] / "git").rglob("*.pack"):
+                pack.chmod(0o600)
+                pack.write_bytes(b"broken")
+            self.client.fetch(repo["id"])
+            return None
+        except (moorage.MoorageError, OSError, AssertionError) as error:
+            return error
+
+    def settle(self, name):
+        self.assertEqual([e for e in self.client.execs(running=True)], [])
+        self.assert_no_strays()
+        for workspace in self.client.workspaces():
+            if workspace["name"] != name:
+                continue
+            self.assertEqual(workspace["state"], "ready")
+            self.assertEqual(self.client.exec(name, "git status --porcelain --untracked-files=no").stdout, b"")
+            self.client.delete(name, purge=True)
+        again = self.client.create(repo_url=self.url, name=name)
+        self.assertEqual(self.client.exec(name, "cat moved.txt").stdout.decode(), name)
+        self.client.delete(again["id"], purge=True)
+        rows = {w["id"] for w in self.client.workspaces(deleted=True)}
+        layers = set(os.listdir(self.daemon.store / "layers"))
+        self.assertLessEqual(len(layers), len(rows), "a layer without a workspace")
+
+
+if __name__ == "__main__":
+    unittest.main()

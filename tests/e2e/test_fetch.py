@@ -1,0 +1,113 @@
+"""A repository is fetched once, and a workspace starts at upstream's present commit."""
+
+import os
+import signal
+import threading
+import time
+import unittest
+
+import harness
+import moorage
+
+
+class Fetch(harness.TestCase):
+    def head(self, name):
+        return self.client.exec(name, "git rev-parse HEAD").stdout.decode().strip()
+
+    def test_no_pack_moves_when_upstream_has_not_moved(self):
+        self.client.create(repo_url=self.url, name="first")
+        before = self.git_server.fetches()
+        self.client.create(repo_url=self.url, name="second")
+        self.assertEqual(self.git_server.fetches(), before)
+        self.assertEqual(self.head("second"), self.head("first"))
+
+    def test_a_new_workspace_starts_at_upstreams_new_commit(self):
+        self.client.create(repo_url=self.url, name="old")
+        new = harness.commit(self.upstream / "acme" / "shop", "new.txt", "new")
+        self.assertEqual(self.client.create(repo_url=self.url, name="new")["base"]["commit"], new)
+        self.assertEqual(self.head("new"), new)
+        self.assertNotEqual(self.head("old"), new)
+        self.assertEqual(self.client.workspace("old")["base"]["behind"], 1)
+        # `origin` inside says what upstream had when the workspace was made.
+        self.assertEqual(self.client.exec("new", "git rev-parse origin/main").stdout.decode().strip(), new)
+
+    def test_branches_that_come_move_by_force_and_go_are_right(self):
+        repo = self.upstream / "acme" / "branches"
+        harness.make_repository(repo)
+        url = self.git_server.url("acme/branches")
+        harness.git(repo, "checkout", "-q", "-b", "topic")
+        old_tip = harness.commit(repo, "t", "1")
+        self.assertEqual(self.client.create(repo_url=url, ref="topic", name="t1")["base"]["commit"], old_tip)
+        harness.git(repo, "reset", "-q", "--hard", "HEAD~1")
+        forced = harness.commit(repo, "t", "forced")
+        self.assertEqual(self.client.create(repo_url=url, ref="topic", name="t2")["base"]["commit"], forced)
+        harness.git(repo, "checkout", "-q", "main")
+        harness.git(repo, "branch", "-q", "-D", "topic")
+        with self.assertRaises(moorage.MoorageError) as refused:
+            self.client.create(repo_url=url, ref="topic", name="t3")
+        self.assertEqual(refused.exception.code, "not_found")
+        # What the older workspaces stand on is still whole.
+        for name, tip in (("t1", old_tip), ("t2", forced)):
+            result = self.client.exec(name, f"git cat-file -p {tip} > /dev/null && git fsck --connectivity-only 2>&1")
+            self.assertEqual(result.exit_code, 0, result.stdout)
+        harness.git(repo, "tag", "v1", "main")
+        self.assertEqual(self.client.create(repo_url=url, ref="v1", name="t4")["state"], "ready")
+
+    def test_an_interrupted_clone_heals_itself(self):
+        repo = self.upstream / "acme" / "big"
+        harness.make_repository(repo, {f"f{i}.bin": os.urandom(1 << 20) for i in range(60)})
+        url = self.git_server.url("acme/big")
+        thread = threading.Thread(target=lambda: self.assertRaises(
+            (moorage.MoorageError, OSError), self.client.create, repo_url=url, name="cut"))
+        fetches = self.git_server.fetches()
+        thread.start()
+        harness.wait_until(lambda: self.git_server.fetches() > fetches, what="the clone to begin")
+        time.sleep(0.05)
+        self.daemon.kill()
+        thread.join()
+        self.daemon.start()
+        self.client.create(repo_url=url, name="healed")
+        self.assertEqual(self.client.exec("healed", "git fsck --full && ls | wc -l").stdout.split()[-1], b"60")
+
+    def test_24_creates_at_once_make_one_clone(self):
+        harness.make_repository(self.upstream / "acme" / "crowd")
+        url = self.git_server.url("acme/crowd")
+        before = self.git_server.fetches()
+        errors = []
+
+        def create(number):
+            try:
+                self.client.create(repo_url=url, name=f"crowd-{number}")
+            except Exception as error:  # noqa: BLE001 (collected for the assertion)
+                errors.append(error)
+
+        threads = [threading.Thread(target=create, args=(i,)) for i in range(24)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(errors, [])
+        self.assertEqual(self.git_server.fetches() - before, 1)
+        commits = {w["base"]["commit"] for w in self.client.workspaces() if w["name"].startswith("crowd-")}
+        self.assertEqual(len(commits), 1)
+
+    def test_upstream_away_serves_the_cache_and_says_so(self):
+        harness.make_repository(self.upstream / "acme" / "away")
+        url = self.git_server.url("acme/away")
+        self.client.create(repo_url=url, name="here")
+        os.rename(self.upstream / "acme" / "away", self.upstream / "acme" / "moved-away")
+        port = self.git_server.port
+        os.killpg(self.git_server.process.pid, signal.SIGKILL)
+        self.git_server.process.wait()
+        ws = self.client.create(repo_url=url, name="away")
+        self.assertTrue(ws["base"]["stale"])
+        self.assertEqual(self.client.exec("away", "cat README.md").stdout, b"hello\n")
+        with self.assertRaises(moorage.MoorageError) as refused:
+            self.client.create(repo_url=f"git://127.0.0.1:{port}/acme/never-seen", name="never")
+        self.assertEqual(refused.exception.code, "unavailable")
+        type(self).git_server = harness.GitServer(self.upstream)
+        type(self).url = self.git_server.url("acme/shop")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,160 @@
+"""The main job over HTTP and the CLI: cache, workspace, commands, files, diff, delete and back."""
+
+import subprocess
+import unittest
+
+import harness
+import moorage
+
+
+class MainJob(harness.TestCase):
+    def test_a_workspace_starts_at_the_default_branch_with_a_clean_git(self):
+        ws = self.client.create(repo_url=self.url, name="clean")
+        self.assertEqual(ws["base"]["commit"], self.first_commit)
+        self.assertEqual(ws["state"], "ready")
+        result = self.client.exec("clean", "git status --porcelain && git log --oneline | wc -l && git branch --show-current")
+        self.assertEqual((result.exit_code, result.stderr), (0, b""))
+        self.assertEqual(result.stdout.decode().split("\n")[:2], ["1", "moorage/clean"])
+
+    def test_edits_ignored_files_home_and_commits_outlive_the_sandbox(self):
+        self.client.create(repo_url=self.url, name="outlive")
+        script = ("echo build/ > .gitignore; mkdir build; echo obj > build/o; echo new > n.txt; echo x >> README.md;"
+                  "git add .gitignore && git commit -qm ignore && echo note > ~/note && git stash list")
+        self.assertEqual(self.client.exec("outlive", script).exit_code, 0)
+        before = self.client.workspace("outlive")["sandbox"]["id"]
+        self.client.stop("outlive")
+        self.assertNotIn("sandbox", {k for k, v in self.client.workspace("outlive").items() if v})
+        after = self.client.exec("outlive", "cat build/o n.txt ~/note && tail -n1 README.md && git log --format=%s -1")
+        self.assertEqual(after.stdout, b"obj\nnew\nnote\nx\nignore\n")
+        self.assertNotEqual(self.client.workspace("outlive")["sandbox"]["id"], before)
+
+    def test_the_diff_applies_to_a_clean_clone_and_gives_the_same_tree(self):
+        self.client.create(repo_url=self.url, name="patch")
+        script = ("head -c 5000 /dev/urandom > bin.dat; echo more >> src/a.txt; rm src/b.txt; chmod +x README.md;"
+                  "ln -s src link; printf 'no newline' > tail.txt; mkdir -p deep/er; echo d > deep/er/f")
+        self.assertEqual(self.client.exec("patch", script).exit_code, 0)
+        patch = self.client.diff("patch")
+        clone = self.daemon.directory / "clone"
+        harness.run("git", "clone", "-q", self.upstream / "acme" / "shop", clone)
+        harness.run("git", "-C", clone, "apply", "--binary", "-", input=patch)
+        self.assertEqual(harness.run("git", "-C", clone, "status", "--porcelain", "-uall").stdout.decode().split("\n")[:-1],
+                         [" M README.md", " M src/a.txt", " D src/b.txt", "?? bin.dat", "?? deep/er/f", "?? link", "?? tail.txt"])
+        self.assertEqual((clone / "bin.dat").read_bytes(), self.client.read_file("patch", "bin.dat"))
+        changes = {f["path"]: f["change"] for f in self.client.status("patch")["files"]}
+        self.assertEqual(changes["src/b.txt"], "deleted")
+        self.assertEqual(changes["src/a.txt"], "modified")
+        stat = {f["path"]: f for f in self.client.diff_stat("patch")}
+        self.assertTrue(stat["bin.dat"]["binary"])
+        self.assertEqual(stat["src/a.txt"]["added"], 1)
+
+    def test_files_are_written_read_listed_moved_and_removed(self):
+        self.client.create(repo_url=self.url, name="files")
+        for running in (False, True):
+            if running:
+                self.client.start("files")
+            data = bytes(range(256)) * 1000
+            self.client.write_file("files", "data.bin", data)
+            self.assertEqual(self.client.read_file("files", "/workspace/data.bin"), data)
+            self.client.make_directory("files", "a/b")
+            self.client.move_file("files", "data.bin", "a/b/moved.bin")
+            names = {e["name"]: e for e in self.client.list_files("files", "a/b")["entries"]}
+            self.assertEqual(names["moved.bin"]["size_bytes"], len(data))
+            self.client.write_file("files", "/home/user/.token", b"t", mode="0600")
+            self.assertEqual(self.client.exec("files", "stat -c '%U %a' ~/.token a/b/moved.bin a/b README.md src .git").stdout,
+                             b"user 600\nuser 644\nuser 755\nuser 644\nuser 755\nuser 755\n")
+            self.client.remove_file("files", "a", recursive=True)
+            with self.assertRaises(moorage.MoorageError) as refused:
+                self.client.read_file("files", "a/b/moved.bin")
+            self.assertEqual(refused.exception.code, "not_found")
+            self.client.stop("files")
+
+    def test_delete_can_be_undone_until_the_purge(self):
+        self.client.create(repo_url=self.url, name="gone")
+        self.client.exec("gone", "echo kept > kept")
+        ws = self.client.delete("gone")
+        with self.assertRaises(moorage.MoorageError):
+            self.client.exec("gone", "true")
+        self.client.undelete("gone")
+        self.assertEqual(self.client.exec("gone", "cat kept").stdout, b"kept\n")
+        self.client.delete("gone", purge=True)
+        with self.assertRaises(moorage.MoorageError):
+            self.client.undelete("gone")
+        self.assertFalse(list((self.daemon.store / "workspaces").glob(ws["id"] if ws else "none")))
+
+    def test_the_cli_runs_commands_byte_for_byte_with_their_exit_codes(self):
+        self.client.create(repo_url=self.url, name="cli")
+        every = bytes(range(256)) * 64
+        out = self.daemon.cli("exec", "cli", "--", "cat", input=every)
+        self.assertEqual((out.stdout, out.stderr), (every, b""))
+        for code in (0, 1, 42, 255):
+            self.assertEqual(self.daemon.cli("exec", "cli", "--", "sh", "-c", f"exit {code}", check=False).returncode, code)
+        self.assertEqual(self.daemon.cli("exec", "cli", "--", "sh", "-c", "kill -9 $$", check=False).returncode, 137)
+        self.assertEqual(self.daemon.cli("exec", "cli", "--timeout", "1s", "--", "sleep", "60", check=False).returncode, 124)
+        self.assertEqual(self.daemon.cli("exec", "cli", "--", "no-such-command", check=False).returncode, 127)
+        split = self.daemon.cli("exec", "cli", "--", "sh", "-c", "echo out; echo err >&2")
+        self.assertEqual((split.stdout, split.stderr), (b"out\n", b"err\n"))
+        self.assertEqual(self.daemon.cli("exec", "cli", "--", "sh", "-c", "printf '%s|' \"$@\"", "x", "a b", "*", "").stdout, b"a b|*||")
+
+    def test_run_rm_leaves_no_workspace(self):
+        out = self.daemon.cli("run", "--rm", "--repo", self.url, "--", "cat", "README.md")
+        self.assertEqual(out.stdout, b"hello\n")
+        harness.wait_until(lambda: all("run" not in w["name"] for w in self.client.workspaces()), what="no disposable workspace")
+
+    def test_create_from_a_local_checkout_brings_uncommitted_and_untracked_files(self):
+        local = self.daemon.directory / "local"
+        harness.make_repository(local)
+        (local / "README.md").write_text("changed\n")
+        (local / "untracked.txt").write_text("u\n")
+        (local / "src" / "b.txt").unlink()
+        before = harness.git(local, "status", "--porcelain")
+        self.daemon.cli("create", "--from", local, "--name", "fromdir")
+        self.assertEqual(harness.git(local, "status", "--porcelain"), before)
+        out = self.client.exec("fromdir", "cat README.md untracked.txt; git status --porcelain")
+        self.assertEqual(out.stdout.decode(), "changed\nu\n M README.md\n D src/b.txt\n?? untracked.txt\n")
+
+    def test_names_that_look_alike_share_nothing(self):
+        for path in ("a_b/c", "a/b_c"):
+            harness.make_repository(self.upstream / path, {"which": path})
+        ids = {}
+        for path, name in (("a_b/c", "one"), ("a/b_c", "two")):
+            ids[path] = self.client.create(repo_url=self.git_server.url(path), name=name)["repo"]["id"]
+        self.assertNotEqual(ids["a_b/c"], ids["a/b_c"])
+        self.assertEqual(self.client.exec("one", "cat which").stdout, b"a_b/c")
+        self.assertEqual(self.client.exec("two", "cat which").stdout, b"a/b_c")
+
+    def test_bad_names_are_refused_never_repaired(self):
+        for name in ("UPPER", "-x", "a b", "a/b", "é", "x" * 64, "a\nb", "..", "a.b"):
+            with self.assertRaises(moorage.MoorageError) as refused:
+                self.client.create(repo_url=self.url, name=name)
+            self.assertEqual(refused.exception.code, "invalid_argument", name)
+
+    def test_an_agent_may_remove_its_git_directory(self):
+        for name, command in (("no-git", "rm -rf .git"), ("new-git", "rm -rf .git; git init -q -b mine")):
+            self.client.create(repo_url=self.url, name=name)
+            self.client.exec(name, command)
+            self.client.stop(name)
+            there = self.client.exec(name, "cat .git/HEAD || ls -d .git; true").stdout
+            self.assertEqual(there, b"" if name == "no-git" else b"ref: refs/heads/mine\n")
+
+    def test_a_create_is_repeated_by_its_key_and_made_once(self):
+        first = self.client.create(repo_url=self.url, name="keyed", key="create-once")
+        self.assertEqual(self.client.create(repo_url=self.url, name="keyed", key="create-once")["id"], first["id"])
+        with self.assertRaises(moorage.MoorageError) as refused:
+            self.client.create(repo_url=self.url, name="keyed", key="create-once", disposable=True)
+        self.assertEqual(refused.exception.code, "already_exists")
+
+    def test_a_pty_has_its_size_and_ctrl_c_ends_the_command(self):
+        self.client.create(repo_url=self.url, name="pty")
+        out = self.client.exec("pty", "stty size; tty", tty={"columns": 123, "rows": 45})
+        self.assertIn(b"45 123", out.stdout)
+        self.assertIn(b"/dev/pts/", out.stdout)
+        stream = self.client.exec_stream("pty", ["sleep", "60"], tty={"columns": 80, "rows": 24}, stdin=True)
+        self.client.send_input(stream.exec_id, b"\x03")
+        with stream:
+            for _ in stream:
+                pass
+        self.assertEqual((stream.end["state"], stream.end["signal"]), ("signalled", 2))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,93 @@
+"""What a person reads when something is wrong."""
+
+import os
+import pathlib
+import subprocess
+import unittest
+
+import harness
+import moorage
+
+
+class Messages(harness.TestCase):
+    def fails(self, *argv, code=None, **options):
+        result = self.daemon.cli(*argv, check=False, **options)
+        self.assertNotEqual(result.returncode, 0, result.stdout)
+        if code is not None:
+            self.assertEqual(result.returncode, code)
+        return result.stderr.decode()
+
+    def test_no_daemon(self):
+        text = self.fails("--socket", "/nonexistent/sock", "ls")
+        self.assertIn("/nonexistent/sock", text)
+        self.assertIn("hint:", text)
+
+    def test_unknown_workspace_and_exit_code_of_ours(self):
+        text = self.fails("exec", "nope", "--", "true", code=125)
+        self.assertIn("there is no workspace 'nope'", text)
+
+    def test_bad_urls(self):
+        for url in ("ext::sh -c id", "-oProxyCommand=x", "--upload-pack=x", "ftp://h/x", "https://user:secret@host/x",
+                    "file:///etc", "/etc", "https://host/a\nb", "https://"):
+            text = self.fails("create", "--repo=" + url)
+            self.assertNotIn("secret", text)
+            self.assertIn("hint:", text, url)
+
+    def test_unknown_host_missing_repository_and_empty_one(self):
+        harness.run("git", "init", "-q", self.upstream / "empty")
+        self.assertIn("empty", self.fails("create", "--repo", self.git_server.url("empty")))
+        self.assertTrue(self.fails("create", "--repo", self.git_server.url("missing")))
+        self.assertIn("127.0.0.1", self.fails("create", "--repo", "git://127.0.0.1:1/x/y"))
+
+    def test_unknown_ref(self):
+        self.assertIn("no-such-branch", self.fails("create", "--repo", self.url, "--ref", "no-such-branch"))
+
+    def test_taken_name(self):
+        self.client.create(repo_url=self.url, name="taken")
+        self.assertIn("taken", self.fails("create", "--repo", self.url, "--name", "taken"))
+
+    def test_unknown_command_inside(self):
+        self.client.create(repo_url=self.url, name="inside")
+        text = self.fails("exec", "inside", "--", "no-such-program", code=127)
+        self.assertIn("no-such-program", text)
+        text = self.fails("exec", "inside", "--cwd", "/nowhere", "--", "true", code=126)
+        self.assertIn("/nowhere", text)
+
+    def test_config_mistakes_name_line_and_column(self):
+        bad = self.daemon.directory / "bad.yaml"
+        bad.write_text("store:\n  directry: /x\n")
+        result = harness.run(harness.BIN / "mooraged", "--config", bad, check=False)
+        self.assertEqual(result.returncode, 1)
+        text = result.stderr.decode()
+        self.assertIn("bad.yaml:2:3", text)
+        self.assertIn("directory", text)
+
+    def test_a_second_daemon_on_the_store_is_refused_with_the_pid(self):
+        result = harness.run(harness.BIN / "mooraged", "--config", self.daemon.config, check=False, timeout=20)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn(str(self.daemon.process.pid), result.stderr.decode())
+        self.client.health()
+
+    def test_unknown_fields_and_bad_json_are_refused(self):
+        for body in ({"repo_url": self.url, "privileged": True}, {"repo_url": 5}, {"limits": {"memory": 1}}):
+            with self.assertRaises(moorage.MoorageError) as refused:
+                self.client.request("POST", "/workspaces", json_body=body)
+            self.assertEqual(refused.exception.code, "invalid_argument")
+
+    def test_another_user_sees_nothing(self):
+        self.client.create(repo_url=self.url, name="private")
+        os.chmod(self.daemon.directory, 0o711)
+        os.chmod(self.daemon.socket, 0o666)
+        script = ("import sys; sys.path.insert(0, sys.argv[1]); import moorage\nc = moorage.Moorage(sys.argv[2])\n"
+                  "print(c.workspaces())\nfor call in (c.workspace, c.stop, c.delete, c.diff):\n"
+                  "  try: call('private'); print('leak')\n  except moorage.MoorageError as e: print(e.code)\n")
+        sdk = pathlib.Path(self.daemon.directory) / "sdk"
+        sdk.mkdir(mode=0o755)
+        (sdk / "moorage.py").write_bytes((harness.ROOT / "sdk/moorage.py").read_bytes())
+        out = harness.run("setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "python3", "-c", script, sdk,
+                          self.daemon.socket, env={"PATH": "/usr/bin:/bin"}).stdout.decode()
+        self.assertEqual(out.split("\n"), ["[]"] + ["not_found"] * 4 + [""])
+
+
+if __name__ == "__main__":
+    unittest.main()

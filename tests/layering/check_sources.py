@@ -1,0 +1,48 @@
+"""Rules that a compiler does not check. Argument: the source directory.
+- Third-party headers stay in one folder, and out of headers.
+- GCC 12 destroys a temporary aggregate or a by-value-capturing lambda inside a co_await expression twice.
+- Sizes: a header over 150 lines or a source over 500 is split."""
+
+import pathlib
+import re
+import sys
+
+LAYERS = ["base", "config", "state_db", "repo_cache", "backends", "workspace", "warden", "daemon", "cli"]
+HOME = {"SQLiteCpp/": "state_db", "git2": "repo_cache", "lxc/": "backends", "yaml-cpp/": "config", "spdlog/": "base"}
+CO_AWAIT = re.compile(r"co_await[^;]*?(\{\s*\.\w+\s*=|\[[^\]&=]*\w[^\]]*\]\s*[({])", re.S)
+
+
+def problems(root):
+    for layer in LAYERS:
+        for path in sorted((root / layer).rglob("*")):
+            if path.suffix not in (".h", ".cc"):
+                continue
+            text = path.read_text()
+            name = path.relative_to(root)
+            lines = text.count("\n")
+            if lines > (150 if path.suffix == ".h" else 500):
+                yield f"{name}: {lines} lines"
+            for include in re.findall(r'#include <([^>]+)>', text):
+                for prefix, home in HOME.items():
+                    if include.startswith(prefix) and home != layer:
+                        yield f"{name}: <{include}> belongs to {home}/"
+                    if include.startswith(prefix) and path.suffix == ".h" and not (root / layer / "launch") in path.parents:
+                        # A private header that only its own layer's sources include is fine.
+                        users = [p for other in LAYERS if other != layer for p in (root / other).rglob("*")
+                                 if p.suffix in (".h", ".cc") and f'"{name}"' in p.read_text()]
+                        if users:
+                            yield f"{name}: <{include}> reaches {users[0]}"
+            if 'include "config/' in text and layer != "config" and str(name) != "daemon/main.cc":
+                yield f"{name}: only daemon/main.cc reads the configuration"
+            for match in CO_AWAIT.finditer(text):
+                yield f"{name}:{text[:match.start()].count(chr(10)) + 1}: name the temporary before co_await"
+
+
+def main():
+    found = list(problems(pathlib.Path(sys.argv[1])))
+    print("\n".join(found) or "sources keep the rules")
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()
