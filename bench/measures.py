@@ -1,0 +1,187 @@
+"""What is measured, one function a group of rows. Ours and the peers take turns, so that noise falls on all.
+
+A function gets the Bench and writes into bench.samples["name"] and bench.samples["name/peer"], in milliseconds.
+What has to be made or removed around a call is outside the clock.
+"""
+
+import collections
+import os
+import shutil
+
+import clock
+import syncs
+from place import GIT_ENVIRONMENT, harness, say
+
+WARM_UP = 3
+COUNTED_CALLS = 10
+SLOW_CALLS = 20
+SLOWED = ("create", "exec", "exec_started")
+
+
+class Bench:
+    """One run: a daemon with a warm base tree, the samples, and the peers once somebody asks for them."""
+
+    def __init__(self, daemon, upstream, moorage, peer_makers):
+        self.daemon, self.upstream, self.moorage = daemon, upstream, moorage
+        self._makers, self._peers = peer_makers, {}
+        self.samples = collections.defaultdict(list)
+        self.syncs, self.sync_targets, self.slow = {}, {}, {}
+
+    def peer(self, name):
+        """None where this host has not what it takes."""
+        if name not in self._peers:
+            self._peers[name] = self._makers[name]()
+        return self._peers[name]
+
+    def create(self):
+        return self.moorage.create(self.upstream.url, self.upstream.first)
+
+    def time(self, name, function, *arguments):
+        milliseconds, value = clock.timed(function, *arguments)
+        self.samples[name].append(milliseconds)
+        return value
+
+    def workspace_running(self):
+        workspace = self.create()
+        self.moorage.exec(workspace, ["true"])
+        return workspace
+
+
+def create(bench, n=50, checked=20):
+    """By commit: nothing is asked. By branch: upstream is asked first where the branch is now."""
+    for i in range(n + WARM_UP):
+        milliseconds, workspace = clock.timed(bench.create)
+        if i >= WARM_UP:
+            bench.samples["create"].append(milliseconds)
+        bench.moorage.purge(workspace)
+    # The branch must be where a base tree is: what is timed is the question, not a checkout.
+    bench.moorage.purge(bench.moorage.create(bench.upstream.url, bench.upstream.branch))
+    for _ in range(checked):
+        bench.moorage.purge(bench.time("create_check", bench.moorage.create, bench.upstream.url, bench.upstream.branch))
+
+
+def start(bench, n=30, docker_runs=12):
+    workspace = bench.create()
+    docker, lxc = bench.peer("docker"), bench.peer("lxc")
+    bench.moorage.start(workspace)
+    for i in range(n):
+        bench.moorage.stop(workspace)
+        bench.time("start", bench.moorage.start, workspace)
+        if lxc:
+            lxc.stop()
+            bench.time("start/lxc_start", lxc.start)
+        if docker and i < docker_runs:
+            docker.remove(bench.time("start/docker_run", docker.run, f"run-{i}"))
+    bench.moorage.purge(workspace)
+
+
+def exec(bench, n=300):
+    """Through the API on one connection; exec_started ends when the command runs, exec when its end was read."""
+    workspace = bench.workspace_running()
+    docker = bench.peer("docker")
+    for _ in range(WARM_UP):
+        bench.moorage.exec(workspace, ["true"])
+    for i in range(n):
+        bench.time("exec", bench.moorage.exec, workspace, ["true"])
+        if docker and i % 10 == 0:
+            bench.time("exec/docker_exec_api", docker.exec_api)
+    for _ in range(50):
+        bench.moorage.cancel(bench.time("exec_started", bench.moorage.exec_started, workspace, ["sleep", "100"]))
+    bench.moorage.purge(workspace)
+
+
+def exec_cli(bench, n=200, docker_execs=30):
+    """As a process, its start included, against processes that do the same."""
+    workspace = bench.workspace_running()
+    docker, lxc = bench.peer("docker"), bench.peer("lxc")
+    argv = [str(harness.BIN / "moorage"), "exec", workspace, "--", "true"]
+    environment = {"PATH": os.environ["PATH"], "HOME": "/root", "MOORAGE_SOCKET": str(bench.daemon.socket)}
+    for _ in range(WARM_UP):
+        clock.run_program(argv, environment)
+        if lxc:
+            lxc.attach()
+    for i in range(n):
+        bench.time("exec_cli", clock.run_program, argv, environment)
+        if lxc:
+            bench.time("exec_cli/lxc_attach", lxc.attach)
+        if docker and i < docker_execs:
+            bench.time("exec_cli/docker_exec", docker.exec_cli)
+    bench.moorage.purge(workspace)
+
+
+def tti(bench, n=25):
+    """Time to interactive: no workspace yet -> the first byte that a command in it wrote."""
+    for i in range(n + WARM_UP):
+        bytes_at = []
+        began = clock.now_ms()
+        workspace = bench.create()
+        bench.moorage.exec(workspace, ["echo", "x"], lambda: bytes_at.append(clock.now_ms()))
+        if i >= WARM_UP:
+            bench.samples["tti"].append(bytes_at[0] - began)
+        bench.moorage.purge(workspace)
+
+
+def base_tree(bench, n=3):
+    """A create whose commit is in the mirror but never was checked out, against git worktree of the same commit."""
+    commits = [bench.upstream.commit(i) for i in range(n)]
+    repository = next(r["id"] for r in bench.moorage.json("GET", "/v1/repos"))
+    bench.moorage.json("POST", f"/v1/repos/{repository}/fetch")
+    for i, commit in enumerate(commits):
+        os.sync()  # both begin with nothing to write back
+        workspace = bench.time("base_tree", bench.moorage.create, bench.upstream.url, commit)
+        bench.moorage.purge(workspace)
+        os.sync()
+        place = bench.daemon.directory / "worktrees" / str(i)
+        argv = [shutil.which("git"), "-C", str(bench.upstream.bare), "worktree", "add", "-q", "--detach",
+                str(place), commit]
+        bench.time("base_tree/git_checkout", clock.run_program, argv, GIT_ENVIRONMENT)
+        shutil.rmtree(place)
+        say(f"  {bench.samples['base_tree'][-1]:.0f} ms, git {bench.samples['base_tree/git_checkout'][-1]:.0f} ms")
+    os.sync()
+    # `git worktree add` is also what a workspace of a cached commit costs without us.
+    bench.samples["create/git_worktree"] = bench.samples["base_tree/git_checkout"]
+
+
+def git_status_first(bench, n=5):
+    for _ in range(n):
+        workspace = bench.workspace_running()
+        for name in ("git_status_first", "git_status_first/git_status_second"):
+            output = bench.time(name, bench.moorage.exec, workspace, ["git", "status", "--porcelain"])
+            if output:
+                raise SystemExit(f"bench: a new workspace is not clean: {output[:200]!r}")
+        bench.moorage.purge(workspace)
+
+
+def sync_calls(bench, running, made):
+    """name -> (the call, what goes before it or None)."""
+    moorage, upstream = bench.moorage, bench.upstream
+
+    def create_and_exec():
+        made.append(bench.create())
+        moorage.exec(made[-1], ["echo", "x"])
+
+    return {
+        "create": (lambda: made.append(bench.create()), None),
+        "create_check": (lambda: made.append(moorage.create(upstream.url, upstream.branch)), None),
+        "start": (lambda: moorage.start(running), lambda: moorage.stop(running)),
+        "exec": (lambda: moorage.exec(running, ["true"]), None),
+        "exec_started": (lambda: moorage.exec_started(running, ["sleep", "1000"]), None),
+        "tti": (create_and_exec, None),
+    }
+
+
+def count_syncs(bench, slow_ms):
+    """After all times were taken: what each call writes synchronously; and the same calls on a slow disk."""
+    bench.moorage.close()
+    bench.daemon.restart_without_timers()
+    pid = bench.daemon.process.pid
+    made, running = [], bench.workspace_running()
+    for name, (call, prepare) in sync_calls(bench, running, made).items():
+        if name not in bench.samples:
+            continue
+        call() if not prepare else None  # what is done only once is not counted
+        bench.syncs[name], bench.sync_targets[name] = syncs.count(pid, call, COUNTED_CALLS, prepare)
+        if slow_ms and name in SLOWED:
+            bench.slow[name] = {ms: syncs.slowed(pid, ms, SLOW_CALLS, call) for ms in (0, slow_ms)}
+    for workspace in [*made, running]:
+        bench.moorage.purge(workspace)

@@ -1,0 +1,134 @@
+"""The others, in the same run on the same machine: a Docker engine and an LXC container of our own.
+
+Both run a small root file system (a shell, true, sleep, their libraries), without network: the cheapest they can be.
+Started and ended here, by pid; nothing of the host's own Docker or LXC is touched.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import api
+import clock
+from place import harness
+
+PROGRAMS = ("true", "sleep", "sh")
+
+
+def make_root(directory):
+    """A root file system of the host's own programs."""
+    for name in ("bin", "proc", "sys", "dev", "tmp", "etc"):
+        (directory / name).mkdir(parents=True)
+    for name in PROGRAMS:
+        program = shutil.which(name, path="/usr/bin:/bin")
+        shutil.copy(program, directory / "bin" / name)
+        listing = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
+        for word in listing.split():
+            if word.startswith("/"):
+                target = directory / word.lstrip("/")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(word, target)
+    return directory
+
+
+class Docker:
+    """dockerd with its own data, socket and containerd; one container that sleeps, for exec."""
+
+    def __init__(self, directory):
+        self.directory = pathlib.Path(directory)
+        self.directory.mkdir()
+        self.socket = self.directory / "docker.sock"
+        self.environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(self.directory),
+                            "DOCKER_HOST": f"unix://{self.socket}"}
+        self.program = shutil.which("docker")
+        self.log = open(self.directory / "log", "wb")
+        self.process = subprocess.Popen(
+            ["dockerd", f"--data-root={self.directory / 'data'}", f"--exec-root={self.directory / 'exec'}",
+             f"--pidfile={self.directory / 'pid'}", f"--host=unix://{self.socket}", "--bridge=none",
+             "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false"],
+            env=self.environment, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True)
+        self.engine = api.Api(self.socket)
+        try:
+            harness.wait_until(self._answers, 60, "dockerd")
+            root = make_root(self.directory / "root")
+            tar = subprocess.run(["tar", "-C", root, "-c", "."], capture_output=True, check=True).stdout
+            self._docker("import", "-", "bench", data=tar)
+            self.container = self.run()
+        except BaseException:
+            self.close()
+            raise
+
+    def _answers(self):
+        if self.process.poll() is not None:
+            raise AssertionError(f"dockerd exited: {(self.directory / 'log').read_text()[-2000:]}")
+        return self.socket.exists() and subprocess.run(
+            [self.program, "version"], env=self.environment, capture_output=True).returncode == 0
+
+    def _docker(self, *argv, data=None):
+        return subprocess.run([self.program, *argv], env=self.environment, input=data, capture_output=True,
+                              check=True).stdout.decode().strip()
+
+    def run(self, name="peer"):
+        clock.run_program([self.program, "run", "-d", "--name", name, "--network=none", "bench", "/bin/sleep",
+                           "1000000"], self.environment)
+        return name
+
+    def remove(self, name):
+        self._docker("rm", "-f", name)
+
+    def exec_cli(self):
+        clock.run_program([self.program, "exec", self.container, "/bin/true"], self.environment)
+
+    def exec_api(self):
+        made = self.engine.json("POST", f"/v1.41/containers/{self.container}/exec",
+                                {"Cmd": ["/bin/true"], "AttachStdout": True, "AttachStderr": True})
+        self.engine.call("POST", f"/v1.41/exec/{made['Id']}/start", {"Detach": False, "Tty": False})
+
+    def close(self):
+        self.engine.close()
+        if self.process.poll() is None:
+            listed = subprocess.run([self.program, "ps", "-aq"], env=self.environment, capture_output=True, text=True)
+            for container in listed.stdout.split():
+                subprocess.run([self.program, "rm", "-f", container], env=self.environment, capture_output=True)
+            self.process.terminate()  # its containerd goes with it
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.log.close()
+        for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()[::-1]:
+            if line.split()[1].startswith(f"{self.directory}/"):
+                subprocess.run(["umount", line.split()[1]], capture_output=True)
+
+
+class Lxc:
+    """A privileged container as bare as LXC makes it: no id mapping, no network, no seccomp."""
+
+    def __init__(self, directory):
+        self.directory = pathlib.Path(directory)
+        self.name = f"moorage-bench-{os.getpid()}"
+        place = self.directory / self.name
+        place.mkdir(parents=True)
+        root = make_root(place / "rootfs")
+        self.config = place / "config"
+        self.config.write_text(
+            f"lxc.uts.name = {self.name}\nlxc.rootfs.path = dir:{root}\nlxc.net.0.type = empty\n"
+            "lxc.mount.auto = proc:rw\nlxc.init.cmd = /bin/sleep 1000000\nlxc.signal.stop = SIGKILL\n")
+        self.environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
+
+    def _argv(self, program, *rest):
+        return [shutil.which(program), "-P", str(self.directory), "-n", self.name, *rest]
+
+    def start(self):
+        clock.run_program(self._argv("lxc-start", "-d"), self.environment)
+
+    def attach(self):
+        clock.run_program(self._argv("lxc-attach", "--", "/bin/true"), self.environment)
+
+    def stop(self):
+        subprocess.run(self._argv("lxc-stop", "-k"), env=self.environment, capture_output=True)
+
+    def close(self):
+        self.stop()

@@ -1,0 +1,99 @@
+"""What a run stands on: the tree, an upstream that serves it, a daemon with a store of its own.
+
+The tree (Linux 6.1 as Debian ships it, 78,000 files, one packed commit) is kept in CACHE between runs; all else goes
+with the run. Commits that a run needs are made in a bare clone, never in the tree.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/e2e"))
+import harness  # noqa: E402
+
+CACHE = pathlib.Path("/var/tmp/moorage-bench")
+ARCHIVE = pathlib.Path("/usr/src/linux-source-6.1.tar.xz")
+GIT_ENVIRONMENT = {
+    "PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*",
+    "GIT_AUTHOR_NAME": "bench", "GIT_AUTHOR_EMAIL": "bench@bench.invalid",
+    "GIT_COMMITTER_NAME": "bench", "GIT_COMMITTER_EMAIL": "bench@bench.invalid",
+}
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def git(directory, *argv, data=None, **extra):
+    result = subprocess.run(["git", "-C", str(directory), *map(str, argv)], env={**GIT_ENVIRONMENT, **extra},
+                            input=data, capture_output=True)
+    if result.returncode != 0:
+        raise SystemExit(f"bench: git {argv[0]}: {result.stderr.decode(errors='replace').strip()}")
+    return result.stdout.decode(errors="surrogateescape").strip()
+
+
+def find_tree(named):
+    """The checkout to measure with: the one that was named, or Linux from the cache, unpacked when it is not there."""
+    if named:
+        git(named, "rev-parse", "--verify", "HEAD")
+        return pathlib.Path(named).resolve()
+    place = CACHE / "linux-source-6.1"
+    if place.exists():
+        return place
+    if not ARCHIVE.exists():
+        raise SystemExit(f"bench: {ARCHIVE} is missing.\n  apt-get install --no-install-recommends linux-source-6.1\n"
+                         "or name a checkout of your own: bench/run --tree DIR")
+    unpacking = CACHE / "unpacking"
+    shutil.rmtree(unpacking, ignore_errors=True)
+    unpacking.mkdir(parents=True)
+    say(f"unpacking {ARCHIVE} (once)")
+    subprocess.run(["tar", "-xJf", ARCHIVE, "-C", unpacking, "--strip-components=1"], check=True)
+    say("committing it")
+    git(unpacking, "init", "-q", "-b", "main")
+    git(unpacking, "add", "-A", "-f")
+    git(unpacking, "commit", "-q", "-m", "linux 6.1")
+    git(unpacking, "gc", "-q")  # packed with deltas, as a clone of a real project is
+    unpacking.rename(place)
+    return place
+
+
+class Upstream:
+    """A bare clone of the tree, served by git daemon. Its objects stay where the tree has them."""
+
+    def __init__(self, tree, directory):
+        self.bare = pathlib.Path(directory) / "upstream" / "bench" / "tree.git"
+        self.bare.parent.mkdir(parents=True)
+        git(tree, "clone", "-q", "--bare", "--shared", tree, self.bare)
+        self.branch = git(self.bare, "symbolic-ref", "--short", "HEAD")
+        self.first = git(self.bare, "rev-parse", "HEAD")
+        self.files = len(git(self.bare, "ls-tree", "-r", "--name-only", "-z", "HEAD").split("\0")) - 1
+        self.server = harness.GitServer(self.bare.parents[1])
+        self.url = self.server.url("bench/tree.git")
+
+    def commit(self, number):
+        """One more commit on the branch that differs in one file, so that no tree of an earlier one serves for it."""
+        index = {"GIT_INDEX_FILE": str(self.bare / "bench-index")}
+        git(self.bare, "read-tree", "HEAD", **index)
+        blob = git(self.bare, "hash-object", "-w", "--stdin", data=f"run {number}\n".encode())
+        git(self.bare, "update-index", "--add", "--cacheinfo", f"100644,{blob},bench-number", **index)
+        tree = git(self.bare, "write-tree", **index)
+        commit = git(self.bare, "commit-tree", tree, "-p", "HEAD", "-m", f"bench {number}")
+        git(self.bare, "update-ref", f"refs/heads/{self.branch}", commit)
+        return commit
+
+    def close(self):
+        self.server.stop()
+
+
+class Daemon(harness.Daemon):
+    """A daemon with default settings, at the log level that it has in real use."""
+
+    def restart_without_timers(self):
+        """Nothing of the daemon's own doing falls into a count of synchronous writes."""
+        self.environment["MOORAGE_WORKSPACE_SYNC_INTERVAL_S"] = "3600"
+        self.environment["MOORAGE_DAEMON_RECONCILE_INTERVAL_S"] = "3600"
+        self.stop()
+        self.start()

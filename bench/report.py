@@ -1,0 +1,105 @@
+"""The rows, their gates, the table and the JSON. A gate here is one of the design's; rows without one inform."""
+
+import dataclasses
+import json
+import os
+
+import clock
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    name: str
+    gate_ms: float | None = None
+    gate_syncs: int | None = None
+    peers: dict = dataclasses.field(default_factory=dict)  # peer -> least ratio (peer / ours), None: informs
+
+
+ROWS = (
+    Row("create", 10, 2, {"git_worktree": 200}),
+    Row("create_check"),
+    Row("start", 50, None, {"docker_run": None, "lxc_start": None}),
+    Row("exec", 5, None, {"docker_exec_api": None}),
+    Row("exec_started", None, 1),
+    Row("exec_cli", None, None, {"lxc_attach": 1, "docker_exec": 5}),
+    Row("tti", 80),
+    Row("base_tree", None, None, {"git_checkout": 1}),
+    Row("git_status_first", None, None, {"git_status_second": 1 / 1.5}),
+)
+
+
+def p50(samples):
+    return clock.percentile(samples, 50)
+
+
+def entries(bench):
+    """One entry a peer; a row without peers has one with null."""
+    for row in ROWS:
+        ours = bench.samples.get(row.name)
+        if not ours:
+            continue
+        entry = {"name": row.name, "n": len(ours), "p50_ms": round(p50(ours), 3),
+                 "p99_ms": round(clock.percentile(ours, 99), 3), "syncs": bench.syncs.get(row.name)}
+        peers = {peer: bench.samples.get(f"{row.name}/{peer}") for peer in row.peers}
+        peers = {peer: samples for peer, samples in peers.items() if samples} or {None: None}
+        for peer, samples in peers.items():
+            median = p50(samples) if samples else None
+            yield row, {**entry, "peer": peer, "peer_p50_ms": round(median, 3) if median else None,
+                        "ratio": round(median / p50(ours), 3) if median else None}
+
+
+def gates(row, entry):
+    """(text, holds) of every gate that this entry can answer."""
+    if row.gate_ms is not None:
+        yield f"<= {row.gate_ms:g} ms", entry["p50_ms"] <= row.gate_ms
+    if row.gate_syncs is not None and entry["syncs"] is not None:
+        # The database writes a checkpoint now and then: a fraction a call.
+        yield f"<= {row.gate_syncs} syncs", round(entry["syncs"]) <= row.gate_syncs
+    least = row.peers.get(entry["peer"])
+    if least is not None:
+        yield f">= {least:.2g}x" if least < 1 else f">= {least:g}x", entry["ratio"] >= least
+
+
+def number(value):
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if value >= 1000 else f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+def table(bench):
+    lines = [("name", "n", "p50 ms", "p99 ms", "syncs", "peer", "peer ms", "ratio", "gates", "holds")]
+    for row, entry in entries(bench):
+        answered = list(gates(row, entry))
+        lines.append((
+            entry["name"], str(entry["n"]), number(entry["p50_ms"]), number(entry["p99_ms"]), number(entry["syncs"]),
+            entry["peer"] or "-", number(entry["peer_p50_ms"]), number(entry["ratio"]),
+            ", ".join(text for text, _ in answered) or "-",
+            "-" if not answered else "yes" if all(holds for _, holds in answered) else "NO"))
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    left = {0, 5, 8, 9}
+    return "\n".join("  ".join(cell.ljust(width) if i in left else cell.rjust(width)
+                               for i, (cell, width) in enumerate(zip(line, widths))).rstrip() for line in lines)
+
+
+def sync_lines(bench):
+    for name, targets in bench.sync_targets.items():
+        calls = sum(targets.values()) / bench.syncs[name] if bench.syncs[name] else 1
+        yield f"{name}: " + (", ".join(f"{count / calls:g} {what}" for what, count in targets.most_common()) or "none")
+
+
+def slow_lines(bench, slow_ms):
+    for name, runs in bench.slow.items():
+        plain, slow = p50(runs[0]), p50(runs[slow_ms])
+        yield (f"{name}: {number(slow)} ms with {slow_ms:g} ms more a synchronous write, {number(plain)} ms traced "
+               f"without: {(slow - plain) / slow_ms:.1f} of them in the way")
+
+
+def noise(loads):
+    return (f"load average {loads[0]:.1f} before, {loads[1]:.1f} after, {os.cpu_count()} CPUs"
+            + ("; other work ran: only ratios mean something" if min(loads) > os.cpu_count() else ""))
+
+
+def write_json(bench, path):
+    with open(path, "w") as file:
+        json.dump([entry for _, entry in entries(bench)], file, indent=1)
+        file.write("\n")

@@ -1,0 +1,76 @@
+# Sourced by ./quickstart: installs the programs and runs the daemon, under systemd where systemd runs.
+
+socket=/run/moorage/mooraged.sock
+pid_file=/run/moorage/mooraged.pid
+
+install_programs() {
+  step install
+  cmake --install "$root/build/dev" --prefix /usr/local >"$root/build/install.log" 2>&1 ||
+    { tail -n 5 "$root/build/install.log" >&2; fail "the programs could not be installed"; }
+  getent group moorage >/dev/null || groupadd --system moorage
+  if [ -n "${SUDO_USER:-}" ] && [ "$SUDO_USER" != root ]; then usermod -aG moorage "$SUDO_USER"; fi
+  done_step "/usr/local/bin/moorage, mooraged; group moorage"
+}
+
+daemon_answers() { /usr/local/bin/moorage version >/dev/null 2>&1 && [ -S "$socket" ] && /usr/local/bin/moorage info --json >/dev/null 2>&1; }
+
+# The pid of the daemon that serves our socket, or nothing.
+daemon_pid() {
+  local pid
+  pid=$(cat "$pid_file" 2>/dev/null) || return 0
+  if [ "$(readlink "/proc/$pid/exe" 2>/dev/null | sed 's/ (deleted)$//')" = /usr/local/bin/mooraged ]; then echo "$pid"; fi
+}
+
+systemd_runs() { [ -d /run/systemd/system ]; }
+
+launch_daemon() {
+  if systemd_runs; then
+    systemctl restart moorage
+  else
+    mkdir -p /run/moorage /var/log/moorage
+    # In a subshell, so that this one does not report its death when the tour kills it.
+    (setsid /usr/local/bin/mooraged >>/var/log/moorage/mooraged.log 2>&1 </dev/null & echo $! >"$pid_file")
+  fi
+  local i
+  for i in $(seq 200); do
+    daemon_answers && return 0
+    sleep 0.05
+  done
+  systemd_runs && journalctl -u moorage -n 10 --no-pager >&2 || tail -n 10 /var/log/moorage/mooraged.log >&2
+  fail "the daemon does not answer" "its last lines are above"
+}
+
+stop_daemon() {
+  local pid
+  if systemd_runs; then systemctl stop moorage 2>/dev/null || true; return; fi
+  pid=$(daemon_pid)
+  [ -n "$pid" ] || return 0
+  kill "$pid"
+  while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+}
+
+start_service() {
+  step service
+  if systemd_runs; then
+    install -m 0644 "$root/packaging/moorage.service" /etc/systemd/system/moorage.service
+    systemctl daemon-reload
+    systemctl enable moorage >/dev/null 2>&1
+    launch_daemon
+    done_step "mooraged: running, starts at boot (systemd)"
+  else
+    stop_daemon
+    launch_daemon
+    done_step "mooraged: running, pid $(cat "$pid_file"); no systemd here: start it by hand after a boot"
+  fi
+}
+
+show_host() {
+  step host
+  done_step "$(/usr/local/bin/moorage info --json | python3 -c '
+import json, sys
+i = json.load(sys.stdin)
+bad = [c for c in i["checks"] if not c["ok"]]
+lxc = next(b for b in i["backends"] if b["name"] == "lxc")
+print("kernel %s  cgroup %s  lxc %s  %d GiB free" % (i["kernel"], i["cgroup"], "ok" if lxc["usable"] else lxc["reason"], i["space"]["free_bytes"] >> 30))
+for c in bad: print("           %s: %s" % (c["name"], c["text"]))')"
+}

@@ -1,0 +1,65 @@
+# Sourced by ./check and ./quickstart: packages and build, with a line of progress each.
+# Needs: bash, root, apt. Sets nothing on the host but Debian packages.
+
+packages_build=(g++ cmake ninja-build ccache pkg-config git
+  libsqlitecpp-dev libsqlite3-dev libgit2-dev libboost1.81-dev libboost-json1.81-dev libboost-filesystem1.81-dev
+  libyaml-cpp-dev libspdlog-dev libcli11-dev libssl-dev zlib1g-dev lxc-dev libseccomp-dev catch2)
+packages_run=(lxc git sudo python3 ca-certificates)
+
+step_started=0
+step() {  # step NAME: begins a step
+  step_name=$1
+  step_started=$(date +%s.%N)
+  [ -t 1 ] && printf ' %-9s...' "$step_name"
+  return 0
+}
+done_step() {  # done_step [TEXT]: ends it with its time
+  local seconds
+  seconds=$(awk -v a="$step_started" -v b="$(date +%s.%N)" 'BEGIN { d = b - a; if (d < 10) printf "%.2f s", d; else printf "%dm%02ds", d / 60, d % 60 }')
+  [ -t 1 ] && printf '\r\033[K'
+  printf ' %-9s%-9s %s\n' "$step_name" "$seconds" "${1:-}"
+}
+fail() {  # fail MESSAGE [HINT]
+  [ -t 1 ] && printf '\r\033[K'
+  printf '%s: %s\n' "$(basename "$0")" "$1" >&2
+  [ -n "${2:-}" ] && printf '  hint: %s\n' "$2" >&2
+  exit 1
+}
+
+require_host() {
+  [ "$(id -u)" = 0 ] || fail "this must run as root (it makes namespaces, mounts and control groups)" "sudo $0"
+  command -v apt-get >/dev/null || fail "this needs Debian 12 or later (no apt-get here)"
+  local kernel
+  kernel=$(uname -r)
+  if [ "$(printf '5.19\n%s\n' "$kernel" | sort -V | head -n 1)" != 5.19 ]; then
+    fail "kernel $kernel is too old: overlays over id-mapped layers need 5.19" "Debian 12's own kernel is 6.1"
+  fi
+}
+
+install_packages() {  # install_packages NAME...
+  step packages
+  local missing=() name
+  for name in "$@"; do
+    dpkg-query -W -f='${Status}' "$name" 2>/dev/null | grep -q 'install ok installed' || missing+=("$name")
+  done
+  if [ ${#missing[@]} -gt 0 ]; then
+    local log
+    log=$(mktemp)
+    export DEBIAN_FRONTEND=noninteractive
+    { apt-get update -q && apt-get install -q -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 ||
+      { tail -n 20 "$log" >&2; rm -f "$log"; fail "apt-get could not install: ${missing[*]}" "see the lines above; is the network up, the disk full?"; }
+    rm -f "$log"
+  fi
+  done_step "${#missing[@]} installed, $# needed"
+}
+
+build() {  # build PRESET: build/PRESET/bin
+  step build
+  # Another clone of the same sources finds what this one compiled.
+  export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
+  local log="$root/build/$1.log"
+  mkdir -p "$root/build"
+  { cmake -S "$root" --preset "$1" && cmake --build "$root/build/$1"; } >"$log" 2>&1 ||
+    { grep -E 'error|Error|FAILED' "$log" | head -n 30 >&2; fail "the build failed" "the whole log is $log"; }
+  done_step "build/$1/bin"
+}

@@ -1,0 +1,80 @@
+# Sourced by ./quickstart: the main job on a real repository, with the proof that nothing was lost.
+
+moorage=/usr/local/bin/moorage
+tour=tour
+
+kill_everything() {  # kill -9: the daemon, the sandbox's process 1, LXC's monitor
+  local pid name line
+  name=$("$moorage" show "$tour" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["sandbox"]["id"])')
+  if systemd_runs; then pid=$(systemctl show -p MainPID --value moorage); else pid=$(daemon_pid); fi
+  systemd_runs && systemctl kill -s KILL moorage || kill -9 "$pid"
+  for pid in $(sandbox_pids "$name"); do kill -9 "$pid" 2>/dev/null || true; done
+}
+
+# Host pids of everything whose control group carries this sandbox's name.
+sandbox_pids() {
+  grep -lsE -- "moorage-[0-9a-f]{8}-$1(/|\$)" /proc/[0-9]*/cgroup 2>/dev/null | cut -d/ -f3
+}
+
+create_tour() {
+  local log="$root/build/tour.create"
+  "$moorage" create "$@" --name "$tour" >"$log" 2>&1 || { cat "$log" >&2; fail "the workspace could not be made"; }
+}
+
+run_tour() {
+  local source=$1 exec_id lines
+  "$moorage" rm --purge "$tour" >/dev/null 2>&1 || true
+
+  step create
+  case $source in
+    *://*|*@*:*) create_tour --repo "$source" ;;
+    *) create_tour --from "$source" ;;
+  esac
+  done_step "workspace $tour from $source (first time: with clone and checkout)"
+
+  step exec
+  lines=$("$moorage" exec "$tour" -- bash -c 'echo "a note" > NOTES-FROM-THE-AGENT; echo "kept at home" > ~/note; git ls-files | wc -l')
+  done_step "in a sandbox: $lines tracked files seen, two files written"
+
+  step kill
+  exec_id=$("$moorage" exec "$tour" --detach -- bash -c 'i=0; while :; do i=$((i + 1)); echo "line $i" >>agent.log; echo "line $i"; done')
+  sleep 1
+  kill_everything
+  done_step "kill -9 of daemon, sandbox and LXC in the middle of $exec_id"
+
+  step resume
+  systemd_runs && sleep 1
+  daemon_answers || launch_daemon
+  "$moorage" exec "$tour" -- bash -c '
+    set -e
+    [ "$(cat NOTES-FROM-THE-AGENT)" = "a note" ] && [ "$(cat ~/note)" = "kept at home" ]
+    wc -l < agent.log' >"$root/build/tour.lines" || fail "the workspace lost something"
+  "$moorage" logs "$tour" "$exec_id" >"$root/build/tour.log" 2>&1 || true
+  prove_log "$(cat "$root/build/tour.lines")"
+  done_step "same workspace, new sandbox: both files there; $proof"
+
+  step diff
+  "$moorage" exec "$tour" -- rm -f agent.log
+  done_step "moorage diff $tour --stat:"
+  "$moorage" diff "$tour" --stat | sed 's/^/           /'
+  step stop
+  "$moorage" stop "$tour" >/dev/null
+  done_step "all kept; the next exec starts it again"
+}
+
+# Output in the journal must be line 1, 2, 3... without a gap; each line went to the file first.
+prove_log() {  # prove_log LINES-IN-FILE: sets proof
+  local journal
+  journal=$(grep -c '^line ' "$root/build/tour.log" || true)
+  [ "$journal" -gt 0 ] || fail "no output of the killed command was kept"
+  awk '/^line / { n++; if ($2 != n) exit 1 }' "$root/build/tour.log" || fail "the output has a gap"
+  [ "$1" -ge "$journal" ] || fail "the file has $1 lines, its output $journal"
+  proof="$journal lines of output, no gap, $1 in its file"
+}
+
+next_steps() {
+  printf ' %-9s%s\n' next "moorage exec $tour -- bash -c 'echo hello' | moorage shell $tour | moorage ls | moorage --help"
+  if [ -n "${SUDO_USER:-}" ] && [ "$SUDO_USER" != root ]; then
+    printf ' %-9s%s\n' you "added to group moorage; open a new shell"
+  fi
+}
