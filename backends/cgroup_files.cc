@@ -142,13 +142,14 @@ bool cgroup_populated(const std::string& path) {
 }
 
 void remove_cgroup(const std::string& path, Clock::time_point deadline) {
-  if (!base::path_exists(path)) return;
-  for (const std::string& name : base::list_directory(path)) {
-    struct stat info;
-    const std::string child = path + "/" + name;
-    if (lstat(child.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) remove_cgroup(child, deadline);
-  }
-  while (rmdir(path.c_str()) < 0 && errno != ENOENT) {
+  while (base::path_exists(path)) {
+    // Each time anew: the end of an exec may be looked at while its sandbox goes, and that makes its group again.
+    for (const std::string& name : base::list_directory(path)) {
+      struct stat info;
+      const std::string child = path + "/" + name;
+      if (lstat(child.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) remove_cgroup(child, deadline);
+    }
+    if (rmdir(path.c_str()) == 0 || errno == ENOENT) return;
     if (errno != EBUSY || Clock::now() >= deadline) base::throw_errno("remove cgroup " + path);
     // v1 has no cgroup.kill. Its members were killed through the unified hierarchy; who is not
     // there goes here.

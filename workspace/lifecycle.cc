@@ -145,7 +145,12 @@ void Workspaces::stop_sandbox(const state_db::WorkspaceRow& row, const std::stri
   watcher_.settle(sandbox->id, reason);
   active_.clear_running(sandbox->id);
   base::sync_file_system(context_.storage.layer_path(row.layer));  // stop answers: all of it is durable
-  table.set_stopped(sandbox->id, reason);
+  context_.store.transaction([&] {
+    table.set_stopped(sandbox->id, reason);
+    state_db::WorkspaceFacts facts;
+    facts.integrity = "intact";
+    state_db::Workspaces(context_.store).set_facts(row.id, facts);
+  });
   clear_sandbox(table.get(sandbox->id), reason);
 }
 
@@ -158,8 +163,8 @@ WorkspaceView Workspaces::start(const Caller& caller, const std::string& name) {
 WorkspaceView Workspaces::stop(const Caller& caller, const std::string& name) {
   const auto row = find(caller, name);
   const auto guard = context_.locks.lock(row.id.str(), "stop");
+  if (row.state == WorkspaceState::ready) measure(row);  // what only the running sandbox can tell
   stop_sandbox(row, "stopped by uid " + std::to_string(caller.uid));
-  if (row.state == WorkspaceState::ready) measure(row);
   return view(state_db::Workspaces(context_.store).get(row.id));
 }
 

@@ -223,7 +223,6 @@ void Reconciler::purge(base::WorkspaceId id) {
 
 void Reconciler::periodic() {
   attempt("reconcile.purge", "", [&] { purge_due(); });
-  attempt("reconcile.sync", "", [&] { workspaces_.sync_active(); });
 }
 
 }  // namespace moorage::workspace

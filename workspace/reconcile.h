@@ -24,7 +24,7 @@ class Reconciler {
   Reconciler(Context& context, Workspaces& workspaces, Active& active, ExecWatcher& watcher)
       : context_(context), workspaces_(workspaces), active_(active), watcher_(watcher) {}
   void at_start();    // before the API answers
-  void periodic();    // purges after the undo window, syncs
+  void periodic();    // purges after the undo window
 
  private:
   void settle_repositories();

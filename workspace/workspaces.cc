@@ -10,6 +10,7 @@
 #include "state_db/layers.h"
 #include "state_db/store.h"
 #include "workspace/birth.h"
+#include "workspace/inside.h"
 
 namespace moorage::workspace {
 namespace {
@@ -144,7 +145,14 @@ WorkspaceView Workspaces::view(const state_db::WorkspaceRow& row) {
 
 WorkspaceView Workspaces::show(const Caller& caller, const std::string& name) {
   const auto row = find(caller, name);
-  if (row.state == WorkspaceState::ready) measure(row);
+  if (row.state == WorkspaceState::ready) {
+    try {
+      check_layers(row);
+      measure(row);
+    } catch (const Error& error) {
+      if (error.code() != Code::corrupted) throw;  // what is lost is in the row now, and is shown
+    }
+  }
   return view(state_db::Workspaces(context_.store).get(row.id));
 }
 
@@ -177,7 +185,28 @@ void Workspaces::measure(const state_db::WorkspaceRow& row) {
   state_db::WorkspaceFacts facts;
   facts.changes_files = changes_.status(change_source(row)).changes.size();
   facts.disk_bytes = base::tree_usage(context_.storage.layer_path(row.layer)).bytes;
-  if (facts.changes_files == row.changes_files && facts.disk_bytes == row.disk_bytes) return;
+  if (const auto running = active_.running(row.id)) facts.unpushed = count_unpushed(*running);
+  const bool same = facts.changes_files == row.changes_files && facts.disk_bytes == row.disk_bytes &&
+                    (!facts.unpushed || facts.unpushed == row.unpushed);
+  if (!same) state_db::Workspaces(context_.store).set_facts(row.id, facts);
+}
+
+// A layer that was whole at the last stop and is not there now was taken from outside: never a new, empty one.
+void Workspaces::check_layers(const state_db::WorkspaceRow& row) {
+  if (row.integrity.empty()) return;  // never stopped in order yet: mend_birth looks after it
+  for (const auto& layer : state_db::Layers(context_.store).chain(row.layer)) {
+    for (const char* part : {"/tree/upper", "/home/upper"}) {
+      if (base::path_exists(context_.storage.layer_path(layer.id) + part)) continue;
+      state_db::WorkspaceFacts facts;
+      facts.integrity = "lost: " + layer.id.str() + part + " is gone from the store";
+      if (row.integrity != facts.integrity) state_db::Workspaces(context_.store).set_facts(row.id, facts);
+      throw Error(Code::corrupted, row.name + " is " + *facts.integrity,
+                  "restore " + context_.storage.layer_path(layer.id) + " from a backup; nothing was changed");
+    }
+  }
+  if (row.integrity == "intact") return;
+  state_db::WorkspaceFacts facts;
+  facts.integrity = "intact";  // it was brought back
   state_db::Workspaces(context_.store).set_facts(row.id, facts);
 }
 
@@ -241,6 +270,7 @@ Chain Workspaces::chain(const state_db::WorkspaceRow& row) {
   }
   chain.base_tree = repositories_.ensure_base_tree(current.repository, current.base_commit, {});
   chain.image_home = ensure_home_skeleton(context_.options);
+  check_layers(current);
   mend_birth(context_, current);
   return chain;
 }

@@ -143,6 +143,25 @@ class MainJob(harness.TestCase):
             self.client.create(repo_url=self.url, name="keyed", key="create-once", disposable=True)
         self.assertEqual(refused.exception.code, "already_exists")
 
+    def test_show_tells_what_is_not_pushed_and_whether_it_is_intact(self):
+        self.client.create(repo_url=self.url, name="told")
+        self.client.exec("told", "git commit -q --allow-empty -m one && git commit -q --allow-empty -m two")
+        self.assertEqual(self.client.workspace("told")["unpushed"], 2)
+        self.client.stop("told")
+        told = self.client.workspace("told")
+        self.assertEqual((told["unpushed"], told["integrity"]), (2, "intact"))
+        layers = self.daemon.store / "layers"
+        newest = max(layers.iterdir(), key=lambda p: int(p.name.split("_")[1]))
+        newest.rename(self.daemon.directory / "taken")
+        with self.assertRaises(moorage.MoorageError) as refused:
+            self.client.exec("told", "true")
+        self.assertEqual(refused.exception.code, "corrupted")
+        self.assertIn("lost", self.client.workspace("told")["integrity"])
+        (self.daemon.directory / "taken").rename(newest)
+        self.assertEqual(self.client.exec("told", "git log --format=%s -1").stdout, b"two\n")
+        self.client.stop("told")
+        self.assertEqual(self.client.workspace("told")["integrity"], "intact")
+
     def test_a_pty_has_its_size_and_ctrl_c_ends_the_command(self):
         self.client.create(repo_url=self.url, name="pty")
         out = self.client.exec("pty", "stty size; tty", tty={"columns": 123, "rows": 45})
