@@ -199,10 +199,12 @@ ImportedWork Repositories::finish_import(const Caller& caller, const std::string
     throw;
   }
   after_mirror.pass();
+  const uint64_t bytes = base::tree_usage(context_.repos.mirror_directory(directory(id))).bytes;
   context_.store.transaction([&] {
     settle_ready(context_.store, id);
     state_db::RepositoryFacts facts;
     facts.fetched_wall_ms = facts.checked_wall_ms = context_.store.clock().wall_ms();
+    facts.bytes = bytes;
     table.set_facts(id, facts);
   });
   return {id, result.head_commit, result.work_commit};
