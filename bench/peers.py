@@ -104,7 +104,7 @@ class Docker:
 
 
 class Lxc:
-    """A privileged container as bare as LXC makes it: no id mapping, no network, no seccomp."""
+    """A privileged container as bare as LXC makes it: no id mapping, no network, no seccomp. It runs from the start."""
 
     def __init__(self, directory):
         self.directory = pathlib.Path(directory)
@@ -117,6 +117,7 @@ class Lxc:
             f"lxc.uts.name = {self.name}\nlxc.rootfs.path = dir:{root}\nlxc.net.0.type = empty\n"
             "lxc.mount.auto = proc:rw\nlxc.init.cmd = /bin/sleep 1000000\nlxc.signal.stop = SIGKILL\n")
         self.environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
+        self.start()
 
     def _argv(self, program, *rest):
         return [shutil.which(program), "-P", str(self.directory), "-n", self.name, *rest]
