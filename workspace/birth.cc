@@ -19,9 +19,6 @@ namespace {
 
 using base::check;
 
-// Inside id of the agent's user, fixed in every image.
-constexpr uint32_t kUser = 1000;
-
 void put(int directory, const std::string& name, const std::string& bytes, uint32_t owner) {
   const std::string temporary = name + ".new";
   const base::Fd file = base::open_file_at(directory, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0644);

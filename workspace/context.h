@@ -18,11 +18,15 @@ namespace moorage::backends { class Registry; }
 
 namespace moorage::workspace {
 
+inline constexpr uint32_t kUser = 1000;            // inside id of the agent's user, in every image
+inline constexpr uint32_t kIdsPerSandbox = 65536;  // length of a sandbox's id range
+
 struct Options {
   std::string store;                        // /var/lib/moorage
   uint32_t disk_first_id = 1'900'000'000;   // owners on disk, see overlay.h
   uint32_t sandbox_first_id = 1'000'000'000;
   uint32_t sandbox_slots = 4096;
+  uint32_t first_host_id(uint32_t slot) const { return sandbox_first_id + slot * kIdsPerSandbox; }
   std::string default_backend = "lxc";
   uint64_t memory_bytes = 4ULL << 30;
   double cpus = 2;

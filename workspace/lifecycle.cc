@@ -28,8 +28,6 @@ MOORAGE_CRASH_POINT(delete_after_intent, "delete.after_intent");
 MOORAGE_CRASH_POINT(purge_after_intent, "purge.after_intent");
 MOORAGE_CRASH_POINT(purge_after_files, "purge.after_files");
 
-constexpr uint32_t kUser = 1000;
-constexpr uint32_t kIdsPerSandbox = 65536;
 constexpr std::chrono::seconds kTransferPatience{10};
 constexpr const char* kObjectsTarget = "/.moorage/objects";
 
@@ -59,8 +57,7 @@ std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::Workspa
   const auto sandbox =
       table.create({row.id, row.backend, row.image, context_.options.sandbox_slots});
   start_after_intent.pass();
-  const uint32_t first_id =
-      context_.options.sandbox_first_id + sandbox.slot.value() * kIdsPerSandbox;
+  const uint32_t first_id = context_.options.first_host_id(sandbox.slot.value());
   auto running = std::make_shared<Running>();
   running->sandbox = sandbox.id;
   running->workspace = row.id;

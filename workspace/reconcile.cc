@@ -25,8 +25,6 @@ using state_db::ExecState;
 using state_db::SandboxState;
 using state_db::WorkspaceState;
 
-constexpr uint32_t kUser = 1000;
-constexpr uint32_t kIdsPerSandbox = 65536;
 // Long enough for a client that lost its connection to come back for the end of the output.
 constexpr int64_t kDisposableKept_ms = 10 * 60'000;
 constexpr std::chrono::milliseconds kHealthDeadline{2'000};
@@ -112,8 +110,7 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
     mounted->mounts.home = reopen_mount(row.init, "/home/user", row.home_device);
     mounted->mounts.tree_device = row.tree_device;
     mounted->mounts.home_device = row.home_device;
-    mounted->user_host_id =
-        context_.options.sandbox_first_id + row.slot.value() * kIdsPerSandbox + kUser;
+    mounted->user_host_id = context_.options.first_host_id(row.slot.value()) + kUser;
     running->mounted = std::move(mounted);
   } catch (const Error& error) {
     base::log(LogLevel::warning, "sandbox.not_adopted", {{"sb", row.id}, {"error", error.message()}});

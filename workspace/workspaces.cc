@@ -19,8 +19,6 @@ using base::Code;
 using base::Error;
 using state_db::WorkspaceState;
 
-constexpr uint32_t kUser = 1000;
-
 [[noreturn]] void throw_unknown(const std::string& name) {
   throw Error(Code::not_found, "there is no workspace '" + name + "'", "moorage ls lists them");
 }
