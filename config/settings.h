@@ -33,6 +33,8 @@ struct RepoSettings {
   int64_t fetch_deadline_s = 3600;
   uint64_t max_fetch_bytes = 20ULL << 30;
   uint32_t checkout_threads = 0;  // 0: as many as CPUs
+  std::string https_proxy{};      // empty: none
+  std::string ca_file{};          // empty: the system's
 };
 
 struct IdSettings {

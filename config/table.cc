@@ -106,6 +106,15 @@ Setting paths(std::string_view name, Place<Values> place, std::string_view help)
           help};
 }
 
+Setting proxy(std::string_view name, Place<std::string> place, std::string_view help) {
+  return {name,
+          "",
+          false,
+          [=](Settings& s, const Values& v) { place(s) = parse_proxy(v[0]); },
+          [=](const Settings& s) { return read(place, s).empty() ? "\"\"" : read(place, s); },
+          help};
+}
+
 // A name of another thing: lower case letters, digits, - and _.
 Setting word(std::string_view name, Place<std::string> place, const Values& choices,
              std::string_view help) {
@@ -169,6 +178,10 @@ std::vector<Setting> about_work() {
             "largest pack that a clone or fetch may bring"),
       integer<uint32_t>("repo.checkout_threads", MOORAGE_PLACE(repo.checkout_threads), {0, 256},
                         "threads that write a base tree; 0 is as many as CPUs"),
+      proxy("repo.https_proxy", MOORAGE_PLACE(repo.https_proxy),
+            "proxy on the way to https repositories; empty is none"),
+      path("repo.ca_file", MOORAGE_PLACE(repo.ca_file), true,
+           "certificates that https repositories are checked with; empty is the system's"),
       integer<uint32_t>("ids.disk_first_id", MOORAGE_PLACE(ids.disk_first_id),
                         {65'536, 4'294'836'224},
                         "first of 65537 owner ids on disk; no host user may have one"),

@@ -101,6 +101,22 @@ std::string parse_path(std::string_view text) {
   return std::string(text);
 }
 
+std::string parse_proxy(std::string_view text) {
+  if (text.empty()) return {};
+  if (text.find('@') != std::string_view::npos) {  // not shown again: it may be a password
+    throw Error(Code::invalid_argument, "a proxy with a user name or password is not supported");
+  }
+  constexpr std::array<std::string_view, 4> kSchemes{"http://", "https://", "socks5://",
+                                                     "socks5h://"};
+  for (const std::string_view scheme : kSchemes) {
+    const bool starts = text.starts_with(scheme) && text.size() > scheme.size();
+    if (starts && text.find_first_of(" \t\r\n\"\\") == std::string_view::npos) {
+      return std::string(text);
+    }
+  }
+  refuse(text, "a proxy: http://host:port, or https://, socks5:// or socks5h://");
+}
+
 std::string print_bytes(uint64_t bytes) {
   for (const Unit& unit : kByteUnits) {
     if (bytes != 0 && bytes % unit.factor == 0)

@@ -49,6 +49,9 @@ repo_cache::RepoCacheOptions repo_options(const config::Settings& settings) {
   options.max_fetch_bytes = settings.repo.max_fetch_bytes;
   options.disk_first_id = settings.ids.disk_first_id;
   options.checkout_threads = settings.repo.checkout_threads;
+  const auto& repo = settings.repo;
+  if (!repo.https_proxy.empty()) options.environment["https_proxy"] = repo.https_proxy;
+  if (!repo.ca_file.empty()) options.environment["GIT_SSL_CAINFO"] = repo.ca_file;
   return options;
 }
 

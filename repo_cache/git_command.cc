@@ -122,12 +122,16 @@ constexpr Explanation kExplanations[] = {
      "Authentication failed|could not read Username|could not read Password|"
      "terminal prompts disabled|Permission denied (|returned error: 401|"
      "returned error: 403|Invalid username or password"},
+    {Code::unavailable,
+     "the server's certificate is not trusted here; name its authority's PEM file in repo.ca_file",
+     "certificate verif|self-signed certificate|unable to get local issuer"},
     {Code::unavailable, "check the network and the host name",
      "Could not resolve|unable to look up|unable to connect|Failed to connect|"
      "Couldn't connect|Connection refused|Connection timed out|Connection reset|"
      "Connection closed|No route to host|Network is unreachable|Operation timed out|"
      "Operation too slow|early EOF|unexpected disconnect|the remote end hung up|"
-     "returned error: 5|Temporary failure in name resolution|SSL_|SSL |certificate"},
+     "returned error: 5|Temporary failure in name resolution|SSL_|SSL |certificate|"
+     "Proxy CONNECT"},
     {Code::not_found, "check the URL",
      "does not appear to be a git repository|epository not found|"
      "repository not exported|returned error: 404|not found|no such repository|"

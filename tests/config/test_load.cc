@@ -90,6 +90,7 @@ TEST_CASE("the file is read with its types, sizes and times") {
       "repo:\n"
       "  file_roots: [/srv/git, /home]\n"
       "  fetch_deadline_s: 5m\n"
+      "  https_proxy: http://proxy.example:3128\n"
       "sandbox:\n"
       "  cpus: 0.5\n"
       "  memory_bytes: 1073741824\n"
@@ -103,6 +104,8 @@ TEST_CASE("the file is read with its types, sizes and times") {
   CHECK(loaded.settings.log.level == "warning");
   CHECK(loaded.settings.repo.file_roots == std::vector<std::string>{"/srv/git", "/home"});
   CHECK(loaded.settings.repo.fetch_deadline_s == 300);
+  CHECK(loaded.settings.repo.https_proxy == "http://proxy.example:3128");
+  CHECK(loaded.settings.repo.ca_file.empty());
   CHECK(loaded.settings.sandbox.cpus == 0.5);
   CHECK(loaded.settings.sandbox.memory_bytes == 1ULL << 30);
   CHECK(loaded.settings.workspace.undelete_window_s == 7200);
@@ -111,7 +114,7 @@ TEST_CASE("the file is read with its types, sizes and times") {
   CHECK(shown(loaded, "sandbox.memory_bytes").value == "1GiB");
   CHECK(shown(loaded, "sandbox.memory_bytes").unit == "bytes");
   CHECK(shown(loaded, "sandbox.cpus").value == "0.5");
-  CHECK(shown(loaded, "sandbox.cpus").source.ends_with("moorage.yaml:11"));
+  CHECK(shown(loaded, "sandbox.cpus").source.ends_with("moorage.yaml:12"));
   CHECK(shown(loaded, "sandbox.pids").source == "default");
 }
 
@@ -189,6 +192,10 @@ TEST_CASE("values out of range and unknown units are refused") {
         std::string::npos);
   CHECK(refusal("store: {directory: moorage}\n").find("is not an absolute path") !=
         std::string::npos);
+  CHECK(refusal("repo: {https_proxy: \"proxy:3128\"}\n").find("is not a proxy") !=
+        std::string::npos);
+  CHECK(refusal("repo: {https_proxy: \"http://me:secret@proxy\"}\n") ==
+        ":1:21: repo.https_proxy: a proxy with a user name or password is not supported");
   CHECK(refusal("store: {directory: /a/../b}\n").find("is not a path without . and ..") !=
         std::string::npos);
 }
@@ -260,7 +267,7 @@ TEST_CASE(
     CHECK((setting.unit == "bytes") == setting.name.ends_with("_bytes"));
     CHECK((setting.unit == "s") == setting.name.ends_with("_s"));
   }
-  CHECK(settings_table().size() == 32);
+  CHECK(settings_table().size() == 34);
   CHECK(variable_of(*find_setting("exec.output_limit_bytes")) == "MOORAGE_EXEC_OUTPUT_LIMIT_BYTES");
   CHECK_FALSE(find_setting("exec"));
 }
