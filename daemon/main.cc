@@ -170,7 +170,10 @@ int serve(const config::Loaded& loaded) {
   daemon::Dispatcher dispatcher(lanes, answers);
   daemon::Server server({router, dispatcher, lanes, limits(settings)});
 
-  server.every(seconds(1), [&] { exit_if_failed(store); });
+  server.every(seconds(1), [&] {
+    exit_if_failed(store);
+    store.checkpoint();
+  });
   server.every(seconds(settings.workspace.sync_interval_s), [&] { workspaces.sync_active(); });
   server.every(seconds(settings.daemon.reconcile_interval_s), [&] {
     reconciler.periodic();

@@ -1,4 +1,4 @@
-// The one SQLite connection of a store, without its lock: Store guards it. It keeps prepared
+// A SQLite connection of a store, without its lock: Store guards it. It keeps prepared
 // statements for reuse and turns SQLite's errors into base::Error:
 //   UNIQUE, PRIMARY KEY -> already_exists    other constraints -> conflict     BUSY -> unavailable
 //   FULL -> resource_exhausted               CORRUPT, NOTADB -> corrupted      IOERR -> io, and

@@ -42,6 +42,11 @@ const StateTable& state_table(std::string_view noun) {
   throw Error(Code::internal, "no table of states for " + std::string(noun));
 }
 
+// A commit writes a few pages of 4 KiB to the log. The second number, in pages, only bounds it
+// where nobody calls checkpoint().
+constexpr uint64_t kCommitsACheckpoint = 256;
+constexpr std::string_view kLongLog = "PRAGMA wal_autocheckpoint = 16000";
+
 std::string random_store_id() {
   uint32_t bits = 0;
   base::check(getrandom(&bits, sizeof bits, 0), "getrandom");
@@ -65,6 +70,11 @@ Store::Store(const StoreOptions& options)
   connection_->on_full([this] { release_reserve(directory_); });
   refill_reserve();
   bring_up(*connection_, present_schema(), clock_->wall_ms());
+  connection_->execute(std::string(kLongLog));
+  checkpointer_ =
+      std::make_unique<Connection>(options.directory + "/state.db", options.busy_timeout_ms);
+  checkpointer_->execute("PRAGMA synchronous = FULL");
+  checkpointer_->on_full([this] { release_reserve(directory_); });
   store_id_ = connection_->query_text("SELECT value FROM meta WHERE name = 'store_id'");
   const bool is_new = store_id_.empty();
   was_clean_ =
@@ -91,7 +101,18 @@ Store::~Store() {
   }
 }
 
-bool Store::failed() const { return connection_->broken(); }
+bool Store::failed() const { return connection_->broken() || checkpointer_->broken(); }
+
+void Store::checkpoint() {
+  const std::lock_guard lock(checkpoint_mutex_);
+  const uint64_t commits = commits_;
+  if (commits - checkpointed_commits_ < kCommitsACheckpoint) return;
+  checkpointer_->require_usable();
+  // PASSIVE waits for nobody: what a reader still needs is brought over the next time.
+  checkpointer_->query_text("PRAGMA wal_checkpoint(PASSIVE)");
+  checkpointed_commits_ = commits;
+}
+
 bool Store::refill_reserve() { return make_reserve(directory_, reserve_bytes_); }
 
 Statement Store::prepare(std::string_view sql) {

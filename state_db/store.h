@@ -1,8 +1,8 @@
 // The database of one store: DIRECTORY/state.db, SQLite in WAL mode with synchronous=FULL. One
-// process owns a store (flock on state.db.lock, held until destruction) and one connection in it,
-// guarded by a mutex: every call is safe from any thread. The tables are in their own headers
-// (workspaces.h ...); states change through `move` alone. A commit is durable when the call
-// returns. If one fails in the disk, nothing is known about later ones: the store refuses all
+// process owns a store (flock on state.db.lock, held until destruction) and writes through one
+// connection in it, guarded by a mutex: every call is safe from any thread. The tables are in their
+// own headers (workspaces.h ...); states change through `move` alone. A commit is durable when the
+// call returns. If one fails in the disk, nothing is known about later ones: the store refuses all
 // further calls (Error io; failed() is true) and the daemon must exit and verify. A full disk
 // throws resource_exhausted, changes nothing, and gives the reserve file free for the next try.
 #pragma once
@@ -47,8 +47,8 @@ class Store {
 
   const std::string& store_id() const { return store_id_; }  // 8 hex digits, made once
   uint64_t commits() const { return commits_; }              // synchronous writes since the open
-  bool failed() const;
-  bool was_clean() const { return was_clean_; }  // the last owner closed it in order
+  bool failed() const;                                       // of connection or checkpointer
+  bool was_clean() const { return was_clean_; }              // the last owner closed it in order
   const base::Clock& clock() const { return *clock_; }
 
   // Runs work() in one transaction and gives its answer; an exception rolls back. Holds the store's
@@ -86,6 +86,11 @@ class Store {
   void on_event(std::function<void(int64_t last_seq)> wake) { wake_ = std::move(wake); }
   // Drops the oldest events but the newest `keep`. Returns how many.
   int64_t trim_events(int64_t keep);
+
+  // Brings the write-ahead log into state.db where that is due, on a connection of its own: no
+  // commit waits for it. Call it about once a second; without it a commit does so when the log is
+  // long.
+  void checkpoint();
 
   // Makes the reserve file again after it was given free. False if there is still no room.
   bool refill_reserve();
@@ -131,6 +136,9 @@ class Store {
   base::Fd lock_file_;
   std::recursive_mutex mutex_;
   std::unique_ptr<Connection> connection_;
+  std::mutex checkpoint_mutex_;
+  std::unique_ptr<Connection> checkpointer_;
+  uint64_t checkpointed_commits_ = 0;
   std::string store_id_;
   std::function<void(int64_t)> wake_;
   int depth_ = 0;

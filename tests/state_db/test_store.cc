@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 
 #include "base/fd.h"
 #include "base/files.h"
@@ -205,6 +206,29 @@ TEST_CASE("a long text of an event is cut between two characters") {
   const std::string_view cut = event_text(text);
   CHECK(cut.size() == 4095);
   CHECK(event_text("short") == "short");
+}
+
+TEST_CASE("a checkpoint keeps the log short, and what it moved is in the database file") {
+  TestStore test;
+  const auto size = [&](const char* suffix) {
+    return std::filesystem::file_size(test.file() + suffix);
+  };
+  const auto commit_many = [&] {
+    for (int i = 0; i < 300; ++i) test.store->add_event("test.event", {}, "x");
+  };
+  commit_many();
+  const uint64_t database_before = size("");
+  const uint64_t log_after_one = size("-wal");
+  test.store->checkpoint();
+  CHECK(size("") > database_before);
+  for (int i = 0; i < 4; ++i) {
+    commit_many();
+    test.store->checkpoint();
+  }
+  CHECK(size("-wal") < 2 * log_after_one);
+  const int64_t seq = test.store->last_event();
+  test.reopen();
+  CHECK(test.store->last_event() == seq);
 }
 
 TEST_CASE("a write that the disk refuses makes the store refuse everything") {
