@@ -1,11 +1,11 @@
-// Workspaces::create. Two synchronous writes: the intent (workspace, layer, labels) and `ready`; everything
-// between follows from the row and is made again, or undone, after a crash.
+// Workspaces::create. Two synchronous writes: the intent (workspace, layer, labels) and `ready`;
+// everything between follows from the row and is made again, or undone, after a crash.
+#include "backends/registry.h"
 #include "base/crash_point.h"
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "backends/registry.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/layers.h"
@@ -44,9 +44,11 @@ std::string proposed_name(const std::string& display) {
 // Every field, length-prefixed, so that two requests never share a text.
 std::string request_hash(const CreateRequest& request) {
   std::string text;
-  const auto add = [&](const std::string& part) { text += std::to_string(part.size()) + ":" + part; };
-  for (const auto* part : {&request.name, &request.repo_url, &request.ref, &request.branch, &request.backend,
-                           &request.image}) {
+  const auto add = [&](const std::string& part) {
+    text += std::to_string(part.size()) + ":" + part;
+  };
+  for (const auto* part : {&request.name, &request.repo_url, &request.ref, &request.branch,
+                           &request.backend, &request.image}) {
     add(*part);
   }
   if (request.import) {
@@ -71,9 +73,10 @@ bool is_commit_id(const std::string& text) {
 
 }  // namespace
 
-// The repository, brought up to upstream. A full commit id that is cached needs no question upstream: it
-// means the same for ever.
-state_db::RepositoryRow Workspaces::repository_for(const Caller& caller, const CreateRequest& request,
+// The repository, brought up to upstream. A full commit id that is cached needs no question
+// upstream: it means the same for ever.
+state_db::RepositoryRow Workspaces::repository_for(const Caller& caller,
+                                                   const CreateRequest& request,
                                                    const Progress& progress) {
   if (request.import) return repositories_.get(caller, request.import->repo);
   if (is_commit_id(request.ref)) {
@@ -110,7 +113,8 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
   workspace.image = request.image.empty() ? "host" : request.image;
   const auto capabilities = context_.backends.get(workspace.backend).capabilities();
   if (!capabilities.usable) {
-    throw Error(Code::unsupported, "backend " + workspace.backend + " cannot be used: " + capabilities.reason,
+    throw Error(Code::unsupported,
+                "backend " + workspace.backend + " cannot be used: " + capabilities.reason,
                 "moorage info shows what this host can do");
   }
   if (workspace.image != "host") {
@@ -143,17 +147,20 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
   try {
     context_.storage.make_layer(row.layer);
     if (request.import && request.import->work_commit != request.import->head_commit) {
-      const base::Fd upper = base::open_directory(context_.storage.layer_path(row.layer) + "/tree/upper");
-      context_.base_trees.write_delta(repo_dir, row.base_commit, request.import->work_commit, upper.get());
-      base::sync_file_system(context_.storage.layer_path(row.layer));  // this is work: nothing else has it
+      const base::Fd upper =
+          base::open_directory(context_.storage.layer_path(row.layer) + "/tree/upper");
+      context_.base_trees.write_delta(repo_dir, row.base_commit, request.import->work_commit,
+                                      upper.get());
+      base::sync_file_system(
+          context_.storage.layer_path(row.layer));  // this is work: nothing else has it
     }
     write_git_files(context_, row);
     after_layer.pass();
     table.set_ready(row.id);
   } catch (const Error& error) {
     context_.storage.remove_layer(row.layer);
-    context_.store.move(row.id, state_db::WorkspaceState::creating, state_db::WorkspaceState::failed,
-                        error.message());
+    context_.store.move(row.id, state_db::WorkspaceState::creating,
+                        state_db::WorkspaceState::failed, error.message());
     throw;
   }
   after_ready.pass();
@@ -188,9 +195,18 @@ state_db::Workspaces::Created Workspaces::insert(state_db::NewWorkspace& workspa
     }
     workspace.branch = request.branch.empty() ? "moorage/" + workspace.name : request.branch;
     try {
-      return table.create(workspace);
+      // In one transaction, as `remove` does: a repository never goes while a workspace of it
+      // comes.
+      return context_.store.transaction([&] {
+        if (state_db::Repositories(context_.store).get(repo.id).state ==
+            state_db::RepositoryState::evicted) {
+          throw Error(Code::conflict, repo.name + " was removed meanwhile", "try again");
+        }
+        return table.create(workspace);
+      });
     } catch (const Error& error) {
-      if (error.code() != Code::already_exists || !request.name.empty() || attempt >= kNameTries) throw;
+      if (error.code() != Code::already_exists || !request.name.empty() || attempt >= kNameTries)
+        throw;
     }
   }
 }

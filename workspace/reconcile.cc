@@ -29,7 +29,8 @@ using state_db::WorkspaceState;
 constexpr int64_t kDisposableKept_ms = 10 * 60'000;
 constexpr std::chrono::milliseconds kHealthDeadline{2'000};
 
-// One broken thing must not keep the daemon from starting: it is said, and tried again by `periodic`.
+// One broken thing must not keep the daemon from starting: it is said, and tried again by
+// `periodic`.
 template <typename Step>
 void attempt(const char* event, const std::string& subject, Step step) {
   try {
@@ -39,9 +40,10 @@ void attempt(const char* event, const std::string& subject, Step step) {
   }
 }
 
-// The sandbox's view of a mount, taken again through its init. The agent may have mounted something else
-// in its place, so the device must be the one that was recorded.
-base::Fd reopen_mount(const base::ProcessIdentity& init, const std::string& target, uint64_t device) {
+// The sandbox's view of a mount, taken again through its init. The agent may have mounted something
+// else in its place, so the device must be the one that was recorded.
+base::Fd reopen_mount(const base::ProcessIdentity& init, const std::string& target,
+                      uint64_t device) {
   base::Fd fd = base::open_file("/proc/" + std::to_string(init.pid) + "/root" + target,
                                 O_PATH | O_DIRECTORY | O_NOFOLLOW);
   struct stat status {};
@@ -72,6 +74,11 @@ void Reconciler::at_start() {
 void Reconciler::settle_repositories() {
   using state_db::RepositoryState;
   for (const auto& row : state_db::Repositories(context_.store).list()) {
+    if (row.state == RepositoryState::evicted) {
+      // Most have nothing left on disk.
+      attempt("reconcile.evicted", row.id.str(),
+              [&] { context_.repos.remove(Repositories::directory(row.id)); });
+    }
     if (row.state != RepositoryState::cloning && row.state != RepositoryState::fetching) continue;
     const bool there = context_.repos.exists(Repositories::directory(row.id));
     context_.store.move(row.id, row.state, there ? RepositoryState::ready : RepositoryState::broken,
@@ -113,16 +120,19 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
     mounted->user_host_id = context_.options.first_host_id(row.slot.value()) + kUser;
     running->mounted = std::move(mounted);
   } catch (const Error& error) {
-    base::log(LogLevel::warning, "sandbox.not_adopted", {{"sb", row.id}, {"error", error.message()}});
+    base::log(LogLevel::warning, "sandbox.not_adopted",
+              {{"sb", row.id}, {"error", error.message()}});
     return false;
   }
   if (row.state == SandboxState::frozen) {
     context_.store.move(row.id, SandboxState::frozen, SandboxState::running, "thawed at start");
   }
   active_.set_running(running);
-  for (const auto& exec : state_db::Execs(context_.store).running(row.id)) adopt_exec(exec, *running);
+  for (const auto& exec : state_db::Execs(context_.store).running(row.id))
+    adopt_exec(exec, *running);
   watcher_.watch_sandbox(running);
-  base::log(LogLevel::info, "sandbox.adopted", {{"ws", row.workspace}, {"sb", row.id}, {"pid", row.init.pid}});
+  base::log(LogLevel::info, "sandbox.adopted",
+            {{"ws", row.workspace}, {"sb", row.id}, {"pid", row.init.pid}});
   return true;
 }
 
@@ -131,7 +141,8 @@ void Reconciler::adopt_exec(const state_db::ExecRow& exec, const Running& runnin
       journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
   bool known = base::path_exists(journal);
   if (known) {
-    // Whether its files were to be synced at the end is not in the row: syncing too much is only slow.
+    // Whether its files were to be synced at the end is not in the row: syncing too much is only
+    // slow.
     watcher_.watch_exec(exec, true);
     if (exec.cancel_requested) watcher_.kill_after(exec.id, std::chrono::milliseconds(0));
     const auto processes = backends::EnvdClient(running.endpoint).list();
@@ -142,7 +153,8 @@ void Reconciler::adopt_exec(const state_db::ExecRow& exec, const Running& runnin
   if (!known) watcher_.settle_exec(exec, "it was never started: the daemon was stopped before");
 }
 
-// What carries our store's name but has no row: made just before a crash, or forgotten by an older state.
+// What carries our store's name but has no row: made just before a crash, or forgotten by an older
+// state.
 void Reconciler::remove_strangers() {
   std::set<std::string> names;
   std::set<std::string> sandboxes;
@@ -170,7 +182,8 @@ void Reconciler::remove_unknown(const std::string& directory, const std::set<std
     const bool ours = base::SandboxId::parse(name) || base::LayerId::parse(name);
     if (!ours || known.contains(name)) continue;
     base::log(LogLevel::warning, "reconcile.unknown_directory", {{"path", directory + "/" + name}});
-    attempt("reconcile.unknown_directory", name, [&] { base::remove_tree(directory + "/" + name); });
+    attempt("reconcile.unknown_directory", name,
+            [&] { base::remove_tree(directory + "/" + name); });
   }
 }
 
@@ -202,7 +215,8 @@ void Reconciler::purge_due() {
   state_db::WorkspaceQuery deleted;
   deleted.state = WorkspaceState::deleted;
   for (const auto& row : table.list(deleted)) {
-    if (!row.disposable || row.purged_wall_ms || now - row.deleted_wall_ms.value_or(now) < kDisposableKept_ms) {
+    if (!row.disposable || row.purged_wall_ms ||
+        now - row.deleted_wall_ms.value_or(now) < kDisposableKept_ms) {
       continue;
     }
     attempt("reconcile.purge", row.id.str(), [&] { purge(row.id); });
@@ -213,7 +227,8 @@ void Reconciler::purge_due() {
 void Reconciler::purge(base::WorkspaceId id) {
   const auto guard = context_.locks.lock(id.str(), "purge");
   state_db::Workspaces table(context_.store);
-  if (const auto row = table.get(id); row.purged_wall_ms || row.state != WorkspaceState::deleted) return;
+  if (const auto row = table.get(id); row.purged_wall_ms || row.state != WorkspaceState::deleted)
+    return;
   table.begin_purge(id);
   workspaces_.finish_purge(table.get(id));
 }

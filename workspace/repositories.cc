@@ -33,6 +33,15 @@ repo_cache::ProgressFunction adapt(const Progress& progress) {
   };
 }
 
+// A clone begins: a crash in it is seen by the state.
+void settle_wanted(state_db::Store& store, base::RepoId id) {
+  store.transaction([&] {
+    const auto state = state_db::Repositories(store).get(id).state;
+    if (state != RepositoryState::broken && state != RepositoryState::evicted) return;
+    store.move(id, state, RepositoryState::cloning, "wanted again");
+  });
+}
+
 // Brings the row to `ready` from wherever an earlier attempt, or a crash in it, has left it.
 void settle_ready(state_db::Store& store, base::RepoId id) {
   const auto state = state_db::Repositories(store).get(id).state;
@@ -45,10 +54,18 @@ void settle_ready(state_db::Store& store, base::RepoId id) {
   store.move(id, state, RepositoryState::ready);
 }
 
-void settle_failed(state_db::Store& store, base::RepoId id, bool mirror_exists, const Error& error) {
-  const auto state = state_db::Repositories(store).get(id).state;
-  if (state != RepositoryState::cloning && state != RepositoryState::fetching) return;
-  store.move(id, state, mirror_exists ? RepositoryState::ready : RepositoryState::broken, error.message());
+// What never was there, a mistyped URL for one, is not listed afterwards.
+void settle_failed(state_db::Store& store, base::RepoId id, bool mirror_exists,
+                   const Error& error) {
+  store.transaction([&] {
+    const auto row = state_db::Repositories(store).get(id);
+    if (row.state != RepositoryState::cloning && row.state != RepositoryState::fetching) return;
+    store.move(id, row.state, mirror_exists ? RepositoryState::ready : RepositoryState::broken,
+               error.message());
+    if (!mirror_exists && row.fetched_wall_ms == 0) {
+      store.move(id, RepositoryState::broken, RepositoryState::evicted, "never cloned");
+    }
+  });
 }
 
 }  // namespace
@@ -57,19 +74,21 @@ state_db::RepositoryRow Repositories::ensure(const std::string& url, const Progr
   const auto parsed = repo_cache::parse_url(url, context_.repos.options().url_policy);
   state_db::Repositories table(context_.store);
   const auto [id, made] = table.find_or_create({parsed.key, "", parsed.display, parsed.fetch});
+  if (!made) settle_wanted(context_.store, id);
   before_mirror.pass();
   return refresh(id, parsed.fetch, progress);
 }
 
-// The row's state says `cloning` or `ready`; a fetch into a mirror that is there needs no state of its own, as
-// it is atomic on disk: whoever comes after a crash just asks upstream again.
+// The row's state says `cloning` or `ready`; a fetch into a mirror that is there needs no state of
+// its own, as it is atomic on disk: whoever comes after a crash just asks upstream again.
 state_db::RepositoryRow Repositories::refresh(base::RepoId id, const std::string& url,
                                               const Progress& progress) {
   state_db::Repositories table(context_.store);
   repo_cache::RefreshResult result;
   try {
     const auto parsed = repo_cache::parse_url(url, context_.repos.options().url_policy);
-    result = context_.repos.refresh(directory(id), parsed, context_.options.fetch_deadline, adapt(progress));
+    result = context_.repos.refresh(directory(id), parsed, context_.options.fetch_deadline,
+                                    adapt(progress));
   } catch (Error& error) {
     settle_failed(context_.store, id, context_.repos.exists(directory(id)), error);
     throw;
@@ -79,7 +98,8 @@ state_db::RepositoryRow Repositories::refresh(base::RepoId id, const std::string
   const auto guard = context_.locks.lock(id.str() + ".row", "update");
   const auto before = table.get(id);
   const bool moved = result.cloned || result.fetched || result.rebuilt;
-  if (moved || before.state != RepositoryState::ready || before.stale_reason != result.stale_reason) {
+  if (moved || before.state != RepositoryState::ready ||
+      before.stale_reason != result.stale_reason) {
     context_.store.transaction([&] {
       settle_ready(context_.store, id);
       state_db::RepositoryFacts facts;
@@ -105,7 +125,8 @@ state_db::RepositoryRow Repositories::get(const Caller& caller, base::RepoId id)
   const bool visible = row && (row->scope.empty() || caller.root() ||
                                row->scope == "local:" + std::to_string(caller.uid));
   if (!visible || row->state == RepositoryState::evicted) {
-    throw Error(Code::not_found, "there is no repository " + id.str(), "moorage repo ls lists them");
+    throw Error(Code::not_found, "there is no repository " + id.str(),
+                "moorage repo ls lists them");
   }
   const std::lock_guard lock(checked_mutex_);
   if (const auto found = checked_.find(id); found != checked_.end()) {
@@ -154,16 +175,20 @@ std::string Repositories::tip(const state_db::RepositoryRow& row) {
 void Repositories::remove(const Caller& caller, base::RepoId id) {
   const auto row = get(caller, id);
   const auto guard = context_.locks.lock(id.str(), "remove");
-  if (const auto count = workspace_count(id); count > 0) {
-    throw Error(Code::conflict, row.name + " is the base of " + std::to_string(count) + " workspaces",
-                "remove them first: moorage rm --purge NAME (deleted ones count until they are purged)");
-  }
   if (row.state == RepositoryState::cloning || row.state == RepositoryState::fetching) {
     throw Error(Code::conflict, row.name + " is being fetched", "try again when that has ended");
   }
-  context_.store.move(id, row.state, RepositoryState::evicted, "removed by uid " + std::to_string(caller.uid));
-  state_db::BaseTrees trees(context_.store);
-  for (const auto& tree : trees.list(id)) trees.remove(id, tree.commit);
+  context_.store.transaction([&] {
+    if (const auto count = workspace_count(id); count > 0) {
+      throw Error(
+          Code::conflict, row.name + " is the base of " + std::to_string(count) + " workspaces",
+          "remove them first: moorage rm --purge NAME (deleted ones count until they are purged)");
+    }
+    context_.store.move(id, row.state, RepositoryState::evicted,
+                        "removed by uid " + std::to_string(caller.uid));
+    state_db::BaseTrees trees(context_.store);
+    for (const auto& tree : trees.list(id)) trees.remove(id, tree.commit);
+  });
   context_.repos.remove(directory(id));
 }
 
@@ -180,7 +205,8 @@ base::Fd Repositories::begin_import() {
   return base::open_file(quarantine, O_TMPFILE | O_RDWR, 0600);
 }
 
-ImportedWork Repositories::finish_import(const Caller& caller, const std::string& label, base::Fd bundle) {
+ImportedWork Repositories::finish_import(const Caller& caller, const std::string& label,
+                                         base::Fd bundle) {
   if (label.empty() || label.size() > 4096 || label.find('\0') != std::string::npos) {
     throw Error(Code::invalid_argument, "label must be the path of the checkout");
   }
@@ -188,8 +214,10 @@ ImportedWork Repositories::finish_import(const Caller& caller, const std::string
   const size_t slash = label.find_last_of('/');
   const std::string name = slash == std::string::npos ? label : label.substr(slash + 1);
   state_db::Repositories table(context_.store);
-  const auto [id, made] = table.find_or_create({"local:" + label, scope, name.empty() ? "local" : name});
+  const auto [id, made] =
+      table.find_or_create({"local:" + label, scope, name.empty() ? "local" : name});
   const auto guard = context_.locks.lock(id.str() + ".row", "import");
+  if (!made) settle_wanted(context_.store, id);
   repo_cache::ImportLimits limits;
   repo_cache::ImportResult result;
   try {
