@@ -1,8 +1,9 @@
 // The seam between workspaces and whatever runs commands for them. A backend makes a sandbox from a
 // spec under a name that is derived from ids, so that after a crash nothing lacks an owner: `list`
 // finds all sandboxes of this store and only those. Start by name is idempotent; destroy of the
-// missing succeeds. Asked for more than `capabilities` says, a backend throws Error(unsupported) with
-// the reason; it never falls back in silence. A new backend is one file and one line in registry.cc.
+// missing succeeds. Asked for more than `capabilities` says, a backend throws Error(unsupported)
+// with the reason; it never falls back in silence. A new backend is one file and one line in
+// registry.cc.
 #pragma once
 
 #include <chrono>
@@ -46,13 +47,13 @@ struct Mount {
 };
 
 struct SandboxSpec {
-  std::string name;                // "moorage-<store>-sb_7": also the container's and the cgroup's
-  std::string directory;           // sandboxes/<sb>/, exists, ours alone, disposable
+  std::string name;       // "moorage-<store>-sb_7": also the container's and the cgroup's
+  std::string directory;  // sandboxes/<sb>/, exists, ours alone, disposable
   std::string image = "host";
-  uint32_t first_host_id = 0;      // inside ids 0..65535 are host ids first_host_id...
-  std::vector<Mount> mounts;       // /workspace, /home/user, the git objects
+  uint32_t first_host_id = 0;  // inside ids 0..65535 are host ids first_host_id...
+  std::vector<Mount> mounts;   // /workspace, /home/user, the git objects
   Limits limits;
-  bool sudo = true;                // password-less sudo inside the namespace
+  bool sudo = true;  // password-less sudo inside the namespace
   std::chrono::milliseconds deadline{20'000};
 };
 
@@ -60,9 +61,9 @@ enum class SandboxState { absent, running, frozen, stopped };
 
 struct SandboxStatus {
   SandboxState state = SandboxState::absent;
-  base::ProcessIdentity init;      // host pid of the warden; pid 0 unless running or frozen
-  uint64_t memory_bytes = 0;       // in use now
-  uint64_t cpu_usec = 0;           // used since start
+  base::ProcessIdentity init;  // host pid of the warden; pid 0 unless running or frozen
+  uint64_t memory_bytes = 0;   // in use now
+  uint64_t cpu_usec = 0;       // used since start
   uint32_t processes = 0;
 };
 
@@ -88,7 +89,8 @@ class Backend {
   virtual std::vector<std::string> list() = 0;
   virtual Endpoint endpoint(const std::string& name) = 0;
   // The group of processes of one exec (idempotent by exec_name); see exec_group.h.
-  virtual std::unique_ptr<ExecGroup> exec_group(const std::string& name, const std::string& exec_name) = 0;
+  virtual std::unique_ptr<ExecGroup> exec_group(const std::string& name,
+                                                const std::string& exec_name) = 0;
 };
 
 }  // namespace moorage::backends

@@ -141,12 +141,13 @@ bool cgroup_populated(const std::string& path) {
   return cgroup_counter(path + "/cgroup.events", "populated").value_or(0) == 1;
 }
 
-// An exec's group has no children and usually goes at once: looking for them would cost a look-up of each of its
-// 34 files, twice, before the end of every exec is told.
+// An exec's group has no children and usually goes at once: looking for them would cost a look-up
+// of each of its 34 files, twice, before the end of every exec is told.
 void remove_cgroup(const std::string& path, Clock::time_point deadline) {
   while (rmdir(path.c_str()) < 0 && errno != ENOENT) {
     if (errno != EBUSY || Clock::now() >= deadline) base::throw_errno("remove cgroup " + path);
-    // Each time anew: the end of an exec may be looked at while its sandbox goes, and that makes its group again.
+    // Each time anew: the end of an exec may be looked at while its sandbox goes, and that makes
+    // its group again.
     bool had_children = false;
     for (const std::string& name : base::list_directory(path)) {
       struct stat info;

@@ -111,7 +111,8 @@ EnvdAnswer Exchange::receive() {
     held.append(piece.data(), static_cast<size_t>(count));
     size_t used = parser.put(boost::asio::const_buffer(held.data(), held.size()), error);
     held.erase(0, used);
-    // By value: where daemon/ compiles Beast apart, an optimised build has two objects for its error category.
+    // By value: where daemon/ compiles Beast apart, an optimised build has two objects for its
+    // error category.
     if (error && error.value() != static_cast<int>(http::error::need_more)) {
       throw Error(Code::corrupted,
                   "the sandbox's warden did not answer in HTTP: " + error.message());

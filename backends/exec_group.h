@@ -1,8 +1,8 @@
-// The processes of one exec, held together from outside by a cgroup that the host made: everything the
-// command starts is in it, daemonised children too. The child joins before its execve by writing "0" to
-// the join descriptors (opened by host root: cgroup checks the opener's rights, so nothing inside
-// needs any). The unified hierarchy is used for kill also on hybrid hosts; the memory hierarchy of v1
-// is joined in addition, so that an OOM kill is told per exec.
+// The processes of one exec, held together from outside by a cgroup that the host made: everything
+// the command starts is in it, daemonised children too. The child joins before its execve by
+// writing "0" to the join descriptors (opened by host root: cgroup checks the opener's rights, so
+// nothing inside needs any). The unified hierarchy is used for kill also on hybrid hosts; the
+// memory hierarchy of v1 is joined in addition, so that an OOM kill is told per exec.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ class ExecGroup {
   virtual std::vector<base::Fd> join_fds() = 0;  // write "0" to each to join
   virtual base::Fd kill_fd() = 0;                // write "1" to kill all (cgroup.kill); none: empty
   virtual void kill() = 0;
-  virtual uint64_t oom_kills() = 0;              // processes of the group that the OOM killer took
+  virtual uint64_t oom_kills() = 0;  // processes of the group that the OOM killer took
   virtual bool empty() = 0;
-  virtual void remove() = 0;                     // once empty; missing is fine
+  virtual void remove() = 0;  // once empty; missing is fine
 };
 
 }  // namespace moorage::backends

@@ -30,11 +30,16 @@ constexpr Entry kBackends[] = {
 
 std::string_view isolation_name(Isolation isolation) {
   switch (isolation) {
-    case Isolation::none: return "none";
-    case Isolation::container: return "container";
-    case Isolation::userns: return "userns";
-    case Isolation::gvisor: return "gvisor";
-    case Isolation::vm: return "vm";
+    case Isolation::none:
+      return "none";
+    case Isolation::container:
+      return "container";
+    case Isolation::userns:
+      return "userns";
+    case Isolation::gvisor:
+      return "gvisor";
+    case Isolation::vm:
+      return "vm";
   }
   return "none";
 }

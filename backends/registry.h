@@ -36,7 +36,8 @@ class Registry {
 };
 
 std::vector<std::string> backend_names();
-// Never fails because of the host: an unusable backend says so in capabilities(). not_found: no such name.
+// Never fails because of the host: an unusable backend says so in capabilities(). not_found: no
+// such name.
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options);
 
 // The makers, one a backend.

@@ -172,7 +172,8 @@ class TreeRemover {
   bool clear_append_only(int parent, const char* name) {
     if (!set_append_only(parent, false)) return false;
     struct stat status;
-    if (fstatat(parent, name, &status, AT_SYMLINK_NOFOLLOW) < 0) return errno == ENOENT;  // gone since
+    if (fstatat(parent, name, &status, AT_SYMLINK_NOFOLLOW) < 0)
+      return errno == ENOENT;                                               // gone since
     if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) return true;  // cannot have it
     Fd fd(openat(parent, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
     return fd && set_append_only(fd.get(), false);

@@ -13,14 +13,15 @@ using base::Error;
 namespace {
 
 constexpr std::string_view kSelect =
-    "SELECT id, url, fetch_url, scope, name, state, reason, default_branch, fetched_wall_ms, checked_wall_ms, "
+    "SELECT id, url, fetch_url, scope, name, state, reason, default_branch, fetched_wall_ms, "
+    "checked_wall_ms, "
     "stale_reason, bytes, created_wall_ms FROM repositories ";
 
 RepositoryRow read_row(Statement& query) {
   RepositoryRow row;
-  query.read(row.id, row.url, row.fetch_url, row.scope, row.name, row.state, row.reason, row.default_branch,
-             row.fetched_wall_ms, row.checked_wall_ms, row.stale_reason, row.bytes,
-             row.created_wall_ms);
+  query.read(row.id, row.url, row.fetch_url, row.scope, row.name, row.state, row.reason,
+             row.default_branch, row.fetched_wall_ms, row.checked_wall_ms, row.stale_reason,
+             row.bytes, row.created_wall_ms);
   return row;
 }
 
@@ -37,8 +38,8 @@ base::RepoId Repositories::create(const NewRepository& repository) {
         .prepare(
             "INSERT INTO repositories (url, fetch_url, scope, name, state, created_wall_ms) "
             "VALUES (?, ?, ?, ?, ?, ?)")
-        .run(repository.url, repository.fetch_url, repository.scope, repository.name, LifeCycle<RepositoryState>::kFirst,
-             store_.clock().wall_ms());
+        .run(repository.url, repository.fetch_url, repository.scope, repository.name,
+             LifeCycle<RepositoryState>::kFirst, store_.clock().wall_ms());
     const base::RepoId id{store_.last_insert_id()};
     store_.record_new<RepositoryState>(id, repository.url);
     return id;

@@ -18,10 +18,10 @@ class Store;
 
 struct RepositoryRow {
   base::RepoId id{};
-  std::string url{};    // normalised by repo_cache; no credentials
+  std::string url{};        // normalised by repo_cache; no credentials
   std::string fetch_url{};  // what git is given: as upstream spells it
-  std::string scope{};  // who may share it; "" is public
-  std::string name{};   // "acme/shop": for people
+  std::string scope{};      // who may share it; "" is public
+  std::string name{};       // "acme/shop": for people
   RepositoryState state = RepositoryState::cloning;
   std::string reason{};  // of the last move: why it is broken, who evicted it
   std::string default_branch{};

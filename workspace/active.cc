@@ -69,7 +69,8 @@ void Active::wait_unmounted(base::WorkspaceId workspace, std::chrono::millisecon
       }
     }
     if (std::chrono::steady_clock::now() >= deadline) {
-      throw base::Error(base::Code::conflict, workspace.str() + " is busy: a file is being transferred",
+      throw base::Error(base::Code::conflict,
+                        workspace.str() + " is busy: a file is being transferred",
                         "wait for the transfer to end, then try again");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

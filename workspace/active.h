@@ -1,6 +1,6 @@
 // What of a workspace is live in this process: its running sandbox and its mounts. At most one
-// overlay superblock an upper directory: `Mounted` is shared by all who use it and dies with the last; a new
-// one is made only after that. Rebuilt at start by reconcile.h from what survived.
+// overlay superblock an upper directory: `Mounted` is shared by all who use it and dies with the
+// last; a new one is made only after that. Rebuilt at start by reconcile.h from what survived.
 #pragma once
 
 #include <chrono>
@@ -43,7 +43,8 @@ class Active {
   // The mount at rest, made by `mount` when there is none. Caller holds the workspace's lock.
   std::shared_ptr<const Mounted> at_rest(base::WorkspaceId workspace,
                                          const std::function<Mounted()>& mount);
-  // Waits until nobody uses the workspace's mounts; conflict after `patience`. Caller holds the lock.
+  // Waits until nobody uses the workspace's mounts; conflict after `patience`. Caller holds the
+  // lock.
   void wait_unmounted(base::WorkspaceId workspace, std::chrono::milliseconds patience);
 
  private:

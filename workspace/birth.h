@@ -1,6 +1,7 @@
-// What a new workspace finds besides the base tree: its own .git/HEAD and packed-refs (branch, upstream's
-// branches and tags) in the upper directory, and the skeleton of the home directory. All of it, like the layer's
-// directories, follows from the workspace's row, so `create` need not sync it: what a power cut took is made again.
+// What a new workspace finds besides the base tree: its own .git/HEAD and packed-refs (branch,
+// upstream's branches and tags) in the upper directory, and the skeleton of the home directory. All
+// of it, like the layer's directories, follows from the workspace's row, so `create` need not sync
+// it: what a power cut took is made again.
 #pragma once
 
 #include <string>
@@ -12,8 +13,8 @@ namespace moorage::workspace {
 
 void write_git_files(Context& context, const state_db::WorkspaceRow& row);
 
-// Makes the layer and its git files again where a power cut right after `create` took them. An agent that
-// removed its .git, or put a file in its place, keeps it so.
+// Makes the layer and its git files again where a power cut right after `create` took them. An
+// agent that removed its .git, or put a file in its place, keeps it so.
 void mend_birth(Context& context, const state_db::WorkspaceRow& row);
 
 // The lowest layer of /home/user for image `host`, made once a store. Returns its path.

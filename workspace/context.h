@@ -1,5 +1,6 @@
-// What every verb of this layer works with: the layers below, the locks and the options, wired once in
-// daemon/main.cc. Owns nothing. Order of locks: workspace, then repository, then the store's own.
+// What every verb of this layer works with: the layers below, the locks and the options, wired once
+// in daemon/main.cc. Owns nothing. Order of locks: workspace, then repository, then the store's
+// own.
 #pragma once
 
 #include <chrono>
@@ -9,12 +10,16 @@
 #include "base/keyed_mutex.h"
 #include "workspace/overlay.h"
 
-namespace moorage::state_db { class Store; }
+namespace moorage::state_db {
+class Store;
+}
 namespace moorage::repo_cache {
 class RepoCache;
 class BaseTrees;
 }  // namespace moorage::repo_cache
-namespace moorage::backends { class Registry; }
+namespace moorage::backends {
+class Registry;
+}
 
 namespace moorage::workspace {
 
@@ -22,8 +27,8 @@ inline constexpr uint32_t kUser = 1000;            // inside id of the agent's u
 inline constexpr uint32_t kIdsPerSandbox = 65536;  // length of a sandbox's id range
 
 struct Options {
-  std::string store;                        // /var/lib/moorage
-  uint32_t disk_first_id = 1'900'000'000;   // owners on disk, see overlay.h
+  std::string store;                       // /var/lib/moorage
+  uint32_t disk_first_id = 1'900'000'000;  // owners on disk, see overlay.h
   uint32_t sandbox_first_id = 1'000'000'000;
   uint32_t sandbox_slots = 4096;
   uint32_t first_host_id(uint32_t slot) const { return sandbox_first_id + slot * kIdsPerSandbox; }

@@ -11,7 +11,8 @@ namespace json = boost::json;
 int64_t number(const json::object& object, std::string_view key) {
   const auto* value = object.if_contains(key);
   if (value == nullptr) return 0;
-  if (const auto* text = value->if_string()) {  // 64-bit numbers travel as strings, as in proto3 JSON
+  if (const auto* text =
+          value->if_string()) {  // 64-bit numbers travel as strings, as in proto3 JSON
     int64_t parsed = 0;
     std::from_chars(text->data(), text->data() + text->size(), parsed);
     return parsed > 0 ? parsed : 0;

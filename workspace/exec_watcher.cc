@@ -99,7 +99,8 @@ void ExecWatcher::watch_exec(const state_db::ExecRow& exec, bool sync) {
       journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
   auto watched = std::make_shared<Watched>(exec, base::open_file(path, O_RDONLY), sync);
   const std::lock_guard lock(mutex_);
-  watched->watch = check(inotify_add_watch(inotify_.get(), path.c_str(), IN_MODIFY), "inotify " + path);
+  watched->watch =
+      check(inotify_add_watch(inotify_.get(), path.c_str(), IN_MODIFY), "inotify " + path);
   by_watch_[watched->watch] = exec.id;
   execs_[exec.id] = std::move(watched);
   more_.insert(exec.id);  // what was written before the watch
@@ -180,7 +181,8 @@ void ExecWatcher::run() {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;
       for (const auto id : more_) {
-        if (const auto found = execs_.find(id); found != execs_.end()) turn.push_back(found->second);
+        if (const auto found = execs_.find(id); found != execs_.end())
+          turn.push_back(found->second);
       }
       more_.clear();
     }
@@ -263,7 +265,8 @@ void ExecWatcher::kill_group(const Watched& watched) {
   try {
     running->backend->exec_group(running->name, watched.row.id.str())->kill();
   } catch (const base::Error& error) {
-    base::log(base::LogLevel::error, "exec.kill_failed", {{"ex", watched.row.id}, {"error", error.message()}});
+    base::log(base::LogLevel::error, "exec.kill_failed",
+              {{"ex", watched.row.id}, {"error", error.message()}});
   }
 }
 
@@ -344,13 +347,17 @@ void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome
     }
     execs.finish(id, outcome);
   } catch (const base::Error& error) {
-    base::log(base::LogLevel::error, "exec.outcome_not_written", {{"ex", id}, {"error", error.message()}});
+    base::log(base::LogLevel::error, "exec.outcome_not_written",
+              {{"ex", id}, {"error", error.message()}});
     return;  // the journal has it; the next start finishes it
   }
   after_outcome.pass();
   base::log(base::LogLevel::info, "exec.ended",
-            {{"ws", watched->row.request.workspace}, {"sb", watched->row.request.sandbox}, {"ex", id},
-             {"state", state_db::state_name(outcome.state)}, {"code", outcome.exit_code.value_or(-1)}});
+            {{"ws", watched->row.request.workspace},
+             {"sb", watched->row.request.sandbox},
+             {"ex", id},
+             {"state", state_db::state_name(outcome.state)},
+             {"code", outcome.exit_code.value_or(-1)}});
   {
     const std::lock_guard lock(mutex_);
     if (watched->watch >= 0) {

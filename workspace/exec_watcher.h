@@ -1,6 +1,7 @@
-// One thread that sees execs and sandboxes end: inotify on the journals of running execs, a pidfd for each
-// sandbox's init. At an `end` frame it writes the exec's outcome. A dead init is told to `on_death`, on
-// the watcher's pool; whoever handles it calls `settle`, which marks execs without an `end` interrupted.
+// One thread that sees execs and sandboxes end: inotify on the journals of running execs, a pidfd
+// for each sandbox's init. At an `end` frame it writes the exec's outcome. A dead init is told to
+// `on_death`, on the watcher's pool; whoever handles it calls `settle`, which marks execs without
+// an `end` interrupted.
 #pragma once
 
 #include <atomic>
@@ -49,7 +50,8 @@ class ExecWatcher {
   ExecWatcher(Context& context, Active& active);
   ~ExecWatcher();
 
-  // Both are set once, before anything is watched, and are called on the watcher's pool: they may block.
+  // Both are set once, before anything is watched, and are called on the watcher's pool: they may
+  // block.
   void on_end(std::function<void(const state_db::ExecRow&)> callback);
   void on_death(std::function<void(std::shared_ptr<const Running>)> callback);
 
@@ -61,7 +63,8 @@ class ExecWatcher {
   // Reads the journals of this sandbox's running execs to their end and settles them all.
   void settle(base::SandboxId sandbox, const std::string& why_interrupted);
 
-  // The same for one exec, watched or not: an exec whose start failed, or that nobody watches after a crash.
+  // The same for one exec, watched or not: an exec whose start failed, or that nobody watches after
+  // a crash.
   void settle_exec(const state_db::ExecRow& exec, const std::string& why_interrupted);
 
   // Kills all that the exec started if it still runs after `grace`.
@@ -108,6 +111,7 @@ class ExecWatcher {
   std::thread thread_;
 };
 
-std::string journal_directory(const Options& options, base::WorkspaceId workspace, base::ExecId exec);
+std::string journal_directory(const Options& options, base::WorkspaceId workspace,
+                              base::ExecId exec);
 
 }  // namespace moorage::workspace

@@ -29,7 +29,9 @@ constexpr std::chrono::milliseconds kWardenDeadline{10'000};
 // Every field that says what runs, length-prefixed, so that two requests never share a text.
 std::string request_hash(const ExecRequest& request) {
   std::string text;
-  const auto add = [&](const std::string& part) { text += std::to_string(part.size()) + ":" + part; };
+  const auto add = [&](const std::string& part) {
+    text += std::to_string(part.size()) + ":" + part;
+  };
   for (const auto& argument : request.argv) add(argument);
   add("env");
   for (const auto& [key, value] : request.environment) {
@@ -50,7 +52,8 @@ std::map<std::string, std::string> full_environment(const ExecRequest& request,
   const bool root = request.user == "root";
   std::map<std::string, std::string> environment = request.environment;
   environment.insert({
-      {"PATH", "/home/user/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+      {"PATH",
+       "/home/user/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
       {"HOME", root ? "/root" : "/home/user"},
       {"USER", request.user},
       {"LOGNAME", request.user},
@@ -66,16 +69,18 @@ std::map<std::string, std::string> full_environment(const ExecRequest& request,
 // process that got hold of the descriptor inside cannot change what is recorded.
 base::Fd make_journal(const std::string& directory) {
   base::make_directories(directory);
-  base::Fd file = base::open_file(directory + "/output", O_WRONLY | O_APPEND | O_CREAT | O_EXCL, 0600);
+  base::Fd file =
+      base::open_file(directory + "/output", O_WRONLY | O_APPEND | O_CREAT | O_EXCL, 0600);
   base::set_append_only(file.get(), true);
   return file;
 }
 
 int signal_number(const std::string& name) {
   static const std::map<std::string, int> kSignals{
-      {"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT}, {"KILL", SIGKILL}, {"USR1", SIGUSR1},
-      {"USR2", SIGUSR2}, {"TERM", SIGTERM}, {"STOP", SIGSTOP}, {"CONT", SIGCONT}, {"TSTP", SIGTSTP},
-      {"WINCH", SIGWINCH}, {"ALRM", SIGALRM}, {"PIPE", SIGPIPE}, {"ABRT", SIGABRT}, {"SEGV", SIGSEGV}};
+      {"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT},   {"KILL", SIGKILL},
+      {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"TERM", SIGTERM},   {"STOP", SIGSTOP},
+      {"CONT", SIGCONT}, {"TSTP", SIGTSTP}, {"WINCH", SIGWINCH}, {"ALRM", SIGALRM},
+      {"PIPE", SIGPIPE}, {"ABRT", SIGABRT}, {"SEGV", SIGSEGV}};
   const std::string plain = name.starts_with("SIG") ? name.substr(3) : name;
   if (const auto found = kSignals.find(plain); found != kSignals.end()) return found->second;
   for (const auto& [known, number] : kSignals) {
@@ -86,12 +91,14 @@ int signal_number(const std::string& name) {
 }
 
 [[noreturn]] void throw_over(const state_db::ExecRow& row) {
-  throw Error(Code::conflict, row.id.str() + " has ended: " + std::string(state_db::state_name(row.state)));
+  throw Error(Code::conflict,
+              row.id.str() + " has ended: " + std::string(state_db::state_name(row.state)));
 }
 
 }  // namespace
 
-ExecView Execs::start(const Caller& caller, const std::string& workspace, const ExecRequest& request) {
+ExecView Execs::start(const Caller& caller, const std::string& workspace,
+                      const ExecRequest& request) {
   check_request(request);
   const auto row = workspaces_.find(caller, workspace);
   state_db::Execs table(context_.store);
@@ -99,8 +106,9 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace, const 
   if (!request.idempotency_key.empty()) {
     if (const auto earlier = table.find_by_key(row.id, request.idempotency_key)) {
       if (earlier->request.request_hash != hash) {
-        throw Error(Code::already_exists, "this idempotency key belongs to another command, " +
-                                              earlier->id.str(), "use a new key for a new command");
+        throw Error(Code::already_exists,
+                    "this idempotency key belongs to another command, " + earlier->id.str(),
+                    "use a new key for a new command");
       }
       return get(caller, earlier->id);
     }
@@ -119,7 +127,8 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace, const 
   record.user = request.user;
   record.terminal = request.terminal.has_value();
   record.input = request.input;
-  record.timeout_ms = request.timeout_ms > 0 ? request.timeout_ms : context_.options.default_timeout_ms;
+  record.timeout_ms =
+      request.timeout_ms > 0 ? request.timeout_ms : context_.options.default_timeout_ms;
   const auto created = table.create(record);
   if (created.existed) return get(caller, created.id);
   after_intent.pass();
@@ -132,8 +141,9 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace, const 
     throw error.add_context(exec.id.str() + " could not be started");
   }
   after_start.pass();
-  base::log(base::LogLevel::info, "exec.started",
-            {{"ws", row.id}, {"sb", running->sandbox}, {"ex", exec.id}, {"argv0", request.argv.front()}});
+  base::log(
+      base::LogLevel::info, "exec.started",
+      {{"ws", row.id}, {"sb", running->sandbox}, {"ex", exec.id}, {"argv0", request.argv.front()}});
   return get(caller, exec.id);
 }
 
@@ -164,7 +174,8 @@ void Execs::launch(const state_db::ExecRow& exec, const ExecRequest& request,
 
 // The command may run although the answer is missing. Only the warden can tell; if it cannot be
 // asked, the watcher finds the end in the journal, or settles the exec with its sandbox.
-void Execs::settle_failed_launch(const state_db::ExecRow& exec, const Running& running, const Error& error) {
+void Execs::settle_failed_launch(const state_db::ExecRow& exec, const Running& running,
+                                 const Error& error) {
   if (error.code() == Code::unknown_outcome || error.code() == Code::deadline_exceeded) {
     try {
       for (const auto& process : backends::EnvdClient(running.endpoint).list()) {
@@ -183,7 +194,8 @@ state_db::ExecRow Execs::find(const Caller& caller, base::ExecId id) {
     const auto workspace = state_db::Workspaces(context_.store).find(row->request.workspace);
     if (!workspace || workspace->owner_uid != caller.uid) row.reset();
   }
-  if (!row) throw Error(Code::not_found, "there is no exec " + id.str(), "moorage ps lists what runs");
+  if (!row)
+    throw Error(Code::not_found, "there is no exec " + id.str(), "moorage ps lists what runs");
   return *row;
 }
 
@@ -213,7 +225,8 @@ std::vector<ExecView> Execs::list(const Caller& caller, const std::optional<std:
   }
   if (running_only) query.state = state_db::ExecState::running;
   std::vector<ExecView> views;
-  for (auto& row : state_db::Execs(context_.store).list(query)) views.push_back(view(std::move(row)));
+  for (auto& row : state_db::Execs(context_.store).list(query))
+    views.push_back(view(std::move(row)));
   return views;
 }
 
@@ -256,7 +269,8 @@ std::shared_ptr<const Running> Execs::sandbox_of(const state_db::ExecRow& row) {
 uint64_t Execs::send_input(const Caller& caller, base::ExecId id, uint64_t offset,
                            std::string_view bytes, std::chrono::milliseconds deadline) {
   const auto row = find(caller, id);
-  return backends::EnvdClient(sandbox_of(row)->endpoint).send_input(id.str(), offset, bytes, deadline);
+  return backends::EnvdClient(sandbox_of(row)->endpoint)
+      .send_input(id.str(), offset, bytes, deadline);
 }
 
 uint64_t Execs::input_accepted(const Caller& caller, base::ExecId id) {

@@ -1,6 +1,7 @@
 // Verbs on execs. The record comes first (one commit, with the idempotency key), then the journal
-// file outside the sandbox, then the warden is asked: a command runs once or not at all. The end is read from the
-// journal by the watcher thread, so nothing depends on this daemon having been alive when it happened.
+// file outside the sandbox, then the warden is asked: a command runs once or not at all. The end is
+// read from the journal by the watcher thread, so nothing depends on this daemon having been alive
+// when it happened.
 #pragma once
 
 #include <atomic>
@@ -20,8 +21,8 @@ namespace moorage::workspace {
 
 struct ExecView {
   state_db::ExecRow row;
-  uint64_t output_bytes = 0;     // so far, also while running
-  int64_t last_output_ms = 0;    // wall time, 0: none
+  uint64_t output_bytes = 0;   // so far, also while running
+  int64_t last_output_ms = 0;  // wall time, 0: none
 };
 
 class Execs {
@@ -40,17 +41,19 @@ class Execs {
 
   // The journal, read-only, for base::JournalReader; also long after the sandbox is gone.
   base::Fd open_journal(const Caller& caller, base::ExecId id);
-  // Calls back (from the watcher's thread; must not block) whenever the journal grew or the exec ended,
-  // until the subscription is dropped. May call spuriously.
+  // Calls back (from the watcher's thread; must not block) whenever the journal grew or the exec
+  // ended, until the subscription is dropped. May call spuriously.
   ExecWatcher::Subscription subscribe(base::ExecId id, std::function<void()> changed);
 
   // Total bytes taken so far; blocks while the command's pipe is full. offset = bytes sent before.
-  uint64_t send_input(const Caller& caller, base::ExecId id, uint64_t offset, std::string_view bytes,
-                      std::chrono::milliseconds deadline);
+  uint64_t send_input(const Caller& caller, base::ExecId id, uint64_t offset,
+                      std::string_view bytes, std::chrono::milliseconds deadline);
   uint64_t input_accepted(const Caller& caller, base::ExecId id);
   void close_input(const Caller& caller, base::ExecId id);
-  void send_signal(const Caller& caller, base::ExecId id, const std::string& name);  // "INT", "SIGINT", "2"
-  void cancel(const Caller& caller, base::ExecId id);  // TERM, after the grace KILL to all it started
+  void send_signal(const Caller& caller, base::ExecId id,
+                   const std::string& name);  // "INT", "SIGINT", "2"
+  void cancel(const Caller& caller,
+              base::ExecId id);  // TERM, after the grace KILL to all it started
   void resize(const Caller& caller, base::ExecId id, uint32_t columns, uint32_t rows);
 
  private:

@@ -35,7 +35,8 @@ std::optional<std::string> ask_inside(const Running& running, const std::vector<
   backends::StartRequest start;
   start.tag = "question-" + std::to_string(++number);
   start.argv = argv;
-  start.environment = {{"PATH", "/usr/local/bin:/usr/bin:/bin"}, {"HOME", "/home/user"}, {"LANG", "C.UTF-8"}};
+  start.environment = {
+      {"PATH", "/usr/local/bin:/usr/bin:/bin"}, {"HOME", "/home/user"}, {"LANG", "C.UTF-8"}};
   start.timeout_ms = deadline.count();
   start.output_limit_bytes = kMaxAnswerBytes;
   start.journal_fd = journal.get();
@@ -61,9 +62,11 @@ std::optional<std::string> ask_inside(const Running& running, const std::vector<
 std::optional<uint64_t> count_unpushed(const Running& running) {
   try {
     const auto answer = ask_inside(
-        running, {"git", "-C", "/workspace", "rev-list", "--count", "HEAD", "--not", "--remotes"}, kGitDeadline);
+        running, {"git", "-C", "/workspace", "rev-list", "--count", "HEAD", "--not", "--remotes"},
+        kGitDeadline);
     uint64_t count = 0;
-    if (!answer || std::from_chars(answer->data(), answer->data() + answer->size(), count).ptr == answer->data()) {
+    if (!answer || std::from_chars(answer->data(), answer->data() + answer->size(), count).ptr ==
+                       answer->data()) {
       return std::nullopt;
     }
     return count;

@@ -1,5 +1,6 @@
-// A short question asked inside a running sandbox, as the agent's user: what git says of the agent's own
-// repository, which the host must not read. The answer is a stranger's word: bounded, and only shown.
+// A short question asked inside a running sandbox, as the agent's user: what git says of the
+// agent's own repository, which the host must not read. The answer is a stranger's word: bounded,
+// and only shown.
 #pragma once
 
 #include <chrono>
@@ -11,8 +12,8 @@
 
 namespace moorage::workspace {
 
-// Standard output, at most 4 KiB, of a command that exited 0 within the deadline; else nothing. No exec is
-// recorded: it is not the user's command.
+// Standard output, at most 4 KiB, of a command that exited 0 within the deadline; else nothing. No
+// exec is recorded: it is not the user's command.
 std::optional<std::string> ask_inside(const Running& running, const std::vector<std::string>& argv,
                                       std::chrono::milliseconds deadline);
 

@@ -38,8 +38,10 @@ std::string sandbox_directory(const Options& options, base::SandboxId id) {
 }  // namespace
 
 std::shared_ptr<const Running> Workspaces::ensure_running(const state_db::WorkspaceRow& row) {
-  if (auto running = active_.running(row.id); running && base::process_alive(running->init)) return running;
-  const auto guard = context_.locks.lock(row.id.str(), "start", context_.options.start_deadline * 2);
+  if (auto running = active_.running(row.id); running && base::process_alive(running->init))
+    return running;
+  const auto guard =
+      context_.locks.lock(row.id.str(), "start", context_.options.start_deadline * 2);
   if (auto running = active_.running(row.id)) {
     if (base::process_alive(running->init)) return running;
     watcher_.forget_sandbox(running->sandbox);
@@ -64,7 +66,8 @@ std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::Workspa
   running->name = sandbox.name;
   running->backend = &context_.backends.get(row.backend);
   try {
-    auto mounted = std::make_shared<Mounted>(Mounted{context_.storage.mount(layers, first_id), first_id + kUser});
+    auto mounted = std::make_shared<Mounted>(
+        Mounted{context_.storage.mount(layers, first_id), first_id + kUser});
     const base::Fd objects = context_.storage.bind_read_only(
         context_.repos.objects_directory(Repositories::directory(row.repository)), first_id);
     start_after_mount.pass();
@@ -98,8 +101,9 @@ std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::Workspa
   return running;
 }
 
-// Ends with no process, no mount and no directory, and the row `destroyed`. Throws if processes are left: their
-// row then stays, and with it the id range and the upper directory, which nobody else may use.
+// Ends with no process, no mount and no directory, and the row `destroyed`. Throws if processes are
+// left: their row then stays, and with it the id range and the upper directory, which nobody else
+// may use.
 void Workspaces::clear_sandbox(const state_db::SandboxRow& sandbox, const std::string& reason) {
   watcher_.forget_sandbox(sandbox.id);
   context_.backends.get(sandbox.backend).destroy(sandbox.name);
@@ -121,8 +125,10 @@ void Workspaces::clear_sandbox(const state_db::SandboxRow& sandbox, const std::s
 void Workspaces::bury(const Running& dead) {
   const auto guard = context_.locks.lock(dead.workspace.str(), "clean-up", std::chrono::minutes(2));
   const auto row = state_db::Sandboxes(context_.store).get(dead.sandbox);
-  if (row.state != SandboxState::running && row.state != SandboxState::frozen) return;  // a verb did it
-  base::log(base::LogLevel::warning, "sandbox.died", {{"ws", dead.workspace}, {"sb", dead.sandbox}});
+  if (row.state != SandboxState::running && row.state != SandboxState::frozen)
+    return;  // a verb did it
+  base::log(base::LogLevel::warning, "sandbox.died",
+            {{"ws", dead.workspace}, {"sb", dead.sandbox}});
   clear_sandbox(row, "its sandbox died");
 }
 
@@ -141,7 +147,8 @@ void Workspaces::stop_sandbox(const state_db::WorkspaceRow& row, const std::stri
   stop_after_backend.pass();
   watcher_.settle(sandbox->id, reason);
   active_.clear_running(sandbox->id);
-  base::sync_file_system(context_.storage.layer_path(row.layer));  // stop answers: all of it is durable
+  base::sync_file_system(
+      context_.storage.layer_path(row.layer));  // stop answers: all of it is durable
   context_.store.transaction([&] {
     table.set_stopped(sandbox->id, reason);
     state_db::WorkspaceFacts facts;
@@ -194,7 +201,8 @@ WorkspaceView Workspaces::undelete(const Caller& caller, const std::string& name
 
 void Workspaces::purge(const Caller& caller, const std::string& name) {
   state_db::Workspaces table(context_.store);
-  const bool live = !base::WorkspaceId::parse(name) && table.find_live(caller.uid, name).has_value();
+  const bool live =
+      !base::WorkspaceId::parse(name) && table.find_live(caller.uid, name).has_value();
   const auto row = live ? find(caller, name) : find_deleted(caller, name);
   if (row.state != WorkspaceState::deleted) remove(caller, row.id.str());
   const auto guard = context_.locks.lock(row.id.str(), "purge");

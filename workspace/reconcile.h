@@ -1,5 +1,6 @@
-// After a crash, and every few seconds: compares the database with the backends and the disk and makes
-// them agree. One table, {state in the row, what is really there} -> {finish, redo, undo, adopt}:
+// After a crash, and every few seconds: compares the database with the backends and the disk and
+// makes them agree. One table, {state in the row, what is really there} -> {finish, redo, undo,
+// adopt}:
 //
 //   sandbox  starting, any          undo: destroy; the next exec starts a new one
 //            running, alive         adopt: mounts through its init's root, watch its execs
@@ -8,7 +9,8 @@
 //            (no row), alive        destroy: the name carries our store id
 //   exec     running, end frame     finish      running, sandbox gone   interrupted
 //   workspace creating              undo        deleting                finish
-//   layer    directory, no row      remove      row of a live workspace, no directory   said by integrity
+//   layer    directory, no row      remove      row of a live workspace, no directory   said by
+//   integrity
 #pragma once
 
 #include <set>
@@ -23,8 +25,8 @@ class Reconciler {
  public:
   Reconciler(Context& context, Workspaces& workspaces, Active& active, ExecWatcher& watcher)
       : context_(context), workspaces_(workspaces), active_(active), watcher_(watcher) {}
-  void at_start();    // before the API answers
-  void periodic();    // purges after the undo window
+  void at_start();  // before the API answers
+  void periodic();  // purges after the undo window
 
  private:
   void settle_repositories();

@@ -1,5 +1,6 @@
-// Verbs on repositories: they join the mirror on disk (repo_cache) with its row. A repository is known by
-// its normalised URL and credential scope; the directory is named after the row's id, so no two can collide.
+// Verbs on repositories: they join the mirror on disk (repo_cache) with its row. A repository is
+// known by its normalised URL and credential scope; the directory is named after the row's id, so
+// no two can collide.
 #pragma once
 
 #include <map>
@@ -16,8 +17,9 @@ class Repositories {
  public:
   explicit Repositories(Context& context) : context_(context) {}
 
-  // Finds or adds the repository and brings its mirror up to upstream. Concurrent calls make one clone.
-  // Upstream unreachable: the cached mirror is served, `stale_reason` says why; without one it throws.
+  // Finds or adds the repository and brings its mirror up to upstream. Concurrent calls make one
+  // clone. Upstream unreachable: the cached mirror is served, `stale_reason` says why; without one
+  // it throws.
   state_db::RepositoryRow ensure(const std::string& url, const Progress& progress);
   state_db::RepositoryRow fetch(const Caller& caller, base::RepoId id, const Progress& progress);
   std::vector<state_db::RepositoryRow> list(const Caller& caller);
@@ -27,8 +29,8 @@ class Repositories {
   // conflict while a workspace (deleted ones that can come back included) stands on it.
   void remove(const Caller& caller, base::RepoId id);
 
-  // A local checkout, streamed by the CLI as a git bundle. `label` is its path on the client, opaque here;
-  // scope "local:<uid>": never shared between users.
+  // A local checkout, streamed by the CLI as a git bundle. `label` is its path on the client,
+  // opaque here; scope "local:<uid>": never shared between users.
   std::vector<std::string> import_tips(const Caller& caller, const std::string& label);
   // An unnamed file in the store's quarantine, to be filled with the bundle.
   base::Fd begin_import();
@@ -37,12 +39,14 @@ class Repositories {
   // Directory below repos/, as repo_cache names it.
   static std::string directory(base::RepoId id) { return id.str(); }
   // Immutable checkout of a commit, made when missing; its path. Single flight per commit.
-  std::string ensure_base_tree(base::RepoId id, const std::string& commit, const Progress& progress);
+  std::string ensure_base_tree(base::RepoId id, const std::string& commit,
+                               const Progress& progress);
   // Syncs trees written since the last call and marks them, so that they survive a power cut.
   void sync_base_trees();
 
  private:
-  state_db::RepositoryRow refresh(base::RepoId id, const std::string& url, const Progress& progress);
+  state_db::RepositoryRow refresh(base::RepoId id, const std::string& url,
+                                  const Progress& progress);
 
   Context& context_;
   // When upstream last answered: kept in memory, as a row's update a check would cost a sync.

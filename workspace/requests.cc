@@ -36,12 +36,13 @@ void check_labels(const std::map<std::string, std::string>& labels) {
     throw Error(Code::invalid_argument, "more than 64 labels");
   }
   for (const auto& [key, value] : labels) {
-    const bool good_key =
-        !key.empty() && key.size() <= 63 && std::all_of(key.begin(), key.end(), [](unsigned char c) {
-          return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
-        });
+    const bool good_key = !key.empty() && key.size() <= 63 &&
+                          std::all_of(key.begin(), key.end(), [](unsigned char c) {
+                            return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+                          });
     if (!good_key) {
-      throw Error(Code::invalid_argument, "label '" + key + "': a key is 1-63 of A-Z a-z 0-9 - _ .");
+      throw Error(Code::invalid_argument,
+                  "label '" + key + "': a key is 1-63 of A-Z a-z 0-9 - _ .");
     }
     if (value.size() > 255 || has_control(value)) {
       throw Error(Code::invalid_argument,
@@ -53,11 +54,10 @@ void check_labels(const std::map<std::string, std::string>& labels) {
 }  // namespace
 
 void check_workspace_name(const std::string& name) {
-  const bool good =
-      !name.empty() && name.size() <= 63 && name.front() != '-' &&
-      std::all_of(name.begin(), name.end(), [](unsigned char c) {
-        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
-      });
+  const bool good = !name.empty() && name.size() <= 63 && name.front() != '-' &&
+                    std::all_of(name.begin(), name.end(), [](unsigned char c) {
+                      return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+                    });
   if (!good) {
     throw Error(Code::invalid_argument, "'" + name + "' is no workspace name",
                 "use 1-63 of a-z, 0-9 and -, not starting with -");
@@ -69,14 +69,16 @@ void check_branch_name(const std::string& branch) {
     throw Error(Code::invalid_argument, "'" + branch + "' is no branch name: " + why);
   };
   if (branch.empty() || branch.size() > 200) bad("1 to 200 bytes");
-  if (branch.front() == '-' || branch.front() == '/' || branch.back() == '/' || branch.back() == '.') {
+  if (branch.front() == '-' || branch.front() == '/' || branch.back() == '/' ||
+      branch.back() == '.') {
     bad("it must not start with - or /, nor end with / or .");
   }
   if (branch == "@" || branch == "HEAD") bad("it is reserved");
   for (const char* part : {"..", "//", "@{", "/.", ".lock/"}) {
     if (branch.find(part) != std::string::npos) bad(std::string("it contains ") + part);
   }
-  if (branch.front() == '.' || branch.ends_with(".lock")) bad("a part starts with . or ends with .lock");
+  if (branch.front() == '.' || branch.ends_with(".lock"))
+    bad("a part starts with . or ends with .lock");
   if (has_control(branch) || branch.find_first_of(" ~^:?*[\\") != std::string::npos) {
     bad("it contains a space, a control character or one of ~^:?*[\\");
   }

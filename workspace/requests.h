@@ -1,5 +1,5 @@
-// Requests and views of the verbs: plain data, as the API speaks it. Validation is in requests.cc and
-// happens before anything is written.
+// Requests and views of the verbs: plain data, as the API speaks it. Validation is in requests.cc
+// and happens before anything is written.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@
 namespace moorage::workspace {
 
 // "fetch", "checkout", "start"; percent is -1 where the total is not known. Called from any thread.
-using Progress = std::function<void(const std::string& phase, int percent, const std::string& text)>;
+using Progress =
+    std::function<void(const std::string& phase, int percent, const std::string& text)>;
 
 struct ImportedWork {
   base::RepoId repo;
@@ -31,40 +32,40 @@ struct CreateRequest {
   std::string name;      // empty: made from the repository's name and a number
   std::string repo_url;  // or:
   std::optional<ImportedWork> import;
-  std::string ref;       // branch, tag or commit; empty: upstream's default branch
-  std::string branch;    // the agent's branch; empty: moorage/NAME
+  std::string ref;     // branch, tag or commit; empty: upstream's default branch
+  std::string branch;  // the agent's branch; empty: moorage/NAME
   std::map<std::string, std::string> labels;
   std::optional<uint64_t> memory_bytes;
   std::optional<double> cpus;
   std::optional<uint32_t> pids;
-  std::string backend;   // empty: the configured default
-  std::string image;     // empty: "host"
-  bool disposable = false;  // deleted when its first exec has ended
+  std::string backend;          // empty: the configured default
+  std::string image;            // empty: "host"
+  bool disposable = false;      // deleted when its first exec has ended
   std::string idempotency_key;  // one workspace for (owner, key); empty: none
 };
 
 struct WorkspaceView {
   state_db::WorkspaceRow row;
   state_db::RepositoryRow repo;
-  std::optional<state_db::SandboxRow> sandbox;          // the live one
+  std::optional<state_db::SandboxRow> sandbox;            // the live one
   std::optional<backends::SandboxStatus> sandbox_status;  // detail only
-  std::string isolation;                                // of the sandbox's backend
-  std::optional<state_db::ExecRow> doing;               // newest running exec
-  int64_t last_output_ms = 0;                           // wall time of doing's last output, 0: none yet
-  std::optional<uint64_t> behind;                       // commits, bounded at 10,000
-  std::optional<state_db::BaseTreeRow> base_tree;       // detail only: submodules, LFS files
+  std::string isolation;                                  // of the sandbox's backend
+  std::optional<state_db::ExecRow> doing;                 // newest running exec
+  int64_t last_output_ms = 0;                      // wall time of doing's last output, 0: none yet
+  std::optional<uint64_t> behind;                  // commits, bounded at 10,000
+  std::optional<state_db::BaseTreeRow> base_tree;  // detail only: submodules, LFS files
 };
 
 struct ExecRequest {
-  std::vector<std::string> argv;                 // at least one, none with NUL
+  std::vector<std::string> argv;                   // at least one, none with NUL
   std::map<std::string, std::string> environment;  // added to the built one
   std::string directory = "/workspace";
-  std::string user = "user";                     // or "root"
+  std::string user = "user";                              // or "root"
   std::optional<std::pair<uint32_t, uint32_t>> terminal;  // columns, rows
   bool input = false;
-  int64_t timeout_ms = 0;                        // 0: the configured default
-  bool sync = false;                             // the workspace's files are durable before the end is told
-  std::string idempotency_key;                   // empty: none
+  int64_t timeout_ms = 0;       // 0: the configured default
+  bool sync = false;            // the workspace's files are durable before the end is told
+  std::string idempotency_key;  // empty: none
 };
 
 // 1-63 of [a-z0-9-], not starting with a dash; anything else is refused, never repaired.

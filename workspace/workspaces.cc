@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "backends/registry.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "backends/registry.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
@@ -32,7 +32,8 @@ bool take_prefix(std::string& path, const std::string& prefix) {
 
 }  // namespace
 
-Workspaces::Workspaces(Context& context, Repositories& repositories, Active& active, ExecWatcher& watcher)
+Workspaces::Workspaces(Context& context, Repositories& repositories, Active& active,
+                       ExecWatcher& watcher)
     : context_(context),
       repositories_(repositories),
       active_(active),
@@ -46,7 +47,8 @@ state_db::WorkspaceRow Workspaces::find(const Caller& caller, const std::string&
   state_db::Workspaces table(context_.store);
   if (const auto id = base::WorkspaceId::parse(name)) {
     auto row = table.find(*id);
-    if (!row || row->purged_wall_ms || !(caller.root() || row->owner_uid == caller.uid)) throw_unknown(name);
+    if (!row || row->purged_wall_ms || !(caller.root() || row->owner_uid == caller.uid))
+      throw_unknown(name);
     return *row;
   }
   if (auto row = table.find_live(caller.uid, name)) return *row;
@@ -66,10 +68,12 @@ state_db::WorkspaceRow Workspaces::find_deleted(const Caller& caller, const std:
   if (!caller.root()) query.owner_uid = caller.uid;
   std::optional<state_db::WorkspaceRow> newest;
   for (auto& row : state_db::Workspaces(context_.store).list(query)) {
-    if (row.name == name && !row.purged_wall_ms) newest = std::move(row);  // by id: the last is the newest
+    if (row.name == name && !row.purged_wall_ms)
+      newest = std::move(row);  // by id: the last is the newest
   }
-  if (!newest) throw Error(Code::not_found, "no deleted workspace is called '" + name + "'",
-                           "moorage ls --deleted lists them");
+  if (!newest)
+    throw Error(Code::not_found, "no deleted workspace is called '" + name + "'",
+                "moorage ls --deleted lists them");
   return *newest;
 }
 
@@ -81,12 +85,13 @@ void Workspaces::complete(WorkspaceView& view) {
     }
   }
   if (view.doing) {
-    if (const auto progress = watcher_.progress(view.doing->id)) view.last_output_ms = progress->last_output_ms;
+    if (const auto progress = watcher_.progress(view.doing->id))
+      view.last_output_ms = progress->last_output_ms;
   }
   if (row.base_ref.empty() || !view.repo.scope.empty()) return;
   try {
-    const int behind =
-        context_.repos.behind(Repositories::directory(row.repository), row.base_commit, row.base_ref);
+    const int behind = context_.repos.behind(Repositories::directory(row.repository),
+                                             row.base_commit, row.base_ref);
     if (behind >= 0) view.behind = static_cast<uint64_t>(behind);
   } catch (const Error&) {
     // The mirror is being rebuilt: how far behind is not known now, and the view says nothing.
@@ -101,7 +106,8 @@ std::vector<WorkspaceView> Workspaces::list(const Caller& caller, bool with_dele
   for (auto& repo : state_db::Repositories(context_.store).list()) repos[repo.id] = std::move(repo);
   std::map<base::WorkspaceId, state_db::SandboxRow> sandboxes;
   for (auto& sandbox : state_db::Sandboxes(context_.store).not_destroyed()) {
-    if (sandbox.state != state_db::SandboxState::stopped) sandboxes[sandbox.workspace] = std::move(sandbox);
+    if (sandbox.state != state_db::SandboxState::stopped)
+      sandboxes[sandbox.workspace] = std::move(sandbox);
   }
   std::map<base::WorkspaceId, state_db::ExecRow> doing;
   for (auto& exec : state_db::Execs(context_.store).running()) {
@@ -114,7 +120,8 @@ std::vector<WorkspaceView> Workspaces::list(const Caller& caller, bool with_dele
     if (row.state == WorkspaceState::failed && !with_deleted) continue;
     WorkspaceView view;
     view.repo = repos[row.repository];
-    if (const auto found = sandboxes.find(row.id); found != sandboxes.end()) view.sandbox = found->second;
+    if (const auto found = sandboxes.find(row.id); found != sandboxes.end())
+      view.sandbox = found->second;
     if (const auto found = doing.find(row.id); found != doing.end()) view.doing = found->second;
     view.row = std::move(row);
     complete(view);
@@ -184,12 +191,14 @@ void Workspaces::measure(const state_db::WorkspaceRow& row) {
   facts.changes_files = changes_.status(change_source(row)).changes.size();
   facts.disk_bytes = base::tree_usage(context_.storage.layer_path(row.layer)).bytes;
   if (const auto running = active_.running(row.id)) facts.unpushed = count_unpushed(*running);
-  const bool same = facts.changes_files == row.changes_files && facts.disk_bytes == row.disk_bytes &&
+  const bool same = facts.changes_files == row.changes_files &&
+                    facts.disk_bytes == row.disk_bytes &&
                     (!facts.unpushed || facts.unpushed == row.unpushed);
   if (!same) state_db::Workspaces(context_.store).set_facts(row.id, facts);
 }
 
-// A layer that was whole at the last stop and is not there now was taken from outside: never a new, empty one.
+// A layer that was whole at the last stop and is not there now was taken from outside: never a new,
+// empty one.
 void Workspaces::check_layers(const state_db::WorkspaceRow& row) {
   if (row.integrity.empty()) return;  // never stopped in order yet: mend_birth looks after it
   for (const auto& layer : state_db::Layers(context_.store).chain(row.layer)) {
@@ -197,9 +206,11 @@ void Workspaces::check_layers(const state_db::WorkspaceRow& row) {
       if (base::path_exists(context_.storage.layer_path(layer.id) + part)) continue;
       state_db::WorkspaceFacts facts;
       facts.integrity = "lost: " + layer.id.str() + part + " is gone from the store";
-      if (row.integrity != facts.integrity) state_db::Workspaces(context_.store).set_facts(row.id, facts);
+      if (row.integrity != facts.integrity)
+        state_db::Workspaces(context_.store).set_facts(row.id, facts);
       throw Error(Code::corrupted, row.name + " is " + *facts.integrity,
-                  "restore " + context_.storage.layer_path(layer.id) + " from a backup; nothing was changed");
+                  "restore " + context_.storage.layer_path(layer.id) +
+                      " from a backup; nothing was changed");
     }
   }
   if (row.integrity == "intact") return;
@@ -213,7 +224,8 @@ void Workspaces::after_exec(const state_db::ExecRow& exec) {
     const auto row = state_db::Workspaces(context_.store).find(exec.request.workspace);
     if (!row || row->state != WorkspaceState::ready) return;
     if (row->disposable) {
-      remove(Caller{row->owner_uid}, row->id.str());  // purged later: its output may still be asked for
+      remove(Caller{row->owner_uid},
+             row->id.str());  // purged later: its output may still be asked for
     } else if (context_.store.clock().wall_ms() - row->changes_wall_ms > 10'000) {
       measure(*row);
     }
@@ -258,8 +270,9 @@ void Workspaces::sync_active() {
 Chain Workspaces::chain(const state_db::WorkspaceRow& row) {
   const auto current = state_db::Workspaces(context_.store).get(row.id);
   if (current.state != WorkspaceState::ready) {
-    throw Error(Code::conflict, current.name + " is " + std::string(state_db::state_name(current.state)),
-                current.state == WorkspaceState::deleted ? "moorage undelete " + current.id.str() : "");
+    throw Error(
+        Code::conflict, current.name + " is " + std::string(state_db::state_name(current.state)),
+        current.state == WorkspaceState::deleted ? "moorage undelete " + current.id.str() : "");
   }
   Chain chain;
   chain.writable = current.layer;

@@ -1,6 +1,7 @@
-// Verbs on workspaces: create, look, start, stop, delete, bring back. Each writes its intent first and its outcome
-// last (state_db/lifecycle.h); what a crash leaves between the two is settled by reconcile.h.
-// A workspace is named by "ws_N" or by its name; names are per owner. Others' workspaces are not_found.
+// Verbs on workspaces: create, look, start, stop, delete, bring back. Each writes its intent first
+// and its outcome last (state_db/lifecycle.h); what a crash leaves between the two is settled by
+// reconcile.h. A workspace is named by "ws_N" or by its name; names are per owner. Others'
+// workspaces are not_found.
 #pragma once
 
 #include <memory>
@@ -21,7 +22,8 @@ class Workspaces {
  public:
   Workspaces(Context& context, Repositories& repositories, Active& active, ExecWatcher& watcher);
 
-  WorkspaceView create(const Caller& caller, const CreateRequest& request, const Progress& progress);
+  WorkspaceView create(const Caller& caller, const CreateRequest& request,
+                       const Progress& progress);
   std::vector<WorkspaceView> list(const Caller& caller, bool with_deleted);
   WorkspaceView show(const Caller& caller, const std::string& name);
   state_db::WorkspaceRow find(const Caller& caller, const std::string& name);
@@ -39,8 +41,8 @@ class Workspaces {
   std::string patch(const Caller& caller, const std::string& name);
   std::vector<DiffStat> diff_stat(const Caller& caller, const std::string& name);
 
-  // Files by inside path ("/workspace/...", "/home/user/...", relative = below /workspace). The lease keeps
-  // the mount; hold it as long as TreeFiles, Writer or Fd are used.
+  // Files by inside path ("/workspace/...", "/home/user/...", relative = below /workspace). The
+  // lease keeps the mount; hold it as long as TreeFiles, Writer or Fd are used.
   struct FilesLease {
     std::shared_ptr<const Mounted> mounted;
     TreeFiles files;
@@ -52,7 +54,8 @@ class Workspaces {
   std::shared_ptr<const Running> ensure_running(const state_db::WorkspaceRow& row);
   void stop_sandbox(const state_db::WorkspaceRow& row, const std::string& reason);
   void finish_purge(const state_db::WorkspaceRow& row);
-  // syncfs of the store if anything ran or was checked out since the last call: bounds what a power cut takes.
+  // syncfs of the store if anything ran or was checked out since the last call: bounds what a power
+  // cut takes.
   void sync_active();
   // Kills what is left of a sandbox and closes its row, whatever state it is in.
   void clear_sandbox(const state_db::SandboxRow& sandbox, const std::string& reason);
@@ -63,7 +66,8 @@ class Workspaces {
   state_db::WorkspaceRow find_deleted(const Caller& caller, const std::string& name);
   state_db::RepositoryRow repository_for(const Caller& caller, const CreateRequest& request,
                                          const Progress& progress);
-  state_db::Workspaces::Created insert(state_db::NewWorkspace& workspace, const CreateRequest& request,
+  state_db::Workspaces::Created insert(state_db::NewWorkspace& workspace,
+                                       const CreateRequest& request,
                                        const state_db::RepositoryRow& repo);
   state_db::WorkspaceRow existing(base::WorkspaceId id);
   ChangeSource change_source(const state_db::WorkspaceRow& row);
@@ -72,8 +76,8 @@ class Workspaces {
   std::shared_ptr<const Running> start_sandbox(const state_db::WorkspaceRow& row);
   void measure(const state_db::WorkspaceRow& row);
   void check_layers(const state_db::WorkspaceRow& row);
-  void bury(const Running& dead);                     // its init died
-  void after_exec(const state_db::ExecRow& exec);     // measures, or purges a disposable workspace
+  void bury(const Running& dead);                  // its init died
+  void after_exec(const state_db::ExecRow& exec);  // measures, or purges a disposable workspace
 
   Context& context_;
   Repositories& repositories_;
