@@ -90,7 +90,7 @@ Capabilities LocalBackend::capabilities() {
     probe(found, can);
     can.usable = true;
   } catch (const Error& error) {
-    can.reason = error.message() + (error.hint().empty() ? "" : " (" + error.hint() + ")");
+    can.reason = error.message() + (error.hint().empty() ? "" : "; " + error.hint());
   }
   std::lock_guard lock(mutex_);
   capabilities_ = can;

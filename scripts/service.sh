@@ -25,18 +25,26 @@ systemd_runs() { [ -d /run/systemd/system ]; }
 
 launch_daemon() {
   if systemd_runs; then
-    systemctl restart moorage
+    systemctl restart moorage 2>/dev/null || daemon_is_silent
   else
     mkdir -p /run/moorage /var/log/moorage
     # In a subshell, so that this one does not report its death when the tour kills it.
     (setsid /usr/local/bin/mooraged >>/var/log/moorage/mooraged.log 2>&1 </dev/null & echo $! >"$pid_file")
   fi
+  wait_for_daemon
+}
+
+wait_for_daemon() {
   local i
   for i in $(seq 200); do
     daemon_answers && return 0
     sleep 0.05
   done
-  systemd_runs && journalctl -u moorage -n 10 --no-pager >&2 || tail -n 10 /var/log/moorage/mooraged.log >&2
+  daemon_is_silent
+}
+
+daemon_is_silent() {
+  if systemd_runs; then journalctl -u moorage -n 10 --no-pager >&2; else tail -n 10 /var/log/moorage/mooraged.log >&2; fi
   fail "the daemon does not answer" "its last lines are above"
 }
 

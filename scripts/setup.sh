@@ -31,8 +31,8 @@ require_host() {
   command -v apt-get >/dev/null || fail "this needs Debian 12 or later (no apt-get here)"
   local kernel
   kernel=$(uname -r)
-  if [ "$(printf '5.19\n%s\n' "$kernel" | sort -V | head -n 1)" != 5.19 ]; then
-    fail "kernel $kernel is too old: overlays over id-mapped layers need 5.19" "Debian 12's own kernel is 6.1"
+  if [ "$(printf '6.1\n%s\n' "$kernel" | sort -V | head -n 1)" != 6.1 ]; then
+    fail "kernel $kernel is too old: 6.1 or later is needed" "Debian 12's own kernel is 6.1"
   fi
 }
 

@@ -1,11 +1,20 @@
 # Sourced by ./quickstart: the main job on a real repository, with the proof that nothing was lost.
 
-moorage=/usr/local/bin/moorage
 tour=tour
+tour_user=root
+
+# The tour belongs to whoever called sudo: git trusts their checkout for them, and they go on with the workspace.
+choose_tour_user() {  # choose_tour_user SOURCE
+  local owner=${SUDO_USER:-root}
+  [ ! -e "$1" ] || owner=$(stat -c %U "$1")
+  if [ "$owner" = "${SUDO_USER:-root}" ]; then tour_user=$owner; fi
+}
+
+moorage() { if [ "$tour_user" = root ]; then /usr/local/bin/moorage "$@"; else sudo -u "$tour_user" -- /usr/local/bin/moorage "$@"; fi; }
 
 kill_everything() {  # kill -9: the daemon, the sandbox's process 1, LXC's monitor
   local pid name line
-  name=$("$moorage" show "$tour" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["sandbox"]["id"])')
+  name=$(moorage show "$tour" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["sandbox"]["id"])')
   if systemd_runs; then pid=$(systemctl show -p MainPID --value moorage); else pid=$(daemon_pid); fi
   systemd_runs && systemctl kill -s KILL moorage || kill -9 "$pid"
   for pid in $(sandbox_pids "$name"); do kill -9 "$pid" 2>/dev/null || true; done
@@ -18,12 +27,13 @@ sandbox_pids() {
 
 create_tour() {
   local log="$root/build/tour.create"
-  "$moorage" create "$@" --name "$tour" >"$log" 2>&1 || { cat "$log" >&2; fail "the workspace could not be made"; }
+  moorage create "$@" --name "$tour" >"$log" 2>&1 || { cat "$log" >&2; fail "the workspace could not be made"; }
 }
 
 run_tour() {
   local source=$1 exec_id lines
-  "$moorage" rm --purge "$tour" >/dev/null 2>&1 || true
+  choose_tour_user "$source"
+  moorage rm --purge "$tour" >/dev/null 2>&1 || true
 
   step create
   case $source in
@@ -33,32 +43,32 @@ run_tour() {
   done_step "workspace $tour from $source (first time: with clone and checkout)"
 
   step exec
-  lines=$("$moorage" exec "$tour" -- bash -c 'echo "a note" > NOTES-FROM-THE-AGENT; echo "kept at home" > ~/note; git ls-files | wc -l')
+  lines=$(moorage exec "$tour" -- bash -c 'echo "a note" > NOTES-FROM-THE-AGENT; echo "kept at home" > ~/note; git ls-files | wc -l')
   done_step "in a sandbox: $lines tracked files seen, two files written"
 
   step kill
-  exec_id=$("$moorage" exec "$tour" --detach -- bash -c 'i=0; while :; do i=$((i + 1)); echo "line $i" >>agent.log; echo "line $i"; done')
+  exec_id=$(moorage exec "$tour" --detach -- bash -c 'i=0; while :; do i=$((i + 1)); echo "line $i" >>agent.log; echo "line $i"; done')
   sleep 1
   kill_everything
   done_step "kill -9 of daemon, sandbox and LXC in the middle of $exec_id"
 
   step resume
-  systemd_runs && sleep 1
-  daemon_answers || launch_daemon
-  "$moorage" exec "$tour" -- bash -c '
+  # systemd starts it again by itself.
+  if systemd_runs; then wait_for_daemon; else launch_daemon; fi
+  moorage exec "$tour" -- bash -c '
     set -e
     [ "$(cat NOTES-FROM-THE-AGENT)" = "a note" ] && [ "$(cat ~/note)" = "kept at home" ]
     wc -l < agent.log' >"$root/build/tour.lines" || fail "the workspace lost something"
-  "$moorage" logs "$tour" "$exec_id" >"$root/build/tour.log" 2>&1 || true
+  moorage logs "$tour" "$exec_id" >"$root/build/tour.log" 2>&1 || true
   prove_log "$(cat "$root/build/tour.lines")"
   done_step "same workspace, new sandbox: both files there; $proof"
 
   step diff
-  "$moorage" exec "$tour" -- rm -f agent.log
+  moorage exec "$tour" -- rm -f agent.log
   done_step "moorage diff $tour --stat:"
-  "$moorage" diff "$tour" --stat | sed 's/^/           /'
+  moorage diff "$tour" --stat | sed 's/^/           /'
   step stop
-  "$moorage" stop "$tour" >/dev/null
+  moorage stop "$tour" >/dev/null
   done_step "all kept; the next exec starts it again"
 }
 
