@@ -6,7 +6,10 @@
 //   moorage-warden --listen-fd N [--subreaper]       the listener is descriptor N
 //
 // --user-base N: users have the ids of users.h plus N, where no user namespace maps them.
-// --subreaper: not process 1; orphans of the commands still come here, and SIGTERM ends all.
+// --subreaper: not process 1; orphans of the commands still come here.
+//
+// SIGTERM ends all: a host that goes down sends it to every process, and systemd waits 90 seconds
+// for one that stays. Process 1 hears it only from outside of the sandbox.
 #include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
@@ -104,7 +107,6 @@ void set_up_signals(bool subreaper) {
   for (int signal : {SIGPIPE, SIGXFSZ, SIGHUP, SIGINT, SIGUSR1, SIGUSR2, SIGALRM, SIGPWR}) {
     ::signal(signal, SIG_IGN);
   }
-  if (!subreaper) ::signal(SIGTERM, SIG_IGN);
 }
 
 base::Fd termination_signal() {
@@ -113,6 +115,12 @@ base::Fd termination_signal() {
   ::sigaddset(&set, SIGTERM);
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   return base::Fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+// A sender that our namespace cannot see has pid 0, and only kill(2) gives SI_USER: a command
+// cannot pretend.
+bool from_outside(const signalfd_siginfo& signal) {
+  return signal.ssi_code == SI_USER && signal.ssi_pid == 0;
 }
 
 void run(const Options& options) {
@@ -138,12 +146,11 @@ void run(const Options& options) {
       std::make_unique<Shutdown>(loop, Shutdown::Checks{[&] { return reaper.childless(); },
                                                         [&] { return service.unfinished() == 0; }});
   base::Fd terminations = termination_signal();
-  Watch termination_watch(loop, terminations.get(), options.subreaper ? uint32_t{EPOLLIN} : 0u,
-                          [&](uint32_t) {
-                            signalfd_siginfo signal;
-                            if (::read(terminations.get(), &signal, sizeof signal) > 0)
-                              shutdown->begin(kGraceAtSigterm, nullptr);
-                          });
+  Watch termination_watch(loop, terminations.get(), EPOLLIN, [&](uint32_t) {
+    signalfd_siginfo signal;
+    if (::read(terminations.get(), &signal, sizeof signal) <= 0) return;
+    if (options.subreaper || from_outside(signal)) shutdown->begin(kGraceAtSigterm, nullptr);
+  });
   Server server(loop, std::move(listener), [&](const auto& connection, HttpRequest&& request) {
     service.handle(connection, std::move(request));
   });

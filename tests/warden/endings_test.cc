@@ -214,6 +214,22 @@ TEST_CASE("shutdown without anything running takes no grace") {
   CHECK_THROWS_AS(warden.client().list(), base::Error);
 }
 
+TEST_CASE("SIGTERM ends the sandbox if the host sends it, and not if a command does") {
+  WardenProcess warden(Role::process_one);
+  Journal polite(warden.directory() + "/polite");
+  backends::StartRequest request =
+      shell("trap 'exit 3' TERM; echo up; while :; do sleep 0.05; done");
+  request.journal_fd = polite.append_fd.get();
+  warden.client().start(request, 5s);
+  REQUIRE(eventually([&] { return polite.read().output == "up\n"; }));
+  CHECK(run(warden, shell("kill -TERM 1; sleep 0.3; kill -0 1")).code() == 0);
+  CHECK(!polite.read().ended);
+
+  REQUIRE(::kill(warden.pid(), SIGTERM) == 0);
+  CHECK(warden.wait_for_exit(3s) == 0);
+  CHECK(polite.read().code() == 3);
+}
+
 TEST_CASE("process 1 reaps orphans that nobody waits for") {
   WardenProcess warden(Role::process_one);
   Record record =
