@@ -84,6 +84,12 @@ HttpRequest OutputFollower::next_request() const {
   return request;
 }
 
+void OutputFollower::note_once(const std::string& notice) {
+  if (notice == told_notice_ || !plan_.on_notice) return;
+  told_notice_ = notice;
+  plan_.on_notice(notice);
+}
+
 OutputFollower::Attempt OutputFollower::attempt() {
   base::RecordParser parser(
       [this](RecordKind kind, std::string_view payload) { take_record(kind, payload); });
@@ -124,7 +130,9 @@ void OutputFollower::take_record(RecordKind kind, std::string_view payload) {
     const Json json = Json::parse(payload);
     throw Error(base::code_from_name(json.text("code")), json.text("message"), json.text("hint"));
   }
-  // keep_alive needs no answer; limit is told at the end, with the count of what was left out.
+  if (kind == RecordKind::keep_alive && !payload.empty())
+    note_once(Json::parse(payload).text("notice"));
+  // limit is told at the end, with the count of what was left out.
 }
 
 void OutputFollower::take_position(uint64_t position) {

@@ -47,6 +47,7 @@ class OutputFollower {
   void take_position(uint64_t position);
   void take_output(base::RecordKind kind, std::string_view payload);
   void note_trouble(const base::Error& error);
+  void note_once(const std::string& notice);
 
   FollowPlan plan_;
   const std::string idempotency_key_;
@@ -57,6 +58,7 @@ class OutputFollower {
   bool reached_ = false;     // the daemon was spoken to at least once
   bool heard_ = false;       // this connection brought a record
   bool told_trouble_ = false;
+  std::string told_notice_;
   bool answered_ = false;  // the last failure was an answer of the daemon, not a lost connection
   bool ended_ = false;
   Json end_;

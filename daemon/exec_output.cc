@@ -48,7 +48,10 @@ class OutputSource : public BodySource {
     }
   }
   std::string keep_alive() override {
-    return options_.raw ? std::string() : base::encode_record(RecordKind::keep_alive, {});
+    if (options_.raw) return {};
+    const std::string obstacle = over_ ? std::string() : execs_.output_obstacle();
+    return base::encode_record(RecordKind::keep_alive,
+                               obstacle.empty() ? std::string() : notice_json(obstacle));
   }
   bool endless() const override { return options_.follow; }
 

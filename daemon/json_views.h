@@ -47,6 +47,7 @@ std::string exec_json(const workspace::ExecView& view, std::optional<uint64_t> a
 std::string execs_json(const std::vector<workspace::ExecView>& views);
 std::string accepted_json(uint64_t bytes);
 std::string offset_json(uint64_t offset);
+std::string notice_json(const std::string& text);
 
 std::string event_json(const state_db::Event& event);
 

@@ -59,4 +59,8 @@ std::string offset_json(uint64_t offset) {
   return boost::json::serialize(JsonObject{{"offset", offset}});
 }
 
+std::string notice_json(const std::string& text) {
+  return boost::json::serialize(JsonObject{{"notice", text}});
+}
+
 }  // namespace moorage::daemon

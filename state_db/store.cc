@@ -113,6 +113,7 @@ void Store::checkpoint() {
   checkpointed_commits_ = commits;
 }
 
+bool Store::give_room() { return release_reserve(directory_); }
 bool Store::refill_reserve() { return make_reserve(directory_, reserve_bytes_); }
 
 Statement Store::prepare(std::string_view sql) {

@@ -87,11 +87,9 @@ class Store {
   // Drops the oldest events but the newest `keep`. Returns how many.
   int64_t trim_events(int64_t keep);
 
-  // Brings the write-ahead log into state.db where that is due, on a connection of its own: no
-  // commit waits for it. Call it about once a second; without it a commit does so when the log is
-  // long.
-  void checkpoint();
-
+  // Brings the log into state.db where that is due, on a connection of its own: no commit waits.
+  void checkpoint();  // call it about once a second
+  bool give_room();   // gives the reserve file free; false if there is none
   // Makes the reserve file again after it was given free. False if there is still no room.
   bool refill_reserve();
 

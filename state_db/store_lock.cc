@@ -42,6 +42,8 @@ bool make_reserve(const std::string& directory, uint64_t bytes) {
   base::throw_errno(path, error);
 }
 
-void release_reserve(const std::string& directory) { unlink((directory + "/reserve").c_str()); }
+bool release_reserve(const std::string& directory) {
+  return unlink((directory + "/reserve").c_str()) == 0;
+}
 
 }  // namespace moorage::state_db

@@ -15,6 +15,6 @@ base::Fd lock_store(const std::string& directory);
 // DIRECTORY/reserve: blocks kept back so that the database can still write on a full disk. False:
 // no room.
 bool make_reserve(const std::string& directory, uint64_t bytes);
-void release_reserve(const std::string& directory);
+bool release_reserve(const std::string& directory);
 
 }  // namespace moorage::state_db

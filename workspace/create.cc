@@ -158,15 +158,19 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
     after_layer.pass();
     table.set_ready(row.id);
   } catch (const Error& error) {
-    context_.storage.remove_layer(row.layer);
-    context_.store.move(row.id, state_db::WorkspaceState::creating,
-                        state_db::WorkspaceState::failed, error.message());
+    abandon(row, error.message());
     throw;
   }
   after_ready.pass();
   base::log(base::LogLevel::info, "workspace.created",
             {{"ws", row.id}, {"name", row.name}, {"repo", repo.id}, {"commit", row.base_commit}});
   return view(table.get(row.id));
+}
+
+void Workspaces::abandon(const state_db::WorkspaceRow& row, const std::string& reason) {
+  context_.storage.remove_layer(row.layer);
+  context_.store.move(row.id, state_db::WorkspaceState::creating, state_db::WorkspaceState::failed,
+                      reason);
 }
 
 // What an earlier request with the same key made.

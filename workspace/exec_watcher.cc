@@ -29,6 +29,19 @@ constexpr size_t kPoolQueue = 100'000;
 // One journal must not hold up the others: a turn reads at most this much of it.
 constexpr uint64_t kMaxTurnBytes = 8 << 20;
 
+// Pause between two tries to write outcomes that the database did not take.
+constexpr std::chrono::milliseconds kWritePause{500};
+
+int whole_ms(std::chrono::steady_clock::duration duration) {
+  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
+}
+
+// Of two timeouts of epoll_wait: -1 is never.
+int earlier(int one, int other) {
+  if (one < 0 || other < 0) return std::max(one, other);
+  return std::min(one, other);
+}
+
 void add_to_epoll(int epoll, int fd) {
   epoll_event event{};
   event.events = EPOLLIN;
@@ -53,6 +66,7 @@ struct ExecWatcher::Watched {
   base::JournalReader reader;
   const bool sync;
   bool over = false;
+  std::atomic<bool> told_unwritten{false};
   int watch = -1;
   std::atomic<uint64_t> output_bytes{0};
   std::atomic<int64_t> last_output_ms{0};
@@ -175,7 +189,7 @@ std::optional<ExecWatcher::Progress> ExecWatcher::progress(base::ExecId exec) {
 
 void ExecWatcher::run() {
   for (;;) {
-    int timeout_ms = kill_overdue();
+    int timeout_ms = earlier(kill_overdue(), write_overdue());
     std::vector<WatchedPtr> turn;
     {
       const std::lock_guard lock(mutex_);
@@ -256,7 +270,7 @@ int ExecWatcher::kill_overdue() {
   }
   for (const auto& watched : overdue) kill_group(*watched);
   if (!next) return -1;
-  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(*next - now).count());
+  return whole_ms(*next - now);
 }
 
 void ExecWatcher::kill_group(const Watched& watched) {
@@ -347,9 +361,8 @@ void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome
     }
     execs.finish(id, outcome);
   } catch (const base::Error& error) {
-    base::log(base::LogLevel::error, "exec.outcome_not_written",
-              {{"ex", id}, {"error", error.message()}});
-    return;  // the journal has it; the next start finishes it
+    keep_unwritten(watched, std::move(outcome), error);
+    return;
   }
   after_outcome.pass();
   base::log(base::LogLevel::info, "exec.ended",
@@ -369,6 +382,37 @@ void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome
   }
   notify(id);
   if (on_end_) pool_.submit([this, watched] { on_end_(watched->row); });
+}
+
+// On a full disk it is tried again until there is room. The journal has the outcome as well: a
+// daemon that dies finds it there.
+void ExecWatcher::keep_unwritten(const WatchedPtr& watched, state_db::ExecOutcome outcome,
+                                 const base::Error& error) {
+  if (!watched->told_unwritten.exchange(true)) {
+    base::log(base::LogLevel::error, "exec.outcome_not_written",
+              {{"ex", watched->row.id}, {"error", error.message()}});
+  }
+  if (error.code() != base::Code::resource_exhausted && error.code() != base::Code::unavailable)
+    return;
+  const std::lock_guard lock(mutex_);
+  unwritten_.emplace_back(watched, std::move(outcome));
+  wake();
+}
+
+int ExecWatcher::write_overdue() {
+  decltype(unwritten_) overdue;
+  {
+    const std::lock_guard lock(mutex_);
+    if (unwritten_.empty()) return -1;
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_write_) return whole_ms(next_write_ - now);
+    next_write_ = now + kWritePause;  // the first try comes at once: a reserve was given free
+    overdue.swap(unwritten_);
+  }
+  for (auto& [watched, outcome] : overdue) {
+    pool_.submit([this, watched = watched, outcome = outcome] { write_outcome(watched, outcome); });
+  }
+  return static_cast<int>(kWritePause.count());
 }
 
 bool ExecWatcher::was_oom_killed(const Watched& watched, const state_db::ExecOutcome& outcome) {

@@ -15,7 +15,10 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "base/error.h"
 #include "base/fd.h"
 #include "base/journal.h"
 #include "base/thread_pool.h"
@@ -79,12 +82,15 @@ class ExecWatcher {
   void run();
   void handle_inotify();
   void handle_death(int pidfd);
-  int kill_overdue();  // ms until the next kill is due, -1: none
+  int kill_overdue();   // ms until the next kill is due, -1: none
+  int write_overdue();  // the same for outcomes that the database did not take yet
   // Reads what is new. True if more is there than one turn may read.
   bool read_journal(const WatchedPtr& watched);
   void end(const WatchedPtr& watched, const std::string& payload);
   void interrupt(const WatchedPtr& watched, const std::string& why);
   void write_outcome(const WatchedPtr& watched, state_db::ExecOutcome outcome);
+  void keep_unwritten(const WatchedPtr& watched, state_db::ExecOutcome outcome,
+                      const base::Error& error);
   void kill_group(const Watched& watched);
   bool was_oom_killed(const Watched& watched, const state_db::ExecOutcome& outcome);
   void notify(base::ExecId exec);
@@ -101,6 +107,8 @@ class ExecWatcher {
   std::map<int, base::ExecId> by_watch_;
   std::map<int, std::pair<base::Fd, std::shared_ptr<const Running>>> inits_;  // by pidfd
   std::set<base::ExecId> more_;  // journals with bytes left from the last turn
+  std::vector<std::pair<WatchedPtr, state_db::ExecOutcome>> unwritten_;
+  std::chrono::steady_clock::time_point next_write_{};
   bool stopping_ = false;
   std::mutex subscribers_mutex_;  // held while callbacks run: after unsubscribe none comes
   std::map<base::ExecId, std::map<uint64_t, Callback>> subscribers_;

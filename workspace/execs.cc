@@ -65,12 +65,20 @@ std::map<std::string, std::string> full_environment(const ExecRequest& request,
   return environment;
 }
 
+// What a short command says, and the record of its end, fit in here.
+constexpr off_t kJournalRoom = 4096;
+constexpr uint64_t kJournalLeast = 64 << 10;  // free on the disk, for a journal to go on
+
 // The journal file, made outside every sandbox. Append-only where the file system can: then even a
-// process that got hold of the descriptor inside cannot change what is recorded.
+// process that got hold of the descriptor inside cannot change what is recorded. It has its first
+// block from the start: on a full disk `rm` still runs and ends.
 base::Fd make_journal(const std::string& directory) {
   base::make_directories(directory);
   base::Fd file =
       base::open_file(directory + "/output", O_WRONLY | O_APPEND | O_CREAT | O_EXCL, 0600);
+  if (fallocate(file.get(), FALLOC_FL_KEEP_SIZE, 0, kJournalRoom) < 0 && errno != EOPNOTSUPP) {
+    base::throw_errno("make room for the journal");
+  }
   base::set_append_only(file.get(), true);
   return file;
 }
@@ -257,6 +265,11 @@ base::Fd Execs::open_journal(const Caller& caller, base::ExecId id) {
 
 ExecWatcher::Subscription Execs::subscribe(base::ExecId id, std::function<void()> changed) {
   return watcher_.subscribe(id, std::move(changed));
+}
+
+std::string Execs::output_obstacle() const {
+  if (base::file_system_space(context_.options.store).free_bytes >= kJournalLeast) return {};
+  return "the disk of the store is full: the command's output waits for room, and so may its end";
 }
 
 std::shared_ptr<const Running> Execs::sandbox_of(const state_db::ExecRow& row) {

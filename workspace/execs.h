@@ -44,6 +44,8 @@ class Execs {
   // Calls back (from the watcher's thread; must not block) whenever the journal grew or the exec
   // ended, until the subscription is dropped. May call spuriously.
   ExecWatcher::Subscription subscribe(base::ExecId id, std::function<void()> changed);
+  // What keeps output from coming, for a person who waits for it; empty: nothing known.
+  std::string output_obstacle() const;
 
   // Total bytes taken so far; blocks while the command's pipe is full. offset = bytes sent before.
   uint64_t send_input(const Caller& caller, base::ExecId id, uint64_t offset,

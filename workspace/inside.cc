@@ -59,11 +59,12 @@ std::optional<std::string> ask_inside(const Running& running, const std::vector<
   return std::nullopt;
 }
 
-std::optional<uint64_t> count_unpushed(const Running& running) {
+std::optional<uint64_t> count_unpushed(const Running& running, const std::string& base_commit) {
   try {
-    const auto answer = ask_inside(
-        running, {"git", "-C", "/workspace", "rev-list", "--count", "HEAD", "--not", "--remotes"},
-        kGitDeadline);
+    const auto answer = ask_inside(running,
+                                   {"git", "-C", "/workspace", "rev-list", "--count", "HEAD",
+                                    "--not", base_commit, "--remotes"},
+                                   kGitDeadline);
     uint64_t count = 0;
     if (!answer || std::from_chars(answer->data(), answer->data() + answer->size(), count).ptr ==
                        answer->data()) {

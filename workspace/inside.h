@@ -17,7 +17,7 @@ namespace moorage::workspace {
 std::optional<std::string> ask_inside(const Running& running, const std::vector<std::string>& argv,
                                       std::chrono::milliseconds deadline);
 
-// Commits of HEAD that no branch of origin has; nothing if git cannot tell.
-std::optional<uint64_t> count_unpushed(const Running& running);
+// Commits of HEAD that neither the base nor a branch of origin has; nothing if git cannot tell.
+std::optional<uint64_t> count_unpushed(const Running& running, const std::string& base_commit);
 
 }  // namespace moorage::workspace

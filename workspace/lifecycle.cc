@@ -66,8 +66,8 @@ std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::Workspa
   running->name = sandbox.name;
   running->backend = &context_.backends.get(row.backend);
   try {
-    auto mounted = std::make_shared<Mounted>(
-        Mounted{context_.storage.mount(layers, first_id), first_id + kUser});
+    auto mounted =
+        std::make_shared<Mounted>(Mounted{mount_layers(layers, first_id), first_id + kUser});
     const base::Fd objects = context_.storage.bind_read_only(
         context_.repos.objects_directory(Repositories::directory(row.repository)), first_id);
     start_after_mount.pass();
@@ -177,7 +177,9 @@ WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name) 
   const auto guard = context_.locks.lock(row.id.str(), "delete");
   state_db::Workspaces table(context_.store);
   const auto current = table.get(row.id);
-  if (current.state != WorkspaceState::deleted) {
+  if (current.state == WorkspaceState::creating) {  // by nobody: the lock is ours
+    abandon(current, "removed by uid " + std::to_string(caller.uid));
+  } else if (current.state != WorkspaceState::deleted) {
     const std::string reason = "deleted by uid " + std::to_string(caller.uid);
     if (current.state != WorkspaceState::deleting) {
       context_.store.move(row.id, current.state, WorkspaceState::deleting, reason);
@@ -206,6 +208,7 @@ void Workspaces::purge(const Caller& caller, const std::string& name) {
   const auto row = live ? find(caller, name) : find_deleted(caller, name);
   if (row.state != WorkspaceState::deleted) remove(caller, row.id.str());
   const auto guard = context_.locks.lock(row.id.str(), "purge");
+  if (table.get(row.id).state == WorkspaceState::failed) return;  // its create never ended
   table.begin_purge(row.id);
   purge_after_intent.pass();
   finish_purge(table.get(row.id));

@@ -1,6 +1,7 @@
 #include "workspace/mounter.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -8,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cassert>
 #include <cerrno>
 #include <chrono>
@@ -49,6 +51,25 @@ void leave_host_mounts(const std::string& place) {
     base::check(umount2(".", MNT_DETACH), "take off the copy of the host's mounts");
   } else if (errno != EINVAL) {
     base::throw_errno("pivot_root of the mounter");
+  }
+}
+
+// An overlay writes as who mounted it. As user 0 that would be whom ext4 keeps its last blocks for,
+// so that an agent could take the room the daemon needs to go on; `identity` is nobody's. Leaving
+// user 0 drops the capabilities over files, which the overlay needs: they are taken back. Of this
+// thread only.
+void become(uint32_t identity) {
+  syscall(SYS_setfsgid, identity);
+  syscall(SYS_setfsuid, identity);
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> sets{};
+  base::check(syscall(SYS_capget, &header, sets.data()), "capget of the mounter");
+  for (auto& set : sets) set.effective = set.permitted;
+  base::check(syscall(SYS_capset, &header, sets.data()), "capset of the mounter");
+  // Neither of the first two reports a refusal; a second call tells the present id.
+  if (syscall(SYS_setfsuid, -1) != static_cast<long>(identity) ||
+      syscall(SYS_setfsgid, -1) != static_cast<long>(identity)) {
+    throw Error(Code::internal, "the mounter cannot act as user " + std::to_string(identity));
   }
 }
 
@@ -111,9 +132,9 @@ struct Mounter::Request {
   std::promise<Fd> answer;
 };
 
-Mounter::Mounter(const std::string& place) {
+Mounter::Mounter(const std::string& place, uint32_t identity) {
   std::promise<void> ready;
-  thread_ = std::thread([this, &place, &ready] {
+  thread_ = std::thread([this, &place, identity, &ready] {
     // The daemon's signals are for its other threads.
     sigset_t all;
     sigfillset(&all);
@@ -121,6 +142,7 @@ Mounter::Mounter(const std::string& place) {
     try {
       leave_host_mounts(place);
       make_mount_points();
+      become(identity);
     } catch (...) {
       ready.set_exception(std::current_exception());
       return;

@@ -30,7 +30,8 @@ class Mounter {
   static constexpr size_t kMaxLowers = 61;  // letters and digits but for the writable layer's
 
   // `place` is any existing directory; it is covered in the thread's own namespace only.
-  explicit Mounter(const std::string& place);
+  // `identity`: the user and group that overlays work as; the id maps of the layers must cover it.
+  Mounter(const std::string& place, uint32_t identity);
   ~Mounter();
   Mounter(const Mounter&) = delete;
   Mounter& operator=(const Mounter&) = delete;

@@ -26,8 +26,9 @@ using base::Code;
 using base::Error;
 using base::Fd;
 
-constexpr uint32_t kIds = 65536;     // of one sandbox
-constexpr uint32_t kAgentId = 1000;  // `user` inside
+constexpr uint32_t kIds = 65536;           // of one sandbox
+constexpr uint32_t kAgentId = 1000;        // `user` inside
+constexpr uint64_t kMountRoom = 64 << 10;  // more than an overlay's work directories take
 
 // User namespaces that stand for id maps: no process lives in them. One costs 0.3 ms to make (a
 // fork) and little to keep; a workspace that starts again usually gets the same ids. The oldest
@@ -93,7 +94,7 @@ class OverlayStorage : public Storage {
       : options_(std::move(options)),
         layers_(options_.store + "/layers"),
         empty_(options_.store + "/empty"),
-        mounter_((base::make_directories(layers_), layers_)),
+        mounter_((base::make_directories(layers_), layers_), options_.disk_first_id + kIds),
         ordered_(keeps_order(layers_)) {
     make_owned_directory(empty_, agent_owner());
   }
@@ -125,8 +126,9 @@ class OverlayStorage : public Storage {
   void remove_layer(base::LayerId layer) override { base::remove_tree(layer_path(layer)); }
 
   ActiveMounts mount(const Chain& chain, uint32_t first_host_id) override {
-    const std::shared_ptr<Fd> map = id_maps_.get(
-        {{options_.disk_first_id, first_host_id, kIds}, {options_.disk_first_id + kIds, 0, 1}});
+    const uint32_t mounter = mounter_owner().id;  // itself on both sides
+    const std::shared_ptr<Fd> map =
+        id_maps_.get({{options_.disk_first_id, first_host_id, kIds}, {mounter, mounter, 1}});
     ActiveMounts mounts;
     mounts.tree = mount_part(chain, "/tree", chain.base_tree, *map, &mounts.tree_device);
     mounts.home = mount_part(chain, "/home", chain.image_home.empty() ? empty_ : chain.image_home,
@@ -170,6 +172,10 @@ class OverlayStorage : public Storage {
       base::check(fstatvfs(overlay.get(), &status), "look at the overlay");
       // Overlay says nothing when it cannot use its work directory: it just comes up read-only.
       if (status.f_flag & ST_RDONLY) {
+        if (base::file_system_space(layers_).free_bytes < kMountRoom) {
+          throw Error(Code::resource_exhausted, "the disk of the store is full",
+                      "free space on it: moorage rm --purge NAME removes a workspace for good");
+        }
         throw Error(Code::io, "the overlay came up read-only",
                     "see the kernel's log; is the store's file system writable?");
       }

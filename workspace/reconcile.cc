@@ -191,19 +191,37 @@ void Reconciler::settle_workspaces() {
   state_db::Workspaces table(context_.store);
   for (const auto& row : table.list()) {
     attempt("reconcile.workspace", row.id.str(), [&] {
-      if (row.state == WorkspaceState::creating) {
-        context_.storage.remove_layer(row.layer);
-        context_.store.move(row.id, WorkspaceState::creating, WorkspaceState::failed,
-                            "the daemon was stopped while it was being created");
-      } else if (row.state == WorkspaceState::ready) {
-        mend_birth(context_, row);
-      } else if (row.state == WorkspaceState::deleting) {
-        workspaces_.stop_sandbox(row, "being deleted");
-        table.finish_delete(row.id);
-      }
+      if (row.state == WorkspaceState::ready) return mend_birth(context_, row);
+      settle(row, "the daemon was stopped while it was being created");
     });
   }
   purge_due();
+}
+
+// A verb that could not even write that it failed leaves its row in between. The age keeps off
+// those whose verb is about to take the lock.
+void Reconciler::settle_cut() {
+  constexpr int64_t kNoLongerYoung_ms = 10'000;
+  state_db::Workspaces table(context_.store);
+  for (const auto state : {WorkspaceState::creating, WorkspaceState::deleting}) {
+    state_db::WorkspaceQuery query;
+    query.state = state;
+    for (const auto& row : table.list(query)) {
+      if (context_.store.clock().wall_ms() - row.created_wall_ms < kNoLongerYoung_ms) continue;
+      attempt("reconcile.workspace", row.id.str(), [&] {
+        const auto guard = context_.locks.lock(row.id.str(), "clean-up");
+        settle(table.get(row.id), "it could not be finished");
+      });
+    }
+  }
+}
+
+void Reconciler::settle(const state_db::WorkspaceRow& row, const std::string& reason) {
+  if (row.state == WorkspaceState::creating) workspaces_.abandon(row, reason);
+  if (row.state == WorkspaceState::deleting) {
+    workspaces_.stop_sandbox(row, "being deleted");
+    state_db::Workspaces(context_.store).finish_delete(row.id);
+  }
 }
 
 void Reconciler::purge_due() {
@@ -234,6 +252,7 @@ void Reconciler::purge(base::WorkspaceId id) {
 }
 
 void Reconciler::periodic() {
+  attempt("reconcile.workspaces", "", [&] { settle_cut(); });
   attempt("reconcile.purge", "", [&] { purge_due(); });
 }
 

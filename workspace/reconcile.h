@@ -26,7 +26,8 @@ class Reconciler {
   Reconciler(Context& context, Workspaces& workspaces, Active& active, ExecWatcher& watcher)
       : context_(context), workspaces_(workspaces), active_(active), watcher_(watcher) {}
   void at_start();  // before the API answers
-  void periodic();  // purges after the undo window
+  // Purges after the undo window, and finishes what a full disk has cut.
+  void periodic();
 
  private:
   void settle_repositories();
@@ -36,6 +37,8 @@ class Reconciler {
   void remove_strangers();
   void remove_unknown(const std::string& directory, const std::set<std::string>& known);
   void settle_workspaces();
+  void settle_cut();
+  void settle(const state_db::WorkspaceRow& row, const std::string& reason);
   void purge_due();
   void purge(base::WorkspaceId id);
 

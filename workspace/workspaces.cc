@@ -190,7 +190,9 @@ void Workspaces::measure(const state_db::WorkspaceRow& row) {
   state_db::WorkspaceFacts facts;
   facts.changes_files = changes_.status(change_source(row)).changes.size();
   facts.disk_bytes = base::tree_usage(context_.storage.layer_path(row.layer)).bytes;
-  if (const auto running = active_.running(row.id)) facts.unpushed = count_unpushed(*running);
+  if (const auto running = active_.running(row.id)) {
+    facts.unpushed = count_unpushed(*running, row.base_commit);
+  }
   const bool same = facts.changes_files == row.changes_files &&
                     facts.disk_bytes == row.disk_bytes &&
                     (!facts.unpushed || facts.unpushed == row.unpushed);
@@ -258,8 +260,18 @@ std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& 
   if (const auto running = active_.running(row.id)) return running->mounted;
   return active_.at_rest(row.id, [&] {
     const uint32_t first = context_.options.disk_first_id;  // no sandbox: ids as they are on disk
-    return Mounted{context_.storage.mount(chain(row), first), first + kUser};
+    return Mounted{mount_layers(chain(row), first), first + kUser};
   });
+}
+
+// On a full disk with the room of the reserve: a workspace must start for its files to be removed.
+ActiveMounts Workspaces::mount_layers(const Chain& layers, uint32_t first_host_id) {
+  try {
+    return context_.storage.mount(layers, first_host_id);
+  } catch (const Error& error) {
+    if (error.code() != Code::resource_exhausted || !context_.store.give_room()) throw;
+    return context_.storage.mount(layers, first_host_id);
+  }
 }
 
 void Workspaces::sync_active() {

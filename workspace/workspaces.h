@@ -54,6 +54,8 @@ class Workspaces {
   std::shared_ptr<const Running> ensure_running(const state_db::WorkspaceRow& row);
   void stop_sandbox(const state_db::WorkspaceRow& row, const std::string& reason);
   void finish_purge(const state_db::WorkspaceRow& row);
+  // Undoes a create that will not go on, and says why in its row.
+  void abandon(const state_db::WorkspaceRow& row, const std::string& reason);
   // syncfs of the store if anything ran or was checked out since the last call: bounds what a power
   // cut takes.
   void sync_active();
@@ -72,6 +74,7 @@ class Workspaces {
   state_db::WorkspaceRow existing(base::WorkspaceId id);
   ChangeSource change_source(const state_db::WorkspaceRow& row);
   Chain chain(const state_db::WorkspaceRow& row);
+  ActiveMounts mount_layers(const Chain& layers, uint32_t first_host_id);
   std::shared_ptr<const Mounted> mounts(const state_db::WorkspaceRow& row);
   std::shared_ptr<const Running> start_sandbox(const state_db::WorkspaceRow& row);
   void measure(const state_db::WorkspaceRow& row);

@@ -282,10 +282,15 @@ TEST_CASE("a tree of 3,000 levels is removed, and 100,000 entries are listed", "
   TreeFixture tree;
   tree.files.make_directory("top");
   Fd level = base::open_directory(tree.at("top"));
-  for (int i = 0; i < 3000; ++i) {
-    REQUIRE(mkdirat(level.get(), "d", 0755) == 0);
+  syscall(SYS_setfsuid, kOwner);  // the layers take nothing that belongs to user 0
+  syscall(SYS_setfsgid, kOwner);
+  int made = 0;
+  for (; made < 3000 && mkdirat(level.get(), "d", 0755) == 0; ++made) {
     level = base::open_file_at(level.get(), "d", O_RDONLY | O_DIRECTORY);
   }
+  syscall(SYS_setfsuid, 0);
+  syscall(SYS_setfsgid, 0);
+  REQUIRE(made == 3000);
   level.reset();
   CHECK(tree.files.list("top").entries.size() == 1);
   tree.files.remove("top", true);
