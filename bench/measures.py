@@ -143,7 +143,11 @@ def base_tree(bench, n=3):
 
 
 def git_status_first(bench, n=5):
+    plain = bench.peer("overlay")
     for _ in range(n):
+        argv = [shutil.which("git"), "-C", str(plain.mounted()), "status", "--porcelain"]
+        bench.time("git_status_first/plain_overlay", clock.run_program, argv, GIT_ENVIRONMENT)
+        plain.close()
         workspace = bench.workspace_running()
         for name in ("git_status_first", "git_status_first/git_status_second"):
             output = bench.time(name, bench.moorage.exec, workspace, ["git", "status", "--porcelain"])

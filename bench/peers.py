@@ -1,6 +1,6 @@
-"""The others, in the same run on the same machine: a Docker engine and an LXC container of our own.
+"""The others, in the same run on the same machine: a Docker engine, an LXC container, an overlay, of our own.
 
-Both run a small root file system (a shell, true, sleep, their libraries), without network: the cheapest they can be.
+The first two run a small root file system (a shell, true, sleep, their libraries), without network: the cheapest they can be.
 Started and ended here, by pid; nothing of the host's own Docker or LXC is touched.
 """
 
@@ -11,7 +11,7 @@ import subprocess
 
 import api
 import clock
-from place import harness
+from place import git, harness
 
 PROGRAMS = ("true", "sleep", "sh")
 
@@ -30,6 +30,32 @@ def make_root(directory):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(word, target)
     return directory
+
+
+class PlainOverlay:
+    """What a workspace is without us: a clone of the tree, and an overlay over it for each task."""
+
+    def __init__(self, directory, tree):
+        self.directory = pathlib.Path(directory)
+        self.directory.mkdir()
+        git(tree, "clone", "-q", "--shared", tree, self.directory / "lower")
+        for name in ("layer", "merged"):
+            (self.directory / name).mkdir()
+
+    def mounted(self):
+        """A new overlay; gone at the next call."""
+        self.close()
+        for name in ("upper", "work"):
+            (self.directory / "layer" / name).mkdir(parents=True)
+        options = (f"lowerdir={self.directory / 'lower'},upperdir={self.directory / 'layer/upper'},"
+                   f"workdir={self.directory / 'layer/work'}")
+        subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, self.directory / "merged"], check=True)
+        return self.directory / "merged"
+
+    def close(self):
+        if os.path.ismount(self.directory / "merged"):
+            subprocess.run(["umount", self.directory / "merged"], check=True)
+        shutil.rmtree(self.directory / "layer", ignore_errors=True)
 
 
 class Docker:

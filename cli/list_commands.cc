@@ -13,8 +13,12 @@ struct LsOptions {
 };
 
 std::vector<Cell> row_of(const Json& workspace, int64_t now_ms) {
-  const std::string name = workspace.text("name");
-  std::vector<Cell> row{name, workspace.text("repo.name", "-"), base_text(workspace),
+  // Root sees everybody's; by name it finds only its own.
+  const std::string owner = person_text(workspace.at("owner"));
+  const bool ours = owner == "you" || owner == "-";
+  const std::string name = workspace.text(ours ? "name" : "id");
+  std::vector<Cell> row{ours ? name : name + " (" + owner + ": " + workspace.text("name") + ")",
+                        workspace.text("repo.name", "-"), base_text(workspace),
                         state_cell(workspace, now_ms)};
   if (needs_check(workspace)) {
     row.emplace_back(workspace.text("reason", "not as it was left") + ": moorage show " + name);

@@ -126,6 +126,11 @@ void tidy(state_db::Store& store) {
 
 int serve(const config::Loaded& loaded) {
   const auto& settings = loaded.settings;
+  if (geteuid() != 0) {
+    throw base::Error(base::Code::permission_denied,
+                      "it must run as root: it makes namespaces, mounts and control groups",
+                      "sudo mooraged, or ./quickstart, which installs it as a service");
+  }
   daemon::set_up_process();
   base::set_up_log(log_options(settings.log));
   for (const auto& name : loaded.unknown_variables) {

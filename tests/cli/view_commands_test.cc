@@ -72,6 +72,15 @@ TEST_CASE("ls tells a line a workspace and the store's room") {
         "3 workspaces | 31G of 200G, 169G free\n");
 }
 
+TEST_CASE("ls names other people's workspaces by id, which is how root reaches them") {
+  ScriptedServer server(
+      answers("/v1/workspaces",
+              R"({"workspaces":[{"id":"ws_9","name":"tour","owner":4000000,"state":"ready",
+      "repo":{"name":"acme/api"},"base":{"ref":"main"},"disk_bytes":0}]})"));
+  const Ran ran = run_moorage({"ls"}, {server.socket_path(), "", {}});
+  CHECK(ran.out.find("ws_9 (uid 4000000: tour)") != std::string::npos);
+}
+
 TEST_CASE("show answers what a person asks") {
   ScriptedServer server(answers("/v1/workspaces/auth", workspace_json()));
   const Ran ran = run_moorage({"show", "auth"}, {server.socket_path(), "", {}});

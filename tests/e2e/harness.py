@@ -128,12 +128,13 @@ class Daemon:
         self.environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
         self.client = moorage.Moorage(str(self.socket))
 
-    def start(self, crash_at=None, wait=True):
+    def start(self, crash_at=None, wait=True, prefix=()):
+        """`prefix`: words before the program, for a daemon that sees another host."""
         environment = dict(self.environment)
         if crash_at:
             environment["MOORAGE_CRASH_AT"] = crash_at
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([str(BIN / "mooraged"), "--config", str(self.config)], env=environment,
+            self.process = subprocess.Popen([*prefix, str(BIN / "mooraged"), "--config", str(self.config)], env=environment,
                                             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         if wait:
             wait_until(self.answers, what=f"the daemon's answer; log: {self.log_tail()}")
@@ -194,9 +195,13 @@ class Daemon:
                 self.client.delete(workspace["id"])
             self.stop()
         finally:
-            self.kill()
-            run("chattr", "-R", "-f", "-a", self.store, check=False)
-            shutil.rmtree(self.directory, ignore_errors=True)
+            self.remove()
+
+    def remove(self):
+        """The daemon and its store; nothing of it may be running."""
+        self.kill()
+        run("chattr", "-R", "-f", "-a", self.store, check=False)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def processes():

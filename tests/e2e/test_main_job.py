@@ -111,6 +111,8 @@ class MainJob(harness.TestCase):
         self.assertEqual(harness.git(local, "status", "--porcelain"), before)
         out = self.client.exec("fromdir", "cat README.md untracked.txt; git status --porcelain")
         self.assertEqual(out.stdout.decode(), "changed\nu\n M README.md\n D src/b.txt\n?? untracked.txt\n")
+        # Nobody has pushed the checkout's own commits, but they are not the workspace's work either.
+        self.assertEqual(self.client.workspace("fromdir")["unpushed"], 0)
 
     def test_names_that_look_alike_share_nothing(self):
         for path in ("a_b/c", "a/b_c"):

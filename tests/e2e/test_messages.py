@@ -2,7 +2,8 @@
 
 import os
 import pathlib
-import subprocess
+import shutil
+import tempfile
 import unittest
 
 import harness
@@ -68,6 +69,18 @@ class Messages(harness.TestCase):
         self.assertIn(str(self.daemon.process.pid), result.stderr.decode())
         self.client.health()
 
+    def test_without_root(self):
+        with tempfile.TemporaryDirectory(dir=harness.BASE) as place:
+            os.chmod(place, 0o755)  # the checkout may be where only root looks
+            shutil.copytree(harness.ROOT / "scripts", pathlib.Path(place) / "scripts")
+            for program in (harness.ROOT / "quickstart", harness.ROOT / "check", harness.BIN / "mooraged"):
+                shutil.copy(program, place)
+                result = harness.run("setpriv", "--reuid=65533", "--regid=65533", "--clear-groups",
+                                     pathlib.Path(place) / program.name, check=False, cwd="/")
+                self.assertEqual(result.returncode, 1)
+                self.assertIn(b"must run as root", result.stderr)
+                self.assertIn(b"sudo", result.stderr)
+
     def test_unknown_fields_and_bad_json_are_refused(self):
         for body in ({"repo_url": self.url, "privileged": True}, {"repo_url": 5}, {"limits": {"memory": 1}}):
             with self.assertRaises(moorage.MoorageError) as refused:
@@ -87,6 +100,52 @@ class Messages(harness.TestCase):
         out = harness.run("setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "python3", "-c", script, sdk,
                           self.daemon.socket, env={"PATH": "/usr/bin:/bin"}).stdout.decode()
         self.assertEqual(out.split("\n"), ["[]"] + ["not_found"] * 4 + [""])
+
+
+class PoorHost(unittest.TestCase):
+    """A daemon that sees a host with something missing. It answers all the same, and says what and what to do."""
+
+    def daemon(self, *prefix, prepare=":"):
+        """Starts one behind `prefix`, in a mount namespace of its own in which `prepare` was run as a script."""
+        daemon = harness.Daemon()
+        self.addCleanup(daemon.remove)
+        return daemon.start(prefix=["unshare", "-m", "sh", "-ec", prepare + '; exec "$@"', "sh", *prefix])
+
+    def assert_refused(self, daemon, check, *words):
+        info = daemon.cli("info").stdout.decode()
+        self.assertIn(f"MISSING  {check}", info)
+        created = daemon.cli("create", "--repo", "git://127.0.0.1:1/a/b", check=False)
+        self.assertEqual(created.returncode, 1)
+        for word in words:
+            self.assertIn(word, info)
+            self.assertIn(word, created.stderr.decode())
+
+    def test_an_old_kernel(self):
+        daemon = self.daemon("setarch", "--uname-2.6")
+        self.assert_refused(daemon, "kernel", "is too old", "6.1 or later is needed")
+        result = harness.run("setarch", "--uname-2.6", "bash", harness.ROOT / "quickstart", check=False)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(b"too old: 6.1 or later is needed", result.stderr)
+
+    def test_no_lxc(self):
+        # An overlay with a whiteout: the library's directory as it is, but for LXC's.
+        library = next(pathlib.Path("/usr/lib").glob("*-linux-gnu/liblxc.so.1"))
+        hide = (f"mkdir {{0}}/w; for f in {library}*; do mknod {{0}}/w/${{{{f##*/}}}} c 0 0; done; "
+                f"mount -t overlay overlay -o lowerdir={{0}}/w:{library.parent} {library.parent}")
+        with tempfile.TemporaryDirectory(dir=harness.BASE) as place:
+            daemon = self.daemon(prepare=hide.format(place))
+            self.assert_refused(daemon, "lxc", "LXC's library is not installed", "apt-get install")
+
+    def test_programs_that_the_image_takes_from_the_host(self):
+        with tempfile.NamedTemporaryFile(dir=harness.BASE) as nothing:
+            os.chmod(nothing.name, 0o644)
+            cover = "; ".join(f"mount --bind {nothing.name} $(readlink -f /usr/bin/{name})"
+                              for name in ("sudo", "git", "python3"))
+            daemon = self.daemon(prepare=cover)
+            info = daemon.cli("info").stdout.decode()
+            for name in ("sudo", "git", "python3"):
+                self.assertIn(f"MISSING  {name}: {name} is not installed", info)
+                self.assertIn(f"apt-get install {name}", info)
 
 
 if __name__ == "__main__":
