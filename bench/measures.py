@@ -142,12 +142,29 @@ def base_tree(bench, n=3):
     bench.samples["create/git_worktree"] = bench.samples["base_tree/git_checkout"]
 
 
+# Looks at every file of the index once, half of them in each of two processes, and does nothing else.
+LSTAT_ALL = """
+import os
+with open("/home/user/names", "rb") as file:
+    names = file.read().split(b"\\0")[:-1]
+half = len(names) // 2 if os.fork() else 0
+for name in names[half:half + len(names) // 2]:
+    os.lstat(name)
+if half:
+    os.wait()
+"""
+
+
 def git_status_first(bench, n=5):
     plain = bench.peer("overlay")
     for _ in range(n):
         argv = [shutil.which("git"), "-C", str(plain.mounted()), "status", "--porcelain"]
         bench.time("git_status_first/plain_overlay", clock.run_program, argv, GIT_ENVIRONMENT)
         plain.close()
+        workspace = bench.workspace_running()
+        bench.moorage.exec(workspace, ["sh", "-c", "git ls-files -z >/home/user/names"])
+        bench.time("git_status_first/lstat_first", bench.moorage.exec, workspace, ["python3", "-c", LSTAT_ALL])
+        bench.moorage.purge(workspace)
         workspace = bench.workspace_running()
         for name in ("git_status_first", "git_status_first/git_status_second"):
             output = bench.time(name, bench.moorage.exec, workspace, ["git", "status", "--porcelain"])

@@ -24,7 +24,7 @@ ROWS = (
     Row("exec_cli", None, None, {"lxc_attach": 1, "docker_exec": 5}),
     Row("tti", 80),
     Row("base_tree", None, None, {"git_checkout": 1}),
-    Row("git_status_first", None, None, {"git_status_second": 1 / 2.2, "plain_overlay": 3}),
+    Row("git_status_first", None, None, {"git_status_second": None, "lstat_first": 0.7, "plain_overlay": 1}),
 )
 
 
