@@ -261,6 +261,7 @@ class TestCase(unittest.TestCase):
         cls.upstream.mkdir()
         cls.first_commit = make_repository(cls.upstream / "acme" / "shop", cls.files)
         cls.git_server = GitServer(cls.upstream)
+        cls.addClassCleanup(lambda: cls.git_server.stop())  # also when something below fails; a test may replace it
         cls.url = cls.git_server.url("acme/shop")
         cls.daemon.start()
         cls.client = cls.daemon.client
@@ -268,7 +269,6 @@ class TestCase(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         store_id = cls.daemon.store_id() if cls.daemon.process.poll() is None else None
-        cls.git_server.stop()
         cls.daemon.close()
         if store_id:
             left = census(store_id)
