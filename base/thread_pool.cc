@@ -24,7 +24,6 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::submit(std::function<void()> work) {
   {
     std::lock_guard guard(mutex_);
-    assert(!stopping_);
     if (queue_.size() >= max_queue_) {
       throw Error(Code::resource_exhausted,
                   "too much work is waiting (" + std::to_string(queue_.size()) + " tasks)",

@@ -1,5 +1,6 @@
 // A bounded pool for blocking work. `submit` refuses (resource_exhausted) when the queue is full,
-// so that an overloaded daemon says so instead of growing. Destruction finishes what was accepted.
+// so that an overloaded daemon says so instead of growing. Destruction finishes what was accepted,
+// also what accepted work submits meanwhile.
 #pragma once
 
 #include <condition_variable>

@@ -122,8 +122,10 @@ constexpr Explanation kExplanations[] = {
      "Authentication failed|could not read Username|could not read Password|"
      "terminal prompts disabled|Permission denied (|returned error: 401|"
      "returned error: 403|Invalid username or password"},
+    {Code::unavailable, "repo.ca_file cannot be read, or is no PEM file", "CA cert|ca cert|CAfile"},
     {Code::unavailable,
-     "the server's certificate is not trusted here; name its authority's PEM file in repo.ca_file",
+     "the server's certificate is not trusted here; append its authority's to a copy of "
+     "/etc/ssl/certs/ca-certificates.crt and name that in repo.ca_file",
      "certificate verif|self-signed certificate|unable to get local issuer"},
     {Code::unavailable, "check the network and the host name",
      "Could not resolve|unable to look up|unable to connect|Failed to connect|"

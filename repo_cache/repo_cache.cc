@@ -201,11 +201,12 @@ void RepoCache::mark_suspect(const std::string& repo) const {
   Mirror(options_, directory(repo)).mark_suspect();
 }
 
-void RepoCache::remove(const std::string& repo) {
+void RepoCache::remove(const std::string& repo, const std::function<bool()>& unwanted) {
   const std::string path = directory(repo);
   if (!base::path_exists(path)) return;
   {
     const MirrorLock lock(path, Deadline(std::chrono::seconds(30)));
+    if (!unwanted()) return;
     base::remove_tree(path);
   }
   state_->forget(repo);

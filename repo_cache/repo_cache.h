@@ -113,7 +113,8 @@ class RepoCache {
   void check(const std::string& repo, Duration deadline) const;
   void mark_suspect(const std::string& repo) const;  // somebody met a broken object
 
-  void remove(const std::string& repo);  // mirror, base trees, all; missing is fine
+  // Mirror, base trees, all; missing is fine. `unwanted` is asked when nobody else is at it.
+  void remove(const std::string& repo, const std::function<bool()>& unwanted);
 
   std::string directory(const std::string& repo) const;         // <root>/<repo>; refuses odd names
   std::string mirror_directory(const std::string& repo) const;  // .../git

@@ -142,8 +142,11 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
   if (created.existed) return view(existing(created.id));
   after_intent.pass();
 
+  const auto guard = context_.locks.lock(created.id.str(), "create");
   const auto row = table.get(created.id);
-  const auto guard = context_.locks.lock(row.id.str(), "create");
+  if (row.state != state_db::WorkspaceState::creating) {
+    throw Error(Code::conflict, row.name + " was removed while it was being created");
+  }
   try {
     context_.storage.make_layer(row.layer);
     if (request.import && request.import->work_commit != request.import->head_commit) {
@@ -168,9 +171,10 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
 }
 
 void Workspaces::abandon(const state_db::WorkspaceRow& row, const std::string& reason) {
-  context_.storage.remove_layer(row.layer);
+  // The row first: a layer that a row calls ready is never removed.
   context_.store.move(row.id, state_db::WorkspaceState::creating, state_db::WorkspaceState::failed,
                       reason);
+  context_.storage.remove_layer(row.layer);
 }
 
 // What an earlier request with the same key made.
@@ -182,7 +186,7 @@ state_db::WorkspaceRow Workspaces::existing(base::WorkspaceId id) {
   }
   if (row.state == state_db::WorkspaceState::creating) {
     throw Error(Code::conflict, "the request with this idempotency key is still running",
-                "repeat it in a moment: the answer will be the same workspace");
+                "repeat it in a moment: the answer will be the same workspace, or why it failed");
   }
   return row;
 }
@@ -202,8 +206,9 @@ state_db::Workspaces::Created Workspaces::insert(state_db::NewWorkspace& workspa
       // In one transaction, as `remove` does: a repository never goes while a workspace of it
       // comes.
       return context_.store.transaction([&] {
-        if (state_db::Repositories(context_.store).get(repo.id).state ==
-            state_db::RepositoryState::evicted) {
+        const bool evicted = state_db::Repositories(context_.store).get(repo.id).state ==
+                             state_db::RepositoryState::evicted;
+        if (evicted || !state_db::BaseTrees(context_.store).find(repo.id, workspace.base_commit)) {
           throw Error(Code::conflict, repo.name + " was removed meanwhile", "try again");
         }
         return table.create(workspace);

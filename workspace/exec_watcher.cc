@@ -384,8 +384,8 @@ void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome
   if (on_end_) pool_.submit([this, watched] { on_end_(watched->row); });
 }
 
-// On a full disk it is tried again until there is room. The journal has the outcome as well: a
-// daemon that dies finds it there.
+// On a full disk it is tried again until there is room. A daemon that dies before takes it from the
+// journal, or finds the exec cut.
 void ExecWatcher::keep_unwritten(const WatchedPtr& watched, state_db::ExecOutcome outcome,
                                  const base::Error& error) {
   if (!watched->told_unwritten.exchange(true)) {

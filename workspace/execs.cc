@@ -269,7 +269,8 @@ ExecWatcher::Subscription Execs::subscribe(base::ExecId id, std::function<void()
 
 std::string Execs::output_obstacle() const {
   if (base::file_system_space(context_.options.store).free_bytes >= kJournalLeast) return {};
-  return "the disk of the store is full: the command's output waits for room, and so may its end";
+  return "the disk of the store is full: output of the command, and its end, may be waiting for "
+         "room";
 }
 
 std::shared_ptr<const Running> Execs::sandbox_of(const state_db::ExecRow& row) {

@@ -176,11 +176,11 @@ WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name) 
   const auto row = find(caller, name);
   const auto guard = context_.locks.lock(row.id.str(), "delete");
   state_db::Workspaces table(context_.store);
+  const std::string reason = "deleted by uid " + std::to_string(caller.uid);
+  // Its create has ended without a word, or waits for the lock and will find out.
+  if (table.get(row.id).state == WorkspaceState::creating) abandon(table.get(row.id), reason);
   const auto current = table.get(row.id);
-  if (current.state == WorkspaceState::creating) {  // by nobody: the lock is ours
-    abandon(current, "removed by uid " + std::to_string(caller.uid));
-  } else if (current.state != WorkspaceState::deleted) {
-    const std::string reason = "deleted by uid " + std::to_string(caller.uid);
+  if (current.state != WorkspaceState::deleted) {
     if (current.state != WorkspaceState::deleting) {
       context_.store.move(row.id, current.state, WorkspaceState::deleting, reason);
     }
@@ -196,6 +196,10 @@ WorkspaceView Workspaces::undelete(const Caller& caller, const std::string& name
   const auto row = find_deleted(caller, name);
   const auto guard = context_.locks.lock(row.id.str(), "undelete");
   state_db::Workspaces table(context_.store);
+  if (!base::path_exists(context_.storage.layer_path(row.layer))) {
+    throw Error(Code::not_found, row.name + " has no files that could come back",
+                "its create failed, or its layer was taken from the store");
+  }
   table.undelete(row.id);
   base::log(base::LogLevel::info, "workspace.undeleted", {{"ws", row.id}, {"name", row.name}});
   return view(table.get(row.id));
@@ -208,7 +212,6 @@ void Workspaces::purge(const Caller& caller, const std::string& name) {
   const auto row = live ? find(caller, name) : find_deleted(caller, name);
   if (row.state != WorkspaceState::deleted) remove(caller, row.id.str());
   const auto guard = context_.locks.lock(row.id.str(), "purge");
-  if (table.get(row.id).state == WorkspaceState::failed) return;  // its create never ended
   table.begin_purge(row.id);
   purge_after_intent.pass();
   finish_purge(table.get(row.id));

@@ -54,16 +54,17 @@ void leave_host_mounts(const std::string& place) {
   }
 }
 
-// An overlay writes as who mounted it. As user 0 that would be whom ext4 keeps its last blocks for,
-// so that an agent could take the room the daemon needs to go on; `identity` is nobody's. Leaving
-// user 0 drops the capabilities over files, which the overlay needs: they are taken back. Of this
-// thread only.
+// An overlay writes as who mounted it. As user 0, or with CAP_SYS_RESOURCE, that would be whom ext4
+// keeps its last blocks for and whom no quota binds: an agent could take the room that the daemon
+// needs to go on. `identity` is nobody's. Leaving user 0 drops the capabilities over files, which
+// the overlay needs: they are taken back. Of this thread only.
 void become(uint32_t identity) {
   syscall(SYS_setfsgid, identity);
   syscall(SYS_setfsuid, identity);
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> sets{};
   base::check(syscall(SYS_capget, &header, sets.data()), "capget of the mounter");
+  sets.at(CAP_TO_INDEX(CAP_SYS_RESOURCE)).permitted &= ~CAP_TO_MASK(CAP_SYS_RESOURCE);
   for (auto& set : sets) set.effective = set.permitted;
   base::check(syscall(SYS_capset, &header, sets.data()), "capset of the mounter");
   // Neither of the first two reports a refusal; a second call tells the present id.

@@ -40,6 +40,16 @@ void attempt(const char* event, const std::string& subject, Step step) {
   }
 }
 
+// Nothing: a verb is at work on it.
+std::optional<base::KeyedMutex::Guard> lock_if_free(Context& context, base::WorkspaceId id) {
+  try {
+    return context.locks.lock(id.str(), "clean-up", std::chrono::milliseconds(0));
+  } catch (const Error& error) {
+    if (error.code() == base::Code::conflict) return std::nullopt;
+    throw;
+  }
+}
+
 // The sandbox's view of a mount, taken again through its init. The agent may have mounted something
 // else in its place, so the device must be the one that was recorded.
 base::Fd reopen_mount(const base::ProcessIdentity& init, const std::string& target,
@@ -76,8 +86,7 @@ void Reconciler::settle_repositories() {
   for (const auto& row : state_db::Repositories(context_.store).list()) {
     if (row.state == RepositoryState::evicted) {
       // Most have nothing left on disk.
-      attempt("reconcile.evicted", row.id.str(),
-              [&] { context_.repos.remove(Repositories::directory(row.id)); });
+      attempt("reconcile.evicted", row.id.str(), [&] { remove_evicted(context_, row.id); });
     }
     if (row.state != RepositoryState::cloning && row.state != RepositoryState::fetching) continue;
     const bool there = context_.repos.exists(Repositories::directory(row.id));
@@ -209,8 +218,9 @@ void Reconciler::settle_cut() {
     for (const auto& row : table.list(query)) {
       if (context_.store.clock().wall_ms() - row.created_wall_ms < kNoLongerYoung_ms) continue;
       attempt("reconcile.workspace", row.id.str(), [&] {
-        const auto guard = context_.locks.lock(row.id.str(), "clean-up");
-        settle(table.get(row.id), "it could not be finished");
+        if (const auto guard = lock_if_free(context_, row.id)) {
+          settle(table.get(row.id), "it could not be finished");
+        }
       });
     }
   }
@@ -218,6 +228,7 @@ void Reconciler::settle_cut() {
 
 void Reconciler::settle(const state_db::WorkspaceRow& row, const std::string& reason) {
   if (row.state == WorkspaceState::creating) workspaces_.abandon(row, reason);
+  if (row.state == WorkspaceState::failed) context_.storage.remove_layer(row.layer);
   if (row.state == WorkspaceState::deleting) {
     workspaces_.stop_sandbox(row, "being deleted");
     state_db::Workspaces(context_.store).finish_delete(row.id);

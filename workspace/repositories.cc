@@ -70,6 +70,12 @@ void settle_failed(state_db::Store& store, base::RepoId id, bool mirror_exists,
 
 }  // namespace
 
+void remove_evicted(Context& context, base::RepoId id) {
+  context.repos.remove(Repositories::directory(id), [&] {
+    return state_db::Repositories(context.store).get(id).state == RepositoryState::evicted;
+  });
+}
+
 state_db::RepositoryRow Repositories::ensure(const std::string& url, const Progress& progress) {
   const auto parsed = repo_cache::parse_url(url, context_.repos.options().url_policy);
   state_db::Repositories table(context_.store);
@@ -189,7 +195,7 @@ void Repositories::remove(const Caller& caller, base::RepoId id) {
     state_db::BaseTrees trees(context_.store);
     for (const auto& tree : trees.list(id)) trees.remove(id, tree.commit);
   });
-  context_.repos.remove(directory(id));
+  remove_evicted(context_, id);
 }
 
 std::vector<std::string> Repositories::import_tips(const Caller& caller, const std::string& label) {

@@ -54,4 +54,7 @@ class Repositories {
   std::map<base::RepoId, int64_t> checked_;
 };
 
+// What an evicted repository has on disk, unless it is wanted again by now.
+void remove_evicted(Context& context, base::RepoId id);
+
 }  // namespace moorage::workspace

@@ -224,9 +224,11 @@ TEST_CASE("a broken mirror without an upstream stays refused") {
 TEST_CASE("a removed repository leaves nothing, and comes back") {
   Repository repository;
   repository.refresh();
-  repository.cache.remove("repo_1");
+  repository.cache.remove("repo_1", [] { return false; });
+  CHECK(repository.cache.exists("repo_1"));
+  repository.cache.remove("repo_1", [] { return true; });
   CHECK_FALSE(base::path_exists(repository.cache.directory("repo_1")));
-  repository.cache.remove("repo_1");
+  repository.cache.remove("repo_1", [] { return true; });
   CHECK(repository.refresh().cloned);
 }
 
