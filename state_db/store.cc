@@ -44,7 +44,7 @@ const StateTable& state_table(std::string_view noun) {
 
 // A commit writes a few pages of 4 KiB to the log. The second number, in pages, only bounds it
 // where nobody calls checkpoint().
-constexpr uint64_t kCommitsACheckpoint = 256;
+constexpr uint64_t kCommitsACheckpoint = 128;
 constexpr std::string_view kLongLog = "PRAGMA wal_autocheckpoint = 16000";
 
 std::string random_store_id() {
@@ -108,7 +108,11 @@ void Store::checkpoint() {
   const uint64_t commits = commits_;
   if (commits - checkpointed_commits_ < kCommitsACheckpoint) return;
   checkpointer_->require_usable();
-  // PASSIVE waits for nobody: what a reader still needs is brought over the next time.
+  // PASSIVE waits for nobody. Then the little that came meanwhile, with nobody committing: only a
+  // log that was brought over whole begins anew, and writing over it is cheaper to sync than
+  // growing it.
+  checkpointer_->query_text("PRAGMA wal_checkpoint(PASSIVE)");
+  const std::lock_guard quiet(mutex_);
   checkpointer_->query_text("PRAGMA wal_checkpoint(PASSIVE)");
   checkpointed_commits_ = commits;
 }

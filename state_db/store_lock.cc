@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -34,6 +35,15 @@ bool make_reserve(const std::string& directory, uint64_t bytes) {
   if (bytes == 0) return true;
   const std::string path = directory + "/reserve";
   const base::Fd file = base::open_file(path, O_RDWR | O_CREAT, 0600);
+  struct stat status {};
+  base::check(fstat(file.get(), &status), path);
+  // From the room that everybody has: what a file system keeps for root would help nobody else
+  // when it is given free.
+  if (static_cast<uint64_t>(status.st_size) < bytes &&
+      base::file_system_space(directory).free_bytes < bytes) {
+    unlink(path.c_str());
+    return false;
+  }
   // Not every file system can allocate without writing; posix_fallocate writes zeros there.
   const int error = posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
   if (error == 0) return true;
