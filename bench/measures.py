@@ -147,10 +147,11 @@ LSTAT_ALL = """
 import os
 with open("/home/user/names", "rb") as file:
     names = file.read().split(b"\\0")[:-1]
-half = len(names) // 2 if os.fork() else 0
-for name in names[half:half + len(names) // 2]:
+parent = os.fork()
+half = len(names) // 2
+for name in names[half:] if parent else names[:half]:
     os.lstat(name)
-if half:
+if parent:
     os.wait()
 """
 

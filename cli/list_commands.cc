@@ -13,7 +13,7 @@ struct LsOptions {
 };
 
 std::vector<Cell> row_of(const Json& workspace, int64_t now_ms) {
-  // Root sees everybody's; by name it finds only its own.
+  // Root sees everybody's; an id always reaches one, a name only where there are not two of it.
   const std::string owner = person_text(workspace.at("owner"));
   const bool ours = owner == "you" || owner == "-";
   const std::string name = workspace.text(ours ? "name" : "id");

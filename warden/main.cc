@@ -117,8 +117,8 @@ base::Fd termination_signal() {
   return base::Fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-// A sender that our namespace cannot see has pid 0, and only kill(2) gives SI_USER: a command
-// cannot pretend.
+// A sender that our namespace cannot see has pid 0, and only kill(2) gives SI_USER. So has a signal
+// whose details the kernel had no room for: root inside can provoke that, and ends its own sandbox.
 bool from_outside(const signalfd_siginfo& signal) {
   return signal.ssi_code == SI_USER && signal.ssi_pid == 0;
 }

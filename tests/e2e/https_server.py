@@ -22,7 +22,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        self.server.seen.append(self.path)
         if self.path.startswith("/private/") and self.headers.get("Authorization") != f"Basic {CREDENTIAL}":
             self.send_response(401)
             self.send_header("WWW-Authenticate", 'Basic realm="git"')
@@ -69,7 +68,7 @@ class HttpsGitServer:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.certificate, key)
         self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
-        self.server.directory, self.server.seen = directory, []
+        self.server.directory = directory
         self.port = self.server.server_address[1]
         self.thread = threading.Thread(target=self.server.serve_forever)
         self.thread.start()
@@ -104,7 +103,10 @@ class ConnectProxy:
         with client:
             head = b""
             while b"\r\n\r\n" not in head:
-                head += client.recv(4096)
+                piece = client.recv(4096)
+                if not piece:
+                    return
+                head += piece
             target = head.split()[1].decode()
             self.asked.append(target)
             host, port = target.rsplit(":", 1)

@@ -55,7 +55,7 @@ class Https(unittest.TestCase):
         self.assertIn("private or does not exist", error.hint)
         self.assertIn("ssh", error.hint)
         self.assertEqual(self.refused(self.server.url("acme/nothing")).code, "not_found")
-        # Nothing of what was refused stays, and nobody was asked for a password.
+        # Nothing of what was refused stays.
         self.assertFalse([r for r in self.client.repos() if "private" in r["url"] or "nothing" in r["url"]])
 
     def test_4_through_a_proxy(self):
