@@ -21,7 +21,7 @@ int print_info(Context& context) {
   text += label_line("host", "kernel " + info.text("kernel") + ", cgroup " + info.text("cgroup"));
   text += label_line("now", count_of(info.number("counts.workspaces"), "workspace") + ", " +
                                 count_of(info.number("counts.sandboxes"), "sandbox") + ", " +
-                                info.text("counts.execs_running", "0") + " running commands");
+                                count_of(info.number("counts.execs_running"), "running command"));
   for (const Json& backend : info.items("backends")) {
     const bool usable = backend.flag("usable");
     text += label_line("backend", backend.text("name") + ": " +
