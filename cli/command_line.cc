@@ -158,6 +158,7 @@ void report(const Error& error, const Streams& streams) {
 }
 
 int run(Context& context, std::vector<std::string> words) {
+  if (words == std::vector<std::string>{"--version"}) words = {"version"};  // as others have it
   const Command* chosen = find_command(words);
   const int failed = chosen != nullptr && chosen->runs_command ? kFailedToRun : kFailed;
   context.command = take_sandbox_command(words, chosen);

@@ -21,6 +21,7 @@ using test::ScriptedServer;
 
 namespace {
 
+// In whole minutes: a second passes easily before a busy machine has started the program.
 std::string ago(int64_t seconds) {
   return base::format_utc(base::system_clock().wall_ms() - seconds * 1000 - 200);
 }
@@ -32,8 +33,8 @@ std::string workspace_json() {
          ago(120) +
          R"("},"branch":"agent/auth","unpushed":3,"state":"ready","labels":{"task":"AUTH-12"},
          "doing":{"exec":"ex_3","argv":["/usr/bin/my-agent","split it"],"since_at":")" +
-         ago(134 * 60) + R"(","last_output_at":")" + ago(41) +
-         R"("},"changes":{"files":37,"as_of":")" + ago(5) +
+         ago(134 * 60) + R"(","last_output_at":")" + ago(41 * 60) +
+         R"("},"changes":{"files":37,"as_of":")" + ago(5 * 60) +
          R"("},"disk_bytes":432013312,"backend":"lxc","image":"host","integrity":"intact",
          "limits":{"memory_bytes":4294967296,"cpus":2,"pids":512},
          "sandbox":{"id":"sb_4","state":"running","isolation":"userns","memory_bytes":2040109466,"processes":12},
@@ -89,11 +90,11 @@ TEST_CASE("show answers what a person asks") {
         "auth  ws_1  owner you  task=AUTH-12\n"
         " base      acme/shop main 4f1c2e9, 23 behind (checked 2 min ago)\n"
         " branch    agent/auth, 3 commits not pushed\n"
-        " changes   37 files (as of 5 s ago)\n"
+        " changes   37 files (as of 5 min ago)\n"
         " lfs       2 LFS pointers left as pointers\n"
         " sandbox   sb_4 running, lxc, userns, image host\n"
         " limits    memory 1.9G/4G, cpu 2, processes 12/512\n"
-        " doing     ex_3 /usr/bin/my-agent 'split it' 2h14m, last output 41 s ago\n"
+        " doing     ex_3 /usr/bin/my-agent 'split it' 2h14m, last output 41 min ago\n"
         " holder    uid 1004\n"
         " safe      intact\n"
         " disk      412M\n"
@@ -124,6 +125,13 @@ TEST_CASE("the socket comes from the option before the environment") {
   CHECK(ran.err ==
         "moorage: cannot reach the daemon at /nonexistent/a: there is no such socket\n"
         "  hint: start it with: sudo systemctl start moorage  or  sudo ./quickstart\n");
+}
+
+TEST_CASE("--version is the command version, and neither needs a daemon") {
+  const Ran ran = run_moorage({"--version"}, {"/nonexistent/sock", "", {}});
+  CHECK(ran.code == 0);
+  CHECK(ran.out == run_moorage({"version"}, {"/nonexistent/sock", "", {}}).out);
+  CHECK(ran.out.find(MOORAGE_VERSION) != std::string::npos);
 }
 
 TEST_CASE("every command has a help that ends in an example of itself") {
