@@ -1,7 +1,7 @@
 // Storage of layers, and the mounts of an active workspace. A layer is
 // layers/<ly>/{tree,home,system}, each with upper/ and work/ of an overlay. Owners on disk are the
 // same for every sandbox: inside id N is disk_first_id + N, work/ belongs to disk_first_id + 65536
-// (which the id map shows as the mounter, root). Invariant: at most one overlay superblock per
+// (whom the mounter works as: decision 0306). Invariant: at most one overlay superblock per
 // upper directory at any time; the caller holds the workspace's lock while it mounts and has
 // dropped every descriptor of the mount before. Nothing is ever mounted in the host's mount
 // namespace: a thread with a private one does it.

@@ -9,6 +9,8 @@
 //            (no row), alive        destroy: the name carries our store id
 //   exec     running, end frame     finish      running, sandbox gone   interrupted
 //   workspace creating              undo        deleting                finish
+//   repository cloning, fetching    ready if its mirror is there, else broken
+//            evicted, directory     remove
 //   layer    directory, no row      remove      row of a live workspace, no directory   said by
 //   integrity
 #pragma once
