@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -15,11 +17,24 @@ namespace moorage::state_db {
 using base::Code;
 using base::Error;
 
+namespace {
+
+// An owner that was killed holds on until the kernel has taken it apart.
+constexpr std::chrono::milliseconds kDyingOwner{1'000};
+constexpr std::chrono::milliseconds kLook{10};
+
+}  // namespace
+
 base::Fd lock_store(const std::string& directory) {
   const std::string path = directory + "/state.db.lock";
   base::Fd file = base::open_file(path, O_RDWR | O_CREAT, 0600);
-  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+  const auto until = std::chrono::steady_clock::now() + kDyingOwner;
+  while (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) base::throw_errno(path);
+    if (std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(kLook);
+      continue;
+    }
     const std::string pid = base::read_at(file.get(), 20, 0);
     throw Error(
         Code::conflict, "the store " + directory + " is in use by process " + pid,

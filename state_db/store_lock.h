@@ -9,7 +9,8 @@
 
 namespace moorage::state_db {
 
-// Held until the descriptor is closed. Throws conflict, with the holder's pid, at once.
+// Held until the descriptor is closed. Throws conflict, with the holder's pid, after a second:
+// one that was killed a moment ago may still be on its way out.
 base::Fd lock_store(const std::string& directory);
 
 // DIRECTORY/reserve: blocks kept back so that the database can still write on a full disk. False:

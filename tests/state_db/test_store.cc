@@ -8,12 +8,14 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <thread>
 
 #include "base/fd.h"
 #include "base/files.h"
 #include "state_db/connection.h"
 #include "state_db/repositories.h"
 #include "state_db/statement.h"
+#include "state_db/store_lock.h"
 #include "store_fixture.h"
 
 using namespace moorage;
@@ -70,6 +72,19 @@ TEST_CASE("a second opener is refused and told the owner's pid") {
   waitpid(child, nullptr, 0);
   test.open();  // the kernel gave the lock back
   CHECK_FALSE(test.store->was_clean());
+}
+
+TEST_CASE("an owner on its way out is waited for") {
+  TestStore test;
+  test.store.reset();
+  base::Fd owner = lock_store(test.options().directory);
+  std::thread dying([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    owner.reset();
+  });
+  test.open();
+  CHECK(test.store->store_id().size() == 8);
+  dying.join();
 }
 
 TEST_CASE("a store that was closed in order opens clean, a killed one does not") {
