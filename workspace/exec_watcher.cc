@@ -98,7 +98,7 @@ void ExecWatcher::on_end(std::function<void(const state_db::ExecRow&)> callback)
   on_end_ = std::move(callback);
 }
 
-void ExecWatcher::on_death(std::function<void(std::shared_ptr<const Running>)> callback) {
+void ExecWatcher::on_death(std::function<void(base::WorkspaceId, base::SandboxId)> callback) {
   on_death_ = std::move(callback);
 }
 
@@ -126,7 +126,7 @@ void ExecWatcher::watch_sandbox(std::shared_ptr<const Running> running) {
   base::Fd pidfd(fd);
   // The pid may have died, or have been given to another process, before the pidfd was made.
   if (!pidfd || !base::process_alive(running->init)) {
-    pool_.submit([this, running] { on_death_(running); });
+    pool_.submit([this, ws = running->workspace, sb = running->sandbox] { on_death_(ws, sb); });
     return;
   }
   const std::lock_guard lock(mutex_);
@@ -249,7 +249,8 @@ void ExecWatcher::handle_death(int pidfd) {
     dead = found->second.second;
     inits_.erase(found);
   }
-  pool_.submit([this, dead] { on_death_(dead); });
+  // Ids only: who holds its mounts keeps the next sandbox from starting.
+  pool_.submit([this, ws = dead->workspace, sb = dead->sandbox] { on_death_(ws, sb); });
 }
 
 int ExecWatcher::kill_overdue() {

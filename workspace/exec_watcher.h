@@ -56,7 +56,7 @@ class ExecWatcher {
   // Both are set once, before anything is watched, and are called on the watcher's pool: they may
   // block.
   void on_end(std::function<void(const state_db::ExecRow&)> callback);
-  void on_death(std::function<void(std::shared_ptr<const Running>)> callback);
+  void on_death(std::function<void(base::WorkspaceId, base::SandboxId)> callback);
 
   // The exec has a journal file. `sync`: sync the workspace before its end is written.
   void watch_exec(const state_db::ExecRow& exec, bool sync);
@@ -114,7 +114,7 @@ class ExecWatcher {
   std::map<base::ExecId, std::map<uint64_t, Callback>> subscribers_;
   uint64_t next_subscription_ = 1;
   std::function<void(const state_db::ExecRow&)> on_end_;
-  std::function<void(std::shared_ptr<const Running>)> on_death_;
+  std::function<void(base::WorkspaceId, base::SandboxId)> on_death_;
   base::ThreadPool pool_;
   std::thread thread_;
 };

@@ -122,13 +122,12 @@ void Workspaces::clear_sandbox(const state_db::SandboxRow& sandbox, const std::s
   });
 }
 
-void Workspaces::bury(const Running& dead) {
-  const auto guard = context_.locks.lock(dead.workspace.str(), "clean-up", std::chrono::minutes(2));
-  const auto row = state_db::Sandboxes(context_.store).get(dead.sandbox);
+void Workspaces::bury(base::WorkspaceId workspace, base::SandboxId sandbox) {
+  const auto guard = context_.locks.lock(workspace.str(), "clean-up", std::chrono::minutes(2));
+  const auto row = state_db::Sandboxes(context_.store).get(sandbox);
   if (row.state != SandboxState::running && row.state != SandboxState::frozen)
     return;  // a verb did it
-  base::log(base::LogLevel::warning, "sandbox.died",
-            {{"ws", dead.workspace}, {"sb", dead.sandbox}});
+  base::log(base::LogLevel::warning, "sandbox.died", {{"ws", workspace}, {"sb", sandbox}});
   clear_sandbox(row, "its sandbox died");
 }
 

@@ -39,7 +39,7 @@ Workspaces::Workspaces(Context& context, Repositories& repositories, Active& act
       active_(active),
       watcher_(watcher),
       changes_(context.repos) {
-  watcher_.on_death([this](const std::shared_ptr<const Running>& running) { bury(*running); });
+  watcher_.on_death([this](base::WorkspaceId ws, base::SandboxId sb) { bury(ws, sb); });
   watcher_.on_end([this](const state_db::ExecRow& exec) { after_exec(exec); });
 }
 

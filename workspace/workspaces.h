@@ -79,7 +79,7 @@ class Workspaces {
   std::shared_ptr<const Running> start_sandbox(const state_db::WorkspaceRow& row);
   void measure(const state_db::WorkspaceRow& row);
   void check_layers(const state_db::WorkspaceRow& row);
-  void bury(const Running& dead);                  // its init died
+  void bury(base::WorkspaceId workspace, base::SandboxId sandbox);  // its init died
   void after_exec(const state_db::ExecRow& exec);  // measures, or purges a disposable workspace
 
   Context& context_;
