@@ -121,4 +121,19 @@ GitTree find_commit_tree(git_repository* repository, const std::string& hex) {
   return GitTree(tree);
 }
 
+void for_each_reference(git_repository* repository,
+                        const std::function<void(const git_reference*, const git_oid&)>& work) {
+  git_reference_iterator* raw = nullptr;
+  check_git(git_reference_iterator_new(&raw, repository), "list references");
+  const GitReferenceIterator iterator(raw);
+  for (;;) {
+    git_reference* next = nullptr;
+    const int answer = git_reference_next(&next, iterator.get());
+    if (answer == GIT_ITEROVER) return;
+    check_git(answer, "list references");
+    const GitReference reference(next);
+    if (const git_oid* oid = git_reference_target(next)) work(next, *oid);
+  }
+}
+
 }  // namespace moorage::repo_cache

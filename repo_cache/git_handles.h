@@ -5,6 +5,7 @@
 
 #include <git2.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -51,5 +52,9 @@ git_oid parse_oid(std::string_view hex);  // exactly 40 digits, else invalid_arg
 std::string format_oid(const git_oid& oid);
 GitCommit find_commit(git_repository* repository, const std::string& hex);
 GitTree find_commit_tree(git_repository* repository, const std::string& hex);
+
+// Every direct reference, and the object that it names.
+void for_each_reference(git_repository* repository,
+                        const std::function<void(const git_reference*, const git_oid&)>& work);
 
 }  // namespace moorage::repo_cache

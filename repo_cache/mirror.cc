@@ -69,20 +69,11 @@ UpstreamRefs parse_ls_remote(std::string_view text, uint32_t max_refs) {
 
 // Every direct reference, name and object.
 std::map<std::string, std::string> list_refs(git_repository* repository) {
-  git_reference_iterator* raw = nullptr;
-  check_git(git_reference_iterator_new(&raw, repository), "list references");
-  const GitReferenceIterator iterator(raw);
   std::map<std::string, std::string> result;
-  for (;;) {
-    git_reference* next = nullptr;
-    const int answer = git_reference_next(&next, iterator.get());
-    if (answer == GIT_ITEROVER) return result;
-    check_git(answer, "list references");
-    const GitReference reference(next);
-    if (const git_oid* oid = git_reference_target(reference.get())) {
-      result.emplace(git_reference_name(reference.get()), format_oid(*oid));
-    }
-  }
+  for_each_reference(repository, [&](const git_reference* reference, const git_oid& oid) {
+    result.emplace(git_reference_name(reference), format_oid(oid));
+  });
+  return result;
 }
 
 // Whether everything that `before` reaches is reached from `after` too. Tags are objects of their

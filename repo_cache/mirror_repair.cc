@@ -60,21 +60,12 @@ void check_loose_references(const fs::path& directory) {
 
 void check_references(git_repository* repository) {
   const GitOdb odb = open_odb(repository);
-  git_reference_iterator* raw = nullptr;
-  check_git(git_reference_iterator_new(&raw, repository), "list references");
-  const GitReferenceIterator iterator(raw);
-  for (;;) {
-    git_reference* next = nullptr;
-    const int answer = git_reference_next(&next, iterator.get());
-    if (answer == GIT_ITEROVER) return;
-    check_git(answer, "list references");
-    const GitReference reference(next);
-    const git_oid* oid = git_reference_target(reference.get());
-    if (oid && !git_odb_exists(odb.get(), oid)) {
+  for_each_reference(repository, [&](const git_reference* reference, const git_oid& oid) {
+    if (!git_odb_exists(odb.get(), &oid)) {
       throw Error(Code::corrupted,
-                  std::string(git_reference_name(next)) + " points at a missing object");
+                  std::string(git_reference_name(reference)) + " points at a missing object");
     }
-  }
+  });
 }
 
 bool stray(const fs::path& path) {

@@ -128,18 +128,16 @@ std::vector<RefGuess> guesses(const std::string& text) {
 }
 
 // One line of packed-refs, and the peeled line under it for a tag object.
-std::string packed_line(git_repository* repository, git_reference* reference,
-                        const std::string& name) {
-  const git_oid* oid = git_reference_target(reference);
-  if (!oid) return {};
-  std::string line = format_oid(*oid) + " " + name + "\n";
+std::string packed_line(git_repository* repository, const git_reference* reference,
+                        const git_oid& oid, const std::string& name) {
+  std::string line = format_oid(oid) + " " + name + "\n";
   if (!name.starts_with(kTags)) return line;
   git_oid peeled;
   if (const git_oid* known = git_reference_target_peel(reference)) {
     peeled = *known;
   } else {
     git_object* object = nullptr;
-    check_git(git_object_lookup(&object, repository, oid, GIT_OBJECT_ANY), name);
+    check_git(git_object_lookup(&object, repository, &oid, GIT_OBJECT_ANY), name);
     const GitObject owner(object);
     if (git_object_type(object) != GIT_OBJECT_TAG) return line;
     git_object* target = nullptr;
@@ -152,26 +150,18 @@ std::string packed_line(git_repository* repository, git_reference* reference,
 
 WorkspaceRefs list_workspace_refs(git_repository* repository) {
   std::map<std::string, std::string> lines;
-  git_reference_iterator* raw = nullptr;
-  check_git(git_reference_iterator_new(&raw, repository), "list references");
-  const GitReferenceIterator iterator(raw);
-  for (;;) {
-    git_reference* next = nullptr;
-    const int answer = git_reference_next(&next, iterator.get());
-    if (answer == GIT_ITEROVER) break;
-    check_git(answer, "list references");
-    const GitReference reference(next);
-    const std::string_view ref = git_reference_name(next);
+  for_each_reference(repository, [&](const git_reference* reference, const git_oid& oid) {
+    const std::string_view ref = git_reference_name(reference);
     std::string name;
     if (ref.starts_with(kMirrorHeads)) {
       name = "refs/remotes/origin/" + std::string(ref.substr(kMirrorHeads.size()));
     } else if (ref.starts_with(kMirrorTags)) {
       name = std::string(kTags) + std::string(ref.substr(kMirrorTags.size()));
     } else {
-      continue;
+      return;
     }
-    lines.emplace(name, packed_line(repository, next, name));
-  }
+    lines.emplace(name, packed_line(repository, reference, oid, name));
+  });
   WorkspaceRefs result;
   result.packed_refs = "# pack-refs with: peeled fully-peeled sorted \n";
   for (const auto& [name, line] : lines) result.packed_refs += line;

@@ -21,20 +21,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr Duration kLong = std::chrono::minutes(2);
 constexpr uid_t kOwner = 1'900'001'000;
 
-struct Trees {
-  TemporaryDirectory directory;
-  Upstream upstream{directory / "served/shop"};
-  RepoCache cache{options_for(directory, directory / "served")};
+struct Trees : CachedUpstream {
   BaseTrees trees{cache};
 
-  void fetch() {
-    cache.refresh("repo_1", parse_url(upstream.path(), cache.options().url_policy), kLong);
-  }
   BaseTreeInfo write(const std::string& commit, const std::string& origin = "https://host/a/b") {
-    fetch();
+    refresh();
     return trees.write("repo_1", commit, origin, kLong);
   }
   std::string path(const std::string& commit) const { return trees.tree_path("repo_1", commit); }
@@ -74,16 +67,6 @@ std::string git_in(const Trees& world, const std::string& tree, std::vector<std:
 
 std::string hash_of(const Upstream& upstream, const std::string& bytes) {
   return upstream.run({"hash-object", "-w", "--stdin"}, bytes);
-}
-
-base::Error refusal_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const base::Error& error) {
-    return error;
-  }
-  FAIL("nothing was thrown");
-  return base::Error(base::Code::internal, "unreached");
 }
 
 }  // namespace
@@ -315,7 +298,7 @@ TEST_CASE("a hostile tree is refused with its path, and nothing of it appears") 
     return world.upstream.run({"hash-object", "-w", "-t", "tree", "--literally", "--stdin"}, raw);
   };
   world.upstream.commit({{"good", "x"}});
-  world.fetch();
+  world.refresh();
   // Such objects do not pass the fetch, so they are put into the mirror by hand.
   const std::string mirror = world.cache.mirror_directory("repo_1");
   put_file(mirror + "/objects/info/alternates", world.upstream.path() + "/.git/objects\n");
@@ -349,7 +332,7 @@ TEST_CASE("a hostile tree is refused with its path, and nothing of it appears") 
     INFO(world.upstream.run({"ls-tree", tree}));
     RepoCache fresh(world.cache.options());
     const base::Error error =
-        refusal_of([&] { BaseTrees(fresh).write("repo_1", commit, "", kLong); });
+        failure_of([&] { BaseTrees(fresh).write("repo_1", commit, "", kLong); });
     // libgit2 refuses some of them itself, as broken objects.
     CHECK((error.code() == base::Code::invalid_argument || error.code() == base::Code::corrupted));
     CHECK_FALSE(world.trees.exists("repo_1", commit));
@@ -366,7 +349,7 @@ TEST_CASE("a base tree is written once, however many ask at once") {
   for (int i = 0; i < 500; ++i)
     files["d" + std::to_string(i % 20) + "/f" + std::to_string(i)] = "x";
   const std::string commit = world.upstream.commit(files);
-  world.fetch();
+  world.refresh();
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&] { world.trees.write("repo_1", commit, "", kLong); });
@@ -384,7 +367,7 @@ TEST_CASE("a base tree is written once, however many ask at once") {
 TEST_CASE("a base tree that was cut short is written anew") {
   Trees world;
   const std::string commit = world.upstream.commit({{"f", "x"}});
-  world.fetch();
+  world.refresh();
   const std::string half = world.trees.directory("repo_1", commit) + ".new/tree";
   fs::create_directories(half);
   put_file(half + "/f", "half");
@@ -398,8 +381,8 @@ TEST_CASE("progress and deadline of a checkout are real") {
   std::map<std::string, std::string> files;
   for (int i = 0; i < 600; ++i) files["f" + std::to_string(i)] = std::to_string(i);
   const std::string commit = world.upstream.commit(files);
-  world.fetch();
-  CHECK(refusal_of([&] { world.trees.write("repo_1", commit, "", Duration(1)); }).code() ==
+  world.refresh();
+  CHECK(failure_of([&] { world.trees.write("repo_1", commit, "", Duration(1)); }).code() ==
         base::Code::deadline_exceeded);
   CHECK_FALSE(world.trees.exists("repo_1", commit));
   std::atomic<int> last{-1};

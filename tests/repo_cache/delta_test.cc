@@ -19,17 +19,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr Duration kLong = std::chrono::minutes(2);
-
-struct Deltas {
-  TemporaryDirectory directory;
-  Upstream upstream{directory / "served/shop"};
-  RepoCache cache{options_for(directory, directory / "served")};
+struct Deltas : CachedUpstream {
   BaseTrees trees{cache};
   std::string merged = directory / "merged";
 
   void write_tree(const std::string& commit) {
-    cache.refresh("repo_1", parse_url(upstream.path(), cache.options().url_policy), kLong);
+    refresh();
     trees.write("repo_1", commit, "", kLong);
   }
 

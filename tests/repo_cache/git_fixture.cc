@@ -205,4 +205,14 @@ RepoCacheOptions options_for(const TemporaryDirectory& store, const std::string&
   return options;
 }
 
+base::Error failure_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const base::Error& error) {
+    return error;
+  }
+  FAIL("nothing was thrown");
+  return base::Error(base::Code::internal, "unreached");
+}
+
 }  // namespace moorage::repo_cache::test

@@ -3,14 +3,18 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "repo_cache/repo_cache.h"
 
 namespace moorage::repo_cache::test {
+
+constexpr Duration kLong = std::chrono::minutes(2);
 
 class TemporaryDirectory {
  public:
@@ -77,5 +81,18 @@ class GitDaemon {
 std::map<std::string, std::string> snapshot(const std::string& directory);
 
 RepoCacheOptions options_for(const TemporaryDirectory& store, const std::string& file_root);
+
+// An upstream and a cache that may read it as a path of this host.
+struct CachedUpstream {
+  TemporaryDirectory directory;
+  Upstream upstream{directory / "served/shop"};
+  RepoCache cache{options_for(directory, directory / "served")};
+
+  RepoUrl url() const { return parse_url(upstream.path(), cache.options().url_policy); }
+  RefreshResult refresh() { return cache.refresh("repo_1", url(), kLong); }
+};
+
+// What `work` throws; fails the test if it throws nothing.
+base::Error failure_of(const std::function<void()>& work);
 
 }  // namespace moorage::repo_cache::test

@@ -18,8 +18,6 @@ using namespace moorage::repo_cache::test;
 
 namespace {
 
-constexpr Duration kLong = std::chrono::minutes(2);
-
 // An upstream behind a server, and a cache.
 struct World {
   TemporaryDirectory directory;
@@ -31,16 +29,6 @@ struct World {
 
   RefreshResult refresh() { return cache.refresh("repo_1", url, kLong); }
 };
-
-base::Error failure_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const base::Error& error) {
-    return error;
-  }
-  FAIL("nothing was thrown");
-  return base::Error(base::Code::internal, "unreached");
-}
 
 }  // namespace
 

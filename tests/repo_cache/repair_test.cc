@@ -19,24 +19,16 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr Duration kLong = std::chrono::minutes(2);
-
-struct Repository {
-  TemporaryDirectory directory;
-  Upstream upstream{directory / "served/shop"};
+struct Repository : CachedUpstream {
   std::string first;
-  RepoUrl url;
-  RepoCache cache{options_for(directory, directory / "served")};
 
   Repository() {
     std::map<std::string, std::string> files;
     for (int i = 0; i < 300; ++i)
       files["f" + std::to_string(i)] = std::string(500, static_cast<char>('a' + i % 26));
     first = upstream.commit(files);
-    url = parse_url(upstream.path(), cache.options().url_policy);
   }
 
-  RefreshResult refresh() { return cache.refresh("repo_1", url, kLong); }
   std::string mirror() const { return cache.mirror_directory("repo_1"); }
 
   // A process that refreshes, dying at a crash point or killed after a while. Returns its wait

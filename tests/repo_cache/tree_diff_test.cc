@@ -18,15 +18,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr Duration kLong = std::chrono::minutes(2);
-
-struct Differ {
-  TemporaryDirectory directory;
-  Upstream upstream{directory / "served/shop"};
-  RepoCache cache{options_for(directory, directory / "served")};
-
+struct Differ : CachedUpstream {
   CommitTree open(const std::string& commit) {
-    cache.refresh("repo_1", parse_url(upstream.path(), cache.options().url_policy), kLong);
+    refresh();
     return CommitTree(cache, "repo_1", commit);
   }
 
