@@ -169,6 +169,7 @@ std::vector<Check> check_container_host(const std::string& directory) {
       run("kernel", check_kernel),
       run("cgroup", check_cgroups),
       run("user namespaces", check_user_namespaces),
+      run("proc", try_own_proc),
       run("seccomp", check_seccomp),
       run("lxc", check_lxc),
       run("apparmor", check_apparmor),

@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/files.h"
 #include "base/mount.h"
+#include "base/process.h"
 
 namespace moorage::backends {
 namespace {
@@ -60,6 +61,21 @@ std::string try_idmapped_mount(const std::string& directory) {
                       "keep /usr and the store on ext4, XFS or btrfs");
   }
   return directory + " takes idmapped mounts";
+}
+
+std::string try_own_proc() {
+  const base::ProcessResult result =
+      base::run_process({"unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork",
+                         "mount", "-t", "proc", "proc", "/proc"},
+                        {});
+  if (!result.ok()) {
+    throw base::Error(base::Code::unsupported,
+                      "a sandbox cannot have a /proc of its own here: parts of this host's /proc "
+                      "are hidden, as in a container, or user namespaces are refused",
+                      "run on the host itself; or let the container nest: LXD and Incus "
+                      "security.nesting=true, LXC its nesting.conf, Docker --privileged");
+  }
+  return "sandboxes can have a /proc of their own";
 }
 
 std::string try_overlay(const std::string& store, uint32_t disk_first_id) {

@@ -136,6 +136,13 @@ class PoorHost(unittest.TestCase):
             daemon = self.daemon(prepare=hide.format(place))
             self.assert_refused(daemon, "lxc", "LXC's library is not installed", "apt-get install")
 
+    def test_a_container_that_hides_parts_of_proc(self):
+        with tempfile.NamedTemporaryFile(dir=harness.BASE) as boot_id:
+            boot_id.write(pathlib.Path("/proc/sys/kernel/random/boot_id").read_bytes())
+            boot_id.flush()
+            daemon = self.daemon(prepare=f"mount --bind {boot_id.name} /proc/sys/kernel/random/boot_id")
+            self.assert_refused(daemon, "proc", "a /proc of its own", "security.nesting=true")
+
     def test_programs_that_the_image_takes_from_the_host(self):
         with tempfile.NamedTemporaryFile(dir=harness.BASE) as nothing:
             os.chmod(nothing.name, 0o644)
