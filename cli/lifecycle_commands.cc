@@ -1,13 +1,17 @@
 // `start`, `stop`, `rm`, `undelete`: one request each, one line of answer.
 #include <chrono>
 
+#include "base/error.h"
 #include "cli/commands.h"
 #include "cli/context.h"
+#include "cli/json.h"
 #include "cli/text.h"
 
 namespace moorage::cli {
 namespace {
 
+using base::Code;
+using base::Error;
 using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
@@ -16,6 +20,7 @@ struct Verb {
   std::string method;
   std::string rest;   // after /v1/workspaces/NAME
   std::string label;  // of the line that tells it is done
+  std::string body = {};
 };
 
 // Does it to each workspace in turn; `tell` makes the rest of the line.
@@ -24,7 +29,7 @@ int for_each(Context& context, const std::vector<std::string>& names, const Verb
   for (const std::string& name : names) {
     const auto began = steady_clock::now();
     const std::string answer =
-        context.api().send(verb.method, context.workspace_path(name, verb.rest));
+        context.api().send(verb.method, context.workspace_path(name, verb.rest), verb.body);
     if (context.json && !answer.empty()) context.print_json(answer);
     if (context.json) continue;
     const auto took = duration_cast<milliseconds>(steady_clock::now() - began);
@@ -83,9 +88,19 @@ Action rm_command(Options& options) {
 
 Action undelete_command(Options& options) {
   auto chosen = declare_names(options);
-  return [chosen](Context& context) {
-    return for_each(context, chosen->names, {"POST", "/undelete", "back"},
-                    [](const std::string& name, milliseconds) { return name; });
+  auto new_name = std::make_shared<std::string>();
+  options.value({"--name", "NAME", "Bring it back under this name"}, *new_name);
+  return [chosen, new_name](Context& context) {
+    if (new_name->empty()) {
+      return for_each(context, chosen->names, {"POST", "/undelete", "back"},
+                      [](const std::string& name, milliseconds) { return name; });
+    }
+    if (chosen->names.size() > 1) {
+      throw Error(Code::invalid_argument, "--name goes with one workspace");
+    }
+    const std::string body = JsonObject().add("name", *new_name).str();
+    return for_each(context, chosen->names, {"POST", "/undelete", "back", body},
+                    [&](const std::string&, milliseconds) { return *new_name; });
   };
 }
 

@@ -67,6 +67,13 @@ Reply remove(Api& api, const Request& request) {
   return Reply::none();
 }
 
+Reply undelete(Api& api, const Request& request) {
+  JsonFields fields = JsonFields::parse(request.body);
+  const std::string new_name = fields.text("name").value_or("");
+  fields.finish();
+  return answer(api.workspaces.undelete(request.caller, request.parameter(0), new_name));
+}
+
 Reply diff(Api& api, const Request& request) {
   const std::string& name = request.parameter(0);
   if (request.query_flag("stat")) {
@@ -118,7 +125,7 @@ void add_workspace_routes(Router& router, Api& api) {
               .lane = Lane::slow});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/undelete",
-              .handler = verb(&Workspaces::undelete),
+              .handler = plain(undelete),
               .lane = Lane::slow});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/start",

@@ -33,7 +33,7 @@ create_tour() {
 run_tour() {
   local source=$1 exec_id lines
   choose_tour_user "$source"
-  moorage rm --purge "$tour" >/dev/null 2>&1 || true
+  moorage rm "$tour" >/dev/null 2>&1 || true  # for a week, undelete brings it back
 
   step create
   case $source in

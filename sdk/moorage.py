@@ -272,8 +272,10 @@ class Moorage:
     def delete(self, workspace, purge=False, key=None):
         return self.request("DELETE", f"/workspaces/{workspace}", {"purge": 1 if purge else None}, key=key)
 
-    def undelete(self, workspace, key=None):
-        return self.request("POST", f"/workspaces/{workspace}/undelete", key=key)
+    def undelete(self, workspace, name=None, key=None):
+        """Brings a deleted workspace back, under a new name if one is given."""
+        new_name = {"name": name} if name else None
+        return self.request("POST", f"/workspaces/{workspace}/undelete", json_body=new_name, key=key)
 
     def diff(self, workspace):
         """The patch over the base commit, as bytes for `git apply --binary`."""

@@ -64,18 +64,21 @@ void Workspaces::finish_delete(base::WorkspaceId id) {
   });
 }
 
-void Workspaces::undelete(base::WorkspaceId id) {
+void Workspaces::undelete(base::WorkspaceId id, const std::string& new_name) {
   store_.transaction([&] {
     const WorkspaceRow row = get(id);
     if (row.purge_wall_ms) {
       throw Error(Code::conflict, id.str() + " is purged: its files are gone");
     }
-    if (find_live(row.owner_uid, row.name)) {
-      throw Error(Code::already_exists, "another workspace has the name " + row.name + " now",
-                  "Delete or rename that one first.");
+    const std::string name = new_name.empty() ? row.name : new_name;
+    if (const auto holder = find_live(row.owner_uid, name); holder && holder->id != id) {
+      throw Error(
+          Code::already_exists, "another workspace has the name " + name + " now",
+          "give this one a new name: moorage undelete " + id.str() + " --name " + name + "-2");
     }
+    store_.prepare("UPDATE workspaces SET deleted_wall_ms = NULL, name = ? WHERE id = ?")
+        .run(name, id);
     store_.move(id, WorkspaceState::deleted, WorkspaceState::ready, "undeleted");
-    store_.prepare("UPDATE workspaces SET deleted_wall_ms = NULL WHERE id = ?").run(id);
   });
 }
 

@@ -112,8 +112,9 @@ class Workspaces {
   void set_layer(base::WorkspaceId id, base::LayerId layer);
 
   void finish_delete(base::WorkspaceId id);  // deleting -> deleted, with the time
-  // deleted -> ready. conflict: being purged, or not deleted. already_exists: the name is taken.
-  void undelete(base::WorkspaceId id);
+  // deleted -> ready, under another name if one is given. conflict: being purged, or not deleted.
+  // already_exists: the name is taken.
+  void undelete(base::WorkspaceId id, const std::string& new_name = {});
   void begin_purge(base::WorkspaceId id);   // only a deleted one; repeats are fine
   void finish_purge(base::WorkspaceId id);  // lets go of its layer (Layers::remove it afterwards)
   std::vector<WorkspaceRow> purgeable(

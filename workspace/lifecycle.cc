@@ -191,7 +191,9 @@ WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name) 
   return view(table.get(row.id));
 }
 
-WorkspaceView Workspaces::undelete(const Caller& caller, const std::string& name) {
+WorkspaceView Workspaces::undelete(const Caller& caller, const std::string& name,
+                                   const std::string& new_name) {
+  if (!new_name.empty()) check_workspace_name(new_name);
   const auto row = find_deleted(caller, name);
   const auto guard = context_.locks.lock(row.id.str(), "undelete");
   state_db::Workspaces table(context_.store);
@@ -199,9 +201,10 @@ WorkspaceView Workspaces::undelete(const Caller& caller, const std::string& name
     throw Error(Code::not_found, row.name + " has no files that could come back",
                 "its create failed, or its layer was taken from the store");
   }
-  table.undelete(row.id);
-  base::log(base::LogLevel::info, "workspace.undeleted", {{"ws", row.id}, {"name", row.name}});
-  return view(table.get(row.id));
+  table.undelete(row.id, new_name);
+  const auto back = table.get(row.id);
+  base::log(base::LogLevel::info, "workspace.undeleted", {{"ws", back.id}, {"name", back.name}});
+  return view(back);
 }
 
 void Workspaces::purge(const Caller& caller, const std::string& name) {

@@ -33,7 +33,9 @@ class Workspaces {
   WorkspaceView stop(const Caller& caller, const std::string& name);
   // Stops it and puts up a tombstone; nothing is removed before the undo window ends, or purge.
   WorkspaceView remove(const Caller& caller, const std::string& name);
-  WorkspaceView undelete(const Caller& caller, const std::string& name);
+  // Under a new name, if one is given: its own may be another's by now.
+  WorkspaceView undelete(const Caller& caller, const std::string& name,
+                         const std::string& new_name);
   // Deletes it first if it is not deleted. Conflict while a file of it is being transferred.
   void purge(const Caller& caller, const std::string& name);
 

@@ -238,8 +238,9 @@ TEST_CASE("diff is raw in a pipe and counted with --stat") {
 }
 
 TEST_CASE("a workspace that is asked to stop, start, go and come back says so") {
-  ScriptedServer server([](Call& call) {
-    call.body();
+  std::string body;
+  ScriptedServer server([&](Call& call) {
+    body = call.body();
     call.reply(200, "{}", test::json_header());
   });
   const RunOptions options{server.socket_path(), "", {}};
@@ -248,6 +249,10 @@ TEST_CASE("a workspace that is asked to stop, start, go and come back says so") 
         " stopped  b   all kept; the next exec starts it. Nothing deletes it but you.\n");
   CHECK(run_moorage({"rm", "a"}, options).out ==
         " deleted  a   for now; back with: moorage undelete a\n");
+  CHECK(run_moorage({"undelete", "a"}, options).out == " back     a\n");
+  CHECK(run_moorage({"undelete", "ws_3", "--name", "b"}, options).out == " back     b\n");
+  CHECK(body == R"({"name":"b"})");
+  CHECK(run_moorage({"undelete", "ws_3", "ws_4", "--name", "b"}, options).code == 1);
   run_moorage({"rm", "--purge", "a"}, options);
   CHECK(server.seen().back().target == "/v1/workspaces/a?purge=1");
   CHECK(run_moorage({"kill", "ex_3", "sigterm"}, options).out == " ex_3     got TERM\n");

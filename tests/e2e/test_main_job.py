@@ -76,6 +76,13 @@ class MainJob(harness.TestCase):
             self.client.exec("gone", "true")
         self.client.undelete("gone")
         self.assertEqual(self.client.exec("gone", "cat kept").stdout, b"kept\n")
+        self.client.delete("gone")
+        self.client.create(repo_url=self.url, name="gone")
+        refused = self.daemon.cli("undelete", ws["id"], check=False)
+        self.assertIn(f"moorage undelete {ws['id']} --name gone-2".encode(), refused.stderr)
+        self.daemon.cli("undelete", ws["id"], "--name", "gone-2")
+        self.assertEqual(self.client.exec("gone-2", "cat kept").stdout, b"kept\n")
+        self.client.delete("gone-2", purge=True)
         self.client.delete("gone", purge=True)
         with self.assertRaises(moorage.MoorageError):
             self.client.undelete("gone")

@@ -110,11 +110,15 @@ TEST_CASE("a deleted workspace comes back, unless its name is taken or its purge
   workspaces.undelete(id);
   CHECK(workspaces.get(id).state == WorkspaceState::ready);
   CHECK_FALSE(workspaces.get(id).deleted_wall_ms);
-  CHECK(code_thrown_by([&] { workspaces.undelete(id); }) == base::Code::already_exists);
+  CHECK(code_thrown_by([&] { workspaces.undelete(id); }) == base::Code::conflict);
 
   delete_workspace(*test.store, id);
   const auto taker = make_workspace(*test.store, repository, "auth");
   CHECK(code_thrown_by([&] { workspaces.undelete(id); }) == base::Code::already_exists);
+  workspaces.undelete(id, "auth-2");
+  CHECK(workspaces.get(id).name == "auth-2");
+  CHECK(workspaces.get(taker).name == "auth");
+  delete_workspace(*test.store, id);
   delete_workspace(*test.store, taker);
 
   CHECK(workspaces.purgeable(test.clock.now_ms).empty());
