@@ -38,6 +38,9 @@ namespace {
 
 constexpr auto kGraceAtSigterm = std::chrono::milliseconds(2000);
 constexpr rlim_t kOpenFiles = 65536;
+// Of a command, soft: programs that use select(2) or close every descriptor count on it, those that
+// need more raise it themselves.
+constexpr rlim_t kOpenFilesOfCommand = 1024;
 
 struct Options {
   std::string bootstrap;
@@ -90,13 +93,15 @@ void tame_memory() {
   ::mallopt(M_TOP_PAD, 16 << 10);
 }
 
+// Raises the limit for the warden itself; returns that of the commands.
 rlimit raise_open_files() {
-  rlimit before{};
-  if (::getrlimit(RLIMIT_NOFILE, &before) != 0) base::throw_errno("getrlimit");
-  rlimit ours = before;
-  ours.rlim_cur = std::min<rlim_t>(std::max(before.rlim_cur, kOpenFiles), before.rlim_max);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) base::throw_errno("getrlimit");
+  rlimit ours = limit;
+  ours.rlim_cur = std::min<rlim_t>(std::max(limit.rlim_cur, kOpenFiles), limit.rlim_max);
   ::setrlimit(RLIMIT_NOFILE, &ours);
-  return before;
+  limit.rlim_cur = std::min(limit.rlim_max, kOpenFilesOfCommand);
+  return limit;
 }
 
 void set_up_signals(bool subreaper) {

@@ -66,7 +66,7 @@ struct Spawned {
 // What every child takes from the warden.
 struct SpawnContext {
   int null_fd = -1;        // /dev/null, opened before anybody inside could replace it
-  rlimit open_files{};     // as it was before the warden raised it for itself
+  rlimit open_files{};     // what a login gives, though daemon and warden have more
   uint32_t user_base = 0;  // added to the ids of users.h: outside a user namespace (--user-base)
 };
 

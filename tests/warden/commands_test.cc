@@ -117,9 +117,10 @@ TEST_CASE("a command gets its environment, its user and nothing of the warden's"
   CHECK(run(warden, request).output == "A=1\nB=two words=\xff\n");
 
   request.environment = {{"PATH", "/usr/bin:/bin"}};
-  request.argv = {"sh", "-c",
-                  "id -u; id -g; id -G; umask; ulimit -c; ls /proc/self/fd | tr '\\n' ' '"};
-  CHECK(run(warden, request).output == "1000\n1000\n1000\n0022\n0\n0 1 2 3 ");
+  request.argv = {
+      "sh", "-c",
+      "id -u; id -g; id -G; umask; ulimit -c; ulimit -n; ls /proc/self/fd | tr '\\n' ' '"};
+  CHECK(run(warden, request).output == "1000\n1000\n1000\n0022\n0\n1024\n0 1 2 3 ");
 
   // 3 above is the directory that ls reads. Signals: nothing blocked, nothing ignored.
   request.argv = {"grep", "-E", "Sig(Blk|Ign)|NSsid", "/proc/self/status"};
