@@ -34,7 +34,8 @@ struct RepoSettings {
   uint64_t max_fetch_bytes = 20ULL << 30;
   uint32_t checkout_threads = 0;  // 0: as many as CPUs
   std::string https_proxy{};      // empty: none
-  std::string ca_file{};          // empty: the system's
+  std::vector<std::string> no_proxy{};
+  std::string ca_file{};  // empty: the system's
 };
 
 struct IdSettings {

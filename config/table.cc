@@ -88,13 +88,14 @@ Setting path(std::string_view name, Place<std::string> place, bool may_be_empty,
           help};
 }
 
-Setting paths(std::string_view name, Place<Values> place, std::string_view help) {
+Setting list(std::string_view name, Place<Values> place, std::string (*parse)(std::string_view),
+             std::string_view help) {
   return {name,
           "",
           true,
           [=](Settings& s, const Values& v) {
             Values parsed;
-            for (const std::string& text : v) parsed.push_back(parse_path(text));
+            for (const std::string& text : v) parsed.push_back(parse(text));
             place(s) = parsed;
           },
           [=](const Settings& s) {
@@ -170,8 +171,8 @@ std::vector<Setting> about_daemon() {
 
 std::vector<Setting> about_work() {
   return {
-      paths("repo.file_roots", MOORAGE_PLACE(repo.file_roots),
-            "directories below which local repositories may be cloned"),
+      list("repo.file_roots", MOORAGE_PLACE(repo.file_roots), parse_path,
+           "directories below which local repositories may be cloned"),
       seconds("repo.fetch_deadline_s", MOORAGE_PLACE(repo.fetch_deadline_s), {1, 7 * kDay},
               "longest clone or fetch"),
       bytes("repo.max_fetch_bytes", MOORAGE_PLACE(repo.max_fetch_bytes), {kMiB, 1024 * kTiB},
@@ -179,7 +180,9 @@ std::vector<Setting> about_work() {
       integer<uint32_t>("repo.checkout_threads", MOORAGE_PLACE(repo.checkout_threads), {0, 256},
                         "threads that write a base tree; 0 is as many as CPUs"),
       proxy("repo.https_proxy", MOORAGE_PLACE(repo.https_proxy),
-            "proxy on the way to all https repositories; empty is none"),
+            "proxy on the way to https repositories; empty is none"),
+      list("repo.no_proxy", MOORAGE_PLACE(repo.no_proxy), parse_host,
+           "hosts that are reached without the proxy; .example.com is all below it"),
       path("repo.ca_file", MOORAGE_PLACE(repo.ca_file), true,
            "certificates for https repositories, instead of the system's; empty is the system's"),
       integer<uint32_t>("ids.disk_first_id", MOORAGE_PLACE(ids.disk_first_id),

@@ -1,6 +1,8 @@
 #include "config/values.h"
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cstdio>
 
@@ -98,6 +100,15 @@ std::string parse_path(std::string_view text) {
     refuse(text, "a path without . and ..");
   }
   while (text.size() > 1 && text.back() == '/') text.remove_suffix(1);
+  return std::string(text);
+}
+
+std::string parse_host(std::string_view text) {
+  const bool good = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) ||
+           std::string_view(".-_").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (!good) refuse(text, "a host such as git.example.com, or .example.com for all below it");
   return std::string(text);
 }
 

@@ -19,6 +19,7 @@ bool parse_flag(std::string_view text);                            // true, fals
 uint64_t parse_bytes(std::string_view text, const Range& range);   // 1048576, 512MiB, 4 GiB
 int64_t parse_seconds(std::string_view text, const Range& range);  // 90, 90s, 5m, 2h, 7d
 std::string parse_path(std::string_view text);                     // absolute, without . and ..
+std::string parse_host(std::string_view text);                     // git.example.com, .example.com
 std::string parse_proxy(std::string_view text);                    // http://host:port, or empty
 
 std::string print_bytes(uint64_t bytes);  // 4GiB where that is exact

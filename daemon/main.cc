@@ -51,6 +51,8 @@ repo_cache::RepoCacheOptions repo_options(const config::Settings& settings) {
   options.checkout_threads = settings.repo.checkout_threads;
   const auto& repo = settings.repo;
   if (!repo.https_proxy.empty()) options.environment["https_proxy"] = repo.https_proxy;
+  std::string& no_proxy = options.environment["no_proxy"];
+  for (const std::string& host : repo.no_proxy) no_proxy += host + ",";
   if (!repo.ca_file.empty()) options.environment["GIT_SSL_CAINFO"] = repo.ca_file;
   return options;
 }

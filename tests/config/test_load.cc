@@ -91,6 +91,7 @@ TEST_CASE("the file is read with its types, sizes and times") {
       "  file_roots: [/srv/git, /home]\n"
       "  fetch_deadline_s: 5m\n"
       "  https_proxy: http://proxy.example:3128\n"
+      "  no_proxy: [git.example, .internal]\n"
       "sandbox:\n"
       "  cpus: 0.5\n"
       "  memory_bytes: 1073741824\n"
@@ -105,6 +106,7 @@ TEST_CASE("the file is read with its types, sizes and times") {
   CHECK(loaded.settings.repo.file_roots == std::vector<std::string>{"/srv/git", "/home"});
   CHECK(loaded.settings.repo.fetch_deadline_s == 300);
   CHECK(loaded.settings.repo.https_proxy == "http://proxy.example:3128");
+  CHECK(loaded.settings.repo.no_proxy == std::vector<std::string>{"git.example", ".internal"});
   CHECK(loaded.settings.repo.ca_file.empty());
   CHECK(loaded.settings.sandbox.cpus == 0.5);
   CHECK(loaded.settings.sandbox.memory_bytes == 1ULL << 30);
@@ -114,7 +116,7 @@ TEST_CASE("the file is read with its types, sizes and times") {
   CHECK(shown(loaded, "sandbox.memory_bytes").value == "1GiB");
   CHECK(shown(loaded, "sandbox.memory_bytes").unit == "bytes");
   CHECK(shown(loaded, "sandbox.cpus").value == "0.5");
-  CHECK(shown(loaded, "sandbox.cpus").source.ends_with("moorage.yaml:12"));
+  CHECK(shown(loaded, "sandbox.cpus").source.ends_with("moorage.yaml:13"));
   CHECK(shown(loaded, "sandbox.pids").source == "default");
 }
 
@@ -196,6 +198,7 @@ TEST_CASE("values out of range and unknown units are refused") {
         std::string::npos);
   CHECK(refusal("repo: {https_proxy: \"http://me:secret@proxy\"}\n") ==
         ":1:21: repo.https_proxy: a proxy with a user name or password is not supported");
+  CHECK(refusal("repo: {no_proxy: [\"a,b\"]}\n").find("is not a host") != std::string::npos);
   CHECK(refusal("store: {directory: /a/../b}\n").find("is not a path without . and ..") !=
         std::string::npos);
 }
@@ -267,7 +270,7 @@ TEST_CASE(
     CHECK((setting.unit == "bytes") == setting.name.ends_with("_bytes"));
     CHECK((setting.unit == "s") == setting.name.ends_with("_s"));
   }
-  CHECK(settings_table().size() == 34);
+  CHECK(settings_table().size() == 35);
   CHECK(variable_of(*find_setting("exec.output_limit_bytes")) == "MOORAGE_EXEC_OUTPUT_LIMIT_BYTES");
   CHECK_FALSE(find_setting("exec"));
 }

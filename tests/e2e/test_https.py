@@ -66,6 +66,9 @@ class Https(unittest.TestCase):
                            MOORAGE_REPO_HTTPS_PROXY="http://127.0.0.1:1")
         error = self.refused(self.server.url("acme/nothing"))
         self.assertEqual(error.code, "unavailable")
+        self.with_settings(MOORAGE_REPO_CA_FILE=str(self.server.certificate),
+                           MOORAGE_REPO_HTTPS_PROXY="http://127.0.0.1:1", MOORAGE_REPO_NO_PROXY="git.example:127.0.0.1")
+        self.client.create(repo_url=self.server.url("acme/other"), name="direct")
 
 
 if __name__ == "__main__":
