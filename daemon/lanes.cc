@@ -2,8 +2,19 @@
 
 namespace moorage::daemon {
 
+namespace {
+
+// One for each thing that the daemon repeats: none waits for another.
+constexpr size_t kUpkeepThreads = 4;
+
+}  // namespace
+
 Lanes::Lanes(size_t threads_each, size_t max_queue) {
   for (auto& pool : pools_) pool = std::make_unique<base::ThreadPool>(threads_each, max_queue);
+  pools_.at(static_cast<size_t>(Lane::fetch)) =
+      std::make_unique<base::ThreadPool>(threads_each * kFetchersEach, max_queue);
+  pools_.at(static_cast<size_t>(Lane::upkeep)) =
+      std::make_unique<base::ThreadPool>(kUpkeepThreads, max_queue);
 }
 
 void Lanes::submit(Lane lane, std::function<void()> work) {

@@ -1,6 +1,7 @@
 // The pools that blocking verbs run on, one a kind of waiting, so that one kind never keeps the
-// others from answering: `exec` may wait for a sandbox to start, `slow` for upstreams and mounts,
-// `input` for commands to read what they are sent.
+// others from answering: `exec` may wait for a sandbox to start, `slow` for mounts and syncs,
+// `fetch` for upstreams, `input` for commands to read what they are sent. `upkeep` is the daemon's
+// own.
 #pragma once
 
 #include <array>
@@ -13,10 +14,13 @@
 
 namespace moorage::daemon {
 
-enum class Lane { quick, exec, slow, input };
+enum class Lane { quick, exec, slow, fetch, input, upkeep };
 
 class Lanes {
  public:
+  // Of `fetch` there are kFetchersEach times as many: they wait for the network, and one upstream
+  // that hangs must not keep the others from being cloned.
+  static constexpr size_t kFetchersEach = 4;
   explicit Lanes(size_t threads_each, size_t max_queue = 1024);
   // resource_exhausted when that lane's queue is full. Work must not throw.
   void submit(Lane lane, std::function<void()> work);
@@ -24,7 +28,7 @@ class Lanes {
 
  private:
   std::atomic<size_t> busy_{0};
-  std::array<std::unique_ptr<base::ThreadPool>, 4> pools_;
+  std::array<std::unique_ptr<base::ThreadPool>, 6> pools_;
 };
 
 }  // namespace moorage::daemon

@@ -121,7 +121,8 @@ Awaitable<void> ReplyWriter::rest(Pump& pump, const BodySource::Step& step) {
     const bool woken = co_await pump.wake->wait(std::max(pause, milliseconds(0)));
     if (woken || Steady::now() >= again) co_return;
     if (peer_left(stream_.socket().native_handle())) throw_gone();
-    const std::string still_here = pump.reply.source->keep_alive();
+    const auto say = [&pump] { return pump.reply.source->keep_alive(); };
+    const std::string still_here = co_await on_lane(lanes_, pump.options.lane, say);
     if (!still_here.empty()) co_await emit(pump, still_here, false);
     pump.silent_since = Steady::now();
   }

@@ -104,7 +104,7 @@ void add_repository_routes(Router& router, Api& api) {
   };
 
   router.add(
-      {.method = "POST", .pattern = "/v1/repos", .handler = long_verb(add), .lane = Lane::slow});
+      {.method = "POST", .pattern = "/v1/repos", .handler = long_verb(add), .lane = Lane::fetch});
   router.add({.method = "GET", .pattern = "/v1/repos", .handler = verb(list)});
   router.add({.method = "POST",
               .pattern = "/v1/repos/import",
@@ -118,7 +118,7 @@ void add_repository_routes(Router& router, Api& api) {
   router.add({.method = "POST",
               .pattern = "/v1/repos/{}/fetch",
               .handler = long_verb(fetch),
-              .lane = Lane::slow});
+              .lane = Lane::fetch});
 }
 
 }  // namespace moorage::daemon

@@ -113,7 +113,7 @@ void add_workspace_routes(Router& router, Api& api) {
       {.method = "POST",
        .pattern = "/v1/workspaces",
        .handler = create,
-       .lane = Lane::slow,
+       .lane = Lane::fetch,
        .keep_answers = false});  // the workspace's row has the key: one synchronous write less
   router.add(
       {.method = "GET", .pattern = "/v1/workspaces", .handler = plain(list), .query = {"deleted"}});

@@ -111,7 +111,7 @@ Awaitable<void> Server::Impl::repeat(milliseconds pause, std::function<void()> w
   while (!stopping) {
     timer.expires_after(pause);
     co_await timer.async_wait(kAsTuple);
-    if (!stopping) co_await on_lane(parts.lanes, Lane::slow, guarded);
+    if (!stopping) co_await on_lane(parts.lanes, Lane::upkeep, guarded);
   }
 }
 
