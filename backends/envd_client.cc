@@ -213,8 +213,8 @@ void EnvdClient::resize(const std::string& tag, const TerminalSize& size) {
   call(endpoint_, "/process.Process/Update", body, kQuickDeadline);
 }
 
-std::vector<ProcessInfo> EnvdClient::list() {
-  json::object answer = call(endpoint_, "/process.Process/List", {}, kQuickDeadline);
+std::vector<ProcessInfo> EnvdClient::list(milliseconds deadline) {
+  json::object answer = call(endpoint_, "/process.Process/List", {}, deadline);
   const json::value* processes = answer.if_contains("processes");
   if (!processes) return {};  // proto3 JSON leaves empty lists out
   if (!processes->is_array() || processes->get_array().size() > kMaxProcesses) broken("no list");

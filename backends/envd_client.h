@@ -69,7 +69,8 @@ class EnvdClient {
   void send_signal(const std::string& tag, int signal);  // to the foreground process group
   void kill_tree(const std::string& tag);  // SIGKILL to all that the exec started, its end follows
   void resize(const std::string& tag, const TerminalSize& size);
-  std::vector<ProcessInfo> list();
+  std::vector<ProcessInfo> list(
+      std::chrono::milliseconds deadline = std::chrono::milliseconds(10'000));
   bool healthy(std::chrono::milliseconds deadline);  // GET /health is 204
   void shut_down(std::chrono::milliseconds grace);   // TERM to all, KILL after grace, warden exits
 

@@ -1,10 +1,19 @@
 #include "workspace/active.h"
 
-#include <thread>
+#include <limits>
+#include <utility>
 
 #include "base/error.h"
 
 namespace moorage::workspace {
+namespace {
+
+// An unmount waits for the disk, so a few at a time lose nothing.
+constexpr size_t kClosers = 4;
+
+}  // namespace
+
+Active::Active() : closers_(kClosers, std::numeric_limits<size_t>::max()) {}
 
 std::shared_ptr<const Running> Active::running(base::WorkspaceId workspace) {
   const std::lock_guard lock(mutex_);
@@ -22,7 +31,6 @@ std::shared_ptr<const Running> Active::by_sandbox(base::SandboxId sandbox) {
 
 void Active::set_running(std::shared_ptr<const Running> running) {
   const std::lock_guard lock(mutex_);
-  mounted_[running->workspace] = running->mounted;
   running_[running->workspace] = std::move(running);
 }
 
@@ -44,37 +52,48 @@ std::vector<std::shared_ptr<const Running>> Active::all() {
   return all;
 }
 
+std::shared_ptr<const Mounted> Active::share(base::WorkspaceId workspace, Mounted mounted) {
+  const auto* owned = new Mounted(std::move(mounted));
+  const std::lock_guard lock(mutex_);
+  open_[workspace] += 1;
+  std::shared_ptr<const Mounted> shared(
+      owned, [this, workspace](const Mounted* last) { close(workspace, last); });
+  mounted_[workspace] = shared;
+  return shared;
+}
+
+void Active::close(base::WorkspaceId workspace, const Mounted* mounted) {
+  closers_.submit([this, workspace, mounted] {
+    delete mounted;
+    const std::lock_guard lock(mutex_);
+    if (--open_[workspace] == 0) {
+      open_.erase(workspace);
+      mounted_.erase(workspace);
+    }
+    closed_.notify_all();
+  });
+}
+
 std::shared_ptr<const Mounted> Active::at_rest(base::WorkspaceId workspace,
-                                               const std::function<Mounted()>& mount) {
+                                               const std::function<Mounted()>& mount,
+                                               std::chrono::milliseconds patience) {
   {
     const std::lock_guard lock(mutex_);
-    if (auto mounted = mounted_[workspace].lock()) return mounted;
+    if (const auto found = mounted_.find(workspace); found != mounted_.end()) {
+      if (auto mounted = found->second.lock()) return mounted;
+    }
   }
-  auto mounted = std::make_shared<const Mounted>(mount());
-  const std::lock_guard lock(mutex_);
-  mounted_[workspace] = mounted;
-  return mounted;
+  wait_unmounted(workspace, patience);
+  return share(workspace, mount());
 }
 
 void Active::wait_unmounted(base::WorkspaceId workspace, std::chrono::milliseconds patience) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
-  for (;;) {
-    {
-      const std::lock_guard lock(mutex_);
-      const auto found = mounted_.find(workspace);
-      if (found == mounted_.end()) return;
-      if (found->second.expired()) {
-        mounted_.erase(found);
-        return;
-      }
-    }
-    if (std::chrono::steady_clock::now() >= deadline) {
-      throw base::Error(base::Code::conflict,
-                        workspace.str() + " is busy: a file is being transferred",
-                        "wait for the transfer to end, then try again");
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  std::unique_lock lock(mutex_);
+  if (closed_.wait_for(lock, patience, [&] { return !open_.contains(workspace); })) return;
+  throw base::Error(
+      base::Code::conflict,
+      workspace.str() + " is busy: a file is being transferred, or waits for the disk",
+      "wait for that to end, then try again");
 }
 
 }  // namespace moorage::workspace

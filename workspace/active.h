@@ -1,9 +1,12 @@
 // What of a workspace is live in this process: its running sandbox and its mounts. At most one
-// overlay superblock an upper directory: `Mounted` is shared by all who use it and dies with the
-// last; a new one is made only after that. Rebuilt at start by reconcile.h from what survived.
+// overlay superblock an upper directory: `Mounted` is shared by all who use it, and unmounted after
+// the last by a thread of its own: that syncs the whole file system below, and the last may be one
+// who must not wait. A new one is made only after that. Rebuilt at start by reconcile.h from what
+// survived.
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,6 +16,7 @@
 
 #include "backends/backend.h"
 #include "base/ids.h"
+#include "base/thread_pool.h"
 #include "workspace/overlay.h"
 
 namespace moorage::workspace {
@@ -34,23 +38,33 @@ struct Running {
 
 class Active {
  public:
+  Active();
   std::shared_ptr<const Running> running(base::WorkspaceId workspace);
   std::shared_ptr<const Running> by_sandbox(base::SandboxId sandbox);
   void set_running(std::shared_ptr<const Running> running);
   void clear_running(base::SandboxId sandbox);
   std::vector<std::shared_ptr<const Running>> all();
 
+  // Counts a mount of the workspace until it is closed. Caller holds the workspace's lock and has
+  // waited until the one before was unmounted.
+  std::shared_ptr<const Mounted> share(base::WorkspaceId workspace, Mounted mounted);
   // The mount at rest, made by `mount` when there is none. Caller holds the workspace's lock.
   std::shared_ptr<const Mounted> at_rest(base::WorkspaceId workspace,
-                                         const std::function<Mounted()>& mount);
+                                         const std::function<Mounted()>& mount,
+                                         std::chrono::milliseconds patience);
   // Waits until nobody uses the workspace's mounts; conflict after `patience`. Caller holds the
   // lock.
   void wait_unmounted(base::WorkspaceId workspace, std::chrono::milliseconds patience);
 
  private:
+  void close(base::WorkspaceId workspace, const Mounted* mounted);
+
   std::mutex mutex_;
+  std::condition_variable closed_;
   std::map<base::WorkspaceId, std::shared_ptr<const Running>> running_;
   std::map<base::WorkspaceId, std::weak_ptr<const Mounted>> mounted_;
+  std::map<base::WorkspaceId, size_t> open_;  // mounts, those being closed included
+  base::ThreadPool closers_;                  // last: its work uses the rest
 };
 
 }  // namespace moorage::workspace

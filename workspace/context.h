@@ -39,6 +39,7 @@ struct Options {
   bool sudo = true;
   std::chrono::milliseconds start_deadline{20'000};
   std::chrono::milliseconds stop_grace{5'000};
+  std::chrono::milliseconds transfer_patience{30'000};  // for others to let go of the files
   std::chrono::milliseconds fetch_deadline{3'600'000};
   uint64_t output_limit_bytes = 1ULL << 30;
   int64_t default_timeout_ms = 0;

@@ -42,10 +42,14 @@ int earlier(int one, int other) {
   return std::min(one, other);
 }
 
-void add_to_epoll(int epoll, int fd) {
+// What an event of epoll is about: one of these, or the number of a sandbox whose init ended.
+constexpr uint64_t kWoken = UINT64_MAX;
+constexpr uint64_t kJournals = UINT64_MAX - 1;
+
+void add_to_epoll(int epoll, int fd, uint64_t subject) {
   epoll_event event{};
   event.events = EPOLLIN;
-  event.data.fd = fd;
+  event.data.u64 = subject;
   check(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event), "epoll_ctl");
 }
 
@@ -80,8 +84,8 @@ ExecWatcher::ExecWatcher(Context& context, Active& active)
       epoll_(check(epoll_create1(EPOLL_CLOEXEC), "epoll_create")),
       wake_(check(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
       pool_(kPoolThreads, kPoolQueue) {
-  add_to_epoll(epoll_.get(), inotify_.get());
-  add_to_epoll(epoll_.get(), wake_.get());
+  add_to_epoll(epoll_.get(), inotify_.get(), kJournals);
+  add_to_epoll(epoll_.get(), wake_.get(), kWoken);
   thread_ = std::thread([this] { run(); });
 }
 
@@ -121,22 +125,22 @@ void ExecWatcher::watch_exec(const state_db::ExecRow& exec, bool sync) {
   wake();
 }
 
-void ExecWatcher::watch_sandbox(std::shared_ptr<const Running> running) {
-  const int fd = static_cast<int>(syscall(SYS_pidfd_open, running->init.pid, 0));
-  base::Fd pidfd(fd);
+void ExecWatcher::watch_sandbox(const Running& running) {
+  base::Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, running.init.pid, 0)));
+  if (!pidfd && errno != ESRCH) base::throw_errno("pidfd_open");
   // The pid may have died, or have been given to another process, before the pidfd was made.
-  if (!pidfd || !base::process_alive(running->init)) {
-    pool_.submit([this, ws = running->workspace, sb = running->sandbox] { on_death_(ws, sb); });
+  if (!pidfd || !base::process_alive(running.init)) {
+    pool_.submit([this, ws = running.workspace, sb = running.sandbox] { on_death_(ws, sb); });
     return;
   }
   const std::lock_guard lock(mutex_);
-  add_to_epoll(epoll_.get(), fd);
-  inits_[fd] = {std::move(pidfd), std::move(running)};
+  add_to_epoll(epoll_.get(), pidfd.get(), static_cast<uint64_t>(running.sandbox.value));
+  inits_[running.sandbox] = {std::move(pidfd), running.workspace};
 }
 
 void ExecWatcher::forget_sandbox(base::SandboxId sandbox) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(inits_, [&](const auto& entry) { return entry.second.second->sandbox == sandbox; });
+  inits_.erase(sandbox);
 }
 
 void ExecWatcher::settle(base::SandboxId sandbox, const std::string& why_interrupted) {
@@ -166,6 +170,8 @@ void ExecWatcher::settle_exec(const state_db::ExecRow& exec, const std::string& 
     // No journal: the daemon died between the record and the file. /dev/null reads as an empty one.
     watched = std::make_shared<Watched>(
         exec, base::open_file(base::path_exists(path) ? path : "/dev/null", O_RDONLY), false);
+    // Its end may be in the journal, and the row does not know whether it was to be synced before.
+    base::sync_file_system(context_.options.store);
   }
   while (read_journal(watched)) {
   }
@@ -209,14 +215,15 @@ void ExecWatcher::run() {
     std::array<epoll_event, 64> events{};
     const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
     for (int i = 0; i < count; ++i) {
-      const int fd = events.at(i).data.fd;
-      if (fd == wake_.get()) {
+      const uint64_t subject = events.at(i).data.u64;
+      if (subject == kWoken) {
         uint64_t counter = 0;
-        if (read(fd, &counter, sizeof counter) < 0 && errno != EAGAIN) base::throw_errno("eventfd");
-      } else if (fd == inotify_.get()) {
+        if (read(wake_.get(), &counter, sizeof counter) < 0 && errno != EAGAIN)
+          base::throw_errno("eventfd");
+      } else if (subject == kJournals) {
         handle_inotify();
       } else {
-        handle_death(fd);
+        handle_death(base::SandboxId{static_cast<int64_t>(subject)});
       }
     }
   }
@@ -240,17 +247,16 @@ void ExecWatcher::handle_inotify() {
   }
 }
 
-void ExecWatcher::handle_death(int pidfd) {
-  std::shared_ptr<const Running> dead;
+void ExecWatcher::handle_death(base::SandboxId sandbox) {
+  base::WorkspaceId workspace;
   {
     const std::lock_guard lock(mutex_);
-    const auto found = inits_.find(pidfd);
+    const auto found = inits_.find(sandbox);
     if (found == inits_.end()) return;  // forgotten in the same turn
-    dead = found->second.second;
+    workspace = found->second.second;
     inits_.erase(found);
   }
-  // Ids only: who holds its mounts keeps the next sandbox from starting.
-  pool_.submit([this, ws = dead->workspace, sb = dead->sandbox] { on_death_(ws, sb); });
+  pool_.submit([this, workspace, sandbox] { on_death_(workspace, sandbox); });
 }
 
 int ExecWatcher::kill_overdue() {
@@ -419,16 +425,17 @@ int ExecWatcher::write_overdue() {
 bool ExecWatcher::was_oom_killed(const Watched& watched, const state_db::ExecOutcome& outcome) {
   const auto running = active_.by_sandbox(watched.row.request.sandbox);
   if (!running) return false;
+  bool oom = false;
   try {
     auto group = running->backend->exec_group(running->name, watched.row.id.str());
     // 137: a shell reports a child of its own that was killed.
     const bool killed = outcome.signal == 9 || outcome.exit_code == 137;
-    const bool oom = killed && group->oom_kills() > 0;
+    oom = killed && group->oom_kills() > 0;
     if (group->empty()) group->remove();
-    return oom;
   } catch (const base::Error&) {
-    return false;  // the sandbox is going down: no counter is left to read
+    // The sandbox is going down, and takes the group along: no counter is left to read.
   }
+  return oom;
 }
 
 void ExecWatcher::notify(base::ExecId exec) {

@@ -54,13 +54,13 @@ class ExecWatcher {
   ~ExecWatcher();
 
   // Both are set once, before anything is watched, and are called on the watcher's pool: they may
-  // block.
+  // block and must not throw.
   void on_end(std::function<void(const state_db::ExecRow&)> callback);
   void on_death(std::function<void(base::WorkspaceId, base::SandboxId)> callback);
 
   // The exec has a journal file. `sync`: sync the workspace before its end is written.
   void watch_exec(const state_db::ExecRow& exec, bool sync);
-  void watch_sandbox(std::shared_ptr<const Running> running);
+  void watch_sandbox(const Running& running);
   // No pidfd event any more for this sandbox: its stop is being done by a verb.
   void forget_sandbox(base::SandboxId sandbox);
   // Reads the journals of this sandbox's running execs to their end and settles them all.
@@ -81,7 +81,7 @@ class ExecWatcher {
   using WatchedPtr = std::shared_ptr<Watched>;
   void run();
   void handle_inotify();
-  void handle_death(int pidfd);
+  void handle_death(base::SandboxId sandbox);
   int kill_overdue();   // ms until the next kill is due, -1: none
   int write_overdue();  // the same for outcomes that the database did not take yet
   // Reads what is new. True if more is there than one turn may read.
@@ -105,7 +105,8 @@ class ExecWatcher {
   std::mutex mutex_;  // guards the maps below, never held while a journal is read
   std::map<base::ExecId, WatchedPtr> execs_;
   std::map<int, base::ExecId> by_watch_;
-  std::map<int, std::pair<base::Fd, std::shared_ptr<const Running>>> inits_;  // by pidfd
+  // By the sandbox, not by the descriptor: an event may come after its number was given anew.
+  std::map<base::SandboxId, std::pair<base::Fd, base::WorkspaceId>> inits_;
   std::set<base::ExecId> more_;  // journals with bytes left from the last turn
   std::vector<std::pair<WatchedPtr, state_db::ExecOutcome>> unwritten_;
   std::chrono::steady_clock::time_point next_write_{};

@@ -43,6 +43,7 @@ std::string request_hash(const ExecRequest& request) {
   add(request.terminal ? "tty" : "");
   add(request.input ? "input" : "");
   add(std::to_string(request.timeout_ms));
+  if (request.sync) add("sync");
   return base::sha256_hex(text);
 }
 
@@ -178,6 +179,19 @@ void Execs::launch(const state_db::ExecRow& exec, const ExecRequest& request,
   start.kill_fd = kill.get();
   for (const auto& join : joins) start.join_fds.push_back(join.get());
   backends::EnvdClient(running.endpoint).start(start, kWardenDeadline);
+  // A cancel that came before the warden knew the command found nothing to end.
+  if (state_db::Execs(context_.store).get(exec.id).cancel_requested) end_softly(exec.id, running);
+}
+
+// TERM now, KILL to all of it when the grace is over.
+void Execs::end_softly(base::ExecId id, const Running& running) {
+  watcher_.kill_after(id, context_.options.stop_grace);
+  try {
+    backends::EnvdClient(running.endpoint).send_signal(id.str(), SIGTERM);
+  } catch (const Error& error) {  // it has ended, or does not run yet; the kill comes in any case
+    base::log(base::LogLevel::debug, "exec.not_signalled",
+              {{"ex", id}, {"error", error.message()}});
+  }
 }
 
 // The command may run although the answer is missing. Only the warden can tell; if it cannot be
@@ -306,8 +320,7 @@ void Execs::cancel(const Caller& caller, base::ExecId id) {
   const auto row = find(caller, id);
   const auto running = sandbox_of(row);
   if (!state_db::Execs(context_.store).request_cancel(id)) throw_over(find(caller, id));
-  watcher_.kill_after(id, context_.options.stop_grace);
-  backends::EnvdClient(running->endpoint).send_signal(id.str(), SIGTERM);
+  end_softly(id, *running);
 }
 
 void Execs::resize(const Caller& caller, base::ExecId id, uint32_t columns, uint32_t rows) {

@@ -61,6 +61,7 @@ class Execs {
  private:
   void launch(const state_db::ExecRow& exec, const ExecRequest& request,
               const state_db::WorkspaceRow& workspace, const Running& running);
+  void end_softly(base::ExecId id, const Running& running);
   void settle_failed_launch(const state_db::ExecRow& exec, const Running& running,
                             const base::Error& error);
   ExecView view(state_db::ExecRow row);

@@ -28,7 +28,6 @@ MOORAGE_CRASH_POINT(delete_after_intent, "delete.after_intent");
 MOORAGE_CRASH_POINT(purge_after_intent, "purge.after_intent");
 MOORAGE_CRASH_POINT(purge_after_files, "purge.after_files");
 
-constexpr std::chrono::seconds kTransferPatience{10};
 constexpr const char* kObjectsTarget = "/.moorage/objects";
 
 std::string sandbox_directory(const Options& options, base::SandboxId id) {
@@ -54,7 +53,7 @@ std::shared_ptr<const Running> Workspaces::ensure_running(const state_db::Worksp
 
 std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::WorkspaceRow& row) {
   const Chain layers = chain(row);
-  active_.wait_unmounted(row.id, kTransferPatience);
+  active_.wait_unmounted(row.id, context_.options.transfer_patience);
   state_db::Sandboxes table(context_.store);
   const auto sandbox =
       table.create({row.id, row.backend, row.image, context_.options.sandbox_slots});
@@ -66,8 +65,7 @@ std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::Workspa
   running->name = sandbox.name;
   running->backend = &context_.backends.get(row.backend);
   try {
-    auto mounted =
-        std::make_shared<Mounted>(Mounted{mount_layers(layers, first_id), first_id + kUser});
+    auto mounted = active_.share(row.id, {mount_layers(layers, first_id), first_id + kUser});
     const base::Fd objects = context_.storage.bind_read_only(
         context_.repos.objects_directory(Repositories::directory(row.repository)), first_id);
     start_after_mount.pass();
@@ -95,7 +93,7 @@ std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::Workspa
   }
   start_after_outcome.pass();
   active_.set_running(running);
-  watcher_.watch_sandbox(running);
+  watcher_.watch_sandbox(*running);
   base::log(base::LogLevel::info, "sandbox.started",
             {{"ws", row.id}, {"sb", sandbox.id}, {"pid", running->init.pid}});
   return running;
@@ -220,7 +218,7 @@ void Workspaces::purge(const Caller& caller, const std::string& name) {
 }
 
 void Workspaces::finish_purge(const state_db::WorkspaceRow& row) {
-  active_.wait_unmounted(row.id, kTransferPatience);
+  active_.wait_unmounted(row.id, context_.options.transfer_patience);
   if (row.layer) context_.storage.remove_layer(row.layer);
   base::remove_tree(context_.options.store + "/workspaces/" + row.id.str());
   purge_after_files.pass();

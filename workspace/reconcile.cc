@@ -27,7 +27,11 @@ using state_db::WorkspaceState;
 
 // Long enough for a client that lost its connection to come back for the end of the output.
 constexpr int64_t kDisposableKept_ms = 10 * 60'000;
-constexpr std::chrono::milliseconds kHealthDeadline{2'000};
+// A disposable workspace is made for one command; this long it may wait for it.
+constexpr std::chrono::minutes kUnusedKept{10};
+// At start many wardens may be slow, one after the other; later one has time.
+constexpr std::chrono::milliseconds kAskAtStart{1'000};
+constexpr std::chrono::milliseconds kAskAgain{10'000};
 
 // One broken thing must not keep the daemon from starting: it is said, and tried again by
 // `periodic`.
@@ -120,14 +124,13 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
   running->init = row.init;
   try {
     running->endpoint = backend.endpoint(row.name);
-    if (!backends::EnvdClient(running->endpoint).healthy(kHealthDeadline)) return false;
-    auto mounted = std::make_shared<Mounted>();
-    mounted->mounts.tree = reopen_mount(row.init, "/workspace", row.tree_device);
-    mounted->mounts.home = reopen_mount(row.init, "/home/user", row.home_device);
-    mounted->mounts.tree_device = row.tree_device;
-    mounted->mounts.home_device = row.home_device;
-    mounted->user_host_id = context_.options.first_host_id(row.slot.value()) + kUser;
-    running->mounted = std::move(mounted);
+    Mounted mounted;
+    mounted.mounts.tree = reopen_mount(row.init, "/workspace", row.tree_device);
+    mounted.mounts.home = reopen_mount(row.init, "/home/user", row.home_device);
+    mounted.mounts.tree_device = row.tree_device;
+    mounted.mounts.home_device = row.home_device;
+    mounted.user_host_id = context_.options.first_host_id(row.slot.value()) + kUser;
+    running->mounted = active_.share(row.workspace, std::move(mounted));
   } catch (const Error& error) {
     base::log(LogLevel::warning, "sandbox.not_adopted",
               {{"sb", row.id}, {"error", error.message()}});
@@ -137,29 +140,53 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
     context_.store.move(row.id, SandboxState::frozen, SandboxState::running, "thawed at start");
   }
   active_.set_running(running);
-  for (const auto& exec : state_db::Execs(context_.store).running(row.id))
-    adopt_exec(exec, *running);
-  watcher_.watch_sandbox(running);
+  attempt("reconcile.sandbox", row.id.str(), [&] { watcher_.watch_sandbox(*running); });
+  for (const auto& exec : state_db::Execs(context_.store).running(row.id)) {
+    attempt("reconcile.exec", exec.id.str(), [&] { adopt_exec(exec); });
+  }
+  attempt("reconcile.warden", row.id.str(), [&] { ask_warden(*running, kAskAtStart); });
   base::log(LogLevel::info, "sandbox.adopted",
             {{"ws", row.workspace}, {"sb", row.id}, {"pid", row.init.pid}});
   return true;
 }
 
-void Reconciler::adopt_exec(const state_db::ExecRow& exec, const Running& running) {
+void Reconciler::adopt_exec(const state_db::ExecRow& exec) {
   const std::string journal =
       journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
-  bool known = base::path_exists(journal);
-  if (known) {
-    // Whether its files were to be synced at the end is not in the row: syncing too much is only
-    // slow.
-    watcher_.watch_exec(exec, true);
-    if (exec.cancel_requested) watcher_.kill_after(exec.id, std::chrono::milliseconds(0));
-    const auto processes = backends::EnvdClient(running.endpoint).list();
-    known = std::any_of(processes.begin(), processes.end(),
-                        [&](const auto& process) { return process.tag == exec.id.str(); });
+  if (!base::path_exists(journal)) {
+    return watcher_.settle_exec(exec, "it was never started: the daemon was stopped before");
   }
-  // Not there: either its end is in the journal, or it never reached the warden.
-  if (!known) watcher_.settle_exec(exec, "it was never started: the daemon was stopped before");
+  // Whether its files were to be synced at the end is not in the row: syncing too much is only
+  // slow.
+  watcher_.watch_exec(exec, true);
+  if (exec.cancel_requested) watcher_.kill_after(exec.id, std::chrono::milliseconds(0));
+  unconfirmed_[exec.request.sandbox].push_back(exec);
+}
+
+// An adopted exec that the warden does not know has its end in the journal, or never reached it.
+void Reconciler::ask_warden(const Running& running, std::chrono::milliseconds deadline) {
+  const auto found = unconfirmed_.find(running.sandbox);
+  if (found == unconfirmed_.end()) return;
+  std::set<std::string> known;
+  for (const auto& process : backends::EnvdClient(running.endpoint).list(deadline)) {
+    known.insert(process.tag);
+  }
+  for (const auto& exec : found->second) {
+    if (known.contains(exec.id.str())) continue;
+    watcher_.settle_exec(exec, "it was never started: the daemon was stopped before");
+  }
+  unconfirmed_.erase(found);
+}
+
+void Reconciler::ask_again() {
+  const auto waiting = unconfirmed_;
+  for (const auto& [sandbox, execs] : waiting) {
+    if (const auto running = active_.by_sandbox(sandbox)) {
+      attempt("reconcile.warden", sandbox.str(), [&] { ask_warden(*running, kAskAgain); });
+    } else {
+      unconfirmed_.erase(sandbox);  // its execs were settled with it
+    }
+  }
 }
 
 // What carries our store's name but has no row: made just before a crash, or forgotten by an older
@@ -262,7 +289,58 @@ void Reconciler::purge(base::WorkspaceId id) {
   workspaces_.finish_purge(table.get(id));
 }
 
+// What a burial or a verb could not finish: the disk was full, or a process would not die.
+void Reconciler::clear_dead() {
+  state_db::Sandboxes table(context_.store);
+  const auto lives = [](const state_db::SandboxRow& row) {
+    return (row.state == SandboxState::running || row.state == SandboxState::frozen) &&
+           base::process_alive(row.init);
+  };
+  for (const auto& row : table.not_destroyed()) {
+    if (lives(row)) continue;
+    attempt("reconcile.sandbox", row.id.str(), [&] {
+      const auto guard = lock_if_free(context_, row.workspace);
+      if (!guard) return;
+      const auto current = table.get(row.id);
+      if (current.state == SandboxState::destroyed || lives(current)) return;
+      workspaces_.clear_sandbox(current, "its sandbox died");
+    });
+  }
+}
+
+// Disposable workspaces whose command has ended, and those that none came for: the daemon died in
+// between, or the removal failed.
+void Reconciler::remove_used() {
+  state_db::Workspaces table(context_.store);
+  state_db::Execs execs(context_.store);
+  state_db::WorkspaceQuery ready;
+  ready.state = WorkspaceState::ready;
+  const auto now = std::chrono::steady_clock::now();
+  decltype(unused_) unused;
+  for (const auto& row : table.list(ready)) {
+    if (!row.disposable) continue;
+    state_db::ExecQuery last;
+    last.workspace = row.id;
+    last.limit = 1;
+    const bool used = !execs.list(last).empty();
+    last.state = ExecState::running;
+    if (used && !execs.list(last).empty()) continue;
+    if (!used) {
+      const auto known = unused_.find(row.id);
+      const auto since = known == unused_.end() ? now : known->second;
+      unused[row.id] = since;
+      if (now - since < kUnusedKept) continue;
+    }
+    attempt("reconcile.disposable", row.id.str(),
+            [&] { workspaces_.remove(Caller{row.owner_uid}, row.id.str()); });
+  }
+  unused_ = std::move(unused);
+}
+
 void Reconciler::periodic() {
+  attempt("reconcile.warden", "", [&] { ask_again(); });
+  attempt("reconcile.sandboxes", "", [&] { clear_dead(); });
+  attempt("reconcile.disposables", "", [&] { remove_used(); });
   attempt("reconcile.workspaces", "", [&] { settle_cut(); });
   attempt("reconcile.purge", "", [&] { purge_due(); });
 }

@@ -39,7 +39,14 @@ Workspaces::Workspaces(Context& context, Repositories& repositories, Active& act
       active_(active),
       watcher_(watcher),
       changes_(context.repos) {
-  watcher_.on_death([this](base::WorkspaceId ws, base::SandboxId sb) { bury(ws, sb); });
+  watcher_.on_death([this](base::WorkspaceId ws, base::SandboxId sb) {
+    try {
+      bury(ws, sb);
+    } catch (const std::exception& error) {  // the reconciler comes back to it
+      base::log(base::LogLevel::error, "sandbox.not_cleared",
+                {{"ws", ws}, {"sb", sb}, {"error", error.what()}});
+    }
+  });
   watcher_.on_end([this](const state_db::ExecRow& exec) { after_exec(exec); });
 }
 
@@ -231,9 +238,9 @@ void Workspaces::after_exec(const state_db::ExecRow& exec) {
     } else if (context_.store.clock().wall_ms() - row->changes_wall_ms > 10'000) {
       measure(*row);
     }
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     base::log(base::LogLevel::warning, "workspace.after_exec",
-              {{"ws", exec.request.workspace}, {"ex", exec.id}, {"error", error.message()}});
+              {{"ws", exec.request.workspace}, {"ex", exec.id}, {"error", error.what()}});
   }
 }
 
@@ -258,10 +265,11 @@ std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& 
   if (const auto running = active_.running(row.id)) return running->mounted;
   const auto guard = context_.locks.lock(row.id.str(), "file access");
   if (const auto running = active_.running(row.id)) return running->mounted;
-  return active_.at_rest(row.id, [&] {
+  const auto mount = [&] {
     const uint32_t first = context_.options.disk_first_id;  // no sandbox: ids as they are on disk
     return Mounted{mount_layers(chain(row), first), first + kUser};
-  });
+  };
+  return active_.at_rest(row.id, mount, context_.options.transfer_patience);
 }
 
 // On a full disk with the room of the reserve: a workspace must start for its files to be removed.

@@ -1,0 +1,124 @@
+"""What the daemon comes back to by itself, and what must not hold it up: burials that fail, wardens without CPU,
+disposable workspaces, cancels that come early, upstreams that hang."""
+
+import contextlib
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import threading
+import unittest
+
+import harness
+import moorage
+
+
+class Recovery(harness.TestCase):
+    # Few threads a lane: what waits for the wrong thing is seen at once.
+    settings = {"daemon.reconcile_interval_s": 1, "daemon.threads": 2, "workspace.sync_interval_s": 1}
+
+    def sandbox_state(self, name):
+        sandbox = self.client.workspace(name).get("sandbox")
+        return sandbox["state"] if sandbox else None
+
+    def test_a_burial_that_fails_is_tried_again(self):
+        self.client.create(repo_url=self.url, name="buried")
+        self.client.exec("buried", "echo kept > kept")
+        pids = self.daemon.sandbox_pids("buried")
+        sandbox = self.client.workspace("buried")["sandbox"]["id"]
+        stuck = self.daemon.store / "sandboxes" / sandbox / "stuck"
+        stuck.write_text("x")
+        harness.run("chattr", "+i", stuck)
+        try:
+            os.kill(pids["init"], signal.SIGKILL)
+            harness.wait_until(lambda: "sandbox.not_cleared" in self.daemon.log.read_text(), what="the failure is said")
+            self.assertIsNone(self.daemon.process.poll(), "the daemon lives")
+        finally:
+            harness.run("chattr", "-i", stuck)
+        harness.wait_until(lambda: self.sandbox_state("buried") is None, what="the dead sandbox is cleared")
+        self.assertEqual(self.client.exec("buried", "cat kept").stdout, b"kept\n")
+
+    def test_a_warden_without_cpu_keeps_its_commands_over_a_restart(self):
+        self.client.create(repo_url=self.url, name="starved")
+        record = self.client.start_exec("starved", ["sh", "-c", "echo begun; sleep 2; echo over"])
+        harness.wait_until(lambda: self.client.get_exec(record["id"])["output_bytes"] > 0, what="output")
+        init = self.daemon.sandbox_pids("starved")["init"]
+        os.kill(init, signal.SIGSTOP)
+        try:
+            self.daemon.restart()
+            self.assertEqual(self.client.get_exec(record["id"])["state"], "running")
+        finally:
+            os.kill(init, signal.SIGCONT)
+        end = self.client.wait(record["id"], timeout_ms=20000)
+        self.assertEqual((end["state"], end["exit_code"]), ("exited", 0))
+        self.assertEqual(self.daemon.sandbox_pids("starved")["init"], init)
+
+    def test_a_disposable_workspace_goes_also_when_the_daemon_died_at_its_end(self):
+        self.daemon.stop()
+        self.daemon.start(crash_at="exec.after_outcome")
+        try:
+            self.client.create(repo_url=self.url, name="once", disposable=True)
+            with contextlib.suppress(OSError, moorage.MoorageError):
+                self.client.exec("once", "true")
+            self.daemon.process.wait(20)
+        finally:
+            self.daemon.restart()
+        harness.wait_until(lambda: not [w for w in self.client.workspaces() if w["name"] == "once"], what="it is deleted")
+
+    def test_a_cancel_before_the_warden_knows_the_command_ends_it(self):
+        self.client.create(repo_url=self.url, name="early")
+        self.client.exec("early", "true")
+        init = self.daemon.sandbox_pids("early")["init"]
+        os.kill(init, signal.SIGSTOP)
+        started = threading.Thread(target=self.start_quietly, args=("early", ["sleep", "600"]))
+        try:
+            started.start()
+            rows = lambda: [e for e in self.client.execs("early") if e["state"] == "running"]  # noqa: E731
+            record = harness.wait_until(rows, what="the exec has a row")[0]
+            cancelled = threading.Thread(target=self.client.cancel, args=(record["id"],))
+            cancelled.start()
+        finally:
+            os.kill(init, signal.SIGCONT)
+        started.join()
+        cancelled.join()
+        self.assertEqual(self.client.wait(record["id"], timeout_ms=20000)["state"], "cancelled")
+
+    def start_quietly(self, name, argv):
+        with contextlib.suppress(moorage.MoorageError):
+            moorage.Moorage(str(self.daemon.socket)).start_exec(name, argv)
+
+    def test_a_key_does_not_stand_for_a_command_with_another_promise(self):
+        self.client.create(repo_url=self.url, name="keyed")
+        self.client.exec("keyed", "true", key="one")
+        with self.assertRaises(moorage.MoorageError) as refused:
+            self.client.exec("keyed", "true", key="one", sync=True)
+        self.assertEqual(refused.exception.code, "already_exists")
+
+    def repositories_in(self, state):
+        query = "SELECT count(*) FROM repositories WHERE state = ?"
+        with contextlib.closing(sqlite3.connect(self.daemon.store / "state.db")) as database:
+            return database.execute(query, (state,)).fetchone()[0]
+
+    def test_upstreams_that_hang_keep_nothing_else_waiting(self):
+        self.client.create(repo_url=self.url, name="free")
+        self.client.exec("free", "true")
+        with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
+            url = f"git://127.0.0.1:{silent.getsockname()[1]}/hangs"
+            hanging = [subprocess.Popen([str(harness.BIN / "moorage"), "create", "--repo", f"{url}/{i}"],
+                                        env={"MOORAGE_SOCKET": str(self.daemon.socket)},
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for i in range(3)]
+            try:
+                rows = lambda: self.repositories_in("cloning") == len(hanging)  # noqa: E731
+                harness.wait_until(rows, what="they are being cloned")
+                self.client.stop("free")
+                self.client.start("free")
+                self.client.create(repo_url=self.url, name="another")
+            finally:
+                for process in hanging:
+                    process.kill()
+                    process.wait()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,71 @@
+#include "workspace/active.h"
+
+#include <fcntl.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
+
+#include "base/error.h"
+#include "base/files.h"
+
+using namespace moorage;
+using namespace moorage::workspace;
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr base::WorkspaceId kWorkspace{7};
+constexpr milliseconds kLong{20'000};
+
+Mounted some_mount() {
+  Mounted mounted;
+  mounted.mounts.tree = base::open_file("/", O_PATH | O_DIRECTORY);
+  return mounted;
+}
+
+base::Code code_of_wait(Active& active, milliseconds patience) {
+  try {
+    active.wait_unmounted(kWorkspace, patience);
+  } catch (const base::Error& error) {
+    return error.code();
+  }
+  FAIL("nothing was thrown");
+  return base::Code::internal;
+}
+
+}  // namespace
+
+TEST_CASE("a mount is shared by all who ask while somebody has it") {
+  Active active;
+  int made = 0;
+  const auto mount = [&] {
+    made += 1;
+    return some_mount();
+  };
+  auto one = active.at_rest(kWorkspace, mount, kLong);
+  auto two = active.at_rest(kWorkspace, mount, kLong);
+  CHECK(one == two);
+  CHECK(made == 1);
+  CHECK(code_of_wait(active, milliseconds(1)) == base::Code::conflict);
+  one.reset();
+  CHECK(code_of_wait(active, milliseconds(1)) == base::Code::conflict);
+  two.reset();
+  active.wait_unmounted(kWorkspace, kLong);
+  CHECK(active.at_rest(kWorkspace, mount, kLong));
+  CHECK(made == 2);
+}
+
+TEST_CASE("who waits for the unmount goes on when the last user has left, and never before") {
+  Active active;
+  for (int round = 0; round < 200; ++round) {
+    const int before = base::open_file("/", O_PATH | O_DIRECTORY).get();  // the next free number
+    auto mounted = active.at_rest(kWorkspace, some_mount, kLong);
+    const int descriptor = mounted->mounts.tree.get();
+    REQUIRE(descriptor == before);
+    std::thread user([last = std::move(mounted)]() mutable { last.reset(); });
+    active.wait_unmounted(kWorkspace, kLong);
+    CHECK(fcntl(descriptor, F_GETFD) == -1);
+    user.join();
+  }
+}
