@@ -137,6 +137,7 @@ struct LayerWalk::Lookup {
       stop = true;
     } else if (node.redirect.starts_with('/')) {
       target = node.redirect + after;
+      stop = false;  // of an opaque directory further up on the way: this one came from elsewhere
     } else if (!node.redirect.empty()) {
       target = before + node.redirect + after;
     }
