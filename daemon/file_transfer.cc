@@ -66,12 +66,12 @@ class FillSink : public BodySink {
 
 class WorkspaceFileSink : public BodySink {
  public:
-  WorkspaceFileSink(workspace::Workspaces::FilesLease lease, uint32_t mode, uint64_t max_bytes,
-                    std::string shown_path)
+  WorkspaceFileSink(workspace::Workspaces::FilesLease lease, std::string path, uint32_t mode,
+                    uint64_t max_bytes)
       : lease_(std::move(lease)),
-        writer_(lease_.files.begin_write(lease_.path, mode)),
-        count_(max_bytes),
-        shown_path_(std::move(shown_path)) {}
+        path_(std::move(path)),
+        writer_(lease_.files.begin_write(path_, mode)),
+        count_(max_bytes) {}
   Taken write(std::string_view piece) override {
     count_.add(piece.size());
     writer_.write(piece);
@@ -79,14 +79,14 @@ class WorkspaceFileSink : public BodySink {
   }
   Reply finish() override {
     writer_.commit();
-    return Reply::json(file_json(shown_path_, lease_.files.stat(lease_.path)));
+    return Reply::json(file_json(path_, lease_.files.stat(path_)));
   }
 
  private:
   workspace::Workspaces::FilesLease lease_;
+  std::string path_;
   workspace::TreeFiles::Writer writer_;
   ByteCount count_;
-  std::string shown_path_;
 };
 
 }  // namespace
@@ -102,9 +102,9 @@ std::unique_ptr<BodySink> fill_file(base::Fd file, uint64_t max_bytes,
 }
 
 std::unique_ptr<BodySink> write_workspace_file(workspace::Workspaces::FilesLease lease,
-                                               uint32_t mode, uint64_t max_bytes,
-                                               const std::string& shown_path) {
-  return std::make_unique<WorkspaceFileSink>(std::move(lease), mode, max_bytes, shown_path);
+                                               std::string path, uint32_t mode,
+                                               uint64_t max_bytes) {
+  return std::make_unique<WorkspaceFileSink>(std::move(lease), std::move(path), mode, max_bytes);
 }
 
 }  // namespace moorage::daemon

@@ -23,7 +23,6 @@ std::unique_ptr<BodySink> fill_file(base::Fd file, uint64_t max_bytes,
 
 // Answers 200 when the file is durable under its name; before that nothing is visible.
 std::unique_ptr<BodySink> write_workspace_file(workspace::Workspaces::FilesLease lease,
-                                               uint32_t mode, uint64_t max_bytes,
-                                               const std::string& shown_path);
+                                               std::string path, uint32_t mode, uint64_t max_bytes);
 
 }  // namespace moorage::daemon

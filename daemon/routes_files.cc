@@ -11,13 +11,14 @@ using base::Code;
 using base::Error;
 using Lease = workspace::Workspaces::FilesLease;
 
-Lease lease(Api& api, const Request& request, const std::string& path) {
-  return api.workspaces.files(request.caller, request.parameter(0), path);
+Lease lease(Api& api, const Request& request) {
+  return api.workspaces.files(request.caller, request.parameter(0));
 }
 
-// Permission bits, octal as chmod takes them; setuid and its like are for no file of ours.
+// Permission bits, octal as chmod takes them; setuid and its like are for no file of ours. 0: those
+// that the file has, or 0644.
 uint32_t mode_of(const Request& request) {
-  const std::string text = request.query_text("mode").value_or("0644");
+  const std::string text = request.query_text("mode").value_or("0");
   uint32_t mode = 0;
   const char* end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data(), end, mode, 8);
@@ -30,14 +31,14 @@ uint32_t mode_of(const Request& request) {
 
 Reply list(Api& api, const Request& request) {
   const std::string path = request.query_text("path").value_or("");
-  const Lease held = lease(api, request, path);
-  return Reply::json(listing_json(path, held.files.list(held.path)));
+  return Reply::json(listing_json(path, lease(api, request).files.list(path)));
 }
 
 Reply read(Api& api, const Request& request) {
-  auto held = std::make_shared<const Lease>(lease(api, request, request.required_query("path")));
+  const std::string path = request.required_query("path");
+  auto held = std::make_shared<const Lease>(lease(api, request));
   uint64_t size = 0;
-  base::Fd file = held->files.open_for_reading(held->path, &size);
+  base::Fd file = held->files.open_for_reading(path, &size);
   Reply reply;
   reply.content_type = kBytesType;
   reply.source = read_out(std::move(file), held, size);
@@ -48,17 +49,13 @@ Reply read(Api& api, const Request& request) {
 std::unique_ptr<BodySink> write(Api& api, const Request& request) {
   const std::string path = request.required_query("path");
   const uint32_t mode = mode_of(request);
-  return write_workspace_file(lease(api, request, path), mode, api.max_body_bytes, path);
+  return write_workspace_file(lease(api, request), path, mode, api.max_body_bytes);
 }
 
 Reply remove(Api& api, const Request& request) {
-  const Lease held = lease(api, request, request.required_query("path"));
-  held.files.remove(held.path, request.query_flag("recursive"));
+  const std::string path = request.required_query("path");
+  lease(api, request).files.remove(path, request.query_flag("recursive"));
   return Reply::none();
-}
-
-bool in_home(const std::string& path) {
-  return path.starts_with('/') && path != "/workspace" && !path.starts_with("/workspace/");
 }
 
 Reply move(Api& api, const Request& request) {
@@ -66,13 +63,7 @@ Reply move(Api& api, const Request& request) {
   const std::string from = fields.required_bytes("from");
   const std::string to = fields.required_bytes("to");
   fields.finish();
-  const Lease source = lease(api, request, from);
-  const Lease target = lease(api, request, to);
-  if (in_home(from) != in_home(to)) {
-    throw Error(Code::unsupported, "a file cannot be moved between /workspace and /home/user",
-                "copy it, then remove it");
-  }
-  source.files.move(source.path, target.path);
+  lease(api, request).files.move(from, to);
   return Reply::none();
 }
 
@@ -80,8 +71,7 @@ Reply make_directory(Api& api, const Request& request) {
   JsonFields fields = JsonFields::parse(request.body);
   const std::string path = fields.required_bytes("path");
   fields.finish();
-  const Lease held = lease(api, request, path);
-  held.files.make_directory(held.path);
+  lease(api, request).files.make_directory(path);
   return Reply::none();
 }
 
@@ -90,8 +80,7 @@ Reply make_symlink(Api& api, const Request& request) {
   const std::string path = fields.required_bytes("path");
   const std::string target = fields.required_bytes("target");
   fields.finish();
-  const Lease held = lease(api, request, path);
-  held.files.make_symlink(target, held.path);
+  lease(api, request).files.make_symlink(target, path);
   return Reply::none();
 }
 

@@ -23,8 +23,6 @@ using base::Code;
 using base::Error;
 using base::Fd;
 
-constexpr int kMaxLinks = 40;  // as the kernel's own limit, path_resolution(7)
-
 [[noreturn]] void throw_file_error(const std::string& what, int error_number) {
   switch (error_number) {
     case EEXIST:
@@ -89,12 +87,18 @@ uint64_t mount_of(int fd) {
 
 // What the root of a sandbox may have mounted below its tree (a /proc, say) is none of the
 // workspace's.
-Fd open_inside(int root, const std::string& path, int flags) {
-  Fd fd = base::open_in_root(root, path, flags);
-  if (mount_of(fd.get()) != mount_of(root)) {
-    throw Error(Code::invalid_argument, path + " lies on another mount");
+Fd open_place(const InsidePlace& place, int flags) {
+  Fd fd = base::open_in_root(place.root, place.path, flags);
+  if (mount_of(fd.get()) != mount_of(place.root)) {
+    throw Error(Code::invalid_argument, place.path + " lies on another mount");
   }
   return fd;
+}
+
+using Roots = std::vector<InsideRoot>;
+
+Fd open_inside(const Roots& roots, const std::string& path, int flags) {
+  return open_place(find_inside(roots, path, (flags & O_NOFOLLOW) == 0), flags);
 }
 
 // A name in an open directory: what the calls that change something work on.
@@ -111,16 +115,29 @@ std::pair<std::string, std::string> split(const std::string& path) {
   return {trimmed.substr(0, slash + 1), trimmed.substr(slash + 1)};
 }
 
-Place place_of(int root, const std::string& path) {
-  auto [parent, name] = split(path);
-  if (name.empty() || name == "." || name == "..") {
-    throw Error(Code::invalid_argument, "\"" + path + "\" does not end in a name",
-                "the root of the tree itself cannot be made, moved or removed");
-  }
-  if (name.find('\0') != std::string::npos) {
+[[noreturn]] void throw_nameless(const std::string& path) {
+  throw Error(Code::invalid_argument, "'" + path + "' does not end in a name",
+              "the root of the tree itself cannot be made, moved or removed");
+}
+
+Place place_of(const InsidePlace& found, const std::string& path) {
+  if (found.path.empty()) throw_nameless(path);
+  auto [parent, name] = split(found.path);
+  return {open_place({found.root, parent}, O_RDONLY | O_DIRECTORY), name};
+}
+
+// The name itself, whatever it is.
+InsidePlace find_name(const Roots& roots, const std::string& path) {
+  if (path.find('\0') != std::string::npos) {
     throw Error(Code::invalid_argument, "a path cannot hold a zero byte");
   }
-  return {open_inside(root, parent, O_RDONLY | O_DIRECTORY), name};
+  const std::string name = split(path).second;
+  if (name.empty() || name == "." || name == "..") throw_nameless(path);
+  return find_inside(roots, path, false);
+}
+
+Place place_of(const Roots& roots, const std::string& path) {
+  return place_of(find_name(roots, path), path);
 }
 
 void sync_directory(const Fd& directory, const std::string& what) {
@@ -158,38 +175,40 @@ std::string unguessable_name() {
   return name;
 }
 
-// The name that a write to path ends at, links followed one by one; each step is resolved anew from
-// the root by the kernel, so a link that changes meanwhile leads elsewhere inside, never outside.
+// The name that a write to path ends at, links followed. A link that changes meanwhile leads
+// elsewhere inside, never outside.
 struct WriteTarget {
   Place place;
   std::optional<mode_t> existing_mode;
 };
 
-WriteTarget write_target(int root, const std::string& asked) {
-  std::string path = asked;
-  for (int i = 0; i < kMaxLinks; ++i) {
-    Place place = place_of(root, path);
-    struct stat status;
-    int directory = place.directory.get();
-    if (fstatat(directory, place.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) < 0) {
-      if (errno != ENOENT) throw_file_error("look at " + path, errno);
-      return {std::move(place), std::nullopt};
-    }
-    if (S_ISREG(status.st_mode)) return {std::move(place), status.st_mode & 0777};
-    if (S_ISDIR(status.st_mode)) throw Error(Code::conflict, asked + " is a directory");
-    if (!S_ISLNK(status.st_mode)) {
-      throw Error(Code::invalid_argument, asked + " is not a regular file");
-    }
-    std::string target = read_link(directory, place.name);
-    path = target.starts_with('/') ? target : split(path).first.append(target);
+WriteTarget write_target(const Roots& roots, const std::string& path) {
+  find_name(roots, path);  // refuses what has none
+  Place place = place_of(find_inside(roots, path, true), path);
+  struct stat status;
+  if (fstatat(place.directory.get(), place.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) < 0) {
+    if (errno != ENOENT) throw_file_error("look at " + path, errno);
+    return {std::move(place), std::nullopt};
   }
-  throw Error(Code::invalid_argument, asked + ": too many links");
+  if (S_ISREG(status.st_mode)) return {std::move(place), status.st_mode & 0777};
+  if (S_ISDIR(status.st_mode)) throw Error(Code::conflict, path + " is a directory");
+  throw Error(Code::invalid_argument, path + " is not a regular file");
+}
+
+bool directory_exists(const InsidePlace& place) {
+  try {
+    open_place(place, O_PATH | O_DIRECTORY);
+    return true;
+  } catch (const Error& error) {
+    if (error.code() == Code::not_found) return false;
+    throw;
+  }
 }
 
 }  // namespace
 
 FileEntry TreeFiles::stat(const std::string& path) const {
-  Fd fd = open_inside(root_, path, O_PATH | O_NOFOLLOW);
+  Fd fd = open_inside(roots_, path, O_PATH | O_NOFOLLOW);
   struct stat status;
   base::check(fstat(fd.get(), &status), "look at " + path);
   FileEntry entry = entry_of(split(path).second, status);
@@ -198,7 +217,7 @@ FileEntry TreeFiles::stat(const std::string& path) const {
 }
 
 Listing TreeFiles::list(const std::string& path, size_t max_entries) const {
-  Fd directory = open_inside(root_, path, O_RDONLY | O_DIRECTORY);
+  Fd directory = open_inside(roots_, path, O_RDONLY | O_DIRECTORY);
   std::unique_ptr<DIR, int (*)(DIR*)> stream(fdopendir(directory.get()), closedir);
   if (!stream) base::throw_errno("list " + path);
   int fd = directory.release();
@@ -226,7 +245,7 @@ Listing TreeFiles::list(const std::string& path, size_t max_entries) const {
 }
 
 Fd TreeFiles::open_for_reading(const std::string& path, uint64_t* size_bytes) const {
-  Fd fd = open_inside(root_, path, O_RDONLY);
+  Fd fd = open_inside(roots_, path, O_RDONLY);
   struct stat status;
   base::check(fstat(fd.get(), &status), "look at " + path);
   if (!S_ISREG(status.st_mode)) {
@@ -259,7 +278,7 @@ void TreeFiles::Writer::commit() {
 
 // Overlay has O_TMPFILE only since Linux 6.3, so the file is born with a name.
 TreeFiles::Writer TreeFiles::begin_write(const std::string& path, uint32_t mode) const {
-  WriteTarget target = write_target(root_, path);
+  WriteTarget target = write_target(roots_, path);
   mode_t bits = mode != 0 ? mode & 0777 : target.existing_mode.value_or(0644);
   const std::string temporary = unguessable_name();
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
@@ -279,16 +298,16 @@ void TreeFiles::Writer::set_mode(uint32_t bits) {
 }
 
 void TreeFiles::make_directory(const std::string& path) const {
-  std::string prefix;
-  Fd parent = open_inside(root_, "", O_RDONLY | O_DIRECTORY);
-  for (size_t start = 0; start < path.size();) {
-    size_t end = std::min(path.find('/', start), path.size());
-    const std::string name = path.substr(start, end - start);
+  const InsidePlace target = find_inside(roots_, path, true);
+  InsidePlace made{target.root, {}};
+  Fd parent = open_place(made, O_RDONLY | O_DIRECTORY);
+  for (size_t start = 0; start < target.path.size();) {
+    const size_t end = std::min(target.path.find('/', start), target.path.size());
+    const std::string name = target.path.substr(start, end - start);
     start = end + 1;
-    if (name.empty()) continue;
-    prefix += "/" + name;
-    if (!directory_exists(prefix)) make_one_directory(parent.get(), name, path);
-    parent = open_inside(root_, prefix, O_RDONLY | O_DIRECTORY);
+    made.path += "/" + name;
+    if (!directory_exists(made)) make_one_directory(parent.get(), name, path);
+    parent = open_place(made, O_RDONLY | O_DIRECTORY);
   }
 }
 
@@ -307,21 +326,11 @@ void TreeFiles::make_one_directory(int parent, const std::string& name,
   base::check(fsync(parent), "sync the parent of " + path);
 }
 
-bool TreeFiles::directory_exists(const std::string& path) const {
-  try {
-    open_inside(root_, path, O_PATH | O_DIRECTORY);
-    return true;
-  } catch (const Error& error) {
-    if (error.code() == Code::not_found) return false;
-    throw;
-  }
-}
-
 void TreeFiles::make_symlink(const std::string& target, const std::string& path) const {
   if (target.find('\0') != std::string::npos) {
     throw Error(Code::invalid_argument, "a link cannot hold a zero byte");
   }
-  Place place = place_of(root_, path);
+  Place place = place_of(roots_, path);
   int result;
   {
     AgentRights rights(owner_);
@@ -332,8 +341,14 @@ void TreeFiles::make_symlink(const std::string& target, const std::string& path)
 }
 
 void TreeFiles::move(const std::string& from, const std::string& to) const {
-  Place source = place_of(root_, from);
-  Place target = place_of(root_, to);
+  const InsidePlace source_place = find_name(roots_, from);
+  const InsidePlace target_place = find_name(roots_, to);
+  Place source = place_of(source_place, from);
+  Place target = place_of(target_place, to);
+  if (source_place.root != target_place.root) {
+    throw Error(Code::unsupported, "a file cannot be moved between /workspace and /home/user",
+                "copy it, then remove it");
+  }
   check_file(renameat2(source.directory.get(), source.name.c_str(), target.directory.get(),
                        target.name.c_str(), RENAME_NOREPLACE),
              "move " + from + " to " + to);
@@ -342,7 +357,7 @@ void TreeFiles::move(const std::string& from, const std::string& to) const {
 }
 
 void TreeFiles::remove(const std::string& path, bool recursive) const {
-  Place place = place_of(root_, path);
+  Place place = place_of(roots_, path);
   int directory = place.directory.get();
   struct stat status;
   check_file(fstatat(directory, place.name.c_str(), &status, AT_SYMLINK_NOFOLLOW),

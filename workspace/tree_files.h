@@ -1,6 +1,7 @@
-// Files of a workspace as seen from the host: the only code that opens what an agent wrote. Every
-// path is resolved by the kernel inside `root` (base::open_in_root); devices, sockets and FIFOs are
-// refused, so is whatever lies on another mount, and links are followed only inside. New files
+// Files of a workspace as seen from the host: the only code that opens what an agent wrote. A path
+// is found as the sandbox would (inside_path.h) and opened by the kernel below the root that holds
+// it (base::open_in_root); devices, sockets and FIFOs are refused, so is whatever lies on another
+// mount, and links are followed only inside. New files
 // belong to the agent's user before they have a name: they are made with that user's rights, so a
 // directory that only the inside root may write refuses them (permission_denied). A write is
 // durable when it returns: temporary file in the same directory, fsync, rename, fsync of the
@@ -13,9 +14,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/fd.h"
+#include "workspace/inside_path.h"
 
 namespace moorage::workspace {
 
@@ -35,10 +38,12 @@ struct Listing {
   bool truncated = false;          // more than max_entries
 };
 
-// `root` is a mount root (ActiveMounts), `owner` the host id that new files get (uid and gid).
+// `roots` are mount roots (ActiveMounts), `owner` the host id that new files get (uid and gid).
+// Paths are absolute as inside, or relative to the first root.
 class TreeFiles {
  public:
-  TreeFiles(int root, uint32_t owner) : root_(root), owner_(owner) {}
+  TreeFiles(std::vector<InsideRoot> roots, uint32_t owner)
+      : roots_(std::move(roots)), owner_(owner) {}
 
   FileEntry stat(const std::string& path) const;  // of the link itself
   Listing list(const std::string& path, size_t max_entries = 100'000) const;
@@ -66,15 +71,15 @@ class TreeFiles {
   Writer begin_write(const std::string& path, uint32_t mode) const;
   void make_directory(const std::string& path) const;  // parents too
   void make_symlink(const std::string& target, const std::string& path) const;
-  void move(const std::string& from, const std::string& to) const;  // replaces nothing
+  // Replaces nothing. unsupported: from one root to another.
+  void move(const std::string& from, const std::string& to) const;
   void remove(const std::string& path,
               bool recursive) const;  // the link itself, never what it names
 
  private:
-  bool directory_exists(const std::string& path) const;
   void make_one_directory(int parent, const std::string& name, const std::string& path) const;
 
-  int root_;
+  std::vector<InsideRoot> roots_;
   uint32_t owner_;
 };
 

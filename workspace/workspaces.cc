@@ -23,13 +23,6 @@ using state_db::WorkspaceState;
   throw Error(Code::not_found, "there is no workspace '" + name + "'", "moorage ls lists them");
 }
 
-// Splits an inside path into the mount that holds it and the rest.
-bool take_prefix(std::string& path, const std::string& prefix) {
-  if (path != prefix && !path.starts_with(prefix + "/")) return false;
-  path.erase(0, std::min(path.size(), prefix.size() + 1));
-  return true;
-}
-
 }  // namespace
 
 Workspaces::Workspaces(Context& context, Repositories& repositories, Active& active,
@@ -244,21 +237,11 @@ void Workspaces::after_exec(const state_db::ExecRow& exec) {
   }
 }
 
-Workspaces::FilesLease Workspaces::files(const Caller& caller, const std::string& name,
-                                         const std::string& inside_path) {
-  const auto row = find(caller, name);
-  std::string path = inside_path;
-  bool home = false;
-  if (path.starts_with('/') && !take_prefix(path, "/workspace")) {
-    home = take_prefix(path, "/home/user");
-    if (!home) {
-      throw Error(Code::invalid_argument, "'" + inside_path + "' is not a file of the workspace",
-                  "a path below /workspace or /home/user, or relative to /workspace");
-    }
-  }
-  auto mounted = mounts(row);
-  const int root = home ? mounted->mounts.home.get() : mounted->mounts.tree.get();
-  return {mounted, TreeFiles(root, mounted->user_host_id), path};
+Workspaces::FilesLease Workspaces::files(const Caller& caller, const std::string& name) {
+  auto mounted = mounts(find(caller, name));
+  const auto& [tree, home, tree_device, home_device] = mounted->mounts;
+  const std::vector<InsideRoot> roots{{"/workspace", tree.get()}, {"/home/user", home.get()}};
+  return {mounted, TreeFiles(roots, mounted->user_host_id)};
 }
 
 std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& row) {

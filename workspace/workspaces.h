@@ -48,9 +48,8 @@ class Workspaces {
   struct FilesLease {
     std::shared_ptr<const Mounted> mounted;
     TreeFiles files;
-    std::string path;  // relative to the root of `files`
   };
-  FilesLease files(const Caller& caller, const std::string& name, const std::string& inside_path);
+  FilesLease files(const Caller& caller, const std::string& name);
 
   // For Execs and Reconcile. The running sandbox of a workspace; starts one if there is none.
   std::shared_ptr<const Running> ensure_running(const state_db::WorkspaceRow& row);

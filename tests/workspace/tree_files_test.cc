@@ -22,7 +22,7 @@ constexpr uint32_t kOwner = kFirstHostId + kAgent;
 
 struct TreeFixture : StorageFixture {
   ActiveMounts mounts = storage->mount(chain, kFirstHostId);
-  TreeFiles files{mounts.tree.get(), kOwner};
+  TreeFiles files{{{"/workspace", mounts.tree.get()}, {"/home/user", mounts.home.get()}}, kOwner};
 
   void put(const std::string& path, std::string_view bytes, uint32_t mode = 0) {
     TreeFiles::Writer writer = files.begin_write(path, mode);
@@ -89,7 +89,7 @@ TEST_CASE("a write without commit leaves nothing and changes nothing") {
 TEST_CASE("a write follows a link inside and leaves the link") {
   TreeFixture tree;
   tree.files.make_symlink("../deep/er/file", "bin/link");
-  tree.files.make_symlink("/bin/link", "second");
+  tree.files.make_symlink("/workspace/bin/link", "second");
   tree.put("second", "through two links\n");
   CHECK(tree.get("deep/er/file") == "through two links\n");
   CHECK(tree.files.stat("bin/link").type == FileType::symlink);
@@ -97,8 +97,8 @@ TEST_CASE("a write follows a link inside and leaves the link") {
   tree.put("dangling", "made\n");
   CHECK(tree.get("not-yet") == "made\n");
   tree.files.make_symlink("../../../../etc/passwd", "escape");
-  CHECK(refusal([&] { tree.put("escape", "x"); }) == Code::not_found);
-  CHECK(refusal([&] { tree.get("escape"); }) == Code::not_found);
+  CHECK(refusal([&] { tree.put("escape", "x"); }) == Code::invalid_argument);
+  CHECK(refusal([&] { tree.get("escape"); }) == Code::invalid_argument);
   tree.files.make_symlink("loop", "loop");
   CHECK(refusal([&] { tree.put("loop", "x"); }) == Code::invalid_argument);
 }
@@ -108,7 +108,7 @@ TEST_CASE("entries are listed by name with type, size and target") {
   tree.files.make_symlink("README.md", "a-link");
   const std::string odd = "new\nline \xff\"";
   tree.put(odd, "12345");
-  Listing listing = tree.files.list("/");
+  Listing listing = tree.files.list("/workspace");
   REQUIRE(listing.entries.size() == 5);
   CHECK(listing.entries[0].name == "README.md");
   CHECK(listing.entries[0].size_bytes == 8);
@@ -127,7 +127,7 @@ TEST_CASE("entries are listed by name with type, size and target") {
 
 TEST_CASE("directories are made with their parents and belong to the agent's user") {
   TreeFixture tree;
-  tree.files.make_directory("/x/y/z/");
+  tree.files.make_directory("/workspace/x/y/z/");
   tree.files.make_directory("x/y");
   struct stat status {};
   REQUIRE(lstat((tree.upper() + "/x/y").c_str(), &status) == 0);
@@ -200,14 +200,44 @@ TEST_CASE("hostile paths end in a refusal or inside") {
        {"../../../etc/passwd", "/etc/passwd", "link/passwd", "magic/etc/passwd",
         "bin/../../etc/passwd", "/proc/self/environ"}) {
     INFO(path);
-    CHECK(refusal([&] { tree.get(path); }) == Code::not_found);
-    CHECK(refusal([&] { tree.put(path, "x"); }) == Code::not_found);
+    CHECK(refusal([&] { tree.get(path); }) == Code::invalid_argument);
+    CHECK(refusal([&] { tree.put(path, "x"); }) == Code::invalid_argument);
   }
   CHECK(refusal([&] { tree.get(std::string("READ\0ME", 7)); }) == Code::invalid_argument);
   CHECK(refusal([&] { tree.put(std::string("READ\0ME", 7), "x"); }) == Code::invalid_argument);
   CHECK(refusal([&] { tree.put(std::string(256, 'n'), "x"); }) == Code::invalid_argument);
   CHECK(refusal([&] { tree.get(std::string(5000, 'n')); }) == Code::invalid_argument);
-  CHECK(tree.get("../../README.md") == "read me\n");
+  CHECK(tree.get("../workspace/./bin/../README.md") == "read me\n");
+}
+
+TEST_CASE("a link means on the host what it means inside") {
+  TreeFixture tree;
+  tree.files.make_directory("workspace/home");
+  tree.put("workspace/README.md", "another one\n");
+  tree.files.make_symlink("/workspace/README.md", "absolute");
+  tree.files.make_symlink("/home/user/note", "at-home");
+  tree.files.make_symlink("../../workspace/bin", "/home/user/up");
+  tree.files.make_symlink("/workspace", "whole");
+  CHECK(tree.get("absolute") == "read me\n");
+  tree.put("absolute", "changed\n");
+  CHECK(tree.get("README.md") == "changed\n");
+  CHECK(tree.get("workspace/README.md") == "another one\n");
+  tree.put("at-home", "of the home\n");
+  CHECK(tree.get("/home/user/note") == "of the home\n");
+  tree.put("/home/user/up/tool", "x", 0755);
+  CHECK(tree.files.stat("/workspace/bin/tool").mode == 0755);
+  CHECK(tree.get("whole/whole/absolute") == "changed\n");
+  tree.files.make_directory("whole/made/deep");
+  CHECK(tree.files.stat("made/deep").type == FileType::directory);
+  CHECK(refusal([&] { tree.files.move("README.md", "/home/user/readme"); }) == Code::unsupported);
+  try {
+    tree.files.make_symlink("/etc", "outside");
+    tree.get("outside/passwd");
+    FAIL("nothing was refused");
+  } catch (const base::Error& error) {
+    CHECK(error.message() ==
+          "outside/passwd (through the link /workspace/outside) is outside the workspace");
+  }
 }
 
 TEST_CASE("a directory that only the inside root may write refuses new files") {
@@ -232,7 +262,7 @@ TEST_CASE("what is mounted below the tree is not reached") {
     CHECK(refusal([&] { tree.files.list("mnt"); }) == Code::invalid_argument);
     CHECK(refusal([&] { tree.put("mnt/sys/kernel/core_pattern", "x"); }) == Code::invalid_argument);
     CHECK(refusal([&] { tree.files.remove("mnt", true); }) == Code::conflict);
-    CHECK(tree.get("../README.md") == "read me\n");
+    CHECK(tree.get("README.md") == "read me\n");
     umount2((place + "/mnt").c_str(), MNT_DETACH);
     umount2(place.c_str(), MNT_DETACH);
   });
