@@ -10,6 +10,7 @@
 #include "state_db/event.h"
 #include "state_db/migrations.h"
 #include "state_db/statement.h"
+#include "state_db/store_age.h"
 #include "state_db/store_lock.h"
 
 namespace moorage::state_db {
@@ -90,6 +91,7 @@ Store::Store(const StoreOptions& options)
   transaction([&] {
     prepare("INSERT OR IGNORE INTO meta (name, value) VALUES ('store_id', ?)").run(store_id_);
     prepare("INSERT OR REPLACE INTO meta (name, value) VALUES ('clean', '0')").run();
+    StoreAge(*this).save();
   });
 }
 

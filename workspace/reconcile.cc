@@ -14,6 +14,7 @@
 #include "repo_cache/repo_cache.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
+#include "state_db/store_age.h"
 #include "workspace/birth.h"
 
 namespace moorage::workspace {
@@ -236,30 +237,27 @@ void Reconciler::settle(const state_db::WorkspaceRow& row, const std::string& re
 }
 
 void Reconciler::purge_due() {
+  state_db::StoreAge(context_.store).save();
   state_db::Workspaces table(context_.store);
-  const int64_t now = context_.store.clock().wall_ms();
-  for (const auto& row : table.purgeable(now - context_.options.undelete_window_ms)) {
-    attempt("reconcile.purge", row.id.str(), [&] { purge(row.id); });
-  }
-  state_db::WorkspaceQuery deleted;
-  deleted.state = WorkspaceState::deleted;
-  for (const auto& row : table.list(deleted)) {
-    if (!row.disposable || row.purged_wall_ms ||
-        now - row.deleted_wall_ms.value_or(now) < kDisposableKept_ms) {
-      continue;
-    }
-    attempt("reconcile.purge", row.id.str(), [&] { purge(row.id); });
+  const auto due = table.purgeable(
+      {.usual_ms = context_.options.undelete_window_ms, .disposable_ms = kDisposableKept_ms});
+  for (const auto& row : due) {
+    attempt("reconcile.purge", row.id.str(), [&] { purge(row); });
   }
 }
 
 // A person may be purging it at this moment, or have brought it back since the list was made.
-void Reconciler::purge(base::WorkspaceId id) {
-  const auto guard = context_.locks.lock(id.str(), "purge");
+// Deleted again since then, it has its whole window before it.
+void Reconciler::purge(const state_db::WorkspaceRow& due) {
+  const auto guard = context_.locks.lock(due.id.str(), "purge");
   state_db::Workspaces table(context_.store);
-  if (const auto row = table.get(id); row.purged_wall_ms || row.state != WorkspaceState::deleted)
+  const auto row = table.get(due.id);
+  if (row.purged_wall_ms || row.state != WorkspaceState::deleted ||
+      row.deleted_age_ms != due.deleted_age_ms) {
     return;
-  table.begin_purge(id);
-  workspaces_.finish_purge(table.get(id));
+  }
+  table.begin_purge(row.id);
+  workspaces_.finish_purge(table.get(row.id));
 }
 
 void Reconciler::periodic() {

@@ -42,7 +42,7 @@ class Reconciler {
   void settle_cut();
   void settle(const state_db::WorkspaceRow& row, const std::string& reason);
   void purge_due();
-  void purge(base::WorkspaceId id);
+  void purge(const state_db::WorkspaceRow& due);
 
   Context& context_;
   Workspaces& workspaces_;
