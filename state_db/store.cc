@@ -83,8 +83,10 @@ Store::Store(const StoreOptions& options)
   if (!was_clean_) {
     const std::string verdict = connection_->query_text("PRAGMA quick_check(1)");
     if (verdict != "ok") {
-      throw Error(Code::corrupted, "state.db is damaged: " + verdict,
-                  "Keep a copy of the store, then restore state.db from a backup.");
+      throw Error(
+          Code::corrupted, "state.db is damaged: " + verdict,
+          "Keep a copy of the store, then restore state.db from a backup; layers that are newer "
+          "than the backup are kept in lost/.");
     }
   }
   if (is_new) store_id_ = random_store_id();

@@ -12,10 +12,10 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "repo_cache/repo_cache.h"
-#include "state_db/layers.h"
 #include "state_db/store.h"
 #include "state_db/store_age.h"
 #include "workspace/birth.h"
+#include "workspace/lost_work.h"
 
 namespace moorage::workspace {
 namespace {
@@ -78,6 +78,7 @@ void Reconciler::at_start() {
     attempt("reconcile.exec", exec.id.str(),
             [&] { watcher_.settle_exec(exec, "its sandbox was gone when the daemon came back"); });
   }
+  attempt("reconcile.lost_work", "", [&] { keep_lost_work(context_); });
   attempt("reconcile.strangers", "", [&] { remove_strangers(); });
   settle_workspaces();
 }
@@ -163,8 +164,7 @@ void Reconciler::adopt_exec(const state_db::ExecRow& exec, const Running& runnin
   if (!known) watcher_.settle_exec(exec, "it was never started: the daemon was stopped before");
 }
 
-// What carries our store's name but has no row: made just before a crash, or forgotten by an older
-// state.
+// Sandboxes that carry our store's name but have no row: forgotten by an older state.
 void Reconciler::remove_strangers() {
   std::set<std::string> names;
   std::set<std::string> sandboxes;
@@ -180,17 +180,10 @@ void Reconciler::remove_strangers() {
       attempt("reconcile.stranger", name, [&] { backend->destroy(name); });
     }
   }
-  std::set<std::string> layers;
-  for (const auto& layer : state_db::Layers(context_.store).list()) layers.insert(layer.id.str());
-  remove_unknown(context_.options.store + "/sandboxes", sandboxes);
-  remove_unknown(context_.options.store + "/layers", layers);
-}
-
-void Reconciler::remove_unknown(const std::string& directory, const std::set<std::string>& known) {
+  const std::string directory = context_.options.store + "/sandboxes";
   if (!base::path_exists(directory)) return;
   for (const auto& name : base::list_directory(directory)) {
-    const bool ours = base::SandboxId::parse(name) || base::LayerId::parse(name);
-    if (!ours || known.contains(name)) continue;
+    if (!base::SandboxId::parse(name) || sandboxes.contains(name)) continue;
     base::log(LogLevel::warning, "reconcile.unknown_directory", {{"path", directory + "/" + name}});
     attempt("reconcile.unknown_directory", name,
             [&] { base::remove_tree(directory + "/" + name); });

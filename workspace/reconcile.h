@@ -11,11 +11,10 @@
 //   workspace creating              undo        deleting                finish
 //   repository cloning, fetching    ready if its mirror is there, else broken
 //            evicted, directory     remove
-//   layer    directory, no row      remove      row of a live workspace, no directory   said by
-//   integrity
+//   layer, journal   directory, no row       set aside, never removed (lost_work.h)
+//            row of a live workspace, no directory   said by integrity
 #pragma once
 
-#include <set>
 #include <string>
 
 #include "workspace/execs.h"
@@ -37,7 +36,6 @@ class Reconciler {
   bool adopt(const state_db::SandboxRow& row);
   void adopt_exec(const state_db::ExecRow& exec, const Running& running);
   void remove_strangers();
-  void remove_unknown(const std::string& directory, const std::set<std::string>& known);
   void settle_workspaces();
   void settle_cut();
   void settle(const state_db::WorkspaceRow& row, const std::string& reason);

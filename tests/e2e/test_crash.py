@@ -135,6 +135,37 @@ class Crash(harness.TestCase):
                 self.settle(name)
         self.daemon.restart()
 
+    def test_an_older_state_db_takes_no_newer_work_along(self):
+        self.client.create(repo_url=self.url, name="older")
+        self.client.exec("older", "echo one > file", sync=True)
+        self.client.stop("older")
+        self.daemon.stop()
+        database = self.daemon.store / "state.db"
+        backup = database.read_bytes()  # closed in order: nothing is in the log beside it
+        self.daemon.start()
+        self.client.create(repo_url=self.url, name="newer")
+        self.client.exec("newer", "echo precious > work", sync=True)
+        newer = self.client.workspace("newer")["id"]
+        self.client.stop("newer")
+        self.daemon.stop()
+        layers = set(os.listdir(self.daemon.store / "layers"))
+        for log in self.daemon.store.glob("state.db-*"):
+            log.unlink()
+        database.write_bytes(backup)
+        self.daemon.start()
+        lost = self.daemon.store / "lost"
+        self.assertEqual([p.read_text() for p in lost.glob("ly_*/tree/upper/work")], ["precious\n"])
+        self.assertEqual(len(list(lost.glob(f"{newer}-*/journal/*/output"))), 1)
+        self.assertIn("it knew nothing of 2", self.daemon.cli("info").stdout.decode())
+        self.assertEqual(self.client.exec("older", "cat file").stdout, b"one\n")
+        again = self.client.create(repo_url=self.url, name="newer")
+        self.assertNotEqual(again["id"], newer)
+        self.assertEqual(self.client.exec("newer", "ls work").exit_code, 2)
+        self.assertEqual(len(set(os.listdir(self.daemon.store / "layers")) - layers), 1)
+        for name in ("older", "newer"):
+            self.client.delete(name, purge=True)
+        self.assertEqual(len(os.listdir(lost)), 2)
+
     def run_every_verb(self, name):
         try:
             self.client.create(repo_url=self.url, name=name)  # upstream has moved: a fetch and a base tree
