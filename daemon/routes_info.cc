@@ -4,7 +4,6 @@
 #include "state_db/sandboxes.h"
 #include "state_db/store.h"
 #include "state_db/workspaces.h"
-#include "workspace/lost_work.h"
 
 namespace moorage::daemon {
 namespace {
@@ -28,7 +27,7 @@ Reply info(Api& api) {
   view.workspaces = state_db::Workspaces(store).count_live();
   view.sandboxes = state_db::Sandboxes(store).in_state(state_db::SandboxState::running).size();
   view.execs_running = state_db::Execs(store).count_running();
-  tell_of_lost_work(workspace::lost_work_directory(api.context.options), view);
+  tell_of_lost_work(api.context.options.lost(), view);
   return Reply::json(info_json(view));
 }
 

@@ -48,7 +48,7 @@ void raise(Context& context, Id used) {
 
 void raise_ids(Context& context) {
   const std::string& store = context.options.store;
-  const std::string lost = lost_work_directory(context.options);
+  const std::string lost = context.options.lost();
   const auto layer =
       std::max(highest_in<base::LayerId>(store + "/layers"), highest_in<base::LayerId>(lost));
   raise(context, layer);
@@ -66,8 +66,8 @@ void set_aside(Context& context, const std::string& directory, const std::string
   std::string time = base::format_utc(context.store.clock().wall_ms());
   std::erase(time, ':');
   const std::string from = directory + "/" + name;
-  const std::string to = lost_work_directory(context.options) + "/" + name + "-" + time;
-  base::make_directories(lost_work_directory(context.options));
+  const std::string to = context.options.lost() + "/" + name + "-" + time;
+  base::make_directories(context.options.lost());
   base::rename_into_place(from, to);
   const std::string hint = "state.db knows nothing of it; was an older one restored?";
   base::log(LogLevel::error, "reconcile.set_aside", {{"path", from}, {"now", to}, {"hint", hint}});
@@ -90,8 +90,6 @@ void set_aside_unknown(Context& context, const std::string& directory, Table tab
 }
 
 }  // namespace
-
-std::string lost_work_directory(const Options& options) { return options.store + "/lost"; }
 
 void keep_lost_work(Context& context) {
   raise_ids(context);

@@ -4,15 +4,11 @@
 // that was used before the restore is given again.
 #pragma once
 
-#include <string>
-
 #include "workspace/context.h"
 
 namespace moorage::workspace {
 
 // At start, before anything is made.
 void keep_lost_work(Context& context);
-
-std::string lost_work_directory(const Options& options);
 
 }  // namespace moorage::workspace

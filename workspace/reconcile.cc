@@ -16,6 +16,7 @@
 #include "state_db/store_age.h"
 #include "workspace/birth.h"
 #include "workspace/lost_work.h"
+#include "workspace/upload_note.h"
 
 namespace moorage::workspace {
 namespace {
@@ -81,6 +82,7 @@ void Reconciler::at_start() {
   attempt("reconcile.lost_work", "", [&] { keep_lost_work(context_); });
   attempt("reconcile.strangers", "", [&] { remove_strangers(); });
   settle_workspaces();
+  attempt("reconcile.uploads", "", [&] { sweep_uploads(workspaces_, context_.options.uploads()); });
 }
 
 void Reconciler::settle_repositories() {

@@ -13,6 +13,7 @@
 //            evicted, directory     remove
 //   layer, journal   directory, no row       set aside, never removed (lost_work.h)
 //            row of a live workspace, no directory   said by integrity
+//   upload   note, file             remove both (upload_note.h)
 #pragma once
 
 #include <string>

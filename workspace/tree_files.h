@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "workspace/upload_note.h"
 
 namespace moorage::workspace {
 
@@ -38,19 +39,21 @@ struct Listing {
 // `root` is a mount root (ActiveMounts), `owner` the host id that new files get (uid and gid).
 class TreeFiles {
  public:
-  TreeFiles(int root, uint32_t owner) : root_(root), owner_(owner) {}
+  TreeFiles(int root, uint32_t owner, UploadNotes notes = {})
+      : root_(root), owner_(owner), notes_(std::move(notes)) {}
 
   FileEntry stat(const std::string& path) const;  // of the link itself
   Listing list(const std::string& path, size_t max_entries = 100'000) const;
   base::Fd open_for_reading(const std::string& path, uint64_t* size_bytes) const;
   // Starts a durable write; bytes are appended with write(), commit() gives them the name. Without
-  // commit nothing is left (but a process killed in between leaves a file ".moorage-<32 hex
-  // digits>"). Parents must exist. A link at the end of the path is followed as open(2) would,
-  // inside, and stays a link. Mode 0 keeps an existing file's permission bits, or gives a new one
-  // 0644.
+  // commit nothing is left; what a process that is killed in between leaves, a file ".moorage-<32
+  // hex digits>", has a note. Parents must exist. A link at the end of the path is followed as
+  // open(2) would, inside, and stays a link. Mode 0 keeps an existing file's permission bits, or
+  // gives a new one 0644.
   class Writer {
    public:
-    Writer(base::Fd directory, std::string name, std::string temporary, base::Fd file);
+    Writer(UploadNote note, base::Fd directory, std::string name, std::string temporary,
+           base::Fd file);
     Writer(Writer&&) = default;
     ~Writer();
     void set_mode(uint32_t bits);
@@ -58,6 +61,7 @@ class TreeFiles {
     void commit();
 
    private:
+    UploadNote note_;  // goes last
     base::Fd directory_;
     std::string name_;
     std::string temporary_;
@@ -76,6 +80,7 @@ class TreeFiles {
 
   int root_;
   uint32_t owner_;
+  UploadNotes notes_;
 };
 
 }  // namespace moorage::workspace

@@ -251,7 +251,9 @@ Workspaces::FilesLease Workspaces::files(const Caller& caller, const std::string
   }
   auto mounted = mounts(row);
   const int root = home ? mounted->mounts.home.get() : mounted->mounts.tree.get();
-  return {mounted, TreeFiles(root, mounted->user_host_id), path};
+  const UploadNotes notes{context_.options.uploads(),
+                          row.id.str() + (home ? "/home/user" : "/workspace")};
+  return {mounted, TreeFiles(root, mounted->user_host_id, notes), path};
 }
 
 std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& row) {

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import threading
 import unittest
@@ -134,6 +135,34 @@ class Crash(harness.TestCase):
                 self.daemon.start()
                 self.settle(name)
         self.daemon.restart()
+
+    def cut_upload(self, name, path):
+        """A PUT whose daemon is killed in the middle. Returns the connection, open."""
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(str(self.daemon.socket))
+        connection.sendall(f"PUT /v1/workspaces/{name}/file?path={path} HTTP/1.1\r\nHost: x\r\n"
+                           "Content-Length: 900000000\r\n\r\n".encode())
+        connection.sendall(b"z" * 3_000_000)
+        return connection
+
+    def test_a_cut_upload_leaves_nothing_in_the_tree(self):
+        own = ".moorage-" + "0" * 32
+        for name in ("up-rest", "up-live"):
+            self.client.create(repo_url=self.url, name=name)
+            self.client.exec(name, f"ln -s src link; echo mine > src/{own}; cp src/{own} ~")
+        self.client.stop("up-rest")
+        connections = [self.cut_upload(name, path) for name in ("up-rest", "up-live")
+                       for path in ("link/big", "/home/user/big", "top")]
+        notes = self.daemon.store / "uploads"
+        harness.wait_until(lambda: notes.exists() and len(os.listdir(notes)) == 6, what="six uploads")
+        self.daemon.restart()
+        for connection in connections:
+            connection.close()
+        self.assertEqual(os.listdir(notes), [])
+        for name in ("up-rest", "up-live"):
+            found = self.client.exec(name, "find /workspace /home/user -name '.moorage-*' -o -name big").stdout
+            self.assertEqual(sorted(found.decode().split()), [f"/home/user/{own}", f"/workspace/src/{own}"])
+            self.client.delete(name, purge=True)
 
     def test_an_older_state_db_takes_no_newer_work_along(self):
         self.client.create(repo_url=self.url, name="older")
