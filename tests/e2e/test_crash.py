@@ -136,6 +136,14 @@ class Crash(harness.TestCase):
                 self.settle(name)
         self.daemon.restart()
 
+    def test_an_emptied_head_costs_no_branch(self):
+        self.client.create(repo_url=self.url, name="refs")
+        self.client.exec("refs", "git branch mine && git pack-refs --all && : > .git/HEAD", sync=True)
+        self.kill("all", "refs")
+        self.assertEqual(self.client.exec("refs", "git rev-parse mine HEAD").stdout.decode().split(),
+                         [self.client.workspace("refs")["base"]["commit"]] * 2)
+        self.client.delete("refs", purge=True)
+
     def cut_upload(self, name, path):
         """A PUT whose daemon is killed in the middle. Returns the connection, open."""
         connection = socket.socket(socket.AF_UNIX)
