@@ -225,7 +225,8 @@ class Crash(harness.TestCase):
             return error
 
     def settle(self, name):
-        self.assertEqual([e for e in self.client.execs(running=True)], [])
+        # A command that outlived the daemon may need a moment more to end.
+        harness.wait_until(lambda: not self.client.execs(running=True), what="the end of every command")
         self.assert_no_strays()
         for workspace in self.client.workspaces():
             if workspace["name"] != name:
