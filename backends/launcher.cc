@@ -161,9 +161,11 @@ std::string copy_warden(const std::string& program, const std::string& directory
   const std::string path = directory + "/warden-" + std::to_string(info.st_mtim.tv_sec) + "." +
                            std::to_string(info.st_mtim.tv_nsec) + "-" +
                            std::to_string(info.st_size) + "-" + std::to_string(info.st_ino);
-  if (base::path_exists(path)) return path;
+  // A copy that a power cut took the bytes of has its name, and would fail every start.
+  struct stat copy;
+  if (lstat(path.c_str(), &copy) == 0 && copy.st_size == info.st_size) return path;
   base::make_directories(directory);
-  base::write_file(path, base::read_file(program), 0111);
+  base::write_file_durable(path, base::read_file(program), 0111);
   return path;
 }
 

@@ -212,7 +212,9 @@ std::vector<Setting> about_work() {
       seconds("exec.default_timeout_s", MOORAGE_PLACE(exec.default_timeout_s), {0, 366 * kDay},
               "time limit of commands that name none; 0 is none"),
       seconds("workspace.undelete_window_s", MOORAGE_PLACE(workspace.undelete_window_s),
-              {0, 3660 * kDay}, "how long a deleted workspace can be undeleted"),
+              {0, 3660 * kDay},
+              "how long a deleted workspace can be undeleted; time with the machine off does not "
+              "count"),
       seconds("workspace.sync_interval_s", MOORAGE_PLACE(workspace.sync_interval_s), {1, 3600},
               "longest time that written files stay unsynced"),
   };

@@ -8,6 +8,17 @@
 namespace moorage::daemon {
 namespace {
 
+// Said until a person has looked at it and taken it away.
+void tell_of_lost_work(const std::string& directory, InfoView& view) {
+  const size_t count = base::path_exists(directory) ? base::list_directory(directory).size() : 0;
+  if (count == 0) return;
+  view.checks.push_back({"state.db", false,
+                         "it knew nothing of " + std::to_string(count) +
+                             " layers and journals; they are kept in " + directory,
+                         "was an older state.db restored? take out of them what is needed, then "
+                         "remove them"});
+}
+
 Reply info(Api& api) {
   InfoView view = api.host;
   auto& store = api.context.store;
@@ -16,6 +27,7 @@ Reply info(Api& api) {
   view.workspaces = state_db::Workspaces(store).count_live();
   view.sandboxes = state_db::Sandboxes(store).in_state(state_db::SandboxState::running).size();
   view.execs_running = state_db::Execs(store).count_running();
+  tell_of_lost_work(api.context.options.lost(), view);
   return Reply::json(info_json(view));
 }
 

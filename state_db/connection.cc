@@ -52,7 +52,8 @@ std::string hint_of(Code code) {
   if (code == Code::resource_exhausted)
     return "Free space on the store's file system and try again.";
   if (code == Code::corrupted)
-    return "Stop the daemon, keep a copy of the store, and restore state.db.";
+    return "Stop the daemon, keep a copy of the store, and restore state.db; layers that are newer "
+           "are kept in lost/.";
   if (code == Code::io) return "Look at the kernel log for disk errors, then restart the daemon.";
   if (code == Code::unavailable)
     return "Another program holds state.db locked; end it and try again.";

@@ -20,6 +20,13 @@ constexpr int64_t kApplicationId = 0x4d4f4f52;
 // apply.
 constexpr std::array kMigrations{
     Migration{"0001-first", ""},
+    // The window of what is deleted already begins anew: its time so far was told by the wall
+    // clock.
+    Migration{"0002-store-age",
+              "CREATE TABLE store_age (row INTEGER PRIMARY KEY CHECK (row = 1), age_ms INTEGER NOT "
+              "NULL, boot_id TEXT NOT NULL, boot_ms INTEGER NOT NULL) STRICT;"
+              "ALTER TABLE workspaces ADD COLUMN deleted_age_ms INTEGER;"
+              "UPDATE workspaces SET deleted_age_ms = 0 WHERE deleted_wall_ms IS NOT NULL"},
 };
 
 std::string quote(std::string_view text) {

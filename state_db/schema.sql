@@ -7,6 +7,13 @@ CREATE TABLE meta (              -- Single facts about the store itself.
   value TEXT NOT NULL            -- The fact, as text.
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE store_age (         -- One row: for how long the host was up while it had this store (store_age.h).
+  row     INTEGER PRIMARY KEY CHECK (row = 1),  -- Always 1.
+  age_ms  INTEGER NOT NULL,      -- The age when it was last written down.
+  boot_id TEXT NOT NULL,         -- Boot in which that was.
+  boot_ms INTEGER NOT NULL       -- CLOCK_BOOTTIME then.
+) STRICT;
+
 CREATE TABLE migrations (        -- What has been applied to this database; an unknown name means a newer program.
   name       TEXT PRIMARY KEY,   -- Name in migrations.cc.
   by_version TEXT NOT NULL,      -- Version of the program that applied it.
@@ -94,7 +101,8 @@ CREATE TABLE workspaces (        -- The durable things that tasks work in.
   disk_bytes      INTEGER,       -- Disk use of its layers, when last measured.
   integrity       TEXT NOT NULL DEFAULT '',  -- Result of the last check, for people.
   created_wall_ms INTEGER NOT NULL,  -- When the row was made.
-  deleted_wall_ms INTEGER,       -- When it became a tombstone; undelete clears it.
+  deleted_wall_ms INTEGER,       -- When it became a tombstone, for people; undelete clears it.
+  deleted_age_ms  INTEGER,       -- The store's age then: what the undo window is counted from.
   purge_wall_ms   INTEGER,       -- When the removal of its files began: no way back.
   purged_wall_ms  INTEGER,       -- When they were gone; the row stays as history.
   idempotency_key TEXT,          -- Key of the request that made it.

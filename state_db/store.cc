@@ -10,6 +10,7 @@
 #include "state_db/event.h"
 #include "state_db/migrations.h"
 #include "state_db/statement.h"
+#include "state_db/store_age.h"
 #include "state_db/store_lock.h"
 
 namespace moorage::state_db {
@@ -82,14 +83,17 @@ Store::Store(const StoreOptions& options)
   if (!was_clean_) {
     const std::string verdict = connection_->query_text("PRAGMA quick_check(1)");
     if (verdict != "ok") {
-      throw Error(Code::corrupted, "state.db is damaged: " + verdict,
-                  "Keep a copy of the store, then restore state.db from a backup.");
+      throw Error(
+          Code::corrupted, "state.db is damaged: " + verdict,
+          "Keep a copy of the store, then restore state.db from a backup; layers that are newer "
+          "than the backup are kept in lost/.");
     }
   }
   if (is_new) store_id_ = random_store_id();
   transaction([&] {
     prepare("INSERT OR IGNORE INTO meta (name, value) VALUES ('store_id', ?)").run(store_id_);
     prepare("INSERT OR REPLACE INTO meta (name, value) VALUES ('clean', '0')").run();
+    StoreAge(*this).save();
   });
 }
 

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "state_db/statement.h"
 #include "state_db/store.h"
+#include "state_db/store_age.h"
 #include "state_db/workspaces.h"
 
 namespace moorage::state_db {
@@ -59,8 +60,8 @@ void Workspaces::set_layer(base::WorkspaceId id, base::LayerId layer) {
 void Workspaces::finish_delete(base::WorkspaceId id) {
   store_.transaction([&] {
     store_.move(id, WorkspaceState::deleting, WorkspaceState::deleted, get(id).reason);
-    store_.prepare("UPDATE workspaces SET deleted_wall_ms = ? WHERE id = ?")
-        .run(store_.clock().wall_ms(), id);
+    store_.prepare("UPDATE workspaces SET deleted_wall_ms = ?, deleted_age_ms = ? WHERE id = ?")
+        .run(store_.clock().wall_ms(), StoreAge(store_).now_ms(), id);
   });
 }
 
@@ -76,7 +77,10 @@ void Workspaces::undelete(base::WorkspaceId id, const std::string& new_name) {
           Code::already_exists, "another workspace has the name " + name + " now",
           "give this one a new name: moorage undelete " + id.str() + " --name " + name + "-2");
     }
-    store_.prepare("UPDATE workspaces SET deleted_wall_ms = NULL, name = ? WHERE id = ?")
+    store_
+        .prepare(
+            "UPDATE workspaces SET deleted_wall_ms = NULL, deleted_age_ms = NULL, name = ? "
+            "WHERE id = ?")
         .run(name, id);
     store_.move(id, WorkspaceState::deleted, WorkspaceState::ready, "undeleted");
   });
@@ -108,13 +112,14 @@ void Workspaces::finish_purge(base::WorkspaceId id) {
   });
 }
 
-std::vector<WorkspaceRow> Workspaces::purgeable(int64_t deleted_before_wall_ms) {
+std::vector<WorkspaceRow> Workspaces::purgeable(const UndoWindows& windows) {
+  const int64_t age_ms = StoreAge(store_).now_ms();
   std::vector<WorkspaceRow> due;
   for (WorkspaceRow& row : list({.state = WorkspaceState::deleted})) {
     if (row.purged_wall_ms) continue;
-    if (row.purge_wall_ms || row.deleted_wall_ms.value_or(0) < deleted_before_wall_ms) {
-      due.push_back(std::move(row));
-    }
+    const int64_t window_ms = row.disposable ? windows.disposable_ms : windows.usual_ms;
+    const int64_t deleted_for_ms = age_ms - row.deleted_age_ms.value_or(age_ms);
+    if (row.purge_wall_ms || deleted_for_ms > window_ms) due.push_back(std::move(row));
   }
   return due;
 }

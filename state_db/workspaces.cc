@@ -17,7 +17,8 @@ constexpr std::string_view kSelect =
     "SELECT id, name, owner_uid, repository, base_ref, base_commit, branch, layer, backend, image, "
     "memory_bytes, cpus, pids, state, reason, disposable, changes_files, changes_wall_ms, "
     "unpushed, "
-    "disk_bytes, integrity, created_wall_ms, deleted_wall_ms, purge_wall_ms, purged_wall_ms, "
+    "disk_bytes, integrity, created_wall_ms, deleted_wall_ms, deleted_age_ms, purge_wall_ms, "
+    "purged_wall_ms, "
     "idempotency_key FROM workspaces WHERE ";
 
 void read_labels(Store& store, WorkspaceRow& row) {
@@ -39,8 +40,8 @@ std::vector<WorkspaceRow> read_all(Store& store, Statement& query) {
                row.branch, row.layer, row.backend, row.image, row.limits.memory_bytes,
                row.limits.cpus, row.limits.pids, row.state, row.reason, row.disposable,
                row.changes_files, row.changes_wall_ms, row.unpushed, row.disk_bytes, row.integrity,
-               row.created_wall_ms, row.deleted_wall_ms, row.purge_wall_ms, row.purged_wall_ms,
-               row.idempotency_key);
+               row.created_wall_ms, row.deleted_wall_ms, row.deleted_age_ms, row.purge_wall_ms,
+               row.purged_wall_ms, row.idempotency_key);
     read_labels(store, row);
   }
   return rows;

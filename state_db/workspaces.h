@@ -44,6 +44,7 @@ struct WorkspaceRow {
   std::string integrity{};  // result of the last check, for people
   int64_t created_wall_ms = 0;
   std::optional<int64_t> deleted_wall_ms{};  // tombstone; undelete clears it
+  std::optional<int64_t> deleted_age_ms{};   // the store's age then (store_age.h)
   std::optional<int64_t> purge_wall_ms{};    // its files are being removed: no undelete
   std::optional<int64_t> purged_wall_ms{};   // they are gone; the row stays as history
   std::optional<std::string> idempotency_key{};
@@ -117,8 +118,13 @@ class Workspaces {
   void undelete(base::WorkspaceId id, const std::string& new_name = {});
   void begin_purge(base::WorkspaceId id);   // only a deleted one; repeats are fine
   void finish_purge(base::WorkspaceId id);  // lets go of its layer (Layers::remove it afterwards)
-  std::vector<WorkspaceRow> purgeable(
-      int64_t deleted_before_wall_ms);  // those begun, and those due
+  struct UndoWindows {
+    int64_t usual_ms = 0;
+    int64_t disposable_ms = 0;
+  };
+  // Those whose purge has begun, and those that were deleted longer ago than their window, by the
+  // store's age.
+  std::vector<WorkspaceRow> purgeable(const UndoWindows& windows);
 
  private:
   Store& store_;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <mutex>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -19,13 +20,17 @@ namespace {
 
 using base::check;
 
-void put(int directory, const std::string& name, const std::string& bytes, uint32_t owner) {
+enum class Sync { later, now };
+
+void put(int directory, const std::string& name, const std::string& bytes, uint32_t owner,
+         Sync sync = Sync::later) {
   const std::string temporary = name + ".new";
   const base::Fd file =
       base::open_file_at(directory, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0644);
   base::write_all(file.get(), bytes);
   check(fchown(file.get(), owner, owner), "chown " + name);
   check(fchmod(file.get(), 0644), "chmod " + name);
+  if (sync == Sync::now) check(fsync(file.get()), "sync " + name);
   check(renameat(directory, temporary.c_str(), directory, name.c_str()), "rename " + name);
 }
 
@@ -43,6 +48,42 @@ bool was_cut(const std::string& upper) {
   return errno == ENOENT && lgetxattr(git.c_str(), "trusted.overlay.opaque", &mark, 1) < 0;
 }
 
+// git ends the file with a line end, so one that was cut is empty or ends within a line. Whatever
+// else an agent put in its place stays.
+bool has_packed_refs(int git) {
+  struct stat status;
+  if (fstatat(git, "packed-refs", &status, AT_SYMLINK_NOFOLLOW) != 0) return false;
+  if (!S_ISREG(status.st_mode)) return true;
+  if (status.st_size == 0) return false;
+  const base::Fd file = base::open_file_at(git, "packed-refs", O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  return base::read_at(file.get(), 1, static_cast<uint64_t>(status.st_size) - 1) == "\n";
+}
+
+std::string packed_refs(Context& context, const state_db::WorkspaceRow& row) {
+  const auto refs = context.repos.workspace_refs(Repositories::directory(row.repository));
+  // git wants the file sorted; refs/heads sorts before refs/remotes and refs/tags.
+  std::string packed = "# pack-refs with: peeled fully-peeled sorted \n";
+  packed += row.base_commit + " refs/heads/" + row.branch + "\n";
+  const size_t header_end =
+      refs->packed_refs.starts_with('#') ? refs->packed_refs.find('\n') + 1 : 0;
+  return packed + refs->packed_refs.substr(header_end);
+}
+
+constexpr std::array kSkeleton{".bashrc", ".profile", ".bash_logout", ".gitconfig"};
+
+std::optional<std::string> skeleton_bytes(const std::string& name) {
+  if (name != ".gitconfig") return base::read_file_if_exists("/etc/skel/" + name);
+  // Without an identity the first `git commit` of an agent fails; it may set its own.
+  return "[user]\n\tname = user\n\temail = user@moorage.invalid\n";
+}
+
+// A name without its bytes: what a power cut could leave of a file that was not synced.
+bool is_cut(const std::string& path, const std::string& name) {
+  struct stat status;
+  if (lstat((path + "/" + name).c_str(), &status) != 0 || status.st_size > 0) return false;
+  return !skeleton_bytes(name).value_or("").empty();
+}
+
 }  // namespace
 
 void write_git_files(Context& context, const state_db::WorkspaceRow& row) {
@@ -54,14 +95,8 @@ void write_git_files(Context& context, const state_db::WorkspaceRow& row) {
   check(fchown(git.get(), owner, owner), "chown .git");
   check(fchmod(git.get(), 0755), "chmod .git");  // whatever the daemon's umask is
 
-  const auto refs = context.repos.workspace_refs(Repositories::directory(row.repository));
-  // git wants the file sorted; refs/heads sorts before refs/remotes and refs/tags.
-  std::string packed = "# pack-refs with: peeled fully-peeled sorted \n";
-  packed += row.base_commit + " refs/heads/" + row.branch + "\n";
-  const size_t header_end =
-      refs->packed_refs.starts_with('#') ? refs->packed_refs.find('\n') + 1 : 0;
-  packed += refs->packed_refs.substr(header_end);
-  put(git.get(), "packed-refs", packed, owner);
+  // When a birth is mended, the agent may have packed branches of its own meanwhile.
+  if (!has_packed_refs(git.get())) put(git.get(), "packed-refs", packed_refs(context, row), owner);
   // HEAD last: its presence says that the files above are whole.
   put(git.get(), "HEAD", "ref: refs/heads/" + row.branch + "\n", owner);
 }
@@ -77,20 +112,25 @@ void mend_birth(Context& context, const state_db::WorkspaceRow& row) {
 }
 
 std::string ensure_home_skeleton(const Options& options) {
-  const std::string path = options.store + "/images/home";
-  if (base::path_exists(path + "/.gitconfig")) return path;
+  static std::mutex one_maker;
+  const std::lock_guard lock(one_maker);
+  const std::string parent = options.store + "/images";
+  const std::string path = parent + "/home";
+  const bool made = base::path_exists(path + "/" + kSkeleton.back());
+  std::vector<std::string> wanted;
+  for (const char* name : kSkeleton) {
+    if (!made || is_cut(path, name)) wanted.emplace_back(name);
+  }
+  if (wanted.empty()) return path;
   base::make_directories(path, 0755);
   const uint32_t owner = options.disk_first_id + kUser;
   const base::Fd home = base::open_directory(path);
   check(fchown(home.get(), owner, owner), "chown " + path);
-  for (const char* name : {".bashrc", ".profile", ".bash_logout"}) {
-    if (const auto bytes = base::read_file_if_exists(std::string("/etc/skel/") + name)) {
-      put(home.get(), name, *bytes, owner);
-    }
+  for (const auto& name : wanted) {
+    if (const auto bytes = skeleton_bytes(name)) put(home.get(), name, *bytes, owner, Sync::now);
   }
-  // Without an identity the first `git commit` of an agent fails; it may set its own.
-  put(home.get(), ".gitconfig", "[user]\n\tname = user\n\temail = user@moorage.invalid\n", owner);
   base::sync_directory(path);
+  base::sync_directory(parent);
   return path;
 }
 

@@ -17,7 +17,7 @@ void write_git_files(Context& context, const state_db::WorkspaceRow& row);
 // agent that removed its .git, or put a file in its place, keeps it so.
 void mend_birth(Context& context, const state_db::WorkspaceRow& row);
 
-// The lowest layer of /home/user for image `host`, made once a store. Returns its path.
+// The lowest layer of /home/user for image `host`, made once a store, durable. Returns its path.
 std::string ensure_home_skeleton(const Options& options);
 
 }  // namespace moorage::workspace

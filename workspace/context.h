@@ -27,7 +27,9 @@ inline constexpr uint32_t kUser = 1000;            // inside id of the agent's u
 inline constexpr uint32_t kIdsPerSandbox = 65536;  // length of a sandbox's id range
 
 struct Options {
-  std::string store;                       // /var/lib/moorage
+  std::string store;  // /var/lib/moorage
+  std::string uploads() const { return store + "/uploads"; }
+  std::string lost() const { return store + "/lost"; }
   uint32_t disk_first_id = 1'900'000'000;  // owners on disk, see overlay.h
   uint32_t sandbox_first_id = 1'000'000'000;
   uint32_t sandbox_slots = 4096;

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "base/error.h"
@@ -87,6 +88,12 @@ InsidePlace find_inside(const std::vector<InsideRoot>& roots, const std::string&
   const std::string what = link.empty() ? path : path + " (through the link " + link + ")";
   throw Error(Code::invalid_argument, what + " is outside the workspace",
               "what is kept lies below /workspace and /home/user; for the rest use moorage exec");
+}
+
+std::string inside_path(const std::vector<InsideRoot>& roots, const InsidePlace& place) {
+  const auto root = std::find_if(roots.begin(), roots.end(),
+                                 [&](const InsideRoot& one) { return one.fd == place.root; });
+  return root->path + "/" + place.path;
 }
 
 }  // namespace moorage::workspace

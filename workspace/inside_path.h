@@ -26,4 +26,7 @@ struct InsidePlace {
 InsidePlace find_inside(const std::vector<InsideRoot>& roots, const std::string& path,
                         bool follow_last);
 
+// The way back, to the path inside.
+std::string inside_path(const std::vector<InsideRoot>& roots, const InsidePlace& place);
+
 }  // namespace moorage::workspace

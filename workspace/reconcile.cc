@@ -12,9 +12,11 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "repo_cache/repo_cache.h"
-#include "state_db/layers.h"
 #include "state_db/store.h"
+#include "state_db/store_age.h"
 #include "workspace/birth.h"
+#include "workspace/lost_work.h"
+#include "workspace/upload_note.h"
 
 namespace moorage::workspace {
 namespace {
@@ -81,8 +83,10 @@ void Reconciler::at_start() {
     attempt("reconcile.exec", exec.id.str(),
             [&] { watcher_.settle_exec(exec, "its sandbox was gone when the daemon came back"); });
   }
+  attempt("reconcile.lost_work", "", [&] { keep_lost_work(context_); });
   attempt("reconcile.strangers", "", [&] { remove_strangers(); });
   settle_workspaces();
+  attempt("reconcile.uploads", "", [&] { sweep_uploads(workspaces_, context_.options.uploads()); });
 }
 
 void Reconciler::settle_repositories() {
@@ -189,8 +193,7 @@ void Reconciler::ask_again() {
   }
 }
 
-// What carries our store's name but has no row: made just before a crash, or forgotten by an older
-// state.
+// Sandboxes that carry our store's name but have no row: forgotten by an older state.
 void Reconciler::remove_strangers() {
   std::set<std::string> names;
   std::set<std::string> sandboxes;
@@ -206,17 +209,10 @@ void Reconciler::remove_strangers() {
       attempt("reconcile.stranger", name, [&] { backend->destroy(name); });
     }
   }
-  std::set<std::string> layers;
-  for (const auto& layer : state_db::Layers(context_.store).list()) layers.insert(layer.id.str());
-  remove_unknown(context_.options.store + "/sandboxes", sandboxes);
-  remove_unknown(context_.options.store + "/layers", layers);
-}
-
-void Reconciler::remove_unknown(const std::string& directory, const std::set<std::string>& known) {
+  const std::string directory = context_.options.store + "/sandboxes";
   if (!base::path_exists(directory)) return;
   for (const auto& name : base::list_directory(directory)) {
-    const bool ours = base::SandboxId::parse(name) || base::LayerId::parse(name);
-    if (!ours || known.contains(name)) continue;
+    if (!base::SandboxId::parse(name) || sandboxes.contains(name)) continue;
     base::log(LogLevel::warning, "reconcile.unknown_directory", {{"path", directory + "/" + name}});
     attempt("reconcile.unknown_directory", name,
             [&] { base::remove_tree(directory + "/" + name); });
@@ -263,30 +259,27 @@ void Reconciler::settle(const state_db::WorkspaceRow& row, const std::string& re
 }
 
 void Reconciler::purge_due() {
+  state_db::StoreAge(context_.store).save();
   state_db::Workspaces table(context_.store);
-  const int64_t now = context_.store.clock().wall_ms();
-  for (const auto& row : table.purgeable(now - context_.options.undelete_window_ms)) {
-    attempt("reconcile.purge", row.id.str(), [&] { purge(row.id); });
-  }
-  state_db::WorkspaceQuery deleted;
-  deleted.state = WorkspaceState::deleted;
-  for (const auto& row : table.list(deleted)) {
-    if (!row.disposable || row.purged_wall_ms ||
-        now - row.deleted_wall_ms.value_or(now) < kDisposableKept_ms) {
-      continue;
-    }
-    attempt("reconcile.purge", row.id.str(), [&] { purge(row.id); });
+  const auto due = table.purgeable(
+      {.usual_ms = context_.options.undelete_window_ms, .disposable_ms = kDisposableKept_ms});
+  for (const auto& row : due) {
+    attempt("reconcile.purge", row.id.str(), [&] { purge(row); });
   }
 }
 
 // A person may be purging it at this moment, or have brought it back since the list was made.
-void Reconciler::purge(base::WorkspaceId id) {
-  const auto guard = context_.locks.lock(id.str(), "purge");
+// Deleted again since then, it has its whole window before it.
+void Reconciler::purge(const state_db::WorkspaceRow& due) {
+  const auto guard = context_.locks.lock(due.id.str(), "purge");
   state_db::Workspaces table(context_.store);
-  if (const auto row = table.get(id); row.purged_wall_ms || row.state != WorkspaceState::deleted)
+  const auto row = table.get(due.id);
+  if (row.purged_wall_ms || row.state != WorkspaceState::deleted ||
+      row.deleted_age_ms != due.deleted_age_ms) {
     return;
-  table.begin_purge(id);
-  workspaces_.finish_purge(table.get(id));
+  }
+  table.begin_purge(row.id);
+  workspaces_.finish_purge(table.get(row.id));
 }
 
 // What a burial or a verb could not finish: the disk was full, or a process would not die.

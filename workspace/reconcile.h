@@ -14,13 +14,13 @@
 //            disposable, command ended, or none came                     delete
 //   repository cloning, fetching    ready if its mirror is there, else broken
 //            evicted, directory     remove
-//   layer    directory, no row      remove      row of a live workspace, no directory   said by
-//   integrity
+//   layer, journal   directory, no row       set aside, never removed (lost_work.h)
+//            row of a live workspace, no directory   said by integrity
+//   upload   note, file             remove both (upload_note.h)
 #pragma once
 
 #include <chrono>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -47,12 +47,11 @@ class Reconciler {
   void clear_dead();
   void remove_used();
   void remove_strangers();
-  void remove_unknown(const std::string& directory, const std::set<std::string>& known);
   void settle_workspaces();
   void settle_cut();
   void settle(const state_db::WorkspaceRow& row, const std::string& reason);
   void purge_due();
-  void purge(base::WorkspaceId id);
+  void purge(const state_db::WorkspaceRow& due);
 
   Context& context_;
   Workspaces& workspaces_;

@@ -179,18 +179,21 @@ std::string unguessable_name() {
 // elsewhere inside, never outside.
 struct WriteTarget {
   Place place;
+  std::string parent;  // of the name, as a path inside, with a slash at the end
   std::optional<mode_t> existing_mode;
 };
 
 WriteTarget write_target(const Roots& roots, const std::string& path) {
   find_name(roots, path);  // refuses what has none
-  Place place = place_of(find_inside(roots, path, true), path);
+  const InsidePlace found = find_inside(roots, path, true);
+  Place place = place_of(found, path);
+  const std::string parent = inside_path(roots, {found.root, split(found.path).first});
   struct stat status;
   if (fstatat(place.directory.get(), place.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) < 0) {
     if (errno != ENOENT) throw_file_error("look at " + path, errno);
-    return {std::move(place), std::nullopt};
+    return {std::move(place), parent, std::nullopt};
   }
-  if (S_ISREG(status.st_mode)) return {std::move(place), status.st_mode & 0777};
+  if (S_ISREG(status.st_mode)) return {std::move(place), parent, status.st_mode & 0777};
   if (S_ISDIR(status.st_mode)) throw Error(Code::conflict, path + " is a directory");
   throw Error(Code::invalid_argument, path + " is not a regular file");
 }
@@ -256,8 +259,10 @@ Fd TreeFiles::open_for_reading(const std::string& path, uint64_t* size_bytes) co
   return fd;
 }
 
-TreeFiles::Writer::Writer(Fd directory, std::string name, std::string temporary, Fd file)
-    : directory_(std::move(directory)),
+TreeFiles::Writer::Writer(UploadNote note, Fd directory, std::string name, std::string temporary,
+                          Fd file)
+    : note_(std::move(note)),
+      directory_(std::move(directory)),
       name_(std::move(name)),
       temporary_(std::move(temporary)),
       file_(std::move(file)) {}
@@ -281,6 +286,7 @@ TreeFiles::Writer TreeFiles::begin_write(const std::string& path, uint32_t mode)
   WriteTarget target = write_target(roots_, path);
   mode_t bits = mode != 0 ? mode & 0777 : target.existing_mode.value_or(0644);
   const std::string temporary = unguessable_name();
+  UploadNote note(notes_, target.parent, temporary);
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   Fd file;
   {
@@ -288,7 +294,8 @@ TreeFiles::Writer TreeFiles::begin_write(const std::string& path, uint32_t mode)
     file = Fd(openat(target.place.directory.get(), temporary.c_str(), kFlags, 0600));
   }
   check_file(file.get(), "write " + path);
-  Writer writer(std::move(target.place.directory), target.place.name, temporary, std::move(file));
+  Writer writer(std::move(note), std::move(target.place.directory), target.place.name, temporary,
+                std::move(file));
   writer.set_mode(bits);
   return writer;
 }

@@ -19,6 +19,7 @@
 
 #include "base/fd.h"
 #include "workspace/inside_path.h"
+#include "workspace/upload_note.h"
 
 namespace moorage::workspace {
 
@@ -42,20 +43,21 @@ struct Listing {
 // Paths are absolute as inside, or relative to the first root.
 class TreeFiles {
  public:
-  TreeFiles(std::vector<InsideRoot> roots, uint32_t owner)
-      : roots_(std::move(roots)), owner_(owner) {}
+  TreeFiles(std::vector<InsideRoot> roots, uint32_t owner, UploadNotes notes = {})
+      : roots_(std::move(roots)), owner_(owner), notes_(std::move(notes)) {}
 
   FileEntry stat(const std::string& path) const;  // of the link itself
   Listing list(const std::string& path, size_t max_entries = 100'000) const;
   base::Fd open_for_reading(const std::string& path, uint64_t* size_bytes) const;
   // Starts a durable write; bytes are appended with write(), commit() gives them the name. Without
-  // commit nothing is left (but a process killed in between leaves a file ".moorage-<32 hex
-  // digits>"). Parents must exist. A link at the end of the path is followed as open(2) would,
-  // inside, and stays a link. Mode 0 keeps an existing file's permission bits, or gives a new one
-  // 0644.
+  // commit nothing is left; what a process that is killed in between leaves, a file ".moorage-<32
+  // hex digits>", has a note. Parents must exist. A link at the end of the path is followed as
+  // open(2) would, inside, and stays a link. Mode 0 keeps an existing file's permission bits, or
+  // gives a new one 0644.
   class Writer {
    public:
-    Writer(base::Fd directory, std::string name, std::string temporary, base::Fd file);
+    Writer(UploadNote note, base::Fd directory, std::string name, std::string temporary,
+           base::Fd file);
     Writer(Writer&&) = default;
     ~Writer();
     void set_mode(uint32_t bits);
@@ -63,6 +65,7 @@ class TreeFiles {
     void commit();
 
    private:
+    UploadNote note_;  // goes last
     base::Fd directory_;
     std::string name_;
     std::string temporary_;
@@ -81,6 +84,7 @@ class TreeFiles {
 
   std::vector<InsideRoot> roots_;
   uint32_t owner_;
+  UploadNotes notes_;
 };
 
 }  // namespace moorage::workspace

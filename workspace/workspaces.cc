@@ -238,10 +238,12 @@ void Workspaces::after_exec(const state_db::ExecRow& exec) {
 }
 
 Workspaces::FilesLease Workspaces::files(const Caller& caller, const std::string& name) {
-  auto mounted = mounts(find(caller, name));
+  const auto row = find(caller, name);
+  auto mounted = mounts(row);
   const auto& [tree, home, tree_device, home_device] = mounted->mounts;
   const std::vector<InsideRoot> roots{{"/workspace", tree.get()}, {"/home/user", home.get()}};
-  return {mounted, TreeFiles(roots, mounted->user_host_id)};
+  const UploadNotes notes{context_.options.uploads(), row.id.str()};
+  return {mounted, TreeFiles(roots, mounted->user_host_id, notes)};
 }
 
 std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& row) {

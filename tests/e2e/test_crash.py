@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import threading
 import unittest
@@ -135,6 +136,73 @@ class Crash(harness.TestCase):
                 self.settle(name)
         self.daemon.restart()
 
+    def test_an_emptied_head_costs_no_branch(self):
+        self.client.create(repo_url=self.url, name="refs")
+        self.client.exec("refs", "git branch mine && git pack-refs --all && : > .git/HEAD", sync=True)
+        self.kill("all", "refs")
+        self.assertEqual(self.client.exec("refs", "git rev-parse mine HEAD").stdout.decode().split(),
+                         [self.client.workspace("refs")["base"]["commit"]] * 2)
+        self.client.delete("refs", purge=True)
+
+    def cut_upload(self, name, path):
+        """A PUT whose daemon is killed in the middle. Returns the connection, open."""
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(str(self.daemon.socket))
+        connection.sendall(f"PUT /v1/workspaces/{name}/file?path={path} HTTP/1.1\r\nHost: x\r\n"
+                           "Content-Length: 900000000\r\n\r\n".encode())
+        connection.sendall(b"z" * 3_000_000)
+        return connection
+
+    def test_a_cut_upload_leaves_nothing_in_the_tree(self):
+        own = ".moorage-" + "0" * 32
+        for name in ("up-rest", "up-live"):
+            self.client.create(repo_url=self.url, name=name)
+            self.client.exec(name, f"ln -s src link; echo mine > src/{own}; cp src/{own} ~")
+        self.client.stop("up-rest")
+        connections = [self.cut_upload(name, path) for name in ("up-rest", "up-live")
+                       for path in ("link/big", "/home/user/big", "top")]
+        notes = self.daemon.store / "uploads"
+        harness.wait_until(lambda: notes.exists() and len(os.listdir(notes)) == 6, what="six uploads")
+        self.daemon.restart()
+        for connection in connections:
+            connection.close()
+        self.assertEqual(os.listdir(notes), [])
+        for name in ("up-rest", "up-live"):
+            found = self.client.exec(name, "find /workspace /home/user -name '.moorage-*' -o -name big").stdout
+            self.assertEqual(sorted(found.decode().split()), [f"/home/user/{own}", f"/workspace/src/{own}"])
+            self.client.delete(name, purge=True)
+
+    def test_an_older_state_db_takes_no_newer_work_along(self):
+        self.client.create(repo_url=self.url, name="older")
+        self.client.exec("older", "echo one > file", sync=True)
+        self.client.stop("older")
+        self.daemon.stop()
+        database = self.daemon.store / "state.db"
+        backup = database.read_bytes()  # closed in order: nothing is in the log beside it
+        self.daemon.start()
+        self.client.create(repo_url=self.url, name="newer")
+        self.client.exec("newer", "echo precious > work", sync=True)
+        newer = self.client.workspace("newer")["id"]
+        self.client.stop("newer")
+        self.daemon.stop()
+        layers = set(os.listdir(self.daemon.store / "layers"))
+        for log in self.daemon.store.glob("state.db-*"):
+            log.unlink()
+        database.write_bytes(backup)
+        self.daemon.start()
+        lost = self.daemon.store / "lost"
+        self.assertEqual([p.read_text() for p in lost.glob("ly_*/tree/upper/work")], ["precious\n"])
+        self.assertEqual(len(list(lost.glob(f"{newer}-*/journal/*/output"))), 1)
+        self.assertIn("it knew nothing of 2", self.daemon.cli("info").stdout.decode())
+        self.assertEqual(self.client.exec("older", "cat file").stdout, b"one\n")
+        again = self.client.create(repo_url=self.url, name="newer")
+        self.assertNotEqual(again["id"], newer)
+        self.assertEqual(self.client.exec("newer", "ls work").exit_code, 2)
+        self.assertEqual(len(set(os.listdir(self.daemon.store / "layers")) - layers), 1)
+        for name in ("older", "newer"):
+            self.client.delete(name, purge=True)
+        self.assertEqual(len(os.listdir(lost)), 2)
+
     def run_every_verb(self, name):
         try:
             self.client.create(repo_url=self.url, name=name)  # upstream has moved: a fetch and a base tree
@@ -157,7 +225,8 @@ class Crash(harness.TestCase):
             return error
 
     def settle(self, name):
-        self.assertEqual([e for e in self.client.execs(running=True)], [])
+        # A command that outlived the daemon may need a moment more to end.
+        harness.wait_until(lambda: not self.client.execs(running=True), what="the end of every command")
         self.assert_no_strays()
         for workspace in self.client.workspaces():
             if workspace["name"] != name:

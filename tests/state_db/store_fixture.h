@@ -27,13 +27,16 @@ class TemporaryDirectory {
   std::string path_;
 };
 
-// Wall time stands where it is put, or kills the process at the N-th question: every insert asks
-// once, so this dies between two statements of one transaction.
+// Time stands where it is put; the wall clock kills the process at the N-th question: every insert
+// asks once, so this dies between two statements of one transaction.
 class ScriptedClock : public base::Clock {
  public:
   int64_t wall_ms() const override;
-  int64_t boot_ms() const override { return now_ms; }
+  int64_t boot_ms() const override { return up_ms; }
+  std::string boot_id() const override { return boot; }
   int64_t now_ms = 1'700'000'000'000;
+  int64_t up_ms = 3'600'000;
+  std::string boot = "first boot";
   mutable int64_t questions_until_death = -1;  // -1: never
 };
 

@@ -94,15 +94,25 @@ TEST_CASE("a database of the first version reaches the present shape with its ro
     old.execute(
         "INSERT INTO meta VALUES ('store_id', '0123abcd');"
         "INSERT INTO repositories (url, fetch_url, scope, name, state, created_wall_ms) VALUES "
-        "('https://host/a/b', 'https://host/a/b.git', '', 'a/b', 'ready', 5)");
+        "('https://host/a/b', 'https://host/a/b.git', '', 'a/b', 'ready', 5);"
+        "INSERT INTO workspaces (name, owner_uid, repository, base_ref, base_commit, branch, "
+        "backend, image, memory_bytes, cpus, pids, state, disposable, created_wall_ms, "
+        "deleted_wall_ms, request_hash) VALUES ('old', 0, 1, '', 'c', 'b', 'lxc', 'host', 1, 1, 1, "
+        "'deleted', 0, 5, 6, '')");
   }
+  ScriptedClock clock;
   StoreOptions options;
   options.directory = directory.path();
+  options.clock = &clock;
   {
     Store store(options);
     CHECK(store.store_id() == "0123abcd");
     REQUIRE(Repositories(store).list().size() == 1);
     CHECK(Repositories(store).list()[0].state == RepositoryState::ready);
+    // A tombstone of then has its whole window before it.
+    CHECK(Workspaces(store).purgeable({.usual_ms = 1000, .disposable_ms = 1}).empty());
+    clock.up_ms += 1001;
+    CHECK(Workspaces(store).purgeable({.usual_ms = 1000, .disposable_ms = 1}).size() == 1);
   }
   TestStore fresh;
   fresh.store.reset();

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "state_db/layers.h"
+#include "state_db/store_age.h"
 #include "state_db/workspaces.h"
 #include "store_fixture.h"
 
@@ -9,6 +10,9 @@ using namespace moorage::state_db;
 using namespace moorage::state_db_test;
 
 namespace {
+
+constexpr int64_t kDay_ms = 24LL * 3600 * 1000;
+constexpr Workspaces::UndoWindows kWeek{.usual_ms = 7 * kDay_ms, .disposable_ms = 600'000};
 
 void delete_workspace(Store& store, base::WorkspaceId id) {
   store.move(id, WorkspaceState::ready, WorkspaceState::deleting, "by uid 1000");
@@ -121,11 +125,12 @@ TEST_CASE("a deleted workspace comes back, unless its name is taken or its purge
   delete_workspace(*test.store, id);
   delete_workspace(*test.store, taker);
 
-  CHECK(workspaces.purgeable(test.clock.now_ms).empty());
-  CHECK(workspaces.purgeable(test.clock.now_ms + 1).size() == 2);
+  CHECK(workspaces.purgeable({}).empty());
+  test.clock.up_ms += 1;
+  CHECK(workspaces.purgeable({}).size() == 2);
   workspaces.begin_purge(id);
   workspaces.begin_purge(id);
-  CHECK(workspaces.purgeable(0).size() == 1);
+  CHECK(workspaces.purgeable(kWeek).size() == 1);
   CHECK(code_thrown_by([&] { workspaces.undelete(id); }) == base::Code::conflict);
   const auto layer = workspaces.get(id).layer;
   CHECK(code_thrown_by([&] { Layers(*test.store).remove(layer); }) == base::Code::conflict);
@@ -133,10 +138,80 @@ TEST_CASE("a deleted workspace comes back, unless its name is taken or its purge
   workspaces.finish_purge(id);
   Layers(*test.store).remove(layer);
   CHECK_FALSE(workspaces.get(id).layer);
-  CHECK(workspaces.purgeable(0).empty());
+  CHECK(workspaces.purgeable(kWeek).empty());
   CHECK(workspaces.list({.with_deleted = true}).size() == 1);
   workspaces.undelete(taker);
   CHECK(code_thrown_by([&] { workspaces.begin_purge(taker); }) == base::Code::conflict);
+}
+
+TEST_CASE("no jump of the wall clock ends an undo window, a week of the host's time does") {
+  TestStore test;
+  const auto id = make_workspace(*test.store, make_repository(*test.store));
+  delete_workspace(*test.store, id);
+  const auto due = [&] { return Workspaces(*test.store).purgeable(kWeek).size(); };
+  for (const int64_t jump_ms : {8 * kDay_ms, -30 * kDay_ms, 4000 * kDay_ms}) {
+    test.clock.now_ms += jump_ms;
+    StoreAge(*test.store).save();
+    CHECK(due() == 0);
+    test.reopen();
+    CHECK(due() == 0);
+  }
+  for (int hour = 0; hour < 7 * 24; ++hour) {
+    CHECK(due() == 0);
+    test.clock.up_ms += 3'600'000;
+    StoreAge(*test.store).save();
+  }
+  CHECK(due() == 0);
+  test.clock.up_ms += 1;
+  CHECK(due() == 1);
+  Workspaces(*test.store).undelete(id);
+  delete_workspace(*test.store, id);
+  CHECK(due() == 0);
+}
+
+TEST_CASE("time that the machine is off does not count for an undo window") {
+  TestStore test;
+  const auto id = make_workspace(*test.store, make_repository(*test.store));
+  delete_workspace(*test.store, id);
+  const auto due = [&] { return Workspaces(*test.store).purgeable(kWeek).size(); };
+  test.clock.up_ms += 4 * kDay_ms;
+  StoreAge(*test.store).save();
+  test.clock.boot = "second boot";
+  test.clock.up_ms = 100 * kDay_ms;
+  test.clock.now_ms += 100 * kDay_ms;
+  test.reopen();
+  CHECK(due() == 0);
+  test.clock.up_ms += 3 * kDay_ms;
+  CHECK(due() == 0);
+  test.clock.up_ms += 1;
+  CHECK(due() == 1);
+  test.clock.up_ms = 0;  // a boot clock that goes back takes nothing either
+  CHECK(due() == 0);
+}
+
+TEST_CASE("a disposable workspace has a short window of its own") {
+  TestStore test;
+  NewWorkspace wanted = new_workspace(make_repository(*test.store), "once");
+  wanted.disposable = true;
+  Workspaces workspaces(*test.store);
+  const auto id = workspaces.create(wanted).id;
+  workspaces.set_ready(id);
+  delete_workspace(*test.store, id);
+  test.clock.now_ms += 8 * kDay_ms;
+  CHECK(workspaces.purgeable(kWeek).empty());
+  test.clock.up_ms += 600'001;
+  CHECK(workspaces.purgeable(kWeek).size() == 1);
+}
+
+TEST_CASE("the store's age is written down every few minutes, not at every look") {
+  TestStore test;
+  const uint64_t commits = test.store->commits();
+  for (int i = 0; i < 60; ++i) {
+    test.clock.up_ms += 60'000;
+    StoreAge(*test.store).save();
+  }
+  CHECK(test.store->commits() == commits + 6);
+  CHECK(StoreAge(*test.store).now_ms() == 3'600'000);
 }
 
 TEST_CASE("workspaces are listed by owner, state and repository") {

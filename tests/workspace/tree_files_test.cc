@@ -86,6 +86,30 @@ TEST_CASE("a write without commit leaves nothing and changes nothing") {
   CHECK(tree.files.list("").entries.size() == 3);
 }
 
+TEST_CASE("a write has a note for as long as it has a temporary file") {
+  TreeFixture tree;
+  const UploadNotes notes{tree.directory.path() + "/uploads", "ws_3"};
+  const TreeFiles files({{"/workspace", tree.mounts.tree.get()}}, kOwner, notes);
+  tree.files.make_symlink("../deep/er/file", "bin/link");
+  {
+    TreeFiles::Writer writer = files.begin_write("bin/link", 0);
+    TreeFiles::Writer moved = std::move(writer);
+    const auto names = base::list_directory(notes.directory);
+    REQUIRE(names.size() == 1);
+    char text[200] = {};
+    REQUIRE(readlink((notes.directory + "/" + names[0]).c_str(), text, sizeof text - 1) > 0);
+    CHECK(std::string(text) == "ws_3/workspace/deep/er/." + names[0]);
+    CHECK(tree.files.list("deep/er").entries[0].name == "." + names[0]);
+  }
+  CHECK(base::list_directory(notes.directory).empty());
+  TreeFiles::Writer writer = files.begin_write("new", 0);
+  writer.commit();
+  CHECK(tree.files.stat("new").type == FileType::file);
+  CHECK(refusal([&] { files.begin_write("gone/new", 0); }) == Code::not_found);
+  { const TreeFiles::Writer dropped = std::move(writer); }
+  CHECK(base::list_directory(notes.directory).empty());
+}
+
 TEST_CASE("a write follows a link inside and leaves the link") {
   TreeFixture tree;
   tree.files.make_symlink("../deep/er/file", "bin/link");

@@ -1,0 +1,85 @@
+// What becomes of the files that an older state.db knows nothing of.
+#include "workspace/lost_work.h"
+
+#include <catch2/catch.hpp>
+
+#include "base/files.h"
+#include "state_db/execs.h"
+#include "state_db/layers.h"
+#include "state_db/repositories.h"
+#include "wired.h"
+
+using namespace moorage;
+using namespace moorage::daemon;
+
+namespace {
+
+struct Restored {
+  Wired wired;
+  workspace::Context& context = wired.api().context;
+  const std::string store = context.options.store;
+  const base::WorkspaceId known = wired.make_workspace("known", 1000);
+
+  void make_file(const std::string& path) {
+    base::make_directories((store + path).substr(0, (store + path).rfind('/')));
+    base::write_file(store + path, "work\n");
+  }
+  std::vector<std::string> lost() { return base::list_directory(store + "/lost"); }
+  std::string info() {
+    Router router;
+    add_all_routes(router, wired.api());
+    for (const auto& route : router.routes()) {
+      if (route.pattern == "/v1/info") return std::get<Handler>(route.handler)(Request{}).body;
+    }
+    return {};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("layers and journals without a row are moved aside whole, and that is said") {
+  Restored restored;
+  restored.make_file("/layers/ly_1/tree/upper/known");
+  restored.make_file("/layers/ly_7/tree/upper/work");
+  restored.make_file("/workspaces/ws_1/journal/ex_1/output");
+  restored.make_file("/workspaces/ws_5/journal/ex_30/output");
+  CHECK(restored.info().find("state.db") == std::string::npos);
+  workspace::keep_lost_work(restored.context);
+  const auto lost = restored.lost();
+  REQUIRE(lost.size() == 2);
+  CHECK(lost[0].starts_with("ly_7-2"));
+  CHECK(lost[1].starts_with("ws_5-2"));
+  CHECK(base::read_file(restored.store + "/lost/" + lost[0] + "/tree/upper/work") == "work\n");
+  CHECK(base::read_file(restored.store + "/lost/" + lost[1] + "/journal/ex_30/output") == "work\n");
+  CHECK(base::path_exists(restored.store + "/layers/ly_1/tree/upper/known"));
+  CHECK(base::path_exists(restored.store + "/workspaces/ws_1/journal/ex_1/output"));
+  size_t events = 0;
+  for (const auto& event : restored.wired.store().events(0, 1000)) {
+    if (event.kind == "store.set_aside") ++events;
+  }
+  CHECK(events == 2);
+  CHECK(restored.info().find("it knew nothing of 2 layers and journals") != std::string::npos);
+}
+
+TEST_CASE("an id that the disk has seen is not given again") {
+  Restored restored;
+  restored.make_file("/layers/ly_7/tree/upper/work");
+  restored.make_file("/workspaces/ws_1/journal/ex_12/output");
+  restored.make_file("/workspaces/ws_5/journal/ex_30/output");
+  restored.make_file("/sandboxes/sb_20/x");
+  restored.make_file("/repos/repo_4/git/HEAD");
+  for (int start = 1; start <= 2; ++start) {  // the second time all of it is in lost/
+    workspace::keep_lost_work(restored.context);
+    const auto made = restored.wired.make_workspace("new-" + std::to_string(start), 1000);
+    CHECK(made.value > 7);  // ly_7 was a workspace's, and that can have had no higher number
+    CHECK(state_db::Workspaces(restored.wired.store()).get(made).layer.value > 7);
+    CHECK(state_db::Sandboxes(restored.wired.store()).live(made)->id.value > 20);
+    CHECK(restored.wired.make_exec(made, false).value > 30);
+  }
+  const auto repo =
+      state_db::Repositories(restored.wired.store()).find_or_create({"https://x/c/d", "", "c/d"});
+  CHECK(repo.first.value > 4);
+  const uint64_t commits = restored.wired.store().commits();
+  workspace::keep_lost_work(restored.context);
+  CHECK(restored.wired.store().commits() == commits);
+}

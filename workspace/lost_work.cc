@@ -1,0 +1,102 @@
+#include "workspace/lost_work.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "state_db/id_counters.h"
+#include "state_db/layers.h"
+#include "state_db/store.h"
+#include "state_db/workspaces.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::LogLevel;
+
+std::vector<std::string> names_in(const std::string& directory) {
+  return base::path_exists(directory) ? base::list_directory(directory)
+                                      : std::vector<std::string>{};
+}
+
+// Those that were moved aside have the time behind the id.
+template <typename Id>
+Id highest_in(const std::string& directory) {
+  Id highest;
+  for (const auto& name : names_in(directory)) {
+    if (const auto id = Id::parse(name.substr(0, name.find('-')))) highest = std::max(highest, *id);
+  }
+  return highest;
+}
+
+base::ExecId highest_exec(const std::string& directory) {
+  base::ExecId highest;
+  for (const auto& name : names_in(directory)) {
+    if (!name.starts_with(base::WorkspaceTag::kPrefix)) continue;
+    highest = std::max(highest, highest_in<base::ExecId>(directory + "/" + name + "/journal"));
+  }
+  return highest;
+}
+
+template <typename Id>
+void raise(Context& context, Id used) {
+  if (!state_db::IdCounters(context.store).raise_above(used)) return;
+  base::log(LogLevel::warning, "reconcile.id_forgotten",
+            {{"id", used}, {"effect", "ids go on above it"}});
+}
+
+void raise_ids(Context& context) {
+  const std::string& store = context.options.store;
+  const std::string lost = context.options.lost();
+  const auto layer =
+      std::max(highest_in<base::LayerId>(store + "/layers"), highest_in<base::LayerId>(lost));
+  raise(context, layer);
+  // A workspace has a directory only after its first command, but it came with a layer of its own:
+  // there were never more workspaces than layers.
+  const auto workspace = std::max(highest_in<base::WorkspaceId>(store + "/workspaces"),
+                                  highest_in<base::WorkspaceId>(lost));
+  raise(context, std::max(workspace, base::WorkspaceId{layer.value}));
+  raise(context, std::max(highest_exec(store + "/workspaces"), highest_exec(lost)));
+  raise(context, highest_in<base::SandboxId>(store + "/sandboxes"));
+  raise(context, highest_in<base::RepoId>(store + "/repos"));
+}
+
+void set_aside(Context& context, const std::string& directory, const std::string& name) {
+  std::string time = base::format_utc(context.store.clock().wall_ms());
+  std::erase(time, ':');
+  const std::string from = directory + "/" + name;
+  const std::string to = context.options.lost() + "/" + name + "-" + time;
+  base::make_directories(context.options.lost());
+  base::rename_into_place(from, to);
+  const std::string hint = "state.db knows nothing of it; was an older one restored?";
+  base::log(LogLevel::error, "reconcile.set_aside", {{"path", from}, {"now", to}, {"hint", hint}});
+  context.store.add_event("store.set_aside", {}, from + " is " + to + " now: " + hint);
+}
+
+// Each on its own: what cannot be moved stays where it is, and in nobody's way.
+template <typename Id, typename Table>
+void set_aside_unknown(Context& context, const std::string& directory, Table table) {
+  for (const auto& name : names_in(directory)) {
+    const auto id = Id::parse(name);
+    if (!id || table.find(*id)) continue;
+    try {
+      set_aside(context, directory, name);
+    } catch (const base::Error& error) {
+      base::log(LogLevel::error, "reconcile.set_aside",
+                {{"path", directory + "/" + name}, {"error", error.message()}});
+    }
+  }
+}
+
+}  // namespace
+
+void keep_lost_work(Context& context) {
+  raise_ids(context);
+  const std::string& store = context.options.store;
+  set_aside_unknown<base::LayerId>(context, store + "/layers", state_db::Layers(context.store));
+  set_aside_unknown<base::WorkspaceId>(context, store + "/workspaces",
+                                       state_db::Workspaces(context.store));
+}
+
+}  // namespace moorage::workspace

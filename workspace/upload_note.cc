@@ -1,0 +1,79 @@
+#include "workspace/upload_note.h"
+
+#include <limits.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "workspace/workspaces.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+
+std::string text_of(const std::string& note) {
+  char text[PATH_MAX];
+  const ssize_t size = base::check(readlink(note.c_str(), text, sizeof text), "read " + note);
+  return std::string(text, static_cast<size_t>(size));
+}
+
+// Through the workspace's mount, as every change of its tree: an overlay may be mounted there.
+void remove_upload(Workspaces& workspaces, const std::string& text) {
+  const size_t slash = text.find('/');
+  if (slash == std::string::npos) return;
+  try {
+    const std::string path = text.substr(slash);
+    const auto lease = workspaces.files(Caller{}, text.substr(0, slash));
+    if (lease.files.stat(path).type != FileType::file) return;
+    lease.files.remove(path, false);
+    base::log(base::LogLevel::info, "upload.swept", {{"path", text}});
+  } catch (const Error& error) {
+    // The rename was the last thing that happened, or the workspace is gone.
+    if (error.code() != Code::not_found) throw;
+  }
+}
+
+}  // namespace
+
+UploadNote::UploadNote(const UploadNotes& notes, const std::string& parent,
+                       const std::string& name) {
+  if (notes.directory.empty()) return;
+  const std::string text = notes.workspace + parent + name;
+  const std::string path = notes.directory + "/" + name.substr(name.find_first_not_of('.'));
+  int result = symlink(text.c_str(), path.c_str());
+  if (result < 0 && errno == ENOENT) {
+    base::make_directories(notes.directory);
+    result = symlink(text.c_str(), path.c_str());
+  }
+  if (result < 0 && errno == ENAMETOOLONG) {
+    throw Error(Code::invalid_argument, "the path is too long to be written to");
+  }
+  base::check(result, "make " + path);
+  path_ = path;
+}
+
+UploadNote::~UploadNote() {
+  if (!path_.empty()) unlink(path_.c_str());
+}
+
+void sweep_uploads(Workspaces& workspaces, const std::string& directory) {
+  if (!base::path_exists(directory)) return;
+  for (const auto& name : base::list_directory(directory)) {
+    const std::string note = directory + "/" + name;
+    try {
+      remove_upload(workspaces, text_of(note));
+      base::check(unlink(note.c_str()), "remove " + note);
+    } catch (const Error& error) {
+      // A deleted workspace, for one, has no mount: the note waits for it to come back.
+      base::log(base::LogLevel::warning, "upload.not_swept",
+                {{"note", note}, {"error", error.message()}});
+    }
+  }
+}
+
+}  // namespace moorage::workspace
