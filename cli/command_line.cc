@@ -183,6 +183,7 @@ int run(Context& context, std::vector<std::string> words) {
 
 int run_command_line(const std::vector<std::string>& words, const Streams& streams) {
   try {
+    base::fill_standard_fds();
     Context context(streams);
     return run(context, words);
   } catch (const std::exception&) {
