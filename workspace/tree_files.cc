@@ -114,7 +114,7 @@ std::pair<std::string, std::string> split(const std::string& path) {
 Place place_of(int root, const std::string& path) {
   auto [parent, name] = split(path);
   if (name.empty() || name == "." || name == "..") {
-    throw Error(Code::invalid_argument, "\"" + path + "\" does not end in a name",
+    throw Error(Code::invalid_argument, "'" + path + "' does not end in a name",
                 "the root of the tree itself cannot be made, moved or removed");
   }
   if (name.find('\0') != std::string::npos) {
