@@ -22,7 +22,7 @@ constexpr Entry kBackends[] = {
 [[noreturn]] void throw_unknown(const std::string& name, const std::vector<std::string>& names) {
   std::string known;
   for (const auto& each : names) known += (known.empty() ? "" : ", ") + each;
-  throw base::Error(base::Code::not_found, "there is no backend \"" + name + "\"",
+  throw base::Error(base::Code::not_found, "there is no backend '" + name + "'",
                     "backends are: " + known);
 }
 

@@ -55,6 +55,15 @@ std::pair<Fd, Fd> make_socket_pair() {
   return {Fd(ends[0]), Fd(ends[1])};
 }
 
+void fill_standard_fds() {
+  // open(2) gives the lowest number that is free.
+  Fd above;
+  do {
+    above.release();  // one of the three: stays open
+    above.reset(check(open("/dev/null", O_RDWR | O_CLOEXEC), "open /dev/null"));
+  } while (above.get() <= STDERR_FILENO);
+}
+
 void write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     ssize_t written = write(fd, bytes.data(), bytes.size());

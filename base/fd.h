@@ -43,6 +43,10 @@ struct Pipe {
 Pipe make_pipe();
 std::pair<Fd, Fd> make_socket_pair();  // AF_UNIX, SOCK_STREAM
 
+// Opens /dev/null on those of 0, 1 and 2 that are closed, so that nothing else gets these numbers.
+// Before anything else is opened: the first thing in main.
+void fill_standard_fds();
+
 void write_all(int fd, std::string_view bytes);
 // Reads up to size bytes; fewer only at end of file.
 std::string read_up_to(int fd, size_t size);

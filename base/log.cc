@@ -110,7 +110,11 @@ void append_hex(std::string& line, std::string_view bytes) {
 
 }  // namespace
 
-std::string escape_for_line(std::string_view text) {
+namespace {
+
+enum class Quotes { escaped, kept };
+
+std::string escape(std::string_view text, Quotes quotes) {
   std::string line;
   while (!text.empty()) {
     const size_t length = utf8_length(text);
@@ -118,7 +122,8 @@ std::string escape_for_line(std::string_view text) {
     text.remove_prefix(character.size());
     const auto first = static_cast<unsigned char>(character[0]);
     const std::string_view escape = short_escape(character[0]);
-    if (!escape.empty()) {
+    const bool is_quote = first == '"' || first == '\\';
+    if (!escape.empty() && !(is_quote && quotes == Quotes::kept)) {
       line += escape;
     } else if (length == 0 || first < 0x20 || first == 0x7f || reshapes_line(character)) {
       append_hex(line, character);
@@ -128,6 +133,12 @@ std::string escape_for_line(std::string_view text) {
   }
   return line;
 }
+
+}  // namespace
+
+std::string escape_for_line(std::string_view text) { return escape(text, Quotes::escaped); }
+
+std::string escape_for_message(std::string_view text) { return escape(text, Quotes::kept); }
 
 namespace {
 

@@ -41,5 +41,8 @@ void log(LogLevel level, std::string_view event, std::initializer_list<Field> fi
 // C0, C1, DEL, double quotes, backslash, bytes that are not UTF-8 and what ends or turns around a
 // line in some viewer (U+2028-202E, U+2066-2069) become \xNN or \n, \t, \"...; the rest stays.
 std::string escape_for_line(std::string_view text);
+// The same for a message to a person: quotes and backslashes stay, as nothing ends at them. What is
+// escaped already stays as it is.
+std::string escape_for_message(std::string_view text);
 
 }  // namespace moorage::base

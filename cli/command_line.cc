@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/nearest.h"
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/text.h"
@@ -23,28 +24,73 @@ constexpr const char* kDefaultSocket = "/run/moorage/mooraged.sock";
 constexpr const char* kAbout =
     "Moorage keeps the work of long-running agents safe while the machines under it come and go.";
 
-// The first words that are not options: what the user wants, known before anything is parsed, so
-// that only one command declares its options.
-const Command* find_command(const std::vector<std::string>& words) {
-  std::string name;
+using Words = std::vector<std::string>;
+
+// The words in front of any "--" that are not options.
+Words plain_words(const Words& words) {
+  Words plain;
   for (size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
     if (words[i] == "--socket") {
       ++i;
     } else if (!words[i].starts_with("-")) {
-      name += (name.empty() ? "" : " ") + words[i];
-      for (const Command& command : all_commands()) {
-        if (command.name == name) return &command;
-      }
-      if (name.find(' ') != std::string::npos) break;
+      plain.push_back(words[i]);
     }
+  }
+  return plain;
+}
+
+// What the user wants, known before anything is parsed, so that only one command declares its
+// options.
+const Command* find_command(const Words& words) {
+  std::string name;
+  for (const std::string& word : plain_words(words)) {
+    name += (name.empty() ? "" : " ") + word;
+    for (const Command& command : all_commands()) {
+      if (command.name == name) return &command;
+    }
+    if (name.find(' ') != std::string::npos) break;
   }
   return nullptr;
 }
 
+// The words that can stand after `group` ("repo"), or first when it is empty.
+std::vector<std::string_view> names_in(const std::string& group) {
+  std::vector<std::string_view> names;
+  for (const Command& command : all_commands()) {
+    const size_t space = command.name.find(' ');
+    const bool grouped = space != std::string_view::npos;
+    if (group.empty()) names.push_back(command.name.substr(0, space));
+    if (grouped && command.name.substr(0, space) == group)
+      names.push_back(command.name.substr(space + 1));
+  }
+  return names;
+}
+
+void refuse_unknown_command(const Words& words) {
+  const Words plain = plain_words(words);
+  if (plain.empty()) return;
+  const bool in_group = !names_in(plain[0]).empty();
+  if (in_group && plain.size() == 1) return;  // the parser says what is missing, or helps
+  const std::string group = in_group ? plain[0] : "", before = in_group ? group + " " : "";
+  const std::string& typed = plain[in_group ? 1 : 0];
+  const auto meant = base::nearest(typed, names_in(group));
+  throw Error(Code::invalid_argument, "there is no command '" + before + typed + "'",
+              (meant ? "did you mean: moorage " + before + *meant + "   " : "") + "moorage " +
+                  before + "--help lists them");
+}
+
+// "--name=" would take the next word for its value.
+void refuse_missing_values(const Words& words) {
+  for (const std::string& word : words) {
+    if (word == "--") return;
+    if (word.starts_with("--") && word.find('=') == word.size() - 1)
+      throw Error(Code::invalid_argument, word.substr(0, word.size() - 1) + " needs a value");
+  }
+}
+
 // Splits off what follows the first "--" when the command takes it as the sandbox's.
-std::vector<std::string> take_sandbox_command(std::vector<std::string>& words,
-                                              const Command* command) {
-  std::vector<std::string> rest;
+Words take_sandbox_command(Words& words, const Command* command) {
+  Words rest;
   if (command == nullptr || !command->runs_command) return rest;
   const auto mark = std::find(words.begin(), words.end(), "--");
   if (mark == words.end()) return rest;
@@ -54,10 +100,18 @@ std::vector<std::string> take_sandbox_command(std::vector<std::string>& words,
 }
 
 void add_global_options(CLI::App& app, Context& context) {
-  app.add_option("--socket", context.socket, "The daemon's socket")
-      ->type_name("PATH")
-      ->envname("MOORAGE_SOCKET");
+  Options(app).value({"--socket", "PATH", "The daemon's socket"}, context.socket);
+  app.get_option("--socket")->envname("MOORAGE_SOCKET");
   app.add_flag("--json", context.json, "Print the API's JSON");
+}
+
+std::string group_examples(const std::string& group) {
+  std::string text = "Example:\n";
+  for (const Command& command : all_commands()) {
+    const std::string_view example = command.example.substr(0, command.example.find('\n'));
+    if (command.name.starts_with(group + " ")) text.append("  ").append(example).append("\n");
+  }
+  return text;
 }
 
 class CommandLine {
@@ -78,7 +132,7 @@ class CommandLine {
   }
 
   // The chosen command's action, or nothing when there was no command.
-  Action parse(std::vector<std::string> words) {
+  Action parse(Words words) {
     std::reverse(words.begin(), words.end());  // as CLI11 wants them
     app_.parse(words);
     return action_;
@@ -96,8 +150,8 @@ class CommandLine {
       const char* about = group == "repo" ? "Cached repositories: add, ls, fetch, rm"
                                           : "The daemon's settings: show";
       groups_[group] = app_.add_subcommand(group, about);
-      groups_[group]->require_subcommand(1)->fallthrough()->footer("moorage " + group +
-                                                                   " COMMAND --help tells more.");
+      groups_[group]->require_subcommand(1)->fallthrough()->footer(
+          group_examples(group) + "\nmoorage " + group + " COMMAND --help tells more.");
     }
     return *groups_[group];
   }
@@ -126,6 +180,26 @@ class CommandLine {
   Action action_;
 };
 
+void report(const Error& error, const Context& context) {
+  if (context.json) {
+    JsonObject json;
+    json.add("code", base::code_name(error.code()))
+        .add("message", printable_lines(error.message()))
+        .add("hint", printable_lines(error.hint()));
+    base::write_all(context.streams.err, json.str() + "\n");
+    return;
+  }
+  // Messages of git and of the kernel may have lines of their own: keep them, indented.
+  const std::string& message = error.message();
+  std::string text = "moorage: ";
+  for (size_t at = 0, end; at <= message.size(); at = end + 1) {
+    end = std::min(message.find('\n', at), message.size());
+    text += (at == 0 ? "" : "         ") + printable(message.substr(at, end - at)) + "\n";
+  }
+  if (!error.hint().empty()) text += "  hint: " + printable(error.hint()) + "\n";
+  base::write_all(context.streams.err, text);
+}
+
 int CommandLine::explain(const CLI::ParseError& error, const Context& context) const {
   const bool wants_help = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
   if (wants_help) {
@@ -140,30 +214,21 @@ int CommandLine::explain(const CLI::ParseError& error, const Context& context) c
     return 0;
   }
   const std::string command = chosen_name_.empty() ? "" : " " + chosen_name_;
-  context.note(error.what());
-  base::write_all(context.streams.err, "  hint: moorage" + command + " --help\n");
+  report(Error(Code::invalid_argument, error.what(), "moorage" + command + " --help"), context);
   return kFailed;
 }
 
-void report(const Error& error, const Streams& streams) {
-  std::string message = error.message();
-  // Messages of git and of the kernel may have lines of their own: keep them, indented.
-  std::string text = "moorage: ";
-  for (size_t at = 0, end; at <= message.size(); at = end + 1) {
-    end = std::min(message.find('\n', at), message.size());
-    text += (at == 0 ? "" : "         ") + printable(message.substr(at, end - at)) + "\n";
-  }
-  if (!error.hint().empty()) text += "  hint: " + printable(error.hint()) + "\n";
-  base::write_all(streams.err, text);
-}
-
-int run(Context& context, std::vector<std::string> words) {
-  if (words == std::vector<std::string>{"--version"}) words = {"version"};  // as others have it
+int run(Context& context, Words words) {
+  if (words == Words{"--version"}) words = {"version"};  // as others have it
   const Command* chosen = find_command(words);
   const int failed = chosen != nullptr && chosen->runs_command ? kFailedToRun : kFailed;
   context.command = take_sandbox_command(words, chosen);
+  // Known before the parser has it: what it refuses is told as JSON, too.
+  context.json = std::find(words.begin(), words.end(), "--json") != words.end();
   CommandLine line(context, chosen);
   try {
+    if (chosen == nullptr) refuse_unknown_command(words);
+    refuse_missing_values(words);
     const Action action = line.parse(std::move(words));
     if (context.socket.empty()) context.socket = kDefaultSocket;
     if (action) return action(context);
@@ -172,17 +237,18 @@ int run(Context& context, std::vector<std::string> words) {
   } catch (const CLI::ParseError& error) {
     return line.explain(error, context) == 0 ? 0 : failed;
   } catch (const Error& error) {
-    report(error, context.streams);
+    report(error, context);
   } catch (const std::exception& error) {
-    report(Error(Code::internal, error.what(), "this is a bug of moorage"), context.streams);
+    report(Error(Code::internal, error.what(), "this is a bug of moorage"), context);
   }
   return failed;
 }
 
 }  // namespace
 
-int run_command_line(const std::vector<std::string>& words, const Streams& streams) {
+int run_command_line(const Words& words, const Streams& streams) {
   try {
+    base::fill_standard_fds();
     Context context(streams);
     return run(context, words);
   } catch (const std::exception&) {

@@ -49,8 +49,8 @@ constexpr Command kCommands[] = {
     {"repo add", kRepos, "Cache a repository", "moorage repo add https://github.com/acme/shop",
      repo_add_command},
     {"repo ls", kRepos, "List the cached repositories", "moorage repo ls", repo_ls_command},
-    {"repo fetch", kRepos, "Ask upstream for news now", "moorage repo fetch repo_1",
-     repo_fetch_command},
+    {"repo fetch", kRepos, "Ask upstream for news now",
+     "moorage repo fetch acme/shop\nmoorage repo fetch repo_1", repo_fetch_command},
     {"repo rm", kRepos, "Drop the cache of a repository", "moorage repo rm repo_1",
      repo_rm_command},
 

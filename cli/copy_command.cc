@@ -30,14 +30,18 @@ bool is_local_directory(const std::string& path) {
   return ::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
 }
 
-bool is_remote_directory(RemoteFiles& files, const std::string& path) {
-  if (path.empty() || path.ends_with('/')) return true;
+bool has_directory(RemoteFiles& files, const std::string& path) {
+  if (path.empty()) return true;
   try {
     return files.list(path).has_value();
   } catch (const Error& error) {
     if (error.code() == Code::not_found) return false;
     throw;
   }
+}
+
+bool is_remote_directory(RemoteFiles& files, const std::string& path) {
+  return path.ends_with('/') || has_directory(files, path);
 }
 
 CopyTally copy_from(Context& context, const RemotePath& from, std::string to) {
@@ -51,7 +55,14 @@ CopyTally copy_to(Context& context, const std::string& from, const RemotePath& t
   RemoteFiles files(context, to.workspace);
   std::string path = to.path;
   if (is_remote_directory(files, path)) path = join_path(path, last_name(from));
-  return copy_in(files, from, path);
+  try {
+    return copy_in(files, from, path);
+  } catch (const Error& error) {
+    const std::string parent = path.substr(0, path.rfind('/') + 1);
+    if (error.code() != Code::not_found || has_directory(files, parent)) throw;
+    throw Error(Code::not_found, "there is no directory " + parent + " in " + to.workspace,
+                "moorage exec " + to.workspace + " -- " + join_command({"mkdir", "-p", parent}));
+  }
 }
 
 int copy(Context& context, const CopyOptions& options) {
@@ -62,6 +73,10 @@ int copy(Context& context, const CopyOptions& options) {
   }
   const CopyTally tally =
       from ? copy_from(context, *from, options.to) : copy_to(context, options.from, *to);
+  if (tally.skipped > 0 && tally.files + tally.directories + tally.links == 0) {
+    throw Error(Code::invalid_argument,
+                options.from + " is neither a file, a directory nor a link; nothing was copied");
+  }
   if (context.json) {
     context.print_json(JsonObject()
                            .add("files", tally.files)

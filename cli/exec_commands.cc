@@ -94,7 +94,7 @@ SessionEnd stand_for(Context& context, const ExecOptions& options, const std::st
   plan.post_body = body;
   plan.tty = options.tty;
   plan.forward_stdin = !options.no_stdin;
-  plan.quiet = context.json;
+  plan.capture = context.json;
   return run_session(context, plan);
 }
 
@@ -128,7 +128,8 @@ int run(Context& context, const RunOptions& options) {
   const SessionEnd end = stand_for(context, options.exec, path + "/execs", body);
   const int code = finish_session(context, end);
   if (!options.remove) {
-    context.note("the workspace is kept: moorage show " + workspace.text("name"));
+    if (!context.json)
+      context.note("the workspace is kept: moorage show " + workspace.text("name"));
   } else if (end.how == SessionEnd::How::ended) {
     context.api().send("DELETE", path + "?purge=1");
   }

@@ -16,7 +16,7 @@ int exit_code_of(const Json& exec) {
   return kInterrupted;
 }
 
-std::vector<std::string> end_notices(const Json& exec) {
+std::vector<std::string> end_notices(const Json& exec, Reading reading) {
   const std::string id = exec.text("id", "the command"), state = exec.text("state");
   std::vector<std::string> notices;
   if (state == "timed_out") {
@@ -27,8 +27,9 @@ std::vector<std::string> end_notices(const Json& exec) {
   if (state == "oom_killed") notices.push_back(id + " was killed: it ran out of memory");
   if (state == "cancelled") notices.push_back(id + " was cancelled");
   if (state == "interrupted") {
-    notices.push_back(id + " was interrupted: its sandbox ended before it did; what it wrote is " +
-                      "kept: moorage logs " + id);
+    const std::string kept =
+        reading == Reading::its_logs ? "" : "; what it wrote is kept: moorage logs " + id;
+    notices.push_back(id + " was interrupted: its sandbox ended before it did" + kept);
   }
   const std::string error = exec.text("error");
   if (!error.empty()) notices.push_back(id + ": " + error);
@@ -38,6 +39,22 @@ std::vector<std::string> end_notices(const Json& exec) {
                       format_size(static_cast<uint64_t>(omitted)) + " of output were not kept");
   }
   return notices;
+}
+
+void CapturedOutput::add(bool is_error, std::string_view bytes) {
+  constexpr size_t kMostBytes = 64 << 20;  // of both together
+  const size_t room = kMostBytes - standard_output.size() - standard_error.size();
+  truncated = truncated || bytes.size() > room;
+  (is_error ? standard_error : standard_output).append(bytes.substr(0, room));
+}
+
+std::string json_with_output(const Json& exec, const CapturedOutput& output) {
+  JsonObject added;
+  added.add_bytes("stdout", output.standard_output).add_bytes("stderr", output.standard_error);
+  if (output.truncated) added.add("output_truncated", true);
+  std::string json = exec.dump();
+  json.back() = ',';
+  return json + added.str().substr(1);
 }
 
 std::string end_text(const Json& exec) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/json.h"
@@ -17,7 +18,20 @@ inline constexpr int kSignalBase = 128;
 // The command's own code, 128 + its signal, or one of the above.
 int exit_code_of(const Json& exec);
 // What the exit code alone does not tell, as lines for standard error; often nothing.
-std::vector<std::string> end_notices(const Json& exec);
+enum class Reading { its_end, its_logs };
+std::vector<std::string> end_notices(const Json& exec, Reading reading = Reading::its_end);
+
+// The output of a command as --json gives it: kept up to a limit, so that a command which never
+// ends does not take all memory.
+struct CapturedOutput {
+  std::string standard_output;  // a terminal's, too
+  std::string standard_error;
+  bool truncated = false;
+  void add(bool is_error, std::string_view bytes);
+};
+// The record with "stdout" and "stderr" (or "stdout_b64", "stderr_b64" when they are not UTF-8)
+// and, when there was more, "output_truncated": true.
+std::string json_with_output(const Json& exec, const CapturedOutput& output);
 // "exited 0", "signalled 9", "timed_out", "running".
 std::string end_text(const Json& exec);
 bool has_ended(const Json& exec);

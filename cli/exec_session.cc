@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "base/error.h"
-#include "cli/exec_result.h"
 #include "cli/output_follower.h"
 #include "cli/signal_forwarder.h"
 #include "cli/stdin_pump.h"
@@ -61,6 +60,7 @@ class Session {
     }
     stop();
     end.exec = exec_;
+    end.output = std::move(captured_);
     return end;
   }
 
@@ -134,7 +134,8 @@ class Session {
   void output(RecordKind kind, std::string_view bytes) {
     const bool is_error = kind == RecordKind::standard_error;
     const bool shown = is_error ? plan_.show_stderr : plan_.show_stdout;
-    if (plan_.quiet || !shown || reader_gone_) return;
+    if (!shown || reader_gone_) return;
+    if (plan_.capture) return captured_.add(is_error, bytes);
     if (write_output(is_error ? context_.streams.err : context_.streams.out, bytes)) return;
     reader_gone_ = true;
     // As in a pipeline of one machine: whom nobody reads gets SIGPIPE. A command that somebody else
@@ -152,6 +153,7 @@ class Session {
   std::string exec_;
   std::atomic<Left> left_{Left::none};
   bool reader_gone_ = false;
+  CapturedOutput captured_;
   OutputFollower follower_;
   std::optional<SignalForwarder> forwarder_;
   std::optional<RawMode> raw_;
@@ -176,8 +178,11 @@ int finish_session(const Context& context, const SessionEnd& end) {
     case SessionEnd::How::ended:
       break;
   }
-  if (context.json) context.print_json(end.record.dump());
-  for (const std::string& notice : end_notices(end.record)) context.note(notice);
+  if (context.json) {  // the record tells all that the notices do
+    context.print_json(json_with_output(end.record, end.output));
+  } else {
+    for (const std::string& notice : end_notices(end.record)) context.note(notice);
+  }
   return exit_code_of(end.record);
 }
 

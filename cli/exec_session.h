@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cli/context.h"
+#include "cli/exec_result.h"
 
 namespace moorage::cli {
 
@@ -24,7 +25,7 @@ struct SessionPlan {
   bool forward_termination = true;  // TERM, HUP
   bool show_stdout = true;
   bool show_stderr = true;
-  bool quiet = false;  // print no output at all, for --json
+  bool capture = false;  // keep the output for SessionEnd instead of printing it, for --json
 };
 
 struct SessionEnd {
@@ -32,12 +33,14 @@ struct SessionEnd {
   How how = How::ended;
   std::string exec;
   Json record;  // when it ended
+  CapturedOutput output;
 };
 
 // Throws as OutputFollower::run does. Notices about the end are the caller's to print.
 SessionEnd run_session(Context& context, const SessionPlan& plan);
 
-// The usual rest: prints the notices (or, with --json, the record) and gives the exit code.
+// The usual rest: prints the notices (or, with --json, the record with the output) and gives the
+// exit code.
 int finish_session(const Context& context, const SessionEnd& end);
 
 }  // namespace moorage::cli

@@ -62,6 +62,10 @@ int print_file(Context& context, const std::string& text) {
     throw base::Error(base::Code::invalid_argument, "'" + text + "' is not NAME:PATH",
                       "moorage cat auth:README.md");
   }
+  if (remote->path.empty()) {
+    throw base::Error(base::Code::invalid_argument, "a file is needed behind '" + text + "'",
+                      "moorage cat " + text + "README.md");
+  }
   RemoteFiles(context, remote->workspace).read(remote->path, [&context](std::string_view bytes) {
     context.print(bytes);
   });

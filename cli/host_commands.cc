@@ -14,24 +14,27 @@ int print_info(Context& context) {
   const auto size = [&info](const char* field) {
     return format_size(static_cast<uint64_t>(info.number(field)));
   };
-  std::string text = label_line("moorage", info.text("version"));
-  text +=
-      label_line("store", info.text("store") + " (" + info.text("store_id") + "), " +
-                              size("space.free_bytes") + " free of " + size("space.total_bytes"));
-  text += label_line("host", "kernel " + info.text("kernel") + ", cgroup " + info.text("cgroup"));
-  text += label_line("now", count_of(info.number("counts.workspaces"), "workspace") + ", " +
-                                count_of(info.number("counts.sandboxes"), "sandbox") + ", " +
-                                count_of(info.number("counts.execs_running"), "running command"));
+  std::string text;
+  const auto line = [&](const std::string& label, const std::string& about) {
+    text += label_lines(label, about, context.terminal.columns);
+  };
+  line("moorage", info.text("version"));
+  line("store", info.text("store") + " (" + info.text("store_id") + "), " +
+                    size("space.free_bytes") + " free of " + size("space.total_bytes"));
+  line("host", "kernel " + info.text("kernel") + ", cgroup " + info.text("cgroup"));
+  line("now", count_of(info.number("counts.workspaces"), "workspace") + ", " +
+                  count_of(info.number("counts.sandboxes"), "sandbox") + ", " +
+                  count_of(info.number("counts.execs_running"), "running command"));
   for (const Json& backend : info.items("backends")) {
     const bool usable = backend.flag("usable");
-    text += label_line("backend", backend.text("name") + ": " +
-                                      (usable ? backend.text("isolation")
-                                              : "not usable, " + backend.text("reason")));
+    line("backend",
+         backend.text("name") + ": " +
+             (usable ? backend.text("isolation") : "not usable, " + backend.text("reason")));
   }
   for (const Json& check : info.items("checks")) {
     const bool ok = check.flag("ok");
-    text += label_line(ok ? "ok" : "MISSING", check.text("name") + ": " + check.text("text"));
-    if (!ok && !check.text("hint").empty()) text += label_line("", "hint: " + check.text("hint"));
+    line(ok ? "ok" : "MISSING", check.text("name") + ": " + check.text("text"));
+    if (!ok && !check.text("hint").empty()) line("", "hint: " + check.text("hint"));
   }
   context.print(text);
   return 0;

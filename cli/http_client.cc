@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "cli/connect_trouble.h"
 
 namespace moorage::cli {
 namespace asio = boost::asio;
@@ -237,15 +238,7 @@ HttpConnection::Link& HttpConnection::connect() {
   try {
     link_ = std::make_unique<Link>(base::connect_unix(socket_path_, 5000), cancel_fd_);
   } catch (const Error& error) {
-    if (error.code() == Code::permission_denied) {
-      throw Error(Code::permission_denied,
-                  "no permission to speak to the daemon at " + socket_path_,
-                  "join the group moorage: sudo usermod -aG moorage $USER, then open a new shell");
-    }
-    const std::string why =
-        error.code() == Code::not_found ? "there is no such socket" : error.what();
-    throw Error(Code::unavailable, "cannot reach the daemon at " + socket_path_ + ": " + why,
-                "start it with: sudo systemctl start moorage  or  sudo ./quickstart");
+    throw connect_trouble(socket_path_, error);
   }
   return *link_;
 }

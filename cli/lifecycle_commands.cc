@@ -30,8 +30,12 @@ int for_each(Context& context, const std::vector<std::string>& names, const Verb
     const auto began = steady_clock::now();
     const std::string answer =
         context.api().send(verb.method, context.workspace_path(name, verb.rest), verb.body);
-    if (context.json && !answer.empty()) context.print_json(answer);
-    if (context.json) continue;
+    if (context.json) {
+      // Only a purge leaves nothing that the daemon could show.
+      context.print_json(
+          answer.empty() ? JsonObject().add("workspace", name).add("purged", true).str() : answer);
+      continue;
+    }
     const auto took = duration_cast<milliseconds>(steady_clock::now() - began);
     context.print(label_line(verb.label, tell(name, took)));
   }

@@ -49,15 +49,50 @@ std::string footer(size_t workspaces, const Json& store) {
   return text + "\n";
 }
 
+// Two of them may have had one name: the id and the time tell them apart.
+int list_deleted(Context& context) {
+  std::vector<Json> deleted;
+  const Json json = Json::parse(context.api().get("/v1/workspaces?deleted=1"));  // live ones, too
+  for (const Json& workspace : json.items("workspaces")) {
+    if (workspace.text("state") == "deleted") deleted.push_back(workspace);
+  }
+  if (context.json) {
+    std::string list;
+    for (const Json& workspace : deleted) list += (list.empty() ? "" : ",") + workspace.dump();
+    context.print_json("{\"workspaces\":[" + list + "]}");
+    return 0;
+  }
+  if (deleted.empty()) {
+    context.print("no deleted workspace\n");
+    return 0;
+  }
+  const int64_t now_ms = base::system_clock().wall_ms();
+  Table table({{"ID"},
+               {"NAME", false, true},
+               {"REPO", false, true},
+               {"BASE", false, true},
+               {"DELETED"},
+               {"CHANGES"},
+               {"OWNER"}});
+  for (const Json& workspace : deleted) {
+    const int64_t age = age_of(workspace, "deleted_at", now_ms);
+    table.add({workspace.text("id"), workspace.text("name"), workspace.text("repo.name", "-"),
+               base_text(workspace), age < 0 ? "-" : format_age(age) + " ago",
+               changes_text(workspace), person_text(workspace.at("owner"))});
+  }
+  context.print_table(table);
+  context.print("bring one back: moorage undelete ID\n");
+  return 0;
+}
+
 int list_workspaces(Context& context, const LsOptions& options) {
-  const std::string answer =
-      context.api().get(options.deleted ? "/v1/workspaces?deleted=1" : "/v1/workspaces");
+  if (options.deleted) return list_deleted(context);
+  const std::string answer = context.api().get("/v1/workspaces");
   if (context.printed_json(answer)) return 0;
   const Json json = Json::parse(answer);
   const std::vector<Json> workspaces = json.items("workspaces");
   if (workspaces.empty()) {
-    context.print(options.deleted ? "no deleted workspace\n"
-                                  : "no workspace yet; make one:\n  moorage create --repo URL\n");
+    context.print("no workspace yet; make one:\n  moorage create --repo URL\n");
     return 0;
   }
   const int64_t now_ms = base::system_clock().wall_ms();

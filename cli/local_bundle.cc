@@ -72,6 +72,9 @@ std::string real_path(const std::string& path) {
 LocalBundle::LocalBundle(const std::string& directory) : temporary_(make_temporary_directory()) {
   try {
     const std::string path = real_path(directory);
+    // Git would be started in there, and its failure would not name it.
+    base::open_file(path, O_RDONLY | O_DIRECTORY);
+    base::check(::access(path.c_str(), X_OK), path);
     if (!find_repository(path)) {
       top_ = path;
       make_plain_repository();
@@ -177,8 +180,11 @@ void LocalBundle::commit() {
   seed_index();
   const base::ProcessResult added = run_git({"add", "--all"}, in_work_tree(), top_);
   if (!added.ok()) {
+    const bool no_commit = added.error.find("does not have a commit") != std::string::npos;
     throw Error(Code::io, "git cannot take all files of " + top_ + ": " + trimmed(added.error),
-                "make them readable, or ignore them in .gitignore");
+                no_commit ? "a repository inside of this one has no commit yet: make one there, or "
+                            "ignore it in .gitignore"
+                          : "make them readable, or ignore them in .gitignore");
   }
   if (added.error.find("embedded git repository") != std::string::npos) {
     notes_.push_back("repositories inside of this one are not taken along: " +

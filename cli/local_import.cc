@@ -29,7 +29,8 @@ std::string upload(Context& context, const std::string& target, const LocalBundl
                    Progress& progress) {
   const base::Fd file = base::open_file(bundle.path, O_RDONLY);
   const auto size =
-      static_cast<uint64_t>(base::check(::lseek(file.get(), 0, SEEK_END), bundle.path));
+      static_cast<uint64_t>(base::check(::lseek(file.get(), 0, SEEK_END), bundle.path)) -
+      bundle.body_offset;  // the header is sent from memory, and not counted
   base::check(::lseek(file.get(), static_cast<off_t>(bundle.body_offset), SEEK_SET), bundle.path);
   size_t header_sent = 0;
   uint64_t sent = 0;

@@ -2,12 +2,29 @@
 
 #include <CLI/App.hpp>
 
+#include "base/error.h"
+
 namespace moorage::cli {
+namespace {
+
+// An empty value is a mistake, a variable that is not set for one: taken as "none was given" it
+// would do something else than what was asked for.
+void refuse_empty(CLI::Option* option, const std::string& names) {
+  const std::string name = names.substr(names.rfind(',') + 1);
+  const auto check = [name](const std::string& value) -> std::string {
+    if (!value.empty()) return {};
+    throw base::Error(base::Code::invalid_argument,
+                      name + (name.starts_with('-') ? " needs a value" : " is empty"));
+  };
+  option->check(check, "");
+}
+
+}  // namespace
 
 void Options::flag(const OptionText& text, bool& to) { app_.add_flag(text.names, to, text.help); }
 
 void Options::value(const OptionText& text, std::string& to) {
-  app_.add_option(text.names, to, text.help)->type_name(text.placeholder);
+  refuse_empty(app_.add_option(text.names, to, text.help)->type_name(text.placeholder), text.names);
 }
 
 void Options::values(const OptionText& text, std::vector<std::string>& to) {
@@ -21,11 +38,11 @@ void Options::values(const OptionText& text, std::vector<std::string>& to) {
 }
 
 void Options::argument(const OptionText& text, std::string& to) {
-  app_.add_option(text.names, to, text.help)->type_name("")->required();
+  refuse_empty(app_.add_option(text.names, to, text.help)->type_name("")->required(), text.names);
 }
 
 void Options::optional_argument(const OptionText& text, std::string& to) {
-  app_.add_option(text.names, to, text.help)->type_name("");
+  refuse_empty(app_.add_option(text.names, to, text.help)->type_name(""), text.names);
 }
 
 void Options::arguments(const OptionText& text, std::vector<std::string>& to) {

@@ -29,6 +29,7 @@ class Options {
   explicit Options(CLI::App& app) : app_(app) {}
 
   void flag(const OptionText& text, bool& to);
+  // Of these, what is given may not be empty.
   void value(const OptionText& text, std::string& to);
   void values(const OptionText& text, std::vector<std::string>& to);  // may be given several times
   void argument(const OptionText& text, std::string& to);             // required

@@ -38,6 +38,22 @@ std::string latest_exec(Context& context, const std::string& workspace) {
   return latest;
 }
 
+// "logs auth ex_2" for an exec of another workspace is a mistake in one of the two words.
+void check_belongs(Context& context, const std::string& exec, const std::string& workspace) {
+  const std::string owner =
+      Json::parse(context.api().get(context.exec_path(exec))).text("workspace");
+  const Json named = Json::parse(context.api().get(context.workspace_path(workspace)));
+  if (named.text("id") == owner) return;
+  std::string name = owner;
+  try {
+    name = Json::parse(context.api().get(context.workspace_path(owner))).text("name", owner);
+  } catch (const Error&) {
+    // Purged: the id is all that is known of it.
+  }
+  throw Error(Code::invalid_argument, exec + " is a command of another workspace, " + name,
+              "moorage logs " + exec + " | moorage ps " + workspace);
+}
+
 uint64_t parse_offset(const std::string& text) {
   const bool digits = !text.empty() && text.size() < 19 &&
                       text.find_first_not_of("0123456789") == std::string::npos;
@@ -51,22 +67,26 @@ int print_logs(Context& context, const LogsOptions& options) {
   if (exec.empty()) {
     exec = is_exec_id(options.name) ? options.name : latest_exec(context, options.name);
   }
-  if (context.json) {
-    context.print_json(context.api().get(context.exec_path(exec)));
-    return 0;
-  }
   context.exec_path(exec);  // refuses what is no id
+  if (!options.exec.empty()) check_belongs(context, exec, options.name);
   SessionPlan plan;
   plan.exec = exec;
   plan.output_offset = parse_offset(options.since_offset);
   plan.follow = options.follow;
   plan.forward_stdin = plan.forward_interrupt = plan.forward_termination = false;
-  plan.show_stdout = !options.only_stderr;
-  plan.show_stderr = !options.only_stdout;
-  const SessionEnd end = run_session(context, plan);
+  // Both together mean both, as none does.
+  plan.show_stdout = options.only_stdout || !options.only_stderr;
+  plan.show_stderr = options.only_stderr || !options.only_stdout;
+  plan.capture = context.json;
+  SessionEnd end = run_session(context, plan);
   if (end.how == SessionEnd::How::reader_gone) return finish_session(context, end);
-  if (end.how == SessionEnd::How::ended) {
-    for (const std::string& notice : end_notices(end.record)) context.note(notice);
+  if (context.json) {
+    if (end.how != SessionEnd::How::ended)
+      end.record = Json::parse(context.api().get(context.exec_path(exec)));
+    context.print_json(json_with_output(end.record, end.output));
+  } else if (end.how == SessionEnd::How::ended) {
+    for (const std::string& notice : end_notices(end.record, Reading::its_logs))
+      context.note(notice);
   }
   return 0;
 }
@@ -88,7 +108,7 @@ int attach(Context& context, const AttachOptions& options) {
   plan.stdin_offset = static_cast<uint64_t>(exec.number("stdin_accepted"));
   plan.close_stdin_at_end = options.close_stdin;
   plan.forward_termination = false;  // to close this terminal is to leave, not to end the command
-  plan.quiet = context.json;
+  plan.capture = context.json;
   return finish_session(context, run_session(context, plan));
 }
 

@@ -95,15 +95,23 @@ std::string signal_name(const std::string& text) {
 int kill_exec(Context& context, const KillOptions& options) {
   const bool cancel = options.signal.empty();
   const std::string name = cancel ? "" : signal_name(options.signal);
-  const std::string answer =
-      cancel ? context.api().send("POST", context.exec_path(options.exec, "/cancel"))
-             : context.api().send("POST", context.exec_path(options.exec, "/signal"),
-                                  JsonObject().add("signal", name).str());
+  if (cancel) {
+    context.api().send("POST", context.exec_path(options.exec, "/cancel"));
+  } else {
+    context.api().send("POST", context.exec_path(options.exec, "/signal"),
+                       JsonObject().add("signal", name).str());
+  }
   if (context.json) {
-    if (!answer.empty()) context.print_json(answer);
+    JsonObject done;
+    done.add("exec", options.exec);
+    cancel ? done.add("cancelling", true) : done.add("signal", name);
+    context.print_json(done.str());
     return 0;
   }
-  context.print(label_line(options.exec, cancel ? "cancelled" : "got " + name));
+  // Both return at once: what the command makes of it takes its time.
+  context.print(label_line(
+      options.exec, cancel ? "asked to end; killed if it does not: moorage wait " + options.exec
+                           : "got " + name));
   return 0;
 }
 

@@ -23,6 +23,11 @@ RemoteEntry entry_of(const Json& json) {
   return entry;
 }
 
+bool lies_in(std::string_view path, std::string_view directory) {
+  return path.starts_with(directory) &&
+         (path.size() == directory.size() || path[directory.size()] == '/');
+}
+
 std::string octal(uint32_t mode) {
   char text[16];
   std::snprintf(text, sizeof text, "%04o", mode & 07777u);
@@ -67,7 +72,10 @@ std::optional<std::vector<RemoteEntry>> RemoteFiles::list(const std::string& pat
   try {
     json = Json::parse(list_json(path));
   } catch (const Error& error) {
-    if (error.code() == Code::invalid_argument) return std::nullopt;
+    // Outside of the workspace there is nothing, directory or not: the daemon says so.
+    const bool outside =
+        path.starts_with('/') && !lies_in(path, "/workspace") && !lies_in(path, "/home/user");
+    if (error.code() == Code::invalid_argument && !outside) return std::nullopt;
     throw;
   }
   std::vector<RemoteEntry> entries;

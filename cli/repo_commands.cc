@@ -1,5 +1,6 @@
 // `repo add|ls|fetch|rm`: the cache of upstream repositories.
 #include "base/clock.h"
+#include "base/error.h"
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/progress.h"
@@ -71,13 +72,20 @@ int fetch_repo(Context& context, const std::string& id) {
   const std::string answer = context.api().send_long(
       "POST", "/v1/repos/" + percent_encode(id) + "/fetch", {}, progress.sink());
   progress.finish();
+  // To create, an old cache is better than none; here to fetch was all that was asked for.
+  const Json repo = Json::parse(answer);
+  if (repo.flag("stale")) {
+    throw base::Error(base::Code::unavailable,
+                      repo.text("name") + " was not fetched: " + repo.text("stale_reason"),
+                      "what was fetched last still serves; try again later");
+  }
   return print_repo(context, answer);
 }
 
 int remove_repo(Context& context, const std::string& id) {
-  const std::string answer = context.api().send("DELETE", "/v1/repos/" + percent_encode(id));
+  context.api().send("DELETE", "/v1/repos/" + percent_encode(id));
   if (context.json) {
-    if (!answer.empty()) context.print_json(answer);
+    context.print_json(JsonObject().add("repo", id).add("removed", true).str());
     return 0;
   }
   context.print(label_line("dropped", id + "   the next use clones it again"));
@@ -86,7 +94,7 @@ int remove_repo(Context& context, const std::string& id) {
 
 Action with_id(Options& options, int (*act)(Context&, const std::string&)) {
   auto id = std::make_shared<std::string>();
-  options.argument({"REPO", "", "Its id, as repo ls shows it"}, *id);
+  options.argument({"REPO", "", "Its id, name or URL, as repo ls shows it"}, *id);
   return [id, act](Context& context) { return act(context, *id); };
 }
 

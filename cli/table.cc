@@ -101,4 +101,19 @@ std::string label_line(std::string_view label, std::string_view text, size_t wid
   return out + printable(text) + "\n";
 }
 
+std::string label_lines(std::string_view label, std::string_view text, int columns, size_t width) {
+  const size_t limit = static_cast<size_t>(columns);
+  const size_t room = limit > 2 * width ? limit - width : width;
+  std::string out, rest(text);
+  for (std::string_view head = label; !rest.empty(); head = "") {
+    size_t end = rest.size();
+    while (end != std::string::npos && display_width(printable(rest.substr(0, end))) > room)
+      end = end == 0 ? std::string::npos : rest.rfind(' ', end - 1);
+    if (end == std::string::npos || end == 0) end = std::min(rest.find(' ', 1), rest.size());
+    out += label_line(head, rest.substr(0, end), width);
+    rest.erase(0, std::min(end + 1, rest.size()));
+  }
+  return out.empty() ? label_line(label, "", width) : out;
+}
+
 }  // namespace moorage::cli

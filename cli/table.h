@@ -47,5 +47,8 @@ class Table {
 
 // " ready    auth   /workspace": a word, and what there is to say about it from column `width` on.
 std::string label_line(std::string_view label, std::string_view text, size_t width = 10);
+// The same over as many lines as it takes to stay within `columns`: broken at spaces, indented.
+std::string label_lines(std::string_view label, std::string_view text, int columns,
+                        size_t width = 10);
 
 }  // namespace moorage::cli

@@ -15,6 +15,11 @@ using base::Error;
 
 constexpr int64_t kSecond = 1000, kMinute = 60 * kSecond, kHour = 60 * kMinute, kDay = 24 * kHour;
 
+[[noreturn]] void refuse_range(std::string_view what, std::string_view text) {
+  throw Error(Code::invalid_argument,
+              std::string(what) + ": '" + std::string(text) + "' is out of range");
+}
+
 [[noreturn]] void refuse(std::string_view what, std::string_view text, std::string_view examples) {
   throw Error(Code::invalid_argument,
               std::string(what) + ": '" + std::string(text) + "' is not understood",
@@ -23,10 +28,11 @@ constexpr int64_t kSecond = 1000, kMinute = 60 * kSecond, kHour = 60 * kMinute, 
 
 // Takes a decimal number off the front of text.
 std::optional<double> take_number(std::string_view& text) {
+  if (text.find_first_of("0123456789.") != 0) return std::nullopt;  // nor "nan" or "inf"
   double number = 0;
   auto [end, failure] =
       std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
-  if (failure != std::errc() || text[0] == '-') return std::nullopt;
+  if (failure != std::errc()) return std::nullopt;
   text.remove_prefix(static_cast<size_t>(end - text.data()));
   return number;
 }
@@ -116,7 +122,7 @@ int64_t parse_duration_ms(std::string_view text, std::string_view what) {
     if (!unit) refuse(what, text, kExamples);
     total += *number * static_cast<double>(*unit);
   }
-  if (total < 1 || total > 1e13) refuse(what, text, kExamples);
+  if (total < 1 || total > 1e13) refuse_range(what, text);
   return static_cast<int64_t>(total);
 }
 
@@ -135,14 +141,15 @@ uint64_t parse_size(std::string_view text, std::string_view what) {
     if (!known) refuse(what, text, kExamples);
     *number *= static_cast<double>(uint64_t{1} << (10 * (step + 1)));
   }
-  if (*number < 1 || *number > 1e18) refuse(what, text, kExamples);
+  if (*number < 1 || *number > 1e18) refuse_range(what, text);
   return static_cast<uint64_t>(*number);
 }
 
 double parse_number(std::string_view text, std::string_view what) {
   std::string_view rest = text;
   const auto number = rest.empty() ? std::nullopt : take_number(rest);
-  if (!number || !rest.empty() || *number <= 0) refuse(what, text, "2 or 0.5");
+  if (!number || !rest.empty()) refuse(what, text, "2 or 0.5");
+  if (*number <= 0 || *number > 1e15) refuse_range(what, text);
   return *number;
 }
 

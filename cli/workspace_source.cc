@@ -72,6 +72,11 @@ std::string make_workspace(Context& context, const WorkspaceSource& source, bool
   if (!source.repo.empty() && !source.from.empty()) {
     throw Error(Code::invalid_argument, "--repo and --from exclude each other");
   }
+  if (!source.ref.empty() && !source.from.empty()) {
+    throw Error(Code::invalid_argument,
+                "--ref and --from exclude each other: --from takes what is checked out there",
+                "check it out there first, or: moorage create --repo URL --ref " + source.ref);
+  }
   JsonObject request = request_of(source);  // before anything is sent: options may be wrong
   Progress progress(context);
   if (!source.from.empty()) {

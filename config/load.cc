@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "config/nearest.h"
+#include "base/nearest.h"
 #include "config/table.h"
 #include "config/yaml_file.h"
 
@@ -23,13 +23,15 @@ constexpr std::string_view kDefaultSource = "default";
 
 using Sources = std::map<std::string_view, std::string>;
 
-[[noreturn]] void refuse_unknown(const YamlEntry& entry, const std::string& path) {
-  const auto nearest = nearest_name(entry.name);
-  throw Error(
-      Code::invalid_argument,
-      path + ":" + std::to_string(entry.key_line) + ":" + std::to_string(entry.key_column) +
-          ": unknown setting \"" + entry.name + "\"",
-      nearest ? "Did you mean \"" + *nearest + "\"?" : "`moorage config show` lists all settings.");
+// Variables of ours that are no settings: the CLI's socket, and what crash_point.h reads.
+constexpr std::string_view kOtherVariables[] = {"MOORAGE_SOCKET", "MOORAGE_CRASH_AT"};
+
+[[noreturn]] void refuse_unknown(const std::string& name, const std::string& place) {
+  const auto nearest = nearest_name(name);
+  // With an empty file, because the one that is refused here would be refused there, too.
+  throw Error(Code::invalid_argument, place + ": unknown setting \"" + name + "\"",
+              nearest ? "Did you mean \"" + *nearest + "\"?"
+                      : "`mooraged --config /dev/null --show-config` lists all settings.");
 }
 
 void apply(const Setting& setting, const std::vector<std::string>& values, const std::string& place,
@@ -44,7 +46,10 @@ void apply(const Setting& setting, const std::vector<std::string>& values, const
 void apply_file(const std::string& path, Settings& settings, Sources& sources) {
   for (const YamlEntry& entry : read_yaml(path, setting_groups())) {
     const Setting* setting = find_setting(entry.name);
-    if (!setting) refuse_unknown(entry, path);
+    if (!setting) {
+      refuse_unknown(entry.name, path + ":" + std::to_string(entry.key_line) + ":" +
+                                     std::to_string(entry.key_column));
+    }
     const std::string place =
         path + ":" + std::to_string(entry.line) + ":" + std::to_string(entry.column);
     if (setting->is_list != entry.is_list || (!entry.is_list && entry.values.empty())) {
@@ -66,6 +71,10 @@ std::vector<std::string> split(const std::string& text) {
   return items;
 }
 
+std::vector<std::string> values_of(const Setting& setting, const std::string& text) {
+  return setting.is_list ? split(text) : std::vector{text};
+}
+
 void apply_environment(const std::map<std::string, std::string>& environment, Loaded& loaded,
                        Sources& sources) {
   std::map<std::string, const Setting*> by_variable;
@@ -74,13 +83,24 @@ void apply_environment(const std::map<std::string, std::string>& environment, Lo
     if (!name.starts_with("MOORAGE_")) continue;
     const auto known = by_variable.find(name);
     if (known == by_variable.end()) {
-      loaded.unknown_variables.push_back(name);
+      const auto& others = kOtherVariables;
+      const bool other = std::find(std::begin(others), std::end(others), name) != std::end(others);
+      if (!other) loaded.unknown_variables.push_back(name);
       continue;
     }
     const Setting& setting = *known->second;
-    apply(setting, setting.is_list ? split(value) : std::vector{value}, "environment " + name,
-          loaded.settings);
+    apply(setting, values_of(setting, value), "environment " + name, loaded.settings);
     sources[setting.name] = "environment " + name;
+  }
+}
+
+void apply_overrides(const std::map<std::string, std::string>& overrides, Settings& settings,
+                     Sources& sources) {
+  for (const auto& [name, value] : overrides) {
+    const Setting* setting = find_setting(name);
+    if (!setting) refuse_unknown(name, "--set");
+    apply(*setting, values_of(*setting, value), "--set", settings);
+    sources[setting->name] = "--set";
   }
 }
 
@@ -131,6 +151,7 @@ Loaded load(const LoadOptions& options) {
     apply_file(default_file, loaded.settings, sources);
   }
   apply_environment(options.environment, loaded, sources);
+  apply_overrides(options.overrides, loaded.settings, sources);
   check_together(loaded.settings);
   if (loaded.settings.libexec_directory.empty()) {
     loaded.settings.libexec_directory = find_libexec_directory();
@@ -177,7 +198,7 @@ std::optional<std::string> nearest_name(std::string_view name) {
   const std::vector<std::string> groups = setting_groups();
   std::vector<std::string_view> names(groups.begin(), groups.end());
   for (const Setting& setting : settings_table()) names.push_back(setting.name);
-  return nearest(name, names);
+  return base::nearest(name, names);
 }
 
 }  // namespace moorage::config

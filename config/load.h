@@ -1,7 +1,7 @@
-// Settings from, in rising order: the defaults, one YAML file, the environment. Nothing is guessed:
-// an unknown or repeated key, a wrong type, a value out of range throw Error(invalid_argument) with
-// file, line and column (or the variable), and name the nearest known key. The variable of a.b_c is
-// MOORAGE_A_B_C; a list there is separated by ':'.
+// Settings from, in rising order: the defaults, one YAML file, the environment, --set. Nothing is
+// guessed: an unknown or repeated key, a wrong type, a value out of range throw
+// Error(invalid_argument) with file, line and column (or the variable), and name the nearest known
+// key. The variable of a.b_c is MOORAGE_A_B_C; a list there is separated by ':'.
 #pragma once
 
 #include <map>
@@ -19,6 +19,7 @@ inline constexpr std::string_view kDefaultFile = "/etc/moorage/moorage.yaml";
 struct LoadOptions {
   std::optional<std::string> file{};  // --config: must exist. Unset: kDefaultFile if it is there
   std::map<std::string, std::string> environment{};
+  std::map<std::string, std::string> overrides{};  // --set: "a.b_c" -> value
 };
 
 // One line of `moorage config show`. value is as the file would have it.
@@ -26,7 +27,7 @@ struct ShownSetting {
   std::string name{};
   std::string value{};
   std::string unit{};    // "bytes", "s", or empty
-  std::string source{};  // "default", "FILE:LINE", "environment NAME"
+  std::string source{};  // "default", "FILE:LINE", "environment NAME", "--set"
   std::string help{};
 };
 

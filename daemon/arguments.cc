@@ -1,6 +1,5 @@
 #include "daemon/arguments.h"
 
-#include <cctype>
 #include <string_view>
 
 #include "base/error.h"
@@ -22,11 +21,14 @@ std::string usage() {
          "socket.\n"
          "\n"
          "  --config FILE        settings; default /etc/moorage/moorage.yaml, if it is there\n"
-         "  --set GROUP.KEY=V    one setting, over the file; may be repeated\n"
+         "  --set GROUP.KEY=V    one setting, over everything else; may be repeated\n"
          "  --foreground         stay in the foreground (it always does)\n"
          "  --show-config        print the settings in effect and where each comes from\n"
          "  --list-crash-points  print the names that MOORAGE_CRASH_AT takes\n"
          "  --version  --help\n"
+         "\n"
+         "A setting GROUP.KEY can also come from the environment, as MOORAGE_GROUP_KEY: over the\n"
+         "file, under --set. A list there is separated by colons.\n"
          "\n"
          "Example: mooraged --set store.directory=/srv/moorage --set api.socket=/tmp/api.sock\n";
 }
@@ -61,14 +63,6 @@ Arguments parse_arguments(int count, char** words) {
     }
   }
   return arguments;
-}
-
-std::string variable_of(const std::string& setting) {
-  std::string variable = "MOORAGE_";
-  for (const char c : setting) {
-    variable += c == '.' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  }
-  return variable;
 }
 
 }  // namespace moorage::daemon

@@ -18,7 +18,4 @@ struct Arguments {
 Arguments parse_arguments(int count, char** words);
 std::string usage();
 
-// The environment variable that means the same setting: "api.socket" -> "MOORAGE_API_SOCKET".
-std::string variable_of(const std::string& setting);
-
 }  // namespace moorage::daemon

@@ -90,8 +90,8 @@ int status_of(Code code) {
 // A message may quote bytes that a stranger chose; JSON wants UTF-8.
 std::string error_json(const Error& error) {
   const boost::json::object object{{"code", base::code_name(error.code())},
-                                   {"message", base::escape_for_line(error.message())},
-                                   {"hint", base::escape_for_line(error.hint())}};
+                                   {"message", base::escape_for_message(error.message())},
+                                   {"hint", base::escape_for_message(error.hint())}};
   return boost::json::serialize(object);
 }
 

@@ -217,10 +217,9 @@ int run(const Arguments& arguments) {
     case Arguments::Action::serve:
       break;
   }
-  config::LoadOptions options{.file = arguments.config_file,
-                              .environment = config::environment_of_process()};
-  for (const auto& [name, value] : arguments.overrides)
-    options.environment[daemon::variable_of(name)] = value;
+  const config::LoadOptions options{.file = arguments.config_file,
+                                    .environment = config::environment_of_process(),
+                                    .overrides = arguments.overrides};
   const auto loaded = config::load(options);
   if (arguments.action == Arguments::Action::serve) return serve(loaded);
   return std::fputs(config::show_text(loaded.shown).c_str(), stdout) < 0;
@@ -232,9 +231,9 @@ int main(int count, char** words) {
   try {
     return run(daemon::parse_arguments(count, words));
   } catch (const base::Error& error) {
-    std::fprintf(stderr, "mooraged: %s\n", base::escape_for_line(error.message()).c_str());
+    std::fprintf(stderr, "mooraged: %s\n", base::escape_for_message(error.message()).c_str());
     if (!error.hint().empty())
-      std::fprintf(stderr, "  %s\n", base::escape_for_line(error.hint()).c_str());
+      std::fprintf(stderr, "  %s\n", base::escape_for_message(error.hint()).c_str());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "mooraged: %s\n", error.what());
   }

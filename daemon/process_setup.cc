@@ -19,6 +19,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/files.h"
 #include "base/log.h"
 
@@ -58,14 +59,7 @@ std::optional<gid_t> find_group(const std::string& name) {
 }  // namespace
 
 void set_up_process() {
-  // The daemon's own standard streams may be missing; then 0-2 must not become sockets.
-  while (true) {
-    const int fd = check(open("/dev/null", O_RDWR | O_CLOEXEC), "open /dev/null");
-    if (fd > STDERR_FILENO) {
-      close(fd);
-      break;
-    }
-  }
+  base::fill_standard_fds();
   const unsigned first = kFirstPassedFd + static_cast<unsigned>(passed_sockets());
   check(syscall(SYS_close_range, first, ~0U, 0), "close_range");
   set_limit(RLIMIT_CORE, 0, 0);

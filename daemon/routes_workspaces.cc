@@ -31,12 +31,20 @@ workspace::ImportedWork import_of(JsonFields fields) {
 
 workspace::CreateRequest create_request(const Request& request) {
   JsonFields fields = JsonFields::parse(request.body);
+  // Absent is "choose for me"; empty is a mistake of the caller's.
+  const auto text = [&fields](const char* name) {
+    auto given = fields.text(name);
+    if (given && given->empty())
+      throw Error(Code::invalid_argument, "the field '" + std::string(name) + "' is empty",
+                  "leave it out for the default");
+    return given.value_or("");
+  };
   workspace::CreateRequest create;
-  create.name = fields.text("name").value_or("");
-  create.repo_url = fields.text("repo_url").value_or("");
+  create.name = text("name");
+  create.repo_url = text("repo_url");
   if (auto import = fields.object("import")) create.import = import_of(std::move(*import));
-  create.ref = fields.text("ref").value_or("");
-  create.branch = fields.text("branch").value_or("");
+  create.ref = text("ref");
+  create.branch = text("branch");
   create.labels = fields.text_map("labels").value_or(std::map<std::string, std::string>());
   if (auto limits = fields.object("limits")) {
     create.memory_bytes = limits->whole("memory_bytes", 1, INT64_MAX);
@@ -44,8 +52,8 @@ workspace::CreateRequest create_request(const Request& request) {
     create.pids = limits->whole("pids", 1, UINT32_MAX);
     limits->finish();
   }
-  create.backend = fields.text("backend").value_or("");
-  create.image = fields.text("image").value_or("");
+  create.backend = text("backend");
+  create.image = text("image");
   create.disposable = fields.flag("disposable");
   create.idempotency_key = request.idempotency_key;
   fields.finish();

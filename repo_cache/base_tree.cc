@@ -108,7 +108,7 @@ class Checkout {
     for (size_t i = 1; i < listing_.directories.size(); ++i) {
       const std::string& path = listing_.directories[i].path;
       base::check(mkdirat(root.get(), path.c_str(), 0755),
-                  "create \"" + base::escape_for_line(path) + "\"");
+                  "create \"" + base::escape_for_message(path) + "\"");
     }
   }
 

@@ -30,7 +30,7 @@ std::string_view content_of(git_odb_object* object) {
 }
 
 [[noreturn]] void throw_create_error(const ListedFile& file, int error_number) {
-  const std::string path = "\"" + base::escape_for_line(file.path) + "\"";
+  const std::string path = "\"" + base::escape_for_message(file.path) + "\"";
   // Names in one directory of ours collide only if the tree has one twice, as file and as
   // directory.
   if (error_number == EEXIST) {
@@ -70,7 +70,7 @@ BlobWriter::BlobWriter(const std::string& git_directory, const Attributes& attri
       mtime_s_(mtime_s) {}
 
 GitOdbObject BlobWriter::read(const ListedFile& file) {
-  const auto shown = [&file] { return "\"" + base::escape_for_line(file.path) + "\""; };
+  const auto shown = [&file] { return "\"" + base::escape_for_message(file.path) + "\""; };
   size_t size = 0;
   git_object_t type = GIT_OBJECT_INVALID;
   int answer = git_odb_read_header(&size, &type, odb_.get(), &file.oid);
@@ -105,7 +105,7 @@ uint64_t BlobWriter::write_link(int directory_fd, const char* name, const Listed
   if (target.empty() || target.size() > 4095 || target.find('\0') != std::string::npos) {
     throw Error(Code::invalid_argument,
                 "the repository has a symlink that no file system takes: \"" +
-                    base::escape_for_line(file.path) + "\"");
+                    base::escape_for_message(file.path) + "\"");
   }
   if (symlinkat(target.c_str(), directory_fd, name) < 0) throw_create_error(file, errno);
   const timespec times[2] = {{mtime_s_, 0}, {mtime_s_, 0}};

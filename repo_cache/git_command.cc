@@ -66,27 +66,37 @@ class ProgressReader {
     if (first == sign || sign - first > 3) return;
     const int percent = std::stoi(line_.substr(first, sign - first));
     if (percent > 100) return;
-    report_(Progress{"fetch", percent, base::escape_for_line(line_)});
+    report_(Progress{"fetch", percent, base::escape_for_message(line_)});
   }
 
   const ProgressFunction& report_;
   std::string line_;
 };
 
-// The lines that say why: "fatal: ..." before "error: ..." before the last line.
+std::string_view line_at(std::string_view text, size_t begin) {
+  // ssh ends its lines with \r\n.
+  return text.substr(begin, std::min(text.find_first_of("\r\n", begin), text.size()) - begin);
+}
+
+// The lines that say why: "fatal: ..." before "error: ..." before the last line. A line that ends
+// in a colon has its reason on the next one; that ssh failed is told in the line before.
 std::string reason_of(const std::string& text) {
+  constexpr size_t kLongest = 300;
   for (std::string_view mark : {"fatal: ", "error: ", "ERROR: "}) {
     const size_t at = text.find(mark);
     if (at == std::string::npos) continue;
-    const size_t begin = at + mark.size();
-    return base::escape_for_line(
-        text.substr(begin, std::min<size_t>(text.find('\n', begin) - begin, 300)));
+    std::string reason(line_at(text, at + mark.size()));
+    const size_t next = at + mark.size() + reason.size() + 1;
+    if (reason.ends_with(':') && next < text.size()) reason.append(" ").append(line_at(text, next));
+    const size_t ssh = text.find("ssh: ");
+    if (reason.starts_with("Could not read from remote") && ssh < at) reason = line_at(text, ssh);
+    return base::escape_for_message(reason.substr(0, kLongest));
   }
-  size_t end = text.find_last_not_of("\r\n");
+  const size_t end = text.find_last_not_of("\r\n");
   if (end == std::string::npos) return "no message";
   const size_t begin = text.find_last_of("\r\n", end);
   const size_t first = begin == std::string::npos ? 0 : begin + 1;
-  return base::escape_for_line(text.substr(first, std::min<size_t>(end + 1 - first, 300)));
+  return base::escape_for_message(text.substr(first, std::min(end + 1 - first, kLongest)));
 }
 
 struct Explanation {

@@ -51,7 +51,7 @@ std::optional<std::string> blob_at(git_repository* repository, git_tree* root,
   const GitOdb odb = open_odb(repository);
   git_odb_object* object = nullptr;
   check_git_object(git_odb_read(&object, odb.get(), git_tree_entry_id(raw)),
-                   "read \"" + base::escape_for_line(path) + "\"");
+                   "read \"" + base::escape_for_message(path) + "\"");
   const GitOdbObject owner(object);
   return std::string(static_cast<const char*>(git_odb_object_data(object)),
                      git_odb_object_size(object));
@@ -224,7 +224,7 @@ Conversion PathAttributes::conversion(const std::string& path) {
 std::string read_content(Content content, uint64_t max_bytes, const std::string& path) {
   const auto check_size = [&](uint64_t size) {
     if (size <= max_bytes) return;
-    throw Error(Code::resource_exhausted, "\"" + base::escape_for_line(path) +
+    throw Error(Code::resource_exhausted, "\"" + base::escape_for_message(path) +
                                               "\" is larger than " + std::to_string(max_bytes) +
                                               " bytes and cannot go into a diff");
   };

@@ -50,13 +50,22 @@ std::optional<Error> find_damage(const Mirror& mirror, const Deadline& deadline)
   }
 }
 
+// Git is never given the path of a directory that was not there to be checked.
+UpstreamRefs ask_upstream(const Mirror& mirror, const RepoUrl& url, const Deadline& deadline) {
+  if (url.missing) {
+    throw Error(mirror.exists() ? Code::unavailable : Code::not_found,
+                "no such directory: " + base::escape_for_message(url.fetch));
+  }
+  return mirror.ask_upstream(url, deadline);
+}
+
 RefreshResult rebuild(const Mirror& mirror, const RepoUrl& url, const Error& damage,
                       const MirrorLock& lock, const Deadline& deadline,
                       const ProgressFunction& progress) {
   base::log(base::LogLevel::error, "repo.broken",
             {{"mirror", mirror.git_directory()}, {"reason", damage.message()}});
   try {
-    const UpstreamRefs upstream = mirror.ask_upstream(url, deadline);
+    const UpstreamRefs upstream = ask_upstream(mirror, url, deadline);
     if (upstream.oids.empty()) throw_empty(url);
     mirror.rebuild(url, upstream, lock, deadline, progress);
   } catch (Error& error) {
@@ -72,7 +81,7 @@ RefreshResult rebuild(const Mirror& mirror, const RepoUrl& url, const Error& dam
 
 RefreshResult clone(const Mirror& mirror, const RepoUrl& url, const MirrorLock& lock,
                     const Deadline& deadline, const ProgressFunction& progress) {
-  const UpstreamRefs upstream = mirror.ask_upstream(url, deadline);
+  const UpstreamRefs upstream = ask_upstream(mirror, url, deadline);
   if (upstream.oids.empty()) throw_empty(url);
   mirror.clone(url, upstream, lock, deadline, progress);
   mirror.record_checked();
@@ -86,7 +95,7 @@ RefreshResult compare_and_fetch(const Mirror& mirror, const RepoUrl& url, const 
                                 const Deadline& deadline, const ProgressFunction& progress) {
   RefreshResult result;
   try {
-    const UpstreamRefs upstream = mirror.ask_upstream(url, deadline);
+    const UpstreamRefs upstream = ask_upstream(mirror, url, deadline);
     if (upstream != mirror.upstream_refs()) {
       mirror.fetch(url, upstream, lock, deadline, progress);
       result.fetched = true;
@@ -147,7 +156,7 @@ std::string RepoCache::directory(const std::string& repo) const {
       });
   if (!good)
     throw Error(Code::invalid_argument,
-                "not a repository directory: " + base::escape_for_line(repo));
+                "not a repository directory: " + base::escape_for_message(repo));
   return options_.root + "/" + repo;
 }
 

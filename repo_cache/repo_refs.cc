@@ -109,7 +109,7 @@ std::string some_branches(git_repository* repository) {
   std::string result;
   const char* name = nullptr;
   for (int i = 0; i < 5 && git_reference_next_name(&name, iterator.get()) == 0; ++i) {
-    result += (i ? ", " : "branches are: ") + base::escape_for_line(name + kMirrorHeads.size());
+    result += (i ? ", " : "branches are: ") + base::escape_for_message(name + kMirrorHeads.size());
   }
   return result;
 }
@@ -197,7 +197,7 @@ ResolvedRef RepoCache::resolve(const std::string& repo, std::string_view text) c
     }
   }
   if (const auto oid = commit_of_id(repository.get(), text)) return {format_oid(*oid), {}, false};
-  throw Error(Code::not_found, "no branch, tag or commit named " + base::escape_for_line(text),
+  throw Error(Code::not_found, "no branch, tag or commit named " + base::escape_for_message(text),
               some_branches(repository.get()));
 }
 

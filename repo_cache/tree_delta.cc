@@ -139,7 +139,7 @@ class DeltaWriter {
 
   void remove(const std::string& directory, const std::string& name, const Entry& entry) {
     const base::Fd parent = open_directory(directory);
-    const std::string path = base::escape_for_line(child_path(directory, name));
+    const std::string path = base::escape_for_message(child_path(directory, name));
     base::check(mknodat(parent.get(), name.c_str(), S_IFCHR, makedev(0, 0)), "hide " + path);
     count_removed(entry);
   }
@@ -196,7 +196,7 @@ std::string merge_index(const TreeListing& listing, const std::map<std::string, 
       stats.push_back({});
     } else {
       throw Error(Code::corrupted,
-                  "the index of a base tree lacks \"" + base::escape_for_line(file.path) + "\"");
+                  "the index of a base tree lacks \"" + base::escape_for_message(file.path) + "\"");
     }
   }
   return make_index(listing, stats);

@@ -113,7 +113,7 @@ struct CommitTree::State {
     if (name.empty() || name.find('\0') != std::string::npos) return nullptr;
     const int answer = git_tree_entry_bypath(&entry, root.get(), name.c_str());
     if (answer == GIT_ENOTFOUND) return nullptr;
-    check_git(answer, "look up \"" + base::escape_for_line(path) + "\"");
+    check_git(answer, "look up \"" + base::escape_for_message(path) + "\"");
     return GitTreeEntry(entry);
   }
 
@@ -185,7 +185,7 @@ std::optional<TreeEntry> CommitTree::lookup(std::string_view path) const {
     git_object_t type = GIT_OBJECT_INVALID;
     check_git(
         git_odb_read_header(&size, &type, state_->repository.odb(), git_tree_entry_id(entry.get())),
-        "look up \"" + base::escape_for_line(path) + "\"");
+        "look up \"" + base::escape_for_message(path) + "\"");
     result.size = size;
   }
   return result;
@@ -199,10 +199,12 @@ bool CommitTree::is_tracked(std::string_view path) const {
 std::string CommitTree::read_blob(std::string_view path, uint64_t max_bytes) const {
   const std::optional<TreeEntry> entry = lookup(path);
   if (!entry || entry->mode == kModeSubmodule || entry->mode == GIT_FILEMODE_TREE) {
-    throw Error(Code::not_found, "no file \"" + base::escape_for_line(path) + "\" in this commit");
+    throw Error(Code::not_found,
+                "no file \"" + base::escape_for_message(path) + "\" in this commit");
   }
   if (entry->size > max_bytes) {
-    throw Error(Code::resource_exhausted, "\"" + base::escape_for_line(path) + "\" is too large");
+    throw Error(Code::resource_exhausted,
+                "\"" + base::escape_for_message(path) + "\" is too large");
   }
   const GitOdbObject object = state_->read(parse_oid(entry->oid));
   return {static_cast<const char*>(git_odb_object_data(object.get())),

@@ -22,7 +22,7 @@ constexpr size_t kMaxFiles = 20'000'000;
 [[noreturn]] void refuse(std::string_view path, const std::string& why) {
   throw Error(Code::invalid_argument,
               "the repository has a path that must not be created: \"" +
-                  base::escape_for_line(path) + "\" (" + why + ")",
+                  base::escape_for_message(path) + "\" (" + why + ")",
               "the commit is broken or hostile; choose another one");
 }
 
@@ -75,7 +75,7 @@ class Lister {
     listing_.directories.push_back({path, oid, 0, {}});
     git_tree* raw = nullptr;
     check_git_object(git_tree_lookup(&raw, repository_, &oid),
-                     "tree of \"" + base::escape_for_line(path) + "\"");
+                     "tree of \"" + base::escape_for_message(path) + "\"");
     const GitTree tree(raw);
     const size_t count = git_tree_entrycount(raw);
     uint32_t below = 0;

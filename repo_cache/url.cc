@@ -227,7 +227,7 @@ std::optional<std::string> real_path(const std::string& path) {
 }
 
 // The answer for a path outside the roots does not tell whether it exists.
-RepoUrl parse_file(std::string path, const UrlPolicy& policy) {
+RepoUrl parse_file(const std::string& path, const UrlPolicy& policy) {
   const std::vector<std::string> given = path_parts(path);
   const std::optional<std::string> real = real_path(path);
   const bool allowed =
@@ -242,12 +242,12 @@ RepoUrl parse_file(std::string path, const UrlPolicy& policy) {
         "a checkout of your own: moorage create --from DIR; or let the administrator set "
         "repo.file_roots");
   }
-  if (!real) throw Error(Code::not_found, "no such directory: " + printable(std::move(path)));
-  std::vector<std::string> parts = path_parts(*real);
+  std::vector<std::string> parts = real ? path_parts(*real) : given;
   if (parts.empty()) refuse("the path is missing");
   RepoUrl url;
   url.scheme = Scheme::file;
-  url.fetch = *real;  // as a path: git would decode % in a file URL
+  url.missing = !real;
+  url.fetch = "/" + join(parts);  // as a path: git would decode % in a file URL
   if (parts.back() == ".git" && parts.size() > 1) parts.pop_back();
   url.key = "file:///" + join(parts);  // ".git" stays: x and x.git may both be there
   strip_git_suffix(parts);

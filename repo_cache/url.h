@@ -22,8 +22,9 @@ struct RepoUrl {
   std::string fetch;  // what git is given; no credentials (an ssh user name is none)
   std::string
       key;  // equal keys = the same repository: no ".git", no trailing slash, no default port
-  std::string display;  // "owner/name": the last two parts of the path; printable ASCII only
-  std::string host;     // lower case; empty for file
+  std::string display;   // "owner/name": the last two parts of the path; printable ASCII only
+  std::string host;      // lower case; empty for file
+  bool missing = false;  // file: nothing is there now, only a mirror made before can serve
 };
 
 struct UrlPolicy {
@@ -31,8 +32,7 @@ struct UrlPolicy {
 };
 
 // Throws invalid_argument (malformed, dangerous, credentials), unsupported (a scheme that is not
-// taken), permission_denied (file outside the roots), not_found (file that does not exist). Never
-// prints a password.
+// taken), permission_denied (file outside the roots). Never prints a password.
 RepoUrl parse_url(std::string_view text, const UrlPolicy& policy);
 
 }  // namespace moorage::repo_cache

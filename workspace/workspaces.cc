@@ -66,15 +66,20 @@ state_db::WorkspaceRow Workspaces::find_deleted(const Caller& caller, const std:
   state_db::WorkspaceQuery query;
   query.state = WorkspaceState::deleted;
   if (!caller.root()) query.owner_uid = caller.uid;
-  std::optional<state_db::WorkspaceRow> newest;
+  std::vector<state_db::WorkspaceRow> found;
   for (auto& row : state_db::Workspaces(context_.store).list(query)) {
-    if (row.name == name && !row.purged_wall_ms)
-      newest = std::move(row);  // by id: the last is the newest
+    if (row.name == name && !row.purged_wall_ms) found.push_back(std::move(row));
   }
-  if (!newest)
+  if (found.empty())
     throw Error(Code::not_found, "no deleted workspace is called '" + name + "'",
                 "moorage ls --deleted lists them");
-  return *newest;
+  if (found.size() > 1) {
+    std::string ids;
+    for (const auto& row : found) ids += (ids.empty() ? "" : ", ") + row.id.str();
+    throw Error(Code::conflict, "several deleted workspaces are called '" + name + "': " + ids,
+                "name one by its id; moorage ls --deleted tells when each was deleted");
+  }
+  return found.front();
 }
 
 void Workspaces::complete(WorkspaceView& view) {

@@ -11,6 +11,7 @@
 
 using namespace moorage;
 using base::escape_for_line;
+using base::escape_for_message;
 using base::LogLevel;
 
 namespace {
@@ -56,6 +57,12 @@ TEST_CASE("hostile text stays on its line and can be told from honest text") {
   CHECK(escape_for_line("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");  // beyond the last
   CHECK(escape_for_line("\xe2\x82") == "\\xe2\\x82");                    // cut
   CHECK(escape_for_line("").empty());
+}
+
+TEST_CASE("a message keeps its quotes, and is not escaped twice") {
+  const std::string message = escape_for_message("no file \"a\\b\"\n\x1b");
+  CHECK(message == "no file \"a\\b\"\\n\\x1b");
+  CHECK(escape_for_message(message) == message);
 }
 
 TEST_CASE("random bytes never leave a control character or a bare quote") {

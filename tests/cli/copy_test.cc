@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "base/files.h"
 #include "cli/remote_path.h"
@@ -37,6 +38,8 @@ struct FakeFiles {
   std::map<std::string, std::string> listings;  // path -> entries
   std::map<std::string, std::string> contents;
   std::map<std::string, std::string> written;  // path -> "mode content", "link target", "dir"
+  std::set<std::string> refused;  // paths that cannot be written: their directory is not there
+  std::string outside;            // a path that is no file of the workspace
   std::mutex mutex;
 
   void handle(Call& call) {
@@ -49,6 +52,12 @@ struct FakeFiles {
       written[json.bytes("path")] = link ? "link " + json.bytes("target") : "dir";
       return call.reply(204, "");
     }
+    if (!outside.empty() && path == outside) {
+      return call.reply(400, R"({"code":"invalid_argument","message":"')" + outside +
+                                 R"(' is not a file of the workspace"})");
+    }
+    if (call.method == "PUT" && refused.contains(path))
+      return call.reply(404, R"({"code":"not_found","message":"open: No such file"})");
     if (call.method == "PUT") {
       written[path] = call.query("mode") + " " + body;
       return call.reply(200, "{}");
@@ -179,4 +188,38 @@ TEST_CASE("files and cat show what is there, escaped and raw") {
   CHECK(scene.run({"files", "auth"}).out ==
         "MODE        SIZE  AGE  NAME\n-rw-r--r--    2K    -  a\\x1b\ndrwxr-xr-x     -    -  d/\n");
   CHECK(scene.run({"cat", "auth:a"}).out == "\x1b raw\xff");
+}
+
+TEST_CASE("cp fails when it was asked for nothing that can be copied") {
+  Scene scene;
+  scene.files.listings["there"] = "";
+  base::make_directories(scene.here("src"), 0755);
+  REQUIRE(::mkfifo(scene.here("src/fifo").c_str(), 0600) == 0);
+  const Ran alone = scene.run({"cp", scene.here("src/fifo"), "auth:there"});
+  CHECK(alone.code == 1);
+  CHECK(alone.out == "");
+  CHECK(alone.err == "moorage: " + scene.here("src/fifo") +
+                         " is neither a file, a directory nor a link; nothing was copied\n");
+  const Ran inside = scene.run({"cp", scene.here("src"), "auth:there"});
+  CHECK(inside.code == 0);
+  CHECK(inside.err.find("1 entry skipped") != std::string::npos);
+}
+
+TEST_CASE("cp into a directory that is not there names it") {
+  Scene scene;
+  scene.files.refused = {"newdir/file"};
+  base::write_file(scene.here("file"), "x");
+  const Ran ran = scene.run({"cp", scene.here("file"), "auth:newdir/file"});
+  CHECK(ran.code == 1);
+  CHECK(ran.err ==
+        "moorage: there is no directory newdir/ in auth\n"
+        "  hint: moorage exec auth -- mkdir -p newdir/\n");
+}
+
+TEST_CASE("a path outside of the workspace is none of its files") {
+  Scene scene;
+  scene.files.outside = "/etc";
+  const Ran ran = scene.run({"files", "auth", "/etc"});
+  CHECK(ran.code == 1);
+  CHECK(ran.err == "moorage: '/etc' is not a file of the workspace\n");
 }

@@ -89,6 +89,26 @@ TEST_CASE("the request says what was asked for, and words after -- are the comma
   CHECK_FALSE(body.has("tty"));
 }
 
+TEST_CASE("a standard stream that is closed is like /dev/null") {
+  for (const int closed : {0, 1, 2}) {
+    CAPTURE(closed);
+    ExecScene scene;
+    scene.exec.write(RecordKind::standard_output, "out");
+    scene.exec.write(RecordKind::standard_error, "err");
+    std::thread ender([&] {
+      if (closed == 0) comes_true([&] { return scene.exec.stdin_closed(); });
+      scene.exec.finish(kExitedZero);
+    });
+    RunOptions options = scene.options();
+    options.closed = {closed};
+    const Ran ran = run_moorage({"exec", "auth", "--", "cat"}, options);
+    ender.join();
+    CHECK(ran.code == 0);
+    CHECK(ran.out == (closed == 1 ? "" : "out"));
+    CHECK(ran.err == (closed == 2 ? "" : "err"));
+  }
+}
+
 TEST_CASE("arguments may hold any bytes") {
   ExecScene scene;
   scene.exec.finish(kExitedZero);

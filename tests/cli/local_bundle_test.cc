@@ -196,6 +196,7 @@ TEST_CASE("create --from streams the bundle and makes a workspace of it") {
       label = call.query("label");
       bundle = body;
       base::write_file(directory / "sent", body);
+      ::usleep(300'000);  // a phase that takes a moment leaves a line
       git("/", {"init", "-q", "--bare", directory / "daemon"});
       git(directory / "daemon",
           {"fetch", "-q", directory / "sent", "+refs/moorage/*:refs/moorage/*"});
@@ -213,6 +214,11 @@ TEST_CASE("create --from streams the bundle and makes a workspace of it") {
                                           {server.socket_path(), "", {}});
   server.settle();
   CHECK(ran.err.find("moorage:") == std::string::npos);  // nothing but progress
+  const size_t upload = ran.err.find(" upload   ");
+  REQUIRE(upload != std::string::npos);
+  const std::string line =
+      ran.err.substr(upload + 10, ran.err.find("   ", upload + 10) - upload - 10);
+  CHECK(line.substr(0, line.find(" of ")) == line.substr(line.find(" of ") + 4));
   CHECK(ran.code == 0);
   CHECK(label == directory / "repo");
   const cli::Json json = cli::Json::parse(created);
@@ -222,4 +228,19 @@ TEST_CASE("create --from streams the bundle and makes a workspace of it") {
   CHECK_FALSE(json.has("repo_url"));
   CHECK(test::run_moorage({"create", "--from", "/nonexistent"}, {server.socket_path(), "", {}})
             .code == 1);
+}
+
+TEST_CASE("a repository without a commit inside is named with what to do") {
+  Directory directory;
+  make_repository(directory, "repo");
+  directory.put("repo/inner/file", "x");
+  git(directory / "repo/inner", {"init", "-q"});
+  LocalBundle bundle(directory / "repo");
+  try {
+    bundle.commit();
+    FAIL("taken");
+  } catch (const base::Error& error) {
+    CHECK(error.message().find("inner") != std::string::npos);
+    CHECK(error.hint().find("has no commit yet") != std::string::npos);
+  }
 }

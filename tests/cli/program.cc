@@ -45,6 +45,7 @@ void Running::spawn(const std::vector<std::string>& words, const RunOptions& opt
   ::posix_spawn_file_actions_adddup2(&actions, in, 0);
   ::posix_spawn_file_actions_adddup2(&actions, out, 1);
   ::posix_spawn_file_actions_adddup2(&actions, err, 2);
+  for (const int fd : options.closed) ::posix_spawn_file_actions_addclose(&actions, fd);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   sigset_t none, all;

@@ -21,6 +21,7 @@ struct RunOptions {
   std::string socket;
   std::string input;
   std::map<std::string, std::string> environment;
+  std::vector<int> closed = {};  // of 0, 1 and 2: not open when the program starts
 };
 
 Ran run_moorage(const std::vector<std::string>& words, const RunOptions& options);

@@ -85,6 +85,33 @@ TEST_CASE("logs print what is there, from an offset, and one stream alone") {
   CHECK(run_moorage({"logs", "ex_7", "--since-offset", "3"}, scene.options()).out == "1 out2");
   CHECK(run_moorage({"logs", "ex_7", "--stderr"}, scene.options()).out == "");
   CHECK(run_moorage({"logs", "ex_7", "--stdout"}, scene.options()).err == "");
+  const Ran both = run_moorage({"logs", "ex_7", "--stdout", "--stderr"}, scene.options());
+  CHECK(both.out == "out1 out2");
+  CHECK(both.err == "err ");
   scene.exec.finish(R"("state":"exited","exit_code":9)");
   CHECK(run_moorage({"logs", "ex_7", "-f"}, scene.options()).code == 0);
+}
+
+TEST_CASE("logs of a command that was cut do not send the reader to the logs") {
+  ExecScene scene;
+  scene.exec.finish(R"("state":"interrupted")");
+  CHECK(run_moorage({"logs", "ex_7"}, scene.options()).err ==
+        "moorage: ex_7 was interrupted: its sandbox ended before it did\n");
+}
+
+TEST_CASE("logs refuse a command of another workspace") {
+  ExecScene scene;
+  test::ScriptedServer server([&](test::Call& call) {
+    if (call.is("GET /v1/workspaces/auth") || call.is("GET /v1/workspaces/ws_1"))
+      return call.reply(200, R"({"id":"ws_1","name":"auth"})");
+    if (call.is("GET /v1/workspaces/other")) return call.reply(200, R"({"id":"ws_2"})");
+    if (!scene.exec.handle(call)) call.reply(404, R"({"code":"not_found","message":"none"})");
+  });
+  scene.exec.write(RecordKind::standard_output, "text");
+  server.settle();
+  CHECK(run_moorage({"logs", "auth", "ex_7"}, {server.socket_path(), "", {}}).out == "text");
+  const Ran ran = run_moorage({"logs", "other", "ex_7"}, {server.socket_path(), "", {}});
+  CHECK(ran.code == 1);
+  CHECK(ran.out == "");
+  CHECK(ran.err.find("ex_7 is a command of another workspace, auth\n") != std::string::npos);
 }

@@ -54,6 +54,15 @@ TEST_CASE("cells are escaped") {
   CHECK(table.render({}) == "NAME\na\\x1b[2Jb\\nc\n");
 }
 
+TEST_CASE("a long label line goes on under its text") {
+  CHECK(label_lines("ok", "one two three four five", 30) ==
+        " ok       one two three four\n          five\n");
+  CHECK(label_lines("ok", "short", 30) == label_line("ok", "short"));
+  CHECK(label_lines("ok", "", 30) == label_line("ok", ""));
+  CHECK(label_lines("ok", "a-word-that-is-longer-than-a-line b", 30) ==
+        " ok       a-word-that-is-longer-than-a-line\n          b\n");
+}
+
 TEST_CASE("label lines start their text at one column") {
   CHECK(label_line("ready", "auth") == " ready    auth\n");
   CHECK(label_line("base", "main", 11) == " base      main\n");

@@ -82,6 +82,44 @@ TEST_CASE("ls names other people's workspaces by id, which is how root reaches t
   CHECK(ran.out.find("ws_9 (uid 4000000: tour)") != std::string::npos);
 }
 
+TEST_CASE("ls --deleted tells two of one name apart, and lists no live one") {
+  const auto deleted = [](const std::string& id, int64_t seconds) {
+    return R"({"id":")" + id +
+           R"(","name":"a","state":"deleted","repo":{"name":"acme/api"},"base":{"ref":"main"},)" +
+           R"("owner":4000000,"deleted_at":")" + ago(seconds) + R"("})";
+  };
+  ScriptedServer server(
+      answers("/v1/workspaces", R"({"workspaces":[{"id":"ws_1","state":"ready"},)" +
+                                    deleted("ws_2", 7200) + "," + deleted("ws_3", 120) + "]}"));
+  const RunOptions options{server.socket_path(), "", {}};
+  CHECK(run_moorage({"ls", "--deleted"}, options).out ==
+        "ID    NAME  REPO      BASE  DELETED  CHANGES  OWNER\n"
+        "ws_2  a     acme/api  main  2h ago   -        uid 4000000\n"
+        "ws_3  a     acme/api  main  2m ago   -        uid 4000000\n"
+        "bring one back: moorage undelete ID\n");
+  const Json json = Json::parse(run_moorage({"--json", "ls", "--deleted"}, options).out);
+  REQUIRE(json.items("workspaces").size() == 2);
+  CHECK(json.items("workspaces")[1].text("id") == "ws_3");
+}
+
+TEST_CASE("repo fetch fails when upstream could not be asked") {
+  ScriptedServer server([](Call& call) {
+    call.body();
+    call.reply(200,
+               R"({"id":"repo_1","name":"acme/api","default_branch":"main","tip":"4f1c2e9aaaa",)"
+               R"("stale":true,"stale_reason":"ask upstream: refused"})");
+  });
+  const RunOptions options{server.socket_path(), "", {}};
+  const Ran ran = run_moorage({"repo", "fetch", "repo_1"}, options);
+  CHECK(ran.code == 1);
+  CHECK(ran.out == "");
+  CHECK(ran.err.find("acme/api was not fetched: ask upstream: refused\n") != std::string::npos);
+  // To add it was to have it cached, and that it is.
+  const Ran added = run_moorage({"repo", "add", "https://h/acme/api"}, options);
+  CHECK(added.code == 0);
+  CHECK(added.out.find("stale: ask upstream: refused") != std::string::npos);
+}
+
 TEST_CASE("show answers what a person asks") {
   ScriptedServer server(answers("/v1/workspaces/auth", workspace_json()));
   const Ran ran = run_moorage({"show", "auth"}, {server.socket_path(), "", {}});
@@ -257,6 +295,8 @@ TEST_CASE("a workspace that is asked to stop, start, go and come back says so") 
   CHECK(server.seen().back().target == "/v1/workspaces/a?purge=1");
   CHECK(run_moorage({"kill", "ex_3", "sigterm"}, options).out == " ex_3     got TERM\n");
   CHECK(run_moorage({"kill", "ex_3", "9"}, options).out == " ex_3     got KILL\n");
+  CHECK(run_moorage({"kill", "ex_3"}, options).out ==
+        " ex_3     asked to end; killed if it does not: moorage wait ex_3\n");
   CHECK(run_moorage({"kill", "nonsense"}, options).code == 1);
 }
 

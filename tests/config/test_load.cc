@@ -126,6 +126,8 @@ TEST_CASE("the environment wins over the file, and unknown variables are told") 
                                    {"MOORAGE_REPO_FILE_ROOTS", "/a:/b"},
                                    {"MOORAGE_LIBEXEC_DIRECTORY", "/opt/libexec"},
                                    {"MOORAGE_SOMETHING", "x"},
+                                   {"MOORAGE_SOCKET", "/run/x"},
+                                   {"MOORAGE_CRASH_AT", "a.b"},
                                    {"PATH", "/bin"}});
   CHECK(loaded.settings.exec.default_timeout_s == 3600);
   CHECK(loaded.settings.sandbox.pids == 100);
@@ -138,6 +140,22 @@ TEST_CASE("the environment wins over the file, and unknown variables are told") 
         "environment MOORAGE_SANDBOX_PIDS: sandbox.pids: \"many\" is not a whole number");
 }
 
+TEST_CASE("--set wins over all, and is refused as the file is") {
+  const auto with = [](const std::string& name, const std::string& value) {
+    return load({.file = "/dev/null",
+                 .environment = {{"MOORAGE_SANDBOX_PIDS", "100"}},
+                 .overrides = {{name, value}}});
+  };
+  const Loaded loaded = with("sandbox.pids", "200");
+  CHECK(loaded.settings.sandbox.pids == 200);
+  CHECK(shown(loaded, "sandbox.pids").source == "--set");
+  CHECK(with("repo.file_roots", "/a:/b").settings.repo.file_roots ==
+        std::vector<std::string>{"/a", "/b"});
+  CHECK_THROWS_WITH(with("store.bogus", "1"), "--set: unknown setting \"store.bogus\"");
+  CHECK_THROWS_WITH(with("sandbox.pids", "many"),
+                    "--set: sandbox.pids: \"many\" is not a whole number");
+}
+
 TEST_CASE("an unknown key is refused with its place and the nearest known one") {
   CHECK(refusal("store:\n  directry: /x\n") ==
         ":2:3: unknown setting \"store.directry\" | Did you mean \"store.directory\"?");
@@ -146,9 +164,11 @@ TEST_CASE("an unknown key is refused with its place and the nearest known one") 
   CHECK(refusal("store:\n  socket: /x\n") ==
         ":2:3: unknown setting \"store.socket\" | Did you mean \"api.socket\"?");
   CHECK(refusal("libexec_dir: /x\n") ==
-        ":1:1: unknown setting \"libexec_dir\" | `moorage config show` lists all settings.");
+        ":1:1: unknown setting \"libexec_dir\" | `mooraged --config /dev/null --show-config` lists "
+        "all settings.");
   CHECK(refusal("quux: [1]\n") ==
-        ":1:1: unknown setting \"quux\" | `moorage config show` lists all settings.");
+        ":1:1: unknown setting \"quux\" | `mooraged --config /dev/null --show-config` lists all "
+        "settings.");
 }
 
 TEST_CASE("a repeated key is refused where it comes again") {

@@ -31,8 +31,6 @@ TEST_CASE("--set takes a setting and any value, --config a file") {
   CHECK(arguments.overrides.at("api.socket") == "/a=b");
   CHECK(arguments.config_file == "/x");
   CHECK(arguments.action == Arguments::Action::show_config);
-  CHECK(variable_of("api.socket") == "MOORAGE_API_SOCKET");
-  CHECK(variable_of("sandbox.stop_grace_s") == "MOORAGE_SANDBOX_STOP_GRACE_S");
 }
 
 TEST_CASE("what it does not know it refuses, with a way to find out") {

@@ -38,7 +38,10 @@ class Messages(harness.TestCase):
         harness.run("git", "init", "-q", self.upstream / "empty")
         self.assertIn("empty", self.fails("create", "--repo", self.git_server.url("empty")))
         self.assertTrue(self.fails("create", "--repo", self.git_server.url("missing")))
-        self.assertIn("127.0.0.1", self.fails("create", "--repo", "git://127.0.0.1:1/x/y"))
+        self.assertIn("Connection refused", self.fails("create", "--repo", "git://127.0.0.1:1/x/y"))
+        text = self.fails("create", "--repo", "ssh://git@no-host.invalid/x/y")
+        self.assertIn("no-host.invalid", text)
+        self.assertNotIn("\\r", text)
 
     def test_unknown_ref(self):
         self.assertIn("no-such-branch", self.fails("create", "--repo", self.url, "--ref", "no-such-branch"))
@@ -62,6 +65,53 @@ class Messages(harness.TestCase):
         text = result.stderr.decode()
         self.assertIn("bad.yaml:2:3", text)
         self.assertIn("directory", text)
+
+    def test_settings_on_the_command_line_and_in_the_environment(self):
+        result = harness.run(harness.BIN / "mooraged", "--set", "store.bogus=1", "--show-config", check=False)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn('unknown setting "store.bogus"', result.stderr.decode())
+        shown = harness.run(harness.BIN / "mooraged", "--config", "/dev/null", "--set", "sandbox.pids=77", "--show-config")
+        self.assertRegex(shown.stdout.decode(), r"sandbox.pids +77 +--set")
+        self.assertIn(b"MOORAGE_GROUP_KEY", harness.run(harness.BIN / "mooraged", "--help").stdout)
+
+    def test_empty_fields_and_unknown_backends(self):
+        for field in ("name", "ref", "branch"):
+            with self.assertRaises(moorage.MoorageError) as refused:
+                self.client.request("POST", "/workspaces", json_body={"repo_url": self.url, field: ""})
+            self.assertEqual(refused.exception.code, "invalid_argument")
+            self.assertIn(field, str(refused.exception))
+        text = self.fails("create", "--repo", self.url, "--backend", "docker")
+        self.assertIn("there is no backend 'docker'", text)
+        self.assertNotIn("\\", text)
+
+    def test_deleted_workspaces_of_one_name_are_told_apart(self):
+        ids = []
+        for _ in range(2):
+            ids.append(self.client.create(repo_url=self.url, name="twice")["id"])
+            self.client.delete("twice")
+        for words in (("undelete", "twice"), ("rm", "--purge", "twice")):
+            text = self.fails(*words)
+            self.assertIn(", ".join(ids), text)
+        listed = self.daemon.cli("ls", "--deleted").stdout.decode()
+        for workspace in ids:
+            self.assertIn(f"{workspace} ", listed)
+        self.daemon.cli("undelete", ids[0])
+        self.daemon.cli("rm", "--purge", ids[1])
+
+    def test_files_outside_of_the_workspace(self):
+        self.client.create(repo_url=self.url, name="files")
+        self.assertIn("below /workspace or /home/user", self.fails("files", "files", "/etc"))
+        self.assertIn("is not a directory", self.fails("files", "files", "README.md"))
+
+    def test_a_directory_that_was_fetched_and_is_gone(self):
+        path = self.daemon.directory / "local"
+        harness.make_repository(path)
+        self.client.create(repo_url=f"file://{path}", name="local")
+        os.rename(path, f"{path}-gone")
+        again = self.client.create(repo_url=f"file://{path}", name="local-2")
+        self.assertTrue(again["base"]["stale"])
+        self.assertIn("no such directory", self.fails("repo", "fetch", f"file://{path}"))
+        self.assertIn("no such directory", self.fails("create", "--repo", f"{self.daemon.directory}/never"))
 
     def test_a_second_daemon_on_the_store_is_refused_with_the_pid(self):
         result = harness.run(harness.BIN / "mooraged", "--config", self.daemon.config, check=False, timeout=20)
@@ -112,8 +162,8 @@ class PoorHost(unittest.TestCase):
         return daemon.start(prefix=["unshare", "-m", "sh", "-ec", prepare + '; exec "$@"', "sh", *prefix])
 
     def assert_refused(self, daemon, check, *words):
-        info = daemon.cli("info").stdout.decode()
-        self.assertIn(f"MISSING  {check}", info)
+        info = " ".join(daemon.cli("info").stdout.decode().split())
+        self.assertIn(f"MISSING {check}", info)
         created = daemon.cli("create", "--repo", "git://127.0.0.1:1/a/b", check=False)
         self.assertEqual(created.returncode, 1)
         for word in words:
@@ -149,9 +199,9 @@ class PoorHost(unittest.TestCase):
             cover = "; ".join(f"mount --bind {nothing.name} $(readlink -f /usr/bin/{name})"
                               for name in ("sudo", "git", "python3"))
             daemon = self.daemon(prepare=cover)
-            info = daemon.cli("info").stdout.decode()
+            info = " ".join(daemon.cli("info").stdout.decode().split())
             for name in ("sudo", "git", "python3"):
-                self.assertIn(f"MISSING  {name}: {name} is not installed", info)
+                self.assertIn(f"MISSING {name}: {name} is not installed", info)
                 self.assertIn(f"apt-get install {name}", info)
 
 

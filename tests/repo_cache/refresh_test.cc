@@ -124,12 +124,27 @@ TEST_CASE("an upstream that cannot be reached leaves the mirror in use, and says
   world.daemon.stop();
   const RefreshResult result = world.refresh();
   CHECK(result.stale);
-  CHECK_FALSE(result.stale_reason.empty());
+  CHECK(result.stale_reason.find("Connection refused") != std::string::npos);
   CHECK(result.checked_wall_ms > 0);
   CHECK(result.tip == world.first);
   const base::Error error = failure_of([&] { world.cache.refresh("repo_2", world.url, kLong); });
   CHECK(error.code() == base::Code::unavailable);
   CHECK_FALSE(world.cache.exists("repo_2"));
+}
+
+TEST_CASE("a directory that is gone leaves its mirror in use, and is refused without one") {
+  World world;
+  const std::string path = world.directory / "served/shop";
+  const UrlPolicy& policy = world.cache.options().url_policy;
+  world.cache.refresh("repo_3", parse_url(path, policy), kLong);
+  std::filesystem::rename(path, path + "-gone");
+  const RepoUrl gone = parse_url(path, policy);
+  const RefreshResult result = world.cache.refresh("repo_3", gone, kLong);
+  CHECK(result.stale);
+  CHECK(result.stale_reason == "no such directory: " + path);
+  CHECK(result.tip == world.first);
+  const base::Error error = failure_of([&] { world.cache.refresh("repo_4", gone, kLong); });
+  CHECK(error.code() == base::Code::not_found);
 }
 
 TEST_CASE("what is wrong with an upstream is told apart") {

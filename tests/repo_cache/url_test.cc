@@ -214,7 +214,10 @@ TEST_CASE("a path is taken only below a configured root, whatever links say") {
   CHECK(code_of(directory / "rootless", policy) == base::Code::permission_denied);
   CHECK(code_of(directory / "root/way-out", policy) == base::Code::permission_denied);
   CHECK(code_of(directory / "root/../rootless", policy) == base::Code::invalid_argument);
-  CHECK(code_of(directory / "root/missing", policy) == base::Code::not_found);
+  const RepoUrl missing = parse_url(directory / "root/missing", policy);
+  CHECK(missing.missing);
+  CHECK(missing.key == "file://" + (directory / "root/missing"));
+  CHECK_FALSE(parse_url(directory / "root/repo.git", policy).missing);
   CHECK(code_of(directory / "missing", policy) == base::Code::permission_denied);
   CHECK(code_of(directory / "root/repo.git") == base::Code::permission_denied);
 }

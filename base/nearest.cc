@@ -1,10 +1,10 @@
-#include "config/nearest.h"
+#include "base/nearest.h"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-namespace moorage::config {
+namespace moorage::base {
 
 namespace {
 
@@ -46,4 +46,4 @@ std::optional<std::string> nearest(std::string_view name,
   return std::string(best);
 }
 
-}  // namespace moorage::config
+}  // namespace moorage::base

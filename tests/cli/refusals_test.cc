@@ -1,0 +1,146 @@
+// What the command line refuses, and that it says why: nothing is guessed or left out in silence.
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+
+#include "base/files.h"
+#include "program.h"
+#include "scripted_server.h"
+
+using namespace moorage;
+using test::Call;
+using test::Ran;
+using test::run_moorage;
+using test::RunOptions;
+using test::ScriptedServer;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+// A daemon that takes whatever it is asked.
+struct Scene {
+  ScriptedServer server{[](Call& call) {
+    call.body();
+    call.reply(200, "{}", test::json_header());
+  }};
+  Ran run(const Words& words) { return run_moorage(words, {server.socket_path(), "", {}}); }
+  // Nothing was asked of the daemon, and the message says so.
+  void refuses(const Words& words, const std::string& message) {
+    CAPTURE(words);
+    const Ran ran = run(words);
+    CHECK(ran.code != 0);
+    CHECK(ran.err.find(message) != std::string::npos);
+    CAPTURE(ran.err);
+    CHECK(server.seen().empty());
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an option that is given has a value") {
+  Scene scene;
+  for (const char* option : {"--name", "--ref", "--branch", "--repo", "--from", "--memory",
+                             "--cpus", "--pids", "--backend", "--image", "--label"}) {
+    const std::string name = option, message = name == "--label" ? name : name + " needs a value";
+    scene.refuses({"create", "--repo", "u", name, ""}, message);
+    scene.refuses({"create", name + "=", "--repo", "u"}, name + " needs a value");
+  }
+  for (const char* option : {"--timeout", "--cwd", "--user"})
+    scene.refuses({"exec", "a", option, "", "--", "true"}, std::string(option) + " needs a value");
+  scene.refuses({"undelete", "a", "--name", ""}, "--name needs a value");
+  scene.refuses({"logs", "ex_1", "--since-offset", ""}, "--since-offset needs a value");
+  scene.refuses({"repo", "fetch", ""}, "REPO is empty");
+  scene.refuses({"repo", "add", ""}, "URL is empty");
+  scene.refuses({"cp", "", "a:b"}, "FROM is empty");
+  CHECK(scene.run({"exec", "a", "-d", "--", "sh", "--name=", ""}).code == 0);  // the sandbox's
+}
+
+TEST_CASE("--from takes what is checked out, so --ref does not go with it") {
+  Scene scene;
+  scene.refuses({"create", "--from", "/", "--ref", "main"},
+                "--ref and --from exclude each other: --from takes what is checked out there");
+}
+
+TEST_CASE("a command that is none is named, with the one that was probably meant") {
+  Scene scene;
+  scene.refuses({"bla"}, "there is no command 'bla'\n  hint: moorage --help lists them\n");
+  scene.refuses({"lss"}, "there is no command 'lss'\n  hint: did you mean: moorage ls ");
+  scene.refuses({"--socket", "x", "creat", "--repo", "u"}, "did you mean: moorage create ");
+  scene.refuses({"repo", "fetsh", "x"},
+                "there is no command 'repo fetsh'\n  hint: did you mean: moorage repo fetch ");
+  scene.refuses({"repo"}, "hint: moorage");
+}
+
+TEST_CASE("groups of commands have examples in their help") {
+  Scene scene;
+  CHECK(scene.run({"repo", "--help"}).out.find("Example:\n  moorage repo add https://") !=
+        std::string::npos);
+  CHECK(scene.run({"config", "--help"}).out.find("Example:\n  moorage config show\n") !=
+        std::string::npos);
+}
+
+TEST_CASE("numbers that are none, or too large, are told before anything is sent") {
+  Scene scene;
+  for (const char* number : {"nan", "inf", "-1", "2x"})
+    scene.refuses({"create", "--repo", "u", "--cpus", number}, "is not understood");
+  scene.refuses({"create", "--repo", "u", "--cpus", "0"}, "--cpus: '0' is out of range");
+  scene.refuses({"create", "--repo", "u", "--memory", "99999999999G"},
+                "--memory: '99999999999G' is out of range");
+  scene.refuses({"exec", "a", "--timeout", "0", "--", "x"}, "--timeout: '0' is out of range");
+}
+
+TEST_CASE("cat wants a file") {
+  Scene scene;
+  scene.refuses({"cat", "auth:"}, "a file is needed behind 'auth:'");
+}
+
+TEST_CASE("a directory that cannot be read is named") {
+  Scene scene;
+  const std::string file = scene.server.directory() + "/file";
+  base::write_file(file, "");
+  scene.refuses({"create", "--from", file}, file);
+}
+
+TEST_CASE("what is no socket, or not ours to use, is told as that") {
+  Scene scene;
+  const std::string file = scene.server.directory() + "/file";
+  base::write_file(file, "");
+  scene.refuses({"--socket", file, "ls"}, file + ": this is not a socket");
+  const std::string long_path = scene.server.directory() + "/" + std::string(100, 'x');
+  base::write_file(long_path, "");
+  scene.refuses({"--socket", long_path, "ls"}, "this is not a socket");
+  ::unlink(long_path.c_str());
+  {
+    const base::Fd place = base::open_file(scene.server.directory(), O_PATH | O_DIRECTORY);
+    const base::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::string(100, 'x').copy(address.sun_path, 100);
+    REQUIRE(::fchdir(place.get()) == 0);
+    REQUIRE(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    scene.refuses({"--socket", long_path, "ls"}, "the name is too long");
+    REQUIRE(::chdir("/") == 0);
+  }
+  if (::geteuid() != 0) return;  // root may everything
+  const gid_t group = 4'000'003;
+  REQUIRE(::chown(scene.server.socket_path().c_str(), 0, group) == 0);
+  REQUIRE(::chmod(scene.server.socket_path().c_str(), 0660) == 0);
+  REQUIRE(::chmod(scene.server.directory().c_str(), 0711) == 0);
+  const std::string program = scene.server.directory() + "/moorage";
+  base::write_file(program, base::read_file(MOORAGE_PROGRAM, 1 << 30));
+  REQUIRE(::chmod(program.c_str(), 0755) == 0);
+  const std::string command =
+      "exec 2>&1; exec setpriv --reuid=65533 --regid=65533 --clear-groups " + program +
+      " --socket " + scene.server.socket_path() + " ls";
+  FILE* pipe = ::popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  char text[1000] = {};
+  const size_t got = ::fread(text, 1, sizeof text - 1, pipe);
+  ::pclose(pipe);
+  CHECK(std::string(text, got).find("join the group 4000003: ") != std::string::npos);
+}
