@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <memory>
 #include <set>
 #include <utility>
@@ -185,10 +186,13 @@ class TreeRemover {
   uint64_t moved_ = 0;
 };
 
-// Walks with one descriptor: down by name, up by ".." (checked to be where it came from).
+// Walks with one descriptor: down by name, up by ".." (checked to be where it came from). What it
+// remembers is charged to a budget, as a stranger decides how much that would be.
 class TreeMeter {
  public:
-  explicit TreeMeter(const std::string& path) : path_(path) {}
+  using Deadline = std::chrono::steady_clock::time_point;
+  TreeMeter(const std::string& path, uint64_t max_memory_bytes, Deadline deadline)
+      : path_(path), memory_left_(max_memory_bytes), deadline_(deadline) {}
 
   // False when a directory was moved away under the walk.
   bool measure(int parent, const std::string& name) {
@@ -196,13 +200,14 @@ class TreeMeter {
     if (fstatat(parent, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) < 0) return true;
     count(status);
     if (!S_ISDIR(status.st_mode) || !enter(parent, name)) return true;
-    while (!levels_.empty()) {
+    while (!levels_.empty() && !late()) {
       if (levels_.back().directories.empty()) {
         if (!climb()) return false;
         continue;
       }
       std::string next = std::move(levels_.back().directories.back());
       levels_.back().directories.pop_back();
+      memory_left_ += cost(next);
       enter(here_.get(), next);
     }
     return true;
@@ -217,18 +222,46 @@ class TreeMeter {
     std::vector<std::string> directories;  // still to visit
   };
 
+  static constexpr size_t kNodeBytes = 64;  // of a set, or of the heap around a name
+
+  static uint64_t cost(const std::string& name) { return sizeof name + name.size() + kNodeBytes; }
+
+  bool afford(uint64_t bytes) {
+    if (bytes > memory_left_) {
+      usage_.complete = false;
+      return false;
+    }
+    memory_left_ -= bytes;
+    return true;
+  }
+
+  bool late() {
+    if (std::chrono::steady_clock::now() < deadline_) return false;
+    usage_.complete = false;
+    return true;
+  }
+
   void count(const struct stat& status) {
-    // A file with several names takes its blocks once.
-    bool counted_before = !S_ISDIR(status.st_mode) && status.st_nlink > 1 &&
-                          !linked_.emplace(status.st_dev, status.st_ino).second;
-    if (counted_before) return;
-    usage_.bytes += static_cast<uint64_t>(status.st_blocks) * 512;
+    const uint64_t bytes = static_cast<uint64_t>(status.st_blocks) * 512;
+    if (!S_ISDIR(status.st_mode) && status.st_nlink > 1) {
+      // A file with several names takes its blocks once.
+      const Inode inode{status.st_dev, status.st_ino};
+      if (linked_.contains(inode)) return;
+      if (!afford(kNodeBytes)) {
+        usage_.bytes += bytes / status.st_nlink;
+        return;
+      }
+      linked_.insert(inode);
+    }
+    usage_.bytes += bytes;
     usage_.inodes += 1;
   }
 
   bool enter(int parent, const std::string& name) {
+    if (!afford(sizeof(Level))) return false;
     Stream stream = open_level(parent, name.c_str());
     if (!stream && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EXDEV)) {
+      memory_left_ += sizeof(Level);
       return false;  // gone, replaced, or a mount: not ours to count
     }
     if (!stream) throw_errno("measure " + path_ + ": open " + name);
@@ -236,10 +269,11 @@ class TreeMeter {
     struct stat status;
     check(fstat(directory, &status), "measure " + path_);
     Level level{{status.st_dev, status.st_ino}, {}};
-    while (dirent* entry = next_entry(stream.get(), path_)) {
+    while (dirent* entry = late() ? nullptr : next_entry(stream.get(), path_)) {
       if (fstatat(directory, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0) continue;
       count(status);
-      if (S_ISDIR(status.st_mode)) level.directories.emplace_back(entry->d_name);
+      std::string below = S_ISDIR(status.st_mode) ? entry->d_name : "";
+      if (!below.empty() && afford(cost(below))) level.directories.push_back(std::move(below));
     }
     here_ = Fd(check(fcntl(directory, F_DUPFD_CLOEXEC, 3), "measure " + path_));
     levels_.push_back(std::move(level));
@@ -248,6 +282,7 @@ class TreeMeter {
 
   bool climb() {
     levels_.pop_back();
+    memory_left_ += sizeof(Level);
     if (levels_.empty()) return true;
     Fd up(openat(here_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     struct stat status;
@@ -257,6 +292,8 @@ class TreeMeter {
   }
 
   const std::string& path_;
+  uint64_t memory_left_;
+  const Deadline deadline_;
   Fd here_;
   std::vector<Level> levels_;
   std::set<Inode> linked_;
@@ -273,12 +310,13 @@ void remove_tree_at(int directory, const std::string& name) {
   TreeRemover(name).remove(directory, name);
 }
 
-Usage tree_usage(const std::string& path) {
+Usage tree_usage(const std::string& path, const UsageLimits& limits) {
   constexpr int kMaxWalks = 5;
+  const auto deadline = std::chrono::steady_clock::now() + limits.time;
   auto place = open_parent(path);
   if (!place) throw Error(Code::not_found, path + " does not exist");
   for (int i = 0; i < kMaxWalks; ++i) {
-    TreeMeter meter(path);
+    TreeMeter meter(path, limits.max_memory_bytes, deadline);
     if (meter.measure(place->first.get(), place->second)) return meter.usage();
   }
   throw Error(Code::conflict, path + " changes while it is measured", "try again");

@@ -6,6 +6,7 @@
 
 #include <sys/stat.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -41,12 +42,20 @@ void rename_into_place(const std::string& from, const std::string& to);
 void remove_tree(const std::string& path);
 void remove_tree_at(int directory, const std::string& name);  // name: one part, no slash
 // Bytes in use (st_blocks) and inodes of path and all below it; links are not followed, other
-// mounts not entered, and a file with several names counts once.
+// mounts not entered, and a file with several names counts once. Beyond a limit the figures are
+// lower bounds and `complete` is false: a directory that cannot be remembered is not entered, and a
+// file of several names that cannot be counts with its share for each name. Throws conflict when
+// directories are moved about under the walk, again and again.
 struct Usage {
   uint64_t bytes = 0;
   uint64_t inodes = 0;
+  bool complete = true;
 };
-Usage tree_usage(const std::string& path);
+struct UsageLimits {
+  uint64_t max_memory_bytes = 32 << 20;  // directories still to visit, and files of several names
+  std::chrono::milliseconds time{60'000};
+};
+Usage tree_usage(const std::string& path, const UsageLimits& limits = {});
 
 std::vector<std::string> list_directory(
     const std::string& path);  // names, sorted, without . and ..
