@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
-#include <set>
 #include <string_view>
 #include <utility>
 
@@ -24,6 +23,7 @@ namespace {
 using base::Fd;
 
 constexpr uint64_t kMaxNames = 1'000'000;
+constexpr size_t kMaxNameBytes = 32 << 20;  // of one directory
 constexpr size_t kMaxPathBytes = 4095;
 constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
@@ -198,29 +198,31 @@ std::optional<std::string> LayerWalk::read_link(const UpperDirectory& source) {
 
 LayerWalk::Open::Open(LayerWalk& walk, const MergedDirectory& directory)
     : walk_(walk), directory_(directory) {
-  std::set<std::string> names;
   for (const UpperDirectory& upper : directory.uppers) {
     Fd fd = walk_.open_below(upper.layer, upper.path, kDirectoryFlags);
     if (!fd) continue;
-    walk_.read_names(fd, names);
+    walk_.read_names(fd, names_);
     bool marked = attribute(fd.get(), "trusted.overlay.opaque") == "x";
     levels_.push_back({upper.layer, upper.path, std::move(fd), marked});
   }
-  names_.assign(names.begin(), names.end());
+  std::sort(names_.begin(), names_.end());
+  names_.erase(std::unique(names_.begin(), names_.end()), names_.end());
 }
 
-void LayerWalk::read_names(const Fd& directory, std::set<std::string>& names) {
+void LayerWalk::read_names(const Fd& directory, std::vector<std::string>& names) {
+  size_t bytes = 0;
   std::unique_ptr<DIR, int (*)(DIR*)> stream(fdopendir(directory.duplicate().release()), closedir);
   if (!stream) base::throw_errno("list a directory of a layer");
   while (dirent* item = readdir(stream.get())) {
     const std::string_view name = item->d_name;
     if (name == "." || name == "..") continue;
-    if (names_seen_ == kMaxNames) {
+    bytes += name.size();
+    if (names_seen_ == kMaxNames || bytes > kMaxNameBytes) {
       truncated_ = true;
       return;
     }
     ++names_seen_;
-    names.emplace(name);
+    names.emplace_back(name);
   }
 }
 

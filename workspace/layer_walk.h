@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -78,14 +77,14 @@ class LayerWalk {
   std::optional<std::string> read_link(const UpperDirectory& source);
 
   bool changed_meanwhile() const { return changed_meanwhile_; }
-  bool truncated() const {
-    return truncated_;
-  }  // more than 1,000,000 names, or a path over 4,095 bytes
+  // More than 1,000,000 names, more than 32 MiB of them in one directory, or a path over 4,095
+  // bytes.
+  bool truncated() const { return truncated_; }
 
  private:
   struct Lookup;
   base::Fd open_below(size_t layer, const std::string& path, int flags);
-  void read_names(const base::Fd& directory, std::set<std::string>& names);
+  void read_names(const base::Fd& directory, std::vector<std::string>& names);
   void search_from_root(size_t layer, Lookup& lookup);
 
   std::vector<base::Fd> layers_;
