@@ -1,6 +1,6 @@
 // The pools that blocking verbs run on, one a kind of waiting, so that one kind never keeps the
 // others from answering: `exec` may wait for a sandbox to start, `slow` for upstreams and mounts,
-// `input` for commands to read what they are sent.
+// `input` for commands to read what they are sent, `look` shortly for a workspace to be measured.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace moorage::daemon {
 
-enum class Lane { quick, exec, slow, input };
+enum class Lane { quick, exec, slow, input, look };
 
 class Lanes {
  public:
@@ -24,7 +24,7 @@ class Lanes {
 
  private:
   std::atomic<size_t> busy_{0};
-  std::array<std::unique_ptr<base::ThreadPool>, 4> pools_;
+  std::array<std::unique_ptr<base::ThreadPool>, 5> pools_;
 };
 
 }  // namespace moorage::daemon
