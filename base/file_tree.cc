@@ -224,9 +224,7 @@ class TreeMeter {
 
   static constexpr size_t kNodeBytes = 64;  // of a set, or of the heap around a name
 
-  static uint64_t cost(const std::string& name) {
-    return sizeof name + name.size() + kNodeBytes;
-  }
+  static uint64_t cost(const std::string& name) { return sizeof name + name.size() + kNodeBytes; }
 
   bool afford(uint64_t bytes) {
     if (bytes > memory_left_) {

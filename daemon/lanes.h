@@ -1,7 +1,7 @@
 // The pools that blocking verbs run on, one a kind of waiting, so that one kind never keeps the
 // others from answering: `exec` may wait for a sandbox to start, `slow` for mounts and syncs,
-// `fetch` for upstreams, `input` for commands to read what they are sent. `upkeep` is the daemon's
-// own.
+// `fetch` for upstreams, `input` for commands to read what they are sent, `look` shortly for a
+// workspace to be measured. `upkeep` is the daemon's own.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace moorage::daemon {
 
-enum class Lane { quick, exec, slow, fetch, input, upkeep };
+enum class Lane { quick, exec, slow, fetch, input, look, upkeep };
 
 class Lanes {
  public:
@@ -28,7 +28,7 @@ class Lanes {
 
  private:
   std::atomic<size_t> busy_{0};
-  std::array<std::unique_ptr<base::ThreadPool>, 6> pools_;
+  std::array<std::unique_ptr<base::ThreadPool>, 7> pools_;
 };
 
 }  // namespace moorage::daemon

@@ -2,6 +2,7 @@
 // in which order it comes up: what a later line uses exists before it, and goes after it. Only this
 // file knows the settings; every layer gets its own small options.
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -124,6 +125,7 @@ void tidy(state_db::Store& store) {
   state_db::IdempotencyKeys(store).expire();
   store.trim_events(kKeptEvents);
   store.refill_reserve();
+  malloc_trim(0);  // what a burst of large answers left in the heap
 }
 
 int serve(const config::Loaded& loaded) {

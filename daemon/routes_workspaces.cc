@@ -125,7 +125,8 @@ void add_workspace_routes(Router& router, Api& api) {
        .keep_answers = false});  // the workspace's row has the key: one synchronous write less
   router.add(
       {.method = "GET", .pattern = "/v1/workspaces", .handler = plain(list), .query = {"deleted"}});
-  router.add({.method = "GET", .pattern = "/v1/workspaces/{}", .handler = show});
+  router.add(
+      {.method = "GET", .pattern = "/v1/workspaces/{}", .handler = show, .lane = Lane::look});
   router.add({.method = "DELETE",
               .pattern = "/v1/workspaces/{}",
               .handler = plain(remove),

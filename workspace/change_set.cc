@@ -1,5 +1,6 @@
 #include "workspace/change_set.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -15,25 +16,55 @@ using repo_cache::kModeSymlink;
 
 constexpr uint32_t kModeDirectory = 0040000;
 constexpr size_t kMaxIgnoreBytes = 1 << 20;
+constexpr uint64_t kItemBytes = 192;    // a node of each map that has it, and what the heap adds
+constexpr uint64_t kPatternBytes = 64;  // one line of an ignore file, beside its text
 constexpr std::string_view kIgnoreFile = ".gitignore";
 
 std::string join(const std::string& directory, const std::string& name) {
   return directory.empty() ? name : directory + "/" + name;
 }
 
+// While it waits to be visited, and in the answers that the ignore rules keep.
+uint64_t cost(const MergedDirectory& directory) {
+  uint64_t bytes = kItemBytes + 2 * directory.path.size();
+  for (const UpperDirectory& upper : directory.uppers) bytes += sizeof upper + upper.path.size();
+  return bytes + (directory.base ? directory.base->size() : 0);
+}
+
 }  // namespace
 
-ChangeSet::ChangeSet(LayerWalk& walk, const repo_cache::CommitTree& commit)
-    : walk_(walk), commit_(commit) {
+ChangeSet::ChangeSet(LayerWalk& walk, const repo_cache::CommitTree& commit, Remember remember,
+                     const ChangeSetLimits& limits)
+    : walk_(walk),
+      commit_(commit),
+      remember_(remember),
+      limits_(limits),
+      deadline_(std::chrono::steady_clock::now() + limits.walk_time),
+      memory_left_(limits.max_memory_bytes) {
   // Parents come before their children, so that what a directory says about the base can be taken
   // back below it.
   pending_.push_back(walk_.root());
-  while (!pending_.empty()) {
+  while (!pending_.empty() && !late()) {
     MergedDirectory directory = std::move(pending_.back());
     pending_.pop_back();
     visit(directory);
   }
   find_deleted();
+}
+
+bool ChangeSet::afford(uint64_t bytes) {
+  if (bytes > memory_left_) {
+    truncated_ = true;
+    return false;
+  }
+  memory_left_ -= bytes;
+  return true;
+}
+
+bool ChangeSet::late() {
+  if (std::chrono::steady_clock::now() < deadline_) return false;
+  truncated_ = true;
+  return true;
 }
 
 bool ChangeSet::tracked_directory(const std::string& path) const {
@@ -53,13 +84,18 @@ void ChangeSet::visit(const MergedDirectory& directory) {
       std::optional<MergedEntry> entry = open.entry(name);
       if (!entry || entry->kind == EntryKind::absent) continue;
       hide(directory.path);
-      nested_.insert(directory.path + "/");
+      if (remember_ == Remember::numbers) {
+        ++counted_;
+      } else if (afford(kItemBytes + directory.path.size())) {
+        nested_.insert(directory.path + "/");
+      }
       return;
     }
   }
   load_ignore_file(directory, open);
   for (const std::string& name : open.names()) {
     if (name == ".git") continue;  // at the top; below, git has none of that name either
+    if (late()) return;
     if (std::optional<MergedEntry> entry = open.entry(name)) visit_entry(directory, name, *entry);
   }
 }
@@ -85,8 +121,14 @@ void ChangeSet::visit_entry(const MergedDirectory& parent, const std::string& na
 void ChangeSet::add_file(const MergedEntry& entry, const std::string& path) {
   const bool tracked = in_tracked_ && commit_.is_tracked(path);
   if (!tracked && ignore_.matches(path, false)) return;
+  if (!tracked && remember_ == Remember::numbers) {
+    ++counted_;
+    return;
+  }
   PresentFile file;
-  file.source = entry.source;
+  file.source.layer = entry.source.layer;
+  if (entry.source.path != path) file.source.path = entry.source.path;
+  if (!afford(kItemBytes + path.size() + file.source.path.size())) return;
   file.mode = entry.kind == EntryKind::symlink ? kModeSymlink
               : entry.executable               ? kModeExecutable
                                                : kModeFile;
@@ -106,6 +148,7 @@ void ChangeSet::enter(const MergedDirectory& parent, const std::string& name,
   if (expected && directory.base != expected) hide(path);
   if (ignored) return;
   if (directory.base && directory.base != expected) rename(*directory.base, path);
+  if (!afford(cost(directory))) return;
   pending_.push_back(std::move(directory));
 }
 
@@ -117,7 +160,7 @@ void ChangeSet::hide(const std::string& path) {
   auto last = first;
   while (last != present_.end() && last->first.starts_with(below)) ++last;
   present_.erase(first, last);
-  hidden_.insert(path);
+  if (const auto tracked = commit_.lookup(path)) hidden_.emplace(path, tracked->mode);
 }
 
 // The files that came along with a directory from elsewhere in the base.
@@ -127,13 +170,14 @@ void ChangeSet::rename(const std::string& from, const std::string& to) {
   for (const std::string& file : files) {
     if (!file.ends_with(kIgnoreFile) || file[file.size() - kIgnoreFile.size() - 1] != '/') continue;
     const std::string directory = file.substr(0, file.size() - kIgnoreFile.size() - 1);
-    ignore_.add(to + directory.substr(from.size()), commit_.read_blob(file, kMaxIgnoreBytes));
+    add_ignore_file(to + directory.substr(from.size()), commit_.read_blob(file, kMaxIgnoreBytes));
   }
   for (const std::string& file : files) {
     std::optional<repo_cache::TreeEntry> entry = commit_.lookup(file);
     if (!entry || entry->mode == kModeSubmodule) continue;  // an empty directory
     const std::string path = to + file.substr(from.size());
     if (!commit_.is_tracked(path) && ignore_.matches(path, false)) continue;
+    if (!afford(kItemBytes + path.size() + file.size())) return;
     PresentFile moved;
     moved.from_base = true;
     moved.source.path = file;
@@ -150,21 +194,25 @@ void ChangeSet::load_ignore_file(const MergedDirectory& directory, LayerWalk::Op
     if (!entry) break;
     base::Fd fd;
     if (entry->kind == EntryKind::file) fd = walk_.open_file(entry->source);
-    ignore_.add(directory.path, fd ? base::read_up_to(fd.get(), kMaxIgnoreBytes) : "");
+    add_ignore_file(directory.path, fd ? base::read_up_to(fd.get(), kMaxIgnoreBytes) : "");
     return;
   }
   if (!directory.base) return;
   const std::string path = join(*directory.base, std::string(kIgnoreFile));
   std::optional<repo_cache::TreeEntry> entry = commit_.lookup(path);
   if (!entry || entry->mode == kModeSymlink || entry->size > kMaxIgnoreBytes) return;
-  ignore_.add(directory.path, commit_.read_blob(path, kMaxIgnoreBytes));
+  add_ignore_file(directory.path, commit_.read_blob(path, kMaxIgnoreBytes));
+}
+
+void ChangeSet::add_ignore_file(const std::string& directory, const std::string& bytes) {
+  const auto lines = static_cast<uint64_t>(std::count(bytes.begin(), bytes.end(), '\n')) + 1;
+  const uint64_t cost = kItemBytes + directory.size() + bytes.size() + lines * kPatternBytes;
+  if (afford(cost)) ignore_.add(directory, bytes);
 }
 
 void ChangeSet::find_deleted() {
-  for (const std::string& path : hidden_) {
-    std::optional<repo_cache::TreeEntry> entry = commit_.lookup(path);
-    if (!entry) continue;
-    if (entry->mode != kModeDirectory) {
+  for (const auto& [path, mode] : hidden_) {
+    if (mode != kModeDirectory) {
       if (!present_.contains(path)) deleted_.insert(path);
       continue;
     }

@@ -2,9 +2,11 @@
 // uppers of its layers (layer_walk.h) laid over the commit's tree. Nothing is compared here, so a
 // file that was only touched is in it. Left out: .git at the top, untracked files that git would
 // ignore (their directories are not even walked), the inside of submodules and of nested
-// repositories.
+// repositories. The agent decides how much there is to remember, so that has a budget, and the walk
+// a deadline: beyond either the rest is left out, and truncated() says so.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <set>
 #include <string>
@@ -18,14 +20,25 @@ namespace moorage::workspace {
 
 struct PresentFile {
   bool from_base = false;  // renamed along with its directory: source.path is its path in the base
-  UpperDirectory source;
-  uint32_t mode = 0;  // one of git's three
+  UpperDirectory source;   // an empty path: the same as in the workspace
+  uint32_t mode = 0;       // one of git's three
+};
+
+struct ChangeSetLimits {
+  uint64_t max_memory_bytes = 64 << 20;
+  std::chrono::milliseconds walk_time{20'000};
 };
 
 class ChangeSet {
  public:
-  ChangeSet(LayerWalk& walk, const repo_cache::CommitTree& commit);
+  // With `numbers` untracked files and nested repositories are only counted, not remembered.
+  enum class Remember { paths, numbers };
+  ChangeSet(LayerWalk& walk, const repo_cache::CommitTree& commit, Remember remember,
+            const ChangeSetLimits& limits);
 
+  bool truncated() const { return truncated_; }
+  uint64_t memory_bytes() const { return limits_.max_memory_bytes - memory_left_; }
+  uint64_t counted() const { return counted_; }  // what is in none of the three below
   const std::map<std::string, PresentFile>& present() const { return present_; }
   const std::set<std::string>& deleted() const { return deleted_; }  // files and submodules
   const std::set<std::string>& nested() const {
@@ -33,6 +46,8 @@ class ChangeSet {
   }  // untracked repositories: "vendor/"
 
  private:
+  bool afford(uint64_t bytes);
+  bool late();
   bool tracked_directory(const std::string& path) const;
   void visit(const MergedDirectory& directory);
   void visit_entry(const MergedDirectory& parent, const std::string& name,
@@ -42,16 +57,23 @@ class ChangeSet {
   void hide(const std::string& path);
   void rename(const std::string& from, const std::string& to);
   void load_ignore_file(const MergedDirectory& directory, LayerWalk::Open& open);
+  void add_ignore_file(const std::string& directory, const std::string& bytes);
   void find_deleted();
 
   LayerWalk& walk_;
   const repo_cache::CommitTree& commit_;
+  const Remember remember_;
+  const ChangeSetLimits limits_;
+  const std::chrono::steady_clock::time_point deadline_;
+  uint64_t memory_left_;
+  uint64_t counted_ = 0;
+  bool truncated_ = false;
   repo_cache::IgnoreRules ignore_;
   std::vector<MergedDirectory> pending_;
   bool in_tracked_ = true;  // the commit has the directory being visited
   std::map<std::string, PresentFile> present_;
-  std::set<std::string>
-      hidden_;  // what the base has there and below is not to be seen, unless present
+  // Path and mode in the base: what it has there and below is not to be seen, unless present.
+  std::map<std::string, uint32_t> hidden_;
   std::set<std::string> deleted_;
   std::set<std::string> nested_;
 };

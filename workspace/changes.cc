@@ -1,8 +1,10 @@
 #include "workspace/changes.h"
 
+#include <malloc.h>
 #include <sys/stat.h>
 
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -19,12 +21,15 @@ using base::Error;
 using repo_cache::CommitTree;
 
 constexpr int kMaxWalks = 3;
+constexpr uint64_t kMaxPathBytes = 16 << 20;  // of an answer
+constexpr uint64_t kLargeLookBytes = 8 << 20;
 constexpr uint32_t kModeDirectory = 0040000;
 
 // One look at the layers: what may differ, and of that what does.
 class Look {
  public:
-  Look(const ChangeSource& source, const CommitTree& commit)
+  Look(const ChangeSource& source, const CommitTree& commit, ChangeSet::Remember remember,
+       const ChangeSetLimits& limits)
       : commit_(commit),
         walk_(source.uppers,
               [&commit](const std::string& path) {
@@ -32,7 +37,7 @@ class Look {
                 auto entry = commit.lookup(path);
                 return entry && entry->mode == kModeDirectory;
               }),
-        set_(walk_, commit) {
+        set_(walk_, commit, remember, limits) {
     for (const std::string& path : set_.deleted()) kinds_[path] = ChangeKind::deleted;
     for (const std::string& path : set_.nested()) kinds_[path] = ChangeKind::untracked;
     for (const auto& [path, file] : set_.present()) {
@@ -40,18 +45,22 @@ class Look {
     }
   }
 
-  const std::map<std::string, ChangeKind>& kinds() const { return kinds_; }
+  const std::map<std::string_view, ChangeKind>& kinds() const { return kinds_; }
+  uint64_t count() const { return kinds_.size() + set_.counted(); }
+  uint64_t memory_bytes() const { return set_.memory_bytes(); }
   bool changed_meanwhile() const { return walk_.changed_meanwhile(); }
-  bool truncated() const { return walk_.truncated(); }
+  bool truncated() const { return walk_.truncated() || set_.truncated(); }
 
   // For the mirror's diff. The contents are opened when asked for, so this Look must live until
   // then.
   std::vector<repo_cache::Change> contents(uint64_t max_bytes) {
-    if (truncated()) {
+    bytes_left_ = max_bytes;
+    uint64_t path_bytes = 0;
+    for (const auto& [path, kind] : kinds_) path_bytes += path.size();
+    if (truncated() || path_bytes > kMaxPathBytes) {
       throw Error(Code::resource_exhausted, "too many files changed for a patch",
                   "take them out of the workspace with cp, or ignore them with .gitignore");
     }
-    bytes_left_ = max_bytes;
     std::vector<repo_cache::Change> changes;
     for (const auto& [path, kind] : kinds_) {
       if (path.ends_with('/')) continue;
@@ -61,15 +70,19 @@ class Look {
   }
 
  private:
-  repo_cache::Change change_of(const std::string& path, ChangeKind kind) {
+  repo_cache::Change change_of(std::string_view path, ChangeKind kind) {
     repo_cache::Change change;
     change.path = path;
     change.removed = kind == ChangeKind::deleted;
     if (change.removed) return change;
-    const PresentFile& file = set_.present().at(path);
+    const auto& [key, file] = *set_.present().find(change.path);
     change.mode = file.mode;
-    change.content = [this, &file, path] { return content(path, file); };
+    change.content = [this, &key = key, &file = file] { return content(key, file); };
     return change;
+  }
+
+  static UpperDirectory place(const std::string& path, const PresentFile& file) {
+    return {file.source.layer, file.source.path.empty() ? path : file.source.path};
   }
 
   // Empty: no change, or gone by now (the walk then knows).
@@ -95,11 +108,11 @@ class Look {
       return moved && moved->oid == tracked.oid;
     }
     if (file.mode == repo_cache::kModeSymlink) {
-      const auto target = walk_.read_link(file.source);
+      const auto target = walk_.read_link(place(path, file));
       if (!target) return std::nullopt;
       return commit_.link_equals(path, *target);
     }
-    const base::Fd fd = walk_.open_file(file.source);
+    const base::Fd fd = walk_.open_file(place(path, file));
     if (!fd) return std::nullopt;
     return commit_.content_equals(path, tracked.mode, fd.get());
   }
@@ -111,8 +124,8 @@ class Look {
       return bytes;
     }
     if (file.mode == repo_cache::kModeSymlink) {
-      if (auto target = walk_.read_link(file.source)) return *std::move(target);
-    } else if (base::Fd fd = walk_.open_file(file.source)) {
+      if (auto target = walk_.read_link(place(path, file))) return *std::move(target);
+    } else if (base::Fd fd = walk_.open_file(place(path, file))) {
       struct stat status;
       base::check(fstat(fd.get(), &status), "look at " + path);
       take(static_cast<uint64_t>(status.st_size));
@@ -132,18 +145,35 @@ class Look {
   const CommitTree& commit_;
   LayerWalk walk_;
   ChangeSet set_;
-  std::map<std::string, ChangeKind> kinds_;
+  std::map<std::string_view, ChangeKind> kinds_;  // the paths are set_'s
   uint64_t bytes_left_ = 0;
+};
+
+// At its end the heap's free pages go back: a large look leaves tens of MiB of them, which glibc
+// would keep.
+class GiveBack {
+ public:
+  ~GiveBack() {
+    if (large_) malloc_trim(0);
+  }
+  void saw(const Look& look) { large_ |= look.memory_bytes() > kLargeLookBytes; }
+
+ private:
+  bool large_ = false;
 };
 
 // Runs `use` on looks at the tree until one saw it stand still. A conflict is thrown on only by the
 // last one.
 template <typename Use>
-auto steady_look(const ChangeSource& source, const CommitTree& commit, const Use& use) {
+auto steady_look(const ChangeSource& source, const CommitTree& commit,
+                 const ChangeSetLimits& limits, const Use& use,
+                 ChangeSet::Remember remember = ChangeSet::Remember::paths) {
+  GiveBack give_back;
   for (int walk = 1;; ++walk) {
-    Look look(source, commit);
+    Look look(source, commit, remember, limits);
+    give_back.saw(look);
     const bool last = walk == kMaxWalks;
-    if (look.changed_meanwhile() && !last) continue;
+    if (look.changed_meanwhile() && !look.truncated() && !last) continue;
     try {
       return use(look);
     } catch (const Error& error) {
@@ -182,31 +212,46 @@ const char* change_name(ChangeKind kind) {
 
 ChangeList Changes::status(const ChangeSource& source, size_t limit) const {
   const CommitTree commit(repos_, source.repo_dir, source.base_commit);
-  return steady_look(source, commit, [limit](Look& look) {
+  return steady_look(source, commit, limits_, [limit](Look& look) {
     ChangeList list;
-    list.truncated = look.truncated() || look.kinds().size() > limit;
+    list.truncated = look.truncated();
+    uint64_t path_bytes = 0;
     for (const auto& [path, kind] : look.kinds()) {
-      if (list.changes.size() == limit) break;
-      list.changes.push_back({path, kind});
+      path_bytes += path.size();
+      if (list.changes.size() == limit || path_bytes > kMaxPathBytes) {
+        list.truncated = true;
+        break;
+      }
+      list.changes.push_back({std::string(path), kind});
     }
     return list;
   });
+}
+
+ChangeCount Changes::count(const ChangeSource& source) const {
+  const CommitTree commit(repos_, source.repo_dir, source.base_commit);
+  return steady_look(
+      source, commit, limits_,
+      [](Look& look) {
+        return ChangeCount{look.count(), look.truncated()};
+      },
+      ChangeSet::Remember::numbers);
 }
 
 std::string Changes::patch(const ChangeSource& source, uint64_t max_bytes) const {
   const CommitTree commit(repos_, source.repo_dir, source.base_commit);
   repo_cache::DiffLimits limits;
   limits.max_patch_bytes = max_bytes;
-  return steady_look(source, commit,
+  return steady_look(source, commit, limits_,
                      [&](Look& look) { return commit.patch(look.contents(max_bytes), limits); });
 }
 
-std::vector<DiffStat> Changes::stat(const ChangeSource& source) const {
+std::vector<DiffStat> Changes::stat(const ChangeSource& source, uint64_t max_bytes) const {
   const CommitTree commit(repos_, source.repo_dir, source.base_commit);
   const repo_cache::DiffLimits limits;
-  return steady_look(source, commit, [&](Look& look) {
+  return steady_look(source, commit, limits_, [&](Look& look) {
     std::vector<DiffStat> result;
-    for (repo_cache::DiffStat& one : commit.stat(look.contents(UINT64_MAX), limits)) {
+    for (repo_cache::DiffStat& one : commit.stat(look.contents(max_bytes), limits)) {
       result.push_back(
           {std::move(one.path), one.added, one.removed, one.binary, kind_named(one.change)});
     }

@@ -3,13 +3,16 @@
 // files are no change; ignored untracked files are left out, as git does (.gitignore files are read
 // as data). The agent's .git directory is never read here, so "untracked" means: not in the base
 // commit. A tree that changes meanwhile is walked again, three times at most; then the last look
-// counts, and a patch throws conflict if a file that it needs is gone.
+// counts, and a patch throws conflict if a file that it needs is gone. Memory and time have limits
+// (change_set.h), and what a large look took goes back to the system.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
+
+#include "workspace/change_set.h"
 
 namespace moorage::repo_cache {
 class RepoCache;
@@ -29,7 +32,12 @@ struct ChangeList {
   // Sorted by path. Files; directories only where an untracked repository lies in one: "vendor/",
   // as git says.
   std::vector<Change> changes;
-  bool truncated = false;  // more than the limit, or what layer_walk.h does not look at
+  bool truncated = false;  // beyond a limit, or what layer_walk.h does not look at
+};
+
+struct ChangeCount {
+  uint64_t files = 0;  // as many as status() would list
+  bool truncated = false;
 };
 
 struct DiffStat {
@@ -50,16 +58,22 @@ struct ChangeSource {
 
 class Changes {
  public:
-  explicit Changes(repo_cache::RepoCache& repos) : repos_(repos) {}
+  explicit Changes(repo_cache::RepoCache& repos, const ChangeSetLimits& limits = {})
+      : repos_(repos), limits_(limits) {}
+  // At most 16 MiB of paths.
   ChangeList status(const ChangeSource& source, size_t limit = 100'000) const;
+  // Without remembering untracked paths, so that a count far beyond the other limits is whole.
+  ChangeCount count(const ChangeSource& source) const;
   // A patch that `git apply --binary` takes, over base_commit. Throws resource_exhausted beyond
-  // max_bytes of content and for a change that is not seen whole. Untracked repositories and empty
-  // directories are not in it.
+  // max_bytes of content, 16 MiB of paths, and for a change that is not seen whole. Untracked
+  // repositories and empty directories are not in it.
   std::string patch(const ChangeSource& source, uint64_t max_bytes = 256 << 20) const;
-  std::vector<DiffStat> stat(const ChangeSource& source) const;
+  // As patch, but what is beyond max_bytes counts as binary.
+  std::vector<DiffStat> stat(const ChangeSource& source, uint64_t max_bytes = 256 << 20) const;
 
  private:
   repo_cache::RepoCache& repos_;
+  const ChangeSetLimits limits_;
 };
 
 }  // namespace moorage::workspace

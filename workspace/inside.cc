@@ -16,7 +16,6 @@ namespace moorage::workspace {
 namespace {
 
 constexpr size_t kMaxAnswerBytes = 4096;
-constexpr std::chrono::milliseconds kGitDeadline{2'000};
 constexpr std::chrono::milliseconds kLook{2};
 
 // The warden writes a journal into any regular file that it may only append to.
@@ -59,12 +58,13 @@ std::optional<std::string> ask_inside(const Running& running, const std::vector<
   return std::nullopt;
 }
 
-std::optional<uint64_t> count_unpushed(const Running& running, const std::string& base_commit) {
+std::optional<uint64_t> count_unpushed(const Running& running, const std::string& base_commit,
+                                       std::chrono::milliseconds deadline) {
   try {
     const auto answer = ask_inside(running,
                                    {"git", "-C", "/workspace", "rev-list", "--count", "HEAD",
                                     "--not", base_commit, "--remotes"},
-                                   kGitDeadline);
+                                   deadline);
     uint64_t count = 0;
     if (!answer || std::from_chars(answer->data(), answer->data() + answer->size(), count).ptr ==
                        answer->data()) {

@@ -18,6 +18,7 @@ std::optional<std::string> ask_inside(const Running& running, const std::vector<
                                       std::chrono::milliseconds deadline);
 
 // Commits of HEAD that neither the base nor a branch of origin has; nothing if git cannot tell.
-std::optional<uint64_t> count_unpushed(const Running& running, const std::string& base_commit);
+std::optional<uint64_t> count_unpushed(const Running& running, const std::string& base_commit,
+                                       std::chrono::milliseconds deadline);
 
 }  // namespace moorage::workspace

@@ -163,9 +163,12 @@ WorkspaceView Workspaces::start(const Caller& caller, const std::string& name) {
 
 WorkspaceView Workspaces::stop(const Caller& caller, const std::string& name) {
   const auto row = find(caller, name);
-  const auto guard = context_.locks.lock(row.id.str(), "stop");
-  if (row.state == WorkspaceState::ready) measure(row);  // what only the running sandbox can tell
-  stop_sandbox(row, "stopped by uid " + std::to_string(caller.uid));
+  if (row.state == WorkspaceState::ready) measurer_.before_stop(row);
+  {
+    const auto guard = context_.locks.lock(row.id.str(), "stop");
+    stop_sandbox(row, "stopped by uid " + std::to_string(caller.uid));
+  }
+  if (row.state == WorkspaceState::ready) measurer_.refresh(row.id);
   return view(state_db::Workspaces(context_.store).get(row.id));
 }
 

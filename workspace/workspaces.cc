@@ -10,7 +10,6 @@
 #include "state_db/layers.h"
 #include "state_db/store.h"
 #include "workspace/birth.h"
-#include "workspace/inside.h"
 
 namespace moorage::workspace {
 namespace {
@@ -31,7 +30,8 @@ Workspaces::Workspaces(Context& context, Repositories& repositories, Active& act
       repositories_(repositories),
       active_(active),
       watcher_(watcher),
-      changes_(context.repos) {
+      changes_(context.repos),
+      measurer_(context, active, changes_) {
   watcher_.on_death([this](base::WorkspaceId ws, base::SandboxId sb) {
     try {
       bury(ws, sb);
@@ -158,7 +158,7 @@ WorkspaceView Workspaces::show(const Caller& caller, const std::string& name) {
   if (row.state == WorkspaceState::ready) {
     try {
       check_layers(row);
-      measure(row);
+      measurer_.refresh(row.id);
     } catch (const Error& error) {
       if (error.code() != Code::corrupted) throw;  // what is lost is in the row now, and is shown
     }
@@ -166,42 +166,16 @@ WorkspaceView Workspaces::show(const Caller& caller, const std::string& name) {
   return view(state_db::Workspaces(context_.store).get(row.id));
 }
 
-ChangeSource Workspaces::change_source(const state_db::WorkspaceRow& row) {
-  if (row.state != WorkspaceState::ready) {
-    throw Error(Code::conflict, row.name + " is " + std::string(state_db::state_name(row.state)));
-  }
-  ChangeSource source;
-  source.repo_dir = Repositories::directory(row.repository);
-  source.base_commit = row.base_commit;
-  for (const auto& layer : state_db::Layers(context_.store).chain(row.layer)) {
-    source.uppers.push_back(context_.storage.layer_path(layer.id) + "/tree/upper");
-  }
-  return source;
-}
-
 ChangeList Workspaces::status(const Caller& caller, const std::string& name) {
-  return changes_.status(change_source(find(caller, name)));
+  return changes_.status(change_source(context_, find(caller, name)));
 }
 
 std::string Workspaces::patch(const Caller& caller, const std::string& name) {
-  return changes_.patch(change_source(find(caller, name)));
+  return changes_.patch(change_source(context_, find(caller, name)));
 }
 
 std::vector<DiffStat> Workspaces::diff_stat(const Caller& caller, const std::string& name) {
-  return changes_.stat(change_source(find(caller, name)));
-}
-
-void Workspaces::measure(const state_db::WorkspaceRow& row) {
-  state_db::WorkspaceFacts facts;
-  facts.changes_files = changes_.status(change_source(row)).changes.size();
-  facts.disk_bytes = base::tree_usage(context_.storage.layer_path(row.layer)).bytes;
-  if (const auto running = active_.running(row.id)) {
-    facts.unpushed = count_unpushed(*running, row.base_commit);
-  }
-  const bool same = facts.changes_files == row.changes_files &&
-                    facts.disk_bytes == row.disk_bytes &&
-                    (!facts.unpushed || facts.unpushed == row.unpushed);
-  if (!same) state_db::Workspaces(context_.store).set_facts(row.id, facts);
+  return changes_.stat(change_source(context_, find(caller, name)));
 }
 
 // A layer that was whole at the last stop and is not there now was taken from outside: never a new,
@@ -233,8 +207,8 @@ void Workspaces::after_exec(const state_db::ExecRow& exec) {
     if (row->disposable) {
       remove(Caller{row->owner_uid},
              row->id.str());  // purged later: its output may still be asked for
-    } else if (context_.store.clock().wall_ms() - row->changes_wall_ms > 10'000) {
-      measure(*row);
+    } else {
+      measurer_.refresh_later(row->id);
     }
   } catch (const std::exception& error) {
     base::log(base::LogLevel::warning, "workspace.after_exec",

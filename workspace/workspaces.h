@@ -12,6 +12,7 @@
 #include "workspace/changes.h"
 #include "workspace/context.h"
 #include "workspace/exec_watcher.h"
+#include "workspace/measurer.h"
 #include "workspace/repositories.h"
 #include "workspace/requests.h"
 #include "workspace/tree_files.h"
@@ -25,11 +26,13 @@ class Workspaces {
   WorkspaceView create(const Caller& caller, const CreateRequest& request,
                        const Progress& progress);
   std::vector<WorkspaceView> list(const Caller& caller, bool with_deleted);
+  // With what is known of its changes; waits shortly for that to be measured anew.
   WorkspaceView show(const Caller& caller, const std::string& name);
   state_db::WorkspaceRow find(const Caller& caller, const std::string& name);
 
   WorkspaceView start(const Caller& caller, const std::string& name);  // running already: fine
-  // Ends its execs, stops the sandbox, syncs. Stopped already: fine.
+  // Ends its execs, stops the sandbox, syncs. Stopped already: fine. Nothing that the agent does to
+  // its files keeps it from being stopped: they are measured afterwards.
   WorkspaceView stop(const Caller& caller, const std::string& name);
   // Stops it and puts up a tombstone; nothing is removed before the undo window ends, or purge.
   WorkspaceView remove(const Caller& caller, const std::string& name);
@@ -73,12 +76,10 @@ class Workspaces {
                                        const CreateRequest& request,
                                        const state_db::RepositoryRow& repo);
   state_db::WorkspaceRow existing(base::WorkspaceId id);
-  ChangeSource change_source(const state_db::WorkspaceRow& row);
   Chain chain(const state_db::WorkspaceRow& row);
   ActiveMounts mount_layers(const Chain& layers, uint32_t first_host_id);
   std::shared_ptr<const Mounted> mounts(const state_db::WorkspaceRow& row);
   std::shared_ptr<const Running> start_sandbox(const state_db::WorkspaceRow& row);
-  void measure(const state_db::WorkspaceRow& row);
   void check_layers(const state_db::WorkspaceRow& row);
   void bury(base::WorkspaceId workspace, base::SandboxId sandbox);  // its init died
   void after_exec(const state_db::ExecRow& exec);  // measures, or purges a disposable workspace
@@ -88,6 +89,7 @@ class Workspaces {
   Active& active_;
   ExecWatcher& watcher_;
   Changes changes_;
+  Measurer measurer_;
 };
 
 }  // namespace moorage::workspace

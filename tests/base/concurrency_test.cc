@@ -1,9 +1,10 @@
-// KeyedMutex and ThreadPool.
+// KeyedMutex, ThreadPool and Flights.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
 #include <thread>
 
+#include "base/flights.h"
 #include "base/keyed_mutex.h"
 #include "base/thread_pool.h"
 #include "temporary_directory.h"
@@ -95,4 +96,63 @@ TEST_CASE("the threads of a pool work at the same time") {
   }
   CHECK(met.get_future().wait_for(20s) == std::future_status::ready);
   here = 3;  // lets them go if the check failed
+}
+
+TEST_CASE("a hundred requests are two runs, and who waits sees one that began after it asked") {
+  std::atomic<int> begun = 0;
+  std::atomic<int> at_once = 0;
+  std::atomic<int> most = 0;
+  std::promise<void> gate;
+  std::shared_future<void> open = gate.get_future();
+  base::Flights flights(4, [&](int64_t) {
+    most = std::max(most.load(), ++at_once);
+    ++begun;
+    open.wait();
+    --at_once;
+  });
+  flights.request(7);
+  while (begun == 0) std::this_thread::yield();
+  for (int i = 0; i < 100; ++i) flights.request(7);
+  CHECK_FALSE(flights.ran_within(7, 1h));
+  auto waited = std::async(std::launch::async, [&] { return flights.wait(7, 1min); });
+  gate.set_value();
+  CHECK(waited.get());
+  CHECK(begun >= 2);
+  CHECK(begun <= 3);
+  CHECK(most == 1);
+  CHECK(flights.ran_within(7, 1h));
+}
+
+TEST_CASE("nobody waits for a run that is known to take longer, nor behind such runs of others") {
+  std::promise<void> gate;
+  std::shared_future<void> open = gate.get_future();
+  base::Flights flights(2, [&](int64_t key) {
+    if (key != 3) open.wait();
+  });
+  const auto waits = [&](int64_t key, std::chrono::milliseconds patience) {
+    const auto start = std::chrono::steady_clock::now();
+    CHECK_FALSE(flights.wait(key, patience));
+    return std::chrono::steady_clock::now() - start >= patience;
+  };
+  CHECK(flights.wait(3, 1min));
+  CHECK(waits(1, 50ms));
+  CHECK(flights.wait(3, 1min));  // the other thread is free
+  CHECK_FALSE(waits(1, 20ms));
+  CHECK(waits(2, 50ms));
+  CHECK_FALSE(waits(3, 20ms));
+  gate.set_value();
+  while (!flights.ran_within(1, 1h) || !flights.ran_within(2, 1h)) std::this_thread::yield();
+  CHECK(flights.wait(3, 1min));
+}
+
+TEST_CASE("at the end what runs is waited for, and what is queued is dropped") {
+  std::atomic<int> runs = 0;
+  {
+    base::Flights flights(1, [&](int64_t) {
+      std::this_thread::sleep_for(20ms);
+      ++runs;
+    });
+    for (int64_t key = 0; key < 50; ++key) flights.request(key);
+  }
+  CHECK(runs <= 2);
 }

@@ -161,3 +161,32 @@ TEST_CASE("usage counts blocks, and a file with two names once") {
   CHECK(base::tree_usage(directory / "tree").inodes == 3);
   CHECK(code_thrown_by([&] { base::tree_usage(directory / "none/x"); }) == "not_found");
 }
+
+TEST_CASE("usage of more than may be remembered is a lower bound, and says so") {
+  test::TemporaryDirectory directory;
+  base::make_directories(directory / "linked");
+  base::make_directories(directory / "wide");
+  const std::string name(200, 'd');
+  for (int i = 0; i < 200; ++i) {
+    const std::string file = directory / ("linked/" + std::to_string(i));
+    base::write_file(file, std::string(100'000, 'x'));
+    REQUIRE(link(file.c_str(), (file + "-again").c_str()) == 0);
+    base::make_directories(directory / ("wide/" + name + std::to_string(i) + "/below"));
+  }
+  const base::Usage linked = base::tree_usage(directory / "linked");
+  CHECK(linked.complete);
+  CHECK(linked.inodes == 201);
+  const base::Usage shared = base::tree_usage(directory / "linked", {.max_memory_bytes = 1'000});
+  CHECK_FALSE(shared.complete);
+  CHECK(shared.bytes <= linked.bytes);
+  CHECK(shared.bytes > linked.bytes - linked.bytes / 100);
+
+  CHECK(base::tree_usage(directory / "wide").inodes == 401);
+  const base::Usage some = base::tree_usage(directory / "wide", {.max_memory_bytes = 10'000});
+  CHECK_FALSE(some.complete);
+  CHECK(some.inodes > 201);
+  CHECK(some.inodes < 401);
+  const base::Usage none =
+      base::tree_usage(directory / "wide", {.time = std::chrono::milliseconds(0)});
+  CHECK_FALSE(none.complete);
+}

@@ -48,6 +48,8 @@ void edit(ChangesFixture& fixture, const std::string& script) {
 
 void check_against_git(ChangesFixture& fixture) {
   CHECK(fixture.our_status() == fixture.status_of_git());
+  CHECK(fixture.changes->count(fixture.source).files ==
+        fixture.changes->status(fixture.source).changes.size());
   const std::string patch = fixture.changes->patch(fixture.source);
   INFO(patch);
   const Lines applied = fixture.tree_after_patch(patch);
@@ -245,6 +247,45 @@ TEST_CASE("limits are kept and told") {
     CHECK(list.truncated);
     CHECK_THROWS_AS(fixture.changes->patch(fixture.source, 50'000), base::Error);
     CHECK_FALSE(fixture.changes->patch(fixture.source, 1'000'000).empty());
+  });
+}
+
+TEST_CASE("paths beyond the budget are left out, that is said, and a count needs none of it") {
+  in_own_namespace([] {
+    ChangesFixture fixture(fill_small);
+    edit(fixture,
+         "n=$(printf %0200d 7); for i in 1 2 3 4 5 6 7 8 9; do mkdir $n; cd $n; done\n"
+         "i=0; while [ $i -lt 300 ]; do : > $i; i=$((i+1)); done");
+    CHECK(fixture.changes->status(fixture.source).changes.size() == 300);
+    const Changes small(*fixture.repos, {.max_memory_bytes = 200'000});
+    const ChangeList list = small.status(fixture.source);
+    CHECK(list.truncated);
+    CHECK(list.changes.size() > 10);
+    CHECK(list.changes.size() < 100);
+    CHECK_THROWS_AS(small.patch(fixture.source), base::Error);
+    CHECK_THROWS_AS(small.stat(fixture.source), base::Error);
+    CHECK(small.count(fixture.source).files == 300);
+    CHECK_FALSE(small.count(fixture.source).truncated);
+
+    edit(fixture, "i=0; while [ $i -lt 300 ]; do mkdir d$i; : > d$i/f; i=$((i+1)); done");
+    CHECK(Changes(*fixture.repos, {.max_memory_bytes = 20'000}).count(fixture.source).truncated);
+    const Changes hasty(*fixture.repos, {.walk_time = std::chrono::milliseconds(0)});
+    CHECK(hasty.status(fixture.source).truncated);
+  });
+}
+
+TEST_CASE("large ignore files and a renamed directory of the base are in the budget, too") {
+  in_own_namespace([] {
+    ChangesFixture fixture(fill_small);
+    edit(fixture, "mkdir ig; yes a | head -c 400000 > ig/.gitignore; : > ig/file");
+    const auto truncated = [&fixture](uint64_t bytes) {
+      return Changes(*fixture.repos, {.max_memory_bytes = bytes}).count(fixture.source).truncated;
+    };
+    CHECK(truncated(1 << 20));
+    CHECK_FALSE(truncated(64 << 20));
+    edit(fixture, "rm -r ig; n=$(printf %0200d 7); mkdir -p $n/$n/$n/$n; mv src $n/$n/$n/$n/src");
+    CHECK(truncated(6'000));
+    CHECK_FALSE(truncated(1 << 20));
   });
 }
 

@@ -1,0 +1,61 @@
+// Work that many ask for and that tells all of them the same: at most one run a key at a time, at
+// most `threads` in total, and who asks during a run gets one more run after it, not one each. Who
+// waits does so for a bounded time, and not at all where waiting is known to be in vain.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "base/thread_pool.h"
+
+namespace moorage::base {
+
+class Flights {
+ public:
+  using Key = int64_t;
+  using Milliseconds = std::chrono::milliseconds;
+
+  Flights(size_t threads, std::function<void(Key)> work);  // work must not throw
+  ~Flights();  // what runs is waited for, what is queued is dropped
+
+  void request(Key key);  // never waits; nothing happens if too much is queued
+  // Requests a run that begins after this call and waits until it ended. False after `patience`, or
+  // at once if this key's last run or this one takes longer than that, or all threads are so taken.
+  bool wait(Key key, Milliseconds patience);
+  bool ran_within(Key key, Milliseconds age);  // a run has ended, not longer than that ago
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Flight {
+    bool queued = false;
+    bool running = false;
+    Clock::time_point since{};  // when the running one began
+    uint64_t begun = 0;
+    uint64_t ended = 0;
+  };
+  struct Past {
+    Clock::time_point ended;
+    Clock::duration took;
+  };
+
+  void enqueue(Key key);  // this one and the next two under the lock
+  void submit(Key key);
+  bool in_vain(Key key, Milliseconds patience) const;
+  void run(Key key);
+
+  const size_t threads_;
+  const std::function<void(Key)> work_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::map<Key, std::shared_ptr<Flight>> flights_;  // queued or running
+  std::map<Key, Past> past_;                        // of the last minutes
+  bool stopping_ = false;
+  ThreadPool pool_;
+};
+
+}  // namespace moorage::base

@@ -1,0 +1,141 @@
+"""What an agent puts into its files costs the daemon bounded memory, and keeps nobody waiting."""
+
+import pathlib
+import re
+import threading
+import time
+import unittest
+
+import harness
+import moorage
+
+MEBIBYTE = 1 << 20
+
+# Files below a path of 3.8 KB: each takes as much of whoever remembers paths.
+DEEP = """
+import os
+os.chdir("/workspace")
+for i in range(15):
+    os.mkdir("d" * 250)
+    os.chdir("d" * 250)
+for i in range(12000):
+    os.close(os.open("%06d" % i, os.O_CREAT | os.O_WRONLY))
+"""
+
+MANY = """
+import os
+for d in range(20):
+    os.mkdir(f"/workspace/d{d}")
+    for i in range(1000):
+        os.close(os.open(f"/workspace/d{d}/{i}", os.O_CREAT | os.O_WRONLY))
+"""
+
+# Moves directories about, so that no walk through them comes to an end in the place where it began.
+MOVER = """
+import os
+os.chdir("/workspace")
+for k in range(40):
+    os.mkdir(f"q{k}")
+    for i in range(150):
+        os.makedirs(f"p{k}/d/{i}")
+print("go", flush=True)
+os.fork()
+while True:
+    for k in range(40):
+        for old, new in ((f"p{k}/d", f"q{k}/d"), (f"q{k}/d", f"p{k}/d")):
+            try:
+                os.rename(old, new)
+            except OSError:
+                pass
+"""
+
+# A git that never answers.
+SLOW_GIT = "rm .git/HEAD && mkfifo .git/HEAD"
+
+
+class Measure(unittest.TestCase):
+    def setUp(self):
+        self.daemon = harness.Daemon()
+        upstream = self.daemon.directory / "upstream"
+        upstream.mkdir()
+        harness.make_repository(upstream / "acme" / "shop")
+        self.git = harness.GitServer(upstream)
+        self.addCleanup(self.git.stop)
+        self.addCleanup(self.daemon.close)
+        self.client = self.daemon.start().client
+        self.client.create(repo_url=self.git.url("acme/shop"), name="a")
+
+    def memory(self, what):
+        """VmRSS or VmHWM (the most there ever was) of the daemon, in bytes."""
+        status = pathlib.Path(f"/proc/{self.daemon.process.pid}/status").read_text()
+        return int(re.search(rf"{what}:\s+(\d+)", status)[1]) * 1024
+
+    def other_client(self):
+        return moorage.Moorage(str(self.daemon.socket))
+
+    def test_files_below_long_paths_do_not_fill_the_memory(self):
+        idle = self.memory("VmRSS")
+        self.client.exec("a", ["python3", "-c", DEEP])
+        harness.wait_until(lambda: self.client.workspace("a")["changes"]["files"] == 12000)
+        self.assertLess(self.memory("VmHWM"), 60 * MEBIBYTE)
+        status = self.client.status("a")
+        self.assertTrue(status["truncated"])
+        self.assertGreater(len(status["files"]), 1000)
+        for look in (self.client.diff, self.client.diff_stat):
+            with self.assertRaises(moorage.MoorageError) as refused:
+                look("a")
+            self.assertEqual(refused.exception.code, "resource_exhausted")
+        del status
+        self.assertLess(self.memory("VmHWM"), 200 * MEBIBYTE)
+        harness.wait_until(lambda: self.memory("VmRSS") < idle + 40 * MEBIBYTE, 20)
+
+    def test_many_shows_of_a_large_workspace_keep_nobody_waiting(self):
+        self.client.exec("a", ["python3", "-c", MANY])
+        shows = [threading.Thread(target=lambda: self.other_client().workspace("a")) for _ in range(32)]
+        for show in shows:
+            show.start()
+        longest = 0
+        while any(show.is_alive() for show in shows):
+            begin = time.monotonic()
+            self.client.health()
+            self.client.workspaces()
+            longest = max(longest, time.monotonic() - begin)
+        self.assertLess(longest, 1)
+        harness.wait_until(lambda: self.client.workspace("a")["changes"]["files"] == 20000)
+
+    def test_show_is_as_of_now_after_each_command(self):
+        for number in range(1, 4):
+            self.client.exec("a", f"echo > new{number}")
+            self.assertEqual(self.client.workspace("a")["changes"]["files"], number)
+        self.client.exec("a", "echo > new4")
+        self.assertEqual(self.client.stop("a")["changes"]["files"], 4)
+
+    def test_an_agent_that_moves_directories_about_is_stopped(self):
+        moving = self.client.start_exec("a", ["python3", "-c", MOVER])
+        harness.wait_until(lambda: self.client.get_exec(moving["id"])["output_bytes"] > 0)
+        for _ in range(3):  # not each walk meets a move
+            self.client.workspace("a")
+        begin = time.monotonic()
+        self.assertNotIn("sandbox", {k for k, v in self.client.stop("a").items() if v})
+        self.assertLess(time.monotonic() - begin, 8)
+        self.assertNotEqual(self.client.get_exec(moving["id"])["state"], "running")
+
+    def test_a_git_that_never_answers_does_not_keep_its_sandbox(self):
+        self.client.exec("a", SLOW_GIT)
+        begin = time.monotonic()
+        self.client.workspace("a")
+        self.client.stop("a")
+        self.assertLess(time.monotonic() - begin, 8)
+
+    def test_a_mirror_without_its_objects_is_no_reason_not_to_stop(self):
+        self.client.exec("a", "true")
+        directory = self.daemon.store / "repos" / self.client.repos()[0]["id"] / "git"
+        for pack in directory.rglob("*.pack"):
+            pack.chmod(0o600)
+            pack.write_bytes(b"broken")
+        for loose in (directory / "objects").glob("??/*"):
+            loose.unlink()
+        self.daemon.restart()
+        self.client.workspace("a")
+        self.assertEqual(self.client.stop("a")["state"], "ready")
+        self.assertIn("workspace.not_measured", self.daemon.log_tail())

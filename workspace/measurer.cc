@@ -1,0 +1,103 @@
+#include "workspace/measurer.h"
+
+#include <exception>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "state_db/layers.h"
+#include "state_db/store.h"
+#include "workspace/inside.h"
+#include "workspace/repositories.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using state_db::WorkspaceState;
+using std::chrono::milliseconds;
+
+constexpr size_t kThreads = 2;
+constexpr milliseconds kPatience{1'000};
+constexpr milliseconds kFreshFor{10'000};
+constexpr milliseconds kGitDeadline{2'000};
+constexpr milliseconds kLastGitDeadline{1'000};
+constexpr base::UsageLimits kUsageLimits{.time = milliseconds(10'000)};
+
+}  // namespace
+
+ChangeSource change_source(const Context& context, const state_db::WorkspaceRow& row) {
+  if (row.state != WorkspaceState::ready) {
+    throw Error(Code::conflict, row.name + " is " + std::string(state_db::state_name(row.state)));
+  }
+  ChangeSource source;
+  source.repo_dir = Repositories::directory(row.repository);
+  source.base_commit = row.base_commit;
+  for (const auto& layer : state_db::Layers(context.store).chain(row.layer)) {
+    source.uppers.push_back(context.storage.layer_path(layer.id) + "/tree/upper");
+  }
+  return source;
+}
+
+Measurer::Measurer(Context& context, Active& active, Changes& changes)
+    : context_(context),
+      active_(active),
+      changes_(changes),
+      flights_(kThreads, [this](int64_t key) { measure({key}); }) {}
+
+void Measurer::refresh(base::WorkspaceId id) { flights_.wait(id.value, kPatience); }
+
+void Measurer::refresh_later(base::WorkspaceId id) {
+  if (!flights_.ran_within(id.value, kFreshFor)) flights_.request(id.value);
+}
+
+void Measurer::before_stop(const state_db::WorkspaceRow& row) {
+  const auto running = active_.running(row.id);
+  if (!running) return;
+  state_db::WorkspaceFacts facts;
+  facts.unpushed = count_unpushed(*running, row.base_commit, kLastGitDeadline);
+  attempt(row, "unpushed", [&] { keep(row, facts); });
+}
+
+void Measurer::measure(base::WorkspaceId id) {
+  state_db::WorkspaceRow row;
+  row.id = id;
+  attempt(row, "all", [&] {
+    const auto found = state_db::Workspaces(context_.store).find(id);
+    if (found && found->state == WorkspaceState::ready) keep(*found, look(*found));
+  });
+}
+
+state_db::WorkspaceFacts Measurer::look(const state_db::WorkspaceRow& row) {
+  state_db::WorkspaceFacts facts;
+  attempt(row, "changes",
+          [&] { facts.changes_files = changes_.count(change_source(context_, row)).files; });
+  attempt(row, "disk", [&] {
+    facts.disk_bytes = base::tree_usage(context_.storage.layer_path(row.layer), kUsageLimits).bytes;
+  });
+  if (const auto running = active_.running(row.id)) {
+    facts.unpushed = count_unpushed(*running, row.base_commit, kGitDeadline);
+  }
+  return facts;
+}
+
+void Measurer::attempt(const state_db::WorkspaceRow& row, const char* fact,
+                       const std::function<void()>& look) {
+  try {
+    look();
+  } catch (const std::exception& error) {
+    base::log(base::LogLevel::warning, "workspace.not_measured",
+              {{"ws", row.id}, {"fact", fact}, {"error", error.what()}});
+  }
+}
+
+void Measurer::keep(const state_db::WorkspaceRow& row, const state_db::WorkspaceFacts& facts) {
+  const auto is_news = [](const auto& fact, const auto& known) { return fact && fact != known; };
+  if (is_news(facts.changes_files, row.changes_files) ||
+      is_news(facts.disk_bytes, row.disk_bytes) || is_news(facts.unpushed, row.unpushed)) {
+    state_db::Workspaces(context_.store).set_facts(row.id, facts);
+  }
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,44 @@
+// Keeps the facts in a workspace's row that must be looked for: how many files changed, what its
+// layer takes on disk, how many commits are not pushed. The agent decides how long that takes, so
+// nobody's request does it: two threads do, one run a workspace at a time (base/flights.h). A fact
+// that cannot be told keeps its old value, and the log says why. Beyond the limits of changes.h and
+// base/files.h a figure is a lower bound.
+#pragma once
+
+#include <functional>
+
+#include "base/flights.h"
+#include "state_db/workspaces.h"
+#include "workspace/active.h"
+#include "workspace/changes.h"
+#include "workspace/context.h"
+
+namespace moorage::workspace {
+
+// Conflict if the workspace is not ready.
+ChangeSource change_source(const Context& context, const state_db::WorkspaceRow& row);
+
+class Measurer {
+ public:
+  Measurer(Context& context, Active& active, Changes& changes);
+
+  // Waits up to a second for facts that are as of now; less where that is known to be in vain.
+  void refresh(base::WorkspaceId id);
+  void refresh_later(base::WorkspaceId id);  // never waits; at most every ten seconds
+  // Asks what only the running sandbox can tell, at most a second.
+  void before_stop(const state_db::WorkspaceRow& row);
+
+ private:
+  void measure(base::WorkspaceId id);
+  state_db::WorkspaceFacts look(const state_db::WorkspaceRow& row);
+  void attempt(const state_db::WorkspaceRow& row, const char* fact,
+               const std::function<void()>& look);
+  void keep(const state_db::WorkspaceRow& row, const state_db::WorkspaceFacts& facts);
+
+  Context& context_;
+  Active& active_;
+  Changes& changes_;
+  base::Flights flights_;
+};
+
+}  // namespace moorage::workspace
