@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/error.h"
@@ -53,6 +54,11 @@ class ExecCgroup : public ExecGroup {
   }
 
   bool empty() override { return !cgroup_populated(unified_); }
+
+  uint64_t processes() override {
+    const auto list = base::read_file_if_exists(unified_ + "/cgroup.procs").value_or("");
+    return static_cast<uint64_t>(std::count(list.begin(), list.end(), '\n'));
+  }
 
   void remove() override {
     if (!empty()) {

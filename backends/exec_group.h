@@ -21,6 +21,7 @@ class ExecGroup {
   virtual void kill() = 0;
   virtual uint64_t oom_kills() = 0;  // processes of the group that the OOM killer took
   virtual bool empty() = 0;
+  virtual uint64_t processes() = 0;  // in it now
   virtual void remove() = 0;  // once empty; missing is fine
 };
 

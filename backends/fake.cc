@@ -18,6 +18,7 @@ class FakeExecGroup : public ExecGroup {
   void kill() override {}
   uint64_t oom_kills() override { return 0; }
   bool empty() override { return true; }
+  uint64_t processes() override { return 0; }
   void remove() override {}
 };
 

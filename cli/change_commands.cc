@@ -2,6 +2,7 @@
 // control characters in it are shown, not obeyed.
 #include <algorithm>
 
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/text.h"
@@ -86,17 +87,34 @@ int print_stat(Context& context, const std::string& answer) {
   return 0;
 }
 
-int print_diff(Context& context, const DiffOptions& options) {
-  if (options.stat || context.json) {
-    return print_stat(context,
-                      context.api().get(context.workspace_path(options.name, "/diff?stat=1")));
+// A patch cannot hold a repository in the repository, as git's own cannot.
+void tell_nested(Context& context, const std::string& name) {
+  const Json status = Json::parse(context.api().get(context.workspace_path(name, "/status")));
+  for (const Json& file : status.items("files")) {
+    const std::string path = file.bytes("path");
+    if (!path.ends_with('/')) continue;
+    context.note(base::escape_for_message(path) +
+                 " is a repository of its own and is not in this patch; moorage cp " + name + ":" +
+                 base::escape_for_message(path) + " DIR brings it out");
   }
+}
+
+void print_patch(Context& context, const std::string& name) {
   TerminalPatch patch(context);
   const bool raw = !context.terminal.out;
-  context.api().download(
-      context.workspace_path(options.name, "/diff"),
-      [&](std::string_view bytes) { raw ? context.print(bytes) : patch.feed(bytes); });
+  context.api().download(context.workspace_path(name, "/diff"), [&](std::string_view bytes) {
+    raw ? context.print(bytes) : patch.feed(bytes);
+  });
   if (!raw) patch.finish();
+}
+
+int print_diff(Context& context, const DiffOptions& options) {
+  if (options.stat || context.json) {
+    print_stat(context, context.api().get(context.workspace_path(options.name, "/diff?stat=1")));
+  } else {
+    print_patch(context, options.name);
+  }
+  tell_nested(context, options.name);
   return 0;
 }
 

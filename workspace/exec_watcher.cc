@@ -14,6 +14,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "state_db/store.h"
+#include "state_db/workspaces.h"
 #include "workspace/exec_end.h"
 
 namespace moorage::workspace {
@@ -326,7 +327,7 @@ bool ExecWatcher::read_journal(const WatchedPtr& watched) {
 void ExecWatcher::end(const WatchedPtr& watched, const std::string& payload) {
   state_db::ExecOutcome outcome = parse_exec_end(payload);
   outcome.output_bytes = watched->output_bytes;
-  if (was_oom_killed(*watched, outcome)) outcome.state = state_db::ExecState::oom_killed;
+  if (close_group(*watched, outcome)) outcome.state = state_db::ExecState::oom_killed;
   if (!watched->sync) {
     write_outcome(watched, std::move(outcome));
     return;
@@ -422,7 +423,18 @@ int ExecWatcher::write_overdue() {
   return static_cast<int>(kWritePause.count());
 }
 
-bool ExecWatcher::was_oom_killed(const Watched& watched, const state_db::ExecOutcome& outcome) {
+// What a command leaves running goes on until the sandbox stops. But more than half of all the
+// processes that the workspace may have is a bomb: no further command could start.
+void ExecWatcher::end_bomb(const Watched& watched, backends::ExecGroup& group) {
+  const auto workspace = state_db::Workspaces(context_.store).get(watched.row.request.workspace);
+  const uint64_t left = group.processes();
+  if (left <= workspace.limits.pids / 2) return;
+  group.kill();
+  base::log(base::LogLevel::warning, "exec.bomb_killed",
+            {{"ws", workspace.id}, {"ex", watched.row.id}, {"processes", left}});
+}
+
+bool ExecWatcher::close_group(const Watched& watched, const state_db::ExecOutcome& outcome) {
   const auto running = active_.by_sandbox(watched.row.request.sandbox);
   if (!running) return false;
   bool oom = false;
@@ -431,7 +443,7 @@ bool ExecWatcher::was_oom_killed(const Watched& watched, const state_db::ExecOut
     // 137: a shell reports a child of its own that was killed.
     const bool killed = outcome.signal == 9 || outcome.exit_code == 137;
     oom = killed && group->oom_kills() > 0;
-    if (group->empty()) group->remove();
+    group->empty() ? group->remove() : end_bomb(watched, *group);
   } catch (const base::Error&) {
     // The sandbox is going down, and takes the group along: no counter is left to read.
   }

@@ -92,7 +92,9 @@ class ExecWatcher {
   void keep_unwritten(const WatchedPtr& watched, state_db::ExecOutcome outcome,
                       const base::Error& error);
   void kill_group(const Watched& watched);
-  bool was_oom_killed(const Watched& watched, const state_db::ExecOutcome& outcome);
+  // Whether the OOM killer ended it. Removes its group, or ends a bomb that it left.
+  bool close_group(const Watched& watched, const state_db::ExecOutcome& outcome);
+  void end_bomb(const Watched& watched, backends::ExecGroup& group);
   void notify(base::ExecId exec);
   void unsubscribe(base::ExecId exec, uint64_t number);
   void wake();

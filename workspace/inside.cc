@@ -63,7 +63,7 @@ std::optional<uint64_t> count_unpushed(const Running& running, const std::string
   try {
     const auto answer = ask_inside(running,
                                    {"git", "-C", "/workspace", "rev-list", "--count", "HEAD",
-                                    "--not", base_commit, "--remotes"},
+                                    "--branches", "--not", base_commit, "--remotes"},
                                    deadline);
     uint64_t count = 0;
     if (!answer || std::from_chars(answer->data(), answer->data() + answer->size(), count).ptr ==

@@ -17,7 +17,8 @@ namespace moorage::workspace {
 std::optional<std::string> ask_inside(const Running& running, const std::vector<std::string>& argv,
                                       std::chrono::milliseconds deadline);
 
-// Commits of HEAD that neither the base nor a branch of origin has; nothing if git cannot tell.
+// Commits of HEAD and of all branches that neither the base nor a branch of origin has; nothing if
+// git cannot tell.
 std::optional<uint64_t> count_unpushed(const Running& running, const std::string& base_commit,
                                        std::chrono::milliseconds deadline);
 

@@ -87,7 +87,7 @@ InsidePlace find_inside(const std::vector<InsideRoot>& roots, const std::string&
   if (auto place = place_of(roots, done)) return *place;
   const std::string what = link.empty() ? path : path + " (through the link " + link + ")";
   throw Error(Code::invalid_argument, what + " is outside the workspace",
-              "what is kept lies below /workspace and /home/user; for the rest use moorage exec");
+              "a path below /workspace or /home/user is needed; moorage exec reaches the rest");
 }
 
 std::string inside_path(const std::vector<InsideRoot>& roots, const InsidePlace& place) {

@@ -5,6 +5,7 @@ MOORAGE_BIN, set by CMake). The daemon is the real one, so are LXC, git and the 
 """
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -125,6 +126,7 @@ class Daemon:
         self.config = self.directory / "moorage.yaml"
         self.config.write_text(json.dumps(lines, indent=1))  # JSON is YAML
         self.process = None
+        self.known_store_id = None
         self.environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
         self.client = moorage.Moorage(str(self.socket))
 
@@ -138,6 +140,7 @@ class Daemon:
                                             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         if wait:
             wait_until(self.answers, what=f"the daemon's answer; log: {self.log_tail()}")
+            self.store_id()
         return self
 
     def answers(self):
@@ -168,7 +171,8 @@ class Daemon:
             self.process.wait(30)
 
     def store_id(self):
-        return self.client.info()["store_id"]
+        self.known_store_id = self.client.info()["store_id"]
+        return self.known_store_id
 
     def cli(self, *argv, check=True, **options):
         environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/root"),
@@ -198,8 +202,10 @@ class Daemon:
             self.remove()
 
     def remove(self):
-        """The daemon and its store; nothing of it may be running."""
+        """The daemon, what is left of its sandboxes when close() failed, and its store."""
         self.kill()
+        if self.known_store_id:
+            end_sandboxes(f"moorage-{self.known_store_id}-")
         run("chattr", "-R", "-f", "-a", self.store, check=False)
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -224,6 +230,26 @@ def sandbox_cgroup_pids(name):
             with contextlib.suppress(OSError):
                 pids.update(int(p) for p in pathlib.Path(top, "cgroup.procs").read_text().split())
     return pids
+
+
+def end_sandboxes(name):
+    for pid in sandbox_cgroup_pids(name):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for top, _, _ in os.walk("/sys/fs/cgroup", topdown=False):
+        if name in top:
+            wait_until(lambda: remove_cgroup(top), what=f"{top} is empty")  # noqa: B023
+
+
+def remove_cgroup(path):
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            os.rmdir(path)
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                return False
+            raise
+    return True
 
 
 def init_pid(store, name):

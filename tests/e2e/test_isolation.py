@@ -70,6 +70,14 @@ class Isolation(harness.TestCase):
         harness.wait_until(lambda: self.sh("echo fine").stdout == b"fine\n", what="an exec after the bomb")
         self.assertIn(follow.exec["state"], ("exited",))
 
+    def test_a_fork_bomb_that_outlives_its_command_is_ended(self):
+        result = self.sh(":(){ sleep 1000 & :; }; :")
+        self.assertNotEqual(result.exec["state"], "running")
+        harness.wait_until(lambda: self.sh("pgrep -c sleep").stdout == b"0\n", what="the bomb is gone")
+        left = self.sh("for i in 1 2 3; do setsid sleep 700 >/dev/null 2>&1 & done")
+        self.assertEqual(left.exit_code, 0)
+        self.assertEqual(self.sh("pgrep -c sleep; pkill sleep").stdout, b"3\n")
+
     def test_a_timeout_kills_daemonised_children_too(self):
         script = "(setsid sleep 777 &); (setsid sh -c 'sleep 778 & sleep 779' &); sleep 100"
         result = self.sh(script, timeout_ms=500)

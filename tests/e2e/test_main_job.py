@@ -152,10 +152,21 @@ class MainJob(harness.TestCase):
             self.client.create(repo_url=self.url, name="keyed", key="create-once", disposable=True)
         self.assertEqual(refused.exception.code, "already_exists")
 
+    def test_a_repository_in_the_repository_is_told_with_the_diff(self):
+        self.client.create(repo_url=self.url, name="nested")
+        self.client.exec("nested", "mkdir nest && cd nest && git init -q && echo w > w && git add . && git commit -qm w")
+        for options in ((), ("--stat",)):
+            diff = self.daemon.cli("diff", "nested", *options)
+            self.assertIn(b"nest/ is a repository of its own and is not in this patch", diff.stderr)
+
     def test_show_tells_what_is_not_pushed_and_whether_it_is_intact(self):
         self.client.create(repo_url=self.url, name="told")
         self.client.exec("told", "git commit -q --allow-empty -m one && git commit -q --allow-empty -m two")
         self.assertEqual(self.client.workspace("told")["unpushed"], 2)
+        self.client.exec("told", "git checkout -q -b aside && git commit -q --allow-empty -m three && git checkout -q -")
+        harness.wait_until(lambda: self.client.workspace("told")["unpushed"] == 3, what="a branch that is not checked out")
+        self.client.exec("told", "git branch -D -q aside")
+        harness.wait_until(lambda: self.client.workspace("told")["unpushed"] == 2, what="it is gone")
         self.client.stop("told")
         told = self.client.workspace("told")
         self.assertEqual((told["unpushed"], told["integrity"]), (2, "intact"))
