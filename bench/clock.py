@@ -8,6 +8,10 @@ def now_ms():
     return time.perf_counter_ns() / 1e6
 
 
+class Crashed(SystemExit):
+    """A program was ended by a signal: a fault of its own, its time says nothing."""
+
+
 def timed(function, *arguments):
     """(milliseconds, what the function returned)."""
     began = now_ms()
@@ -20,6 +24,8 @@ def run_program(argv, environment):
     null = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
     pid = os.posix_spawn(argv[0], argv, environment, file_actions=null)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if status < 0:
+        raise Crashed(f"bench: {' '.join(argv)}: signal {-status}")
     if status != 0:
         raise SystemExit(f"bench: {' '.join(argv)}: exit {status}")
 

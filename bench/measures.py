@@ -37,9 +37,17 @@ class Bench:
         return self.moorage.create(self.upstream.url, self.upstream.first)
 
     def time(self, name, function, *arguments):
-        milliseconds, value = clock.timed(function, *arguments)
-        self.samples[name].append(milliseconds)
-        return value
+        """A peer that crashes (lxc-attach does, once in hundreds of runs) is run again; what is ours is not."""
+        for tries_left in (3, 2, 1, 0) if "/" in name else (0,):
+            try:
+                milliseconds, value = clock.timed(function, *arguments)
+            except clock.Crashed as crash:
+                if not tries_left:
+                    raise
+                say(crash)
+                continue
+            self.samples[name].append(milliseconds)
+            return value
 
     def workspace_running(self):
         workspace = self.create()
