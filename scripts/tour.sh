@@ -31,9 +31,10 @@ create_tour() {
 }
 
 run_tour() {
-  local source=$1 exec_id lines
+  local source=$1 exec_id lines earlier
   choose_tour_user "$source"
-  moorage rm "$tour" >/dev/null 2>&1 || true  # for a week, undelete brings it back
+  earlier=$(moorage show "$tour" --json 2>/dev/null | python3 -c 'import json, sys; print(json.load(sys.stdin)["id"])' 2>/dev/null || true)
+  if [ -n "$earlier" ]; then moorage rm "$tour" >/dev/null; fi
 
   step create
   case $source in
@@ -41,6 +42,9 @@ run_tour() {
     *) create_tour --from "$source" ;;
   esac
   done_step "workspace $tour from $source (first time: with clone and checkout)"
+  if [ -n "$earlier" ]; then
+    printf ' %-9s%s\n' earlier "the $tour before is deleted; for a week: moorage undelete $earlier --name $tour-earlier"
+  fi
 
   step exec
   lines=$(moorage exec "$tour" -- bash -c 'echo "a note" > NOTES-FROM-THE-AGENT; echo "kept at home" > ~/note; git ls-files | wc -l')
