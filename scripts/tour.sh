@@ -25,6 +25,14 @@ sandbox_pids() {
   grep -lsE -- "moorage-[0-9a-f]{8}-$1(/|\$)" /proc/[0-9]*/cgroup 2>/dev/null | cut -d/ -f3
 }
 
+# The id of the tour user's own workspace of that name: root is shown other people's too.
+earlier_tour() {
+  moorage ls --json | python3 -c '
+import json, sys
+for w in json.load(sys.stdin)["workspaces"]:
+    if w["name"] == sys.argv[1] and w["owner"] == int(sys.argv[2]): print(w["id"])' "$tour" "$(id -u "$tour_user")"
+}
+
 create_tour() {
   local log="$root/build/tour.create"
   moorage create "$@" --name "$tour" >"$log" 2>&1 || { cat "$log" >&2; fail "the workspace could not be made"; }
@@ -33,8 +41,8 @@ create_tour() {
 run_tour() {
   local source=$1 exec_id lines earlier
   choose_tour_user "$source"
-  earlier=$(moorage show "$tour" --json 2>/dev/null | python3 -c 'import json, sys; print(json.load(sys.stdin)["id"])' 2>/dev/null || true)
-  if [ -n "$earlier" ]; then moorage rm "$tour" >/dev/null; fi
+  earlier=$(earlier_tour)
+  if [ -n "$earlier" ]; then moorage rm "$earlier" >/dev/null; fi
 
   step create
   case $source in
