@@ -127,7 +127,7 @@ int print_status(Context& context, const std::string& name) {
     text += label_line(file.text("change"), file.bytes("path"), 12);
   }
   if (text.empty()) text = " clean     nothing changed since the base\n";
-  if (json.flag("truncated")) text += " ...       there are more; moorage diff shows all\n";
+  if (json.flag("truncated")) text += " ...       and more, too many to list\n";
   context.print(text);
   return 0;
 }

@@ -443,7 +443,11 @@ bool ExecWatcher::close_group(const Watched& watched, const state_db::ExecOutcom
     // 137: a shell reports a child of its own that was killed.
     const bool killed = outcome.signal == 9 || outcome.exit_code == 137;
     oom = killed && group->oom_kills() > 0;
-    group->empty() ? group->remove() : end_bomb(watched, *group);
+    if (group->empty()) {
+      group->remove();
+    } else {
+      end_bomb(watched, *group);
+    }
   } catch (const base::Error&) {
     // The sandbox is going down, and takes the group along: no counter is left to read.
   }
