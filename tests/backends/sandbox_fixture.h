@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -37,7 +38,8 @@ struct Command {
 
 class SandboxFixture {
  public:
-  explicit SandboxFixture(const std::string& backend_name);
+  explicit SandboxFixture(const std::string& backend_name,
+                          const std::function<void(backends::BackendOptions&)>& change = {});
   ~SandboxFixture();
 
   backends::Backend& backend() { return *backend_; }
