@@ -21,6 +21,7 @@ function(moorage_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES} $<TARGET_OBJECTS:catch_main>)
   target_link_libraries(${name} PRIVATE moorage_options ${ARG_USES} ${ARG_LIBS})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_options(${name} PRIVATE -O0)  # a test is compiled more often than it is waited for
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})

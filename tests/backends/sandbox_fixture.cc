@@ -42,9 +42,9 @@ base::Fd idmapped_mount(const std::string& path, uint32_t first_host_id) {
   return mount;
 }
 
-Outcome read_outcome(int journal, std::chrono::milliseconds patience) {
+Outcome read_outcome(int journal, std::chrono::milliseconds deadline) {
   namespace json = boost::json;
-  const auto until = std::chrono::steady_clock::now() + patience;
+  const auto until = std::chrono::steady_clock::now() + patient(deadline);
   base::JournalReader reader(journal);
   Outcome outcome;
   for (;;) {

@@ -28,8 +28,13 @@ BIN = pathlib.Path(os.environ.get("MOORAGE_BIN", ROOT / "build/dev/bin"))
 BASE = os.environ.get("MOORAGE_TEST_DIRECTORY", "/var/tmp")
 
 
+# How much longer than on the machines that the tests were written on something may take.
+PATIENCE = max(1, int(os.environ.get("MOORAGE_TEST_PATIENCE", "1")))
+
+
 def wait_until(condition, seconds=20.0, what="condition"):
     """Polls: the thing waited for is another process's doing. Fails loudly when it does not come."""
+    seconds *= PATIENCE
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         value = condition()
@@ -171,7 +176,7 @@ class Daemon:
     def stop(self):
         if self.process and self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(30)
+            self.process.wait(30 * PATIENCE)
 
     def store_id(self):
         self.known_store_id = self.client.info()["store_id"]

@@ -13,10 +13,13 @@
 #include "backends/envd_client.h"
 #include "base/fd.h"
 #include "base/journal.h"
+#include "patience.h"
 
 namespace moorage::test {
 
 using namespace std::chrono_literals;
+using tests::patience;
+using tests::patient;
 
 enum class Role { subreaper, process_one };
 
