@@ -8,6 +8,7 @@ void put_outcome(JsonObject& object, const state_db::ExecRow& row) {
   const auto& outcome = row.outcome;
   put_known(object, "exit_code", outcome.exit_code);
   put_known(object, "signal", outcome.signal);
+  if (outcome.category) object["category"] = state_db::category_name(*outcome.category);
   put_text(object, "error", outcome.error);
   put_time(object, "ended_at", outcome.ended_wall_ms);
   object["user_ms"] = outcome.user_ms;

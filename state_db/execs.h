@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "state_db/exec_category.h"
 #include "state_db/lifecycle.h"
 
 namespace moorage::state_db {
@@ -34,6 +35,7 @@ struct ExecOutcome {
   ExecState state = ExecState::exited;  // any but running
   std::optional<int> exit_code{};
   std::optional<int> signal{};
+  std::optional<ExecCategory> category{};
   std::string error{};         // why it could not be started, why it was interrupted
   int64_t ended_wall_ms = 0;   // 0: now
   uint64_t output_bytes = 0;   // kept in the journal

@@ -159,10 +159,10 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
 void Execs::launch(const state_db::ExecRow& exec, const ExecRequest& request,
                    const state_db::WorkspaceRow& workspace, const Running& running) {
   const base::Fd journal = make_journal(journal_directory(context_.options, workspace.id, exec.id));
-  watcher_.watch_exec(exec, request.sync);
+  const auto group = running.backend->exec_group(running.name, exec.id.str());
+  watcher_.watch_exec(exec, request.sync, count_refusals(running, *group));
   after_journal.pass();
 
-  const auto group = running.backend->exec_group(running.name, exec.id.str());
   const std::vector<base::Fd> joins = group->join_fds();
   const base::Fd kill = group->kill_fd();
   backends::StartRequest start;
@@ -207,7 +207,8 @@ void Execs::settle_failed_launch(const state_db::ExecRow& exec, const Running& r
       return;
     }
   }
-  watcher_.settle_exec(exec, "it was never started: " + error.message());
+  watcher_.settle_exec(exec, state_db::ExecCategory::not_started,
+                       "it was never started: " + error.message());
 }
 
 state_db::ExecRow Execs::find(const Caller& caller, base::ExecId id) {
