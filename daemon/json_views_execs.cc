@@ -22,6 +22,7 @@ JsonObject exec_object(const workspace::ExecView& view, std::optional<uint64_t> 
                     {"workspace", row.request.workspace.str()},
                     {"sandbox", row.request.sandbox.str()},
                     {"state", state_db::state_name(row.state)},
+                    {"owner", row.request.owner_uid},
                     {"user", row.request.user},
                     {"tty", row.request.terminal},
                     {"stdin", row.request.input},
@@ -36,6 +37,7 @@ JsonObject exec_object(const workspace::ExecView& view, std::optional<uint64_t> 
   if (row.request.idempotency_key)
     put_text(object, "idempotency_key", *row.request.idempotency_key);
   put_known(object, "stdin_accepted", accepted);
+  put_known(object, "changed_files", row.changed_files);
   put_outcome(object, row);
   return object;
 }
@@ -50,6 +52,17 @@ std::string execs_json(const std::vector<workspace::ExecView>& views) {
   boost::json::array list;
   for (const auto& view : views) list.push_back(exec_object(view, {}));
   return boost::json::serialize(list);
+}
+
+std::string history_json(const workspace::Execs::History& history) {
+  const auto& row = history.workspace;
+  JsonObject about{
+      {"id", row.id.str()}, {"name", row.name}, {"state", state_db::state_name(row.state)}};
+  boost::json::array list;
+  for (const auto& view : history.execs) list.push_back(exec_object(view, {}));
+  return boost::json::serialize(JsonObject{{"workspace", std::move(about)},
+                                           {"execs", std::move(list)},
+                                           {"truncated", history.truncated}});
 }
 
 std::string accepted_json(uint64_t bytes) {

@@ -35,6 +35,7 @@ constexpr std::array kMigrations{
               "WHEN 'signalled' THEN 'signal' WHEN 'interrupted' THEN "
               "CASE WHEN reason LIKE 'it was never started%' THEN 'not_started' ELSE 'lost' END "
               "ELSE '' END"},
+    Migration{"0004-exec-changed-files", "ALTER TABLE execs ADD COLUMN changed_files INTEGER"},
 };
 
 std::string quote(std::string_view text) {

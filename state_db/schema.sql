@@ -172,6 +172,7 @@ CREATE TABLE execs (             -- Commands, kept after their sandbox is gone.
   user_ms          INTEGER NOT NULL DEFAULT 0,  -- CPU time in user mode.
   system_ms        INTEGER NOT NULL DEFAULT 0,  -- CPU time in the kernel.
   max_rss_bytes    INTEGER NOT NULL DEFAULT 0,  -- Largest resident set of one of its processes.
+  changed_files    INTEGER,       -- Changed files of the workspace, counted after it and before another ran; null: not counted.
   category         TEXT NOT NULL DEFAULT '',    -- Why it ended so, a word of exec_category.h; empty if not known.
   UNIQUE (workspace, idempotency_key)
 ) STRICT;

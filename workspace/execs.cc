@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <csignal>
 
@@ -251,6 +252,30 @@ std::vector<ExecView> Execs::list(const Caller& caller, const std::optional<std:
   for (auto& row : state_db::Execs(context_.store).list(query))
     views.push_back(view(std::move(row)));
   return views;
+}
+
+Execs::History Execs::history(const Caller& caller, const std::string& workspace,
+                              base::ExecId before, size_t limit) {
+  History history;
+  history.workspace = workspaces_.find_with_deleted(caller, workspace);
+  state_db::ExecQuery query;
+  query.workspace = history.workspace.id;
+  query.before = before;
+  query.limit = limit + 1;
+  state_db::Execs table(context_.store);
+  auto rows = table.list(query);
+  const auto last = std::max_element(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return a.outcome.ended_wall_ms < b.outcome.ended_wall_ms;
+  });
+  if (!before && last != rows.end() && last->outcome.ended_wall_ms > 0 && !last->changed_files) {
+    workspaces_.measure(history.workspace, last->id);
+    rows = table.list(query);
+  }
+  history.truncated = rows.size() > limit;
+  if (history.truncated) rows.pop_back();
+  std::reverse(rows.begin(), rows.end());
+  for (auto& row : rows) history.execs.push_back(view(std::move(row)));
+  return history;
 }
 
 ExecView Execs::wait(const Caller& caller, base::ExecId id, std::chrono::milliseconds timeout) {
