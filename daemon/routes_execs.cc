@@ -2,6 +2,7 @@
 #include "daemon/exec_output.h"
 #include "daemon/json_fields.h"
 #include "daemon/routes.h"
+#include "workspace/metrics.h"
 
 namespace moorage::daemon {
 namespace {
@@ -58,7 +59,9 @@ Reply stream_reply(std::unique_ptr<BodySource> source, const std::string& id,
 }
 
 Reply start(Api& api, const Request& request) {
-  const auto view = api.execs.start(request.caller, request.parameter(0), exec_request(request));
+  const auto view = api.context.metrics.counted(workspace::Verb::exec, [&] {
+    return api.execs.start(request.caller, request.parameter(0), exec_request(request));
+  });
   const std::string id = view.row.id.str();
   if (request.accepts(kOutputType)) {
     const OutputOptions options{.follow = true};

@@ -36,6 +36,8 @@ constexpr std::array kMigrations{
               "CASE WHEN reason LIKE 'it was never started%' THEN 'not_started' ELSE 'lost' END "
               "ELSE '' END"},
     Migration{"0004-exec-changed-files", "ALTER TABLE execs ADD COLUMN changed_files INTEGER"},
+    Migration{"0005-workspaces-kept",
+              "CREATE INDEX workspaces_kept ON workspaces (state) WHERE purged_wall_ms IS NULL"},
 };
 
 std::string quote(std::string_view text) {

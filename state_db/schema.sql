@@ -110,6 +110,7 @@ CREATE TABLE workspaces (        -- The durable things that tasks work in.
   UNIQUE (owner_uid, idempotency_key)
 ) STRICT;
 CREATE UNIQUE INDEX workspaces_live_name ON workspaces (owner_uid, name) WHERE state NOT IN ('deleted','failed');
+CREATE INDEX workspaces_kept ON workspaces (state) WHERE purged_wall_ms IS NULL;
 CREATE INDEX workspaces_of_layer ON workspaces (layer) WHERE layer IS NOT NULL;
 
 CREATE TABLE workspace_labels (  -- What callers attach to a workspace: task, user, conversation.

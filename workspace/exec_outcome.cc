@@ -13,6 +13,7 @@
 #include "state_db/workspaces.h"
 #include "workspace/exec_end.h"
 #include "workspace/exec_watched.h"
+#include "workspace/metrics.h"
 
 namespace moorage::workspace {
 namespace {
@@ -80,12 +81,14 @@ void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome
       outcome.state = ExecState::cancelled;
       outcome.category = ExecCategory::cancelled;
     }
+    if (outcome.ended_wall_ms == 0) outcome.ended_wall_ms = context_.store.clock().wall_ms();
     execs.finish(id, outcome);
   } catch (const base::Error& error) {
     keep_unwritten(watched, std::move(outcome), error);
     return;
   }
   after_outcome.pass();
+  context_.metrics.count_end(watched->row, outcome);
   base::log(base::LogLevel::info, "exec.ended",
             {{"ws", watched->row.request.workspace},
              {"sb", watched->row.request.sandbox},

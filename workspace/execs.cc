@@ -14,6 +14,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "state_db/store.h"
+#include "workspace/metrics.h"
 
 namespace moorage::workspace {
 namespace {
@@ -139,6 +140,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   record.input = request.input;
   record.timeout_ms =
       request.timeout_ms > 0 ? request.timeout_ms : context_.options.default_timeout_ms;
+  const auto began = base::Histogram::Clock::now();
   const auto created = table.create(record);
   if (created.existed) return get(caller, created.id);
   after_intent.pass();
@@ -151,6 +153,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
     throw error.add_context(exec.id.str() + " could not be started");
   }
   after_start.pass();
+  context_.metrics.exec_start.observe_since(began);
   base::log(
       base::LogLevel::info, "exec.started",
       {{"ws", row.id}, {"sb", running->sandbox}, {"ex", exec.id}, {"argv0", request.argv.front()}});

@@ -2,9 +2,12 @@
 
 import json
 import os
+import pathlib
+import shutil
 import unittest
 
 import harness
+import moorage
 
 FORKS = "import os, time\ntry:\n  for _ in range(200):\n    if os.fork() == 0: time.sleep(1); os._exit(0)\nexcept OSError: raise SystemExit(3)"
 CONNECT = "import socket; socket.create_connection(('{}', 80), 2)"
@@ -154,6 +157,102 @@ class History(harness.TestCase):
         self.assertNotIn("\u202e".encode(), out)
         self.assertIn(b"\\x1b[2J", out)
         self.assertEqual(len(out.splitlines()), 2)
+
+
+class Metrics(harness.TestCase):
+    def scrape(self):
+        """Samples as {(name, labels): value}, by the parser that Prometheus gives out; promtool's opinion where it is."""
+        try:
+            from prometheus_client.parser import text_string_to_metric_families
+        except ImportError:
+            if os.environ.get("CI"):
+                raise
+            self.skipTest("SKIP: no python3-prometheus-client")
+        connection = moorage._Connection(str(self.daemon.socket), 30)
+        connection.request("GET", "/metrics")
+        response = connection.getresponse()
+        text = response.read().decode()
+        connection.close()
+        self.assertEqual(response.status, 200)
+        self.assertEqual(response.getheader("Content-Type"), "text/plain; version=0.0.4; charset=utf-8")
+        if shutil.which("promtool"):
+            harness.run("promtool", "check", "metrics", input=text.encode())
+        self.families = {f.name: f for f in text_string_to_metric_families(text)}
+        self.text = text
+        return {(s.name, tuple(sorted(s.labels.items()))): s.value for f in self.families.values() for s in f.samples}
+
+    def value(self, name, **labels):
+        return self.scrape().get((name, tuple(sorted(labels.items()))), 0)
+
+    def test_what_happens_is_counted(self):
+        before = self.scrape()
+        self.client.create(repo_url=self.url, name="counted")
+        self.client.exec("counted", "printf 12345")
+        self.client.exec("counted", ["no-such-program"])
+        with self.assertRaises(moorage.MoorageError):
+            self.client.stop("nobody")
+        with self.assertRaises(moorage.MoorageError):
+            self.client.request("GET", "/nowhere")
+        after = self.scrape()
+
+        def more(name, **labels):
+            key = (name, tuple(sorted(labels.items())))
+            return after.get(key, 0) - before.get(key, 0)
+
+        self.assertEqual(more("moorage_verb_duration_seconds_count", verb="create"), 1)
+        self.assertEqual(more("moorage_verb_duration_seconds_bucket", verb="create", le="+Inf"), 1)
+        self.assertEqual(more("moorage_verb_duration_seconds_count", verb="exec"), 2)
+        self.assertEqual(more("moorage_verb_refusals_total", verb="stop", code="not_found"), 1)
+        self.assertEqual(more("moorage_sandbox_start_duration_seconds_count"), 1)
+        self.assertEqual(more("moorage_exec_start_duration_seconds_count"), 2)
+        self.assertEqual(more("moorage_exec_duration_seconds_count"), 2)
+        self.assertEqual(more("moorage_exec_output_bytes_total"), 5)
+        self.assertEqual(more("moorage_execs_ended_total", state="exited", category="none"), 1)
+        self.assertEqual(more("moorage_execs_ended_total", state="exited", category="not_found"), 1)
+        post = {"method": "POST", "route": "/v1/workspaces/{}/stop", "status": "404"}
+        self.assertEqual(more("moorage_http_requests_total", **post), 1)
+        self.assertEqual(more("moorage_http_requests_total", method="none", route="none", status="404"), 1)
+        for name in ("moorage_workspaces", "moorage_sandboxes"):
+            state = "ready" if name == "moorage_workspaces" else "running"
+            harness.wait_until(lambda: self.value(name, state=state) >= 1, what=name)
+        self.client.start_exec("counted", ["sleep", "60"])
+        harness.wait_until(lambda: self.value("moorage_execs_running") == 1, what="moorage_execs_running")
+        self.client.delete("counted")
+        harness.wait_until(lambda: self.value("moorage_execs_running") == 0, what="nothing runs")
+
+    def test_the_process_and_the_disk(self):
+        samples = self.scrape()
+        status = pathlib.Path(f"/proc/{self.daemon.process.pid}/status").read_text()
+        threads = int(status.split("Threads:")[1].split()[0])
+        resident = int(status.split("VmRSS:")[1].split()[0]) * 1024
+        self.assertEqual(samples["process_threads", ()], threads)
+        self.assertLess(abs(samples["process_resident_memory_bytes", ()] - resident), 16 << 20)
+        fds = len(os.listdir(f"/proc/{self.daemon.process.pid}/fd"))
+        self.assertLess(abs(samples["process_open_fds", ()] - fds), 5)
+        disk = os.statvfs(self.daemon.store)
+        self.assertEqual(samples["moorage_disk_size_bytes", ()], disk.f_blocks * disk.f_frsize)
+        self.assertEqual(samples["moorage_reserve_bytes", ()], (self.daemon.store / "reserve").stat().st_size)
+        self.assertGreater(samples["moorage_database_wal_bytes", ()] + samples["moorage_database_bytes", ()], 0)
+        self.assertEqual(samples["moorage_http_connections", ()], 1)
+        self.assertIn(("moorage_build_info", (("version", self.client.info()["version"]),)), samples)
+
+    def test_no_name_of_anybody_is_in_it(self):
+        self.client.create(repo_url=self.url, name="secret-name", labels={"secret-label": "secret-value"})
+        self.client.exec("secret-name", ["sh", "-c", "exit 3", "secret-word"])
+        with self.assertRaises(moorage.MoorageError):
+            self.client.request("GET", "/workspaces/secret-path/nothing")
+        self.scrape()
+        for word in ("secret", "acme", str(self.daemon.store), "ws_", "ex_"):
+            self.assertNotIn(word, self.text)
+        for family in self.families.values():
+            self.assertTrue(family.documentation and family.type != "unknown", family.name)
+
+    def test_another_user_of_the_socket_may_read_it(self):
+        os.chmod(self.daemon.directory, 0o711)
+        os.chmod(self.daemon.socket, 0o666)
+        out = harness.run("setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "curl", "-s", "--unix-socket",
+                          self.daemon.socket, "http://localhost/metrics").stdout
+        self.assertIn(b"moorage_build_info", out)
 
 
 if __name__ == "__main__":
