@@ -112,6 +112,10 @@ std::string Record::error_text() const {
   return end.contains("error") ? std::string(end.at("error").as_string()) : std::string();
 }
 
+std::string Record::failure() const {
+  return end.contains("failure") ? std::string(end.at("failure").as_string()) : std::string();
+}
+
 Journal::Journal(std::string file) : path(std::move(file)) {
   append_fd =
       base::Fd(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0600));

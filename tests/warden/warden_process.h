@@ -58,6 +58,7 @@ struct Record {
   int code() const;
   int signal() const;
   std::string error_text() const;
+  std::string failure() const;
 };
 
 struct Journal {
