@@ -37,5 +37,11 @@ if(MOORAGE_FUZZ)
     -fno-sanitize=alignment,function,null,object-size,vptr)
 endif()
 
+# Of a test's time limit: sanitized code is several times slower.
+set(MOORAGE_PATIENCE 1)
+if(MOORAGE_SANITIZE)
+  set(MOORAGE_PATIENCE 5)
+endif()
+
 # All programs in one folder: the daemon finds moorage-launch and moorage-warden beside itself.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
