@@ -4,6 +4,7 @@
 packages_build=(g++ cmake ninja-build ccache pkg-config git
   libsqlitecpp-dev libsqlite3-dev libgit2-dev libboost1.81-dev libboost-json1.81-dev libboost-filesystem1.81-dev
   libyaml-cpp-dev libspdlog-dev libcli11-dev libssl-dev zlib1g-dev lxc-dev libseccomp-dev catch2)
+packages_fuzz=(clang-19 libclang-rt-19-dev llvm-19)
 # apparmor: Debian's kernel has it on, and LXC starts nothing there before its profile is loaded.
 packages_run=(lxc git sudo python3 ca-certificates apparmor)
 # ./check --vm: on the host, and in the machine beside packages_run: what the programs link, a kernel, an init.

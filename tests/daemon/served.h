@@ -46,6 +46,7 @@ class Wire {
   std::string read_some(int timeout_ms = 10'000);  // empty: closed
   bool closed_within(int timeout_ms);              // reads and drops what still comes
   void close() { fd_.reset(); }
+  int fd() const { return fd_.get(); }
 
  private:
   bool fill();
