@@ -65,6 +65,7 @@ struct SandboxStatus {
   uint64_t memory_bytes = 0;   // in use now
   uint64_t cpu_usec = 0;       // used since start
   uint32_t processes = 0;
+  std::string release;  // that started it; empty: one that did not say yet
 };
 
 // Where the sandbox's envd API is reached. Local: a unix socket that exists on the host only.

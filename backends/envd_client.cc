@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/beast/core/detail/base64.hpp>
 #include <boost/json.hpp>
+#include <climits>
 
 #include "backends/envd_connection.h"
 #include "base/error.h"
@@ -19,6 +20,7 @@ constexpr auto kQuickDeadline = milliseconds(10'000);
 constexpr size_t kPieceBytes = 512 << 10;  // of input; the warden takes at most 1 MiB
 constexpr size_t kMaxProcesses = 4096;
 constexpr size_t kMaxMessageBytes = 2000;
+constexpr size_t kMaxReleaseBytes = 100;
 constexpr size_t kMaxDepth = 32;
 constexpr uint8_t kEndOfStream = 2;
 
@@ -236,6 +238,26 @@ bool EnvdClient::healthy(milliseconds deadline) {
   } catch (const Error&) {
     return false;  // whatever is wrong with it
   }
+}
+
+std::optional<WardenInfo> EnvdClient::introduce(milliseconds deadline) {
+  EnvdRequest request;
+  request.method = "GET";
+  request.path = "/moorage/protocol";
+  EnvdAnswer answer;
+  try {
+    answer = exchange(endpoint_, request, deadline);
+  } catch (const Error&) {
+    return std::nullopt;  // whatever is wrong with it
+  }
+  if (answer.status == 404) return WardenInfo{};
+  if (answer.status != 200) return std::nullopt;
+  const json::object told = parse_object(answer.body);
+  const auto number = [&told](std::string_view name) {
+    return static_cast<int>(std::min<uint64_t>(number_in(told, name), INT_MAX));
+  };
+  return WardenInfo{{number("oldest"), number("newest")},
+                    string_in(told, "release").substr(0, kMaxReleaseBytes)};
 }
 
 void EnvdClient::shut_down(milliseconds grace) {

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "base/protocol.h"
 
 namespace moorage::backends {
 
@@ -55,6 +56,11 @@ struct ProcessInfo {
   uint32_t pid = 0;  // inside
 };
 
+struct WardenInfo {
+  base::Protocols protocols;  // without an answer to the question: 1, as before there was one
+  std::string release;
+};
+
 class EnvdClient {
  public:
   explicit EnvdClient(Endpoint endpoint) : endpoint_(std::move(endpoint)) {}
@@ -72,7 +78,9 @@ class EnvdClient {
   std::vector<ProcessInfo> list(
       std::chrono::milliseconds deadline = std::chrono::milliseconds(10'000));
   bool healthy(std::chrono::milliseconds deadline);  // GET /health is 204
-  void shut_down(std::chrono::milliseconds grace);   // TERM to all, KILL after grace, warden exits
+  // GET /moorage/protocol: what it speaks. Nothing: it does not answer (yet).
+  std::optional<WardenInfo> introduce(std::chrono::milliseconds deadline);
+  void shut_down(std::chrono::milliseconds grace);  // TERM to all, KILL after grace, warden exits
 
  private:
   Endpoint endpoint_;

@@ -124,19 +124,28 @@ void hand_over(int bootstrap, int listener, const base::ProcessIdentity& init,
   base::send_with_fds(peer.get(), "L", fds);
 }
 
-void wait_until_healthy(const std::string& socket, const base::ProcessIdentity& init,
-                        Clock::time_point deadline) {
+WardenInfo meet_warden(const std::string& socket, const base::ProcessIdentity& init,
+                       Clock::time_point deadline) {
   EnvdClient client(Endpoint{socket});
   constexpr milliseconds kOneTry{1000};
-  while (!client.healthy(std::min(kOneTry, left_until(deadline)))) {
+  std::optional<WardenInfo> warden;
+  while (!(warden = client.introduce(std::min(kOneTry, left_until(deadline))))) {
     if (!base::process_alive(init)) throw Error(Code::unavailable, "the warden ended at its start");
     std::this_thread::sleep_for(milliseconds(1));
   }
+  if (!base::common_protocol(base::kProtocols, warden->protocols)) {
+    throw Error(Code::unsupported,
+                "the warden is of moorage " + warden->release + " and speaks " +
+                    to_string(warden->protocols) + "; this daemon is of " + base::kRelease +
+                    " and speaks " + to_string(base::kProtocols),
+                "install moorage-warden and mooraged of one release, then restart mooraged");
+  }
+  return *warden;
 }
 
 }  // namespace
 
-base::ProcessIdentity launch(const SandboxSpec& spec, const LaunchPlan& plan) {
+Launched launch(const SandboxSpec& spec, const LaunchPlan& plan) {
   const auto deadline = Clock::now() + spec.deadline;
   const std::string bootstrap_path = spec.directory + "/" + kBootstrapSocket;
   const std::string warden_path = spec.directory + "/" + kWardenSocket;
@@ -152,21 +161,25 @@ base::ProcessIdentity launch(const SandboxSpec& spec, const LaunchPlan& plan) {
   const base::ProcessIdentity init = run_launch(spec, plan, deadline);
   hand_over(bootstrap.get(), listener.get(), init, deadline);
   listener.reset();
-  wait_until_healthy(warden_path, init, deadline);
-  return init;
+  return {init, meet_warden(warden_path, init, deadline)};
 }
 
-std::string copy_warden(const std::string& program, const std::string& directory) {
+std::string copy_program(const std::string& program, const std::string& directory, mode_t mode) {
   struct stat info;
-  if (stat(program.c_str(), &info) < 0) base::throw_errno("find the warden at " + program);
-  const std::string path = directory + "/warden-" + std::to_string(info.st_mtim.tv_sec) + "." +
+  if (stat(program.c_str(), &info) < 0) base::throw_errno("find the program " + program);
+  const std::string prefix = program.substr(program.rfind('/') + 1) + "-";
+  const std::string name = prefix + std::to_string(info.st_mtim.tv_sec) + "." +
                            std::to_string(info.st_mtim.tv_nsec) + "-" +
                            std::to_string(info.st_size) + "-" + std::to_string(info.st_ino);
+  const std::string path = directory + "/" + name;
   // A copy that a power cut took the bytes of has its name, and would fail every start.
   struct stat copy;
   if (lstat(path.c_str(), &copy) == 0 && copy.st_size == info.st_size) return path;
   base::make_directories(directory);
-  base::write_file_durable(path, base::read_file(program), 0111);
+  base::write_file_durable(path, base::read_file(program), mode);
+  for (const std::string& other : base::list_directory(directory)) {
+    if (other.starts_with(prefix) && other != name) unlink((directory + "/" + other).c_str());
+  }
   return path;
 }
 

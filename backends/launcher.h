@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "backends/envd_client.h"
 #include "base/process.h"
 
 namespace moorage::backends {
@@ -26,13 +27,18 @@ struct LaunchPlan {
   std::vector<std::string> join_files;  // see SandboxCgroup::join_files
 };
 
+struct Launched {
+  base::ProcessIdentity init;
+  WardenInfo warden;
+};
+
 // Returns when the warden answers, or throws; then the caller destroys what there is. Everything
 // within spec.deadline.
-base::ProcessIdentity launch(const SandboxSpec& spec, const LaunchPlan& plan);
+Launched launch(const SandboxSpec& spec, const LaunchPlan& plan);
 
-// A private copy of the warden that can be executed but not read, by anyone: the kernel then makes
-// the process undumpable, so that not even root inside can trace it (design section 7). Made once
-// for each state of `program`.
-std::string copy_warden(const std::string& program, const std::string& directory);
+// A private copy of a program that cannot be read, by anyone: the kernel makes a process that runs
+// the warden's undumpable, so that not even root inside can trace it (design section 7). Made once
+// for each state of `program`; copies of other states are removed: what runs them has them open.
+std::string copy_program(const std::string& program, const std::string& directory, mode_t mode);
 
 }  // namespace moorage::backends

@@ -3,18 +3,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <thread>
 
 #include "backends/disk.h"
 #include "backends/envd_client.h"
+#include "backends/sandbox_label.h"
 #include "base/error.h"
 #include "base/files.h"
 
 namespace moorage::backends {
 namespace {
 
-namespace json = boost::json;
 using base::Code;
 using base::Error;
 using Clock = std::chrono::steady_clock;
@@ -24,27 +23,6 @@ constexpr milliseconds kFreezeDeadline{3'000};
 constexpr milliseconds kDestroyDeadline{20'000};
 constexpr milliseconds kHealthPatience{2'000};  // of a sandbox that should run already
 constexpr uint32_t kIdsPerSandbox = 65536;
-
-// Kept with the group once the warden answered.
-struct Label {
-  base::ProcessIdentity init;
-  std::string directory;
-};
-
-std::string write_label(const Label& label) {
-  return json::serialize(json::object{{"pid", label.init.pid},
-                                      {"start_ticks", label.init.start_ticks},
-                                      {"directory", label.directory}});
-}
-
-std::optional<Label> read_label(const SandboxCgroup& group) {
-  const auto text = group.label();
-  if (!text) return std::nullopt;
-  const json::value value = json::parse(*text);
-  return Label{
-      {json::value_to<int>(value.at("pid")), json::value_to<uint64_t>(value.at("start_ticks"))},
-      json::value_to<std::string>(value.at("directory"))};
-}
 
 bool name_is_safe(const std::string& name) {
   return name.size() <= 200 && std::all_of(name.begin(), name.end(), [](char c) {
@@ -96,6 +74,7 @@ Capabilities LocalBackend::capabilities() {
       }
     }
     probe(found, can);
+    copy_programs();
     can.usable = true;
   } catch (const Error& error) {
     can.reason = error.message() + (error.hint().empty() ? "" : "; " + error.hint());
@@ -103,6 +82,13 @@ Capabilities LocalBackend::capabilities() {
   std::lock_guard lock(mutex_);
   capabilities_ = can;
   return can;
+}
+
+void LocalBackend::copy_programs() {
+  std::lock_guard lock(mutex_);
+  if (!warden_copy_.empty()) return;
+  launch_copy_ = copy_program(options_.launch_program, options_.images_directory, 0100);
+  warden_copy_ = copy_program(options_.warden_program, options_.images_directory, 0111);
 }
 
 void LocalBackend::check(const SandboxSpec& spec) {
@@ -157,14 +143,15 @@ SandboxStatus LocalBackend::start(const SandboxSpec& spec) {
       cgroup.limit_disk(disk_of(options_.images_directory), options_.disk_bytes_per_s);
     }
     LaunchPlan launch_plan;
-    launch_plan.program = options_.launch_program;
-    launch_plan.warden = copy_warden(options_.warden_program, options_.images_directory);
+    launch_plan.program = launch_copy_;
+    launch_plan.warden = warden_copy_;
     launch_plan.cgroup = cgroup.unified_path();
     plan(spec, cgroup, launch_plan);
     SandboxSpec rest = spec;
     rest.deadline = std::chrono::duration_cast<milliseconds>(until - Clock::now());
-    const base::ProcessIdentity init = launch(rest, launch_plan);
-    cgroup.set_label(write_label({init, spec.directory}));
+    const Launched launched = launch(rest, launch_plan);
+    write_label(cgroup, {launched.init, spec.directory, launched.warden.protocols,
+                         launched.warden.release});
   } catch (Error& error) {
     cgroup.kill_and_remove(kDestroyDeadline);
     unlink((spec.directory + "/" + kWardenSocket).c_str());
@@ -222,6 +209,7 @@ SandboxStatus LocalBackend::inspect(const std::string& name) {
   }
   status.state = cgroup.frozen() ? SandboxState::frozen : SandboxState::running;
   status.init = label->init;
+  status.release = label->release;
   const CgroupUsage usage = cgroup.usage();
   status.memory_bytes = usage.memory_bytes;
   status.cpu_usec = usage.cpu_usec;

@@ -46,12 +46,17 @@ class LocalBackend : public Backend {
  private:
   const CgroupHierarchies& hierarchies();  // throws unsupported
   SandboxCgroup group(const std::string& name);
+  void copy_programs();
   void check(const SandboxSpec& spec);
   std::optional<SandboxStatus> adopt(const SandboxSpec& spec, SandboxCgroup& group);
 
   std::mutex mutex_;
   std::optional<CgroupHierarchies> hierarchies_;
   std::optional<Capabilities> capabilities_;
+  // Of the programs as they were when this daemon started. An upgrade replaces them a moment before
+  // it restarts the daemon, and a daemon starts sandboxes with programs of its own release only.
+  std::string launch_copy_;
+  std::string warden_copy_;
 };
 
 }  // namespace moorage::backends

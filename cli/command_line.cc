@@ -20,51 +20,11 @@ namespace {
 using base::Code;
 using base::Error;
 
+using Words = std::vector<std::string>;
+
 constexpr const char* kDefaultSocket = "/run/moorage/mooraged.sock";
 constexpr const char* kAbout =
     "Moorage keeps the work of long-running agents safe while the machines under it come and go.";
-
-using Words = std::vector<std::string>;
-
-// The words in front of any "--" that are not options.
-Words plain_words(const Words& words) {
-  Words plain;
-  for (size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
-    if (words[i] == "--socket") {
-      ++i;
-    } else if (!words[i].starts_with("-")) {
-      plain.push_back(words[i]);
-    }
-  }
-  return plain;
-}
-
-// What the user wants, known before anything is parsed, so that only one command declares its
-// options.
-const Command* find_command(const Words& words) {
-  std::string name;
-  for (const std::string& word : plain_words(words)) {
-    name += (name.empty() ? "" : " ") + word;
-    for (const Command& command : all_commands()) {
-      if (command.name == name) return &command;
-    }
-    if (name.find(' ') != std::string::npos) break;
-  }
-  return nullptr;
-}
-
-// The words that can stand after `group` ("repo"), or first when it is empty.
-std::vector<std::string_view> names_in(const std::string& group) {
-  std::vector<std::string_view> names;
-  for (const Command& command : all_commands()) {
-    const size_t space = command.name.find(' ');
-    const bool grouped = space != std::string_view::npos;
-    if (group.empty()) names.push_back(command.name.substr(0, space));
-    if (grouped && command.name.substr(0, space) == group)
-      names.push_back(command.name.substr(space + 1));
-  }
-  return names;
-}
 
 void refuse_unknown_command(const Words& words) {
   const Words plain = plain_words(words);
@@ -99,10 +59,17 @@ Words take_sandbox_command(Words& words, const Command* command) {
   return rest;
 }
 
+constexpr const char* kHelp = "Print this help";
+
+void declare_global_options(Options& options, std::string& socket, bool& json) {
+  options.value({"--socket", "PATH", "The daemon's socket"}, socket);
+  options.flag({"--json", "", "Print the API's JSON"}, json);
+}
+
 void add_global_options(CLI::App& app, Context& context) {
-  Options(app).value({"--socket", "PATH", "The daemon's socket"}, context.socket);
+  Options options(app);
+  declare_global_options(options, context.socket, context.json);
   app.get_option("--socket")->envname("MOORAGE_SOCKET");
-  app.add_flag("--json", context.json, "Print the API's JSON");
 }
 
 std::string group_examples(const std::string& group) {
@@ -117,7 +84,7 @@ std::string group_examples(const std::string& group) {
 class CommandLine {
  public:
   CommandLine(Context& context, const Command* chosen) : app_(kAbout, "moorage") {
-    app_.set_help_flag("-h,--help", "Print this help");
+    app_.set_help_flag("-h,--help", kHelp);
     app_.get_formatter()->column_width(26);
     add_global_options(app_, context);
     app_.require_subcommand(0, 1);
@@ -245,6 +212,14 @@ int run(Context& context, Words words) {
 }
 
 }  // namespace
+
+std::vector<ToldOption> global_options() {
+  std::string socket;
+  bool json = false;
+  auto told = told_by([&](Options& options) { declare_global_options(options, socket, json); });
+  told.insert(told.begin(), ToldOption{.text = {"-h,--help", "", kHelp}});
+  return told;
+}
 
 int run_command_line(const Words& words, const Streams& streams) {
   try {

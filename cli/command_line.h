@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/options.h"
 #include "cli/terminal.h"
 
 namespace moorage::cli {
@@ -15,5 +16,7 @@ inline constexpr int kFailedToRun = 125;  // ours, for commands whose exit code 
 
 // `words` without the program's name. Never throws.
 int run_command_line(const std::vector<std::string>& words, const Streams& streams);
+
+std::vector<ToldOption> global_options();  // of every command
 
 }  // namespace moorage::cli

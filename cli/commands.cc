@@ -61,6 +61,9 @@ constexpr Command kCommands[] = {
     {"config show", kHost, "Print the settings and where each came from", "moorage config show",
      config_show_command},
     {"version", kHost, "Print the version", "moorage version", version_command},
+
+    {"completion", "", "Complete words of the shell", "source <(moorage completion bash)",
+     completion_command, true},
 };
 
 }  // namespace

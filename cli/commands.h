@@ -4,7 +4,9 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/options.h"
 
@@ -12,7 +14,7 @@ namespace moorage::cli {
 
 struct Command {
   std::string_view name;     // "create"; "repo add" is a command of the group "repo"
-  std::string_view section;  // heading in --help
+  std::string_view section;  // heading in --help; empty: it is not for people
   std::string_view summary;
   std::string_view example;  // one or more lines, as typed
   Action (*declare)(Options&);
@@ -22,6 +24,14 @@ struct Command {
 };
 
 std::span<const Command> all_commands();
+
+// command_lookup.cc. What the user wants, known before anything is parsed, so that only one command
+// declares its options; nullptr: none yet, or none that there is.
+const Command* find_command(const std::vector<std::string>& words);
+// The words in front of any "--" that are not options.
+std::vector<std::string> plain_words(const std::vector<std::string>& words);
+// The words that can stand after `group` ("repo"), or first when it is empty.
+std::vector<std::string_view> names_in(const std::string& group);
 
 // create_command.cc
 Action create_command(Options& options);
@@ -63,5 +73,7 @@ Action info_command(Options& options);
 Action config_show_command(Options& options);
 Action version_command(Options& options);
 Action events_command(Options& options);
+// completion_command.cc
+Action completion_command(Options& options);
 
 }  // namespace moorage::cli

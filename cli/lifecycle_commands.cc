@@ -47,9 +47,9 @@ struct NamesOption {
   bool purge = false;
 };
 
-std::shared_ptr<NamesOption> declare_names(Options& options) {
+std::shared_ptr<NamesOption> declare_names(Options& options, const char* which = "") {
   auto chosen = std::make_shared<NamesOption>();
-  options.required_arguments({"NAME", "", "The workspaces"}, chosen->names);
+  options.required_arguments({"NAME", which, "The workspaces"}, chosen->names);
   return chosen;
 }
 
@@ -91,7 +91,7 @@ Action rm_command(Options& options) {
 }
 
 Action undelete_command(Options& options) {
-  auto chosen = declare_names(options);
+  auto chosen = declare_names(options, "DELETED");
   auto new_name = std::make_shared<std::string>();
   options.value({"--name", "NAME", "Bring it back under this name"}, *new_name);
   return [chosen, new_name](Context& context) {

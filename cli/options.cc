@@ -21,13 +21,18 @@ void refuse_empty(CLI::Option* option, const std::string& names) {
 
 }  // namespace
 
-void Options::flag(const OptionText& text, bool& to) { app_.add_flag(text.names, to, text.help); }
+void Options::flag(const OptionText& text, bool& to) {
+  told_.push_back({.text = text});
+  app_.add_flag(text.names, to, text.help);
+}
 
 void Options::value(const OptionText& text, std::string& to) {
+  told_.push_back({.text = text, .takes_value = true});
   refuse_empty(app_.add_option(text.names, to, text.help)->type_name(text.placeholder), text.names);
 }
 
 void Options::values(const OptionText& text, std::vector<std::string>& to) {
+  told_.push_back({.text = text, .takes_value = true, .repeats = true});
   // One value an option: a vector would otherwise swallow the arguments that follow.
   app_.add_option(text.names, to, text.help)
       ->type_name(text.placeholder)
@@ -38,19 +43,30 @@ void Options::values(const OptionText& text, std::vector<std::string>& to) {
 }
 
 void Options::argument(const OptionText& text, std::string& to) {
+  told_.push_back({.text = text, .is_argument = true, .required = true});
   refuse_empty(app_.add_option(text.names, to, text.help)->type_name("")->required(), text.names);
 }
 
 void Options::optional_argument(const OptionText& text, std::string& to) {
+  told_.push_back({.text = text, .is_argument = true});
   refuse_empty(app_.add_option(text.names, to, text.help)->type_name(""), text.names);
 }
 
 void Options::arguments(const OptionText& text, std::vector<std::string>& to) {
+  told_.push_back({.text = text, .is_argument = true, .repeats = true});
   app_.add_option(text.names, to, text.help)->type_name("");
 }
 
 void Options::required_arguments(const OptionText& text, std::vector<std::string>& to) {
+  told_.push_back({.text = text, .is_argument = true, .repeats = true, .required = true});
   app_.add_option(text.names, to, text.help)->type_name("")->required();
+}
+
+std::vector<ToldOption> told_by(const std::function<void(Options&)>& declare) {
+  CLI::App app;
+  Options options(app);
+  declare(options);
+  return options.told();
 }
 
 }  // namespace moorage::cli

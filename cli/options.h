@@ -19,9 +19,19 @@ class Context;
 using Action = std::function<int(Context&)>;
 
 struct OptionText {
-  std::string names;        // "--repo" or "-f,--follow" or, for an argument, "NAME"
-  std::string placeholder;  // "URL"; empty for flags and arguments
+  std::string names;  // "--repo" or "-f,--follow" or, for an argument, "NAME"
+  std::string
+      placeholder;  // "URL"; empty for flags. Of an argument: what it is, if NAME does not tell
   std::string help;
+};
+
+// What was declared, for those who describe a command: completion and the manual page.
+struct ToldOption {
+  OptionText text;
+  bool is_argument = false;
+  bool takes_value = false;
+  bool repeats = false;
+  bool required = false;
 };
 
 class Options {
@@ -36,9 +46,14 @@ class Options {
   void optional_argument(const OptionText& text, std::string& to);
   void arguments(const OptionText& text, std::vector<std::string>& to);           // all that follow
   void required_arguments(const OptionText& text, std::vector<std::string>& to);  // one at least
+  const std::vector<ToldOption>& told() const { return told_; }
 
  private:
   CLI::App& app_;
+  std::vector<ToldOption> told_;
 };
+
+// What `declare` tells, in its order; nothing is parsed.
+std::vector<ToldOption> told_by(const std::function<void(Options&)>& declare);
 
 }  // namespace moorage::cli

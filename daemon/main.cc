@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "backends/registry.h"
+#include "backends/sandbox_label.h"
 #include "base/crash_point.h"
 #include "base/error.h"
 #include "base/files.h"
@@ -61,10 +62,12 @@ repo_cache::RepoCacheOptions repo_options(const config::Settings& settings) {
   return options;
 }
 
+std::string name_prefix(const std::string& store_id) { return "moorage-" + store_id + "-"; }
+
 backends::BackendOptions backend_options(const config::Settings& settings,
                                          const std::string& store_id) {
   backends::BackendOptions options;
-  options.name_prefix = "moorage-" + store_id + "-";
+  options.name_prefix = name_prefix(store_id);
   options.images_directory = settings.store.directory + "/images";
   options.launch_program = settings.libexec_directory + "/moorage-launch";
   options.warden_program = settings.libexec_directory + "/moorage-warden";
@@ -147,8 +150,11 @@ int serve(const config::Loaded& loaded) {
   }
 
   base::make_directories(settings.store.directory);
-  state_db::Store store(
-      {.directory = settings.store.directory, .reserve_bytes = settings.store.reserve_bytes});
+  state_db::Store store({.directory = settings.store.directory,
+                         .reserve_bytes = settings.store.reserve_bytes,
+                         .before_changes = [](const std::string& store_id) {
+                           backends::refuse_foreign_sandboxes(name_prefix(store_id));
+                         }});
   daemon::EventHub events(store);
   backends::Registry registry(backend_options(settings, store.store_id()));
   repo_cache::RepoCache repos(repo_options(settings));

@@ -69,6 +69,10 @@ void record(Connection& connection, std::string_view name, int64_t wall_ms) {
                      ", " + quote(MOORAGE_VERSION) + ", " + std::to_string(wall_ms) + ")");
 }
 
+bool is_empty(Connection& connection) {
+  return connection.query_integer("SELECT count(*) FROM sqlite_schema") == 0;
+}
+
 bool is_applied(Connection& connection, std::string_view name) {
   return connection.query_integer("SELECT count(*) FROM migrations WHERE name = " + quote(name)) >
          0;
@@ -83,10 +87,11 @@ void refuse_newer(Connection& connection, const SchemaSource& source) {
   const std::string name = connection.query_text("SELECT name" + unknown);
   if (name.empty()) return;
   const std::string version = connection.query_text("SELECT by_version" + unknown);
-  throw Error(Code::unsupported,
-              "state.db was written by a newer version (moorage " + version + ", change " + name +
-                  "); this is " MOORAGE_VERSION,
-              "Install moorage " + version + " or newer; nothing was changed.");
+  throw Error(
+      Code::unsupported,
+      "state.db was written by a newer version (moorage " + version + ", change " + name +
+          "); this is " MOORAGE_VERSION,
+      "Install moorage " + version + " or newer; nothing was changed, and live sandboxes go on.");
 }
 
 void make_new(Connection& connection, const SchemaSource& source, int64_t wall_ms) {
@@ -115,14 +120,18 @@ void apply(Connection& connection, const Migration& migration, int64_t wall_ms) 
 
 SchemaSource present_schema() { return {kSchema, kMigrations}; }
 
-void bring_up(Connection& connection, const SchemaSource& source, int64_t wall_ms) {
-  const int64_t application_id = connection.query_integer("PRAGMA application_id");
-  const bool empty = connection.query_integer("SELECT count(*) FROM sqlite_schema") == 0;
-  if (!empty && application_id != kApplicationId) {
+void refuse_unknown(Connection& connection, const SchemaSource& source) {
+  if (is_empty(connection)) return;
+  if (connection.query_integer("PRAGMA application_id") != kApplicationId) {
     throw Error(Code::unsupported, "state.db is not a moorage database",
                 "Name another store directory, or move the file away.");
   }
-  if (!empty) refuse_newer(connection, source);
+  refuse_newer(connection, source);
+}
+
+void bring_up(Connection& connection, const SchemaSource& source, int64_t wall_ms) {
+  refuse_unknown(connection, source);
+  const bool empty = is_empty(connection);
   // Neither setting can change inside a transaction. Foreign keys are off while tables are rebuilt.
   connection.execute("PRAGMA foreign_keys = OFF; PRAGMA synchronous = FULL");
   connection.query_text("PRAGMA journal_mode = WAL");

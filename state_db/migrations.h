@@ -25,8 +25,9 @@ struct SchemaSource {
 extern const std::string_view kSchema;  // schema.sql
 SchemaSource present_schema();
 
-// Throws unsupported if the file is not ours or was made by a newer version, before it writes
-// anything.
+// Throws unsupported if the file is not ours or was made by a newer version. Writes nothing.
+void refuse_unknown(Connection& connection, const SchemaSource& source);
+// Refuses the same, then writes.
 void bring_up(Connection& connection, const SchemaSource& source, int64_t wall_ms);
 
 }  // namespace moorage::state_db

@@ -57,6 +57,11 @@ std::string random_store_id() {
   return id;
 }
 
+std::string known_store_id(Connection& connection) {
+  if (connection.query_integer("SELECT count(*) FROM sqlite_schema") == 0) return {};
+  return connection.query_text("SELECT value FROM meta WHERE name = 'store_id'");
+}
+
 std::string savepoint(int depth) { return "moorage_" + std::to_string(depth); }
 
 }  // namespace
@@ -68,6 +73,9 @@ Store::Store(const StoreOptions& options)
       lock_file_(lock_store(options.directory)),
       connection_(
           std::make_unique<Connection>(options.directory + "/state.db", options.busy_timeout_ms)) {
+  refuse_unknown(*connection_, present_schema());
+  store_id_ = known_store_id(*connection_);
+  if (!store_id_.empty() && options.before_changes) options.before_changes(store_id_);
   connection_->on_full([this] { release_reserve(directory_); });
   refill_reserve();
   bring_up(*connection_, present_schema(), clock_->wall_ms());
@@ -76,7 +84,6 @@ Store::Store(const StoreOptions& options)
       std::make_unique<Connection>(options.directory + "/state.db", options.busy_timeout_ms);
   checkpointer_->execute("PRAGMA synchronous = FULL");
   checkpointer_->on_full([this] { release_reserve(directory_); });
-  store_id_ = connection_->query_text("SELECT value FROM meta WHERE name = 'store_id'");
   const bool is_new = store_id_.empty();
   was_clean_ =
       is_new || connection_->query_text("SELECT value FROM meta WHERE name = 'clean'") == "1";

@@ -33,13 +33,15 @@ struct StoreOptions {
   uint64_t reserve_bytes = 0;   // size of DIRECTORY/reserve; 0: none
   int busy_timeout_ms = 5'000;  // somebody else reading state.db (sqlite3 shell, backup)
   const base::Clock* clock = &base::system_clock();
+  // Called with the id of a store that is not new, before anything in it is changed: may throw.
+  std::function<void(const std::string& store_id)> before_changes = {};
 };
 
 class Store {
  public:
-  // Opens, or makes, the database; migrates it. Throws conflict (another process holds it: the
-  // message has its pid), unsupported (made by a newer version), corrupted (quick_check after an
-  // unclean end).
+  // Opens, or makes, the database; migrates it. Throws conflict (another process holds it),
+  // corrupted (quick_check after an unclean end), and before any change unsupported (made by a
+  // newer version).
   explicit Store(const StoreOptions& options);
   ~Store();
   Store(const Store&) = delete;

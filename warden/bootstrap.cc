@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kPatienceMs = 20'000;
 constexpr long kRetryNs = 5'000'000;
+constexpr std::string_view kHello = "{\"version\":1}\n";
 
 int socket_option(const base::Fd& socket, int option) {
   int value = -1;
@@ -51,7 +52,7 @@ void check_listener(const base::Fd& listener) {
 base::Fd fetch_listener(const std::string& bootstrap_path) {
   const int64_t deadline_ms = monotonic_ms() + kPatienceMs;
   base::Fd socket = dial(bootstrap_path, deadline_ms);
-  base::send_with_fds(socket.get(), "{\"version\":" + std::to_string(kProtocolVersion) + "}\n", {});
+  base::send_with_fds(socket.get(), kHello, {});
   const int64_t left_ms = std::max<int64_t>(0, deadline_ms - monotonic_ms());
   if (!base::wait_readable(socket.get(), static_cast<int>(left_ms))) {
     throw base::Error(base::Code::deadline_exceeded, "bootstrap: no listener came");

@@ -1,6 +1,7 @@
 // How the warden gets its listening socket: it dials the one socket that is bind-mounted into the
 // sandbox, says hello, and receives the listener as a descriptor. The listener's path exists on the
-// host only.
+// host only. The hello is the same in every release (docs/decisions/0308-versions.md); what is
+// spoken then is asked afterwards.
 #pragma once
 
 #include <string>
@@ -8,8 +9,6 @@
 #include "base/fd.h"
 
 namespace moorage::warden {
-
-inline constexpr int kProtocolVersion = 1;
 
 // Tries for 20 s; throws after that, or when what came is no listening unix socket.
 base::Fd fetch_listener(const std::string& bootstrap_path);

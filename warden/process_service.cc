@@ -4,6 +4,7 @@
 #include <boost/json.hpp>
 
 #include "base/error.h"
+#include "base/protocol.h"
 #include "warden/connect_protocol.h"
 #include "warden/journal_sink.h"
 #include "warden/metrics.h"
@@ -89,6 +90,12 @@ void ProcessService::handle_plain(const std::shared_ptr<Connection>& connection,
                                   const HttpRequest& request) {
   if (request.method == "GET" && request.target == "/health")
     return connection->respond(204, {}, {});
+  if (request.method == "GET" && request.target == "/moorage/protocol") {
+    return connection->respond(200, kJson,
+                               json::serialize(json::object{{"oldest", base::kProtocols.oldest},
+                                                            {"newest", base::kProtocols.newest},
+                                                            {"release", base::kRelease}}));
+  }
   if (request.method == "GET" && request.target == "/metrics") {
     return connection->respond(200, kJson, metrics_json(unfinished()));
   }

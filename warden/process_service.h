@@ -1,6 +1,7 @@
 // envd's process.Process, GET /health and GET /metrics (see ../shared/specs), spoken by the daemon
 // only. Extensions: those of backends/envd_client.h; SendSignal with "tree": true kills everything
-// that the command started; POST /moorage/shutdown {"grace_ms": N} ends all and then the warden.
+// that the command started; POST /moorage/shutdown {"grace_ms": N} ends all and then the warden;
+// GET /moorage/protocol says what is spoken here (base/protocol.h).
 // StreamInput (client streaming) answers unimplemented: E2B's SDKs send input by SendInput.
 #pragma once
 

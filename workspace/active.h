@@ -39,6 +39,7 @@ struct Running {
 class Active {
  public:
   Active();
+  ~Active();
   std::shared_ptr<const Running> running(base::WorkspaceId workspace);
   std::shared_ptr<const Running> by_sandbox(base::SandboxId sandbox);
   void set_running(std::shared_ptr<const Running> running);

@@ -153,7 +153,10 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
   }
   attempt("reconcile.warden", row.id.str(), [&] { ask_warden(*running, kAskAtStart); });
   base::log(LogLevel::info, "sandbox.adopted",
-            {{"ws", row.workspace}, {"sb", row.id}, {"pid", row.init.pid}});
+            {{"ws", row.workspace},
+             {"sb", row.id},
+             {"pid", row.init.pid},
+             {"release", status.release.empty() ? "-" : status.release}});
   return true;
 }
 

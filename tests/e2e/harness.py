@@ -133,6 +133,7 @@ class Daemon:
                 lines[group] = value
         self.config = self.directory / "moorage.yaml"
         self.config.write_text(json.dumps(lines, indent=1))  # JSON is YAML
+        self.bin = BIN
         self.process = None
         self.known_store_id = None
         self.environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -144,7 +145,7 @@ class Daemon:
         if crash_at:
             environment["MOORAGE_CRASH_AT"] = crash_at
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([*prefix, str(BIN / "mooraged"), "--config", str(self.config)], env=environment,
+            self.process = subprocess.Popen([*prefix, str(self.bin / "mooraged"), "--config", str(self.config)], env=environment,
                                             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         if wait:
             wait_until(self.answers, what=f"the daemon's answer; log: {self.log_tail()}")
@@ -176,7 +177,8 @@ class Daemon:
     def stop(self):
         if self.process and self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(30 * PATIENCE)
+            if self.process.wait(30 * PATIENCE) != 0:
+                raise AssertionError(f"the daemon did not stop in order, {self.process.returncode}: {self.log_tail()}")
 
     def store_id(self):
         self.known_store_id = self.client.info()["store_id"]

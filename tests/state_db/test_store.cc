@@ -305,3 +305,31 @@ TEST_CASE("a full disk refuses the write, gives the reserve free and the next wr
   }
   CHECK(umount(directory.path().c_str()) == 0);
 }
+
+TEST_CASE("a store whose guard refuses it is left as it was") {
+  TestStore test;
+  StoreOptions options = test.options();
+  std::string asked;
+  const std::string id = test.store->store_id();
+  test.store.reset();
+  const std::string before = base::read_file(test.file());
+  options.before_changes = [&](const std::string& store_id) {
+    asked = store_id;
+    throw base::Error(base::Code::unsupported, "not with these sandboxes");
+  };
+  CHECK(code_thrown_by([&] { Store refused(options); }) == base::Code::unsupported);
+  CHECK(asked == id);
+  CHECK(base::read_file(test.file()) == before);
+  CHECK_FALSE(base::path_exists(test.file() + "-wal"));
+  test.reopen();
+  CHECK(test.store->was_clean());
+}
+
+TEST_CASE("nobody is asked about a store that is new") {
+  TemporaryDirectory directory;
+  StoreOptions options;
+  options.directory = directory.path();
+  options.before_changes = [](const std::string&) { FAIL("asked"); };
+  const Store store(options);
+  CHECK(store.store_id().size() == 8);
+}

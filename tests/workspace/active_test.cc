@@ -69,3 +69,17 @@ TEST_CASE("who waits for the unmount goes on when the last user has left, and ne
     user.join();
   }
 }
+
+TEST_CASE("the mounts of what still runs are given back at the end") {
+  base::Pipe pipe = base::make_pipe();
+  {
+    Active active;
+    Mounted mounted;
+    mounted.mounts.tree = std::move(pipe.write_end);
+    auto running = std::make_shared<Running>();
+    running->workspace = kWorkspace;
+    running->mounted = active.share(kWorkspace, std::move(mounted));
+    active.set_running(std::move(running));
+  }
+  CHECK(base::wait_readable(pipe.read_end.get(), 0));  // end of file: the other end is closed
+}

@@ -1,0 +1,43 @@
+#include "cli/commands.h"
+
+namespace moorage::cli {
+
+using Words = std::vector<std::string>;
+
+Words plain_words(const Words& words) {
+  Words plain;
+  for (size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
+    if (words[i] == "--socket") {
+      ++i;
+    } else if (!words[i].starts_with("-")) {
+      plain.push_back(words[i]);
+    }
+  }
+  return plain;
+}
+
+const Command* find_command(const Words& words) {
+  std::string name;
+  for (const std::string& word : plain_words(words)) {
+    name += (name.empty() ? "" : " ") + word;
+    for (const Command& command : all_commands()) {
+      if (command.name == name) return &command;
+    }
+    if (name.find(' ') != std::string::npos) break;
+  }
+  return nullptr;
+}
+
+std::vector<std::string_view> names_in(const std::string& group) {
+  std::vector<std::string_view> names;
+  for (const Command& command : all_commands()) {
+    const size_t space = command.name.find(' ');
+    const bool grouped = space != std::string_view::npos;
+    if (group.empty()) names.push_back(command.name.substr(0, space));
+    if (grouped && command.name.substr(0, space) == group)
+      names.push_back(command.name.substr(space + 1));
+  }
+  return names;
+}
+
+}  // namespace moorage::cli

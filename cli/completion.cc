@@ -1,0 +1,226 @@
+#include "cli/completion.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/text.h"
+#include "cli/workspace_view.h"
+
+namespace moorage::cli {
+namespace {
+
+using Words = std::vector<std::string>;
+using Candidates = std::vector<Candidate>;
+
+constexpr int kPatience_ms = 300;
+constexpr size_t kMaxAnswerBytes = 8 << 20;
+
+// Of the daemon; null when it does not answer at once.
+Json ask(Context& context, const std::string& target) {
+  try {
+    HttpRequest request;
+    request.target = target;
+    ExchangeOptions options;
+    options.silence_timeout_ms = kPatience_ms;
+    options.max_body_bytes = kMaxAnswerBytes;
+    const HttpResponse response = context.api().connection().exchange(request, options);
+    return response.ok() ? Json::parse(response.body) : Json();
+  } catch (const base::Error&) {
+    return {};  // a shell that completes a word has no use for the reason
+  }
+}
+
+Candidates workspaces(Context& context, bool deleted) {
+  Candidates found;
+  const Json answer = ask(context, deleted ? "/v1/workspaces?deleted=1" : "/v1/workspaces");
+  for (const Json& workspace : answer.items("workspaces")) {
+    if (deleted != (workspace.text("state") == "deleted")) continue;
+    // As `ls` has it: a name reaches one's own, an id everybody's.
+    const bool ours = person_text(workspace.at("owner")) == "you";
+    found.push_back({workspace.text(ours ? "name" : "id"), workspace.text("repo.name")});
+  }
+  return found;
+}
+
+Candidates execs(Context& context) {
+  Candidates found;
+  const Json answer = ask(context, "/v1/execs");
+  const auto list = answer.is_object() ? answer.items("execs") : answer.items();
+  for (const Json& exec : list) {
+    std::string command;
+    for (const std::string& word : exec.byte_list("argv"))
+      command += (command.empty() ? "" : " ") + word;
+    found.push_back({exec.text("id"), exec.text("state") + ": " + command});
+  }
+  return found;
+}
+
+Candidates repositories(Context& context, const char* field) {
+  Candidates found;
+  const Json answer = ask(context, "/v1/repos");
+  const auto list = answer.is_object() ? answer.items("repos") : answer.items();
+  for (const Json& repo : list) found.push_back({repo.text(field), repo.text("state")});
+  return found;
+}
+
+Candidates backends(Context& context) {
+  Candidates found;
+  for (const Json& backend : ask(context, "/v1/info").items("backends"))
+    found.push_back({backend.text("name"), backend.text("isolation")});
+  return found;
+}
+
+// By what the option or argument is called: a new command is completed without being named here.
+Candidates values_of(Context& context, const ToldOption& option) {
+  if (option.is_argument) {
+    const std::string& what =
+        option.text.placeholder.empty() ? option.text.names : option.text.placeholder;
+    if (what == "NAME" || what == "WORKSPACE") return workspaces(context, false);
+    if (what == "DELETED") return workspaces(context, true);
+    if (what == "EXEC") return execs(context);
+    if (what == "REPO") return repositories(context, "name");
+    if (what == "SHELL") return {{"bash", ""}, {"fish", ""}, {"zsh", ""}};
+    if (what == "FILE" || what == "FROM" || what == "TO") {
+      Candidates found = workspaces(context, false);
+      for (Candidate& candidate : found) candidate.word += ":";
+      return found;
+    }
+    return {};
+  }
+  if (option.text.names == "--repo") return repositories(context, "url");
+  if (option.text.names == "--backend") return backends(context);
+  return {};
+}
+
+Words names_of(const ToldOption& option) {
+  Words names;
+  const std::string& text = option.text.names;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    names.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return names;
+}
+
+const ToldOption* find_option(const std::vector<ToldOption>& options, const std::string& name) {
+  for (const ToldOption& option : options) {
+    if (option.is_argument) continue;
+    const Words names = names_of(option);
+    if (std::find(names.begin(), names.end(), name) != names.end()) return &option;
+  }
+  return nullptr;
+}
+
+std::vector<ToldOption> options_of(const Command* command) {
+  std::vector<ToldOption> options = global_options();
+  if (command == nullptr) return options;
+  const auto own = told_by([command](Options& told) { command->declare(told); });
+  options.insert(options.begin(), own.begin(), own.end());
+  return options;
+}
+
+Candidates command_names(const std::string& group) {
+  Candidates found;
+  for (const std::string_view name : names_in(group)) {
+    const std::string full = (group.empty() ? "" : group + " ") + std::string(name);
+    const auto known = [&](const Candidate& candidate) { return candidate.word == name; };
+    if (std::any_of(found.begin(), found.end(), known)) continue;
+    Candidate candidate{std::string(name), ""};
+    bool hidden = false;
+    for (const Command& command : all_commands()) {
+      if (command.name != full) continue;
+      hidden = command.section.empty();
+      candidate.help = command.summary;
+    }
+    if (!hidden) found.push_back(std::move(candidate));
+  }
+  return found;
+}
+
+Candidates option_names(const std::vector<ToldOption>& options) {
+  Candidates found;
+  for (const ToldOption& option : options) {
+    if (!option.is_argument) found.push_back({names_of(option).back(), option.text.help});
+  }
+  return found;
+}
+
+// The argument that the next plain word would be; the last one, if it repeats, takes all that come.
+const ToldOption* next_argument(const std::vector<ToldOption>& options, size_t given) {
+  const ToldOption* last = nullptr;
+  for (const ToldOption& option : options) {
+    if (!option.is_argument) continue;
+    last = &option;
+    if (given-- == 0) return last;
+  }
+  return last != nullptr && last->repeats ? last : nullptr;
+}
+
+// Words that are neither options nor their values.
+size_t count_plain(const std::vector<ToldOption>& options, const Words& words) {
+  size_t plain = 0;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!words[i].starts_with("-")) {
+      ++plain;
+      continue;
+    }
+    const ToldOption* option = find_option(options, words[i]);
+    if (option != nullptr && option->takes_value) ++i;
+  }
+  return plain;
+}
+
+Candidates all_candidates(Context& context, const Words& before, const std::string& typed) {
+  if (std::find(before.begin(), before.end(), "--") != before.end()) return {};
+  const Command* command = find_command(before);
+  const std::vector<ToldOption> options = options_of(command);
+  if (!before.empty()) {
+    const ToldOption* option = find_option(options, before.back());
+    if (option != nullptr && option->takes_value) return values_of(context, *option);
+  }
+  if (typed.starts_with("--") && typed.find('=') != std::string::npos) {
+    const std::string name = typed.substr(0, typed.find('='));
+    const ToldOption* option = find_option(options, name);
+    Candidates found = option != nullptr ? values_of(context, *option) : Candidates();
+    for (Candidate& candidate : found) candidate.word.insert(0, name + "=");
+    return found;
+  }
+  if (typed.starts_with("-")) return option_names(options);
+  if (command == nullptr) {
+    const Words plain = plain_words(before);
+    return plain.size() < 2 ? command_names(plain.empty() ? "" : plain[0]) : Candidates();
+  }
+  const auto name_words =
+      static_cast<size_t>(std::count(command->name.begin(), command->name.end(), ' ')) + 1;
+  const ToldOption* argument = next_argument(options, count_plain(options, before) - name_words);
+  return argument != nullptr ? values_of(context, *argument) : Candidates();
+}
+
+bool is_literal(const std::string& word) {
+  return std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("_-./:@+=,%").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+}
+
+}  // namespace
+
+std::vector<Candidate> candidates(Context& context, const Words& words) {
+  if (words.empty()) return {};
+  const std::string& typed = words.back();
+  const auto socket = std::find(words.begin(), words.end(), "--socket");
+  if (words.end() - socket > 2) context.socket = *(socket + 1);
+  Candidates found = all_candidates(context, Words(words.begin(), words.end() - 1), typed);
+  std::erase_if(found, [&](const Candidate& candidate) {
+    return candidate.word.empty() || !candidate.word.starts_with(typed) ||
+           !is_literal(candidate.word);
+  });
+  for (Candidate& candidate : found) candidate.help = printable(candidate.help);
+  return found;
+}
+
+}  // namespace moorage::cli

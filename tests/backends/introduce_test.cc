@@ -1,0 +1,80 @@
+// What wardens of this and other releases answer when they are asked what they speak. The answer of
+// the one before the question is as it was recorded.
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "backends/envd_client.h"
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/files.h"
+
+using namespace moorage;
+using namespace std::chrono_literals;
+
+namespace {
+
+// One connection: reads the request to its empty line, gives the answer, closes.
+std::optional<backends::WardenInfo> ask_one_that_answers(const std::string& answer) {
+  std::string directory = "/tmp/moorage-introduce-XXXXXX";
+  REQUIRE(mkdtemp(directory.data()) != nullptr);
+  struct Remove {
+    const std::string& path;
+    ~Remove() { base::remove_tree(path); }
+  } remove{directory};
+  const std::string path = directory + "/warden.sock";
+  const base::Fd listener = base::listen_unix(path, 0600);
+  std::thread warden([&] {
+    base::Fd peer(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    std::string request;
+    while (request.find("\r\n\r\n") == std::string::npos) {
+      const std::string bytes = base::receive_with_fds(peer.get(), 4096).bytes;
+      if (bytes.empty()) return;
+      request += bytes;
+    }
+    base::write_all(peer.get(), answer);
+  });
+  struct Join {
+    std::thread& thread;
+    ~Join() { thread.join(); }
+  } join{warden};
+  return backends::EnvdClient(backends::Endpoint{path}).introduce(10s);
+}
+
+std::string http(const std::string& status, const std::string& body) {
+  return "HTTP/1.1 " + status +
+         "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
+         "\r\n\r\n" + body;
+}
+
+}  // namespace
+
+TEST_CASE("a warden from before the question speaks protocol 1") {
+  const auto told = ask_one_that_answers(
+      "HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: 62\r\n\r\n"
+      "{\"code\":\"not_found\",\"message\":\"there is nothing at this path\"}");
+  REQUIRE(told);
+  CHECK(told->protocols.oldest == 1);
+  CHECK(told->protocols.newest == 1);
+  CHECK(told->release.empty());
+}
+
+TEST_CASE("a warden of a later release says what it speaks, and may say more") {
+  const auto told = ask_one_that_answers(
+      http("200 OK", R"({"oldest":3,"newest":7,"release":"9.1","more":{"of":"it"}})"));
+  REQUIRE(told);
+  CHECK(told->protocols.oldest == 3);
+  CHECK(told->protocols.newest == 7);
+  CHECK(told->release == "9.1");
+}
+
+TEST_CASE("an answer that is none of a warden's is not believed") {
+  for (const char* body : {"", "[]", R"({"release":"1"})", R"({"oldest":-1,"newest":"x"})"}) {
+    CAPTURE(body);
+    CHECK_THROWS_AS(ask_one_that_answers(http("200 OK", body)), base::Error);
+  }
+  CHECK_FALSE(ask_one_that_answers(http("503 Service Unavailable", "{}")));
+  CHECK_FALSE(ask_one_that_answers("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhalf"));
+}

@@ -1,0 +1,9 @@
+// A release after this one that speaks a protocol more. Linked in the place of base/protocol.cc.
+#include "base/protocol.h"
+
+namespace moorage::base {
+
+const Protocols kProtocols{1, 1001};
+const char* const kRelease = "next";
+
+}  // namespace moorage::base
