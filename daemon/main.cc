@@ -222,6 +222,26 @@ int serve(const config::Loaded& loaded) {
   return 0;
 }
 
+// Where the store will lie: its directory, or what there is of the way to it.
+std::string existing_part(std::string path) {
+  while (!base::path_exists(path)) path = path.substr(0, std::max<size_t>(1, path.rfind('/')));
+  return path;
+}
+
+int check_host(const config::Settings& settings) {
+  backends::ProbeOptions options = probe_options(settings);
+  options.store = existing_part(options.store);
+  bool all = true;
+  for (const backends::Check& check : backends::probe_host(options)) {
+    all = all && check.ok;
+    const std::string hint = check.hint.empty() ? "" : "; " + check.hint;
+    std::printf("%-7s %-18s %s%s\n", check.ok ? "ok" : "missing", check.name.c_str(),
+                base::escape_for_message(check.text).c_str(),
+                base::escape_for_message(hint).c_str());
+  }
+  return all ? 0 : 1;
+}
+
 int run(const Arguments& arguments) {
   switch (arguments.action) {
     case Arguments::Action::show_version:
@@ -231,6 +251,7 @@ int run(const Arguments& arguments) {
     case Arguments::Action::list_crash_points:
       for (const auto& name : base::crash_point_names()) std::puts(std::string(name).c_str());
       return 0;
+    case Arguments::Action::check_host:
     case Arguments::Action::show_config:
     case Arguments::Action::serve:
       break;
@@ -240,6 +261,7 @@ int run(const Arguments& arguments) {
                                     .overrides = arguments.overrides};
   const auto loaded = config::load(options);
   if (arguments.action == Arguments::Action::serve) return serve(loaded);
+  if (arguments.action == Arguments::Action::check_host) return check_host(loaded.settings);
   return std::fputs(config::show_text(loaded.shown).c_str(), stdout) < 0;
 }
 
