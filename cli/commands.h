@@ -68,6 +68,8 @@ Action repo_add_command(Options& options);
 Action repo_ls_command(Options& options);
 Action repo_fetch_command(Options& options);
 Action repo_rm_command(Options& options);
+// du_command.cc
+Action du_command(Options& options);
 // host_commands.cc, event_command.cc
 Action info_command(Options& options);
 Action config_show_command(Options& options);

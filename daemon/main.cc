@@ -37,6 +37,7 @@ using std::chrono::seconds;
 
 constexpr int64_t kKeptEvents = 1'000'000;
 constexpr seconds kLookPause{5};
+constexpr seconds kMeasurePause{600};
 
 base::LogOptions log_options(const config::LogSettings& settings) {
   using base::LogLevel;
@@ -172,6 +173,7 @@ int serve(const config::Loaded& loaded) {
   workspace::Workspaces workspaces(context, repositories, active, *watching);
   workspace::Execs execs(context, workspaces, active, *watching);
   workspace::Reconciler reconciler(context, workspaces, active, *watching);
+  workspace::StoreUsage usage(context);
   // Made before the verbs, ended before them: its threads call them.
   const auto watcher = std::move(watching);
   daemon::Api api{context,
@@ -179,13 +181,14 @@ int serve(const config::Loaded& loaded) {
                   workspaces,
                   execs,
                   events,
+                  usage,
                   settings.api.max_body_bytes,
                   shown_settings(loaded),
                   daemon::look_at_host(store, registry, probe_options(settings))};
   reconciler.at_start();
 
   daemon::Router router;
-  daemon::MetricsPage metrics_page(router, context);
+  daemon::MetricsPage metrics_page(router, context, usage);
   daemon::add_all_routes(router, api);
   daemon::add_metrics_route(router, metrics_page);
   daemon::Lanes lanes(settings.daemon.threads);
@@ -198,6 +201,7 @@ int serve(const config::Loaded& loaded) {
     store.checkpoint();
   });
   metrics_page.look();
+  server.every(kMeasurePause, [&] { usage.request(); });
   server.every(kLookPause, [&] { metrics_page.look(); });
   server.every(seconds(settings.workspace.sync_interval_s), [&] { workspaces.sync_active(); });
   server.every(seconds(settings.daemon.reconcile_interval_s), [&] {

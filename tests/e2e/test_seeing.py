@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import time
 import unittest
 
 import harness
@@ -253,6 +254,80 @@ class Metrics(harness.TestCase):
         out = harness.run("setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "curl", "-s", "--unix-socket",
                           self.daemon.socket, "http://localhost/metrics").stdout
         self.assertIn(b"moorage_build_info", out)
+
+
+def disk_of(path):
+    """Bytes in use, as du says."""
+    return int(harness.run("du", "-s", "-x", "--block-size=1", path).stdout.split()[0])
+
+
+class DiskUsage(harness.TestCase):
+    def usage(self, workspace=None):
+        time.sleep(1.1)  # a measurement of the last second is told again
+        return self.client.disk_usage(workspace)
+
+    def test_the_parts_add_up_to_what_du_says(self):
+        for name in ("one", "two", "three"):
+            self.client.create(repo_url=self.url, name=name)
+        self.client.exec("one", "head -c 20M /dev/urandom > big; truncate -s 1G hole; mkdir d; echo > d/f")
+        self.client.exec("two", "head -c 3M /dev/urandom | base64", stdin=b"")
+        self.client.exec("three", "head -c 5M /dev/urandom > home; mv home ~/")
+        self.client.delete("three")
+        self.client.stop("one")
+        usage = self.usage()
+        self.assertTrue(usage["complete"])
+        store = dict(usage["store"])
+        total = store.pop("total_bytes")
+        self.assertEqual(total, sum(store.values()))
+        said = disk_of(self.daemon.store)
+        self.assertLess(abs(total - said), said // 100 + (256 << 10), f"{store}")
+        by_name = {w["name"]: w for w in usage["workspaces"]}
+        self.assertEqual(set(by_name), {"one", "two", "three"})
+        self.assertEqual(sum(w["edits_bytes"] for w in usage["workspaces"]), store["edits_bytes"])
+        self.assertEqual(sum(w["journal_bytes"] for w in usage["workspaces"]), store["journals_bytes"])
+        for name, field, least in (("one", "edits_bytes", 20), ("two", "journal_bytes", 4), ("three", "edits_bytes", 5)):
+            self.assertGreater(by_name[name][field], least << 20)
+            self.assertLess(by_name[name][field], (least + 2) << 20)
+        self.assertEqual(by_name["three"]["state"], "deleted")
+        self.assertEqual({w["base"]["shared_by"] for w in usage["workspaces"]}, {3})
+        self.assertEqual(usage["repos"][0]["trees"][0]["bytes"], by_name["one"]["base"]["bytes"])
+        self.assertEqual(store["reserve_bytes"], disk_of(self.daemon.store / "reserve"))
+        self.assertEqual(store["lost_bytes"], 0)
+        only = self.client.disk_usage("three")
+        self.assertEqual([w["name"] for w in only["workspaces"]], ["three"])
+        self.assertNotIn("store", only)
+        self.client.delete("three", purge=True)
+        self.assertLess(self.usage()["store"]["edits_bytes"], store["edits_bytes"] - (5 << 20))
+
+        printed = self.daemon.cli("du").stdout.decode()
+        self.assertRegex(printed, r"(?m)^one +ws_\d+ +ready +20M +\S+ +\S+, shared by 2 +you$")
+        self.assertRegex(printed, r"(?m)^total +\S+ +\S+ free of \S+$")
+        self.assertEqual(len(self.daemon.cli("du", "one").stdout.splitlines()), 2)
+        samples = Metrics.scrape(self)
+        self.assertEqual(samples["moorage_store_bytes", (("part", "reserve"),)], store["reserve_bytes"])
+
+
+class DiskUsageOfStrangers(harness.TestCase):
+    def test_a_hostile_tree_keeps_nobody_waiting(self):
+        self.client.create(repo_url=self.url, name="hostile")
+        deep = "import os\nfor i in range(3000):\n  os.mkdir('d' * 200); os.chdir('d' * 200)"
+        self.client.exec("hostile", ["python3", "-c", deep])
+        usage = self.client.disk_usage("hostile")
+        self.client.delete("hostile", purge=True)
+        self.assertTrue(usage["workspaces"][0]["complete"])
+        self.assertGreater(usage["workspaces"][0]["edits_bytes"], 3000 * 4096)
+
+    def test_another_user_sees_their_own(self):
+        self.client.create(repo_url=self.url, name="private")
+        os.chmod(self.daemon.directory, 0o711)
+        os.chmod(self.daemon.socket, 0o666)
+        out = harness.run("setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "curl", "-s", "--unix-socket",
+                          self.daemon.socket, "http://localhost/v1/du").stdout
+        answer = json.loads(out)
+        self.assertEqual((answer["workspaces"], answer["repos"], "store" in answer), ([], [], False))
+        out = harness.run("setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "curl", "-s", "--unix-socket",
+                          self.daemon.socket, "http://localhost/v1/du?workspace=private").stdout
+        self.assertEqual(json.loads(out)["code"], "not_found")
 
 
 if __name__ == "__main__":
