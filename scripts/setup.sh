@@ -1,10 +1,11 @@
-# Sourced by ./check and ./quickstart: packages and build, with a line of progress each.
+# Sourced by ./check, ./quickstart and scripts/package.sh: packages and build, with a line of progress each.
 # Needs: bash, root, apt. Sets nothing on the host but Debian packages.
 
 packages_build=(g++ cmake ninja-build ccache pkg-config git
   libsqlitecpp-dev libsqlite3-dev libgit2-dev libboost1.81-dev libboost-json1.81-dev libboost-filesystem1.81-dev
   libyaml-cpp-dev libspdlog-dev libcli11-dev libssl-dev zlib1g-dev lxc-dev libseccomp-dev catch2)
 packages_run=(lxc git sudo python3 ca-certificates)
+packages_deb=(dpkg-dev lintian debootstrap)  # to make Debian packages and try them
 
 step_started=0
 step() {  # step NAME: begins a step
