@@ -53,6 +53,8 @@ Action kill_command(Options& options);
 Action wait_command(Options& options);
 // history_command.cc
 Action history_command(Options& options);
+// top_command.cc
+Action top_command(Options& options);
 // output_commands.cc
 Action logs_command(Options& options);
 Action attach_command(Options& options);

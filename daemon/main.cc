@@ -174,6 +174,7 @@ int serve(const config::Loaded& loaded) {
   workspace::Execs execs(context, workspaces, active, *watching);
   workspace::Reconciler reconciler(context, workspaces, active, *watching);
   workspace::StoreUsage usage(context);
+  workspace::Top top(context, active, *watching);
   // Made before the verbs, ended before them: its threads call them.
   const auto watcher = std::move(watching);
   daemon::Api api{context,
@@ -182,6 +183,7 @@ int serve(const config::Loaded& loaded) {
                   execs,
                   events,
                   usage,
+                  top,
                   settings.api.max_body_bytes,
                   shown_settings(loaded),
                   daemon::look_at_host(store, registry, probe_options(settings))};

@@ -25,6 +25,7 @@ struct Api {
   workspace::Execs& execs;
   EventHub& events;
   workspace::StoreUsage& usage;
+  workspace::Top& top;
   uint64_t max_body_bytes = 0;
   std::vector<SettingView> settings;
   InfoView host;  // what does not change while we run; space and counts are filled at each question

@@ -1,9 +1,17 @@
 """What a person sees of the commands, the disk and the daemon: categories, history, du, metrics, top."""
 
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
+import pty
+import select
 import shutil
+import signal
+import struct
+import subprocess
+import termios
 import time
 import unittest
 
@@ -328,6 +336,178 @@ class DiskUsageOfStrangers(harness.TestCase):
         out = harness.run("setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "curl", "-s", "--unix-socket",
                           self.daemon.socket, "http://localhost/v1/du?workspace=private").stdout
         self.assertEqual(json.loads(out)["code"], "not_found")
+
+
+class Terminal:
+    """`moorage top` on a terminal of a given size."""
+
+    def __init__(self, daemon, *argv, columns=80, rows=24, env=None):
+        self.master, slave = pty.openpty()
+        self.slave = os.dup(slave)
+        self.settings = termios.tcgetattr(slave)
+        self.resize(columns, rows)
+        environment = {"PATH": os.environ["PATH"], "HOME": "/root", "MOORAGE_SOCKET": str(daemon.socket), "TERM": "xterm",
+                       "LANG": "C.UTF-8", **(env or {})}
+        self.process = subprocess.Popen([harness.BIN / "moorage", "top", *argv], stdin=slave, stdout=slave, stderr=slave,
+                                        start_new_session=True, env=environment, close_fds=True,
+                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        os.close(slave)
+        self.seen = b""
+
+    def resize(self, columns, rows):
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def type(self, keys):
+        os.write(self.master, keys)
+
+    def wait_for(self, text, what=None):
+        def came():
+            while select.select([self.master], [], [], 0)[0]:
+                self.seen += os.read(self.master, 65536)
+            return text in self.seen
+        harness.wait_until(came, what=what or f"{text!r} on the terminal: {self.seen[-2000:]!r}")
+
+    def end(self):
+        """The exit code, once the screen and the settings of the terminal are those of before."""
+        code = self.process.wait(20)
+        self.wait_for(b"\x1b[?1049l")
+        assert self.seen.rstrip().endswith(b"\x1b[?7h\x1b[?25h\x1b[?1049l"), self.seen[-200:]
+        assert termios.tcgetattr(self.slave) == self.settings
+        self.close()
+        return code
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        for fd in (self.master, self.slave):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+class Top(harness.TestCase):
+    def line(self, name):
+        return next(w for w in self.client.top()["workspaces"] if w["name"] == name)
+
+    def waits(self, name):
+        return [w["exec"] for w in self.line(name)["waiting"]]
+
+    def test_who_waits_for_input(self):
+        self.client.create(repo_url=self.url, name="asks")
+        stdin = {"stdin": True}
+        tty = {"tty": {"columns": 80, "rows": 24}}
+        for argv, fields in ((["cat"], stdin), (["sh", "-c", "read x; sleep 60"], stdin),
+                             (["sh", "-c", "python3 -c 'input()'"], stdin), (["python3", "-c", "input()"], tty),
+                             (["bash", "--norc"], tty), (["sh", "-c", "sleep 60 & cat"], tty),
+                             (["python3", "-c", "import select,sys; select.select([sys.stdin],[],[])"], stdin),
+                             (["python3", "-c", "import select; p=select.poll(); p.register(0, 1); p.poll()"], stdin)):
+            running = self.client.start_exec("asks", argv, **fields)["id"]
+            harness.wait_until(lambda: self.waits("asks") == [running], what=f"{argv} waits")  # noqa: B023
+            self.client.signal(running, "KILL")
+            self.client.wait(running)
+        for argv, fields in ((["sh", "-c", "echo go; sleep 60"], stdin), (["sh", "-c", "echo go; sleep 60 | cat"], stdin),
+                             (["sh", "-c", "echo go; sleep 60"], tty), (["sh", "-c", "echo go; cat fifo"], stdin),
+                             (["sh", "-c", "echo go; while :; do :; done & cat"], stdin),
+                             (["sh", "-c", "echo go; exec sleep 60"], {})):
+            self.client.exec("asks", "test -p fifo || mkfifo fifo")
+            running = self.client.start_exec("asks", argv, **fields)["id"]
+            harness.wait_until(lambda: self.client.get_exec(running)["output_bytes"] > 0, what="go")  # noqa: B023
+            for _ in range(20):
+                self.assertEqual(self.waits("asks"), [], argv)
+            self.client.cancel(running)
+            self.client.wait(running)
+        running = self.client.start_exec("asks", ["sh", "-c", "read x; sleep 60"], **stdin)["id"]
+        harness.wait_until(lambda: self.waits("asks") == [running], what="it waits")
+        self.client.send_input(running, b"an answer\n")
+        harness.wait_until(lambda: self.waits("asks") == [], what="it has its answer")
+        self.client.delete("asks")
+
+    def test_a_crowd_is_not_looked_at(self):
+        self.client.create(repo_url=self.url, name="crowd", limits={"pids": 400})
+        crowd = "for i in $(seq 300); do sleep 60 & done; echo go; read x"
+        running = self.client.start_exec("crowd", ["bash", "-c", crowd], stdin=True)["id"]
+        harness.wait_until(lambda: self.client.get_exec(running)["output_bytes"] > 0, what="go")
+        self.assertEqual(self.waits("crowd"), [])
+        self.client.delete("crowd")
+
+    def test_the_figures(self):
+        self.client.create(repo_url=self.url, name="busy")
+        self.client.create(repo_url=self.url, name="rests")
+        spin = "echo go; exec python3 -c 'x = bytearray(200 << 20)\nwhile True: pass'"
+        running = self.client.start_exec("busy", ["sh", "-c", spin])["id"]
+        harness.wait_until(lambda: self.line("busy")["sandbox"].get("memory_bytes", 0) > 190 << 20, what="its memory")
+        before = self.client.top()
+        time.sleep(0.5)
+        after = self.client.top()
+        used = [next(w for w in look["workspaces"] if w["name"] == "busy")["sandbox"]["cpu_us"] for look in (before, after)]
+        self.assertGreater(used[1], used[0])
+        self.assertLess(used[1] - used[0], (after["boot_us"] - before["boot_us"]) * after["cpus"] * 1.1)
+        line = self.line("busy")
+        self.assertEqual((line["execs_running"], line["doing"]["exec"]), (1, running))
+        self.assertIn("last_output_at", line)
+        self.assertNotIn("sandbox", self.line("rests"))
+        # The group of an exec that ended is not made again by a look.
+        self.client.cancel(running)
+        self.client.wait(running)
+        self.client.top()
+        sandbox = f"moorage-{self.daemon.store_id()}-{line['sandbox']['id']}"
+        self.assertEqual([p for p, _, _ in os.walk("/sys/fs/cgroup") if p.endswith(f"{sandbox}/cmd/{running}")], [])
+
+        printed = self.daemon.cli("top", "--once", "--sort", "name").stdout.decode().splitlines()
+        self.assertEqual(printed[0].split(), ["NAME", "OWNER", "STATE", "EXECS", "CPU%", "MEM", "LIMIT", "PROCS", "DISK",
+                                              "OUTPUT", "DOING"])
+        self.assertRegex(printed[1], r"^busy +you +idle +0 +\d+\.\d ")
+        self.assertRegex(printed[2], r"^rests +you +stopped +0 +- +- +4G +- ")
+        self.assertEqual(self.daemon.cli("top").stdout.decode().splitlines()[0], printed[0], "no terminal: one table")
+        self.assertEqual(set(json.loads(self.daemon.cli("top", "--json").stdout)), set(self.client.top()))
+        refused = self.daemon.cli("top", "--once", "--sort", "beauty", check=False)
+        self.assertEqual((refused.returncode, b"--sort" in refused.stderr), (1, True))
+        for name in ("busy", "rests"):
+            self.client.delete(name)
+
+    def test_the_screen_and_the_way_back(self):
+        self.client.create(repo_url=self.url, name="shown")
+        for leave, code in ((b"q", 0), (b"\x03", 0), (signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
+            terminal = Terminal(self.daemon)
+            self.addCleanup(terminal.close)
+            terminal.wait_for(b"shown")
+            self.assertTrue(terminal.seen.startswith(b"\x1b[?1049h"))
+            if isinstance(leave, bytes):
+                terminal.type(leave)
+            else:
+                terminal.process.send_signal(leave)
+            self.assertEqual(terminal.end(), code)
+        self.client.delete("shown")
+
+    def test_keys_sizes_and_colours(self):
+        for name in ("one", "two"):
+            self.client.create(repo_url=self.url, name=name)
+        terminal = Terminal(self.daemon, env={"NO_COLOR": "1"})
+        self.addCleanup(terminal.close)
+        terminal.wait_for(b"[c cpu]")
+        terminal.type(b"n")
+        terminal.wait_for(b"[n name]")
+        terminal.type(b"\x1b[B")
+        terminal.wait_for(b"\x1b[7mone")
+        terminal.type(b"\x1b[B")
+        terminal.wait_for(b"\x1b[7mtwo")
+        self.assertNotRegex(terminal.seen, b"\x1b\\[3[0-9]m")
+        terminal.resize(200, 50)
+        terminal.wait_for(b"PROCS")
+        terminal.type(b"o")
+        terminal.wait_for(b"[o own]")
+        # The daemon goes and comes back: the screen says so, and keys are still answered.
+        self.daemon.kill()
+        terminal.wait_for(b"trying again")
+        terminal.seen = b""
+        terminal.type(b"m")
+        terminal.wait_for(b"[m memory]")
+        self.daemon.start()
+        terminal.seen = b""
+        terminal.wait_for(b"free")
+        terminal.type(b"q")
+        self.assertEqual(terminal.end(), 0)
+        for name in ("one", "two"):
+            self.client.delete(name)
 
 
 if __name__ == "__main__":
