@@ -15,6 +15,9 @@ constexpr size_t kClosers = 4;
 
 Active::Active() : closers_(kClosers, std::numeric_limits<size_t>::max()) {}
 
+// The last to hold a mount gives it to the closers, so they must be there still.
+Active::~Active() { running_.clear(); }
+
 std::shared_ptr<const Running> Active::running(base::WorkspaceId workspace) {
   const std::lock_guard lock(mutex_);
   const auto found = running_.find(workspace);
