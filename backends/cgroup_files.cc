@@ -87,6 +87,7 @@ CgroupHierarchies parse_cgroup_mounts(std::string_view mountinfo) {
     if (has_word(mount->options, "memory", ',')) take(found.memory_v1);
     if (has_word(mount->options, "pids", ',')) take(found.pids_v1);
     if (has_word(mount->options, "cpu", ',')) take(found.cpu_v1);
+    if (has_word(mount->options, "blkio", ',')) take(found.disk_v1);
   }
   return found;
 }
@@ -102,6 +103,7 @@ CgroupHierarchies find_cgroups() {
   found.memory = !found.memory_v1.empty() || has_word(controllers, "memory", ' ');
   found.pids = !found.pids_v1.empty() || has_word(controllers, "pids", ' ');
   found.cpu = !found.cpu_v1.empty() || has_word(controllers, "cpu", ' ');
+  found.disk = !found.disk_v1.empty() || has_word(controllers, "io", ' ');
   return found;
 }
 

@@ -91,8 +91,8 @@ SandboxCgroup::SandboxCgroup(const CgroupHierarchies& hierarchies, std::string n
 
 std::vector<std::string> SandboxCgroup::all_paths() const {
   std::vector<std::string> paths{unified_path()};
-  for (const std::string* top :
-       {&hierarchies_.memory_v1, &hierarchies_.pids_v1, &hierarchies_.cpu_v1}) {
+  for (const std::string* top : {&hierarchies_.memory_v1, &hierarchies_.pids_v1,
+                                 &hierarchies_.cpu_v1, &hierarchies_.disk_v1}) {
     const std::string path = *top + "/" + name_;
     if (!top->empty() && std::find(paths.begin(), paths.end(), path) == paths.end()) {
       paths.push_back(path);
@@ -107,6 +107,7 @@ void SandboxCgroup::create(const Limits& limits) {
   if (h.memory && h.memory_v1.empty()) controllers += " +memory";
   if (h.pids && h.pids_v1.empty()) controllers += " +pids";
   if (h.cpu && h.cpu_v1.empty()) controllers += " +cpu";
+  if (h.disk && h.disk_v1.empty()) controllers += " +io";
   const std::string below_commands = h.memory && h.memory_v1.empty() ? "+memory" : "";
 
   // The unified one first: whatever is cut off later, `list` finds the name there.
@@ -122,11 +123,23 @@ void SandboxCgroup::create(const Limits& limits) {
   }
   for (const std::string& path : all_paths()) {
     make_group(path);
-    if (path == unified_path() || path == h.cpu_v1 + "/" + name_) continue;
+    const bool has_no_parts = path == h.cpu_v1 + "/" + name_ || path == h.disk_v1 + "/" + name_;
+    if (path == unified_path() || has_no_parts) continue;
     make_group(path + "/warden");
     make_group(path + "/cmd");
   }
   apply_limits(limits);
+}
+
+void SandboxCgroup::limit_disk(const std::string& disk, uint64_t bytes_per_s) const {
+  const std::string rate = std::to_string(bytes_per_s);
+  if (hierarchies_.disk_v1.empty()) {
+    write_cgroup_file(unified_path() + "/io.max", disk + " rbps=" + rate + " wbps=" + rate);
+    return;
+  }
+  const std::string group = hierarchies_.disk_v1 + "/" + name_;
+  write_cgroup_file(group + "/blkio.throttle.read_bps_device", disk + " " + rate);
+  write_cgroup_file(group + "/blkio.throttle.write_bps_device", disk + " " + rate);
 }
 
 void SandboxCgroup::add_warden_part() const { make_group(unified_path() + "/warden"); }
@@ -154,15 +167,15 @@ bool SandboxCgroup::populated() const {
 }
 
 std::vector<std::string> SandboxCgroup::join_files(const std::string& part) const {
-  // cpu has no parts. v1 has the warden's and the commands' part only; what starts the warden
-  // counts as it.
+  // cpu and blkio have no parts. v1 has the warden's and the commands' part only; what starts the
+  // warden counts as it.
   const std::string part_v1 = part == "cmd" ? "/cmd" : "/warden";
   std::vector<std::string> files{unified_path() + "/" + part + "/cgroup.procs"};
   for (const std::string* top : {&hierarchies_.memory_v1, &hierarchies_.pids_v1}) {
     if (!top->empty()) files.push_back(*top + "/" + name_ + part_v1 + "/cgroup.procs");
   }
-  if (!hierarchies_.cpu_v1.empty()) {
-    files.push_back(hierarchies_.cpu_v1 + "/" + name_ + "/cgroup.procs");
+  for (const std::string* top : {&hierarchies_.cpu_v1, &hierarchies_.disk_v1}) {
+    if (!top->empty()) files.push_back(*top + "/" + name_ + "/cgroup.procs");
   }
   return files;
 }
@@ -249,8 +262,8 @@ std::unique_ptr<ExecGroup> SandboxCgroup::exec_group(const std::string& exec_nam
 std::vector<std::string> sandbox_cgroups(const CgroupHierarchies& hierarchies,
                                          const std::string& prefix) {
   std::vector<std::string> names;
-  for (const std::string* top :
-       {&hierarchies.unified, &hierarchies.memory_v1, &hierarchies.pids_v1, &hierarchies.cpu_v1}) {
+  for (const std::string* top : {&hierarchies.unified, &hierarchies.memory_v1, &hierarchies.pids_v1,
+                                 &hierarchies.cpu_v1, &hierarchies.disk_v1}) {
     if (top->empty()) continue;
     for (std::string& name : base::list_directory(*top)) {
       if (name.starts_with(prefix)) names.push_back(std::move(name));

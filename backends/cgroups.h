@@ -32,9 +32,11 @@ struct CgroupHierarchies {
   std::string memory_v1;
   std::string pids_v1;
   std::string cpu_v1;
+  std::string disk_v1;  // blkio
   bool memory = false;  // the controller is there, in either version
   bool pids = false;
   bool cpu = false;
+  bool disk = false;
   std::string kind() const;  // "v2", "v1-hybrid", "v1", "none"
 };
 
@@ -60,6 +62,9 @@ class SandboxCgroup {
   SandboxCgroup(const CgroupHierarchies& hierarchies, std::string name);
 
   void create(const Limits& limits);
+  // Bytes a second, each way, on a whole disk ("254:0"). What v1 counts is what bypasses the page
+  // cache or is read; written pages are counted under v2 only.
+  void limit_disk(const std::string& disk, uint64_t bytes_per_s) const;
   void add_warden_part() const;  // in the unified hierarchy, where LXC insists on making it itself
   bool exists() const;           // in any hierarchy
   bool populated() const;  // a process lives in it; LXC's monitor and the launcher do not count

@@ -31,6 +31,7 @@ class ExecCgroup : public ExecGroup {
     }
     // Processes are counted for all commands together, so there is no group of one exec.
     if (!hierarchies.pids_v1.empty()) pids_v1_ = hierarchies.pids_v1 + "/" + commands;
+    pids_ = pids_v1_.empty() ? hierarchies.unified + "/" + commands : pids_v1_;
   }
 
   std::vector<base::Fd> join_fds() override {
@@ -51,6 +52,10 @@ class ExecCgroup : public ExecGroup {
     const std::string file =
         memory_v1_.empty() ? unified_ + "/memory.events" : memory_v1_ + "/memory.oom_control";
     return cgroup_counter(file, "oom_kill").value_or(0);
+  }
+
+  uint64_t refused_forks() override {
+    return cgroup_counter(pids_ + "/pids.events", "max").value_or(0);
   }
 
   bool empty() override { return !cgroup_populated(unified_); }
@@ -77,6 +82,7 @@ class ExecCgroup : public ExecGroup {
   std::string unified_;
   std::string memory_v1_;  // empty: memory is in the unified hierarchy
   std::string pids_v1_;
+  std::string pids_;  // where the limit of all commands is
 };
 
 }  // namespace

@@ -20,9 +20,11 @@ class ExecGroup {
   virtual base::Fd kill_fd() = 0;                // write "1" to kill all (cgroup.kill); none: empty
   virtual void kill() = 0;
   virtual uint64_t oom_kills() = 0;  // processes of the group that the OOM killer took
+  // Forks that the limit of processes refused to all commands of the sandbox, since its start.
+  virtual uint64_t refused_forks() = 0;
   virtual bool empty() = 0;
   virtual uint64_t processes() = 0;  // in it now
-  virtual void remove() = 0;  // once empty; missing is fine
+  virtual void remove() = 0;         // once empty; missing is fine
 };
 
 }  // namespace moorage::backends

@@ -17,6 +17,7 @@ class FakeExecGroup : public ExecGroup {
   base::Fd kill_fd() override { return {}; }
   void kill() override {}
   uint64_t oom_kills() override { return 0; }
+  uint64_t refused_forks() override { return 0; }
   bool empty() override { return true; }
   uint64_t processes() override { return 0; }
   void remove() override {}

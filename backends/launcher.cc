@@ -45,6 +45,7 @@ std::string request_text(const SandboxSpec& spec, const LaunchPlan& plan) {
                                       {"name", spec.name},
                                       {"first_host_id", spec.first_host_id},
                                       {"sudo", spec.sudo},
+                                      {"nested_namespaces", plan.nested_namespaces},
                                       {"memory_bytes", spec.limits.memory_bytes},
                                       {"rootfs", plan.rootfs},
                                       {"warden", plan.warden},

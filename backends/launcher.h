@@ -18,11 +18,12 @@ namespace moorage::backends {
 inline constexpr const char* kWardenSocket = "warden.sock";  // in spec.directory
 
 struct LaunchPlan {
-  std::string mode;                     // "lxc" or "process"
-  std::string program;                  // moorage-launch
-  std::string warden;                   // the copy that is shown inside
-  std::string rootfs;                   // the skeleton; empty for "process"
-  std::string cgroup;                   // the sandbox's group in the unified hierarchy
+  std::string mode;     // "lxc" or "process"
+  std::string program;  // moorage-launch
+  std::string warden;   // the copy that is shown inside
+  std::string rootfs;   // the skeleton; empty for "process"
+  std::string cgroup;   // the sandbox's group in the unified hierarchy
+  bool nested_namespaces = false;
   std::vector<std::string> join_files;  // see SandboxCgroup::join_files
 };
 

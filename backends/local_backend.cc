@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "backends/disk.h"
 #include "backends/envd_client.h"
 #include "backends/sandbox_label.h"
 #include "base/error.h"
@@ -60,6 +61,13 @@ Capabilities LocalBackend::capabilities() {
     can.limits_memory = found.memory;
     can.limits_cpu = found.cpu;
     can.limits_pids = found.pids;
+    if (options_.disk_bytes_per_s > 0) {
+      if (!found.disk) {
+        throw Error(Code::unsupported, "this host has no controller for disk rates (io or blkio)",
+                    "take sandbox.disk_bytes_per_s out of the configuration");
+      }
+      disk_of(options_.images_directory);
+    }
     for (const std::string& program : {options_.launch_program, options_.warden_program}) {
       if (access(program.c_str(), X_OK) < 0) {
         throw Error(Code::unsupported, "the program " + program + " is missing");
@@ -131,6 +139,9 @@ SandboxStatus LocalBackend::start(const SandboxSpec& spec) {
   if (cgroup.exists()) cgroup.kill_and_remove(spec.deadline);
   try {
     cgroup.create(spec.limits);
+    if (options_.disk_bytes_per_s > 0) {
+      cgroup.limit_disk(disk_of(options_.images_directory), options_.disk_bytes_per_s);
+    }
     LaunchPlan launch_plan;
     launch_plan.program = launch_copy_;
     launch_plan.warden = warden_copy_;

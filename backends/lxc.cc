@@ -2,6 +2,9 @@
 // asked afterwards: with its monitor killed, `lxc-info` says STOPPED while the container runs.
 #include <unistd.h>
 
+#include <optional>
+
+#include "backends/device_rules.h"
 #include "backends/host_image.h"
 #include "backends/local_backend.h"
 #include "backends/probe.h"
@@ -22,6 +25,7 @@ class LxcBackend : public LocalBackend {
     for (const Check& check : check_container_host(options_.images_directory)) {
       if (!check.ok) throw base::Error(base::Code::unsupported, check.text, check.hint);
     }
+    device_rules_.emplace();
     image_.ensure();  // 0.3 s, once for each state of the host: not in the first start
     can.sudo = access("/usr/bin/sudo", X_OK) == 0;
   }
@@ -30,10 +34,13 @@ class LxcBackend : public LocalBackend {
     plan.mode = "lxc";
     plan.rootfs = image_.ensure();
     plan.join_files = group.join_files("launch");
+    plan.nested_namespaces = options_.nested_namespaces;
+    device_rules_->apply(group.unified_path());
   }
 
  private:
   HostImage image_;
+  std::optional<DeviceRules> device_rules_;  // once probed
 };
 
 }  // namespace

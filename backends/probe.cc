@@ -109,9 +109,14 @@ std::string check_apparmor() {
   auto enabled = base::read_file_if_exists("/sys/module/apparmor/parameters/enabled");
   if (!enabled || !enabled->starts_with("Y")) return "AppArmor is not active; nothing relies on it";
   auto profiles = base::read_file_if_exists("/sys/kernel/security/apparmor/profiles");
-  if (profiles && profiles->find("lxc-container-default-cgns") == std::string::npos) {
+  if (!profiles) {
+    wrong("AppArmor is active but its profiles cannot be seen",
+          "mount -t securityfs securityfs /sys/kernel/security");
+  }
+  if (profiles->find("lxc-container-default-cgns") == std::string::npos) {
     wrong("AppArmor is active but LXC's profiles are not loaded",
-          "apt-get install apparmor liblxc-common, then: systemctl reload apparmor");
+          "apt-get install apparmor liblxc-common, then: apparmor_parser -r "
+          "/etc/apparmor.d/lxc-containers");
   }
   return "AppArmor is active with LXC's profile";
 }

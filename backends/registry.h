@@ -1,6 +1,7 @@
 // The one table of backends: a new backend is one file with a maker, and one line in registry.cc.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,11 +12,14 @@
 namespace moorage::backends {
 
 struct BackendOptions {
-  std::string name_prefix;       // "moorage-<store>-": all that `list` finds begins with it
-  std::string images_directory;  // <store>/images: skeletons and the copy of the warden
-  std::string launch_program;    // absolute path of moorage-launch
-  std::string warden_program;    // absolute path of moorage-warden
-  bool allow_process = false;    // `process` isolates nothing, so it must be asked for
+  std::string name_prefix;        // "moorage-<store>-": all that `list` finds begins with it
+  std::string images_directory;   // <store>/images: skeletons and the copy of the warden
+  std::string launch_program;     // absolute path of moorage-launch
+  std::string warden_program;     // absolute path of moorage-warden
+  bool allow_process = false;     // `process` isolates nothing, so it must be asked for
+  uint64_t disk_bytes_per_s = 0;  // each way, of one sandbox on the store's disk; 0: no limit
+  bool nested_namespaces =
+      false;  // a sandbox may make user and other namespaces, and mount in them
   // Host-wide, until reboot: see favor_quick_moves in cgroups.h.
   bool favor_quick_cgroup_moves = true;
 };

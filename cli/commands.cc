@@ -29,6 +29,8 @@ constexpr Command kCommands[] = {
      "moorage run --rm --repo https://github.com/acme/shop -- make check", run_command, true},
     {"ps", kRun, "List commands: the running ones, or all of a workspace", "moorage ps",
      ps_command},
+    {"history", kRun, "List what ran in a workspace, also in a deleted one",
+     "moorage history auth\nmoorage history auth -n 5", history_command},
     {"logs", kRun, "Print what a command wrote, also after it ended", "moorage logs ex_3 -f",
      logs_command},
     {"attach", kRun, "Join a running command: its output and its input", "moorage attach ex_3",

@@ -51,6 +51,8 @@ Action run_command(Options& options);
 Action ps_command(Options& options);
 Action kill_command(Options& options);
 Action wait_command(Options& options);
+// history_command.cc
+Action history_command(Options& options);
 // output_commands.cc
 Action logs_command(Options& options);
 Action attach_command(Options& options);

@@ -4,6 +4,23 @@
 
 namespace moorage::cli {
 
+namespace {
+
+// What a category says beyond the state; those of a start that failed come with an error text.
+constexpr std::pair<std::string_view, const char*> kBecause[] = {
+    {"stopped", " ended because its workspace was being stopped"},
+    {"out_of_memory", " failed: it ran out of memory, and a process of it was killed"},
+    {"pids_limit", " failed: its sandbox was at its limit of processes"},
+    {"disk_full", " failed, and the disk of the store was full: moorage du tells what takes it"},
+    {"network_denied", " failed, and wanted a network: its sandbox has none"}};
+
+bool told_by_state(const Json& exec) {
+  const std::string state = exec.text("state");
+  return state == "timed_out" || state == "oom_killed" || state == "cancelled";
+}
+
+}  // namespace
+
 bool has_ended(const Json& exec) { return exec.text("state") != "running"; }
 
 int exit_code_of(const Json& exec) {
@@ -26,10 +43,16 @@ std::vector<std::string> end_notices(const Json& exec, Reading reading) {
   }
   if (state == "oom_killed") notices.push_back(id + " was killed: it ran out of memory");
   if (state == "cancelled") notices.push_back(id + " was cancelled");
-  if (state == "interrupted") {
+  const std::string category = exec.text("category");
+  if (state == "interrupted" && category != "not_started" && category != "not_synced") {
     const std::string kept =
         reading == Reading::its_logs ? "" : "; what it wrote is kept: moorage logs " + id;
-    notices.push_back(id + " was interrupted: its sandbox ended before it did" + kept);
+    notices.push_back(id + " was interrupted: its sandbox " +
+                      (category == "stopped" ? "was stopped" : "ended") + " before it did" + kept);
+  } else if (!told_by_state(exec)) {
+    for (const auto& [word, text] : kBecause) {
+      if (category == word) notices.push_back(id + text);
+    }
   }
   const std::string error = exec.text("error");
   if (!error.empty()) notices.push_back(id + ": " + error);
@@ -59,9 +82,12 @@ std::string json_with_output(const Json& exec, const CapturedOutput& output) {
 
 std::string end_text(const Json& exec) {
   const std::string state = exec.text("state");
-  if (state == "exited") return state + " " + exec.text("exit_code", "0");
-  if (state == "signalled") return state + " " + exec.text("signal");
-  return state;
+  std::string text = state;
+  if (state == "exited") text += " " + exec.text("exit_code", "0");
+  if (state == "signalled") text += " " + exec.text("signal");
+  const std::string category = exec.text("category");
+  const bool adds = !category.empty() && category != "signal" && !told_by_state(exec);
+  return adds ? text + " (" + category + ")" : text;
 }
 
 }  // namespace moorage::cli

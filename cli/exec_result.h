@@ -32,7 +32,7 @@ struct CapturedOutput {
 // The record with "stdout" and "stderr" (or "stdout_b64", "stderr_b64" when they are not UTF-8)
 // and, when there was more, "output_truncated": true.
 std::string json_with_output(const Json& exec, const CapturedOutput& output);
-// "exited 0", "signalled 9", "timed_out", "running".
+// "exited 0", "exited 127 (not_found)", "signalled 9", "timed_out", "running".
 std::string end_text(const Json& exec);
 bool has_ended(const Json& exec);
 

@@ -29,6 +29,13 @@ std::string quoted(std::string_view name, std::string_view text) {
   return json::serialize(json::string_view(text.data(), text.size()));
 }
 
+// The nearest there is: a double may be far beyond any int64, or be none at all.
+int64_t whole_part(double number) {
+  constexpr double kBeyond = 0x1p63;
+  if (number >= kBeyond) return INT64_MAX;
+  return number >= -kBeyond ? static_cast<int64_t>(number) : INT64_MIN;
+}
+
 }  // namespace
 
 Json Json::parse(std::string_view text) {
@@ -73,7 +80,7 @@ int64_t Json::number(std::string_view path, int64_t fallback) const {
   if (found.place_ == nullptr) return fallback;
   if (const int64_t* number = found.place_->if_int64()) return *number;
   if (const uint64_t* number = found.place_->if_uint64()) return static_cast<int64_t>(*number);
-  if (const double* number = found.place_->if_double()) return static_cast<int64_t>(*number);
+  if (const double* number = found.place_->if_double()) return whole_part(*number);
   const json::string* string = found.place_->if_string();
   int64_t number = 0;
   if (string == nullptr) return fallback;
@@ -84,7 +91,7 @@ int64_t Json::number(std::string_view path, int64_t fallback) const {
 double Json::real(std::string_view path, double fallback) const {
   const Json found = at(path);
   if (found.place_ != nullptr && found.place_->is_double()) return found.place_->get_double();
-  return static_cast<double>(number(path, static_cast<int64_t>(fallback)));
+  return static_cast<double>(number(path, whole_part(fallback)));
 }
 
 bool Json::flag(std::string_view path) const {

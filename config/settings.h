@@ -53,6 +53,8 @@ struct SandboxSettings {
   int64_t start_deadline_s = 20;
   int64_t stop_grace_s = 5;
   bool sudo = true;
+  uint64_t disk_bytes_per_s = 0;  // 0: no limit
+  bool nested_namespaces = false;
 };
 
 struct ExecSettings {

@@ -1,9 +1,11 @@
 #include "config/yaml_file.h"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <set>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -16,6 +18,24 @@ using base::Error;
 namespace {
 
 constexpr uint64_t kMaxFileBytes = 1 << 20;
+
+// Where a document begins, and nothing of what is in it.
+class Documents : public YAML::EventHandler {
+ public:
+  YAML::Mark begin;
+  void OnDocumentStart(const YAML::Mark& mark) override { begin = mark; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
 
 class Reader {
  public:
@@ -40,12 +60,25 @@ class Reader {
  private:
   YAML::Node parse() {
     try {
-      const auto documents = YAML::LoadAll(base::read_file(path_, kMaxFileBytes));
-      if (documents.size() > 1) refuse(documents[1].Mark(), "the file must hold one document");
-      return documents.empty() ? YAML::Node() : documents[0];
+      const std::string text = base::read_file(path_, kMaxFileBytes);
+      check_documents(text);
+      return YAML::Load(text);
     } catch (const YAML::Exception& error) {
       refuse(error.mark, error.msg);
     }
+  }
+
+  // At most one. LoadAll would tell, but goes round for ever where the parser of yaml-cpp 0.7 does
+  // not move: it stays in front of a ",".
+  void check_documents(const std::string& text) {
+    std::istringstream stream(text);
+    YAML::Parser parser(stream);
+    Documents documents;
+    if (!parser.HandleNextDocument(documents)) return;
+    const YAML::Mark first = documents.begin;
+    if (!parser.HandleNextDocument(documents)) return;
+    if (documents.begin.pos == first.pos) refuse(first, "this is not YAML");
+    refuse(documents.begin, "the file must hold one document");
   }
 
   void add_group(const std::string& group, const YAML::Node& section) {

@@ -106,7 +106,8 @@ Awaitable<bool> Connection::serve_one() {
   const bool usable = !malformed && in.parser.is_done() && in.parser.get().keep_alive();
   const ReplyWriter::Options options{.lane = in.route ? in.route->lane : Lane::quick,
                                      .chunks_allowed = malformed || in.parser.get().version() >= 11,
-                                     .close = !usable || stopping_};
+                                     .close = !usable || stopping_,
+                                     .answers = &parts_.router.answers(in.route)};
   const bool whole = co_await writer_.write(std::move(*reply), options);
   co_return whole;
 }

@@ -129,6 +129,8 @@ std::string response_head(const Head& head) {
   std::string out = "HTTP/1.1 " + std::to_string(head.status) + " ";
   out.append(reason_phrase(head.status)).append("\r\n");
   if (head.status != 204) append_header(out, "Content-Type", head.content_type);
+  // A browser must not take an agent's file for a page.
+  append_header(out, "X-Content-Type-Options", "nosniff");
   if (head.length && head.status != 204) {
     append_header(out, "Content-Length", std::to_string(*head.length));
   } else if (head.chunked) {

@@ -45,6 +45,7 @@ std::string file_json(const std::string& path, const workspace::FileEntry& entry
 // `accepted`: bytes of standard input taken so far, where that was asked.
 std::string exec_json(const workspace::ExecView& view, std::optional<uint64_t> accepted = {});
 std::string execs_json(const std::vector<workspace::ExecView>& views);
+std::string history_json(const workspace::Execs::History& history);
 std::string accepted_json(uint64_t bytes);
 std::string offset_json(uint64_t offset);
 std::string notice_json(const std::string& text);

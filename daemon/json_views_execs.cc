@@ -8,6 +8,7 @@ void put_outcome(JsonObject& object, const state_db::ExecRow& row) {
   const auto& outcome = row.outcome;
   put_known(object, "exit_code", outcome.exit_code);
   put_known(object, "signal", outcome.signal);
+  if (outcome.category) object["category"] = state_db::category_name(*outcome.category);
   put_text(object, "error", outcome.error);
   put_time(object, "ended_at", outcome.ended_wall_ms);
   object["user_ms"] = outcome.user_ms;
@@ -21,6 +22,7 @@ JsonObject exec_object(const workspace::ExecView& view, std::optional<uint64_t> 
                     {"workspace", row.request.workspace.str()},
                     {"sandbox", row.request.sandbox.str()},
                     {"state", state_db::state_name(row.state)},
+                    {"owner", row.request.owner_uid},
                     {"user", row.request.user},
                     {"tty", row.request.terminal},
                     {"stdin", row.request.input},
@@ -35,6 +37,7 @@ JsonObject exec_object(const workspace::ExecView& view, std::optional<uint64_t> 
   if (row.request.idempotency_key)
     put_text(object, "idempotency_key", *row.request.idempotency_key);
   put_known(object, "stdin_accepted", accepted);
+  put_known(object, "changed_files", row.changed_files);
   put_outcome(object, row);
   return object;
 }
@@ -49,6 +52,17 @@ std::string execs_json(const std::vector<workspace::ExecView>& views) {
   boost::json::array list;
   for (const auto& view : views) list.push_back(exec_object(view, {}));
   return boost::json::serialize(list);
+}
+
+std::string history_json(const workspace::Execs::History& history) {
+  const auto& row = history.workspace;
+  JsonObject about{
+      {"id", row.id.str()}, {"name", row.name}, {"state", state_db::state_name(row.state)}};
+  boost::json::array list;
+  for (const auto& view : history.execs) list.push_back(exec_object(view, {}));
+  return boost::json::serialize(JsonObject{{"workspace", std::move(about)},
+                                           {"execs", std::move(list)},
+                                           {"truncated", history.truncated}});
 }
 
 std::string accepted_json(uint64_t bytes) {

@@ -18,6 +18,7 @@
 #include "config/load.h"
 #include "daemon/arguments.h"
 #include "daemon/host_info.h"
+#include "daemon/metrics_page.h"
 #include "daemon/process_setup.h"
 #include "daemon/routes.h"
 #include "daemon/server.h"
@@ -25,6 +26,7 @@
 #include "repo_cache/repo_cache.h"
 #include "state_db/idempotency.h"
 #include "state_db/store.h"
+#include "workspace/metrics.h"
 #include "workspace/reconcile.h"
 
 namespace {
@@ -34,6 +36,7 @@ using daemon::Arguments;
 using std::chrono::seconds;
 
 constexpr int64_t kKeptEvents = 1'000'000;
+constexpr seconds kLookPause{5};
 
 base::LogOptions log_options(const config::LogSettings& settings) {
   using base::LogLevel;
@@ -69,6 +72,8 @@ backends::BackendOptions backend_options(const config::Settings& settings,
   options.launch_program = settings.libexec_directory + "/moorage-launch";
   options.warden_program = settings.libexec_directory + "/moorage-warden";
   options.allow_process = settings.sandbox.allow_process_backend;
+  options.disk_bytes_per_s = settings.sandbox.disk_bytes_per_s;
+  options.nested_namespaces = settings.sandbox.nested_namespaces;
   return options;
 }
 
@@ -157,8 +162,9 @@ int serve(const config::Loaded& loaded) {
   const auto storage =
       workspace::make_overlay_storage({settings.store.directory, settings.ids.disk_first_id});
   base::KeyedMutex locks;
+  workspace::Metrics metrics;
   workspace::Context context{
-      store, repos, base_trees, registry, *storage, locks, workspace_options(settings)};
+      store, repos, base_trees, registry, *storage, locks, workspace_options(settings), metrics};
 
   workspace::Active active;
   auto watching = std::make_unique<workspace::ExecWatcher>(context, active);
@@ -179,7 +185,9 @@ int serve(const config::Loaded& loaded) {
   reconciler.at_start();
 
   daemon::Router router;
+  daemon::MetricsPage metrics_page(router, context);
   daemon::add_all_routes(router, api);
+  daemon::add_metrics_route(router, metrics_page);
   daemon::Lanes lanes(settings.daemon.threads);
   daemon::KeyedAnswers answers(store);
   daemon::Dispatcher dispatcher(lanes, answers);
@@ -189,6 +197,8 @@ int serve(const config::Loaded& loaded) {
     exit_if_failed(store);
     store.checkpoint();
   });
+  metrics_page.look();
+  server.every(kLookPause, [&] { metrics_page.look(); });
   server.every(seconds(settings.workspace.sync_interval_s), [&] { workspaces.sync_active(); });
   server.every(seconds(settings.daemon.reconcile_interval_s), [&] {
     reconciler.periodic();

@@ -62,6 +62,7 @@ Awaitable<bool> ReplyWriter::write(Reply reply, Options options) {
                   .length = reply.body.size(),
                   .chunked = false,
                   .close = options.close};
+  if (options.answers != nullptr) options.answers->add(reply.status);
   std::string out = response_head(head);
   if (reply.status != 204) out += reply.body;
   co_await write_all(out);
@@ -139,6 +140,7 @@ Awaitable<void> ReplyWriter::emit(Pump& pump, std::string_view bytes, bool last)
                     .chunked = pump.chunked(),
                     .close = pump.options.close};
     out = response_head(head);
+    if (pump.options.answers != nullptr) pump.options.answers->add(pump.reply.status);
   }
   if (!pump.chunked()) {
     out += bytes;

@@ -9,6 +9,7 @@
 #include "daemon/asio.h"
 #include "daemon/exchange.h"
 #include "daemon/server.h"
+#include "daemon/traffic.h"
 
 namespace moorage::daemon {
 
@@ -18,6 +19,7 @@ class ReplyWriter {
     Lane lane = Lane::quick;
     bool chunks_allowed = true;  // HTTP/1.1
     bool close = false;          // say that the connection ends
+    Answers* answers = nullptr;  // counts the status that goes out
   };
   ReplyWriter(Stream& stream, Lanes& lanes, const Limits& limits)
       : stream_(stream), lanes_(lanes), limits_(limits) {}

@@ -31,7 +31,15 @@ std::optional<std::vector<std::string>> match_segments(
 
 }  // namespace
 
-void Router::add(Route route) { routes_.push_back(std::move(route)); }
+void Router::add(Route route) {
+  routes_.push_back(std::move(route));
+  traffic_->routes.emplace_back();
+}
+
+Answers& Router::answers(const Route* route) const {
+  if (route == nullptr) return traffic_->no_route;
+  return traffic_->routes.at(static_cast<size_t>(route - routes_.data()));
+}
 
 std::variant<const Route*, Router::Missed> Router::match(std::string_view text,
                                                          Request& request) const {

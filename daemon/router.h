@@ -11,6 +11,7 @@
 
 #include "daemon/exchange.h"
 #include "daemon/lanes.h"
+#include "daemon/traffic.h"
 #include "workspace/requests.h"
 
 namespace moorage::daemon {
@@ -42,8 +43,11 @@ class Router {
   // route does not take.
   std::variant<const Route*, Missed> match(std::string_view target, Request& request) const;
   const std::vector<Route>& routes() const { return routes_; }
+  Traffic& traffic() const { return *traffic_; }  // counters: for the server, and the metrics
+  Answers& answers(const Route* route) const;     // null: those without a route
 
  private:
+  std::unique_ptr<Traffic> traffic_ = std::make_unique<Traffic>();
   std::vector<Route> routes_;
 };
 

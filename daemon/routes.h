@@ -14,6 +14,8 @@
 
 namespace moorage::daemon {
 
+class MetricsPage;
+
 // What the handlers speak to; it outlives the router.
 struct Api {
   workspace::Context& context;
@@ -31,6 +33,7 @@ void add_workspace_routes(Router& router, Api& api);
 void add_file_routes(Router& router, Api& api);
 void add_exec_routes(Router& router, Api& api);
 void add_info_routes(Router& router, Api& api);
+void add_metrics_route(Router& router, const MetricsPage& page);
 void add_all_routes(Router& router, Api& api);
 
 }  // namespace moorage::daemon

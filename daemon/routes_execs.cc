@@ -2,6 +2,7 @@
 #include "daemon/exec_output.h"
 #include "daemon/json_fields.h"
 #include "daemon/routes.h"
+#include "workspace/metrics.h"
 
 namespace moorage::daemon {
 namespace {
@@ -12,6 +13,8 @@ using std::chrono::milliseconds;
 
 constexpr uint64_t kMaxWaitMs = 3'600'000;
 constexpr uint64_t kDefaultWaitMs = 60'000;
+constexpr uint64_t kMaxHistory = 1000;
+constexpr uint64_t kDefaultHistory = 100;
 
 base::ExecId exec_id(const Request& request) {
   const std::string& text = request.parameter(0);
@@ -56,7 +59,9 @@ Reply stream_reply(std::unique_ptr<BodySource> source, const std::string& id,
 }
 
 Reply start(Api& api, const Request& request) {
-  const auto view = api.execs.start(request.caller, request.parameter(0), exec_request(request));
+  const auto view = api.context.metrics.counted(workspace::Verb::exec, [&] {
+    return api.execs.start(request.caller, request.parameter(0), exec_request(request));
+  });
   const std::string id = view.row.id.str();
   if (request.accepts(kOutputType)) {
     const OutputOptions options{.follow = true};
@@ -108,6 +113,19 @@ Reply list(Api& api, const Request& request) {
   if (!request.parameters.empty()) workspace = request.parameter(0);
   return Reply::json(
       execs_json(api.execs.list(request.caller, workspace, request.query_flag("running"))));
+}
+
+Reply history(Api& api, const Request& request) {
+  const uint64_t limit = request.query_number("limit", kMaxHistory).value_or(kDefaultHistory);
+  if (limit == 0) throw Error(Code::invalid_argument, "the query parameter 'limit' is 1 to 1000");
+  base::ExecId before;
+  if (const auto text = request.query_text("before")) {
+    const auto id = base::ExecId::parse(*text);
+    if (!id) throw Error(Code::invalid_argument, "the query parameter 'before' is an id, ex_N");
+    before = *id;
+  }
+  return Reply::json(
+      history_json(api.execs.history(request.caller, request.parameter(0), before, limit)));
 }
 
 Reply wait(Api& api, const Request& request) {
@@ -164,6 +182,11 @@ void add_exec_routes(Router& router, Api& api) {
               .pattern = "/v1/workspaces/{}/execs",
               .handler = verb(list),
               .query = {"running"}});
+  router.add({.method = "GET",
+              .pattern = "/v1/workspaces/{}/history",
+              .handler = verb(history),
+              .query = {"limit", "before"},
+              .lane = Lane::look});
   router.add(
       {.method = "GET", .pattern = "/v1/execs", .handler = verb(list), .query = {"running"}});
   router.add({.method = "GET", .pattern = "/v1/execs/{}", .handler = verb(get)});

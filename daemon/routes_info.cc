@@ -1,4 +1,5 @@
 #include "base/files.h"
+#include "daemon/metrics_page.h"
 #include "daemon/routes.h"
 #include "state_db/execs.h"
 #include "state_db/sandboxes.h"
@@ -56,6 +57,16 @@ void add_info_routes(Router& router, Api& api) {
               .pattern = "/v1/events",
               .handler = get_events,
               .query = {"since", "follow"}});
+}
+
+void add_metrics_route(Router& router, const MetricsPage& page) {
+  const Handler metrics = [&page](const Request&) {
+    Reply reply;
+    reply.content_type = kMetricsType;
+    reply.body = page.text();
+    return reply;
+  };
+  router.add({.method = "GET", .pattern = "/metrics", .handler = metrics});
 }
 
 void add_all_routes(Router& router, Api& api) {

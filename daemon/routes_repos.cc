@@ -1,6 +1,7 @@
 #include "daemon/file_transfer.h"
 #include "daemon/json_fields.h"
 #include "daemon/routes.h"
+#include "workspace/metrics.h"
 
 namespace moorage::daemon {
 namespace {
@@ -51,7 +52,9 @@ Reply add(Api& api, const Request& request, const Progress& progress) {
 Reply fetch(Api& api, const Request& request, const Progress& progress) {
   JsonFields::parse(request.body).finish();
   const auto id = find(api, request.caller, request.parameter(0));
-  return answer(api, api.repositories.fetch(request.caller, id, progress), 200);
+  auto row = api.context.metrics.counted(
+      workspace::Verb::fetch, [&] { return api.repositories.fetch(request.caller, id, progress); });
+  return answer(api, std::move(row), 200);
 }
 
 Reply list(Api& api, const Request& request) {

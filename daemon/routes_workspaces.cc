@@ -1,6 +1,7 @@
 #include "base/files.h"
 #include "daemon/json_fields.h"
 #include "daemon/routes.h"
+#include "workspace/metrics.h"
 
 namespace moorage::daemon {
 namespace {
@@ -9,6 +10,7 @@ using base::Code;
 using base::Error;
 using workspace::Progress;
 using workspace::WorkspaceView;
+using Counted = workspace::Verb;
 
 Reply answer(const WorkspaceView& view, int status = 200) {
   Reply reply = Reply::json(workspace_json(view), status);
@@ -70,8 +72,12 @@ Reply list(Api& api, const Request& request) {
 
 Reply remove(Api& api, const Request& request) {
   const std::string& name = request.parameter(0);
-  if (!request.query_flag("purge")) return answer(api.workspaces.remove(request.caller, name));
-  api.workspaces.purge(request.caller, name);
+  auto& metrics = api.context.metrics;
+  if (!request.query_flag("purge")) {
+    return answer(metrics.counted(Counted::remove,
+                                  [&] { return api.workspaces.remove(request.caller, name); }));
+  }
+  metrics.counted(Counted::purge, [&] { api.workspaces.purge(request.caller, name); });
   return Reply::none();
 }
 
@@ -79,7 +85,9 @@ Reply undelete(Api& api, const Request& request) {
   JsonFields fields = JsonFields::parse(request.body);
   const std::string new_name = fields.text("name").value_or("");
   fields.finish();
-  return answer(api.workspaces.undelete(request.caller, request.parameter(0), new_name));
+  return answer(api.context.metrics.counted(Counted::undelete, [&] {
+    return api.workspaces.undelete(request.caller, request.parameter(0), new_name);
+  }));
 }
 
 Reply diff(Api& api, const Request& request) {
@@ -98,7 +106,10 @@ using Verb = WorkspaceView (workspace::Workspaces::*)(const workspace::Caller&, 
 
 void add_workspace_routes(Router& router, Api& api) {
   const LongHandler create = [&api](const Request& request, const Progress& progress) {
-    return answer(api.workspaces.create(request.caller, create_request(request), progress), 201);
+    const auto run = [&] {
+      return api.workspaces.create(request.caller, create_request(request), progress);
+    };
+    return answer(api.context.metrics.counted(Counted::create, run), 201);
   };
   const Handler show = [&api](const Request& request) {
     return answer(api.workspaces.show(request.caller, request.parameter(0)));
@@ -106,10 +117,11 @@ void add_workspace_routes(Router& router, Api& api) {
   const Handler status = [&api](const Request& request) {
     return Reply::json(status_json(api.workspaces.status(request.caller, request.parameter(0))));
   };
-  const auto verb = [&api](Verb run) {
-    return Handler([&api, run](const Request& request) {
+  const auto verb = [&api](Verb run, Counted counted) {
+    return Handler([&api, run, counted](const Request& request) {
       JsonFields::parse(request.body).finish();
-      return answer((api.workspaces.*run)(request.caller, request.parameter(0)));
+      return answer(api.context.metrics.counted(
+          counted, [&] { return (api.workspaces.*run)(request.caller, request.parameter(0)); }));
     });
   };
   const auto plain = [&api](Reply (*run)(Api&, const Request&)) {
@@ -138,11 +150,11 @@ void add_workspace_routes(Router& router, Api& api) {
               .lane = Lane::slow});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/start",
-              .handler = verb(&Workspaces::start),
+              .handler = verb(&Workspaces::start, Counted::start),
               .lane = Lane::slow});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/stop",
-              .handler = verb(&Workspaces::stop),
+              .handler = verb(&Workspaces::stop, Counted::stop),
               .lane = Lane::slow});
   router.add({.method = "GET",
               .pattern = "/v1/workspaces/{}/diff",

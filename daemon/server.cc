@@ -71,6 +71,7 @@ void Server::Impl::admit(Stream::socket_type socket) {
     return turn_away(std::move(socket));
   auto connection = std::make_shared<Connection>(std::move(socket), caller, parts);
   connections.insert(connection);
+  parts.router.traffic().connections = connections.size();
   by_uid[caller.uid] += 1;
   const auto over = [this, connection](const std::exception_ptr&) { forget(connection); };
   asio::co_spawn(loop, connection->run(), over);
@@ -78,6 +79,7 @@ void Server::Impl::admit(Stream::socket_type socket) {
 
 // The answer fits the socket's buffer, so it never blocks the loop.
 void Server::Impl::turn_away(Stream::socket_type socket) {
+  parts.router.answers(nullptr).add(429);
   const base::Error full(base::Code::resource_exhausted, "too many connections",
                          "close some, or raise api.max_connections");
   const std::string body = error_json(full);
@@ -92,6 +94,7 @@ void Server::Impl::forget(const std::shared_ptr<Connection>& connection) {
   const auto count = by_uid.find(connection->uid());
   if (--count->second == 0) by_uid.erase(count);
   connections.erase(connection);
+  parts.router.traffic().connections = connections.size();
 }
 
 void Server::every(milliseconds pause, std::function<void()> work) {

@@ -1,5 +1,8 @@
 #include "repo_cache/git_handles.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <mutex>
 
 #include "base/error.h"
@@ -78,6 +81,15 @@ void check_git_object(int result, std::string_view what) {
 
 GitRepository open_mirror(const std::string& git_directory) {
   initialize_git();
+  // libgit2 looks at the owner of a repository with a working tree only.
+  struct stat info;
+  base::check(stat(git_directory.c_str(), &info), "open mirror " + git_directory);
+  if (info.st_uid != geteuid()) {
+    throw base::Error(
+        base::Code::permission_denied,
+        "mirror " + git_directory + " belongs to another user, " + std::to_string(info.st_uid),
+        "find out who changed it; then: chown -R root: " + git_directory);
+  }
   git_repository* repository = nullptr;
   check_git(
       git_repository_open_ext(&repository, git_directory.c_str(),

@@ -123,7 +123,7 @@ std::vector<IndexedFile> read_index(std::string_view bytes) {
   if (sha1(body) != bytes.substr(body.size())) throw broken();
   const uint32_t count = get32(bytes, 8);
   std::vector<IndexedFile> files;
-  files.reserve(count);
+  files.reserve(std::min<size_t>(count, body.size() / kEntryBytes));  // whatever it says
   size_t at = kHeaderBytes;
   for (uint32_t i = 0; i < count; ++i) {
     if (at + kEntryBytes >= body.size()) throw broken();

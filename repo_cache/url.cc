@@ -72,7 +72,8 @@ void check_host(const std::string& host) {
   }
   if (host.size() > 253) refuse("the host name is too long");
   if (host.front() == '-' || host.front() == '.') refuse("the host begins with a dash or a dot");
-  if (host.find("..") != std::string::npos) refuse("the host has an empty part");
+  if (host.find("..") != std::string::npos || host.back() == '.')
+    refuse("the host has an empty part");
   for (char c : host) {
     if (!is_alnum(c) && c != '.' && c != '-' && c != '_') {
       refuse("the host has a character that no host name has");

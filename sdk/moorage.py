@@ -362,6 +362,10 @@ class Moorage:
         path = f"/workspaces/{workspace}/execs" if workspace else "/execs"
         return self.request("GET", path, {"running": 1 if running else None})
 
+    def history(self, workspace, limit=None, before=None):
+        """What ran in a workspace, also in a deleted one, newest last: {workspace, execs, truncated}."""
+        return self.request("GET", f"/workspaces/{workspace}/history", {"limit": limit, "before": before})
+
     def get_exec(self, exec_id):
         return self.request("GET", f"/execs/{exec_id}")
 

@@ -18,7 +18,7 @@ constexpr std::string_view kSelect =
     "directory, user, terminal, input, timeout_ms, state, cancel_requested, started_wall_ms, "
     "reason, "
     "exit_code, signal, ended_wall_ms, output_bytes, omitted_bytes, user_ms, system_ms, "
-    "max_rss_bytes "
+    "max_rss_bytes, category, changed_files "
     "FROM execs WHERE ";
 
 ExecRow read_row(Statement& query) {
@@ -27,12 +27,14 @@ ExecRow read_row(Statement& query) {
   ExecOutcome& outcome = row.outcome;
   std::string argv;
   std::string environment;
+  std::string category;
   query.read(row.id, request.workspace, request.sandbox, request.owner_uid, request.idempotency_key,
              request.request_hash, argv, environment, request.directory, request.user,
              request.terminal, request.input, request.timeout_ms, row.state, row.cancel_requested,
              row.started_wall_ms, outcome.error, outcome.exit_code, outcome.signal,
              outcome.ended_wall_ms, outcome.output_bytes, outcome.omitted_bytes, outcome.user_ms,
-             outcome.system_ms, outcome.max_rss_bytes);
+             outcome.system_ms, outcome.max_rss_bytes, category, row.changed_files);
+  outcome.category = category_from_name(category);
   request.argv = decode_words(argv);
   request.environment = decode_word_map(environment);
   outcome.state = row.state;
@@ -106,10 +108,16 @@ void Execs::finish(base::ExecId id, const ExecOutcome& outcome) {
     store_
         .prepare(
             "UPDATE execs SET exit_code = ?, signal = ?, ended_wall_ms = ?, output_bytes = ?, "
-            "omitted_bytes = ?, user_ms = ?, system_ms = ?, max_rss_bytes = ? WHERE id = ?")
+            "omitted_bytes = ?, user_ms = ?, system_ms = ?, max_rss_bytes = ?, category = ? "
+            "WHERE id = ?")
         .run(outcome.exit_code, outcome.signal, ended, outcome.output_bytes, outcome.omitted_bytes,
-             outcome.user_ms, outcome.system_ms, outcome.max_rss_bytes, id);
+             outcome.user_ms, outcome.system_ms, outcome.max_rss_bytes,
+             outcome.category ? category_name(*outcome.category) : "", id);
   });
+}
+
+void Execs::set_changed_files(base::ExecId id, uint64_t files) {
+  store_.prepare("UPDATE execs SET changed_files = ? WHERE id = ?").run(files, id);
 }
 
 bool Execs::request_cancel(base::ExecId id) {

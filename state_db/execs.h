@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "state_db/exec_category.h"
 #include "state_db/lifecycle.h"
 
 namespace moorage::state_db {
@@ -34,6 +35,7 @@ struct ExecOutcome {
   ExecState state = ExecState::exited;  // any but running
   std::optional<int> exit_code{};
   std::optional<int> signal{};
+  std::optional<ExecCategory> category{};
   std::string error{};         // why it could not be started, why it was interrupted
   int64_t ended_wall_ms = 0;   // 0: now
   uint64_t output_bytes = 0;   // kept in the journal
@@ -49,7 +51,8 @@ struct ExecRow {
   ExecState state = ExecState::running;
   bool cancel_requested = false;
   int64_t started_wall_ms = 0;
-  ExecOutcome outcome{};  // only if state is not running
+  ExecOutcome outcome{};                    // only if state is not running
+  std::optional<uint64_t> changed_files{};  // of its workspace, as it left them; unset: not counted
 };
 
 struct ExecQuery {
@@ -73,6 +76,7 @@ class Execs {
   Created create(const ExecRequest& request);
   // running -> outcome.state. conflict: it has ended already.
   void finish(base::ExecId id, const ExecOutcome& outcome);
+  void set_changed_files(base::ExecId id, uint64_t files);
   // True if it runs: the mark is durable. False if it has ended.
   bool request_cancel(base::ExecId id);
 

@@ -27,6 +27,17 @@ constexpr std::array kMigrations{
               "NULL, boot_id TEXT NOT NULL, boot_ms INTEGER NOT NULL) STRICT;"
               "ALTER TABLE workspaces ADD COLUMN deleted_age_ms INTEGER;"
               "UPDATE workspaces SET deleted_age_ms = 0 WHERE deleted_wall_ms IS NOT NULL"},
+    // Of what ended before, as much as its row tells. No CHECK: a word more is no rebuilt table.
+    Migration{"0003-exec-category",
+              "ALTER TABLE execs ADD COLUMN category TEXT NOT NULL DEFAULT '';"
+              "UPDATE execs SET category = CASE state WHEN 'timed_out' THEN 'timeout' "
+              "WHEN 'oom_killed' THEN 'out_of_memory' WHEN 'cancelled' THEN 'cancelled' "
+              "WHEN 'signalled' THEN 'signal' WHEN 'interrupted' THEN "
+              "CASE WHEN reason LIKE 'it was never started%' THEN 'not_started' ELSE 'lost' END "
+              "ELSE '' END"},
+    Migration{"0004-exec-changed-files", "ALTER TABLE execs ADD COLUMN changed_files INTEGER"},
+    Migration{"0005-workspaces-kept",
+              "CREATE INDEX workspaces_kept ON workspaces (state) WHERE purged_wall_ms IS NULL"},
 };
 
 std::string quote(std::string_view text) {

@@ -145,6 +145,19 @@ std::vector<SandboxRow> Sandboxes::in_state(SandboxState state) {
   return select(store_, *this, "state = ? ORDER BY sandboxes.id", state);
 }
 
+Sandboxes::Counts Sandboxes::count_by_state() {
+  Statement query = store_.prepare(
+      "SELECT state, count(*) FROM sandboxes WHERE state <> 'destroyed' GROUP BY state");
+  Counts counts{};
+  while (query.step()) {
+    SandboxState state{};
+    uint64_t count = 0;
+    query.read(state, count);
+    counts.at(static_cast<size_t>(state)) = count;
+  }
+  return counts;
+}
+
 std::vector<SandboxRow> Sandboxes::not_destroyed() {
   return select(store_, *this, "state <> 'destroyed' ORDER BY sandboxes.id");
 }

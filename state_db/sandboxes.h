@@ -4,6 +4,7 @@
 // between.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -69,6 +70,8 @@ class Sandboxes {
   std::vector<SandboxRow> of_workspace(base::WorkspaceId workspace);
   std::vector<SandboxRow> in_state(SandboxState state);
   std::vector<SandboxRow> not_destroyed();
+  using Counts = std::array<uint64_t, LifeCycle<SandboxState>::kNames.size() - 1>;
+  Counts count_by_state();  // but for destroyed, the last one
   std::string derived_name(base::SandboxId id) const;
 
  private:

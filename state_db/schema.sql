@@ -110,6 +110,7 @@ CREATE TABLE workspaces (        -- The durable things that tasks work in.
   UNIQUE (owner_uid, idempotency_key)
 ) STRICT;
 CREATE UNIQUE INDEX workspaces_live_name ON workspaces (owner_uid, name) WHERE state NOT IN ('deleted','failed');
+CREATE INDEX workspaces_kept ON workspaces (state) WHERE purged_wall_ms IS NULL;
 CREATE INDEX workspaces_of_layer ON workspaces (layer) WHERE layer IS NOT NULL;
 
 CREATE TABLE workspace_labels (  -- What callers attach to a workspace: task, user, conversation.
@@ -172,6 +173,8 @@ CREATE TABLE execs (             -- Commands, kept after their sandbox is gone.
   user_ms          INTEGER NOT NULL DEFAULT 0,  -- CPU time in user mode.
   system_ms        INTEGER NOT NULL DEFAULT 0,  -- CPU time in the kernel.
   max_rss_bytes    INTEGER NOT NULL DEFAULT 0,  -- Largest resident set of one of its processes.
+  changed_files    INTEGER,       -- Changed files of the workspace, counted after it and before another ran; null: not counted.
+  category         TEXT NOT NULL DEFAULT '',    -- Why it ended so, a word of exec_category.h; empty if not known.
   UNIQUE (workspace, idempotency_key)
 ) STRICT;
 CREATE INDEX execs_of_workspace ON execs (workspace, id);

@@ -146,6 +146,19 @@ std::vector<WorkspaceRow> Workspaces::list(const WorkspaceQuery& query) {
                 query.owner_uid, query.repository, state, query.with_deleted);
 }
 
+Workspaces::Counts Workspaces::count_by_state() {
+  Statement query = store_.prepare(
+      "SELECT state, count(*) FROM workspaces WHERE purged_wall_ms IS NULL GROUP BY state");
+  Counts counts{};
+  while (query.step()) {
+    WorkspaceState state{};
+    uint64_t count = 0;
+    query.read(state, count);
+    counts.at(static_cast<size_t>(state)) = count;
+  }
+  return counts;
+}
+
 uint64_t Workspaces::count_live() {
   Statement query =
       store_.prepare("SELECT count(*) FROM workspaces WHERE state NOT IN ('deleted','failed')");

@@ -3,6 +3,7 @@
 // the second.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -106,6 +107,9 @@ class Workspaces {
   // Live ones with this name, of any owner.
   std::vector<WorkspaceRow> find_by_name(const std::string& name);
   uint64_t count_live();
+  // Those not purged, by state.
+  using Counts = std::array<uint64_t, LifeCycle<WorkspaceState>::kNames.size()>;
+  Counts count_by_state();
 
   void set_facts(base::WorkspaceId id, const WorkspaceFacts& facts);
   void set_label(base::WorkspaceId id, const std::string& key, const std::string& value);

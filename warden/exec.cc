@@ -120,6 +120,7 @@ void Exec::on_start_failed(StatusRecord record) {
   for (Output& output : outputs_) output.fd.reset();
   end_.code = failure.exit_code;
   end_.error = failure.text;
+  end_.failure = failure.word;
   end_.wall_ms = monotonic_ms() - started_ms_;
   if (timed_out_) end_.kind = "timed_out";
   state_ = State::draining;

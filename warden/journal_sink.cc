@@ -42,6 +42,7 @@ void JournalSink::write(base::FrameKind kind, std::string_view bytes) {
 void JournalSink::end(const ExecEnd& end) {
   boost::json::object payload{{"kind", end.kind}, {"code", end.code}, {"signal", end.signal}};
   if (!end.error.empty()) payload["error"] = end.error;
+  if (!end.failure.empty()) payload["failure"] = end.failure;
   payload["omitted_bytes"] = std::to_string(omitted_bytes_);
   payload["user_ms"] = end.user_ms;
   payload["system_ms"] = end.system_ms;

@@ -17,8 +17,9 @@ namespace moorage::warden {
 struct ExecEnd {
   std::string kind = "exited";  // exited, signalled, timed_out
   int code = -1;
-  int signal = 0;     // that ended the main process, or 0
-  std::string error;  // why it could not be started, and what to do; or empty
+  int signal = 0;       // that ended the main process, or 0
+  std::string error;    // why it could not be started, and what to do; or empty
+  std::string failure;  // the same in one word: not_found, not_executable, not_started; or empty
   int64_t user_ms = 0;
   int64_t system_ms = 0;
   int64_t max_rss_bytes = 0;

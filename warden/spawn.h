@@ -74,11 +74,12 @@ Spawned spawn(const Command& command, const SpawnContext& context);
 
 void set_terminal_size(int master, const TerminalSize& size);
 
-// "bash: not found in PATH ..." - what happened and what to do about it - and the exit code, 126 or
-// 127, that a shell would give.
+// "bash: not found in PATH ..." - what happened and what to do about it - the exit code, 126 or
+// 127, that a shell would give, and the word of state_db/exec_category.h.
 struct StartFailure {
   int exit_code = 126;
   std::string text;
+  std::string word = "not_started";
 };
 StartFailure explain_failure(const Command& command, const StatusRecord& record);
 

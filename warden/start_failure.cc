@@ -20,22 +20,29 @@ StartFailure explain_execute(const Command& command, int error_number) {
   switch (error_number) {
     case ENOENT:
     case ENOTDIR:
-      if (has_path) return {127, name + ": no such file; check the path, or build it first"};
-      return {127, name + ": command not found in " + path_variable(command) +
-                       "; check the spelling, install it, or give its full path"};
+      if (has_path)
+        return {127, name + ": no such file; check the path, or build it first", "not_found"};
+      return {127,
+              name + ": command not found in " + path_variable(command) +
+                  "; check the spelling, install it, or give its full path",
+              "not_found"};
     case EACCES:
-      return {126, name +
-                       ": permission denied; make it executable (chmod +x) or run it through "
-                       "its interpreter"};
+      return {126,
+              name +
+                  ": permission denied; make it executable (chmod +x) or run it through "
+                  "its interpreter",
+              "not_executable"};
     case ENOEXEC:
       return {126,
-              name + ": not a program of this machine; a script needs a first line like #!/bin/sh"};
+              name + ": not a program of this machine; a script needs a first line like #!/bin/sh",
+              "not_executable"};
     case E2BIG:
       return {126, name +
                        ": the arguments and environment are too long; pass them in a file or on "
                        "standard input"};
     case ETXTBSY:
-      return {126, name + ": somebody has it open for writing; try again when that is closed"};
+      return {126, name + ": somebody has it open for writing; try again when that is closed",
+              "not_executable"};
     default:
       return {126, name + ": " + ::strerror(error_number)};
   }
@@ -73,9 +80,11 @@ const char* describe(StartStep step) {
 StartFailure explain_failure(const Command& command, const StatusRecord& record) {
   if (record.step == StartStep::execute) return explain_execute(command, record.value);
   if (record.step == StartStep::interpreter) {
-    return {126, command.argv[0] +
-                     ": its interpreter is missing; look at its first line (#!) or at "
-                     "what `ldd` says, and install that"};
+    return {126,
+            command.argv[0] +
+                ": its interpreter is missing; look at its first line (#!) or at "
+                "what `ldd` says, and install that",
+            "not_executable"};
   }
   if (record.step == StartStep::directory) {
     return {126, "the directory " + command.directory + " cannot be entered: " +

@@ -23,6 +23,8 @@ class Registry;
 
 namespace moorage::workspace {
 
+struct Metrics;
+
 inline constexpr uint32_t kUser = 1000;            // inside id of the agent's user, in every image
 inline constexpr uint32_t kIdsPerSandbox = 65536;  // length of a sandbox's id range
 
@@ -62,6 +64,7 @@ struct Context {
   Storage& storage;
   base::KeyedMutex& locks;
   Options options;
+  Metrics& metrics;
 };
 
 }  // namespace moorage::workspace

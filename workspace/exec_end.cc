@@ -21,6 +21,16 @@ int64_t number(const json::object& object, std::string_view key) {
   return 0;
 }
 
+// The words that the warden may say; the others are told by what is seen from outside.
+std::optional<state_db::ExecCategory> start_failure(std::string_view word) {
+  using state_db::ExecCategory;
+  const auto category = state_db::category_from_name(word);
+  const bool known = category == ExecCategory::not_found ||
+                     category == ExecCategory::not_executable ||
+                     category == ExecCategory::not_started;
+  return known ? category : std::nullopt;
+}
+
 state_db::ExecOutcome damaged() {
   state_db::ExecOutcome outcome;
   outcome.state = state_db::ExecState::interrupted;
@@ -51,6 +61,9 @@ state_db::ExecOutcome parse_exec_end(const std::string& payload) {
   }
   if (const auto* error = object->if_contains("error"); error != nullptr && error->is_string()) {
     outcome.error = std::string(error->as_string()).substr(0, 4096);
+  }
+  if (const auto* word = object->if_contains("failure"); word != nullptr && word->is_string()) {
+    outcome.category = start_failure(word->as_string());
   }
   outcome.omitted_bytes = static_cast<uint64_t>(number(*object, "omitted_bytes"));
   outcome.user_ms = number(*object, "user_ms");

@@ -9,33 +9,21 @@
 
 #include <array>
 
-#include "base/crash_point.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "state_db/store.h"
-#include "state_db/workspaces.h"
-#include "workspace/exec_end.h"
+#include "workspace/exec_watched.h"
 
 namespace moorage::workspace {
 namespace {
 
 using base::check;
-
-MOORAGE_CRASH_POINT(before_outcome, "exec.before_outcome");
-MOORAGE_CRASH_POINT(after_outcome, "exec.after_outcome");
+using state_db::ExecCategory;
 
 constexpr size_t kPoolThreads = 4;
 constexpr size_t kPoolQueue = 100'000;
 // One journal must not hold up the others: a turn reads at most this much of it.
 constexpr uint64_t kMaxTurnBytes = 8 << 20;
-
-// Pause between two tries to write outcomes that the database did not take.
-constexpr std::chrono::milliseconds kWritePause{500};
-
-int whole_ms(std::chrono::steady_clock::duration duration) {
-  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
-}
 
 // Of two timeouts of epoll_wait: -1 is never.
 int earlier(int one, int other) {
@@ -60,23 +48,6 @@ std::string journal_directory(const Options& options, base::WorkspaceId workspac
                               base::ExecId exec) {
   return options.store + "/workspaces/" + workspace.str() + "/journal/" + exec.str();
 }
-
-struct ExecWatcher::Watched {
-  Watched(state_db::ExecRow r, base::Fd j, bool s)
-      : row(std::move(r)), journal(std::move(j)), reader(journal.get()), sync(s) {}
-
-  const state_db::ExecRow row;
-  const base::Fd journal;
-  std::mutex mutex;  // guards what follows; held while the journal is read and the end is written
-  base::JournalReader reader;
-  const bool sync;
-  bool over = false;
-  std::atomic<bool> told_unwritten{false};
-  int watch = -1;
-  std::atomic<uint64_t> output_bytes{0};
-  std::atomic<int64_t> last_output_ms{0};
-  std::optional<std::chrono::steady_clock::time_point> kill_at;  // guarded by ExecWatcher::mutex_
-};
 
 ExecWatcher::ExecWatcher(Context& context, Active& active)
     : context_(context),
@@ -113,10 +84,10 @@ void ExecWatcher::wake() {
   if (write(wake_.get(), &one, sizeof one) < 0 && errno != EAGAIN) base::throw_errno("eventfd");
 }
 
-void ExecWatcher::watch_exec(const state_db::ExecRow& exec, bool sync) {
+void ExecWatcher::watch_exec(const state_db::ExecRow& exec, bool sync, const Refusals& before) {
   const std::string path =
       journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
-  auto watched = std::make_shared<Watched>(exec, base::open_file(path, O_RDONLY), sync);
+  auto watched = std::make_shared<Watched>(exec, base::open_file(path, O_RDONLY), sync, before);
   const std::lock_guard lock(mutex_);
   watched->watch =
       check(inotify_add_watch(inotify_.get(), path.c_str(), IN_MODIFY), "inotify " + path);
@@ -155,11 +126,13 @@ void ExecWatcher::settle(base::SandboxId sandbox, const std::string& why_interru
   for (const auto& watched : affected) {
     while (read_journal(watched)) {
     }
-    interrupt(watched, why_interrupted);
+    interrupt(watched, is_stopping(sandbox) ? ExecCategory::stopped : ExecCategory::lost,
+              why_interrupted);
   }
 }
 
-void ExecWatcher::settle_exec(const state_db::ExecRow& exec, const std::string& why_interrupted) {
+void ExecWatcher::settle_exec(const state_db::ExecRow& exec, ExecCategory category,
+                              const std::string& why_interrupted) {
   WatchedPtr watched;
   {
     const std::lock_guard lock(mutex_);
@@ -170,13 +143,14 @@ void ExecWatcher::settle_exec(const state_db::ExecRow& exec, const std::string& 
         journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
     // No journal: the daemon died between the record and the file. /dev/null reads as an empty one.
     watched = std::make_shared<Watched>(
-        exec, base::open_file(base::path_exists(path) ? path : "/dev/null", O_RDONLY), false);
+        exec, base::open_file(base::path_exists(path) ? path : "/dev/null", O_RDONLY), false,
+        Refusals{});
     // Its end may be in the journal, and the row does not know whether it was to be synced before.
     base::sync_file_system(context_.options.store);
   }
   while (read_journal(watched)) {
   }
-  interrupt(watched, why_interrupted);
+  interrupt(watched, category, why_interrupted);
 }
 
 void ExecWatcher::kill_after(base::ExecId exec, std::chrono::milliseconds grace) {
@@ -322,136 +296,6 @@ bool ExecWatcher::read_journal(const WatchedPtr& watched) {
     notify(watched->row.id);
   }
   return more;
-}
-
-void ExecWatcher::end(const WatchedPtr& watched, const std::string& payload) {
-  state_db::ExecOutcome outcome = parse_exec_end(payload);
-  outcome.output_bytes = watched->output_bytes;
-  if (close_group(*watched, outcome)) outcome.state = state_db::ExecState::oom_killed;
-  if (!watched->sync) {
-    write_outcome(watched, std::move(outcome));
-    return;
-  }
-  pool_.submit([this, watched, outcome] {
-    try {
-      base::sync_file_system(context_.options.store);
-      write_outcome(watched, outcome);
-    } catch (const base::Error& error) {  // not durable: say so instead of a clean end
-      auto failed = outcome;
-      failed.state = state_db::ExecState::interrupted;
-      failed.error = "the command ended, but its files could not be synced: " + error.message();
-      write_outcome(watched, std::move(failed));
-    }
-  });
-}
-
-void ExecWatcher::interrupt(const WatchedPtr& watched, const std::string& why) {
-  {
-    const std::lock_guard lock(watched->mutex);
-    if (watched->over) return;
-    watched->over = true;
-  }
-  state_db::ExecOutcome outcome;
-  outcome.state = state_db::ExecState::interrupted;
-  outcome.error = why;
-  outcome.output_bytes = watched->output_bytes;
-  write_outcome(watched, std::move(outcome));
-}
-
-void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome outcome) {
-  const auto id = watched->row.id;
-  state_db::Execs execs(context_.store);
-  before_outcome.pass();
-  try {
-    // A cancel that was asked for before the end is the reason of the end, whatever its exit code.
-    if (outcome.state != state_db::ExecState::interrupted && execs.get(id).cancel_requested) {
-      outcome.state = state_db::ExecState::cancelled;
-    }
-    execs.finish(id, outcome);
-  } catch (const base::Error& error) {
-    keep_unwritten(watched, std::move(outcome), error);
-    return;
-  }
-  after_outcome.pass();
-  base::log(base::LogLevel::info, "exec.ended",
-            {{"ws", watched->row.request.workspace},
-             {"sb", watched->row.request.sandbox},
-             {"ex", id},
-             {"state", state_db::state_name(outcome.state)},
-             {"code", outcome.exit_code.value_or(-1)}});
-  {
-    const std::lock_guard lock(mutex_);
-    if (watched->watch >= 0) {
-      inotify_rm_watch(inotify_.get(), watched->watch);
-      by_watch_.erase(watched->watch);
-    }
-    execs_.erase(id);
-    more_.erase(id);
-  }
-  notify(id);
-  if (on_end_) pool_.submit([this, watched] { on_end_(watched->row); });
-}
-
-// On a full disk it is tried again until there is room. A daemon that dies before takes it from the
-// journal, or finds the exec cut.
-void ExecWatcher::keep_unwritten(const WatchedPtr& watched, state_db::ExecOutcome outcome,
-                                 const base::Error& error) {
-  if (!watched->told_unwritten.exchange(true)) {
-    base::log(base::LogLevel::error, "exec.outcome_not_written",
-              {{"ex", watched->row.id}, {"error", error.message()}});
-  }
-  if (error.code() != base::Code::resource_exhausted && error.code() != base::Code::unavailable)
-    return;
-  const std::lock_guard lock(mutex_);
-  unwritten_.emplace_back(watched, std::move(outcome));
-  wake();
-}
-
-int ExecWatcher::write_overdue() {
-  decltype(unwritten_) overdue;
-  {
-    const std::lock_guard lock(mutex_);
-    if (unwritten_.empty()) return -1;
-    const auto now = std::chrono::steady_clock::now();
-    if (now < next_write_) return whole_ms(next_write_ - now);
-    next_write_ = now + kWritePause;  // the first try comes at once: a reserve was given free
-    overdue.swap(unwritten_);
-  }
-  for (auto& [watched, outcome] : overdue) {
-    pool_.submit([this, watched = watched, outcome = outcome] { write_outcome(watched, outcome); });
-  }
-  return static_cast<int>(kWritePause.count());
-}
-
-// What a command leaves running goes on until the sandbox stops. But more than half of all the
-// processes that the workspace may have is a bomb: no further command could start.
-void ExecWatcher::end_bomb(const Watched& watched, backends::ExecGroup& group) {
-  const auto workspace = state_db::Workspaces(context_.store).get(watched.row.request.workspace);
-  const uint64_t left = group.processes();
-  if (left <= workspace.limits.pids / 2) return;
-  group.kill();
-  base::log(base::LogLevel::warning, "exec.bomb_killed",
-            {{"ws", workspace.id}, {"ex", watched.row.id}, {"processes", left}});
-}
-
-bool ExecWatcher::close_group(const Watched& watched, const state_db::ExecOutcome& outcome) {
-  const auto running = active_.by_sandbox(watched.row.request.sandbox);
-  if (!running) return false;
-  bool oom = false;
-  try {
-    auto group = running->backend->exec_group(running->name, watched.row.id.str());
-    // 137: a shell reports a child of its own that was killed.
-    const bool killed = outcome.signal == 9 || outcome.exit_code == 137;
-    oom = killed && group->oom_kills() > 0;
-    if (group->empty()) {
-      group->remove();
-    } else {
-      end_bomb(watched, *group);
-    }
-  } catch (const base::Error&) {
-    // The sandbox is going down, and takes the group along: no counter is left to read.
-  }
-  return oom;
 }
 
 void ExecWatcher::notify(base::ExecId exec) {

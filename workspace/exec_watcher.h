@@ -25,6 +25,7 @@
 #include "state_db/execs.h"
 #include "workspace/active.h"
 #include "workspace/context.h"
+#include "workspace/exec_evidence.h"
 
 namespace moorage::workspace {
 
@@ -58,8 +59,9 @@ class ExecWatcher {
   void on_end(std::function<void(const state_db::ExecRow&)> callback);
   void on_death(std::function<void(base::WorkspaceId, base::SandboxId)> callback);
 
-  // The exec has a journal file. `sync`: sync the workspace before its end is written.
-  void watch_exec(const state_db::ExecRow& exec, bool sync);
+  // The exec has a journal file. `sync`: sync the workspace before its end is written. `before`:
+  // what was refused to its sandbox until now.
+  void watch_exec(const state_db::ExecRow& exec, bool sync, const Refusals& before = {});
   void watch_sandbox(const Running& running);
   // No pidfd event any more for this sandbox: its stop is being done by a verb.
   void forget_sandbox(base::SandboxId sandbox);
@@ -68,7 +70,8 @@ class ExecWatcher {
 
   // The same for one exec, watched or not: an exec whose start failed, or that nobody watches after
   // a crash.
-  void settle_exec(const state_db::ExecRow& exec, const std::string& why_interrupted);
+  void settle_exec(const state_db::ExecRow& exec, state_db::ExecCategory category,
+                   const std::string& why_interrupted);
 
   // Kills all that the exec started if it still runs after `grace`.
   void kill_after(base::ExecId exec, std::chrono::milliseconds grace);
@@ -87,13 +90,15 @@ class ExecWatcher {
   // Reads what is new. True if more is there than one turn may read.
   bool read_journal(const WatchedPtr& watched);
   void end(const WatchedPtr& watched, const std::string& payload);
-  void interrupt(const WatchedPtr& watched, const std::string& why);
+  void interrupt(const WatchedPtr& watched, state_db::ExecCategory category,
+                 const std::string& why);
   void write_outcome(const WatchedPtr& watched, state_db::ExecOutcome outcome);
   void keep_unwritten(const WatchedPtr& watched, state_db::ExecOutcome outcome,
                       const base::Error& error);
   void kill_group(const Watched& watched);
-  // Whether the OOM killer ended it. Removes its group, or ends a bomb that it left.
-  bool close_group(const Watched& watched, const state_db::ExecOutcome& outcome);
+  // What is known about why. Removes its group, or ends a bomb that it left.
+  ExecEvidence look_at_end(const Watched& watched, const state_db::ExecOutcome& outcome);
+  bool is_stopping(base::SandboxId sandbox);
   void end_bomb(const Watched& watched, backends::ExecGroup& group);
   void notify(base::ExecId exec);
   void unsubscribe(base::ExecId exec, uint64_t number);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <csignal>
 
@@ -13,6 +14,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "state_db/store.h"
+#include "workspace/metrics.h"
 
 namespace moorage::workspace {
 namespace {
@@ -138,6 +140,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   record.input = request.input;
   record.timeout_ms =
       request.timeout_ms > 0 ? request.timeout_ms : context_.options.default_timeout_ms;
+  const auto began = base::Histogram::Clock::now();
   const auto created = table.create(record);
   if (created.existed) return get(caller, created.id);
   after_intent.pass();
@@ -150,6 +153,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
     throw error.add_context(exec.id.str() + " could not be started");
   }
   after_start.pass();
+  context_.metrics.exec_start.observe_since(began);
   base::log(
       base::LogLevel::info, "exec.started",
       {{"ws", row.id}, {"sb", running->sandbox}, {"ex", exec.id}, {"argv0", request.argv.front()}});
@@ -159,10 +163,10 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
 void Execs::launch(const state_db::ExecRow& exec, const ExecRequest& request,
                    const state_db::WorkspaceRow& workspace, const Running& running) {
   const base::Fd journal = make_journal(journal_directory(context_.options, workspace.id, exec.id));
-  watcher_.watch_exec(exec, request.sync);
+  const auto group = running.backend->exec_group(running.name, exec.id.str());
+  watcher_.watch_exec(exec, request.sync, count_refusals(running, *group));
   after_journal.pass();
 
-  const auto group = running.backend->exec_group(running.name, exec.id.str());
   const std::vector<base::Fd> joins = group->join_fds();
   const base::Fd kill = group->kill_fd();
   backends::StartRequest start;
@@ -207,7 +211,8 @@ void Execs::settle_failed_launch(const state_db::ExecRow& exec, const Running& r
       return;
     }
   }
-  watcher_.settle_exec(exec, "it was never started: " + error.message());
+  watcher_.settle_exec(exec, state_db::ExecCategory::not_started,
+                       "it was never started: " + error.message());
 }
 
 state_db::ExecRow Execs::find(const Caller& caller, base::ExecId id) {
@@ -250,6 +255,30 @@ std::vector<ExecView> Execs::list(const Caller& caller, const std::optional<std:
   for (auto& row : state_db::Execs(context_.store).list(query))
     views.push_back(view(std::move(row)));
   return views;
+}
+
+Execs::History Execs::history(const Caller& caller, const std::string& workspace,
+                              base::ExecId before, size_t limit) {
+  History history;
+  history.workspace = workspaces_.find_with_deleted(caller, workspace);
+  state_db::ExecQuery query;
+  query.workspace = history.workspace.id;
+  query.before = before;
+  query.limit = limit + 1;
+  state_db::Execs table(context_.store);
+  auto rows = table.list(query);
+  const auto last = std::max_element(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return a.outcome.ended_wall_ms < b.outcome.ended_wall_ms;
+  });
+  if (!before && last != rows.end() && last->outcome.ended_wall_ms > 0 && !last->changed_files) {
+    workspaces_.measure(history.workspace, last->id);
+    rows = table.list(query);
+  }
+  history.truncated = rows.size() > limit;
+  if (history.truncated) rows.pop_back();
+  std::reverse(rows.begin(), rows.end());
+  for (auto& row : rows) history.execs.push_back(view(std::move(row)));
+  return history;
 }
 
 ExecView Execs::wait(const Caller& caller, base::ExecId id, std::chrono::milliseconds timeout) {

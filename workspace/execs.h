@@ -36,6 +36,15 @@ class Execs {
   ExecView get(const Caller& caller, base::ExecId id);
   std::vector<ExecView> list(const Caller& caller, const std::optional<std::string>& workspace,
                              bool running_only, size_t limit = 1000);
+  // Commands of a workspace, also of a deleted one, oldest first: the last `limit` of those before
+  // `before` (0: of all). What the newest one left is counted, if that can be had shortly.
+  struct History {
+    state_db::WorkspaceRow workspace;
+    std::vector<ExecView> execs;
+    bool truncated = false;  // there are older ones
+  };
+  History history(const Caller& caller, const std::string& workspace, base::ExecId before,
+                  size_t limit);
   // Waits for the end at most timeout; answers the state it is in then.
   ExecView wait(const Caller& caller, base::ExecId id, std::chrono::milliseconds timeout);
 

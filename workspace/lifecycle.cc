@@ -8,6 +8,7 @@
 #include "repo_cache/repo_cache.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
+#include "workspace/metrics.h"
 #include "workspace/workspaces.h"
 
 namespace moorage::workspace {
@@ -52,6 +53,7 @@ std::shared_ptr<const Running> Workspaces::ensure_running(const state_db::Worksp
 }
 
 std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::WorkspaceRow& row) {
+  const auto began = base::Histogram::Clock::now();
   const Chain layers = chain(row);
   active_.wait_unmounted(row.id, context_.options.transfer_patience);
   state_db::Sandboxes table(context_.store);
@@ -92,6 +94,7 @@ std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::Workspa
     throw error.add_context(row.name + " could not be started");
   }
   start_after_outcome.pass();
+  context_.metrics.sandbox_start.observe_since(began);
   active_.set_running(running);
   watcher_.watch_sandbox(*running);
   base::log(base::LogLevel::info, "sandbox.started",

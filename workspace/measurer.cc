@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "state_db/execs.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
 #include "workspace/inside.h"
@@ -46,9 +47,18 @@ Measurer::Measurer(Context& context, Active& active, Changes& changes)
       changes_(changes),
       flights_(kThreads, [this](int64_t key) { measure({key}); }) {}
 
-void Measurer::refresh(base::WorkspaceId id) { flights_.wait(id.value, kPatience); }
+void Measurer::set_uncounted(base::WorkspaceId id, base::ExecId ended) {
+  const std::lock_guard lock(mutex_);
+  uncounted_[id] = ended;
+}
 
-void Measurer::refresh_later(base::WorkspaceId id) {
+void Measurer::refresh(base::WorkspaceId id, base::ExecId ended) {
+  if (ended) set_uncounted(id, ended);
+  flights_.wait(id.value, kPatience);
+}
+
+void Measurer::refresh_later(base::WorkspaceId id, base::ExecId ended) {
+  set_uncounted(id, ended);
   if (!flights_.ran_within(id.value, kFreshFor)) flights_.request(id.value);
 }
 
@@ -65,8 +75,19 @@ void Measurer::measure(base::WorkspaceId id) {
   row.id = id;
   attempt(row, "all", [&] {
     const auto found = state_db::Workspaces(context_.store).find(id);
-    if (found && found->state == WorkspaceState::ready) keep(*found, look(*found));
+    if (!found || found->state != WorkspaceState::ready) return;
+    const base::ExecId before = uncounted(id);
+    const auto facts = look(*found);
+    const base::ExecId after = uncounted(id);
+    keep(*found, facts, before == after ? before : base::ExecId{});
   });
+}
+
+base::ExecId Measurer::uncounted(base::WorkspaceId id) {
+  if (state_db::Execs(context_.store).count_running(id) > 0) return {};
+  const std::lock_guard lock(mutex_);
+  const auto found = uncounted_.find(id);
+  return found == uncounted_.end() ? base::ExecId{} : found->second;
 }
 
 state_db::WorkspaceFacts Measurer::look(const state_db::WorkspaceRow& row) {
@@ -92,12 +113,22 @@ void Measurer::attempt(const state_db::WorkspaceRow& row, const char* fact,
   }
 }
 
-void Measurer::keep(const state_db::WorkspaceRow& row, const state_db::WorkspaceFacts& facts) {
+void Measurer::keep(const state_db::WorkspaceRow& row, const state_db::WorkspaceFacts& facts,
+                    base::ExecId counted) {
   const auto is_news = [](const auto& fact, const auto& known) { return fact && fact != known; };
-  if (is_news(facts.changes_files, row.changes_files) ||
-      is_news(facts.disk_bytes, row.disk_bytes) || is_news(facts.unpushed, row.unpushed)) {
-    state_db::Workspaces(context_.store).set_facts(row.id, facts);
-  }
+  const bool news = is_news(facts.changes_files, row.changes_files) ||
+                    is_news(facts.disk_bytes, row.disk_bytes) ||
+                    is_news(facts.unpushed, row.unpushed);
+  const bool counts = counted && facts.changes_files;
+  if (!news && !counts) return;
+  context_.store.transaction([&] {
+    if (news) state_db::Workspaces(context_.store).set_facts(row.id, facts);
+    if (counts) state_db::Execs(context_.store).set_changed_files(counted, *facts.changes_files);
+  });
+  if (!counts) return;
+  const std::lock_guard lock(mutex_);
+  const auto found = uncounted_.find(row.id);
+  if (found != uncounted_.end() && found->second == counted) uncounted_.erase(found);
 }
 
 }  // namespace moorage::workspace

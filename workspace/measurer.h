@@ -6,6 +6,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <mutex>
 
 #include "base/flights.h"
 #include "state_db/workspaces.h"
@@ -22,22 +24,30 @@ class Measurer {
  public:
   Measurer(Context& context, Active& active, Changes& changes);
 
-  // Waits up to a second for facts that are as of now; less where that is known to be in vain.
-  void refresh(base::WorkspaceId id);
-  void refresh_later(base::WorkspaceId id);  // never waits; at most every ten seconds
+  // Waits up to a second for facts that are as of now; less where that is known to be in vain. The
+  // count is also what `ended`, the exec that ended last, left, if no other one runs meanwhile.
+  void refresh(base::WorkspaceId id, base::ExecId ended = {});
+  // The same, but it never waits and runs at most every ten seconds.
+  void refresh_later(base::WorkspaceId id, base::ExecId ended);
   // Asks what only the running sandbox can tell, at most a second.
   void before_stop(const state_db::WorkspaceRow& row);
 
  private:
   void measure(base::WorkspaceId id);
   state_db::WorkspaceFacts look(const state_db::WorkspaceRow& row);
+  // The exec that ended last; none while one runs, and none that has its count already.
+  base::ExecId uncounted(base::WorkspaceId id);
+  void set_uncounted(base::WorkspaceId id, base::ExecId ended);
   void attempt(const state_db::WorkspaceRow& row, const char* fact,
                const std::function<void()>& look);
-  void keep(const state_db::WorkspaceRow& row, const state_db::WorkspaceFacts& facts);
+  void keep(const state_db::WorkspaceRow& row, const state_db::WorkspaceFacts& facts,
+            base::ExecId counted = {});
 
   Context& context_;
   Active& active_;
   Changes& changes_;
+  std::mutex mutex_;
+  std::map<base::WorkspaceId, base::ExecId> uncounted_;
   base::Flights flights_;
 };
 

@@ -23,6 +23,7 @@ namespace {
 
 using base::Error;
 using base::LogLevel;
+using state_db::ExecCategory;
 using state_db::ExecState;
 using state_db::SandboxState;
 using state_db::WorkspaceState;
@@ -80,8 +81,10 @@ void Reconciler::at_start() {
   // Those whose sandbox is gone for good: their journals still have the truth.
   for (const auto& exec : state_db::Execs(context_.store).running()) {
     if (active_.by_sandbox(exec.request.sandbox)) continue;
-    attempt("reconcile.exec", exec.id.str(),
-            [&] { watcher_.settle_exec(exec, "its sandbox was gone when the daemon came back"); });
+    attempt("reconcile.exec", exec.id.str(), [&] {
+      watcher_.settle_exec(exec, ExecCategory::lost,
+                           "its sandbox was gone when the daemon came back");
+    });
   }
   attempt("reconcile.lost_work", "", [&] { keep_lost_work(context_); });
   attempt("reconcile.strangers", "", [&] { remove_strangers(); });
@@ -146,7 +149,7 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
   active_.set_running(running);
   attempt("reconcile.sandbox", row.id.str(), [&] { watcher_.watch_sandbox(*running); });
   for (const auto& exec : state_db::Execs(context_.store).running(row.id)) {
-    attempt("reconcile.exec", exec.id.str(), [&] { adopt_exec(exec); });
+    attempt("reconcile.exec", exec.id.str(), [&] { adopt_exec(exec, *running); });
   }
   attempt("reconcile.warden", row.id.str(), [&] { ask_warden(*running, kAskAtStart); });
   base::log(LogLevel::info, "sandbox.adopted",
@@ -157,15 +160,17 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
   return true;
 }
 
-void Reconciler::adopt_exec(const state_db::ExecRow& exec) {
+void Reconciler::adopt_exec(const state_db::ExecRow& exec, const Running& running) {
   const std::string journal =
       journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
   if (!base::path_exists(journal)) {
-    return watcher_.settle_exec(exec, "it was never started: the daemon was stopped before");
+    return watcher_.settle_exec(exec, ExecCategory::not_started,
+                                "it was never started: the daemon was stopped before");
   }
   // Whether its files were to be synced at the end is not in the row: syncing too much is only
   // slow.
-  watcher_.watch_exec(exec, true);
+  const auto group = running.backend->exec_group(running.name, exec.id.str());
+  watcher_.watch_exec(exec, true, count_refusals(running, *group));
   if (exec.cancel_requested) watcher_.kill_after(exec.id, std::chrono::milliseconds(0));
   unconfirmed_[exec.request.sandbox].push_back(exec);
 }
@@ -180,7 +185,8 @@ void Reconciler::ask_warden(const Running& running, std::chrono::milliseconds de
   }
   for (const auto& exec : found->second) {
     if (known.contains(exec.id.str())) continue;
-    watcher_.settle_exec(exec, "it was never started: the daemon was stopped before");
+    watcher_.settle_exec(exec, ExecCategory::not_started,
+                         "it was never started: the daemon was stopped before");
   }
   unconfirmed_.erase(found);
 }

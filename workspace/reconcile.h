@@ -41,7 +41,7 @@ class Reconciler {
   void settle_repositories();
   void reconcile_sandbox(const state_db::SandboxRow& row);
   bool adopt(const state_db::SandboxRow& row);
-  void adopt_exec(const state_db::ExecRow& exec);
+  void adopt_exec(const state_db::ExecRow& exec, const Running& running);
   void ask_warden(const Running& running, std::chrono::milliseconds deadline);
   void ask_again();
   void clear_dead();

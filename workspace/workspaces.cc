@@ -82,6 +82,25 @@ state_db::WorkspaceRow Workspaces::find_deleted(const Caller& caller, const std:
   return found.front();
 }
 
+state_db::WorkspaceRow Workspaces::find_with_deleted(const Caller& caller,
+                                                     const std::string& name) {
+  try {
+    return find(caller, name);
+  } catch (const Error& unknown) {
+    if (unknown.code() != Code::not_found) throw;
+  }
+  try {
+    return find_deleted(caller, name);
+  } catch (const Error& unknown) {
+    if (unknown.code() != Code::not_found) throw;
+    throw_unknown(name);
+  }
+}
+
+void Workspaces::measure(const state_db::WorkspaceRow& row, base::ExecId ended) {
+  if (row.state == WorkspaceState::ready) measurer_.refresh(row.id, ended);
+}
+
 void Workspaces::complete(WorkspaceView& view) {
   const auto& row = view.row;
   if (view.sandbox) {
@@ -208,7 +227,7 @@ void Workspaces::after_exec(const state_db::ExecRow& exec) {
       remove(Caller{row->owner_uid},
              row->id.str());  // purged later: its output may still be asked for
     } else {
-      measurer_.refresh_later(row->id);
+      measurer_.refresh_later(row->id, exec.id);
     }
   } catch (const std::exception& error) {
     base::log(base::LogLevel::warning, "workspace.after_exec",

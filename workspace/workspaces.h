@@ -29,6 +29,10 @@ class Workspaces {
   // With what is known of its changes; waits shortly for that to be measured anew.
   WorkspaceView show(const Caller& caller, const std::string& name);
   state_db::WorkspaceRow find(const Caller& caller, const std::string& name);
+  // A deleted one, too, where no live one has that name.
+  state_db::WorkspaceRow find_with_deleted(const Caller& caller, const std::string& name);
+  // Waits shortly for its changes to be counted, as the exec that ended last left them.
+  void measure(const state_db::WorkspaceRow& row, base::ExecId ended);
 
   WorkspaceView start(const Caller& caller, const std::string& name);  // running already: fine
   // Ends its execs, stops the sandbox, syncs. Stopped already: fine. Nothing that the agent does to

@@ -27,9 +27,11 @@ constexpr const char* kCapabilities =
 
 // Covered with /dev/null: they tell about the host as a whole. What is missing in this kernel is
 // passed over.
-constexpr const char* kMasked[] = {"kcore",         "keys",        "kallsyms",      "kmsg",
-                                   "timer_list",    "sched_debug", "latency_stats", "key-users",
-                                   "sysrq-trigger", "modules",     "interrupts"};
+constexpr const char* kMasked[] = {"kcore",       "keys",          "kallsyms",   "kmsg",
+                                   "timer_list",  "sched_debug",   "key-users",  "latency_stats",
+                                   "modules",     "sysrq-trigger", "interrupts", "cmdline",
+                                   "partitions",  "diskstats",     "swaps",      "slabinfo",
+                                   "vmallocinfo", "pagetypeinfo",  "iomem",      "ioports"};
 constexpr const char* kMaskedDirectories[] = {"acpi", "scsi", "asound", "bus",
                                               "fs",   "irq",  "driver"};
 
@@ -71,6 +73,10 @@ Settings settings(const Request& request) {
       {"lxc.log.file", request.log},
       {"lxc.log.level", "ERROR"},
   };
+  // LXC's profile for AppArmor, its default where that is active, lets nobody inside change how a
+  // mount propagates, which is the first thing in every new mount namespace. The filter of calls
+  // and the user namespace are what confines (and all there is where AppArmor is not).
+  if (request.nested_namespaces) items.emplace_back("lxc.apparmor.profile", "unconfined");
   for (const char* file : kMasked) {
     if (!base::path_exists(std::string("/proc/") + file)) continue;
     items.emplace_back("lxc.mount.entry",
@@ -91,7 +97,7 @@ struct Release {
 }  // namespace
 
 pid_t start_container(const Request& request) {
-  base::write_file(kPolicyFile, late_policy());
+  base::write_file(kPolicyFile, late_policy(request.nested_namespaces));
   std::unique_ptr<lxc_container, Release> container(
       lxc_container_new(request.name.c_str(), kLxcPath));
   if (!container) throw Error(Code::unavailable, "LXC could not make a container object");

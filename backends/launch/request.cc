@@ -16,6 +16,7 @@ Request parse_request(const std::string& text) {
     request.name = string("name");
     request.first_host_id = json::value_to<uint32_t>(value.at("first_host_id"));
     request.sudo = value.at("sudo").as_bool();
+    request.nested_namespaces = value.at("nested_namespaces").as_bool();
     request.memory_bytes = json::value_to<uint64_t>(value.at("memory_bytes"));
     request.rootfs = string("rootfs");
     request.warden = string("warden");

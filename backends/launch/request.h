@@ -18,6 +18,7 @@ struct Request {
   std::string name;
   uint32_t first_host_id = 0;
   bool sudo = true;
+  bool nested_namespaces = false;
   uint64_t memory_bytes = 0;  // of the commands; private tmpfs may use half
   std::string rootfs;         // the skeleton
   std::string warden;         // an execute-only copy

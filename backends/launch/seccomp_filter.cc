@@ -67,8 +67,10 @@ constexpr const char* kAllowed[] = {
 };
 
 // What LXC does between our filter and its own, which takes these away again.
-constexpr const char* kSetUp =
-    "bpf fsconfig fsmount fsopen fspick keyctl mount mount_setattr move_mount open_tree pivot_root "
+constexpr const char* kSetUp = "bpf keyctl";
+// The same, and what a program needs that makes namespaces of its own.
+constexpr const char* kNamespaces =
+    "fsconfig fsmount fsopen fspick mount mount_setattr move_mount open_tree pivot_root "
     "setdomainname sethostname setns umount2";
 
 // Known and refused: EPERM, so that a program says "not permitted" and not "no such call".
@@ -164,7 +166,7 @@ Program allowlist() {
   answer(program, kNoSuchCall);
   load(program, offsetof(seccomp_data, nr));
 
-  std::string allowed = kSetUp;
+  std::string allowed = std::string(kSetUp) + " " + kNamespaces;
   for (const char* group : kAllowed) allowed += std::string(" ") + group;
   // Flags are looked at by the late policy: LXC makes namespaces.
   allowed += " clone clone3 unshare";
@@ -195,12 +197,13 @@ void install_allowlist() {
   base::check(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter), "install the call filter");
 }
 
-std::string late_policy() {
+std::string late_policy(bool nested_namespaces) {
   std::string policy = "2\ndenylist\n[all]\n";
-  std::istringstream words(kSetUp);
+  std::istringstream words(nested_namespaces ? kSetUp : std::string(kSetUp) + " " + kNamespaces);
   for (std::string word; words >> word;) policy += word + " errno 1\n";
   // glibc falls back to clone, whose flags a filter can read; those of clone3 are in memory.
   policy += "clone3 errno 38\n";
+  if (nested_namespaces) return policy;
   for (uint32_t flag = 1; flag != 0 && flag <= kNamespaceFlags; flag <<= 1) {
     if (flag & kNamespaceFlags) refuse_flag("clone", flag, policy);
     if (flag & (kNamespaceFlags | kNewTime)) refuse_flag("unshare", flag, policy);

@@ -20,7 +20,8 @@ namespace moorage::launch {
 // For the rest of this process's life, and of all its children.
 void install_allowlist();
 
-// The text of LXC's policy file: what is taken away after LXC's set-up.
-std::string late_policy();
+// The text of LXC's policy file: what is taken away after LXC's set-up. With nested namespaces the
+// calls stay that make them and mount inside them: for rootless containers and browsers' sandboxes.
+std::string late_policy(bool nested_namespaces);
 
 }  // namespace moorage::launch

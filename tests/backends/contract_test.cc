@@ -256,7 +256,7 @@ TEST_CASE("a fork bomb meets its limit and the next exec works") {
   sandboxes.start(1);
   Command bomb;
   bomb.argv = {"/bin/sh", "-c", "for i in $(seq 500); do sleep 100 & done; wait"};
-  bomb.timeout_ms = 5'000;
+  bomb.timeout_ms = 5'000 * tests::patience();
   const Outcome outcome = sandboxes.run(1, bomb);
   CHECK(outcome.output.find("fork") != std::string::npos);
   CHECK(sandboxes.shell(1, "echo fine") == "fine");

@@ -168,6 +168,25 @@ TEST_CASE(
   CHECK(sandboxes.shell(1, "echo alive") == "alive");
 }
 
+TEST_CASE("policy can let commands make namespaces and mount in them, and nothing else (16)") {
+  SandboxFixture sandboxes(
+      "lxc", [](backends::BackendOptions& options) { options.nested_namespaces = true; });
+  if (!tests::available(sandboxes)) return;
+  sandboxes.start(1);
+  CHECK(sandboxes.shell(1,
+                        "unshare -Ur --mount --pid --fork --net sh -c "
+                        "'mount -t tmpfs none /tmp && touch /tmp/a && ls /tmp && id -u'") ==
+        "a\n0");
+  Findings found = probe(sandboxes, "user");
+  for (const char* call : {"clone3", "bpf", "keyctl", "io_uring_setup", "open_by_handle_at",
+                           "perf_event_open", "mount", "setns", "tiocsti"}) {
+    CAPTURE(call);
+    CHECK(found[call] != "ok");
+  }
+  CHECK(found["bpf"] == "EPERM");
+  CHECK(found["unshare-user"] == "ok");
+}
+
 TEST_CASE("a command's own process is confined: capabilities, filters, ids (8, 19)") {
   SandboxFixture sandboxes("lxc");
   if (!tests::available(sandboxes)) return;
@@ -262,8 +281,11 @@ TEST_CASE("the host's files, processes, groups and secrets are not to be seen (1
   CHECK(sandboxes.shell(1, "grep -c cgroup /proc/self/mountinfo || true") == "0");
   CHECK(sandboxes.shell(1, "ls /sys /sys/devices/system | tr '\\n' ' '").find("class") ==
         std::string::npos);
-  CHECK(sandboxes.shell(1, "cat /proc/kallsyms /proc/timer_list /proc/keys 2>/dev/null | wc -c",
-                        "root") == "0");
+  CHECK(sandboxes.shell(
+            1,
+            "cat /proc/kallsyms /proc/timer_list /proc/keys /proc/cmdline /proc/partitions "
+            "/proc/diskstats /proc/iomem 2>/dev/null | wc -c",
+            "root") == "0");
   CHECK(sandboxes.shell(1, "hostname") == "sandbox");
   CHECK(sandboxes.shell(1,
                         "ls -A /etc/sudoers.d; find /etc -perm -4000; stat -c %U:%a /etc/sudoers",

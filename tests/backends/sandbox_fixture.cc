@@ -42,9 +42,9 @@ base::Fd idmapped_mount(const std::string& path, uint32_t first_host_id) {
   return mount;
 }
 
-Outcome read_outcome(int journal, std::chrono::milliseconds patience) {
+Outcome read_outcome(int journal, std::chrono::milliseconds deadline) {
   namespace json = boost::json;
-  const auto until = std::chrono::steady_clock::now() + patience;
+  const auto until = std::chrono::steady_clock::now() + patient(deadline);
   base::JournalReader reader(journal);
   Outcome outcome;
   for (;;) {
@@ -68,7 +68,8 @@ Outcome read_outcome(int journal, std::chrono::milliseconds patience) {
 
 }  // namespace
 
-SandboxFixture::SandboxFixture(const std::string& backend_name)
+SandboxFixture::SandboxFixture(const std::string& backend_name,
+                               const std::function<void(backends::BackendOptions&)>& change)
     : kind_(backend_name), store_(make_store()) {
   // The store is closed to all but root, as the real one is.
   options_.name_prefix = "moorage-test" + store_.substr(store_.rfind('.') + 1) + "-";
@@ -77,6 +78,7 @@ SandboxFixture::SandboxFixture(const std::string& backend_name)
   options_.launch_program = LAUNCH_PROGRAM;
   options_.warden_program = WARDEN_PROGRAM;
   options_.allow_process = true;
+  if (change) change(options_);
   base::make_directories(options_.images_directory);
   backend_ = backends::make_backend(kind_, options_);
 }

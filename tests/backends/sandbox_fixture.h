@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "backends/backend.h"
 #include "backends/registry.h"
+#include "patience.h"
 
 namespace moorage::tests {
 
@@ -37,7 +39,8 @@ struct Command {
 
 class SandboxFixture {
  public:
-  explicit SandboxFixture(const std::string& backend_name);
+  explicit SandboxFixture(const std::string& backend_name,
+                          const std::function<void(backends::BackendOptions&)>& change = {});
   ~SandboxFixture();
 
   backends::Backend& backend() { return *backend_; }
@@ -73,8 +76,8 @@ bool available(SandboxFixture& fixture);
 std::string read_all(const std::string& path);
 // Waits for the condition; the deadline is part of what is tested, where it is a second.
 template <typename Condition>
-bool within(std::chrono::milliseconds patience, const Condition& condition) {
-  const auto until = std::chrono::steady_clock::now() + patience;
+bool within(std::chrono::milliseconds deadline, const Condition& condition) {
+  const auto until = std::chrono::steady_clock::now() + patient(deadline);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > until) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));

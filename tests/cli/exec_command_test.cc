@@ -53,6 +53,9 @@ TEST_CASE("the end of the command is the exit code, and what it does not tell is
       {R"("state":"interrupted")", 125, "ex_7 was interrupted"},
       {R"("state":"exited","exit_code":127,"error":"nope: not found")", 127,
        "ex_7: nope: not found"},
+      {R"("state":"exited","exit_code":2,"category":"network_denied")", 2, "wanted a network"},
+      {R"("state":"exited","exit_code":2,"category":"not_thought_of_yet")", 2, ""},
+      {R"("state":"interrupted","category":"stopped")", 125, "was stopped before it did"},
       {R"("state":"exited","exit_code":0,"omitted_bytes":"2048")", 0,
        "the last 2K of output were not kept"},
   };

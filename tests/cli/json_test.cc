@@ -19,6 +19,14 @@ TEST_CASE("what is not there reads as the fallback") {
   CHECK(Json().text("x", "y") == "y");
 }
 
+TEST_CASE("a number beyond all whole numbers reads as the nearest one") {
+  const Json json = Json::parse(R"([22222222222222222208, -1e300, 1e19, 2.5])");
+  CHECK(json.items()[0].number() == INT64_MAX);
+  CHECK(json.items()[1].number() == INT64_MIN);
+  CHECK(json.items()[2].number() == INT64_MAX);
+  CHECK(json.items()[3].number() == 2);
+}
+
 TEST_CASE("a place keeps its document alive") {
   Json inner;
   {

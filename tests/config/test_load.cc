@@ -191,6 +191,7 @@ TEST_CASE("a wrong type or shape is refused with its place") {
   CHECK(refusal("- a\n") == ":1:1: the file must hold settings as \"key: value\"");
   CHECK(refusal("log: {}\n---\nlog: {}\n").find("the file must hold one document") !=
         std::string::npos);
+  CHECK(refusal(",~") == ":1:1: this is not YAML");  // yaml-cpp would look at it for ever
   CHECK(refusal("store: [\n").starts_with(":"));
   CHECK(refusal("store:\n\tdirectory: /x\n").starts_with(":2:"));
 }

@@ -13,8 +13,6 @@
 namespace moorage::daemon {
 namespace {
 
-constexpr int kPatienceMs = 10'000;
-
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return std::tolower(c); });
@@ -39,7 +37,8 @@ std::string Answer::header(const std::string& name) const {
   return head.substr(begin, head.find("\r\n", begin) - begin);
 }
 
-Wire::Wire(const std::string& socket) : fd_(base::connect_unix(socket, kPatienceMs)) {}
+Wire::Wire(const std::string& socket)
+    : fd_(base::connect_unix(socket, 10'000 * tests::patience())) {}
 
 void Wire::send(std::string_view bytes) { base::write_all(fd_.get(), bytes); }
 
@@ -53,7 +52,8 @@ bool Wire::try_send(std::string_view bytes) {
 }
 
 std::string Wire::read_some(int timeout_ms) {
-  if (!base::wait_readable(fd_.get(), timeout_ms)) throw std::runtime_error("nothing came");
+  if (!base::wait_readable(fd_.get(), timeout_ms * tests::patience()))
+    throw std::runtime_error("nothing came");
   std::string bytes(64 << 10, '\0');
   const ssize_t got = ::recv(fd_.get(), bytes.data(), bytes.size(), 0);
   bytes.resize(got > 0 ? static_cast<size_t>(got) : 0);
@@ -61,7 +61,8 @@ std::string Wire::read_some(int timeout_ms) {
 }
 
 bool Wire::closed_within(int timeout_ms) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  const auto deadline =
+      std::chrono::steady_clock::now() + tests::patient(std::chrono::milliseconds(timeout_ms));
   while (std::chrono::steady_clock::now() < deadline) {
     if (base::wait_readable(fd_.get(), 10) && read_some().empty()) return true;
   }

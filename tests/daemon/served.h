@@ -13,6 +13,7 @@
 #include "daemon/dispatcher.h"
 #include "daemon/router.h"
 #include "daemon/server.h"
+#include "patience.h"
 #include "state_db/store.h"
 
 namespace moorage::daemon {
@@ -45,6 +46,7 @@ class Wire {
   std::string read_some(int timeout_ms = 10'000);  // empty: closed
   bool closed_within(int timeout_ms);              // reads and drops what still comes
   void close() { fd_.reset(); }
+  int fd() const { return fd_.get(); }
 
  private:
   bool fill();
@@ -86,7 +88,7 @@ class Served {
 // Waits for another thread's doing.
 template <typename Condition>
 bool soon(Condition condition, std::chrono::milliseconds at_most = std::chrono::seconds(10)) {
-  const auto deadline = std::chrono::steady_clock::now() + at_most;
+  const auto deadline = std::chrono::steady_clock::now() + tests::patient(at_most);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

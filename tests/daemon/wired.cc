@@ -26,8 +26,8 @@ Wired::Wired() {
   storage_ = workspace::make_overlay_storage({.store = directory_.path()});
   workspace::Options verbs;
   verbs.store = directory_.path();
-  context_ = std::make_unique<workspace::Context>(
-      workspace::Context{*store_, *repos_, *base_trees_, *registry_, *storage_, locks_, verbs});
+  context_ = std::make_unique<workspace::Context>(workspace::Context{
+      *store_, *repos_, *base_trees_, *registry_, *storage_, locks_, verbs, metrics_});
   watcher_ = std::make_unique<workspace::ExecWatcher>(*context_, active_);
   repositories_ = std::make_unique<workspace::Repositories>(*context_);
   workspaces_ =

@@ -13,6 +13,7 @@
 #include "served.h"
 #include "state_db/store.h"
 #include "workspace/execs.h"
+#include "workspace/metrics.h"
 
 namespace moorage::daemon {
 
@@ -42,6 +43,7 @@ class Wired {
   std::unique_ptr<repo_cache::BaseTrees> base_trees_;
   std::unique_ptr<workspace::Storage> storage_;
   base::KeyedMutex locks_;
+  workspace::Metrics metrics_;
   std::unique_ptr<workspace::Context> context_;
   workspace::Active active_;
   std::unique_ptr<workspace::Repositories> repositories_;

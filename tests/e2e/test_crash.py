@@ -28,7 +28,7 @@ class Crash(harness.TestCase):
             self.daemon.start()
 
     def assert_no_strays(self):
-        census = harness.census(self.daemon.store_id())
+        census = harness.census(self.daemon.store_id(), self.daemon.directory)
         live = {w["sandbox"]["id"] for w in self.client.workspaces() if w.get("sandbox")}
         for kind, entries in census.items():
             for entry in entries:

@@ -49,6 +49,7 @@ class FullDisk(unittest.TestCase):
         ended = self.client.exec("work", "head -c 1G /dev/zero >big")
         self.assertNotEqual(ended.exit_code, 0)
         self.assertIn(b"No space left", ended.stderr)
+        self.assertEqual(ended.exec["category"], "disk_full")
         self.assertLess(self.disk.free(), 64 << 10)
         # What ext4 keeps for root (5 %) is still there. Where root itself has no CAP_SYS_RESOURCE, as in some virtual
         # machines, this proves only half of what keeps an agent off it.

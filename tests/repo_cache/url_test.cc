@@ -65,6 +65,8 @@ const std::vector<Accepted> kAccepted = {
 
 const std::vector<std::string> kRefused = {
     "",
+    "host..:a/b",
+    "https://host../a/b",
     "ext::sh -c touch% /tmp/x",
     "ext::sh",
     "fd::17",

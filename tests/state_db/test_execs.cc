@@ -41,6 +41,7 @@ TEST_CASE("an exec is made in one commit, ended in one, and keeps every byte") {
   Execs(*test.store)
       .finish(id, {.state = ExecState::oom_killed,
                    .signal = 9,
+                   .category = ExecCategory::out_of_memory,
                    .error = "out of memory",
                    .ended_wall_ms = 0,
                    .output_bytes = 1ULL << 40,
@@ -58,6 +59,7 @@ TEST_CASE("an exec is made in one commit, ended in one, and keeps every byte") {
   CHECK(row.request.terminal);
   CHECK(row.request.input);
   CHECK(row.request.timeout_ms == 90'000);
+  CHECK(row.outcome.category == ExecCategory::out_of_memory);
   CHECK_FALSE(row.request.idempotency_key);
   CHECK(row.state == ExecState::oom_killed);
   CHECK_FALSE(row.outcome.exit_code);

@@ -5,6 +5,7 @@
 
 #include "base/files.h"
 #include "state_db/connection.h"
+#include "state_db/execs.h"
 #include "state_db/migrations.h"
 #include "state_db/repositories.h"
 #include "store_fixture.h"
@@ -98,7 +99,18 @@ TEST_CASE("a database of the first version reaches the present shape with its ro
         "INSERT INTO workspaces (name, owner_uid, repository, base_ref, base_commit, branch, "
         "backend, image, memory_bytes, cpus, pids, state, disposable, created_wall_ms, "
         "deleted_wall_ms, request_hash) VALUES ('old', 0, 1, '', 'c', 'b', 'lxc', 'host', 1, 1, 1, "
-        "'deleted', 0, 5, 6, '')");
+        "'deleted', 0, 5, 6, '');"
+        "INSERT INTO sandboxes (workspace, backend, image, state, boot_id, created_wall_ms) VALUES "
+        "(1, 'lxc', 'host', 'destroyed', '', 5)");
+    for (const char* end :
+         {"'timed_out', ''", "'oom_killed', ''", "'signalled', ''", "'exited', ''",
+          "'interrupted', 'its sandbox died'", "'interrupted', 'it was never started: no'"}) {
+      old.execute(
+          "INSERT INTO execs (workspace, sandbox, owner_uid, request_hash, argv, environment, "
+          "directory, user, terminal, input, timeout_ms, started_wall_ms, state, reason) VALUES "
+          "(1, 1, 0, '', x'', x'', x'', 'user', 0, 0, 0, 5, " +
+          std::string(end) + ")");
+    }
   }
   ScriptedClock clock;
   StoreOptions options;
@@ -109,6 +121,12 @@ TEST_CASE("a database of the first version reaches the present shape with its ro
     CHECK(store.store_id() == "0123abcd");
     REQUIRE(Repositories(store).list().size() == 1);
     CHECK(Repositories(store).list()[0].state == RepositoryState::ready);
+    std::vector<std::string> categories;
+    for (const auto& exec : Execs(store).list())
+      categories.emplace_back(exec.outcome.category ? category_name(*exec.outcome.category)
+                                                    : "none");
+    CHECK(categories == std::vector<std::string>{"not_started", "lost", "none", "signal",
+                                                 "out_of_memory", "timeout"});
     // A tombstone of then has its whole window before it.
     CHECK(Workspaces(store).purgeable({.usual_ms = 1000, .disposable_ms = 1}).empty());
     clock.up_ms += 1001;

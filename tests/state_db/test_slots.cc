@@ -21,7 +21,7 @@ using namespace moorage::state_db_test;
 
 namespace {
 
-constexpr int kSteps = 20'000;
+constexpr int kSteps = 20'000;  // unless MOORAGE_TEST_STEPS says another number
 constexpr uint32_t kWorkspaces = 24;
 constexpr uint32_t kSlots = 16;
 
@@ -114,6 +114,8 @@ TEST_CASE("two sandboxes never hold one slot, whatever is killed") {
     workspaces.push_back(make_workspace(*test.store, repository, "w" + std::to_string(i)));
   }
   test.store.reset();
+  const char* given = getenv("MOORAGE_TEST_STEPS");
+  const int steps = given ? std::atoi(given) : kSteps;
   void* memory = mmap(nullptr, sizeof(Acknowledged), PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   REQUIRE(memory != MAP_FAILED);
@@ -121,14 +123,14 @@ TEST_CASE("two sandboxes never hold one slot, whatever is killed") {
 
   int deaths = 0;
   size_t most_held = 0;
-  while (told.steps < kSteps) {
+  while (told.steps < steps) {
     const uint64_t child_seed = random();
     const auto questions = static_cast<int64_t>(random() % 900);
     const int status = run_in_child([&] {
       std::mt19937_64 child_random(child_seed);
       Store store(test.options());
       test.clock.questions_until_death = questions;
-      for (; told.steps < kSteps; ++told.steps) step(store, workspaces, child_random, told);
+      for (; told.steps < steps; ++told.steps) step(store, workspaces, child_random, told);
     });
     if (WIFEXITED(status)) REQUIRE(WEXITSTATUS(status) == 0);
     if (WIFSIGNALED(status)) ++deaths;

@@ -80,16 +80,19 @@ TEST_CASE("a command that cannot be started ends with 126 or 127 and says what t
   CHECK(record.kind() == "exited");
   CHECK(record.code() == 127);
   CHECK(record.pid == 0);
+  CHECK(record.failure() == "not_found");
   CHECK_THAT(record.error_text(),
              Catch::Contains("command not found in /usr/local/bin:/usr/bin:/bin"));
 
   record = attempt({"/no/such/file"});
   CHECK(record.code() == 127);
   CHECK_THAT(record.error_text(), Catch::Contains("no such file"));
+  CHECK(record.failure() == "not_found");
 
   record = attempt({write_script("plain", "echo\n", 0644)});
   CHECK(record.code() == 126);
   CHECK_THAT(record.error_text(), Catch::Contains("chmod +x"));
+  CHECK(record.failure() == "not_executable");
 
   record = attempt({write_script("bare", "echo\n", 0755)});
   CHECK(record.code() == 126);
@@ -98,6 +101,7 @@ TEST_CASE("a command that cannot be started ends with 126 or 127 and says what t
   record = attempt({write_script("orphan", "#!/no/such/interpreter\n", 0755)});
   CHECK(record.code() == 126);
   CHECK_THAT(record.error_text(), Catch::Contains("interpreter is missing"));
+  CHECK(record.failure() == "not_executable");
 
   record = attempt({"/tmp"});
   CHECK(record.code() == 126);
@@ -106,6 +110,7 @@ TEST_CASE("a command that cannot be started ends with 126 or 127 and says what t
   record = attempt({"true"});
   CHECK(record.code() == 126);
   CHECK_THAT(record.error_text(), Catch::Contains("/no/such/directory cannot be entered"));
+  CHECK(record.failure() == "not_started");
 }
 
 TEST_CASE("a command gets its environment, its user and nothing of the warden's") {

@@ -102,7 +102,7 @@ TEST_CASE("running true and seeing its end takes little time") {
     std::cout << "exec true" << (keeper ? " with a keeper" : " in a cgroup")
               << ": start answered p50 " << start_us[150] << " us, end recorded p50 " << end_us[150]
               << " us, p95 " << end_us[285] << " us, best " << end_us[0] << " us\n";
-    CHECK((kSanitized || end_us[0] < 5000));  // the best: the machine may be busy
+    CHECK((kSanitized || end_us[0] < 5000 * patience()));  // the best: the machine may be busy
   }
 }
 

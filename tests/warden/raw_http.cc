@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cstdint>
 
+#include "patience.h"
+
 namespace moorage::test {
 namespace {
 
@@ -47,7 +49,7 @@ bool RawHttp::read_more(int timeout_ms) {
 }
 
 bool RawHttp::wait_for(std::string_view text, int timeout_ms) {
-  const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
+  const auto end = Clock::now() + tests::patient(std::chrono::milliseconds(timeout_ms));
   size_t from = 0;  // what was searched is not searched again: streams may be large
   while (received_.find(text, from) == std::string::npos) {
     from = received_.size() - std::min(received_.size(), text.size());
@@ -58,7 +60,7 @@ bool RawHttp::wait_for(std::string_view text, int timeout_ms) {
 }
 
 bool RawHttp::wait_for_close(int timeout_ms) {
-  while (read_more(timeout_ms)) {
+  while (read_more(timeout_ms * tests::patience())) {
   }
   return closed_;
 }

@@ -65,9 +65,9 @@ pid_t spawn_warden(Role role, const std::string& bootstrap) {
 WardenProcess::WardenProcess(Role role) : directory_(make_directory()) {
   base::Fd bootstrap = base::listen_unix(directory_ + "/bootstrap.sock", 0600);
   child_ = spawn_warden(role, directory_ + "/bootstrap.sock");
-  REQUIRE(base::wait_readable(bootstrap.get(), 10'000));
+  REQUIRE(base::wait_readable(bootstrap.get(), 10'000 * patience()));
   base::Fd peer(::accept4(bootstrap.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  REQUIRE(base::wait_readable(peer.get(), 10'000));
+  REQUIRE(base::wait_readable(peer.get(), 10'000 * patience()));
   REQUIRE(base::receive_with_fds(peer.get(), 100).bytes == "{\"version\":1}\n");
   base::Fd listener = base::listen_unix(socket_path(), 0600);
   const int fds[] = {listener.get()};
@@ -110,6 +110,10 @@ int Record::code() const { return static_cast<int>(end.at("code").as_int64()); }
 int Record::signal() const { return static_cast<int>(end.at("signal").as_int64()); }
 std::string Record::error_text() const {
   return end.contains("error") ? std::string(end.at("error").as_string()) : std::string();
+}
+
+std::string Record::failure() const {
+  return end.contains("failure") ? std::string(end.at("failure").as_string()) : std::string();
 }
 
 Journal::Journal(std::string file) : path(std::move(file)) {
@@ -192,7 +196,7 @@ Record run(WardenProcess& warden, backends::StartRequest request,
 }
 
 bool eventually(const std::function<bool()>& condition, std::chrono::milliseconds deadline) {
-  const auto end = Clock::now() + deadline;
+  const auto end = Clock::now() + patient(deadline);
   while (!condition()) {
     if (Clock::now() > end) return false;
     std::this_thread::sleep_for(200us);

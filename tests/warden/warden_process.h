@@ -13,10 +13,13 @@
 #include "backends/envd_client.h"
 #include "base/fd.h"
 #include "base/journal.h"
+#include "patience.h"
 
 namespace moorage::test {
 
 using namespace std::chrono_literals;
+using tests::patience;
+using tests::patient;
 
 enum class Role { subreaper, process_one };
 
@@ -55,6 +58,7 @@ struct Record {
   int code() const;
   int signal() const;
   std::string error_text() const;
+  std::string failure() const;
 };
 
 struct Journal {

@@ -1,0 +1,175 @@
+#include "daemon/metrics_page.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <sstream>
+
+#include "base/files.h"
+#include "state_db/execs.h"
+#include "state_db/sandboxes.h"
+#include "state_db/store.h"
+#include "state_db/workspaces.h"
+#include "workspace/metrics.h"
+
+namespace moorage::daemon {
+namespace {
+
+using base::Exposition;
+using state_db::LifeCycle;
+using enum base::Exposition::Type;
+
+uint64_t size_of_file(const std::string& path) {
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
+}
+
+// A field of /proc/self/stat, by its number in proc(5); from the third on.
+uint64_t stat_field(const std::string& stat, int wanted) {
+  std::istringstream fields(stat.substr(stat.rfind(')') + 1));
+  std::string field;
+  for (int number = 3; number <= wanted; ++number) fields >> field;
+  return std::strtoull(field.c_str(), nullptr, 10);
+}
+
+void tell_process(Exposition& page) {
+  const std::string stat = base::read_file("/proc/self/stat");
+  const auto ticks = static_cast<double>(sysconf(_SC_CLK_TCK));
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  const double cpu = static_cast<double>(stat_field(stat, 14) + stat_field(stat, 15)) / ticks;
+  const uint64_t open = base::list_directory("/proc/self/fd").size() - 1;  // its own
+  const auto page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  page.metric("process_cpu_seconds_total", counter, "CPU time of the daemon, user and system.")
+      .sample(cpu);
+  page.metric("process_resident_memory_bytes", gauge, "Resident memory of the daemon.")
+      .sample(stat_field(stat, 24) * page_bytes);
+  page.metric("process_virtual_memory_bytes", gauge, "Address space of the daemon.")
+      .sample(stat_field(stat, 23));
+  page.metric("process_threads", gauge, "Threads of the daemon.").sample(stat_field(stat, 20));
+  page.metric("process_open_fds", gauge, "Open file descriptors of the daemon.").sample(open);
+  page.metric("process_max_fds", gauge, "Limit of open file descriptors.")
+      .sample(uint64_t{files.rlim_cur});
+}
+
+void tell_http(Exposition& page, const Router& router) {
+  const Traffic& traffic = router.traffic();
+  page.metric("moorage_http_requests_total", counter,
+              "Answered requests; route \"none\": refused before a route was known.");
+  const auto tell = [&page](const Answers& answers, std::string_view method,
+                            std::string_view route) {
+    for (int status = Answers::kFirst; status <= Answers::kLast; ++status) {
+      const uint64_t count = answers.count(status);
+      const std::string text = std::to_string(status);
+      if (count > 0) page.sample(count, {{"method", method}, {"route", route}, {"status", text}});
+    }
+  };
+  const auto& routes = router.routes();
+  for (size_t i = 0; i < routes.size(); ++i) {
+    tell(traffic.routes.at(i), routes[i].method, routes[i].pattern);
+  }
+  tell(traffic.no_route, "none", "none");
+  page.metric("moorage_http_connections", gauge, "Open connections.")
+      .sample(traffic.connections.load());
+}
+
+void tell_verbs(Exposition& page, const workspace::Metrics& metrics) {
+  using workspace::kVerbNames;
+  page.metric("moorage_verb_duration_seconds", histogram, "Time of verbs that succeeded.");
+  for (size_t i = 0; i < kVerbNames.size(); ++i)
+    page.sample(metrics.verbs.at(i).seconds, {{"verb", kVerbNames.at(i)}});
+  page.metric("moorage_verb_refusals_total", counter, "Verbs that failed, by the error's code.");
+  for (size_t i = 0; i < kVerbNames.size(); ++i) {
+    const auto& refusals = metrics.verbs.at(i).refusals;
+    for (size_t code = 0; code < refusals.size(); ++code) {
+      if (refusals.at(code).value() == 0) continue;
+      page.sample(refusals.at(code), {{"verb", kVerbNames.at(i)},
+                                      {"code", base::code_name(static_cast<base::Code>(code))}});
+    }
+  }
+  page.metric("moorage_sandbox_start_duration_seconds", histogram,
+              "From a sandbox's record to its warden's answer.")
+      .sample(metrics.sandbox_start);
+  page.metric("moorage_exec_start_duration_seconds", histogram,
+              "From an exec's record to the warden's answer, its sandbox running.")
+      .sample(metrics.exec_start);
+  page.metric("moorage_exec_duration_seconds", histogram, "From start to end of an exec.")
+      .sample(metrics.exec_total);
+  page.metric("moorage_exec_output_bytes_total", counter, "Output kept of execs that ended.")
+      .sample(metrics.output_bytes);
+  page.metric("moorage_execs_ended_total", counter,
+              "Execs by how they ended; category \"none\": no more is known than the state.");
+  const auto& states = LifeCycle<state_db::ExecState>::kNames;
+  for (size_t state = 0; state < states.size(); ++state) {
+    for (size_t i = 0; i < workspace::Metrics::kCategories; ++i) {
+      const auto& ended = metrics.ended.at(state).at(i);
+      const bool none = i + 1 == workspace::Metrics::kCategories;
+      const std::string_view category = none ? "none" : state_db::kExecCategoryNames.at(i);
+      if (ended.value() > 0) page.sample(ended, {{"state", states[state]}, {"category", category}});
+    }
+  }
+}
+
+template <typename State, typename Counts>
+void tell_states(Exposition& page, std::string_view name, std::string_view help,
+                 const Counts& counts) {
+  page.metric(name, gauge, help);
+  for (size_t i = 0; i < counts.size(); ++i)
+    page.sample(counts.at(i), {{"state", LifeCycle<State>::kNames.at(i)}});
+}
+
+}  // namespace
+
+struct MetricsPage::Seen {
+  state_db::Workspaces::Counts workspaces{};
+  state_db::Sandboxes::Counts sandboxes{};
+  uint64_t execs = 0;
+};
+
+MetricsPage::MetricsPage(const Router& router, workspace::Context& context)
+    : router_(router), context_(context), seen_(std::make_shared<const Seen>()) {}
+
+MetricsPage::~MetricsPage() = default;
+
+void MetricsPage::look() {
+  Seen seen;
+  seen.workspaces = state_db::Workspaces(context_.store).count_by_state();
+  seen.sandboxes = state_db::Sandboxes(context_.store).count_by_state();
+  seen.execs = state_db::Execs(context_.store).count_running();
+  seen_ = std::make_shared<const Seen>(seen);
+}
+
+std::string MetricsPage::text() const {
+  Exposition page;
+  const std::shared_ptr<const Seen> seen = seen_;
+  page.metric("moorage_build_info", gauge, "Always 1; the label tells the version.")
+      .sample(uint64_t{1}, {{"version", MOORAGE_VERSION}});
+  tell_states<state_db::WorkspaceState>(page, "moorage_workspaces",
+                                        "Workspaces by state, those not purged.", seen->workspaces);
+  tell_states<state_db::SandboxState>(page, "moorage_sandboxes",
+                                      "Sandboxes by state, those not destroyed.", seen->sandboxes);
+  page.metric("moorage_execs_running", gauge, "Execs that run.").sample(seen->execs);
+  tell_verbs(page, context_.metrics);
+  tell_http(page, router_);
+  const std::string& store = context_.options.store;
+  const auto space = base::file_system_space(store);
+  page.metric("moorage_disk_size_bytes", gauge, "Size of the store's file system.")
+      .sample(space.total_bytes);
+  page.metric("moorage_disk_free_bytes", gauge, "Free on the store's file system, as df says.")
+      .sample(space.free_bytes);
+  page.metric("moorage_disk_free_inodes", gauge, "Free inodes of the store's file system.")
+      .sample(space.free_inodes);
+  page.metric("moorage_reserve_bytes", gauge, "The reserve file; 0: it was given free.")
+      .sample(size_of_file(store + "/reserve"));
+  page.metric("moorage_database_bytes", gauge, "The database without its log.")
+      .sample(size_of_file(store + "/state.db"));
+  page.metric("moorage_database_wal_bytes", gauge, "The database's write-ahead log.")
+      .sample(size_of_file(store + "/state.db-wal"));
+  page.metric("moorage_database_commits_total", counter, "Synchronous commits since the start.")
+      .sample(context_.store.commits());
+  tell_process(page);
+  return page.text();
+}
+
+}  // namespace moorage::daemon

@@ -1,0 +1,31 @@
+// GET /metrics: what the layers count, what the kernel says of this process, and what the database
+// and the disk said when they were last looked at. A scrape takes no lock of the store and walks no
+// tree: look() does what costs, on the upkeep lane, every few seconds.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "daemon/router.h"
+#include "workspace/context.h"
+
+namespace moorage::daemon {
+
+inline constexpr std::string_view kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
+
+class MetricsPage {
+ public:
+  MetricsPage(const Router& router, workspace::Context& context);
+  ~MetricsPage();
+  void look();
+  std::string text() const;
+
+ private:
+  struct Seen;
+  const Router& router_;
+  workspace::Context& context_;
+  std::atomic<std::shared_ptr<const Seen>> seen_;
+};
+
+}  // namespace moorage::daemon

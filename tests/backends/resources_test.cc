@@ -1,0 +1,131 @@
+// What the control groups of a sandbox of backend lxc hold it to besides memory, CPU and processes:
+// device nodes and the rate of the disk. A process of host root joins the group, so that nothing
+// else refuses.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <chrono>
+#include <functional>
+#include <vector>
+
+#include "backends/cgroups.h"
+#include "backends/device_rules.h"
+#include "backends/disk.h"
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/files.h"
+#include "sandbox_fixture.h"
+
+using namespace moorage;
+using tests::SandboxFixture;
+
+namespace {
+
+// The errno of body, run by host root within the sandbox's groups: the warden's, since that of the
+// commands takes no process itself where it is cgroup v2 that counts memory.
+int errno_inside(const SandboxFixture& sandboxes, const std::function<long()>& body) {
+  std::vector<base::Fd> groups;
+  for (const std::string& file :
+       backends::SandboxCgroup(backends::find_cgroups(), sandboxes.name(1)).join_files("warden"))
+    groups.push_back(base::open_file(file, O_WRONLY));
+  const pid_t child = fork();
+  if (child == 0) {
+    for (const base::Fd& group : groups) {
+      if (write(group.get(), "0", 1) != 1) _exit(255);  // no errno of ours
+    }
+    errno = 0;
+    _exit(body() < 0 ? errno : 0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  return WEXITSTATUS(status);
+}
+
+}  // namespace
+
+TEST_CASE("no process of a sandbox opens or makes a device, though it were the host's root (13)") {
+  SandboxFixture sandboxes("lxc");
+  if (!tests::available(sandboxes)) return;
+  sandboxes.start(1);
+  const std::string place = sandboxes.store() + "/device";
+  REQUIRE(mknod(place.c_str(), S_IFBLK | 0600, makedev(7, 0)) == 0);  // loop0, whether there or not
+  auto open_it = [](const char* path, int flags) {
+    return long{open(path, flags | O_CLOEXEC | O_NONBLOCK)};
+  };
+
+  CHECK(errno_inside(sandboxes, [&] { return open_it(place.c_str(), O_RDONLY); }) == EPERM);
+  CHECK(errno_inside(sandboxes, [&] { return open_it("/dev/kmsg", O_WRONLY); }) == EPERM);
+  const std::string made = sandboxes.store() + "/made";
+  for (const auto& [type, number] :
+       {std::pair(S_IFCHR, makedev(1, 1)), std::pair(S_IFCHR, makedev(1, 3)),
+        std::pair(S_IFBLK, makedev(7, 0))}) {
+    CHECK(errno_inside(sandboxes, [&, type = type, number = number] {
+            return mknod(made.c_str(), static_cast<mode_t>(type) | 0600, number);
+          }) == EPERM);
+  }
+  for (const char* path : {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}) {
+    CAPTURE(path);
+    CHECK(errno_inside(sandboxes, [&] { return open_it(path, O_RDWR); }) == 0);
+  }
+  CHECK(errno_inside(sandboxes, [&] {
+          const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+          if (terminal < 0 || grantpt(terminal) < 0 || unlockpt(terminal) < 0) return -1L;
+          return open_it(ptsname(terminal), O_RDWR | O_NOCTTY);
+        }) == 0);
+
+  // Without the rules the same root opens and makes them.
+  CHECK(open_it("/dev/kmsg", O_WRONLY) >= 0);
+  CHECK(mknod(made.c_str(), S_IFCHR | 0600, makedev(1, 1)) == 0);
+}
+
+TEST_CASE("the rate of the disk is held, each way") {
+  SandboxFixture sandboxes("lxc");
+  if (!tests::available(sandboxes)) return;
+  const auto hierarchies = backends::find_cgroups();
+  if (!hierarchies.disk) {
+    WARN("this host has no controller for disk rates");
+    return;
+  }
+  std::string disk;
+  try {
+    disk = backends::disk_of(sandboxes.store());
+  } catch (const base::Error& error) {
+    WARN("the store is on no disk: " << error.message());
+    return;
+  }
+  sandboxes.start(1);
+  constexpr size_t kPiece = 256 << 10;
+  constexpr int kPieces = 8;
+  const backends::SandboxCgroup group(hierarchies, sandboxes.name(1));
+  group.limit_disk(disk, kPiece * 4);  // the eight pieces last two seconds
+  const auto start = std::chrono::steady_clock::now();
+  const std::string file = sandboxes.store() + "/written";
+  CHECK(errno_inside(sandboxes, [&] {
+          const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_DIRECT, 0600);
+          void* bytes = nullptr;
+          if (fd < 0 || posix_memalign(&bytes, 4096, kPiece) != 0) return -1L;
+          for (int i = 0; i < kPieces; ++i) {
+            if (write(fd, bytes, kPiece) != static_cast<ssize_t>(kPiece)) return -1L;
+          }
+          return 0L;
+        }) == 0);
+  // A lower bound: no machine is so slow that this passes without the limit on a sane disk, and
+  // none so fast that it fails with it.
+  CHECK(std::chrono::steady_clock::now() - start > std::chrono::milliseconds(1200));
+}
+
+TEST_CASE("the disk below a path is a whole disk, and there is none below a tmpfs") {
+  CHECK_THROWS_AS(backends::disk_of("/dev/shm"), base::Error);
+  SandboxFixture sandboxes("fake");
+  struct stat info {};
+  REQUIRE(stat(sandboxes.store().c_str(), &info) == 0);
+  if (major(info.st_dev) == 0) return;
+  const std::string disk = backends::disk_of(sandboxes.store());
+  CHECK(base::path_exists("/sys/dev/block/" + disk + "/queue"));
+}

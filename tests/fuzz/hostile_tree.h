@@ -1,0 +1,39 @@
+// A tree as an agent may leave it, made from an input read as instructions: odd names, links that
+// point outside, FIFOs, devices, whiteouts, overlay attributes. Made below one directory, without
+// ever following what was made.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "fuzz.h"
+
+namespace moorage::fuzz {
+
+inline constexpr size_t kMaxSteps = 48;
+
+// A few names come again and again, so that instructions meet; others are any bytes.
+std::string any_name(Script& script);
+std::string any_path(Script& script);  // absolute, relative, with "..", of such names
+
+class HostileTree {
+ public:
+  explicit HostileTree(std::string path);  // made anew
+  ~HostileTree();
+  HostileTree(const HostileTree&) = delete;
+  HostileTree& operator=(const HostileTree&) = delete;
+  const std::string& path() const { return path_; }
+  int fd() const { return root_.get(); }
+  void grow(Script& script);  // until the script says so
+
+ private:
+  void step(Script& script);
+  void set_attribute(Script& script, const std::string& path) const;
+
+  std::string path_;
+  base::Fd root_;
+  std::vector<std::string> directories_{"."};  // real ones, made here
+};
+
+}  // namespace moorage::fuzz

@@ -1,0 +1,122 @@
+"""What every threat test stands on.
+
+A test is one row of the threat list. It tries the attack against the real daemon and the real sandbox, and then
+shows that the attack is one: with its defence switched off (`weakened`, by a preloaded library, see weaken.cc), or
+from a place where the defence is not in the way (host root, plain git). A test whose control fails proves nothing,
+so it fails.
+"""
+
+import contextlib
+import os
+import pathlib
+import shlex
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+import harness  # noqa: E402
+
+WEAKEN = pathlib.Path(os.environ.get("MOORAGE_WEAKEN", harness.BIN.parent / "tests/threats/libweaken.so"))
+
+
+def threat(row, severity, attack, answer, control):
+    """row: number in the threat list; severity: C, H or M; control: how the test shows that it can fail."""
+
+    def mark(function):
+        function.threat = {"row": row, "severity": severity, "attack": attack, "answer": answer, "control": control}
+        function.__doc__ = f"row {row} ({severity}): {attack}"
+        return function
+
+    return mark
+
+
+class Threats(harness.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.libexec = pathlib.Path(tempfile.mkdtemp(prefix="moorage-libexec-", dir=harness.BASE))
+        cls.addClassCleanup(harness.shutil.rmtree, cls.libexec)
+        cls.off = cls.libexec / "weaken"
+        cls.off.write_text("")
+        (cls.libexec / "moorage-warden").symlink_to(harness.BIN / "moorage-warden")
+        launch = cls.libexec / "moorage-launch"
+        program = shlex.quote(str(harness.BIN / "moorage-launch"))
+        launch.write_text(f'#!/bin/sh\nWEAKEN=$(cat {shlex.quote(str(cls.off))})\n[ -z "$WEAKEN" ] && exec {program}\n'
+                          f"export WEAKEN LD_PRELOAD={shlex.quote(str(WEAKEN))}\nexec {program}\n")
+        launch.chmod(0o755)
+        cls.settings = {**cls.settings, "libexec_directory": str(cls.libexec)}
+        super().setUpClass()
+        # A thing of the host that must not be seen, read or changed from inside.
+        cls.canary = cls.daemon.directory / "host-secret"
+        cls.canary.write_text("the host's secret\n")
+        # No rights keep it from anyone, so that only the defence that is tried can.
+        cls.daemon.directory.chmod(0o755)
+        cls.canary.chmod(0o644)
+        cls.client.create(repo_url=cls.url, name="jail")
+
+    def sh(self, script, name="jail", user="user", **fields):
+        """Runs a script inside; standard output as text, standard error told when it fails."""
+        return self.client.exec(name, ["bash", "-c", script], user=user, **fields)
+
+    def out(self, script, **fields):
+        return self.sh(script, **fields).stdout.decode(errors="replace").strip()
+
+    def python(self, source, name="jail", user="root", **fields):
+        """What a Python program prints inside. Root there has all that a sandbox's root has."""
+        return self._printed(self.client.exec(name, ["python3", "-c", source], user=user, **fields))
+
+    def _printed(self, result):
+        self.assertEqual(result.exit_code, 0, result.stderr.decode(errors="replace"))
+        return result.stdout.decode(errors="replace").strip()
+
+    @staticmethod
+    def on_host(source):
+        return harness.run("python3", "-c", source).stdout.decode(errors="replace").strip()
+
+    @contextlib.contextmanager
+    def weakened(self, *defences):
+        """A workspace whose sandbox lacks these defences; the host's other sandboxes keep theirs."""
+        name = "weak-" + "-".join(defences)
+        self.off.write_text(" ".join(defences))
+        try:
+            self.client.create(repo_url=self.url, name=name)
+            try:
+                self.client.exec(name, ["true"])
+                self.off.write_text("")
+                yield name
+            finally:
+                self.client.delete(name, purge=True)
+        finally:
+            self.off.write_text("")
+
+
+@contextlib.contextmanager
+def daemon(settings=None, prefix=(), **environment):
+    """Another daemon with its own store, in a with statement. `prefix`: words before the program."""
+    other = harness.Daemon(settings)
+    other.environment.update(environment)
+    try:
+        other.start(prefix=prefix)
+        yield other
+        other.environment = {"PATH": other.environment["PATH"]}
+        other.close()
+    finally:
+        other.remove()
+
+
+def weak_daemon(*defences, **options):
+    """A daemon without these defences. Only it: what it starts does not inherit them."""
+    return daemon(LD_PRELOAD=str(WEAKEN), WEAKEN=" ".join(defences), **options)
+
+
+# An errno's name, or "ok", of a call made inside or on the host.
+TRY = """
+import ctypes, errno, os
+libc = ctypes.CDLL(None, use_errno=True)
+def attempt(call):
+    try: call(); return "ok"
+    except OSError as error: return errno.errorcode[error.errno]
+def system_call(number, *arguments):
+    ctypes.set_errno(0)
+    if libc.syscall(ctypes.c_long(number), *[ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]) < 0:
+        raise OSError(ctypes.get_errno(), "")
+"""

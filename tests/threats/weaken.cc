@@ -1,0 +1,109 @@
+// Takes single defences away from moorage-launch and mooraged, so that the threat suite can show
+// that each attack works without its defence. Preloaded by the suite only; the programs themselves
+// have no such switch. The environment variable WEAKEN names what is off, separated by spaces:
+//
+//   allowlist         moorage-launch's own filter of system calls is not installed
+//   late-policy       LXC is given no filter
+//   capabilities      all capabilities of the namespace are kept
+//   masks             nothing in /proc is covered
+//   proc              /proc/sys and /proc/sysrq-trigger are not read-only
+//   network, ipc      the host's namespace is kept
+//   devices           no fresh /dev
+//   slave             mounts propagate as on the host
+//   attributes        no mount is read-only, nosuid, nodev or noexec
+//   resolve           paths in a stranger's tree are resolved as on the host
+#include <dlfcn.h>
+#include <linux/openat2.h>
+#include <lxc/lxccontainer.h>
+#include <sys/mount.h>
+#include <sys/syscall.h>
+
+#include <cstdarg>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+#include <string>
+
+namespace {
+
+bool off(const char* defence) {
+  const char* list = getenv("WEAKEN");
+  std::istringstream words(list ? list : "");
+  for (std::string word; words >> word;) {
+    if (word == defence) return true;
+  }
+  return false;
+}
+
+template <typename Function>
+Function* real(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+bool (*set_item)(lxc_container*, const char*, const char*);
+
+bool set_weak_item(lxc_container* container, const char* key, const char* value) {
+  const auto is = [&](const char* name) { return std::strcmp(key, name) == 0; };
+  if (off("late-policy") && is("lxc.seccomp.profile")) return true;
+  if (off("capabilities") && is("lxc.cap.keep")) return true;
+  if (off("masks") && is("lxc.mount.entry") && std::strstr(value, " proc/")) return true;
+  if (off("proc") && is("lxc.mount.auto")) value = "proc:rw";
+  if (off("devices") && is("lxc.autodev")) value = "0";
+  if (off("network") && is("lxc.net.0.type")) {
+    return set_item(container, "lxc.namespace.keep", off("ipc") ? "net ipc" : "net");
+  }
+  if (off("network") && std::strncmp(key, "lxc.net.", 8) == 0) return true;
+  if (off("ipc") && !off("network") && is("lxc.uts.name")) {
+    set_item(container, "lxc.namespace.keep", "ipc");
+  }
+  return set_item(container, key, value);
+}
+
+}  // namespace
+
+extern "C" {
+
+lxc_container* lxc_container_new(const char* name, const char* path) {
+  lxc_container* container = real<decltype(lxc_container_new)>("lxc_container_new")(name, path);
+  if (container) {
+    set_item = container->set_config_item;
+    container->set_config_item = set_weak_item;
+  }
+  return container;
+}
+
+int mount(const char* source, const char* target, const char* type, unsigned long flags,
+          const void* data) noexcept {
+  if (off("slave") && (flags & (MS_SLAVE | MS_PRIVATE))) return 0;
+  return real<decltype(mount)>("mount")(source, target, type, flags, data);
+}
+
+int mount_setattr(int directory, const char* path, unsigned flags, mount_attr* attributes,
+                  size_t size) noexcept {
+  if (off("slave")) attributes->propagation = 0;
+  if (off("attributes")) {
+    attributes->attr_set &= ~static_cast<uint64_t>(MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID |
+                                                   MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+  }
+  return real<decltype(mount_setattr)>("mount_setattr")(directory, path, flags, attributes, size);
+}
+
+long syscall(long number, ...) noexcept {
+  long argument[6];
+  va_list list;
+  va_start(list, number);
+  for (long& value : argument) value = va_arg(list, long);
+  va_end(list);
+  if (number == SYS_seccomp && off("allowlist")) return 0;
+  open_how how{};
+  if (number == SYS_openat2 && off("resolve")) {
+    how = *reinterpret_cast<open_how*>(argument[2]);
+    how.resolve = 0;
+    argument[2] = reinterpret_cast<long>(&how);
+  }
+  using Call = long(long, ...);
+  return real<Call>("syscall")(number, argument[0], argument[1], argument[2], argument[3],
+                               argument[4], argument[5]);
+}
+
+}  // extern "C"

@@ -1,0 +1,190 @@
+// How an exec's end gets into its row (exec_watcher.h): the frame, what is known about why, the
+// sync that was asked for, and the write, again and again while there is no room for it.
+#include <sys/inotify.h>
+
+#include <algorithm>
+
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "state_db/sandboxes.h"
+#include "state_db/store.h"
+#include "state_db/workspaces.h"
+#include "workspace/exec_end.h"
+#include "workspace/exec_watched.h"
+#include "workspace/metrics.h"
+
+namespace moorage::workspace {
+namespace {
+
+using state_db::ExecCategory;
+using state_db::ExecState;
+
+MOORAGE_CRASH_POINT(before_outcome, "exec.before_outcome");
+MOORAGE_CRASH_POINT(after_outcome, "exec.after_outcome");
+
+// Pause between two tries to write outcomes that the database did not take.
+constexpr std::chrono::milliseconds kWritePause{500};
+constexpr uint64_t kLeastBytes = 64 << 10;  // free: less is a full disk
+
+}  // namespace
+
+void ExecWatcher::end(const WatchedPtr& watched, const std::string& payload) {
+  state_db::ExecOutcome outcome = parse_exec_end(payload);
+  outcome.output_bytes = watched->output_bytes;
+  const ExecEvidence evidence = look_at_end(*watched, outcome);
+  // 137: a shell reports a child of its own that was killed.
+  const bool killed = outcome.signal == 9 || outcome.exit_code == 137;
+  if (killed && evidence.out_of_memory) outcome.state = ExecState::oom_killed;
+  outcome.category = categorize(outcome, evidence);
+  if (!watched->sync) {
+    write_outcome(watched, std::move(outcome));
+    return;
+  }
+  pool_.submit([this, watched, outcome] {
+    try {
+      base::sync_file_system(context_.options.store);
+      write_outcome(watched, outcome);
+    } catch (const base::Error& error) {  // not durable: say so instead of a clean end
+      auto failed = outcome;
+      failed.state = ExecState::interrupted;
+      failed.category = ExecCategory::not_synced;
+      failed.error = "the command ended, but its files could not be synced: " + error.message();
+      write_outcome(watched, std::move(failed));
+    }
+  });
+}
+
+void ExecWatcher::interrupt(const WatchedPtr& watched, ExecCategory category,
+                            const std::string& why) {
+  {
+    const std::lock_guard lock(watched->mutex);
+    if (watched->over) return;
+    watched->over = true;
+  }
+  state_db::ExecOutcome outcome;
+  outcome.state = ExecState::interrupted;
+  outcome.category = category;
+  outcome.error = why;
+  outcome.output_bytes = watched->output_bytes;
+  write_outcome(watched, std::move(outcome));
+}
+
+void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome outcome) {
+  const auto id = watched->row.id;
+  state_db::Execs execs(context_.store);
+  before_outcome.pass();
+  try {
+    // A cancel that was asked for before the end is the reason of the end, whatever its exit code.
+    if (outcome.state != ExecState::interrupted && execs.get(id).cancel_requested) {
+      outcome.state = ExecState::cancelled;
+      outcome.category = ExecCategory::cancelled;
+    }
+    if (outcome.ended_wall_ms == 0) outcome.ended_wall_ms = context_.store.clock().wall_ms();
+    execs.finish(id, outcome);
+  } catch (const base::Error& error) {
+    keep_unwritten(watched, std::move(outcome), error);
+    return;
+  }
+  after_outcome.pass();
+  context_.metrics.count_end(watched->row, outcome);
+  base::log(base::LogLevel::info, "exec.ended",
+            {{"ws", watched->row.request.workspace},
+             {"sb", watched->row.request.sandbox},
+             {"ex", id},
+             {"state", state_db::state_name(outcome.state)},
+             {"code", outcome.exit_code.value_or(-1)},
+             {"category", outcome.category ? state_db::category_name(*outcome.category) : ""}});
+  {
+    const std::lock_guard lock(mutex_);
+    if (watched->watch >= 0) {
+      inotify_rm_watch(inotify_.get(), watched->watch);
+      by_watch_.erase(watched->watch);
+    }
+    execs_.erase(id);
+    more_.erase(id);
+  }
+  notify(id);
+  if (on_end_) pool_.submit([this, watched] { on_end_(watched->row); });
+}
+
+// On a full disk it is tried again until there is room. A daemon that dies before takes it from the
+// journal, or finds the exec cut.
+void ExecWatcher::keep_unwritten(const WatchedPtr& watched, state_db::ExecOutcome outcome,
+                                 const base::Error& error) {
+  if (!watched->told_unwritten.exchange(true)) {
+    base::log(base::LogLevel::error, "exec.outcome_not_written",
+              {{"ex", watched->row.id}, {"error", error.message()}});
+  }
+  if (error.code() != base::Code::resource_exhausted && error.code() != base::Code::unavailable)
+    return;
+  const std::lock_guard lock(mutex_);
+  unwritten_.emplace_back(watched, std::move(outcome));
+  wake();
+}
+
+int ExecWatcher::write_overdue() {
+  decltype(unwritten_) overdue;
+  {
+    const std::lock_guard lock(mutex_);
+    if (unwritten_.empty()) return -1;
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_write_) return whole_ms(next_write_ - now);
+    next_write_ = now + kWritePause;  // the first try comes at once: a reserve was given free
+    overdue.swap(unwritten_);
+  }
+  for (auto& [watched, outcome] : overdue) {
+    pool_.submit([this, watched = watched, outcome = outcome] { write_outcome(watched, outcome); });
+  }
+  return static_cast<int>(kWritePause.count());
+}
+
+// What a command leaves running goes on until the sandbox stops. But more than half of all the
+// processes that the workspace may have is a bomb: no further command could start.
+void ExecWatcher::end_bomb(const Watched& watched, backends::ExecGroup& group) {
+  const auto workspace = state_db::Workspaces(context_.store).get(watched.row.request.workspace);
+  const uint64_t left = group.processes();
+  if (left <= workspace.limits.pids / 2) return;
+  group.kill();
+  base::log(base::LogLevel::warning, "exec.bomb_killed",
+            {{"ws", workspace.id}, {"ex", watched.row.id}, {"processes", left}});
+}
+
+bool ExecWatcher::is_stopping(base::SandboxId sandbox) {
+  const auto row = state_db::Sandboxes(context_.store).find(sandbox);
+  return row && (row->state == state_db::SandboxState::stopping ||
+                 row->state == state_db::SandboxState::stopped);
+}
+
+ExecEvidence ExecWatcher::look_at_end(const Watched& watched,
+                                      const state_db::ExecOutcome& outcome) {
+  ExecEvidence evidence;
+  const bool failed = !succeeded(outcome);
+  if (failed) {
+    const auto space = base::file_system_space(context_.options.store);
+    evidence.disk_full = space.free_bytes < kLeastBytes || space.free_inodes == 0;
+    evidence.stopping = is_stopping(watched.row.request.sandbox);
+  }
+  const auto running = active_.by_sandbox(watched.row.request.sandbox);
+  if (!running) return evidence;
+  try {
+    auto group = running->backend->exec_group(running->name, watched.row.id.str());
+    if (failed) {
+      evidence.out_of_memory = group->oom_kills() > 0;
+      const Refusals now = count_refusals(*running, *group);
+      evidence.refused.forks = now.forks - std::min(now.forks, watched.before.forks);
+      evidence.refused.packets = now.packets - std::min(now.packets, watched.before.packets);
+    }
+    if (group->empty()) {
+      group->remove();
+    } else {
+      end_bomb(watched, *group);
+    }
+  } catch (const base::Error&) {
+    // The sandbox is going down, and takes the group along: no counter is left to read.
+  }
+  return evidence;
+}
+
+}  // namespace moorage::workspace

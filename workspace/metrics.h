@@ -1,0 +1,58 @@
+// What the verbs and the commands of this layer count, for GET /metrics.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/metrics.h"
+#include "state_db/execs.h"
+
+namespace moorage::workspace {
+
+enum class Verb { create, start, stop, remove, undelete, purge, exec, fetch };
+inline constexpr std::array<std::string_view, 8> kVerbNames{"create",   "start", "stop", "delete",
+                                                            "undelete", "purge", "exec", "fetch"};
+
+struct VerbMetrics {
+  base::Histogram seconds;                 // of those that succeeded
+  std::array<base::Counter, 13> refusals;  // by base::Code
+};
+
+struct Metrics {
+  std::array<VerbMetrics, kVerbNames.size()> verbs;
+  base::Histogram sandbox_start;
+  base::Histogram exec_start;  // from its record to the warden's answer
+  base::Histogram exec_total{base::kCommandBounds};
+  // By state, and by category; the last is: none.
+  static constexpr size_t kCategories = state_db::kExecCategoryNames.size() + 1;
+  std::array<std::array<base::Counter, kCategories>, 7> ended;
+  base::Counter output_bytes;
+
+  void count_end(const state_db::ExecRow& row, const state_db::ExecOutcome& outcome);
+
+  // Runs the verb and counts how it went.
+  template <typename Work>
+  auto counted(Verb verb, const Work& work) {
+    VerbMetrics& metrics = verbs.at(static_cast<size_t>(verb));
+    const auto began = base::Histogram::Clock::now();
+    try {
+      if constexpr (std::is_void_v<decltype(work())>) {
+        work();
+        metrics.seconds.observe_since(began);
+      } else {
+        auto result = work();
+        metrics.seconds.observe_since(began);
+        return result;
+      }
+    } catch (const base::Error& error) {
+      metrics.refusals.at(static_cast<size_t>(error.code())).add();
+      throw;
+    } catch (const std::exception&) {
+      metrics.refusals.at(static_cast<size_t>(base::Code::internal)).add();
+      throw;
+    }
+  }
+};
+
+}  // namespace moorage::workspace
