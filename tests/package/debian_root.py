@@ -12,7 +12,7 @@ import tempfile
 
 CACHE = pathlib.Path("/var/cache/moorage-tests")
 # What the packages depend on and recommend, so that no test waits for the network; and what reads what they bring.
-PACKAGES = ("git,liblxc-common,libboost-json1.81.0,libgit2-1.5,liblxc1,libseccomp2,libsqlite3-0,libssl3,libyaml-cpp0.7,"
+PACKAGES = ("apparmor,git,liblxc-common,libboost-json1.81.0,libgit2-1.5,liblxc1,libseccomp2,libsqlite3-0,libssl3,libyaml-cpp0.7,"
             "ca-certificates,openssh-client,python3,sudo,man-db,zsh,fish")
 # Ends as the first process of the namespace: its root is really /, as LXC needs it, not a chroot.
 ENTER = """
