@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,6 +11,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/files.h"
 
 namespace moorage::backends {
@@ -52,9 +52,10 @@ std::string number_of_terminal(const std::string& fdinfo) {
 // The one descriptor of a poll that waits for nothing else.
 std::optional<int> polled(pid_t pid, uint64_t address) {
   pollfd entry{};
-  const iovec here{&entry, sizeof entry};
-  const iovec there{reinterpret_cast<void*>(address), sizeof entry};
-  if (process_vm_readv(pid, &here, 1, &there, 1, 0) != sizeof entry) return std::nullopt;
+  const base::Fd memory(open(proc(pid, "mem").c_str(), O_RDONLY | O_CLOEXEC));
+  const auto place = static_cast<off_t>(address);
+  if (!memory || pread(memory.get(), &entry, sizeof entry, place) != sizeof entry)
+    return std::nullopt;
   if ((entry.events & POLLIN) == 0) return std::nullopt;
   return entry.fd;
 }

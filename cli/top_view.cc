@@ -21,9 +21,9 @@ std::optional<uint64_t> size_of(const Json& json, std::string_view field) {
 }
 
 std::string state_of(const Json& workspace) {
-  const std::string state = workspace.text("state");
+  std::string state = workspace.text("state");
   if (state != "ready") return state;
-  const std::string sandbox = workspace.text("sandbox.state", "stopped");
+  std::string sandbox = workspace.text("sandbox.state", "stopped");
   if (sandbox != "running") return sandbox;
   if (!workspace.items("waiting").empty()) return "waiting";
   return workspace.number("execs_running") > 0 ? "running" : "idle";

@@ -26,6 +26,10 @@ uint64_t own_bytes(const std::string& path) {
   return lstat(path.c_str(), &status) == 0 ? static_cast<uint64_t>(status.st_blocks) * 512 : 0;
 }
 
+std::string below(const std::string& directory, const std::string& name) {
+  return directory + "/" + name;
+}
+
 std::vector<std::string> names_in(const std::string& directory) {
   return base::path_exists(directory) ? base::list_directory(directory)
                                       : std::vector<std::string>();
@@ -101,7 +105,7 @@ class StoreUsage::Walk {
   }
 
   void place(const std::string& name) {
-    const std::string path = store_ + "/" + name;
+    const std::string path = below(store_, name);
     if (name == "layers") return layers(path);
     if (name == "workspaces") return journals(path);
     if (name == "repos") return repositories(path);
@@ -117,11 +121,11 @@ class StoreUsage::Walk {
     for (const std::string& name : names_in(directory)) {
       const auto found = of_layer_.find(name);
       if (found == of_layer_.end()) {
-        add(StorePart::other, directory + "/" + name);
+        add(StorePart::other, below(directory, name));
         continue;
       }
       WorkspaceUse& use = *found->second;
-      const auto bytes = measure(directory + "/" + name);
+      const auto bytes = measure(below(directory, name));
       use.complete = use.complete && bytes;
       use.edits_bytes += bytes.value_or(use.row.disk_bytes.value_or(0));
     }
@@ -133,10 +137,10 @@ class StoreUsage::Walk {
     for (const std::string& name : names_in(directory)) {
       const auto found = of_name_.find(name);
       if (found == of_name_.end()) {
-        add(StorePart::other, directory + "/" + name);
+        add(StorePart::other, below(directory, name));
         continue;
       }
-      const auto bytes = measure(directory + "/" + name);
+      const auto bytes = measure(below(directory, name));
       found->second->complete = found->second->complete && bytes;
       found->second->journal_bytes = bytes.value_or(0);
       use_.part(StorePart::journals) += found->second->journal_bytes;
@@ -151,9 +155,9 @@ class StoreUsage::Walk {
     for (const std::string& name : names_in(directory)) {
       const auto found = rows.find(name);
       if (found == rows.end()) {
-        add(StorePart::other, directory + "/" + name);
+        add(StorePart::other, below(directory, name));
       } else {
-        repository(directory + "/" + name, std::move(found->second));
+        repository(below(directory, name), std::move(found->second));
       }
     }
   }
@@ -168,7 +172,7 @@ class StoreUsage::Walk {
         for (const std::string& commit : names_in(directory + "/trees"))
           tree(directory, commit, use);
       } else {
-        use.mirror_bytes += measure(directory + "/" + name).value_or(0);
+        use.mirror_bytes += measure(below(directory, name)).value_or(0);
       }
     }
     use_.part(StorePart::mirrors) += use.mirror_bytes;
@@ -176,7 +180,7 @@ class StoreUsage::Walk {
   }
 
   void tree(const std::string& directory, const std::string& commit, RepositoryUse& use) {
-    const std::string path = directory + "/trees/" + commit;
+    const std::string path = below(directory + "/trees", commit);
     const auto row = state_db::BaseTrees(context_.store).find(use.row.id, commit);
     if (!row) {  // being written, or left of a write that was cut
       use.mirror_bytes += measure(path).value_or(0);
