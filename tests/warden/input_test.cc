@@ -52,7 +52,7 @@ TEST_CASE("200 MB of input reach the command unchanged") {
   WardenProcess warden;
   Running running(warden, reader("sha256sum | cut -c1-64 | tr -d '\\n'"), "sum");
   std::string bytes = odd_bytes(200'000'000);
-  CHECK(running.client.send_input("sum", 0, bytes, 120s) == bytes.size());
+  CHECK(running.client.send_input("sum", 0, bytes, 600s) == bytes.size());
   running.client.close_input("sum");
   CHECK(running.journal.wait_for_end(30s).output == sha256_hex(bytes));
 }
@@ -61,7 +61,7 @@ TEST_CASE("200 MB of input to a command that throws it away are taken") {
   WardenProcess warden;
   Running running(warden, reader("cat >/dev/null"), "cat");
   std::string bytes = odd_bytes(200'000'000);
-  CHECK(running.client.send_input("cat", 0, bytes, 120s) == bytes.size());
+  CHECK(running.client.send_input("cat", 0, bytes, 600s) == bytes.size());
   running.client.close_input("cat");
   CHECK(running.journal.wait_for_end().code() == 0);
 }
