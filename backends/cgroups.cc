@@ -28,6 +28,9 @@ using std::chrono::milliseconds;
 constexpr uint64_t kHeadroomBytes = 64ULL << 20;
 constexpr uint64_t kHeadroomPids = 64;
 constexpr uint64_t kCpuPeriodUsec = 100'000;
+// Of 100 that a service of the host has: however many sandboxes are at work, the daemon and the
+// host's own services come first. Among themselves sandboxes are equal.
+constexpr uint64_t kCpuWeight = 10;
 constexpr const char* kLabel = "trusted.moorage";
 constexpr milliseconds kFreezePatience{300};
 
@@ -63,6 +66,14 @@ void limit_cpu(const CgroupHierarchies& h, const std::string& group, double cpus
     write_cgroup_file(h.cpu_v1 + group + "/cpu.cfs_quota_us", quota);
   } else {
     write_cgroup_file(h.unified + group + "/cpu.max", quota + " " + std::to_string(kCpuPeriodUsec));
+  }
+}
+
+void weigh_cpu(const CgroupHierarchies& h, const std::string& group) {
+  if (!h.cpu_v1.empty()) {
+    write_cgroup_file(h.cpu_v1 + group + "/cpu.shares", std::to_string(kCpuWeight * 1024 / 100));
+  } else {
+    write_cgroup_file(h.unified + group + "/cpu.weight", std::to_string(kCpuWeight));
   }
 }
 
@@ -154,6 +165,7 @@ void SandboxCgroup::apply_limits(const Limits& limits) const {
     limit_pids(hierarchies_, group, limits.pids + kHeadroomPids);
     limit_pids(hierarchies_, group + "/cmd", limits.pids);
   }
+  if (hierarchies_.cpu) weigh_cpu(hierarchies_, group);
   if (hierarchies_.cpu && limits.cpus > 0) limit_cpu(hierarchies_, group, limits.cpus);
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -59,6 +60,13 @@ class ExecCgroup : public ExecGroup {
   }
 
   bool empty() override { return !cgroup_populated(unified_); }
+
+  std::vector<pid_t> members(size_t at_most) override {
+    std::istringstream list(base::read_file_if_exists(unified_ + "/cgroup.procs").value_or(""));
+    std::vector<pid_t> pids;
+    for (pid_t pid = 0; pids.size() < at_most && list >> pid;) pids.push_back(pid);
+    return pids;
+  }
 
   uint64_t processes() override {
     const auto list = base::read_file_if_exists(unified_ + "/cgroup.procs").value_or("");

@@ -5,6 +5,8 @@
 // memory hierarchy of v1 is joined in addition, so that an OOM kill is told per exec.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,8 +25,9 @@ class ExecGroup {
   // Forks that the limit of processes refused to all commands of the sandbox, since its start.
   virtual uint64_t refused_forks() = 0;
   virtual bool empty() = 0;
-  virtual uint64_t processes() = 0;  // in it now
-  virtual void remove() = 0;         // once empty; missing is fine
+  virtual std::vector<pid_t> members(size_t at_most) = 0;  // host pids
+  virtual uint64_t processes() = 0;                        // in it now
+  virtual void remove() = 0;                               // once empty; missing is fine
 };
 
 }  // namespace moorage::backends

@@ -19,6 +19,7 @@ class FakeExecGroup : public ExecGroup {
   uint64_t oom_kills() override { return 0; }
   uint64_t refused_forks() override { return 0; }
   bool empty() override { return true; }
+  std::vector<pid_t> members(size_t) override { return {}; }
   uint64_t processes() override { return 0; }
   void remove() override {}
 };

@@ -1,10 +1,12 @@
 #include "backends/probe.h"
 
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <sstream>
 
@@ -35,13 +37,10 @@ std::string check_root() {
 }
 
 std::string check_kernel() {
-  int major = 0;
-  int minor = 0;
-  std::sscanf(kernel_release().c_str(), "%d.%d", &major, &minor);
-  if (major < 6 || (major == 6 && minor < 1)) {
-    wrong("Linux " + kernel_release() + " is too old", "6.1 or later is needed (Debian 12 has it)");
-  }
-  return "Linux " + kernel_release();
+  utsname name;
+  base::check(uname(&name), "uname");
+  if (auto fault = kernel_fault(name.release, name.version)) wrong(fault->first, fault->second);
+  return std::string("Linux ") + name.release;
 }
 
 std::string check_cgroups() {
@@ -121,6 +120,24 @@ std::string check_apparmor() {
   return "AppArmor is active with LXC's profile";
 }
 
+std::string check_quotas(const std::string& store) {
+  struct statfs info;
+  base::check(statfs(store.c_str(), &info), "look at the file system of " + store);
+  const double free_gib = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_bsize) /
+                          static_cast<double>(1ULL << 30);
+  char text[160];
+  std::snprintf(text, sizeof text,
+                "%.0f GiB free for all workspaces together; nothing limits the disk of one",
+                free_gib);
+  return text;
+}
+
+std::string check_docker() {
+  if (access("/var/run/docker.sock", F_OK) == 0) return "Docker runs here; no backend uses it yet";
+  if (access("/usr/bin/dockerd", X_OK) == 0) return "Docker is installed; no backend uses it yet";
+  return "Docker is not installed; nothing needs it";
+}
+
 std::string check_id_ranges(const ProbeOptions& options) {
   const uint64_t pool_end =
       uint64_t{options.sandbox_first_id} + uint64_t{options.sandbox_id_slots} * 65536;
@@ -159,6 +176,31 @@ std::string check_id_ranges(const ProbeOptions& options) {
 
 }  // namespace
 
+std::optional<std::pair<std::string, std::string>> kernel_fault(const std::string& release,
+                                                                const std::string& version) {
+  struct {
+    int major = 0;
+    int minor = 0;
+    int patch = 0;
+  } found;
+  std::sscanf(release.c_str(), "%d.%d", &found.major, &found.minor);
+  if (found.major < 6 || (found.major == 6 && found.minor < 1)) {
+    return std::pair("Linux " + release + " is too old",
+                     "6.1 or later is needed (Debian 12 has it)");
+  }
+  // Debian's release is 6.1.0-18-amd64; what it is made of is in the version: "...
+  // Debian 6.1.76-1".
+  const size_t debian = version.find("Debian ");
+  const std::string text = debian == std::string::npos ? release : version.substr(debian + 7);
+  std::sscanf(text.c_str(), "%d.%d.%d", &found.major, &found.minor, &found.patch);
+  // CVE-2023-0386, setuid programs through an overlay's copy-up: mended in 6.2 and 6.1.9.
+  if (found.major == 6 && found.minor == 1 && found.patch < 9) {
+    return std::pair("Linux " + release + " has a known hole in overlays (CVE-2023-0386)",
+                     "install the kernel's security updates (6.1.9 or later), then reboot");
+  }
+  return std::nullopt;
+}
+
 std::string kernel_release() {
   utsname name;
   return uname(&name) == 0 ? name.release : "unknown";
@@ -189,6 +231,8 @@ std::vector<Check> probe_host(const ProbeOptions& options) {
   checks.push_back(
       run("overlay", [&] { return try_overlay(options.store, options.disk_first_id); }));
   checks.push_back(run("ids", [&] { return check_id_ranges(options); }));
+  checks.push_back(run("disk", [&] { return check_quotas(options.store); }));
+  checks.push_back(run("docker", check_docker));
   for (const char* package : {"sudo", "git", "python3"}) {
     checks.push_back(run(package, [&] { return check_program(package); }));
   }

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace moorage::backends {
@@ -29,6 +31,9 @@ std::vector<Check> probe_host(const ProbeOptions& options);
 std::vector<Check> check_container_host(const std::string& directory);
 
 std::string kernel_release();
+// What is wrong with a kernel that calls itself so (uname(2)), and what to do; nothing: it is fit.
+std::optional<std::pair<std::string, std::string>> kernel_fault(const std::string& release,
+                                                                const std::string& version);
 std::string cgroup_kind();  // "v2", "v1-hybrid", "v1", "none"
 
 }  // namespace moorage::backends

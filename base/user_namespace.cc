@@ -16,6 +16,13 @@
 #include "base/files.h"
 #include "base/mount.h"
 
+#ifdef __SANITIZE_THREAD__
+// The thread sanitizer takes every clone() for a fork, and this process, whose memory the child
+// shares, for the child from then on. glibc has the same under a name that is not intercepted.
+extern "C" int __clone(int (*)(void*), void*, int, void*, ...) noexcept;
+#define clone __clone
+#endif
+
 namespace moorage::base {
 namespace {
 

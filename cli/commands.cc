@@ -29,6 +29,8 @@ constexpr Command kCommands[] = {
      "moorage run --rm --repo https://github.com/acme/shop -- make check", run_command, true},
     {"ps", kRun, "List commands: the running ones, or all of a workspace", "moorage ps",
      ps_command},
+    {"top", kRun, "Watch what the workspaces do, and what waits for input", "moorage top",
+     top_command},
     {"history", kRun, "List what ran in a workspace, also in a deleted one",
      "moorage history auth\nmoorage history auth -n 5", history_command},
     {"logs", kRun, "Print what a command wrote, also after it ended", "moorage logs ex_3 -f",
@@ -57,6 +59,7 @@ constexpr Command kCommands[] = {
      repo_rm_command},
 
     {"info", kHost, "Tell what this host can do", "moorage info", info_command},
+    {"du", kHost, "Tell what takes the disk", "moorage du\nmoorage du auth", du_command},
     {"events", kHost, "Print what happened, or follow it", "moorage events -f", events_command},
     {"config show", kHost, "Print the settings and where each came from", "moorage config show",
      config_show_command},

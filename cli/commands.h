@@ -53,6 +53,8 @@ Action kill_command(Options& options);
 Action wait_command(Options& options);
 // history_command.cc
 Action history_command(Options& options);
+// top_command.cc
+Action top_command(Options& options);
 // output_commands.cc
 Action logs_command(Options& options);
 Action attach_command(Options& options);
@@ -68,6 +70,8 @@ Action repo_add_command(Options& options);
 Action repo_ls_command(Options& options);
 Action repo_fetch_command(Options& options);
 Action repo_rm_command(Options& options);
+// du_command.cc
+Action du_command(Options& options);
 // host_commands.cc, event_command.cc
 Action info_command(Options& options);
 Action config_show_command(Options& options);

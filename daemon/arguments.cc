@@ -23,6 +23,8 @@ std::string usage() {
          "  --config FILE        settings; default /etc/moorage/moorage.yaml, if it is there\n"
          "  --set GROUP.KEY=V    one setting, over everything else; may be repeated\n"
          "  --foreground         stay in the foreground (it always does)\n"
+         "  --check-host         say what this host can do and what not, and what follows; start\n"
+         "                       nothing. Exit status 1: something is missing that is needed\n"
          "  --show-config        print the settings in effect and where each comes from\n"
          "  --list-crash-points  print the names that MOORAGE_CRASH_AT takes\n"
          "  --version  --help\n"
@@ -50,6 +52,8 @@ Arguments parse_arguments(int count, char** words) {
       if (equals == std::string::npos || equals == 0)
         refuse("--set takes GROUP.KEY=VALUE, not " + pair);
       arguments.overrides[pair.substr(0, equals)] = pair.substr(equals + 1);
+    } else if (word == "--check-host") {
+      arguments.action = Action::check_host;
     } else if (word == "--show-config") {
       arguments.action = Action::show_config;
     } else if (word == "--list-crash-points") {

@@ -8,7 +8,7 @@
 namespace moorage::daemon {
 
 struct Arguments {
-  enum class Action { serve, show_config, show_version, list_crash_points, show_help };
+  enum class Action { serve, check_host, show_config, show_version, list_crash_points, show_help };
   Action action = Action::serve;
   std::optional<std::string> config_file;
   std::map<std::string, std::string> overrides;  // "group.key" -> value

@@ -14,6 +14,7 @@
 #include "workspace/changes.h"
 #include "workspace/execs.h"
 #include "workspace/requests.h"
+#include "workspace/top.h"
 #include "workspace/tree_files.h"
 
 namespace moorage::daemon {
@@ -45,6 +46,7 @@ std::string file_json(const std::string& path, const workspace::FileEntry& entry
 // `accepted`: bytes of standard input taken so far, where that was asked.
 std::string exec_json(const workspace::ExecView& view, std::optional<uint64_t> accepted = {});
 std::string execs_json(const std::vector<workspace::ExecView>& views);
+std::string top_json(const workspace::TopView& view, const StoreSpace& space);
 std::string history_json(const workspace::Execs::History& history);
 std::string accepted_json(uint64_t bytes);
 std::string offset_json(uint64_t offset);

@@ -37,6 +37,7 @@ using std::chrono::seconds;
 
 constexpr int64_t kKeptEvents = 1'000'000;
 constexpr seconds kLookPause{5};
+constexpr seconds kMeasurePause{600};
 
 base::LogOptions log_options(const config::LogSettings& settings) {
   using base::LogLevel;
@@ -172,6 +173,8 @@ int serve(const config::Loaded& loaded) {
   workspace::Workspaces workspaces(context, repositories, active, *watching);
   workspace::Execs execs(context, workspaces, active, *watching);
   workspace::Reconciler reconciler(context, workspaces, active, *watching);
+  workspace::StoreUsage usage(context);
+  workspace::Top top(context, active, *watching);
   // Made before the verbs, ended before them: its threads call them.
   const auto watcher = std::move(watching);
   daemon::Api api{context,
@@ -179,13 +182,15 @@ int serve(const config::Loaded& loaded) {
                   workspaces,
                   execs,
                   events,
+                  usage,
+                  top,
                   settings.api.max_body_bytes,
                   shown_settings(loaded),
                   daemon::look_at_host(store, registry, probe_options(settings))};
   reconciler.at_start();
 
   daemon::Router router;
-  daemon::MetricsPage metrics_page(router, context);
+  daemon::MetricsPage metrics_page(router, context, usage);
   daemon::add_all_routes(router, api);
   daemon::add_metrics_route(router, metrics_page);
   daemon::Lanes lanes(settings.daemon.threads);
@@ -198,6 +203,7 @@ int serve(const config::Loaded& loaded) {
     store.checkpoint();
   });
   metrics_page.look();
+  server.every(kMeasurePause, [&] { usage.request(); });
   server.every(kLookPause, [&] { metrics_page.look(); });
   server.every(seconds(settings.workspace.sync_interval_s), [&] { workspaces.sync_active(); });
   server.every(seconds(settings.daemon.reconcile_interval_s), [&] {
@@ -222,6 +228,26 @@ int serve(const config::Loaded& loaded) {
   return 0;
 }
 
+// Where the store will lie: its directory, or what there is of the way to it.
+std::string existing_part(std::string path) {
+  while (!base::path_exists(path)) path = path.substr(0, std::max<size_t>(1, path.rfind('/')));
+  return path;
+}
+
+int check_host(const config::Settings& settings) {
+  backends::ProbeOptions options = probe_options(settings);
+  options.store = existing_part(options.store);
+  bool all = true;
+  for (const backends::Check& check : backends::probe_host(options)) {
+    all = all && check.ok;
+    const std::string hint = check.hint.empty() ? "" : "; " + check.hint;
+    std::printf("%-7s %-18s %s%s\n", check.ok ? "ok" : "missing", check.name.c_str(),
+                base::escape_for_message(check.text).c_str(),
+                base::escape_for_message(hint).c_str());
+  }
+  return all ? 0 : 1;
+}
+
 int run(const Arguments& arguments) {
   switch (arguments.action) {
     case Arguments::Action::show_version:
@@ -231,6 +257,7 @@ int run(const Arguments& arguments) {
     case Arguments::Action::list_crash_points:
       for (const auto& name : base::crash_point_names()) std::puts(std::string(name).c_str());
       return 0;
+    case Arguments::Action::check_host:
     case Arguments::Action::show_config:
     case Arguments::Action::serve:
       break;
@@ -240,6 +267,7 @@ int run(const Arguments& arguments) {
                                     .overrides = arguments.overrides};
   const auto loaded = config::load(options);
   if (arguments.action == Arguments::Action::serve) return serve(loaded);
+  if (arguments.action == Arguments::Action::check_host) return check_host(loaded.settings);
   return std::fputs(config::show_text(loaded.shown).c_str(), stdout) < 0;
 }
 

@@ -127,8 +127,9 @@ struct MetricsPage::Seen {
   uint64_t execs = 0;
 };
 
-MetricsPage::MetricsPage(const Router& router, workspace::Context& context)
-    : router_(router), context_(context), seen_(std::make_shared<const Seen>()) {}
+MetricsPage::MetricsPage(const Router& router, workspace::Context& context,
+                         workspace::StoreUsage& usage)
+    : router_(router), context_(context), usage_(usage), seen_(std::make_shared<const Seen>()) {}
 
 MetricsPage::~MetricsPage() = default;
 
@@ -168,6 +169,13 @@ std::string MetricsPage::text() const {
       .sample(size_of_file(store + "/state.db-wal"));
   page.metric("moorage_database_commits_total", counter, "Synchronous commits since the start.")
       .sample(context_.store.commits());
+  if (const auto use = usage_.last()) {
+    page.metric("moorage_store_bytes", gauge, "What takes the store's disk, when last measured.");
+    for (size_t i = 0; i < use->parts.size(); ++i)
+      page.sample(use->parts.at(i), {{"part", workspace::kStorePartNames.at(i)}});
+    page.metric("moorage_store_measured_timestamp_seconds", gauge, "When that was.")
+        .sample(static_cast<double>(use->wall_ms) / 1000);
+  }
   tell_process(page);
   return page.text();
 }

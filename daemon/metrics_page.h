@@ -9,6 +9,7 @@
 
 #include "daemon/router.h"
 #include "workspace/context.h"
+#include "workspace/store_usage.h"
 
 namespace moorage::daemon {
 
@@ -16,7 +17,7 @@ inline constexpr std::string_view kMetricsType = "text/plain; version=0.0.4; cha
 
 class MetricsPage {
  public:
-  MetricsPage(const Router& router, workspace::Context& context);
+  MetricsPage(const Router& router, workspace::Context& context, workspace::StoreUsage& usage);
   ~MetricsPage();
   void look();
   std::string text() const;
@@ -25,6 +26,7 @@ class MetricsPage {
   struct Seen;
   const Router& router_;
   workspace::Context& context_;
+  workspace::StoreUsage& usage_;
   std::atomic<std::shared_ptr<const Seen>> seen_;
 };
 

@@ -10,6 +10,7 @@
 #include "daemon/router.h"
 #include "workspace/execs.h"
 #include "workspace/repositories.h"
+#include "workspace/store_usage.h"
 #include "workspace/workspaces.h"
 
 namespace moorage::daemon {
@@ -23,6 +24,8 @@ struct Api {
   workspace::Workspaces& workspaces;
   workspace::Execs& execs;
   EventHub& events;
+  workspace::StoreUsage& usage;
+  workspace::Top& top;
   uint64_t max_body_bytes = 0;
   std::vector<SettingView> settings;
   InfoView host;  // what does not change while we run; space and counts are filled at each question

@@ -1,4 +1,5 @@
 #include "base/files.h"
+#include "daemon/disk_usage.h"
 #include "daemon/metrics_page.h"
 #include "daemon/routes.h"
 #include "state_db/execs.h"
@@ -32,6 +33,21 @@ Reply info(Api& api) {
   return Reply::json(info_json(view));
 }
 
+Reply disk_usage(Api& api, const Request& request) {
+  std::optional<base::WorkspaceId> only;
+  if (const auto name = request.query_text("workspace"))
+    only = api.workspaces.find_with_deleted(request.caller, *name).id;
+  Reply reply;
+  reply.source = tell_disk_usage(api, request.caller, only);
+  return reply;
+}
+
+Reply top(Api& api, const Request& request) {
+  const auto space = base::file_system_space(api.context.options.store);
+  return Reply::json(top_json(api.top.look(request.caller, request.query_flag("mine")),
+                              {space.total_bytes, space.free_bytes, 0}));
+}
+
 Reply events(Api& api, const Request& request) {
   const auto since = static_cast<int64_t>(request.query_number("since").value_or(0));
   Reply reply;
@@ -48,11 +64,19 @@ void add_info_routes(Router& router, Api& api) {
   const Handler config = [&api](const Request&) {
     return Reply::json(settings_json(api.settings));
   };
+  const Handler get_top = [&api](const Request& request) { return top(api, request); };
+  const Handler get_usage = [&api](const Request& request) { return disk_usage(api, request); };
   const Handler get_events = [&api](const Request& request) { return events(api, request); };
 
   router.add({.method = "GET", .pattern = "/v1/health", .handler = health});
   router.add({.method = "GET", .pattern = "/v1/info", .handler = get_info});
   router.add({.method = "GET", .pattern = "/v1/config", .handler = config});
+  router.add({.method = "GET",
+              .pattern = "/v1/top",
+              .handler = get_top,
+              .query = {"mine"},
+              .lane = Lane::look});
+  router.add({.method = "GET", .pattern = "/v1/du", .handler = get_usage, .query = {"workspace"}});
   router.add({.method = "GET",
               .pattern = "/v1/events",
               .handler = get_events,

@@ -3,6 +3,13 @@
 socket=/run/moorage/mooraged.sock
 pid_file=/run/moorage/mooraged.pid
 
+# The package's service and ours would both be called moorage, and both would want the store.
+refuse_package() {
+  dpkg-query -W -f='${Status}' moorage 2>/dev/null | grep -q 'ok installed' || return 0
+  fail "the Debian package moorage is installed here, and runs the daemon" \
+    "use it (moorage info), or: apt-get remove moorage; its workspaces are kept, and found by ./quickstart"
+}
+
 install_programs() {
   step install
   cmake --install "$root/build/dev" --prefix /usr/local >"$root/build/install.log" 2>&1 ||
@@ -60,7 +67,7 @@ stop_daemon() {
 start_service() {
   step service
   if systemd_runs; then
-    install -m 0644 "$root/packaging/moorage.service" /etc/systemd/system/moorage.service
+    sed 's,/usr/bin/mooraged,/usr/local/bin/mooraged,' "$root/packaging/moorage.service" >/etc/systemd/system/moorage.service
     systemctl daemon-reload
     systemctl enable moorage >/dev/null 2>&1
     launch_daemon

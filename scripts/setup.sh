@@ -1,4 +1,4 @@
-# Sourced by ./check and ./quickstart: packages and build, with a line of progress each.
+# Sourced by ./check, ./quickstart and scripts/package.sh: packages and build, with a line of progress each.
 # Needs: bash, root, apt. Sets nothing on the host but Debian packages.
 
 packages_build=(g++ cmake ninja-build ccache pkg-config git
@@ -11,6 +11,7 @@ packages_run=(lxc git sudo python3 ca-certificates apparmor)
 packages_vm=(qemu-system-x86 debootstrap e2fsprogs)
 packages_vm_inside=(linux-image-cloud-amd64 initramfs-tools kmod udev systemd-sysv dbus iproute2 procps e2fsprogs
   libboost-json1.81.0 libgit2-1.5 libsqlite3-0 libssl3 libyaml-cpp0.7 liblxc1 libseccomp2 libstdc++6 zlib1g strace openssl)
+packages_deb=(dpkg-dev lintian debootstrap)  # to make Debian packages and try them
 
 step_started=0
 step() {  # step NAME: begins a step

@@ -216,6 +216,14 @@ class Moorage:
     def config(self):
         return self.request("GET", "/config")
 
+    def disk_usage(self, workspace=None):
+        """What takes the disk, measured now: {workspaces, repos, complete, as_of}; for root {store, space}, too."""
+        return self.request("GET", "/du", {"workspace": workspace})
+
+    def top(self, mine=False):
+        """What the workspaces do now. CPU is sandbox.cpu_us since its start: compare two looks by their boot_us."""
+        return self.request("GET", "/top", {"mine": 1 if mine else None})
+
     def events(self, since=0, follow=False):
         """Iterates over events as dicts; with follow it does not end by itself."""
         connection, response = self._open("GET", "/events", {"since": since, "follow": 1 if follow else None},

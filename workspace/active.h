@@ -39,7 +39,7 @@ struct Running {
 class Active {
  public:
   Active();
-  ~Active();
+  ~Active();  // lets go of what runs, and ends when its mounts are closed
   std::shared_ptr<const Running> running(base::WorkspaceId workspace);
   std::shared_ptr<const Running> by_sandbox(base::SandboxId sandbox);
   void set_running(std::shared_ptr<const Running> running);

@@ -1,6 +1,8 @@
 #include "workspace/workspaces.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "backends/registry.h"
 #include "base/error.h"
@@ -102,7 +104,6 @@ void Workspaces::measure(const state_db::WorkspaceRow& row, base::ExecId ended) 
 }
 
 void Workspaces::complete(WorkspaceView& view) {
-  const auto& row = view.row;
   if (view.sandbox) {
     if (auto* backend = context_.backends.find(view.sandbox->backend)) {
       view.isolation = backends::isolation_name(backend->capabilities().isolation);
@@ -112,14 +113,19 @@ void Workspaces::complete(WorkspaceView& view) {
     if (const auto progress = watcher_.progress(view.doing->id))
       view.last_output_ms = progress->last_output_ms;
   }
-  if (row.base_ref.empty() || !view.repo.scope.empty()) return;
+}
+
+std::optional<uint64_t> Workspaces::behind(const WorkspaceView& view) {
+  const auto& row = view.row;
+  if (row.base_ref.empty() || !view.repo.scope.empty()) return std::nullopt;
   try {
     const int behind = context_.repos.behind(Repositories::directory(row.repository),
                                              row.base_commit, row.base_ref);
-    if (behind >= 0) view.behind = static_cast<uint64_t>(behind);
+    if (behind >= 0) return static_cast<uint64_t>(behind);
   } catch (const Error&) {
     // The mirror is being rebuilt: how far behind is not known now, and the view says nothing.
   }
+  return std::nullopt;
 }
 
 std::vector<WorkspaceView> Workspaces::list(const Caller& caller, bool with_deleted) {
@@ -138,6 +144,8 @@ std::vector<WorkspaceView> Workspaces::list(const Caller& caller, bool with_dele
     auto& newest = doing[exec.request.workspace];
     if (exec.id > newest.id) newest = std::move(exec);
   }
+  // Most workspaces begin at few commits, and each question opens the mirror.
+  std::map<std::tuple<base::RepoId, std::string, std::string>, std::optional<uint64_t>> behind_of;
   std::vector<WorkspaceView> views;
   for (auto& row : state_db::Workspaces(context_.store).list(query)) {
     // One that never came to be is told by its create, and by the events.
@@ -149,6 +157,10 @@ std::vector<WorkspaceView> Workspaces::list(const Caller& caller, bool with_dele
     if (const auto found = doing.find(row.id); found != doing.end()) view.doing = found->second;
     view.row = std::move(row);
     complete(view);
+    const auto [known, is_new] =
+        behind_of.try_emplace({view.row.repository, view.row.base_commit, view.row.base_ref});
+    if (is_new) known->second = behind(view);
+    view.behind = known->second;
     views.push_back(std::move(view));
   }
   return views;
@@ -169,6 +181,7 @@ WorkspaceView Workspaces::view(const state_db::WorkspaceRow& row) {
     view.sandbox_status = running->backend->inspect(running->name);
   }
   complete(view);
+  view.behind = behind(view);
   return view;
 }
 

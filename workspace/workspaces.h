@@ -73,6 +73,7 @@ class Workspaces {
  private:
   WorkspaceView view(const state_db::WorkspaceRow& row);
   void complete(WorkspaceView& view);
+  std::optional<uint64_t> behind(const WorkspaceView& view);  // commits; nothing: not known
   state_db::WorkspaceRow find_deleted(const Caller& caller, const std::string& name);
   state_db::RepositoryRow repository_for(const Caller& caller, const CreateRequest& request,
                                          const Progress& progress);

@@ -74,6 +74,24 @@ TEST_CASE("the probe finds this host fit, in sentences, and leaves nothing in th
   CHECK(base::list_directory(sandboxes.store()) == before);
 }
 
+TEST_CASE("a kernel that is too old, or has a hole that is known, is named (10)") {
+  using backends::kernel_fault;
+  CHECK_FALSE(kernel_fault("6.1.0-18-cloud-amd64", "#1 SMP PREEMPT_DYNAMIC Debian 6.1.76-1"));
+  CHECK_FALSE(kernel_fault("6.1.9", "#1 SMP"));
+  CHECK_FALSE(kernel_fault("6.18.5+", "#1 SMP"));
+  CHECK_FALSE(kernel_fault("7.0.0", ""));
+  for (const auto& [release, version] :
+       {std::pair("5.10.0-28-amd64", "#1 SMP Debian 5.10.209-2"), std::pair("6.0.12", ""),
+        std::pair("6.1.0-2-amd64", "#1 SMP Debian 6.1.7-1"), std::pair("6.1.8", "#1"),
+        std::pair("garbage", "")}) {
+    CAPTURE(release);
+    const auto fault = kernel_fault(release, version);
+    REQUIRE(fault);
+    CHECK(fault->first.find(release) != std::string::npos);
+    CHECK_FALSE(fault->second.empty());
+  }
+}
+
 TEST_CASE("the probe names the line that takes the sandboxes' ids") {
   backends::ProbeOptions options;
   options.store = "/";

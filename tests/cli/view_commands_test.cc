@@ -289,6 +289,7 @@ TEST_CASE("a workspace that is asked to stop, start, go and come back says so") 
         " deleted  a   for now; back with: moorage undelete a\n");
   CHECK(run_moorage({"undelete", "a"}, options).out == " back     a\n");
   CHECK(run_moorage({"undelete", "ws_3", "--name", "b"}, options).out == " back     b\n");
+  server.settle();
   CHECK(body == R"({"name":"b"})");
   CHECK(run_moorage({"undelete", "ws_3", "ws_4", "--name", "b"}, options).code == 1);
   run_moorage({"rm", "--purge", "a"}, options);

@@ -50,7 +50,7 @@ TEST_CASE("the document names exactly the routes that are served") {
   Wired wired;
   Router router;
   add_all_routes(router, wired.api());
-  const MetricsPage metrics(router, wired.api().context);
+  const MetricsPage metrics(router, wired.api().context, wired.api().usage);
   add_metrics_route(router, metrics);
   std::set<std::string> served;
   for (const auto& route : router.routes())

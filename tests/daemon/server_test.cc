@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <mutex>
 
 #include "served.h"
 
@@ -13,22 +14,39 @@ namespace {
 
 const std::string kGet = "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n";
 
-// Notes what reaches the far side of an upload.
-struct Received {
-  std::string bytes;
+// Notes what reaches the far side of uploads, of several at a time.
+class Received {
+ public:
   std::atomic<int> finished{0};
+
+  void add(std::string_view piece) {
+    const std::lock_guard lock(mutex_);
+    bytes_ += piece;
+  }
+  std::string bytes() const {
+    const std::lock_guard lock(mutex_);
+    return bytes_;
+  }
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    bytes_.clear();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string bytes_;
 };
 
 class NotingSink : public BodySink {
  public:
   explicit NotingSink(Received& received) : received_(received) {}
   Taken write(std::string_view piece) override {
-    received_.bytes += piece;
+    received_.add(piece);
     return Taken::all;
   }
   Reply finish() override {
     received_.finished += 1;
-    return Reply::json("{\"bytes\":" + std::to_string(received_.bytes.size()) + "}");
+    return Reply::json("{\"bytes\":" + std::to_string(received_.bytes().size()) + "}");
   }
 
  private:
@@ -209,8 +227,8 @@ TEST_CASE("a body comes in chunks or with a length, whole and byte for byte") {
   });
   CHECK(wire.read_answer().body == "{\"bytes\":3000000}");
   writer.join();
-  CHECK(received.bytes == bytes);
-  received.bytes.clear();
+  CHECK(received.bytes() == bytes);
+  received.clear();
   wire.send("PUT /file HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab");
   wire.send(std::string_view("\0cd\r\n", 5));
   wire.send(std::string_view("3\r\nef", 5));
@@ -232,7 +250,7 @@ TEST_CASE("a body cut in the middle never counts as whole") {
     wire.send("PUT /file HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
     Wire other = served.connect();
     other.send("PUT /file HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\ndef\r\n");
-    CHECK(soon([&] { return received.bytes.size() == 6; }));
+    CHECK(soon([&] { return received.bytes().size() == 6; }));
   }
   CHECK(served.ask("PUT /file HTTP/1.1\r\nContent-Length: 0\r\n\r\n").status == 200);
   CHECK(received.finished == 1);

@@ -33,8 +33,10 @@ Wired::Wired() {
   workspaces_ =
       std::make_unique<workspace::Workspaces>(*context_, *repositories_, active_, *watcher_);
   execs_ = std::make_unique<workspace::Execs>(*context_, *workspaces_, active_, *watcher_);
-  api_ = std::make_unique<Api>(
-      Api{*context_, *repositories_, *workspaces_, *execs_, *events_, 1 << 20, {}, {}});
+  usage_ = std::make_unique<workspace::StoreUsage>(*context_);
+  top_ = std::make_unique<workspace::Top>(*context_, active_, *watcher_);
+  api_ = std::make_unique<Api>(Api{
+      *context_, *repositories_, *workspaces_, *execs_, *events_, *usage_, *top_, 1 << 20, {}, {}});
 }
 
 base::WorkspaceId Wired::make_workspace(const std::string& name, uint32_t owner) {

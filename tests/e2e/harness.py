@@ -142,6 +142,7 @@ class Daemon:
         self.process = None
         self.known_store_id = None
         self.environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+        self.environment |= {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
         self.client = Client(str(self.socket))
 
     def start(self, crash_at=None, wait=True, prefix=()):

@@ -24,6 +24,8 @@ class Crash(harness.TestCase):
             self.daemon.kill()
         if what in ("init", "all"):
             os.kill(pids["init"], signal.SIGKILL)
+            # A sanitized one takes a while to die, and until then it is there, and answers nobody.
+            harness.wait_until(lambda: not os.path.exists(f"/proc/{pids['init']}/exe"), what="the end of init")
         if what in ("daemon", "all"):
             self.daemon.start()
 

@@ -177,6 +177,16 @@ class PoorHost(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn(b"too old: 6.1 or later is needed", result.stderr)
 
+    def test_the_host_is_told_before_anything_is_started(self):
+        fit = harness.run(harness.BIN / "mooraged", "--check-host", "--config", self.daemon.config)
+        lines = dict(l.split(None, 2)[1::1] for l in fit.stdout.decode().splitlines() if len(l.split(None, 2)) == 3)
+        for name in ("kernel", "cgroup", "overlay", "apparmor", "lxc", "docker", "disk"):
+            self.assertIn(name, lines)
+        old = harness.run("setarch", "--uname-2.6", harness.BIN / "mooraged", "--check-host", "--set", "store.directory=/no/such/place", check=False)
+        self.assertEqual(old.returncode, 1)
+        self.assertRegex(old.stdout.decode(), r"missing +kernel +Linux 2.6.* is too old; 6.1 or later")
+        self.assertFalse(os.path.exists("/no"))
+
     def test_no_lxc(self):
         # An overlay with a whiteout: the library's directory as it is, but for LXC's.
         library = next(pathlib.Path("/usr/lib").glob("*-linux-gnu/liblxc.so.1"))

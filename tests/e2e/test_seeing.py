@@ -1,9 +1,18 @@
 """What a person sees of the commands, the disk and the daemon: categories, history, du, metrics, top."""
 
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
+import pty
+import select
 import shutil
+import signal
+import struct
+import subprocess
+import termios
+import time
 import unittest
 
 import harness
@@ -253,6 +262,252 @@ class Metrics(harness.TestCase):
         out = harness.run("setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "curl", "-s", "--unix-socket",
                           self.daemon.socket, "http://localhost/metrics").stdout
         self.assertIn(b"moorage_build_info", out)
+
+
+def disk_of(path):
+    """Bytes in use, as du says."""
+    return int(harness.run("du", "-s", "-x", "--block-size=1", path).stdout.split()[0])
+
+
+class DiskUsage(harness.TestCase):
+    def usage(self, workspace=None):
+        time.sleep(1.1)  # a measurement of the last second is told again
+        return self.client.disk_usage(workspace)
+
+    def test_the_parts_add_up_to_what_du_says(self):
+        for name in ("one", "two", "three"):
+            self.client.create(repo_url=self.url, name=name)
+        self.client.exec("one", "head -c 20M /dev/urandom > big; truncate -s 1G hole; mkdir d; echo > d/f")
+        self.client.exec("two", "head -c 3M /dev/urandom | base64", stdin=b"")
+        self.client.exec("three", "head -c 5M /dev/urandom > home; mv home ~/")
+        self.client.delete("three")
+        self.client.stop("one")
+        usage = self.usage()
+        self.assertTrue(usage["complete"])
+        store = dict(usage["store"])
+        total = store.pop("total_bytes")
+        self.assertEqual(total, sum(store.values()))
+        said = disk_of(self.daemon.store)
+        self.assertLess(abs(total - said), said // 100 + (256 << 10), f"{store}")
+        by_name = {w["name"]: w for w in usage["workspaces"]}
+        self.assertEqual(set(by_name), {"one", "two", "three"})
+        self.assertEqual(sum(w["edits_bytes"] for w in usage["workspaces"]), store["edits_bytes"])
+        self.assertEqual(sum(w["journal_bytes"] for w in usage["workspaces"]), store["journals_bytes"])
+        for name, field, least in (("one", "edits_bytes", 20), ("two", "journal_bytes", 4), ("three", "edits_bytes", 5)):
+            self.assertGreater(by_name[name][field], least << 20)
+            self.assertLess(by_name[name][field], (least + 2) << 20)
+        self.assertEqual(by_name["three"]["state"], "deleted")
+        self.assertEqual({w["base"]["shared_by"] for w in usage["workspaces"]}, {3})
+        self.assertEqual(usage["repos"][0]["trees"][0]["bytes"], by_name["one"]["base"]["bytes"])
+        self.assertEqual(store["reserve_bytes"], disk_of(self.daemon.store / "reserve"))
+        self.assertEqual(store["lost_bytes"], 0)
+        only = self.client.disk_usage("three")
+        self.assertEqual([w["name"] for w in only["workspaces"]], ["three"])
+        self.assertNotIn("store", only)
+        self.client.delete("three", purge=True)
+        self.assertLess(self.usage()["store"]["edits_bytes"], store["edits_bytes"] - (5 << 20))
+
+        printed = self.daemon.cli("du").stdout.decode()
+        self.assertRegex(printed, r"(?m)^one +ws_\d+ +ready +20M +\S+ +\S+, shared by 2 +you$")
+        self.assertRegex(printed, r"(?m)^total +\S+ +\S+ free of \S+$")
+        self.assertEqual(len(self.daemon.cli("du", "one").stdout.splitlines()), 2)
+        samples = Metrics.scrape(self)
+        self.assertEqual(samples["moorage_store_bytes", (("part", "reserve"),)], store["reserve_bytes"])
+
+
+class DiskUsageOfStrangers(harness.TestCase):
+    def test_a_hostile_tree_keeps_nobody_waiting(self):
+        self.client.create(repo_url=self.url, name="hostile")
+        deep = "import os\nfor i in range(3000):\n  os.mkdir('d' * 200); os.chdir('d' * 200)"
+        self.client.exec("hostile", ["python3", "-c", deep])
+        usage = self.client.disk_usage("hostile")
+        self.client.delete("hostile", purge=True)
+        self.assertTrue(usage["workspaces"][0]["complete"])
+        self.assertGreater(usage["workspaces"][0]["edits_bytes"], 3000 * 4096)
+
+    def test_another_user_sees_their_own(self):
+        self.client.create(repo_url=self.url, name="private")
+        os.chmod(self.daemon.directory, 0o711)
+        os.chmod(self.daemon.socket, 0o666)
+        out = harness.run("setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "curl", "-s", "--unix-socket",
+                          self.daemon.socket, "http://localhost/v1/du").stdout
+        answer = json.loads(out)
+        self.assertEqual((answer["workspaces"], answer["repos"], "store" in answer), ([], [], False))
+        out = harness.run("setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "curl", "-s", "--unix-socket",
+                          self.daemon.socket, "http://localhost/v1/du?workspace=private").stdout
+        self.assertEqual(json.loads(out)["code"], "not_found")
+
+
+class Terminal:
+    """`moorage top` on a terminal of a given size."""
+
+    def __init__(self, daemon, *argv, columns=80, rows=24, env=None):
+        self.master, slave = pty.openpty()
+        self.slave = os.dup(slave)
+        self.settings = termios.tcgetattr(slave)
+        self.resize(columns, rows)
+        environment = {"PATH": os.environ["PATH"], "HOME": "/root", "MOORAGE_SOCKET": str(daemon.socket), "TERM": "xterm",
+                       "LANG": "C.UTF-8", **(env or {})}
+        self.process = subprocess.Popen([harness.BIN / "moorage", "top", *argv], stdin=slave, stdout=slave, stderr=slave,
+                                        start_new_session=True, env=environment, close_fds=True,
+                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        os.close(slave)
+        self.seen = b""
+
+    def resize(self, columns, rows):
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def type(self, keys):
+        os.write(self.master, keys)
+
+    def wait_for(self, text, what=None):
+        def came():
+            while select.select([self.master], [], [], 0)[0]:
+                self.seen += os.read(self.master, 65536)
+            return text in self.seen
+        harness.wait_until(came, what=what or f"{text!r} on the terminal: {self.seen[-2000:]!r}")
+
+    def end(self):
+        """The exit code, once the screen and the settings of the terminal are those of before."""
+        code = self.process.wait(20)
+        self.wait_for(b"\x1b[?1049l")
+        assert self.seen.rstrip().endswith(b"\x1b[?7h\x1b[?25h\x1b[?1049l"), self.seen[-200:]
+        assert termios.tcgetattr(self.slave) == self.settings
+        self.close()
+        return code
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        for fd in (self.master, self.slave):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+class Top(harness.TestCase):
+    def line(self, name):
+        return next(w for w in self.client.top()["workspaces"] if w["name"] == name)
+
+    def waits(self, name):
+        return [w["exec"] for w in self.line(name)["waiting"]]
+
+    def test_who_waits_for_input(self):
+        self.client.create(repo_url=self.url, name="asks")
+        stdin = {"stdin": True}
+        tty = {"tty": {"columns": 80, "rows": 24}}
+        for argv, fields in ((["cat"], stdin), (["sh", "-c", "read x; sleep 60"], stdin),
+                             (["sh", "-c", "python3 -c 'input()'"], stdin), (["python3", "-c", "input()"], tty),
+                             (["bash", "--norc"], tty), (["sh", "-c", "sleep 60 & cat"], tty),
+                             (["python3", "-c", "import select,sys; select.select([sys.stdin],[],[])"], stdin),
+                             (["python3", "-c", "import select; p=select.poll(); p.register(0, 1); p.poll()"], stdin)):
+            running = self.client.start_exec("asks", argv, **fields)["id"]
+            harness.wait_until(lambda: self.waits("asks") == [running], what=f"{argv} waits")  # noqa: B023
+            self.client.signal(running, "KILL")
+            self.client.wait(running)
+        for argv, fields in ((["sh", "-c", "echo go; sleep 60"], stdin), (["sh", "-c", "echo go; sleep 60 | cat"], stdin),
+                             (["sh", "-c", "echo go; sleep 60"], tty), (["sh", "-c", "echo go; cat fifo"], stdin),
+                             (["sh", "-c", "echo go; while :; do :; done & cat"], stdin),
+                             (["sh", "-c", "echo go; exec sleep 60"], {})):
+            self.client.exec("asks", "test -p fifo || mkfifo fifo")
+            running = self.client.start_exec("asks", argv, **fields)["id"]
+            harness.wait_until(lambda: self.client.get_exec(running)["output_bytes"] > 0, what="go")  # noqa: B023
+            for _ in range(20):
+                self.assertEqual(self.waits("asks"), [], argv)
+            self.client.cancel(running)
+            self.client.wait(running)
+        running = self.client.start_exec("asks", ["sh", "-c", "read x; sleep 60"], **stdin)["id"]
+        harness.wait_until(lambda: self.waits("asks") == [running], what="it waits")
+        self.client.send_input(running, b"an answer\n")
+        harness.wait_until(lambda: self.waits("asks") == [], what="it has its answer")
+        self.client.delete("asks")
+
+    def test_a_crowd_is_not_looked_at(self):
+        self.client.create(repo_url=self.url, name="crowd", limits={"pids": 400})
+        crowd = "for i in $(seq 300); do sleep 60 & done; echo go; read x"
+        running = self.client.start_exec("crowd", ["bash", "-c", crowd], stdin=True)["id"]
+        harness.wait_until(lambda: self.client.get_exec(running)["output_bytes"] > 0, what="go")
+        self.assertEqual(self.waits("crowd"), [])
+        self.client.delete("crowd")
+
+    def test_the_figures(self):
+        self.client.create(repo_url=self.url, name="busy")
+        self.client.create(repo_url=self.url, name="rests")
+        spin = "echo go; exec python3 -c 'x = bytearray(200 << 20)\nwhile True: pass'"
+        running = self.client.start_exec("busy", ["sh", "-c", spin])["id"]
+        harness.wait_until(lambda: self.line("busy")["sandbox"].get("memory_bytes", 0) > 190 << 20, what="its memory")
+        before = self.client.top()
+        time.sleep(0.5)
+        after = self.client.top()
+        used = [next(w for w in look["workspaces"] if w["name"] == "busy")["sandbox"]["cpu_us"] for look in (before, after)]
+        self.assertGreater(used[1], used[0])
+        self.assertLess(used[1] - used[0], (after["boot_us"] - before["boot_us"]) * after["cpus"] * 1.1)
+        line = self.line("busy")
+        self.assertEqual((line["execs_running"], line["doing"]["exec"]), (1, running))
+        self.assertIn("last_output_at", line)
+        self.assertNotIn("sandbox", self.line("rests"))
+        # The group of an exec that ended is not made again by a look.
+        self.client.cancel(running)
+        self.client.wait(running)
+        self.client.top()
+        sandbox = f"moorage-{self.daemon.store_id()}-{line['sandbox']['id']}"
+        self.assertEqual([p for p, _, _ in os.walk("/sys/fs/cgroup") if p.endswith(f"{sandbox}/cmd/{running}")], [])
+
+        printed = self.daemon.cli("top", "--once", "--sort", "name").stdout.decode().splitlines()
+        self.assertEqual(printed[0].split(), ["NAME", "OWNER", "STATE", "EXECS", "CPU%", "MEM", "LIMIT", "PROCS", "DISK",
+                                              "OUTPUT", "DOING"])
+        self.assertRegex(printed[1], r"^busy +you +idle +0 +\d+\.\d ")
+        self.assertRegex(printed[2], r"^rests +you +stopped +0 +- +- +4G +- ")
+        self.assertEqual(self.daemon.cli("top").stdout.decode().splitlines()[0], printed[0], "no terminal: one table")
+        self.assertEqual(set(json.loads(self.daemon.cli("top", "--json").stdout)), set(self.client.top()))
+        refused = self.daemon.cli("top", "--once", "--sort", "beauty", check=False)
+        self.assertEqual((refused.returncode, b"--sort" in refused.stderr), (1, True))
+        for name in ("busy", "rests"):
+            self.client.delete(name)
+
+    def test_the_screen_and_the_way_back(self):
+        self.client.create(repo_url=self.url, name="shown")
+        for leave, code in ((b"q", 0), (b"\x03", 0), (signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
+            terminal = Terminal(self.daemon)
+            self.addCleanup(terminal.close)
+            terminal.wait_for(b"shown")
+            self.assertTrue(terminal.seen.startswith(b"\x1b[?1049h"))
+            if isinstance(leave, bytes):
+                terminal.type(leave)
+            else:
+                terminal.process.send_signal(leave)
+            self.assertEqual(terminal.end(), code)
+        self.client.delete("shown")
+
+    def test_keys_sizes_and_colours(self):
+        for name in ("one", "two"):
+            self.client.create(repo_url=self.url, name=name)
+        terminal = Terminal(self.daemon, env={"NO_COLOR": "1"})
+        self.addCleanup(terminal.close)
+        terminal.wait_for(b"[c cpu]")
+        terminal.type(b"n")
+        terminal.wait_for(b"[n name]")
+        terminal.type(b"\x1b[B")
+        terminal.wait_for(b"\x1b[7mone")
+        terminal.type(b"\x1b[B")
+        terminal.wait_for(b"\x1b[7mtwo")
+        self.assertNotRegex(terminal.seen, b"\x1b\\[3[0-9]m")
+        terminal.resize(200, 50)
+        terminal.wait_for(b"PROCS")
+        terminal.type(b"o")
+        terminal.wait_for(b"[o own]")
+        # The daemon goes and comes back: the screen says so, and keys are still answered.
+        self.daemon.kill()
+        terminal.wait_for(b"trying again")
+        terminal.seen = b""
+        terminal.type(b"m")
+        terminal.wait_for(b"[m memory]")
+        self.daemon.start()
+        terminal.seen = b""
+        terminal.wait_for(b"free")
+        terminal.type(b"q")
+        self.assertEqual(terminal.end(), 0)
+        for name in ("one", "two"):
+            self.client.delete(name)
 
 
 if __name__ == "__main__":

@@ -56,6 +56,20 @@ TEST_CASE("a mount is shared by all who ask while somebody has it") {
   CHECK(made == 2);
 }
 
+TEST_CASE("at the end of the daemon the mounts of what runs on are closed") {
+  int descriptor = -1;
+  {
+    Active active;
+    auto running = std::make_shared<Running>();
+    running->workspace = kWorkspace;
+    running->mounted = active.at_rest(kWorkspace, some_mount, kLong);
+    descriptor = running->mounted->mounts.tree.get();
+    active.set_running(std::move(running));
+    REQUIRE(fcntl(descriptor, F_GETFD) != -1);
+  }
+  CHECK(fcntl(descriptor, F_GETFD) == -1);
+}
+
 TEST_CASE("who waits for the unmount goes on when the last user has left, and never before") {
   Active active;
   for (int round = 0; round < 200; ++round) {

@@ -1,0 +1,127 @@
+#include "backends/input_wait.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace moorage::backends {
+namespace {
+
+constexpr size_t kMostDescriptors = 4096;  // of a warden
+
+std::string proc(pid_t pid, const std::string& rest) {
+  return "/proc/" + std::to_string(pid) + "/" + rest;
+}
+
+std::string link_text(const std::string& path) {
+  std::array<char, 256> text{};
+  const ssize_t size = readlink(path.c_str(), text.data(), text.size());
+  return size > 0 ? std::string(text.data(), static_cast<size_t>(size)) : std::string();
+}
+
+// A process that is gone, or may not be looked at, reads as an empty text.
+std::string small_file(const std::string& path) {
+  try {
+    return base::read_file_if_exists(path, 4096).value_or("");
+  } catch (const base::Error&) {
+    return {};
+  }
+}
+
+std::string number_of_terminal(const std::string& fdinfo) {
+  std::istringstream lines(fdinfo);
+  std::string name;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string number;
+    if (words >> name >> number && name == "tty-index:") return number;
+  }
+  return {};
+}
+
+// The one descriptor of a poll that waits for nothing else.
+std::optional<int> polled(pid_t pid, uint64_t address) {
+  pollfd entry{};
+  const iovec here{&entry, sizeof entry};
+  const iovec there{reinterpret_cast<void*>(address), sizeof entry};
+  if (process_vm_readv(pid, &here, 1, &there, 1, 0) != sizeof entry) return std::nullopt;
+  if ((entry.events & POLLIN) == 0) return std::nullopt;
+  return entry.fd;
+}
+
+// The descriptor that the process is blocked on to read, alone.
+std::optional<int> blocked_on(pid_t pid, const std::string& call) {
+  std::istringstream words(call);
+  long number = -1;
+  uint64_t first = 0;
+  uint64_t second = 0;
+  if (!(words >> number >> std::hex >> first >> second)) return std::nullopt;
+  switch (number) {
+    case SYS_read:
+    case SYS_readv:
+      return static_cast<int>(first);
+#ifdef SYS_select
+    case SYS_select:
+#endif
+    case SYS_pselect6:
+      return first == 1 ? std::optional(0) : std::nullopt;  // descriptors below 1
+#ifdef SYS_poll
+    case SYS_poll:
+#endif
+    case SYS_ppoll:
+      return second == 1 ? polled(pid, first) : std::nullopt;
+    default:
+      return std::nullopt;
+  }
+}
+
+bool is_input(const std::string& name, const InputEnds& ends) {
+  if (name.starts_with("pipe:")) return ends.pipes.contains(name);
+  const size_t slash = name.rfind('/');
+  const bool terminal = slash != std::string::npos && name.substr(0, slash).ends_with("pts");
+  return terminal && ends.terminals.contains(name.substr(slash + 1));
+}
+
+}  // namespace
+
+InputEnds input_ends(pid_t warden) {
+  InputEnds ends;
+  std::vector<std::string> descriptors;
+  try {
+    descriptors = base::list_directory(proc(warden, "fd"));
+  } catch (const base::Error&) {
+    return ends;
+  }
+  if (descriptors.size() > kMostDescriptors) descriptors.resize(kMostDescriptors);
+  for (const std::string& fd : descriptors) {
+    const std::string name = link_text(proc(warden, "fd/" + fd));
+    if (name.starts_with("pipe:")) ends.pipes.insert(name);
+    if (!name.ends_with("ptmx")) continue;
+    ends.terminals.insert(number_of_terminal(small_file(proc(warden, "fdinfo/" + fd))));
+  }
+  return ends;
+}
+
+bool waits_for_input(const std::vector<pid_t>& processes, const InputEnds& ends) {
+  bool waits = false;
+  for (const pid_t pid : processes) {
+    const std::string call = small_file(proc(pid, "syscall"));
+    if (call.starts_with("running")) return false;
+    const auto fd = blocked_on(pid, call);
+    if (!fd || *fd < 0) continue;
+    waits = waits || is_input(link_text(proc(pid, "fd/" + std::to_string(*fd))), ends);
+  }
+  return waits;
+}
+
+}  // namespace moorage::backends

@@ -1,0 +1,360 @@
+"""The API is what docs/openapi.yaml says: every answer of every route goes through Prism, which checks it.
+
+Prism gets a strict copy of the document: a field of an answer that the document does not name is a violation. Requests
+are good or bad on purpose; a bad one may break the document, its answer may not. At the end every operation must have
+answered with every status that it documents.
+"""
+
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import unittest
+import urllib.parse
+
+import harness
+import moorage
+
+HERE = harness.ROOT / "tests/openapi"
+PLACE = harness.ROOT / "build/openapi"
+DOCUMENT = harness.ROOT / "docs/openapi.yaml"
+METHODS = ("get", "put", "post", "delete")
+
+
+def install_prism():
+    """The pinned version, into build/; again only when the lock file changed."""
+    lock, done = (HERE / "package-lock.json").read_bytes(), PLACE / "installed"
+    if not done.exists() or done.read_bytes() != lock:
+        PLACE.mkdir(parents=True, exist_ok=True)
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(HERE / name, PLACE)
+        harness.run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=PLACE, timeout=540)
+        done.write_bytes(lock)
+    return PLACE / "node_modules/.bin/prism"
+
+
+def strict(node):
+    """The same schemas, but what is not named is not allowed."""
+    if isinstance(node, dict):
+        closed = {key: strict(value) for key, value in node.items()}
+        if closed.get("type") == "object" and "properties" in closed:
+            closed.setdefault("additionalProperties", False)
+        return closed
+    return [strict(item) for item in node] if isinstance(node, list) else node
+
+
+class Forwarder:
+    """TCP on loopback to the daemon's unix socket: Prism speaks no other. And Prism reads a body as text: `swap` puts bytes
+    that are none in the place of a text of the same length."""
+
+    swap = None
+
+    def __init__(self, path):
+        self.path = str(path)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self.listener.accept()
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(self.path)
+                for source, target in ((client, server), (server, client)):
+                    threading.Thread(target=self.pump, args=(source, target), daemon=True).start()
+
+    def pump(self, source, target):
+        with contextlib.suppress(OSError):
+            while piece := source.recv(65536):
+                target.sendall(piece.replace(*self.swap) if self.swap else piece)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
+class Prism:
+    def __init__(self, program, document, upstream_port, log):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.log = log
+        with open(log, "wb") as out:
+            self.process = subprocess.Popen(
+                ["node", str(program), "proxy", str(document), f"http://127.0.0.1:{upstream_port}", "--port", str(self.port)],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+        harness.wait_until(self.listens, 120, what=f"Prism; log: {log}")
+
+    def listens(self):
+        if self.process.poll() is not None:
+            raise AssertionError(f"Prism ended: {self.log.read_text()}")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@unittest.skipUnless(os.environ.get("CI") or shutil.which("npm"), "SKIP: no npm")
+class OpenApi(harness.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        import yaml
+        program = install_prism()
+        super().setUpClass()
+        cls.document = yaml.safe_load(DOCUMENT.read_text())
+        copy = cls.daemon.directory / "openapi.json"
+        copy.write_text(json.dumps(strict(cls.document)))
+        cls.forwarder = Forwarder(cls.daemon.socket)
+        cls.addClassCleanup(cls.forwarder.close)
+        cls.prism = Prism(program, copy, cls.forwarder.port, cls.daemon.directory / "prism.log")
+        cls.addClassCleanup(cls.prism.close)
+        cls.answered = set()
+
+    def operation(self, method, path):
+        """Its path in the document: a literal one before a pattern."""
+        parts = path.split("/")
+
+        def fits(pattern):
+            wanted = pattern.split("/")
+            return len(wanted) == len(parts) and all(w.startswith("{") or w == p for w, p in zip(wanted, parts))
+        found = sorted((p for p in self.document["paths"] if fits(p)), key=lambda p: p.count("{"))
+        self.assertTrue(found, f"{method} {path} is not in the document")
+        self.assertIn(method.lower(), self.document["paths"][found[0]])
+        return found[0]
+
+    def call(self, expected, method, path, query=None, body=None, good=True, **headers):
+        """Asks through Prism. body: an object is sent as JSON. Returns what came, decoded if it is JSON."""
+        target = path + ("?" + urllib.parse.urlencode(query) if query else "")
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+            headers.setdefault("Content-Type", "application/json")
+        elif body is not None:
+            headers.setdefault("Content-Type", "application/octet-stream")
+        connection = http.client.HTTPConnection("127.0.0.1", self.prism.port, timeout=120)
+        try:
+            connection.request(method, target, body=body, headers=headers)
+            response = connection.getresponse()
+            raw = response.read()
+        finally:
+            connection.close()
+        kind = response.getheader("Content-Type") or ""
+        what = f"{method} {target}: {response.status} {raw[:500]!r}"
+        self.assertNotIn("problem+json", kind, what)
+        violations = json.loads(response.getheader("sl-violations") or "[]")
+        wrong = [v for v in violations if v["location"][0] != "request" or good]
+        self.assertEqual(wrong, [], what)
+        self.assertEqual(response.status, expected, what)
+        operation = self.operation(method, path)
+        documented = self.document["paths"][operation][method.lower()]["responses"]
+        self.answered.add((method, operation, str(expected) if str(expected) in documented else "default"))
+        if kind.startswith("application/x-ndjson"):
+            self.check_lines("Event" if operation == "/v1/events" else "Progress", raw)
+        return json.loads(raw) if kind.startswith("application/json") else raw
+
+    def check_lines(self, schema, raw):
+        """OpenAPI has no words for lines of JSON, so Prism sees a text: their fields are compared here."""
+        known = set(self.document["components"]["schemas"][schema]["properties"])
+        for line in raw.splitlines():
+            self.assertLessEqual(set(json.loads(line)), known)
+
+    def bad(self, expected, method, path, query=None, body=None, code=None, **headers):
+        error = self.call(expected, method, path, query, body, good=False, **headers)
+        self.assertEqual(set(error), {"code", "message", "hint"})
+        if code:
+            self.assertEqual(error["code"], code)
+
+    def test_every_route_good_and_bad(self):
+        self.about_the_host()
+        self.about_repositories()
+        self.about_workspaces()
+        self.about_files()
+        self.about_execs()
+        self.about_ends()
+        self.about_what_is_not_there()
+        documented = {(method.upper(), path, status) for path, item in self.document["paths"].items()
+                      for method in METHODS if method in item for status in item[method]["responses"]}
+        self.assertEqual(documented - self.answered, set(), "documented and never answered")
+
+    def about_the_host(self):
+        self.call(204, "GET", "/v1/health")
+        self.call(200, "GET", "/v1/info")
+        self.call(200, "GET", "/v1/config")
+        self.call(200, "GET", "/metrics")
+        self.call(200, "GET", "/v1/events", {"since": 0})
+        for path in ("/v1/health", "/v1/info", "/v1/config", "/metrics", "/v1/events", "/v1/repos", "/v1/workspaces",
+                     "/v1/execs", "/v1/top", "/v1/du"):
+            self.bad(400, "GET", path, {"nonsense": 1}, code="invalid_argument")
+        self.bad(400, "GET", "/v1/events", {"follow": "perhaps"})
+
+    def about_repositories(self):
+        self.call(200, "GET", "/v1/repos")
+        repo = self.call(201, "POST", "/v1/repos", body={"url": self.url}, Idempotency_Key="add")["id"]
+        again = self.call(201, "POST", "/v1/repos", body={"url": self.url}, Idempotency_Key="add")["id"]
+        self.assertEqual(repo, again)
+        self.bad(409, "POST", "/v1/repos", body={"url": self.url + "-other"}, Idempotency_Key="add", code="already_exists")
+        lines = self.call(200, "POST", "/v1/repos", body={"url": self.url}, Accept="application/x-ndjson")
+        self.assertIn("result", json.loads(lines.splitlines()[-1]))
+        self.bad(400, "POST", "/v1/repos", body={"url": "ext::sh -c id"})
+        self.bad(400, "POST", "/v1/repos", body={"url": 5})
+        self.call(200, "GET", "/v1/repos")
+        self.call(200, "GET", f"/v1/repos/{repo}")
+        self.bad(404, "GET", "/v1/repos/repo_4711")
+        self.call(200, "POST", f"/v1/repos/{repo}/fetch")
+        self.call(200, "POST", f"/v1/repos/{repo}/fetch", Accept="application/x-ndjson")
+        self.bad(404, "POST", "/v1/repos/repo_4711/fetch")
+        self.bad(404, "DELETE", "/v1/repos/repo_4711")
+        self.about_imports()
+        other = self.call(201, "POST", "/v1/repos", body={"url": self.other_url})["id"]
+        self.call(204, "DELETE", f"/v1/repos/{other}")
+
+    def about_imports(self):
+        harness.make_repository(self.upstream / "other")
+        self.other_url = self.git_server.url("other")
+        local = self.daemon.directory / "local"
+        commit = harness.make_repository(local, {"a": "a\n"})
+        harness.git(local, "update-ref", "refs/moorage/head", commit)
+        harness.git(local, "update-ref", "refs/moorage/work", harness.commit(local, "b", "b\n"))
+        harness.git(local, "bundle", "create", "../local.bundle", "refs/moorage/head", "refs/moorage/work")
+        self.call(200, "GET", "/v1/repos/import", {"label": "/home/u/x"})
+        self.bad(400, "GET", "/v1/repos/import")
+        bundle = (self.daemon.directory / "local.bundle").read_bytes()
+        placeholder = b"x" * len(bundle)
+        self.forwarder.swap = (placeholder, bundle)
+        self.work = self.call(201, "POST", "/v1/repos/import", {"label": "/home/u/x"}, body=placeholder)
+        self.forwarder.swap = None
+        self.bad(400, "POST", "/v1/repos/import", {"label": "/home/u/x"}, body=b"no bundle")
+
+    def about_workspaces(self):
+        made = self.call(201, "POST", "/v1/workspaces", body={
+            "repo_url": self.url, "name": "one", "labels": {"task": "x"},
+            "limits": {"memory_bytes": 1 << 28, "cpus": 1.5, "pids": 200}}, Idempotency_Key="make-one")
+        self.assertEqual(made["name"], "one")
+        self.call(200, "POST", "/v1/workspaces", body={"repo_url": self.url, "name": "two"}, Accept="application/x-ndjson")
+        self.call(201, "POST", "/v1/workspaces", body={"import": self.work, "name": "three", "disposable": True})
+        self.bad(409, "POST", "/v1/workspaces", body={"repo_url": self.url, "name": "one"}, code="already_exists")
+        for body in ({"repo_url": self.url, "name": "NOT/A/NAME"}, {"repo_url": self.url, "privileged": True}, {}):
+            self.bad(400, "POST", "/v1/workspaces", body=body)
+        self.call(200, "GET", "/v1/workspaces")
+        self.call(200, "GET", "/v1/workspaces/one")
+        self.bad(404, "GET", "/v1/workspaces/nobody")
+        self.call(200, "POST", "/v1/workspaces/one/start")
+        self.bad(400, "POST", "/v1/workspaces/one/start", body={"fast": True})
+        self.call(200, "GET", "/v1/workspaces/one")
+        self.call(200, "POST", "/v1/workspaces/two/stop")
+        self.bad(404, "POST", "/v1/workspaces/nobody/stop")
+        self.call(200, "DELETE", "/v1/workspaces/two")
+        self.call(200, "GET", "/v1/workspaces", {"deleted": 1})
+        self.call(200, "GET", "/v1/workspaces/two/history")
+        self.call(200, "POST", "/v1/workspaces/two/undelete", body={"name": "too"})
+        self.bad(404, "POST", "/v1/workspaces/two/undelete")
+        self.call(204, "DELETE", "/v1/workspaces/too", {"purge": 1})
+        self.bad(404, "DELETE", "/v1/workspaces/too")
+
+    def about_files(self):
+        files = "/v1/workspaces/one/files"
+        file = "/v1/workspaces/one/file"
+        self.call(200, "PUT", file, {"path": "notes.txt", "mode": "0600"}, body=b"some text\n")
+        self.bad(400, "PUT", file, {"path": "notes.txt", "mode": "rwx"}, body=b"")
+        self.bad(400, "PUT", file, {"path": "/etc/passwd"}, body=b"")
+        self.assertEqual(self.call(200, "GET", file, {"path": "notes.txt"}), b"some text\n")
+        self.bad(404, "GET", file, {"path": "nothing"})
+        self.bad(400, "GET", file)
+        self.call(204, "POST", files + "/mkdir", body={"path": "a/b"})
+        self.bad(400, "POST", files + "/mkdir", body={"path": "/etc"})
+        self.call(204, "POST", files + "/move", body={"from": "notes.txt", "to": "a/notes.txt"})
+        self.bad(404, "POST", files + "/move", body={"from": "notes.txt", "to": "x"})
+        self.call(204, "POST", files + "/symlink", body={"path": "a/link", "target": "notes.txt"})
+        self.bad(409, "POST", files + "/symlink", body={"path": "a/link", "target": "notes.txt"})
+        self.client.exec("one", "touch a/$(printf 'x\\377y') && ln -s $(printf 'x\\377y') a/odd; echo more >> README.md")
+        listed = self.call(200, "GET", files, {"path": "a"})
+        self.assertTrue(any("name_b64" in entry for entry in listed["entries"]))
+        self.bad(404, "GET", files, {"path": "nothing"})
+        status = self.call(200, "GET", "/v1/workspaces/one/status")
+        self.assertTrue(any("path_b64" in change for change in status["files"]))
+        self.bad(404, "GET", "/v1/workspaces/nobody/status")
+        self.assertIn(b"+more", self.call(200, "GET", "/v1/workspaces/one/diff"))
+        self.call(200, "GET", "/v1/workspaces/one/diff", {"stat": 1})
+        self.bad(400, "GET", "/v1/workspaces/one/diff", {"stat": "much"})
+        self.call(204, "DELETE", file, {"path": "a", "recursive": 1})
+        self.bad(404, "DELETE", file, {"path": "a"})
+
+    def about_execs(self):
+        execs = "/v1/workspaces/one/execs"
+        made = self.call(201, "POST", execs, body={
+            "argv": ["sh", "-c", "echo out; echo err >&2; cat; exit 3"], "env": {"A": "b"}, "cwd": "/workspace", "user": "user",
+            "stdin": True, "timeout_ms": 60000, "sync": True}, Idempotency_Key="run")
+        exec_ = f"/v1/execs/{made['id']}"
+        again = self.call(201, "POST", execs, body={
+            "argv": ["sh", "-c", "echo out; echo err >&2; cat; exit 3"], "env": {"A": "b"}, "cwd": "/workspace", "user": "user",
+            "stdin": True, "timeout_ms": 60000, "sync": True}, Idempotency_Key="run")
+        self.assertEqual(made["id"], again["id"])
+        self.call(200, "GET", execs, {"running": 1})
+        self.call(200, "GET", "/v1/execs", {"running": "true"})
+        self.assertIn("stdin_accepted", self.call(200, "GET", exec_))
+        self.call(200, "GET", exec_ + "/wait", {"timeout_ms": 10})
+        self.call(200, "GET", "/v1/workspaces/one")  # doing something
+        self.call(200, "GET", "/v1/top", {"mine": 1})
+        self.call(200, "PUT", exec_ + "/stdin", {"offset": 0, "close": 1}, body=b"typed\n")
+        self.assertEqual(self.call(200, "GET", exec_ + "/wait")["exit_code"], 3)
+        self.bad(409, "PUT", exec_ + "/stdin", body=b"too late")
+        self.call(200, "GET", exec_ + "/output", {"follow": 1})
+        self.assertEqual(self.call(200, "GET", exec_ + "/output", {"raw": 1, "stream": "stdout"}), b"out\ntyped\n")
+        self.bad(400, "GET", exec_ + "/output", {"offset": 4711})
+        self.bad(400, "GET", exec_ + "/output", {"stream": "stdout"})
+        streamed = self.call(200, "POST", execs, body={"argv": ["echo", "hi"]}, Accept="application/vnd.moorage.output")
+        self.assertIn(b"hi", streamed)
+        for body in ({}, {"argv": []}, {"argv": ["true"], "user": "nobody"}, {"argv": ["true"], "tty": {"rows": 0}}):
+            self.bad(400, "POST", execs, body=body)
+        self.bad(409, "POST", execs, body={"argv": ["false"]}, Idempotency_Key="run", code="already_exists")
+        self.bad(404, "GET", "/v1/workspaces/nobody/execs")
+        self.call(200, "GET", execs)
+        self.bad(404, "GET", "/v1/execs/ex_4711")
+        self.bad(400, "GET", exec_ + "/wait", {"timeout_ms": "long"})
+
+    def about_ends(self):
+        execs = "/v1/workspaces/one/execs"
+        terminal = self.call(201, "POST", execs, body={"argv": ["bash", "--norc"], "tty": {"columns": 100, "rows": 30}})
+        exec_ = f"/v1/execs/{terminal['id']}"
+        self.call(204, "POST", exec_ + "/resize", body={"columns": 120, "rows": 40})
+        self.bad(400, "POST", exec_ + "/resize", body={"columns": -1})
+        harness.wait_until(lambda: self.client.top()["workspaces"][0]["waiting"], what="the shell waits")
+        self.assertTrue(self.call(200, "GET", "/v1/top")["workspaces"][0]["waiting"])
+        self.call(204, "POST", exec_ + "/signal", body={"signal": "WINCH"})
+        self.bad(400, "POST", exec_ + "/signal", body={"signal": "NOISE"})
+        self.call(204, "POST", exec_ + "/cancel")
+        self.assertEqual(self.call(200, "GET", exec_ + "/wait")["category"], "cancelled")
+        self.bad(409, "POST", exec_ + "/cancel")
+        for argv, fields in ((["no-such-program"], {}), (["./README.md"], {}), (["sleep", "60"], {"timeout_ms": 50}),
+                             (["sh", "-c", "kill -9 $$"], {}), (["true"], {"cwd": "/nowhere"})):
+            ended = self.call(201, "POST", execs, body={"argv": argv, **fields})
+            self.assertIn("category", self.call(200, "GET", f"/v1/execs/{ended['id']}/wait"))
+        self.call(200, "GET", "/v1/workspaces/one/history", {"limit": 3, "before": ended["id"]})
+        self.bad(400, "GET", "/v1/workspaces/one/history", {"limit": 0})
+        self.call(200, "GET", "/v1/du")
+        self.call(200, "GET", "/v1/du", {"workspace": "one"})
+        self.bad(404, "GET", "/v1/du", {"workspace": "nobody"})
+        self.call(200, "GET", "/v1/events", {"since": 5})
+
+    def about_what_is_not_there(self):
+        """Not in the document, and not served: asked of the daemon itself."""
+        for method, path, status in (("GET", "/", 404), ("GET", "/v2/info", 404), ("GET", "/v1/workspaces/one/secrets", 404),
+                                     ("PATCH", "/v1/info", 405), ("DELETE", "/v1/workspaces", 405)):
+            connection = moorage._Connection(str(self.daemon.socket), 30)
+            connection.request(method, path)
+            self.assertEqual(connection.getresponse().status, status, path)
+            connection.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,59 @@
+"""Thousands of life cycles leave nothing behind. MOORAGE_CYCLES: how many (300)."""
+
+import os
+import unittest
+
+import load
+from load import harness
+
+CYCLES = int(os.environ.get("MOORAGE_CYCLES", "300"))
+WARM_UP = 100
+
+
+class Cycles(harness.TestCase):
+    def cycle(self, number):
+        name = f"cycle-{number}"
+        self.client.create(repo_url=self.url, name=name)
+        result = self.client.exec(name, "echo some output; echo edit >> README.md; (setsid sleep 100 &)", timeout_ms=60_000 * harness.PATIENCE)
+        self.assertEqual(result.stdout, b"some output\n")
+        if number % 10 == 0:
+            self.assertIn(b"+edit", self.client.diff(name))
+            self.client.stop(name)
+            self.client.start(name)
+        if number % 25 == 0:
+            self.client.write_file(name, "big", bytes(1 << 20))
+            self.client.delete(name)
+            self.client.undelete(name)
+        self.client.delete(name, purge=True)
+
+    def settled(self):
+        """What the daemon holds once what it does in the background is done."""
+        harness.wait_until(lambda: load.holdings(self.daemon)["layers"] == 0, 120, "purged layers are gone")
+        return load.holdings(self.daemon)
+
+    def disk(self):
+        """Bytes of the store without what is kept once for all: caches, images, the reserve."""
+        out = harness.run("du", "-s", "-B1", "--exclude=repos", "--exclude=images", "--exclude=*reserve*", self.daemon.store).stdout
+        return int(out.split()[0])
+
+    def test_nothing_is_left_of_thousands_of_life_cycles(self):
+        for number in range(WARM_UP):
+            self.cycle(number)
+        before, rss, disk = self.settled(), load.status_bytes(self.daemon.process.pid, "RssAnon"), self.disk()
+        for number in range(WARM_UP, WARM_UP + CYCLES):
+            self.cycle(number)
+            if number % 500 == 0:
+                print(f"{number} cycles, anonymous memory {load.status_bytes(self.daemon.process.pid, 'RssAnon') >> 10} KiB", flush=True)
+        after, rss_after, disk_after = self.settled(), load.status_bytes(self.daemon.process.pid, "RssAnon"), self.disk()
+        print(f"{CYCLES} cycles: {after}")
+        print(f"memory {rss >> 10} -> {rss_after >> 10} KiB, disk {disk >> 10} -> {disk_after >> 10} KiB")
+        # Descriptors of the moment: the question's own connection, a database handle being opened.
+        self.assertLessEqual(abs(after.pop("descriptors") - before.pop("descriptors")), 2)
+        self.assertEqual(after, before)
+        self.assertEqual(self.client.workspaces(), [])
+        if CYCLES >= 5000:
+            self.assertLess(rss_after, rss * 1.01)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,188 @@
+"""The Debian packages, made from the programs that are built, in a clean Debian: installed, used, upgraded and stepped
+back while a command runs, removed, purged, installed again. Environment: MOORAGE_BUILD, the build directory."""
+
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+import harness  # noqa: E402
+from debian_root import DebianRoot, run  # noqa: E402
+
+BUILD = pathlib.Path(os.environ.get("MOORAGE_BUILD", harness.ROOT / "build/dev"))
+BUSY = 'n=0; until [ -e stop ]; do echo "line $n"; n=$((n+1)); done; echo "$n" > count; exit 7'
+
+
+def make_next(package, directory):
+    """The same package with the programs of a later release in it."""
+    tree = directory / "next"
+    run("dpkg-deb", "-R", package, tree)
+    control = tree / "DEBIAN/control"
+    control.write_text(control.read_text().replace("\nVersion: ", "\nVersion: 1000:"))
+    for program, place in (("mooraged", "usr/bin"), ("moorage-warden", "usr/libexec/moorage")):
+        run("strip", "-o", tree / place / program, BUILD / "releases/next" / program)
+    run("dpkg-deb", "--root-owner-group", "-Znone", "-b", tree, directory / "next.deb")
+    return directory / "next.deb"
+
+
+class Package(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.work = pathlib.Path(tempfile.mkdtemp(prefix="moorage-debs-", dir=harness.BASE))
+        cls.addClassCleanup(shutil.rmtree, cls.work)
+        run("cpack", "--config", BUILD / "CPackConfig.cmake", "-B", cls.work)
+        cls.debs = sorted(cls.work.glob("*.deb"))
+        cls.deb, cls.python_deb = cls.debs
+        cls.next_deb = make_next(cls.deb, cls.work)
+
+    def setUp(self):
+        self.daemon = None
+        self.prefix = None
+        self.enter(DebianRoot(harness.BASE))
+
+    def enter(self, root):
+        self.root = root
+        self.addCleanup(self.root.close)
+        self.addCleanup(self.end_daemon)
+        for deb in (self.deb, self.python_deb, self.next_deb):
+            shutil.copy(deb, self.root.path / "root")
+
+    def install(self, *debs, **options):
+        return self.root.run("apt-get", "install", "-y", "-q", "--allow-downgrades", *(f"/root/{d.name}" for d in debs), **options)
+
+    def start_daemon(self):
+        self.daemon = self.root.start("mooraged", log=self.work / "daemon.log")
+        harness.wait_until(lambda: self.root.run("moorage", "info", check=False).returncode == 0, what="the daemon answers")
+        info = self.root.shell("moorage info --json | python3 -c 'import json, sys; print(json.load(sys.stdin)[\"store_id\"])'")
+        self.prefix = f"moorage-{info.strip()}-"
+
+    def stop_daemon(self):
+        self.root.shell("kill $(cat /var/lib/moorage/state.db.lock)")
+        self.assertEqual(self.daemon.wait(30), 0)
+        self.daemon = None
+
+    def end_daemon(self):
+        if self.daemon:
+            self.daemon.kill()  # nsenter and env have become it
+            self.daemon.wait()
+        if self.prefix:
+            harness.end_sandboxes(self.prefix)
+
+    def sandboxes(self):
+        return [top for top, _, _ in os.walk("/sys/fs/cgroup") if self.prefix in os.path.basename(top)]
+
+    def exec_record(self, exec_id, field):
+        return self.root.shell(f"moorage ps -a --json | python3 -c 'import json, sys; "
+                               f"print([e for e in json.load(sys.stdin) if e[\"id\"] == \"{exec_id}\"][0][\"{field}\"])'").strip()
+
+    def begin(self):
+        self.root.shell("mkdir -p /root/shop; cd /root/shop; git init -q; echo hello > a; git add a; "
+                        "git -c user.name=t -c user.email=t@t commit -qm first; moorage create --from . --name auth")
+        return self.root.run("moorage", "exec", "auth", "--detach", "--", "sh", "-c", BUSY).stdout.strip()
+
+    def goes_on(self, command):
+        size = int(self.exec_record(command, "output_bytes"))
+        harness.wait_until(lambda: int(self.exec_record(command, "output_bytes")) > size, what="the command goes on")
+
+    def finish(self, command):
+        self.root.shell("moorage exec auth -- touch stop")
+        self.assertEqual(self.root.run("moorage", "wait", command, check=False).returncode, 7)
+        count = int(self.root.shell("moorage cat auth:count"))
+        expected = hashlib.sha256(b"".join(b"line %d\n" % n for n in range(count))).hexdigest()
+        self.assertEqual(self.root.shell(f"moorage logs {command} | sha256sum").split()[0], expected)
+        self.root.shell("moorage exec auth -- rm stop count")
+
+    def test_lintian_has_nothing_to_say(self):
+        if not shutil.which("lintian"):
+            if os.environ.get("CI") == "true":
+                self.fail("lintian is not installed")
+            self.skipTest("lintian is not installed")
+        for deb in self.debs:
+            said = subprocess.run(["lintian", "--allow-root", "--fail-on", "error,warning", deb], capture_output=True, text=True)
+            self.assertEqual((said.returncode, said.stdout), (0, ""), said.stderr)
+
+    def test_what_it_brings_is_there_and_works_without_a_daemon(self):
+        said = self.install(self.deb, self.python_deb).stdout
+        self.assertIn("usermod -aG moorage USER", said)
+        self.assertTrue(self.root.shell("getent group moorage"))
+        self.assertTrue(self.root.shell("moorage --version").startswith("moorage 0.1.0"))
+        self.assertIn("store.directory", self.root.shell("mooraged --show-config"))
+        self.assertNotIn("/etc/moorage", self.root.shell("mooraged --show-config"), "the conffile sets nothing")
+        self.assertIn("libexec_directory              /usr/libexec/moorage", self.root.shell("mooraged --show-config"))
+        for page, text in (("moorage", "moorage exec"), ("mooraged", "--show-config"), ("moorage.yaml", "store.reserve_bytes")):
+            shown = self.root.run("man", "--warnings", "-P", "cat", page)
+            self.assertEqual(shown.stderr, "")
+            self.assertIn(text, shown.stdout)
+        self.assertEqual(self.root.shell("source /usr/share/bash-completion/completions/moorage; COMP_LINE='moorage und'; COMP_POINT=11; "
+                                         "_moorage; echo $COMPREPLY"), "undelete\n")
+        self.assertIn("undelete\t", self.root.run("fish", "-c", "complete -C 'moorage und'").stdout)
+        self.root.run("zsh", "-n", "/usr/share/zsh/vendor-completions/_moorage")
+        self.assertIn("cannot reach the daemon", self.root.run("moorage", "ls", check=False).stderr)
+        self.root.run("python3", "-c", "import moorage; moorage.Moorage")
+        self.root.run("dpkg", "--verify", "moorage", "python3-moorage")
+        again = self.root.run("dpkg", "-i", f"/root/{self.deb.name}")
+        self.assertNotIn("usermod", again.stdout)
+        self.root.run("apt-get", "purge", "-y", "-q", "moorage", "python3-moorage")
+        left = self.root.shell("find / -xdev -iname '*moorage*' -not -path '/root/*' -not -path '/var/log/*' -not -path '/proc/*' "
+                               "-not -path '/var/cache/*' -not -path '/sys/*' -not -path /var/lib/moorage").split()
+        self.assertEqual(left, [])
+
+    def test_commands_go_on_through_upgrade_and_step_back_and_work_outlives_the_package(self):
+        self.enter(DebianRoot(harness.BASE, copy=True))
+        self.install(self.deb)
+        self.start_daemon()
+        command = self.begin()
+        for deb, version in ((self.next_deb, "1000:0.1.0"), (self.deb, "0.1.0")):
+            said = self.install(deb).stdout
+            self.assertIn(f"({version})", said)
+            self.assertIn("end it with SIGTERM and start it again", said)
+            self.goes_on(command)  # under the daemon from before
+            self.stop_daemon()
+            self.start_daemon()
+            self.goes_on(command)
+        self.finish(command)
+
+        command = self.root.run("moorage", "exec", "auth", "--detach", "--", "sh", "-c", "echo kept > kept; sleep 1000").stdout.strip()
+        harness.wait_until(lambda: "kept" in self.root.shell("moorage files auth"), what="the file")
+        self.root.run("apt-get", "remove", "-y", "-q", "moorage")
+        self.assertEqual(self.daemon.wait(30), 0)
+        self.daemon = None
+        self.assertEqual(self.sandboxes(), [], "removed with the package")
+        self.assertTrue((self.root.path / "etc/moorage/moorage.yaml").exists())
+        said = self.root.run("apt-get", "purge", "-y", "-q", "moorage").stdout
+        self.assertIn("the workspaces are kept in /var/lib/moorage", said)
+        self.assertFalse((self.root.path / "etc/moorage").exists())
+        self.install(self.deb)
+        self.start_daemon()
+        self.assertEqual(self.root.shell("moorage cat auth:kept"), "kept\n")
+        self.assertIn("signal", self.root.shell("moorage ps -a"))
+        self.assertEqual(self.root.shell("moorage exec auth -- cat a kept"), "hello\nkept\n")
+
+    def test_a_conffile_that_was_changed_stays(self):
+        self.install(self.deb)
+        file = self.root.path / "etc/moorage/moorage.yaml"
+        file.write_text(file.read_text().replace("#log:\n#  level: info", "log:\n  level: debug"))
+        self.install(self.next_deb)
+        self.assertIn("/etc/moorage/moorage.yaml:", next(l for l in self.root.shell("mooraged --show-config").splitlines() if "log.level" in l))
+        self.root.run("apt-get", "remove", "-y", "-q", "moorage")
+        self.assertTrue(file.exists())
+
+    def test_beside_a_quickstart_it_is_refused_with_the_way_out(self):
+        local = self.root.path / "usr/local/bin/mooraged"
+        local.write_text("")
+        refused = self.install(self.deb, check=False)
+        self.assertNotEqual(refused.returncode, 0)
+        said = refused.stdout + refused.stderr
+        for part in ("installation by ./quickstart: /usr/local/bin/mooraged", "rm -rf /usr/local/bin/mooraged /usr/local/libexec/moorage"):
+            self.assertIn(part, said)
+        local.unlink()
+        self.install(self.deb)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,86 @@
+// What takes the store's disk, part by part, so that the parts add up to what `du` says of its
+// directory. One thread of its own walks, one run at a time for all who ask (base/flights.h), a
+// minute at most: a tree that cannot be measured in its share of it counts as last known
+// (measurer.h), and `complete` is false. Base trees never change and are walked once. Hostile trees
+// are bounded by base::tree_usage.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/flights.h"
+#include "state_db/repositories.h"
+#include "state_db/workspaces.h"
+#include "workspace/context.h"
+
+namespace moorage::workspace {
+
+enum class StorePart {
+  edits,       // layers of workspaces, the deleted ones included
+  journals,    // records and output of commands
+  base_trees,  // checkouts that workspaces share
+  mirrors,     // repositories as they came, and their indexes
+  images,
+  sandboxes,
+  database,
+  reserve,
+  lost,   // see lost_work.h
+  other,  // uploads, directories of ours, what nobody knows
+};
+inline constexpr std::array<std::string_view, 10> kStorePartNames{
+    "edits",     "journals", "base_trees", "mirrors", "images",
+    "sandboxes", "database", "reserve",    "lost",    "other"};
+
+struct WorkspaceUse {
+  state_db::WorkspaceRow row;
+  uint64_t edits_bytes = 0;
+  uint64_t journal_bytes = 0;
+  bool complete = true;
+};
+
+struct RepositoryUse {
+  state_db::RepositoryRow row;
+  uint64_t mirror_bytes = 0;
+  std::map<std::string, uint64_t> tree_bytes;  // by commit
+};
+
+struct StoreUse {
+  std::chrono::steady_clock::time_point began{};
+  std::chrono::steady_clock::time_point ended{};
+  int64_t wall_ms = 0;
+  bool complete = true;
+  std::vector<WorkspaceUse> workspaces;  // by id; not purged
+  std::vector<RepositoryUse> repositories;
+  std::array<uint64_t, kStorePartNames.size()> parts{};
+  uint64_t& part(StorePart part) { return parts.at(static_cast<size_t>(part)); }
+  uint64_t total_bytes() const;
+  // Workspaces, deleted ones too, that stand on this base tree.
+  uint64_t shared_by(base::RepoId repository, const std::string& commit) const;
+};
+
+class StoreUsage {
+ public:
+  explicit StoreUsage(Context& context);
+  void request();                          // never waits
+  std::shared_ptr<const StoreUse> last();  // null: never measured
+
+ private:
+  class Walk;
+  void measure();
+
+  Context& context_;
+  std::mutex mutex_;
+  std::shared_ptr<const StoreUse> last_;
+  // By repository and commit: when the tree was made, and its bytes. The thread's own.
+  std::map<std::pair<base::RepoId, std::string>, std::pair<int64_t, uint64_t>> trees_;
+  base::Flights flights_;
+};
+
+}  // namespace moorage::workspace
