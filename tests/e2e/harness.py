@@ -114,6 +114,11 @@ class GitServer:
         self.process.wait()
 
 
+class Client(moorage.Moorage):
+    def wait(self, exec_id, timeout_ms=60000):
+        return super().wait(exec_id, timeout_ms * PATIENCE)
+
+
 class Daemon:
     """One store and the mooraged on it. Killed and restarted as a test wishes; removed by close()."""
 
@@ -138,7 +143,7 @@ class Daemon:
         self.known_store_id = None
         self.environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
         self.environment |= {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
-        self.client = moorage.Moorage(str(self.socket))
+        self.client = Client(str(self.socket))
 
     def start(self, crash_at=None, wait=True, prefix=()):
         """`prefix`: words before the program, for a daemon that sees another host."""
