@@ -46,7 +46,7 @@ std::string disk_of(const std::string& path) {
     const auto source = source_of(device);
     if (!source) {
       throw base::Error(base::Code::unsupported, "there is no disk below " + path,
-                        "take sandbox.disk_bytes_per_s out of the configuration");
+                        "take sandbox.disk_rate_bytes out of the configuration");
     }
     device = *source;
   }

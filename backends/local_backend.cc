@@ -61,10 +61,10 @@ Capabilities LocalBackend::capabilities() {
     can.limits_memory = found.memory;
     can.limits_cpu = found.cpu;
     can.limits_pids = found.pids;
-    if (options_.disk_bytes_per_s > 0) {
+    if (options_.disk_rate_bytes > 0) {
       if (!found.disk) {
         throw Error(Code::unsupported, "this host has no controller for disk rates (io or blkio)",
-                    "take sandbox.disk_bytes_per_s out of the configuration");
+                    "take sandbox.disk_rate_bytes out of the configuration");
       }
       disk_of(options_.images_directory);
     }
@@ -139,8 +139,8 @@ SandboxStatus LocalBackend::start(const SandboxSpec& spec) {
   if (cgroup.exists()) cgroup.kill_and_remove(spec.deadline);
   try {
     cgroup.create(spec.limits);
-    if (options_.disk_bytes_per_s > 0) {
-      cgroup.limit_disk(disk_of(options_.images_directory), options_.disk_bytes_per_s);
+    if (options_.disk_rate_bytes > 0) {
+      cgroup.limit_disk(disk_of(options_.images_directory), options_.disk_rate_bytes);
     }
     LaunchPlan launch_plan;
     launch_plan.program = launch_copy_;

@@ -17,7 +17,7 @@ struct BackendOptions {
   std::string launch_program;     // absolute path of moorage-launch
   std::string warden_program;     // absolute path of moorage-warden
   bool allow_process = false;     // `process` isolates nothing, so it must be asked for
-  uint64_t disk_bytes_per_s = 0;  // each way, of one sandbox on the store's disk; 0: no limit
+  uint64_t disk_rate_bytes = 0;  // each way, of one sandbox on the store's disk; 0: no limit
   bool nested_namespaces =
       false;  // a sandbox may make user and other namespaces, and mount in them
   // Host-wide, until reboot: see favor_quick_moves in cgroups.h.

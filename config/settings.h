@@ -53,7 +53,7 @@ struct SandboxSettings {
   int64_t start_deadline_s = 20;
   int64_t stop_grace_s = 5;
   bool sudo = true;
-  uint64_t disk_bytes_per_s = 0;  // 0: no limit
+  uint64_t disk_rate_bytes = 0;  // a second; 0: no limit
   bool nested_namespaces = false;
 };
 
