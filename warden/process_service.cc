@@ -135,8 +135,8 @@ void ProcessService::start(const std::shared_ptr<Connection>& connection, HttpRe
     sink = std::move(stream);
   }
   Exec::Events events;
-  events.started = [this, &entry, weak = std::weak_ptr(connection)](uint32_t pid,
-                                                                    const StartFailure& failure) {
+  events.started = [&entry, weak = std::weak_ptr(connection)](uint32_t pid,
+                                                              const StartFailure& failure) {
     if (entry.stream) {
       if (pid == 0) entry.stream->fail(Error(Code::invalid_argument, failure.text));
       return;
