@@ -19,7 +19,7 @@ class Container(Threats):
             "the warden is a copy that nobody inside can read or write; daemon, launcher and warden stay as they were",
             "host root writes the same kind of copy")
     def test_the_programs_of_the_host_cannot_be_overwritten(self):
-        copies = list((self.daemon.store / "images").glob("warden-*"))
+        copies = list((self.daemon.store / "images").glob("moorage-warden-*"))
         self.assertTrue(copies)
         programs = [harness.BIN / p for p in ("mooraged", "moorage-launch", "moorage-warden")] + copies
         before = [checksum(p) for p in programs]
