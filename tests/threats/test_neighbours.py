@@ -64,6 +64,7 @@ print(attempt(lambda: system_call(101, 0x4206, {pid}, 0, 0)))
     @threat(20, "H", "an id range that two sandboxes hold: reuse after destroy, wrap, a death in between",
             "ranges are given by the database, unique while the sandbox is not destroyed; 100,000 random steps with kills",
             "the property test knows what each killed process was told, and compares")
+    @unittest.skipIf(harness.PATIENCE > 1, "100,000 steps of the database alone: an hour under an emulator, nothing of its kernel")
     def test_no_range_is_held_twice(self):
         result = harness.run(harness.BIN / "test_state_db", "two sandboxes never hold one slot*,a full pool refuses*", timeout=600,
                              env={"MOORAGE_TEST_STEPS": "100000", "TMPDIR": "/dev/shm"})
