@@ -49,10 +49,8 @@ SandboxCgroup LocalBackend::group(const std::string& name) {
 }
 
 Capabilities LocalBackend::capabilities() {
-  {
-    std::lock_guard lock(mutex_);
-    if (capabilities_) return *capabilities_;
-  }
+  std::lock_guard probing(probe_mutex_);
+  if (capabilities_) return *capabilities_;
   Capabilities can;
   try {
     if (geteuid() != 0) throw Error(Code::permission_denied, "the daemon does not run as root");
@@ -79,14 +77,11 @@ Capabilities LocalBackend::capabilities() {
   } catch (const Error& error) {
     can.reason = error.message() + (error.hint().empty() ? "" : "; " + error.hint());
   }
-  std::lock_guard lock(mutex_);
   capabilities_ = can;
   return can;
 }
 
 void LocalBackend::copy_programs() {
-  std::lock_guard lock(mutex_);
-  if (!warden_copy_.empty()) return;
   launch_copy_ = copy_program(options_.launch_program, options_.images_directory, 0100);
   warden_copy_ = copy_program(options_.warden_program, options_.images_directory, 0111);
 }

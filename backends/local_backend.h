@@ -38,7 +38,8 @@ class LocalBackend : public Backend {
   // What differs. `probe` fills in what the backend can do, given the hierarchies; it may throw
   // with the reason why it cannot work here.
   virtual void probe(const CgroupHierarchies& hierarchies, Capabilities& can) = 0;
-  // Fills mode and rootfs, and what the launcher joins.
+  // Fills mode and rootfs, and what the launcher joins; puts on the group what only this backend
+  // has.
   virtual void plan(const SandboxSpec& spec, const SandboxCgroup& group, LaunchPlan& plan) = 0;
 
   const BackendOptions options_;
@@ -52,6 +53,7 @@ class LocalBackend : public Backend {
 
   std::mutex mutex_;
   std::optional<CgroupHierarchies> hierarchies_;
+  std::mutex probe_mutex_;  // what a probe makes (below, and in subclasses) is made once
   std::optional<Capabilities> capabilities_;
   // Of the programs as they were when this daemon started. An upgrade replaces them a moment before
   // it restarts the daemon, and a daemon starts sandboxes with programs of its own release only.

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <sstream>
 
@@ -120,7 +119,7 @@ std::string check_apparmor() {
   return "AppArmor is active with LXC's profile";
 }
 
-std::string check_quotas(const std::string& store) {
+std::string check_disk(const std::string& store) {
   struct statfs info;
   base::check(statfs(store.c_str(), &info), "look at the file system of " + store);
   const double free_gib = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_bsize) /
@@ -188,8 +187,7 @@ std::optional<std::pair<std::string, std::string>> kernel_fault(const std::strin
     return std::pair("Linux " + release + " is too old",
                      "6.1 or later is needed (Debian 12 has it)");
   }
-  // Debian's release is 6.1.0-18-amd64; what it is made of is in the version: "...
-  // Debian 6.1.76-1".
+  // Debian's release is 6.1.0-18-amd64; the version has what it is made of: Debian 6.1.76-1.
   const size_t debian = version.find("Debian ");
   const std::string text = debian == std::string::npos ? release : version.substr(debian + 7);
   std::sscanf(text.c_str(), "%d.%d.%d", &found.major, &found.minor, &found.patch);
@@ -231,7 +229,7 @@ std::vector<Check> probe_host(const ProbeOptions& options) {
   checks.push_back(
       run("overlay", [&] { return try_overlay(options.store, options.disk_first_id); }));
   checks.push_back(run("ids", [&] { return check_id_ranges(options); }));
-  checks.push_back(run("disk", [&] { return check_quotas(options.store); }));
+  checks.push_back(run("disk", [&] { return check_disk(options.store); }));
   checks.push_back(run("docker", check_docker));
   for (const char* package : {"sudo", "git", "python3"}) {
     checks.push_back(run(package, [&] { return check_program(package); }));

@@ -19,8 +19,8 @@ struct BackendOptions {
   bool allow_process = false;    // `process` isolates nothing, so it must be asked for
   uint32_t cpu_weight = 10;      // of one sandbox; 100 is what a service of the host has
   uint64_t disk_rate_bytes = 0;  // each way, of one sandbox on the store's disk; 0: no limit
-  bool nested_namespaces =
-      false;  // a sandbox may make user and other namespaces, and mount in them
+  // A sandbox may make user and other namespaces, and mount in them.
+  bool nested_namespaces = false;
   // Host-wide, until reboot: see favor_quick_moves in cgroups.h.
   bool favor_quick_cgroup_moves = true;
 };
