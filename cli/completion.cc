@@ -47,9 +47,7 @@ Candidates workspaces(Context& context, bool deleted) {
 
 Candidates execs(Context& context) {
   Candidates found;
-  const Json answer = ask(context, "/v1/execs");
-  const auto list = answer.is_object() ? answer.items("execs") : answer.items();
-  for (const Json& exec : list) {
+  for (const Json& exec : ask(context, "/v1/execs").items()) {
     std::string command;
     for (const std::string& word : exec.byte_list("argv"))
       command += (command.empty() ? "" : " ") + word;
@@ -60,9 +58,8 @@ Candidates execs(Context& context) {
 
 Candidates repositories(Context& context, const char* field) {
   Candidates found;
-  const Json answer = ask(context, "/v1/repos");
-  const auto list = answer.is_object() ? answer.items("repos") : answer.items();
-  for (const Json& repo : list) found.push_back({repo.text(field), repo.text("state")});
+  for (const Json& repo : ask(context, "/v1/repos").items())
+    found.push_back({repo.text(field), repo.text("state")});
   return found;
 }
 

@@ -158,6 +158,14 @@ Sandboxes::Counts Sandboxes::count_by_state() {
   return counts;
 }
 
+std::map<base::WorkspaceId, SandboxRow> Sandboxes::all_live() {
+  std::map<base::WorkspaceId, SandboxRow> live;
+  for (SandboxRow& row : not_destroyed()) {
+    if (row.state != SandboxState::stopped) live[row.workspace] = std::move(row);
+  }
+  return live;
+}
+
 std::vector<SandboxRow> Sandboxes::not_destroyed() {
   // The plus: else SQLite walks all rows there ever were in their order, and not the short index.
   return select(store_, *this, "state <> 'destroyed' ORDER BY +sandboxes.id");

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -70,6 +71,7 @@ class Sandboxes {
   std::vector<SandboxRow> of_workspace(base::WorkspaceId workspace);
   std::vector<SandboxRow> in_state(SandboxState state);
   std::vector<SandboxRow> not_destroyed();
+  std::map<base::WorkspaceId, SandboxRow> all_live();  // neither stopped nor destroyed: one each
   using Counts = std::array<uint64_t, LifeCycle<SandboxState>::kNames.size() - 1>;
   Counts count_by_state();  // but for destroyed, the last one
   std::string derived_name(base::SandboxId id) const;

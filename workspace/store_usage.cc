@@ -91,7 +91,6 @@ class StoreUsage::Walk {
     state_db::WorkspaceQuery query;
     query.with_deleted = true;
     for (auto& row : state_db::Workspaces(context_.store).list(query)) {
-      if (row.purged_wall_ms) continue;
       WorkspaceUse use;
       use.row = std::move(row);
       use_.workspaces.push_back(std::move(use));

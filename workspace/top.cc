@@ -20,11 +20,7 @@ constexpr size_t kMostProcesses = 64;  // of one exec: more wait for each other,
 
 TopView Top::look(const Caller& caller, bool own) {
   TopView view;
-  std::map<base::WorkspaceId, state_db::SandboxRow> sandboxes;
-  for (auto& sandbox : state_db::Sandboxes(context_.store).not_destroyed()) {
-    if (sandbox.state != state_db::SandboxState::stopped)
-      sandboxes[sandbox.workspace] = std::move(sandbox);
-  }
+  auto sandboxes = state_db::Sandboxes(context_.store).all_live();
   std::map<base::WorkspaceId, std::vector<state_db::ExecRow>> execs;
   for (auto& exec : state_db::Execs(context_.store).running())
     execs[exec.request.workspace].push_back(std::move(exec));

@@ -134,11 +134,7 @@ std::vector<WorkspaceView> Workspaces::list(const Caller& caller, bool with_dele
   query.with_deleted = with_deleted;
   std::map<base::RepoId, state_db::RepositoryRow> repos;
   for (auto& repo : state_db::Repositories(context_.store).list()) repos[repo.id] = std::move(repo);
-  std::map<base::WorkspaceId, state_db::SandboxRow> sandboxes;
-  for (auto& sandbox : state_db::Sandboxes(context_.store).not_destroyed()) {
-    if (sandbox.state != state_db::SandboxState::stopped)
-      sandboxes[sandbox.workspace] = std::move(sandbox);
-  }
+  auto sandboxes = state_db::Sandboxes(context_.store).all_live();
   std::map<base::WorkspaceId, state_db::ExecRow> doing;
   for (auto& exec : state_db::Execs(context_.store).running()) {
     auto& newest = doing[exec.request.workspace];
