@@ -72,6 +72,25 @@ class Threats(harness.TestCase):
     def on_host(source):
         return harness.run("python3", "-c", source).stdout.decode(errors="replace").strip()
 
+    def race(self):
+        """A shell's text: `d`, with a file named as the canary, and a link to the canary's directory change places for ever."""
+        return (f"mkdir -p d; echo inside > d/{self.canary.name}; ln -sfn {self.canary.parent} l; "
+                "python3 -c 'import ctypes\nwhile True: ctypes.CDLL(None).renameat2(-100, b\"d\", -100, b\"l\", 2)' & wait")
+
+    def assert_the_race_can_be_won(self):
+        """By an attacker of a daemon whose openat2 resolves as the host does."""
+        with weak_daemon("resolve") as weak:
+            weak.client.create(repo_url=self.url, name="open")
+            weak.client.start_exec("open", ["bash", "-c", self.race()])
+
+            def outside():
+                try:
+                    return weak.client.read_file("open", f"d/{self.canary.name}") == self.canary.read_bytes()
+                except harness.moorage.MoorageError as error:
+                    return "another mount" in error.message  # the host's file was opened: a later look refused it
+
+            harness.wait_until(outside, 60, "the race is won where nothing guards")
+
     @contextlib.contextmanager
     def weakened(self, *defences):
         """A workspace whose sandbox lacks these defences; the host's other sandboxes keep theirs."""
