@@ -45,6 +45,11 @@ Code code_of_errno(int error_number) {
   }
 }
 
+std::string hint_of_errno(int error_number) {
+  if (error_number != ENOSPC && error_number != EDQUOT) return {};
+  return "the disk is full: free space on it, then try again (moorage du tells what takes it)";
+}
+
 }  // namespace
 
 std::string_view code_name(Code code) {
@@ -75,7 +80,7 @@ void throw_errno(std::string_view what, int error_number) {
   std::string message(what);
   message += ": ";
   message += description ? std::string(description) : "error " + std::to_string(error_number);
-  throw Error(code_of_errno(error_number), std::move(message));
+  throw Error(code_of_errno(error_number), std::move(message), hint_of_errno(error_number));
 }
 
 void throw_errno(std::string_view what) { throw_errno(what, errno); }

@@ -49,7 +49,7 @@ class Error : public std::exception {
 
 // Throws Error from errno: "WHAT: strerror". ENOSPC, EDQUOT, ENOMEM, EMFILE -> resource_exhausted,
 // ENOENT -> not_found, EACCES, EPERM -> permission_denied, ENOSYS, EOPNOTSUPP -> unsupported, else
-// io.
+// io. A full disk gets a hint.
 [[noreturn]] void throw_errno(std::string_view what, int error_number);
 [[noreturn]] void throw_errno(std::string_view what);
 

@@ -47,8 +47,9 @@ std::shared_ptr<const Log> make_log(const LogOptions& options) {
 }
 
 std::mutex current_mutex;
+// Never destroyed: threads and destructors log up to the very end of the process.
 std::shared_ptr<const Log>& current_slot() {
-  static std::shared_ptr<const Log> slot;
+  static auto& slot = *new std::shared_ptr<const Log>;
   return slot;
 }
 

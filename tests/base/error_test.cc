@@ -37,6 +37,7 @@ TEST_CASE("errno decides the code") {
     } catch (const Error& error) {
       CHECK(error.code() == code);
       CHECK(error.message().starts_with("do it: "));
+      CHECK(error.hint().starts_with("the disk is full") == (number == ENOSPC || number == EDQUOT));
     }
   }
   errno = ENOENT;

@@ -1,5 +1,8 @@
 #include "base/log.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <boost/json.hpp>
 #include <catch2/catch.hpp>
 #include <random>
@@ -39,7 +42,30 @@ class LogFile {
   test::TemporaryDirectory directory_;
 };
 
+// Made before the log is, so destroyed after everything that the log made.
+struct LastWord {
+  std::string file;
+  ~LastWord() {
+    if (!file.empty()) base::log(LogLevel::error, "last.word");
+  }
+} last_word;
+
 }  // namespace
+
+TEST_CASE("the log stands until the process has ended") {
+  test::TemporaryDirectory directory;
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    last_word.file = directory / "log";
+    base::set_up_log({LogLevel::info, false, last_word.file});
+    exit(0);  // the destructors of statics run; those of this test do not
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(base::read_file(directory / "log").ends_with("error last.word\n"));
+}
 
 TEST_CASE("hostile text stays on its line and can be told from honest text") {
   CHECK(escape_for_line("plain caf\u00e9 \u6f22 \U0001f600") ==
