@@ -196,13 +196,13 @@ struct HttpConnection::Link {
 
   void receive_body(http::response_parser<http::buffer_body>& parser, HttpResponse& response,
                     const ExchangeOptions& options) {
-    std::vector<char> buffer(kBufferBytes);
+    const auto buffer = std::make_unique_for_overwrite<char[]>(kBufferBytes);
     while (!parser.is_done()) {
-      parser.get().body() = {buffer.data(), buffer.size(), true};
+      parser.get().body() = {buffer.get(), kBufferBytes, true};
       beast::error_code failure;
       http::read_some(stream, input, parser, failure);
       if (failure && failure != http::error::need_buffer) throw_lost("the answer is cut short");
-      const std::string_view piece(buffer.data(), buffer.size() - parser.get().body().size);
+      const std::string_view piece(buffer.get(), kBufferBytes - parser.get().body().size);
       if (piece.empty()) continue;
       if (options.sink && response.ok()) {
         options.sink(piece);

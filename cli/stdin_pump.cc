@@ -32,7 +32,8 @@ StdinPump::StdinPump(StdinPlan plan)
     : plan_(std::move(plan)),
       connection_(plan_.socket_path),
       stop_(base::check(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
-      backoff_(reconnect_patience()) {
+      backoff_(reconnect_patience()),
+      buffer_(std::make_unique_for_overwrite<char[]>(kPieceBytes)) {
   // Fewer, larger reads from a pipe; refused for anything else, which is fine.
   ::fcntl(plan_.fd, F_SETPIPE_SZ, static_cast<int>(kPieceBytes));
   thread_ = std::thread([this] { run(); });
@@ -78,19 +79,18 @@ std::optional<std::string> StdinPump::read_piece() {
   std::string piece;
   while (piece.empty()) {
     if (!wait_for_input()) return std::nullopt;
-    piece.resize(kPieceBytes);
     size_t used = 0;
     for (;;) {
-      const ssize_t got = ::read(plan_.fd, piece.data() + used, piece.size() - used);
+      const ssize_t got = ::read(plan_.fd, buffer_.get() + used, kPieceBytes - used);
       if (got == 0 && used == 0) return std::string();  // end of file
       if (got < 0 && errno != EINTR && errno != EAGAIN) return std::nullopt;
       if (got == 0) break;  // found again, and told, by the next call
       if (got > 0) used += static_cast<size_t>(got);
       // Take what else is there already, so that a pipe fills whole pieces.
       pollfd more{plan_.fd, POLLIN, 0};
-      if (used == piece.size() || ::poll(&more, 1, 0) <= 0) break;
+      if (used == kPieceBytes || ::poll(&more, 1, 0) <= 0) break;
     }
-    piece.resize(used);
+    piece.assign(buffer_.get(), used);
   }
   return piece;
 }
