@@ -28,9 +28,7 @@ using std::chrono::milliseconds;
 constexpr uint64_t kHeadroomBytes = 64ULL << 20;
 constexpr uint64_t kHeadroomPids = 64;
 constexpr uint64_t kCpuPeriodUsec = 100'000;
-// Of 100 that a service of the host has: however many sandboxes are at work, the daemon and the
-// host's own services come first. Among themselves sandboxes are equal.
-constexpr uint64_t kCpuWeight = 10;
+constexpr uint64_t kWeightOfAService = 100;
 constexpr const char* kLabel = "trusted.moorage";
 constexpr milliseconds kFreezePatience{300};
 
@@ -66,14 +64,6 @@ void limit_cpu(const CgroupHierarchies& h, const std::string& group, double cpus
     write_cgroup_file(h.cpu_v1 + group + "/cpu.cfs_quota_us", quota);
   } else {
     write_cgroup_file(h.unified + group + "/cpu.max", quota + " " + std::to_string(kCpuPeriodUsec));
-  }
-}
-
-void weigh_cpu(const CgroupHierarchies& h, const std::string& group) {
-  if (!h.cpu_v1.empty()) {
-    write_cgroup_file(h.cpu_v1 + group + "/cpu.shares", std::to_string(kCpuWeight * 1024 / 100));
-  } else {
-    write_cgroup_file(h.unified + group + "/cpu.weight", std::to_string(kCpuWeight));
   }
 }
 
@@ -142,6 +132,17 @@ void SandboxCgroup::create(const Limits& limits) {
   apply_limits(limits);
 }
 
+void SandboxCgroup::weigh_cpu(uint32_t weight) const {
+  if (!hierarchies_.cpu) return;
+  if (!hierarchies_.cpu_v1.empty()) {
+    constexpr uint64_t kSharesOfAService = 1024;
+    const uint64_t shares = std::max<uint64_t>(2, weight * kSharesOfAService / kWeightOfAService);
+    write_cgroup_file(hierarchies_.cpu_v1 + "/" + name_ + "/cpu.shares", std::to_string(shares));
+  } else {
+    write_cgroup_file(unified_path() + "/cpu.weight", std::to_string(weight));
+  }
+}
+
 void SandboxCgroup::limit_disk(const std::string& disk, uint64_t bytes_per_s) const {
   const std::string rate = std::to_string(bytes_per_s);
   if (hierarchies_.disk_v1.empty()) {
@@ -165,7 +166,6 @@ void SandboxCgroup::apply_limits(const Limits& limits) const {
     limit_pids(hierarchies_, group, limits.pids + kHeadroomPids);
     limit_pids(hierarchies_, group + "/cmd", limits.pids);
   }
-  if (hierarchies_.cpu) weigh_cpu(hierarchies_, group);
   if (hierarchies_.cpu && limits.cpus > 0) limit_cpu(hierarchies_, group, limits.cpus);
 }
 

@@ -62,6 +62,8 @@ class SandboxCgroup {
   SandboxCgroup(const CgroupHierarchies& hierarchies, std::string name);
 
   void create(const Limits& limits);
+  // When the processor is short: 100 is what a service of the host has (cgroup v2's cpu.weight).
+  void weigh_cpu(uint32_t weight) const;
   // Bytes a second, each way, on a whole disk ("254:0"). What v1 counts is what bypasses the page
   // cache or is read; written pages are counted under v2 only.
   void limit_disk(const std::string& disk, uint64_t bytes_per_s) const;

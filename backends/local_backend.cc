@@ -139,6 +139,7 @@ SandboxStatus LocalBackend::start(const SandboxSpec& spec) {
   if (cgroup.exists()) cgroup.kill_and_remove(spec.deadline);
   try {
     cgroup.create(spec.limits);
+    cgroup.weigh_cpu(options_.cpu_weight);
     if (options_.disk_rate_bytes > 0) {
       cgroup.limit_disk(disk_of(options_.images_directory), options_.disk_rate_bytes);
     }

@@ -12,11 +12,12 @@
 namespace moorage::backends {
 
 struct BackendOptions {
-  std::string name_prefix;        // "moorage-<store>-": all that `list` finds begins with it
-  std::string images_directory;   // <store>/images: skeletons and the copy of the warden
-  std::string launch_program;     // absolute path of moorage-launch
-  std::string warden_program;     // absolute path of moorage-warden
-  bool allow_process = false;     // `process` isolates nothing, so it must be asked for
+  std::string name_prefix;       // "moorage-<store>-": all that `list` finds begins with it
+  std::string images_directory;  // <store>/images: skeletons and the copy of the warden
+  std::string launch_program;    // absolute path of moorage-launch
+  std::string warden_program;    // absolute path of moorage-warden
+  bool allow_process = false;    // `process` isolates nothing, so it must be asked for
+  uint32_t cpu_weight = 10;      // of one sandbox; 100 is what a service of the host has
   uint64_t disk_rate_bytes = 0;  // each way, of one sandbox on the store's disk; 0: no limit
   bool nested_namespaces =
       false;  // a sandbox may make user and other namespaces, and mount in them

@@ -73,6 +73,7 @@ backends::BackendOptions backend_options(const config::Settings& settings,
   options.launch_program = settings.libexec_directory + "/moorage-launch";
   options.warden_program = settings.libexec_directory + "/moorage-warden";
   options.allow_process = settings.sandbox.allow_process_backend;
+  options.cpu_weight = settings.sandbox.cpu_weight;
   options.disk_rate_bytes = settings.sandbox.disk_rate_bytes;
   options.nested_namespaces = settings.sandbox.nested_namespaces;
   return options;

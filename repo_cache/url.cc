@@ -46,10 +46,9 @@ void check_characters(std::string_view text) {
     if (c == '\\') refuse("it contains a backslash");
   }
   if (text.front() == '-') refuse("it begins with a dash");
+  // To git, too, a slash ends what could be a helper's name.
   const size_t remote_helper = text.find("::");
-  const size_t scheme_end = text.find("://");
-  if (remote_helper != std::string_view::npos &&
-      (scheme_end == std::string_view::npos || remote_helper < scheme_end)) {
+  if (remote_helper != std::string_view::npos && text.find('/') > remote_helper) {
     refuse("remote helpers (\"name::address\") are not taken");
   }
 }

@@ -159,7 +159,8 @@ Sandboxes::Counts Sandboxes::count_by_state() {
 }
 
 std::vector<SandboxRow> Sandboxes::not_destroyed() {
-  return select(store_, *this, "state <> 'destroyed' ORDER BY sandboxes.id");
+  // The plus: else SQLite walks all rows there ever were in their order, and not the short index.
+  return select(store_, *this, "state <> 'destroyed' ORDER BY +sandboxes.id");
 }
 
 }  // namespace moorage::state_db

@@ -178,7 +178,7 @@ class PoorHost(unittest.TestCase):
         self.assertIn(b"too old: 6.1 or later is needed", result.stderr)
 
     def test_the_host_is_told_before_anything_is_started(self):
-        fit = harness.run(harness.BIN / "mooraged", "--check-host", "--config", self.daemon.config)
+        fit = harness.run(harness.BIN / "mooraged", "--check-host", "--set", f"store.directory={harness.BASE}/not-yet/there")
         lines = dict(l.split(None, 2)[1::1] for l in fit.stdout.decode().splitlines() if len(l.split(None, 2)) == 3)
         for name in ("kernel", "cgroup", "overlay", "apparmor", "lxc", "docker", "disk"):
             self.assertIn(name, lines)

@@ -10,9 +10,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (fuzz::refused([&] { url = repo_cache::parse_url(text, policy); })) return 0;
   fuzz::require(!url.fetch.empty() && url.fetch.front() != '-',
                 "git does not take it for an option");
-  fuzz::require(
-      url.fetch.find("::") == std::string::npos || url.fetch.find("://") < url.fetch.find("::"),
-      "no remote helper");
+  // Git takes a helper's name up to "::"; no name has a slash in it.
+  const size_t helper = url.fetch.find("::");
+  fuzz::require(helper == std::string::npos || url.fetch.find('/') < helper, "no remote helper");
   for (const char c : url.fetch + url.key) {
     fuzz::require(static_cast<unsigned char>(c) >= 0x20, "no control characters");
   }

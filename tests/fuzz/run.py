@@ -37,6 +37,7 @@ class Target:
         self.temporary = scratch / (self.name + ".tmp")
         self.crashes = options.bin.parent / "crashes"
         self.seconds = options.seconds
+        self.seed = options.seed
         self.keep = options.keep
         for directory in (self.found, self.temporary, self.crashes):
             directory.mkdir(parents=True, exist_ok=True)
@@ -58,7 +59,8 @@ class Target:
     def fuzz(self):
         """The line for the target, and what to show when it failed."""
         inputs = [str(self.found)] + ([str(self.kept)] if self.kept.is_dir() else [])
-        options = [f"-max_total_time={self.seconds}", "-print_final_stats=1", "-max_len=4096", "-detect_leaks=1"]
+        options = [f"-max_total_time={self.seconds}", "-print_final_stats=1", "-max_len=4096", "-detect_leaks=1",
+                   f"-seed={self.seed}"]
         if (HERE / f"{self.name}.dict").exists():
             options.append(f"-dict={HERE}/{self.name}.dict")
         done = self.run(*options, *inputs)
@@ -93,6 +95,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("bin", type=pathlib.Path)
     parser.add_argument("--seconds", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
     parser.add_argument("--target", action="append", default=[])
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()

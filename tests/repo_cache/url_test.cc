@@ -213,6 +213,8 @@ TEST_CASE("a path is taken only below a configured root, whatever links say") {
         "file://" + real + "/repo.git");
   CHECK(parse_url(directory / "root/repo.git", policy).display == "root/repo");
   CHECK(parse_url(directory / "root/with space", policy).fetch == real + "/with space");
+  CHECK(parse_url("file://" + (directory / "root/a::b"), policy).fetch == real + "/a::b");
+  CHECK(parse_url(directory / "root/a::b", policy).fetch == real + "/a::b");
   CHECK(code_of(directory / "rootless", policy) == base::Code::permission_denied);
   CHECK(code_of(directory / "root/way-out", policy) == base::Code::permission_denied);
   CHECK(code_of(directory / "root/../rootless", policy) == base::Code::invalid_argument);

@@ -53,8 +53,7 @@ class Files(Threats):
         self.assertEqual(target.read_text(), "the host's secret\n")
         with weak_daemon("resolve") as weak:
             weak.client.create(repo_url=self.url, name="open")
-            weak.client.exec("open", f"mkdir -p d; touch d/{target.name}; ln -s {target.parent} l; "
-                             "python3 -c 'import ctypes; ctypes.CDLL(None).renameat2' ")
+            weak.client.exec("open", f"mkdir -p d; touch d/{target.name}; ln -s {target.parent} l")
             race = "python3 -c 'import ctypes\nwhile True: ctypes.CDLL(None).renameat2(-100, b\"d\", -100, b\"l\", 2)'"
             weak.client.start_exec("open", ["bash", "-c", race])
 
