@@ -206,7 +206,8 @@ bool eventually(const std::function<bool()>& condition, std::chrono::millisecond
 
 bool process_lives(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::string text;
+  std::getline(file, text, '\0');  // nothing, and no exception, when it ends after the open (ESRCH)
   size_t name_end = text.rfind(')');
   return name_end != std::string::npos && text.at(name_end + 2) != 'Z' &&
          text.at(name_end + 2) != 'X';
