@@ -116,7 +116,6 @@ std::vector<WorkspaceRow> Workspaces::purgeable(const UndoWindows& windows) {
   const int64_t age_ms = StoreAge(store_).now_ms();
   std::vector<WorkspaceRow> due;
   for (WorkspaceRow& row : list({.state = WorkspaceState::deleted})) {
-    if (row.purged_wall_ms) continue;
     const int64_t window_ms = row.disposable ? windows.disposable_ms : windows.usual_ms;
     const int64_t deleted_for_ms = age_ms - row.deleted_age_ms.value_or(age_ms);
     if (row.purge_wall_ms || deleted_for_ms > window_ms) due.push_back(std::move(row));

@@ -137,17 +137,17 @@ std::vector<WorkspaceRow> Workspaces::find_by_name(const std::string& name) {
 }
 
 std::vector<WorkspaceRow> Workspaces::list(const WorkspaceQuery& query) {
-  constexpr std::string_view kWhose =
-      "(?1 IS NULL OR owner_uid = ?1) AND (?2 IS NULL OR repository = ?2) AND ";
-  if (query.state) {
-    return select(store_, std::string(kWhose) + "state = ?3 ORDER BY id", query.owner_uid,
-                  query.repository, std::string(state_name(*query.state)));
-  }
+  const std::string whose =
+      "purged_wall_ms IS NULL AND (?1 IS NULL OR owner_uid = ?1) AND "
+      "(?2 IS NULL OR repository = ?2) AND ";
   // The plus: else SQLite walks all rows there ever were in their order, and not the short index.
-  return select(
-      store_,
-      std::string(kWhose) + "purged_wall_ms IS NULL AND (?3 OR state <> 'deleted') ORDER BY +id",
-      query.owner_uid, query.repository, query.with_deleted);
+  const std::string in_order = " ORDER BY +id";
+  if (query.state) {
+    return select(store_, whose + "state = ?3" + in_order, query.owner_uid, query.repository,
+                  std::string(state_name(*query.state)));
+  }
+  return select(store_, whose + "(?3 OR state <> 'deleted')" + in_order, query.owner_uid,
+                query.repository, query.with_deleted);
 }
 
 Workspaces::Counts Workspaces::count_by_state() {

@@ -82,7 +82,7 @@ struct WorkspaceQuery {
   std::optional<uint32_t> owner_uid{};
   std::optional<WorkspaceState> state{};
   base::RepoId repository{};  // 0: any
-  bool with_deleted = false;  // tombstones too (never purged ones); ignored if state is set
+  bool with_deleted = false;  // tombstones too; ignored if state is set
 };
 
 class Workspaces {
@@ -103,7 +103,7 @@ class Workspaces {
   WorkspaceRow get(base::WorkspaceId id);  // not_found
   std::optional<WorkspaceRow> find(base::WorkspaceId id);
   std::optional<WorkspaceRow> find_live(uint32_t owner_uid, const std::string& name);
-  std::vector<WorkspaceRow> list(const WorkspaceQuery& query = {});  // by id
+  std::vector<WorkspaceRow> list(const WorkspaceQuery& query = {});  // by id; never purged ones
   // Live ones with this name, of any owner.
   std::vector<WorkspaceRow> find_by_name(const std::string& name);
   uint64_t count_live();

@@ -232,6 +232,7 @@ void Workspaces::finish_purge(const state_db::WorkspaceRow& row) {
     state_db::Workspaces(context_.store).finish_purge(row.id);
     if (row.layer) state_db::Layers(context_.store).remove(row.layer);
   });
+  measurer_.forget(row.id);
   base::log(base::LogLevel::info, "workspace.purged", {{"ws", row.id}, {"name", row.name}});
 }
 

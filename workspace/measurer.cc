@@ -62,6 +62,11 @@ void Measurer::refresh_later(base::WorkspaceId id, base::ExecId ended) {
   if (!flights_.ran_within(id.value, kFreshFor)) flights_.request(id.value);
 }
 
+void Measurer::forget(base::WorkspaceId id) {
+  const std::lock_guard lock(mutex_);
+  uncounted_.erase(id);
+}
+
 void Measurer::before_stop(const state_db::WorkspaceRow& row) {
   const auto running = active_.running(row.id);
   if (!running) return;

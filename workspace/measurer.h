@@ -29,6 +29,7 @@ class Measurer {
   void refresh(base::WorkspaceId id, base::ExecId ended = {});
   // The same, but it never waits and runs at most every ten seconds.
   void refresh_later(base::WorkspaceId id, base::ExecId ended);
+  void forget(base::WorkspaceId id);  // a workspace that is purged
   // Asks what only the running sandbox can tell, at most a second.
   void before_stop(const state_db::WorkspaceRow& row);
 

@@ -70,7 +70,7 @@ state_db::WorkspaceRow Workspaces::find_deleted(const Caller& caller, const std:
   if (!caller.root()) query.owner_uid = caller.uid;
   std::vector<state_db::WorkspaceRow> found;
   for (auto& row : state_db::Workspaces(context_.store).list(query)) {
-    if (row.name == name && !row.purged_wall_ms) found.push_back(std::move(row));
+    if (row.name == name) found.push_back(std::move(row));
   }
   if (found.empty())
     throw Error(Code::not_found, "no deleted workspace is called '" + name + "'",
