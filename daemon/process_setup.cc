@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/close_range.h>
+#include <malloc.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -68,6 +69,8 @@ void set_up_process() {
   check(getrlimit(RLIMIT_NOFILE, &files), "getrlimit");
   set_limit(RLIMIT_NOFILE, files.rlim_max, files.rlim_max);
   umask(077);
+  // Else there are eight a CPU, and each keeps what the largest answer made in it took.
+  mallopt(M_ARENA_MAX, 4);
   std::signal(SIGPIPE, SIG_IGN);
 }
 

@@ -10,9 +10,10 @@
 
 namespace moorage::daemon {
 
+// To be called before there are threads.
 // No core dumps and no reading of our memory by others (it holds what passes through: output,
 // bundles); files private by default; SIGPIPE ignored; as many descriptors as allowed; none
-// inherited but 0-2 and the sockets of socket activation.
+// inherited but 0-2 and the sockets of socket activation; few heaps for many threads.
 void set_up_process();
 
 // The listening socket: handed over by systemd (LISTEN_FDS of sd_listen_fds(3)), or made at `path`,

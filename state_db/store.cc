@@ -46,7 +46,9 @@ const StateTable& state_table(std::string_view noun) {
 // A commit writes a few pages of 4 KiB to the log. The second number, in pages, only bounds it
 // where nobody calls checkpoint().
 constexpr uint64_t kCommitsACheckpoint = 128;
-constexpr std::string_view kLongLog = "PRAGMA wal_autocheckpoint = 16000";
+constexpr const char* kLongLog = "PRAGMA wal_autocheckpoint = 16000";
+// In KiB, of the pages that a connection keeps: those of the newest rows and the trees' roots.
+constexpr const char* kCache = "PRAGMA cache_size = -512";
 
 std::string random_store_id() {
   uint32_t bits = 0;
@@ -79,10 +81,12 @@ Store::Store(const StoreOptions& options)
   connection_->on_full([this] { release_reserve(directory_); });
   refill_reserve();
   bring_up(*connection_, present_schema(), clock_->wall_ms());
-  connection_->execute(std::string(kLongLog));
+  connection_->execute(kLongLog);
+  connection_->execute(kCache);
   checkpointer_ =
       std::make_unique<Connection>(options.directory + "/state.db", options.busy_timeout_ms);
   checkpointer_->execute("PRAGMA synchronous = FULL");
+  checkpointer_->execute(kCache);
   checkpointer_->on_full([this] { release_reserve(directory_); });
   const bool is_new = store_id_.empty();
   was_clean_ =
