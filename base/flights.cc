@@ -37,6 +37,11 @@ bool Flights::wait(Key key, Milliseconds patience) {
   return ended_.wait_until(guard, until, [&] { return flight->ended >= mine; });
 }
 
+void Flights::forget(Key key) {
+  std::lock_guard guard(mutex_);
+  past_.erase(key);
+}
+
 bool Flights::ran_within(Key key, Milliseconds age) {
   std::lock_guard guard(mutex_);
   const auto found = past_.find(key);

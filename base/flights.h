@@ -28,6 +28,7 @@ class Flights {
   // at once if this key's last run or this one takes longer than that, or all threads are so taken.
   bool wait(Key key, Milliseconds patience);
   bool ran_within(Key key, Milliseconds age);  // a run has ended, not longer than that ago
+  void forget(Key key);                        // what runs of it there were; there will be none
 
  private:
   using Clock = std::chrono::steady_clock;

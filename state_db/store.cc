@@ -48,7 +48,7 @@ const StateTable& state_table(std::string_view noun) {
 constexpr uint64_t kCommitsACheckpoint = 128;
 constexpr const char* kLongLog = "PRAGMA wal_autocheckpoint = 16000";
 // In KiB, of the pages that a connection keeps: those of the newest rows and the trees' roots.
-constexpr const char* kCache = "PRAGMA cache_size = -512";
+constexpr const char* kCache = "PRAGMA cache_size = -256";
 
 std::string random_store_id() {
   uint32_t bits = 0;

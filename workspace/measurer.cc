@@ -63,6 +63,7 @@ void Measurer::refresh_later(base::WorkspaceId id, base::ExecId ended) {
 }
 
 void Measurer::forget(base::WorkspaceId id) {
+  flights_.forget(id.value);
   const std::lock_guard lock(mutex_);
   uncounted_.erase(id);
 }

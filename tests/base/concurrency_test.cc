@@ -121,6 +121,8 @@ TEST_CASE("a hundred requests are two runs, and who waits sees one that began af
   CHECK(begun <= 3);
   CHECK(most == 1);
   CHECK(flights.ran_within(7, 1h));
+  flights.forget(7);
+  CHECK_FALSE(flights.ran_within(7, 1h));
 }
 
 TEST_CASE("nobody waits for a run that is known to take longer, nor behind such runs of others") {
