@@ -137,7 +137,10 @@ void make_directories(const std::string& path, mode_t mode) {
   for (size_t end = 0; end != std::string::npos;) {
     end = path.find('/', end + 1);
     std::string part = path.substr(0, end);
-    if (mkdir(part.c_str(), mode) == 0) continue;
+    if (mkdir(part.c_str(), mode) == 0) {
+      check(chmod(part.c_str(), mode), "set mode of " + part);  // whatever the umask is
+      continue;
+    }
     int error_number = errno;
     struct stat status;
     // A read-only parent says EROFS for what exists; only what is missing is an error.

@@ -74,6 +74,11 @@ TEST_CASE("directories are made with all their parents, and a file in the way is
   base::make_directories(directory / "a/b//c/");
   base::make_directories(directory / "a/b/c");
   CHECK(mode_of(directory / "a/b/c") == 0700);
+  const mode_t before = umask(077);
+  base::make_directories(directory / "open/to/all", 0755);
+  umask(before);
+  CHECK(mode_of(directory / "open") == 0755);
+  CHECK(mode_of(directory / "open/to/all") == 0755);
   base::write_file(directory / "a/file", "");
   CHECK(code_thrown_by([&] { base::make_directories(directory / "a/file/d"); }) == "io");
   base::sync_directory(directory / "a");

@@ -136,6 +136,9 @@ class Package(unittest.TestCase):
         self.enter(DebianRoot(harness.BASE, copy=True))
         self.install(self.deb)
         self.start_daemon()
+        # Without a service manager the daemon makes the socket's directory itself.
+        self.root.shell("useradd -m member; useradd -m stranger; usermod -aG moorage member; su - member -c 'moorage info'")
+        self.assertIn("join the group moorage", self.root.run("su", "-", "stranger", "-c", "moorage info", check=False).stderr)
         command = self.begin()
         for deb, version in ((self.next_deb, "1000:0.1.0"), (self.deb, "0.1.0")):
             said = self.install(deb).stdout
