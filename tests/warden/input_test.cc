@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "warden_process.h"
 
 using namespace moorage;
@@ -98,7 +99,10 @@ TEST_CASE("a command without standard input reads nothing and takes none") {
 
 TEST_CASE("a retry of input with its offset never doubles it") {
   WardenProcess warden;
-  Running running(warden, reader("cat"), "offsets");
+  // It stays until it has been asked for the last time.
+  const std::string asked = warden.directory() + "/asked";
+  Running running(warden, reader("cat; until [ -e " + asked + " ]; do sleep 0.02; done"),
+                  "offsets");
   backends::EnvdClient& client = running.client;
   CHECK(client.send_input("offsets", 0, "hello ", 5s) == 6);
   CHECK(client.send_input("offsets", 0, "hello ", 5s) == 6);
@@ -107,6 +111,7 @@ TEST_CASE("a retry of input with its offset never doubles it") {
   CHECK(client.send_input("offsets", 11, "", 5s) == 11);
   client.close_input("offsets");
   CHECK(client.send_input("offsets", 0, "hello ", 5s) == 6 + 5);
+  base::write_file(asked, "");
   CHECK(running.journal.wait_for_end().output == "hello world");
 }
 
