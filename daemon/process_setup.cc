@@ -70,7 +70,7 @@ void set_up_process() {
   set_limit(RLIMIT_NOFILE, files.rlim_max, files.rlim_max);
   umask(077);
   // Else there are eight a CPU, and each keeps what the largest answer made in it took.
-  mallopt(M_ARENA_MAX, 4);
+  mallopt(M_ARENA_MAX, 2);
   std::signal(SIGPIPE, SIG_IGN);
 }
 

@@ -1,6 +1,5 @@
 """What an agent puts into its files costs the daemon bounded memory, and keeps nobody waiting."""
 
-import os
 import pathlib
 import re
 import threading
@@ -14,7 +13,6 @@ MEBIBYTE = 1 << 20
 
 # Files below a path of 3.8 KB: each takes as much of whoever remembers paths.
 DEEP = """
-import os
 os.chdir("/workspace")
 for i in range(15):
     os.mkdir("d" * 250)
@@ -24,7 +22,6 @@ for i in range(12000):
 """
 
 MANY = """
-import os
 for d in range(20):
     os.mkdir(f"/workspace/d{d}")
     for i in range(1000):
@@ -33,7 +30,6 @@ for d in range(20):
 
 # Moves directories about, so that no walk through them comes to an end in the place where it began.
 MOVER = """
-import os
 os.chdir("/workspace")
 for k in range(40):
     os.mkdir(f"q{k}")
@@ -74,7 +70,7 @@ class Measure(unittest.TestCase):
     def other_client(self):
         return moorage.Moorage(str(self.daemon.socket))
 
-    @unittest.skipIf(os.environ.get("MOORAGE_SANITIZE"), "a sanitizer's own memory and time are not the daemon's")
+    @unittest.skipIf(harness.SANITIZED, "a sanitizer's own memory and time are not the daemon's")
     def test_files_below_long_paths_do_not_fill_the_memory(self):
         idle = self.memory("VmRSS")
         self.client.exec("a", ["python3", "-c", DEEP])

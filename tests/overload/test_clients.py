@@ -46,7 +46,8 @@ class Clients(harness.TestCase):
         grown = load.status_bytes(self.daemon.process.pid, "VmRSS") - memory
         print(f"memory of one idle connection: {grown // CONNECTIONS} bytes")
         self.assertLess(load.percentile(latencies, 0.99), load.LS_P99_S)
-        self.assertLess(grown, CONNECTIONS * (32 << 10))
+        if not harness.SANITIZED:
+            self.assertLess(grown, CONNECTIONS * (32 << 10))
         for client in clients:
             client.close()
         harness.wait_until(lambda: self.held() <= before + 2, what="all are closed again")
@@ -79,7 +80,8 @@ class Clients(harness.TestCase):
                 client.sendall(f"GET /v1/execs/{exec_id}/output?raw=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             time.sleep(3)
         self.assertLess(load.percentile(latencies, 0.99), load.LS_P99_S)
-        self.assertLess(load.status_bytes(self.daemon.process.pid, "VmRSS") - memory, 256 << 20)
+        if not harness.SANITIZED:
+            self.assertLess(load.status_bytes(self.daemon.process.pid, "VmRSS") - memory, 256 << 20)
 
     def test_great_bodies(self):
         memory = load.status_bytes(self.daemon.process.pid, "VmRSS")
@@ -105,7 +107,8 @@ class Clients(harness.TestCase):
             else:
                 self.assertIn(answer, (400, 413, 415, None))
         self.assertLess(load.percentile(latencies, 0.99), load.LS_P99_S)
-        self.assertLess(load.status_bytes(self.daemon.process.pid, "VmRSS") - memory, 256 << 20)
+        if not harness.SANITIZED:
+            self.assertLess(load.status_bytes(self.daemon.process.pid, "VmRSS") - memory, 256 << 20)
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
         self.assertTrue(any("moorage-launch" in p or p.startswith("/") for p in paths))
         # Read by the file API, as bytes, below the tree's descriptor: a relative name. A load has a full path.
         self.assertEqual([p for p in paths if str(self.daemon.store) in p and "/images/" not in p], [])
-        if not os.environ.get("MOORAGE_SANITIZE"):  # a sanitizer cannot be linked into a static program
+        if not harness.SANITIZED:  # a sanitizer cannot be linked into a static program
             self.assertNotIn(b"INTERP", harness.run("readelf", "-l", harness.BIN / "moorage-warden").stdout)
         place = self.daemon.store / "evil.so"
         place.write_bytes(b"")

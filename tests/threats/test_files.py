@@ -163,7 +163,8 @@ class Files(Threats):
         listed = self.client.list_files("deep", "wide")
         self.assertTrue(len(listed["entries"]) == 100_000 or listed.get("truncated"))
         self.assertIn(self.refusal(self.client, "deep", "d/" * 3000 + "end"), ("invalid_argument", "not_found"))
-        self.assertLess(self.peak() - peak, 512 << 20)
+        if not harness.SANITIZED:
+            self.assertLess(self.peak() - peak, 512 << 20)
         self.client.delete("deep", purge=True)
         harness.wait_until(lambda: not list((self.daemon.store / "layers").glob("*/upper/*/")), 120, "the tree is gone")
 
