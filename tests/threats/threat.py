@@ -18,6 +18,9 @@ import harness  # noqa: E402
 
 WEAKEN = pathlib.Path(os.environ.get("MOORAGE_WEAKEN", harness.BIN.parent / "tests/threats/libweaken.so"))
 
+# Asan wants to be the first library of a program, unless told otherwise.
+ASAN_OPTIONS = ":".join(filter(None, (os.environ.get("ASAN_OPTIONS"), "verify_asan_link_order=0")))
+
 
 def threat(row, severity, attack, answer, control):
     """row: number in the threat list; severity: C, H or M; control: how the test shows that it can fail."""
@@ -41,7 +44,7 @@ class Threats(harness.TestCase):
         launch = cls.libexec / "moorage-launch"
         program = shlex.quote(str(harness.BIN / "moorage-launch"))
         launch.write_text(f'#!/bin/sh\nWEAKEN=$(cat {shlex.quote(str(cls.off))})\n[ -z "$WEAKEN" ] && exec {program}\n'
-                          f"export WEAKEN LD_PRELOAD={shlex.quote(str(WEAKEN))}\nexec {program}\n")
+                          f"export WEAKEN LD_PRELOAD={shlex.quote(str(WEAKEN))} ASAN_OPTIONS={shlex.quote(ASAN_OPTIONS)}\nexec {program}\n")
         launch.chmod(0o755)
         cls.settings = {**cls.settings, "libexec_directory": str(cls.libexec)}
         super().setUpClass()
@@ -124,7 +127,7 @@ def daemon(settings=None, prefix=(), **environment):
 
 def weak_daemon(*defences, **options):
     """A daemon without these defences. Only it: what it starts does not inherit them."""
-    return daemon(LD_PRELOAD=str(WEAKEN), WEAKEN=" ".join(defences), **options)
+    return daemon(LD_PRELOAD=str(WEAKEN), WEAKEN=" ".join(defences), ASAN_OPTIONS=ASAN_OPTIONS, **options)
 
 
 # An errno's name, or "ok", of a call made inside or on the host.
