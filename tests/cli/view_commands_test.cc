@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <mutex>
 
 #include "base/clock.h"
 #include "base/output_stream.h"
@@ -276,8 +277,10 @@ TEST_CASE("diff is raw in a pipe and counted with --stat") {
 }
 
 TEST_CASE("a workspace that is asked to stop, start, go and come back says so") {
+  std::mutex mutex;
   std::string body;
   ScriptedServer server([&](Call& call) {
+    const std::lock_guard guard(mutex);
     body = call.body();
     call.reply(200, "{}", test::json_header());
   });
@@ -290,7 +293,10 @@ TEST_CASE("a workspace that is asked to stop, start, go and come back says so") 
   CHECK(run_moorage({"undelete", "a"}, options).out == " back     a\n");
   CHECK(run_moorage({"undelete", "ws_3", "--name", "b"}, options).out == " back     b\n");
   server.settle();
-  CHECK(body == R"({"name":"b"})");
+  {
+    const std::lock_guard guard(mutex);
+    CHECK(body == R"({"name":"b"})");
+  }
   CHECK(run_moorage({"undelete", "ws_3", "ws_4", "--name", "b"}, options).code == 1);
   run_moorage({"rm", "--purge", "a"}, options);
   CHECK(server.seen().back().target == "/v1/workspaces/a?purge=1");

@@ -13,6 +13,7 @@ MEBIBYTE = 1 << 20
 
 # Files below a path of 3.8 KB: each takes as much of whoever remembers paths.
 DEEP = """
+import os
 os.chdir("/workspace")
 for i in range(15):
     os.mkdir("d" * 250)
@@ -22,6 +23,7 @@ for i in range(12000):
 """
 
 MANY = """
+import os
 for d in range(20):
     os.mkdir(f"/workspace/d{d}")
     for i in range(1000):
@@ -30,6 +32,7 @@ for d in range(20):
 
 # Moves directories about, so that no walk through them comes to an end in the place where it began.
 MOVER = """
+import os
 os.chdir("/workspace")
 for k in range(40):
     os.mkdir(f"q{k}")
