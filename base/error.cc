@@ -47,7 +47,7 @@ Code code_of_errno(int error_number) {
 
 std::string hint_of_errno(int error_number) {
   if (error_number != ENOSPC && error_number != EDQUOT) return {};
-  return "the disk is full: free space on it, then try again (moorage du tells what takes it)";
+  return "the disk is full: free space on it, then try again";
 }
 
 }  // namespace

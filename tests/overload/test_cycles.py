@@ -9,7 +9,7 @@ from load import harness
 
 CYCLES = int(os.environ.get("MOORAGE_CYCLES", "300"))
 SOAK = CYCLES >= 5000
-# Until each thread has had its deepest call, each heap its largest answer, and the database has its pages: 3 % of memory.
+# Until threads have had their deepest calls, heaps their largest answers, and the database has its pages.
 WARM_UP = 2000 if SOAK else 100
 DIRECTORIES_BYTES = 256 << 10  # a directory keeps the size that it once had
 TIDY_S = 20  # more than the daemon's pause between two rounds, in which it gives memory back
