@@ -1,15 +1,17 @@
 #include "base/thread_pool.h"
 
 #include <cassert>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
 
 namespace moorage::base {
 
-ThreadPool::ThreadPool(size_t threads, size_t max_queue) : max_queue_(max_queue) {
+ThreadPool::ThreadPool(size_t threads, size_t max_queue)
+    : max_threads_(threads), max_queue_(max_queue) {
   assert(threads > 0);
-  for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
 }
 
 ThreadPool::~ThreadPool() {
@@ -29,15 +31,29 @@ void ThreadPool::submit(std::function<void()> work) {
                   "too much work is waiting (" + std::to_string(queue_.size()) + " tasks)",
                   "try again in a moment");
     }
+    // Once it stops, who submits is one of the threads that are joined: it takes the work itself.
+    if (queue_.size() >= idle_ && threads_.size() < max_threads_ && !stopping_) make_thread();
     queue_.push_back(std::move(work));
   }
   ready_.notify_one();
 }
 
+void ThreadPool::make_thread() {
+  try {
+    threads_.emplace_back([this] { run(); });
+  } catch (const std::system_error& error) {
+    if (!threads_.empty()) return;  // the others get to it
+    throw Error(Code::resource_exhausted, std::string("make a thread: ") + error.what(),
+                "raise the limit of tasks (TasksMax), or end what takes them");
+  }
+}
+
 void ThreadPool::run() {
   std::unique_lock guard(mutex_);
   for (;;) {
+    ++idle_;
     ready_.wait(guard, [this] { return stopping_ || !queue_.empty(); });
+    --idle_;
     if (queue_.empty()) return;
     std::function<void()> work = std::move(queue_.front());
     queue_.pop_front();

@@ -2,6 +2,8 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include "base/flights.h"
@@ -96,6 +98,26 @@ TEST_CASE("the threads of a pool work at the same time") {
   }
   CHECK(met.get_future().wait_for(20s) == std::future_status::ready);
   here = 3;  // lets them go if the check failed
+}
+
+TEST_CASE("a pool has no more threads than it needed at once") {
+  ThreadPool pool(8, 100);
+  std::mutex mutex;
+  std::set<std::thread::id> seen;
+  const auto note = [&] {
+    const std::lock_guard guard(mutex);
+    seen.insert(std::this_thread::get_id());
+  };
+  for (int i = 0; i < 50; ++i) {
+    std::promise<void> done;
+    pool.submit([&] {
+      note();
+      done.set_value();
+    });
+    done.get_future().wait();
+    std::this_thread::sleep_for(1ms);  // it is idle again, nearly always
+  }
+  CHECK(seen.size() < 8);
 }
 
 TEST_CASE("a hundred requests are two runs, and who waits sees one that began after it asked") {
