@@ -50,6 +50,15 @@ std::string hint_of_errno(int error_number) {
   return "the disk is full: free space on it, then try again";
 }
 
+std::string with_description(std::string_view what, int error_number) {
+  // strerrordesc_np: thread-safe and without a locale, which the static warden needs.
+  const char* description = strerrordesc_np(error_number);
+  std::string message(what);
+  message += ": ";
+  message += description ? std::string(description) : "error " + std::to_string(error_number);
+  return message;
+}
+
 }  // namespace
 
 std::string_view code_name(Code code) {
@@ -75,14 +84,15 @@ Error& Error::add_context(std::string_view what) {
 }
 
 void throw_errno(std::string_view what, int error_number) {
-  // strerrordesc_np: thread-safe and without a locale, which the static warden needs.
-  const char* description = strerrordesc_np(error_number);
-  std::string message(what);
-  message += ": ";
-  message += description ? std::string(description) : "error " + std::to_string(error_number);
-  throw Error(code_of_errno(error_number), std::move(message), hint_of_errno(error_number));
+  throw Error(code_of_errno(error_number), with_description(what, error_number),
+              hint_of_errno(error_number));
 }
 
 void throw_errno(std::string_view what) { throw_errno(what, errno); }
+
+void throw_no_task(std::string_view what, int error_number) {
+  throw Error(Code::resource_exhausted, with_description(what, error_number),
+              "raise the limit of tasks (TasksMax, pids.max), or end what takes tasks or memory");
+}
 
 }  // namespace moorage::base

@@ -52,6 +52,8 @@ class Error : public std::exception {
 // io. A full disk gets a hint.
 [[noreturn]] void throw_errno(std::string_view what, int error_number);
 [[noreturn]] void throw_errno(std::string_view what);
+// For a process or thread that cannot be made: resource_exhausted, and what to do about it.
+[[noreturn]] void throw_no_task(std::string_view what, int error_number);
 
 // For system calls that answer -1: returns the value, or throws.
 template <typename T>

@@ -78,13 +78,15 @@ class SignalsBlocked {
 class ChildProcess {
  public:
   ChildProcess(ChildSetup& setup, const std::string& name) {
+    int fork_error = 0;
     {
       SignalsBlocked blocked;
       bp::child child(setup, bp::ignore_error);
+      fork_error = errno;
       pid_ = child.id();
       child.detach();  // waited for here, through the pidfd
     }
-    if (pid_ <= 0) throw Error(Code::resource_exhausted, "start " + name + ": fork failed");
+    if (pid_ <= 0) throw_no_task("start " + name, fork_error);
     setpgid(pid_, pid_);  // as the child does: whichever comes first
     pidfd_ = Fd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
     if (!pidfd_) {

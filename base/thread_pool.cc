@@ -1,7 +1,6 @@
 #include "base/thread_pool.h"
 
 #include <cassert>
-#include <string>
 #include <system_error>
 #include <utility>
 
@@ -43,8 +42,7 @@ void ThreadPool::make_thread() {
     threads_.emplace_back([this] { run(); });
   } catch (const std::system_error& error) {
     if (!threads_.empty()) return;  // the others get to it
-    throw Error(Code::resource_exhausted, std::string("make a thread: ") + error.what(),
-                "raise the limit of tasks (TasksMax), or end what takes them");
+    throw_no_task("make a thread", error.code().value());
   }
 }
 

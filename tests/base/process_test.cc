@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/files.h"
+#include "base/thread_pool.h"
 #include "temporary_directory.h"
 
 using namespace moorage;
@@ -178,6 +180,32 @@ TEST_CASE("what cannot be started says why") {
   ProcessOptions options;
   options.directory = "/none";
   CHECK(code_thrown_by([&] { shell("true", options); }) == "not_found");
+}
+
+TEST_CASE("where no more tasks may be made, processes and pools say so and what to do") {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    constexpr uid_t kNobodys = 1'900'000'000;  // the limit is of all that a user runs
+    const rlimit one{1, 1};
+    if (setrlimit(RLIMIT_NPROC, &one) < 0 || setresuid(kNobodys, kNobodys, kNobodys) < 0) _exit(9);
+    const auto says_so = [](auto make) {
+      try {
+        make();
+      } catch (const base::Error& error) {
+        return error.code() == base::Code::resource_exhausted &&
+               error.message().find("Resource temporarily unavailable") != std::string::npos &&
+               error.hint().find("TasksMax") != std::string::npos;
+      }
+      return false;
+    };
+    const bool process = says_so([] { run_process({"/bin/true"}, {}); });
+    const bool thread = says_so([] { base::ThreadPool(1, 1).submit([] {}); });
+    _exit((process ? 0 : 1) + (thread ? 0 : 2));
+  }
+  int status = -1;
+  REQUIRE(waitpid(pid, &status, 0) == pid);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("a bare name is not looked up in the caller's PATH") {
