@@ -1,6 +1,7 @@
 """What sandboxes can do to each other: rows 19 to 21."""
 
 import pathlib
+import re
 import subprocess
 import unittest
 
@@ -69,7 +70,7 @@ print(attempt(lambda: system_call(101, 0x4206, {pid}, 0, 0)))
         result = harness.run(harness.BIN / "test_state_db", "two sandboxes never hold one slot*,a full pool refuses*", timeout=600,
                              env={"MOORAGE_TEST_STEPS": "100000", "TMPDIR": "/dev/shm"})
         self.assertIn(b"All tests passed", result.stdout)
-        steps, deaths = (int(w) for w in result.stdout.decode().split("slots: ")[2].replace(",", "").split()[0:3:2])
+        steps, deaths = map(int, re.search(rb"slots: (\d+) steps, (\d+) deaths", result.stdout).groups())
         self.assertGreaterEqual(steps, 100_000)
         self.assertGreater(deaths, 20)
         subuids = [line.split(":") for line in pathlib.Path("/etc/subuid").read_text().splitlines() if ":" in line]
