@@ -40,6 +40,12 @@ Function* real(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
+using Call = long(long, ...);
+// Found while the library is loaded: a child that shares the daemon's memory calls syscall(2), too,
+// and is killed at any moment, also in the middle of dlsym, with the lock that it takes. Still null
+// when another library that is being loaded calls.
+Call* const real_syscall = real<Call>("syscall");
+
 bool (*set_item)(lxc_container*, const char*, const char*);
 
 bool set_weak_item(lxc_container* container, const char* key, const char* value) {
@@ -101,9 +107,8 @@ long syscall(long number, ...) noexcept {
     how.resolve = 0;
     argument[2] = reinterpret_cast<long>(&how);
   }
-  using Call = long(long, ...);
-  return real<Call>("syscall")(number, argument[0], argument[1], argument[2], argument[3],
-                               argument[4], argument[5]);
+  Call* const call = real_syscall ? real_syscall : real<Call>("syscall");
+  return call(number, argument[0], argument[1], argument[2], argument[3], argument[4], argument[5]);
 }
 
 }  // extern "C"
