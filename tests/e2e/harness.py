@@ -27,7 +27,6 @@ BIN = pathlib.Path(os.environ.get("MOORAGE_BIN", ROOT / "build/dev/bin"))
 # Stores need a file system that takes id-mapped mounts and overlays; /tmp may be a tmpfs.
 BASE = os.environ.get("MOORAGE_TEST_DIRECTORY", "/var/tmp")
 
-
 # A sanitizer's own memory is not the daemon's: what is measured of it says nothing then.
 SANITIZED = not {"address", "thread"}.isdisjoint(os.environ.get("MOORAGE_SANITIZE", "").split(","))
 
