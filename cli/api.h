@@ -24,7 +24,7 @@ class Api {
   explicit Api(std::string socket_path) : connection_(std::move(socket_path)) {}
 
   std::string get(const std::string& target);
-  // POST, PUT or DELETE. `body` is JSON, or empty.
+  // POST, PUT, PATCH or DELETE. `body` is JSON, or empty.
   std::string send(const std::string& method, const std::string& target,
                    const std::string& body = {});
   // For verbs that take long: on_progress sees each {"phase","percent","text"} as it comes; the

@@ -38,6 +38,8 @@ Action create_command(Options& options);
 // list_commands.cc, show_command.cc
 Action ls_command(Options& options);
 Action show_command(Options& options);
+// set_command.cc
+Action set_command(Options& options);
 // lifecycle_commands.cc
 Action start_command(Options& options);
 Action stop_command(Options& options);

@@ -11,18 +11,6 @@ namespace {
 using base::Code;
 using base::Error;
 
-JsonObject limits_of(const WorkspaceSource& source) {
-  JsonObject limits;
-  if (!source.memory.empty()) {
-    limits.add("memory_bytes", static_cast<int64_t>(parse_size(source.memory, "--memory")));
-  }
-  if (!source.cpus.empty()) limits.add("cpus", parse_number(source.cpus, "--cpus"));
-  if (!source.pids.empty()) {
-    limits.add("pids", static_cast<int64_t>(parse_number(source.pids, "--pids")));
-  }
-  return limits;
-}
-
 JsonObject request_of(const WorkspaceSource& source) {
   JsonObject request;
   const auto add = [&request](const char* field, const std::string& value) {
@@ -37,8 +25,7 @@ JsonObject request_of(const WorkspaceSource& source) {
   std::map<std::string, std::string> labels;
   for (const std::string& label : source.labels) labels.insert(split_assignment(label, "--label"));
   if (!labels.empty()) request.add("labels", labels);
-  const JsonObject limits = limits_of(source);
-  if (!limits.empty()) request.add("limits", limits);
+  add_policy(request, source.policy);
   return request;
 }
 
@@ -61,9 +48,7 @@ void declare_source(Options& options, WorkspaceSource& source) {
   options.value({"--branch", "NAME", "The branch that the work goes to"}, source.branch);
   options.value({"--name", "NAME", "Name of the workspace; default: chosen"}, source.name);
   options.values({"--label", "K=V", "A label; may be given several times"}, source.labels);
-  options.value({"--memory", "SIZE", "Memory limit, like 4G"}, source.memory);
-  options.value({"--cpus", "N", "Processor limit, like 2 or 0.5"}, source.cpus);
-  options.value({"--pids", "N", "Limit of processes"}, source.pids);
+  declare_policy(options, source.policy);
   options.value({"--backend", "NAME", "How the sandbox is made, like lxc"}, source.backend);
   options.value({"--image", "NAME", "Root file system of the sandbox"}, source.image);
 }

@@ -7,6 +7,7 @@
 
 #include "cli/context.h"
 #include "cli/options.h"
+#include "cli/policy_options.h"
 
 namespace moorage::cli {
 
@@ -18,10 +19,8 @@ struct WorkspaceSource {
   std::string name;
   std::string image;
   std::string backend;
-  std::string memory;
-  std::string cpus;
-  std::string pids;
   std::vector<std::string> labels;
+  PolicyOptions policy;
 };
 
 void declare_source(Options& options, WorkspaceSource& source);

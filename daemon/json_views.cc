@@ -2,6 +2,7 @@
 
 #include "backends/backend.h"
 #include "daemon/json_object.h"
+#include "daemon/policy_json.h"
 
 namespace moorage::daemon {
 namespace {
@@ -65,11 +66,9 @@ JsonObject workspace_object(const workspace::WorkspaceView& view) {
                     {"state", state_db::state_name(row.state)},
                     {"backend", row.backend},
                     {"image", row.image},
-                    {"limits",
-                     {{"memory_bytes", row.limits.memory_bytes},
-                      {"cpus", row.limits.cpus},
-                      {"pids", row.limits.pids}}},
                     {"disposable", row.disposable}};
+  put_policy(object, row.policy);
+  put_text(object, "notice", view.notice);
   put_known(object, "unpushed", row.unpushed);
   put_text(object, "reason", row.reason);
   put_known(object, "disk_bytes", row.disk_bytes);

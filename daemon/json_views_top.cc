@@ -14,9 +14,9 @@ JsonObject line_object(const workspace::TopLine& line) {
                     {"owner", row.owner_uid},
                     {"state", state_db::state_name(row.state)},
                     {"limits",
-                     {{"memory_bytes", row.limits.memory_bytes},
-                      {"cpus", row.limits.cpus},
-                      {"pids", row.limits.pids}}},
+                     {{"memory_bytes", row.policy.limits.memory_bytes},
+                      {"cpus", row.policy.limits.cpus},
+                      {"pids", row.policy.limits.pids}}},
                     {"execs_running", line.execs.size()}};
   put_known(object, "disk_bytes", row.disk_bytes);
   put_time(object, "last_output_at", line.last_output_ms);

@@ -1,5 +1,6 @@
 #include "base/files.h"
 #include "daemon/json_fields.h"
+#include "daemon/policy_json.h"
 #include "daemon/routes.h"
 #include "workspace/metrics.h"
 
@@ -48,12 +49,7 @@ workspace::CreateRequest create_request(const Request& request) {
   create.ref = text("ref");
   create.branch = text("branch");
   create.labels = fields.text_map("labels").value_or(std::map<std::string, std::string>());
-  if (auto limits = fields.object("limits")) {
-    create.memory_bytes = limits->whole("memory_bytes", 1, INT64_MAX);
-    create.cpus = limits->number("cpus");
-    create.pids = limits->whole("pids", 1, UINT32_MAX);
-    limits->finish();
-  }
+  create.policy = policy_change(fields);
   create.backend = text("backend");
   create.image = text("image");
   create.disposable = fields.flag("disposable");
@@ -68,6 +64,15 @@ Reply list(Api& api, const Request& request) {
   StoreSpace shown{space.total_bytes, space.free_bytes, 0};
   for (const auto& view : views) shown.used_bytes += view.row.disk_bytes.value_or(0);
   return Reply::json(workspaces_json(views, shown));
+}
+
+Reply update(Api& api, const Request& request) {
+  JsonFields fields = JsonFields::parse(request.body);
+  const workspace::PolicyChange change = policy_change(fields);
+  fields.finish();
+  return answer(api.context.metrics.counted(Counted::update, [&] {
+    return api.workspaces.update(request.caller, request.parameter(0), change);
+  }));
 }
 
 Reply remove(Api& api, const Request& request) {
@@ -139,6 +144,10 @@ void add_workspace_routes(Router& router, Api& api) {
       {.method = "GET", .pattern = "/v1/workspaces", .handler = plain(list), .query = {"deleted"}});
   router.add(
       {.method = "GET", .pattern = "/v1/workspaces/{}", .handler = show, .lane = Lane::look});
+  router.add({.method = "PATCH",
+              .pattern = "/v1/workspaces/{}",
+              .handler = plain(update),
+              .lane = Lane::look});
   router.add({.method = "DELETE",
               .pattern = "/v1/workspaces/{}",
               .handler = plain(remove),

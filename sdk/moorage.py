@@ -148,7 +148,7 @@ class Moorage:
         query = {k: v for k, v in (query or {}).items() if v is not None}
         target = "/v1" + path + ("?" + urllib.parse.urlencode(query) if query else "")
         headers = {"Accept": accept}
-        if method in ("POST", "PUT", "DELETE"):
+        if method in ("POST", "PUT", "PATCH", "DELETE"):
             headers["Idempotency-Key"] = key or uuid.uuid4().hex
         if body is not None:
             headers["Content-Type"] = content_type
@@ -270,6 +270,10 @@ class Moorage:
 
     def workspace(self, workspace):
         return self.request("GET", f"/workspaces/{workspace}")
+
+    def update(self, workspace, key=None, **fields):
+        """Changes its policy; fields as in create: limits (with any of memory_bytes, cpus, pids)."""
+        return self.request("PATCH", f"/workspaces/{workspace}", json_body=fields, key=key)
 
     def start(self, workspace, key=None):
         return self.request("POST", f"/workspaces/{workspace}/start", key=key)

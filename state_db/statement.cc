@@ -5,6 +5,7 @@
 #include <cassert>
 
 #include "state_db/connection.h"
+#include "state_db/word_list.h"
 
 namespace moorage::state_db {
 
@@ -47,6 +48,12 @@ void Statement::put(const Blob& value) {
                          static_cast<int>(value.bytes.size()));
 }
 
+void Statement::put(const std::vector<std::string>& words) {
+  const std::string bytes = encode_words(words);
+  statement_->bind(next_value_++, static_cast<const void*>(bytes.data()),
+                   static_cast<int>(bytes.size()));
+}
+
 int64_t Statement::get_integer() { return statement_->getColumn(next_column_++).getInt64(); }
 double Statement::get_real() { return statement_->getColumn(next_column_++).getDouble(); }
 bool Statement::next_is_null() { return statement_->getColumn(next_column_).isNull(); }
@@ -58,6 +65,8 @@ std::string Statement::get_bytes() {
              ? std::string(static_cast<const char*>(bytes), static_cast<size_t>(column.getBytes()))
              : std::string();
 }
+
+void Statement::get(std::vector<std::string>& out) { out = decode_words(get_bytes()); }
 
 void Statement::throw_unknown_state(std::string_view noun, const std::string& name) {
   throw Error(Code::corrupted, "state.db has the unknown " + std::string(noun) + " state " + name);

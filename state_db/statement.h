@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "base/error.h"
 #include "base/ids.h"
@@ -51,6 +52,11 @@ class Statement {
     next_column_ = 0;
     (get(columns), ...);
   }
+  // The columns after those that were read last.
+  template <typename... Columns>
+  void read_next(Columns&... columns) {
+    (get(columns), ...);
+  }
   // Binds, writes, and returns how many rows changed.
   template <typename... Values>
   int64_t run(const Values&... values) {
@@ -65,6 +71,7 @@ class Statement {
   void put_text(std::string_view value);
   void put_null();
   void put(const Blob& value);
+  void put(const std::vector<std::string>& words);  // as in word_list.h
   int64_t get_integer();
   double get_real();
   std::string get_bytes();
@@ -91,6 +98,7 @@ class Statement {
   }
 
   void get(std::string& out) { out = get_bytes(); }
+  void get(std::vector<std::string>& out);
   void get(double& out) { out = get_real(); }
   void get(bool& out) { out = get_integer() != 0; }
   template <typename T>

@@ -57,6 +57,29 @@ void Workspaces::set_layer(base::WorkspaceId id, base::LayerId layer) {
   });
 }
 
+void Workspaces::set_policy(base::WorkspaceId id, const PolicyChange& change) {
+  store_.transaction([&] {
+    if (get(id).policy != change.from) {
+      throw Error(Code::conflict, id.str() + " was changed by somebody else meanwhile",
+                  "look at it, and try again");
+    }
+    const std::string difference = policy_difference(change.from, change.to);
+    if (difference.empty()) return;
+    std::string sql;
+    each_policy_field(
+        [&](const char* name, const auto&) {
+          sql += (sql.empty() ? "UPDATE workspaces SET " : ", ") + std::string(name) + " = ?";
+        },
+        change.to);
+    {
+      Statement update = store_.prepare(sql + " WHERE id = ?");
+      each_policy_field([&](const char*, const auto& field) { update.bind(field); }, change.to);
+      update.run(id);
+    }
+    store_.add_event("workspace.policy", {.workspace = id}, difference + ", " + change.by);
+  });
+}
+
 void Workspaces::finish_delete(base::WorkspaceId id) {
   store_.transaction([&] {
     store_.move(id, WorkspaceState::deleting, WorkspaceState::deleted, get(id).reason);

@@ -13,13 +13,35 @@ using base::Error;
 
 namespace {
 
-constexpr std::string_view kSelect =
-    "SELECT id, name, owner_uid, repository, base_ref, base_commit, branch, layer, backend, image, "
-    "memory_bytes, cpus, pids, state, reason, disposable, changes_files, changes_wall_ms, "
-    "unpushed, "
-    "disk_bytes, integrity, created_wall_ms, deleted_wall_ms, deleted_age_ms, purge_wall_ms, "
-    "purged_wall_ms, "
-    "idempotency_key FROM workspaces WHERE ";
+// ", memory_bytes, cpus" and ", ?, ?", one each.
+struct PolicyColumns {
+  std::string names;
+  std::string places;
+};
+const PolicyColumns& policy_columns() {
+  static const PolicyColumns columns = [] {
+    PolicyColumns made;
+    const WorkspacePolicy any;
+    each_policy_field(
+        [&](const char* name, const auto&) {
+          made.names += std::string(", ") + name;
+          made.places += ", ?";
+        },
+        any);
+    return made;
+  }();
+  return columns;
+}
+
+const std::string& select_columns() {
+  static const std::string text =
+      "SELECT id, name, owner_uid, repository, base_ref, base_commit, branch, layer, backend, "
+      "image, state, reason, disposable, changes_files, changes_wall_ms, unpushed, disk_bytes, "
+      "integrity, created_wall_ms, deleted_wall_ms, deleted_age_ms, purge_wall_ms, purged_wall_ms, "
+      "idempotency_key" +
+      policy_columns().names + " FROM workspaces WHERE ";
+  return text;
+}
 
 void read_labels(Store& store, WorkspaceRow& row) {
   Statement query = store.prepare("SELECT name, value FROM workspace_labels WHERE workspace = ?");
@@ -37,11 +59,11 @@ std::vector<WorkspaceRow> read_all(Store& store, Statement& query) {
   while (query.step()) {
     WorkspaceRow& row = rows.emplace_back();
     query.read(row.id, row.name, row.owner_uid, row.repository, row.base_ref, row.base_commit,
-               row.branch, row.layer, row.backend, row.image, row.limits.memory_bytes,
-               row.limits.cpus, row.limits.pids, row.state, row.reason, row.disposable,
+               row.branch, row.layer, row.backend, row.image, row.state, row.reason, row.disposable,
                row.changes_files, row.changes_wall_ms, row.unpushed, row.disk_bytes, row.integrity,
                row.created_wall_ms, row.deleted_wall_ms, row.deleted_age_ms, row.purge_wall_ms,
                row.purged_wall_ms, row.idempotency_key);
+    each_policy_field([&](const char*, auto& field) { query.read_next(field); }, row.policy);
     read_labels(store, row);
   }
   return rows;
@@ -50,7 +72,7 @@ std::vector<WorkspaceRow> read_all(Store& store, Statement& query) {
 // The statement holds the store's lock, so rows and labels are of one moment.
 template <typename... Values>
 std::vector<WorkspaceRow> select(Store& store, std::string_view where, const Values&... values) {
-  Statement query = store.prepare(std::string(kSelect) + std::string(where));
+  Statement query = store.prepare(select_columns() + std::string(where));
   query.bind(values...);
   return read_all(store, query);
 }
@@ -61,16 +83,18 @@ std::optional<WorkspaceRow> only(std::vector<WorkspaceRow> rows) {
 }
 
 void insert_row(Store& store, const NewWorkspace& wanted, base::LayerId layer) {
-  store
-      .prepare(
-          "INSERT INTO workspaces (name, owner_uid, repository, base_ref, base_commit, branch, "
-          "layer, backend, image, memory_bytes, cpus, pids, state, disposable, created_wall_ms, "
-          "idempotency_key, request_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-          "?)")
-      .run(wanted.name, wanted.owner_uid, wanted.repository, wanted.base_ref, wanted.base_commit,
-           wanted.branch, layer, wanted.backend, wanted.image, wanted.limits.memory_bytes,
-           wanted.limits.cpus, wanted.limits.pids, LifeCycle<WorkspaceState>::kFirst,
-           wanted.disposable, store.clock().wall_ms(), wanted.idempotency_key, wanted.request_hash);
+  Statement insert = store.prepare(
+      "INSERT INTO workspaces (name, owner_uid, repository, base_ref, base_commit, "
+      "branch, layer, backend, image, state, disposable, created_wall_ms, "
+      "idempotency_key, request_hash" +
+      policy_columns().names + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?" +
+      policy_columns().places + ")");
+  insert.bind(wanted.name, wanted.owner_uid, wanted.repository, wanted.base_ref, wanted.base_commit,
+              wanted.branch, layer, wanted.backend, wanted.image, LifeCycle<WorkspaceState>::kFirst,
+              wanted.disposable, store.clock().wall_ms(), wanted.idempotency_key,
+              wanted.request_hash);
+  each_policy_field([&](const char*, const auto& field) { insert.bind(field); }, wanted.policy);
+  insert.run();
 }
 
 }  // namespace

@@ -12,16 +12,11 @@
 
 #include "base/ids.h"
 #include "state_db/lifecycle.h"
+#include "state_db/workspace_policy.h"
 
 namespace moorage::state_db {
 
 class Store;
-
-struct WorkspaceLimits {
-  uint64_t memory_bytes = 0;
-  double cpus = 0;
-  uint32_t pids = 0;
-};
 
 struct WorkspaceRow {
   base::WorkspaceId id{};
@@ -34,7 +29,7 @@ struct WorkspaceRow {
   base::LayerId layer{};      // the writable one; 0 after the purge
   std::string backend{};
   std::string image{};
-  WorkspaceLimits limits{};
+  WorkspacePolicy policy{};
   WorkspaceState state = WorkspaceState::creating;
   std::string reason{};  // of the last move: why it failed, who deleted it
   bool disposable = false;
@@ -62,7 +57,7 @@ struct NewWorkspace {
   base::LayerId parent_layer{};  // 0: the new layer is directly on the base tree
   std::string backend{};
   std::string image{};
-  WorkspaceLimits limits{};
+  WorkspacePolicy policy{};
   bool disposable = false;
   std::map<std::string, std::string> labels{};
   std::optional<std::string> idempotency_key{};  // one workspace for (owner, key)
@@ -115,6 +110,14 @@ class Workspaces {
   void set_label(base::WorkspaceId id, const std::string& key, const std::string& value);
   void remove_label(base::WorkspaceId id, const std::string& key);
   void set_layer(base::WorkspaceId id, base::LayerId layer);
+  // With an event that tells the difference and `by`, in one commit; nothing, if there is none.
+  // conflict: it is not `from` any more.
+  struct PolicyChange {
+    const WorkspacePolicy& from;
+    const WorkspacePolicy& to;
+    const std::string& by;
+  };
+  void set_policy(base::WorkspaceId id, const PolicyChange& change);
 
   void finish_delete(base::WorkspaceId id);  // deleting -> deleted, with the time
   // deleted -> ready, under another name if one is given. conflict: being purged, or not deleted.

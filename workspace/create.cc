@@ -56,9 +56,7 @@ std::string request_hash(const CreateRequest& request) {
     add(request.import->head_commit);
     add(request.import->work_commit);
   }
-  add(request.memory_bytes ? std::to_string(*request.memory_bytes) : "");
-  add(request.cpus ? std::to_string(*request.cpus) : "");
-  add(request.pids ? std::to_string(*request.pids) : "");
+  add(policy_hash_text(request.policy));
   add(request.disposable ? "disposable" : "");
   for (const auto& [key, value] : request.labels) {
     add(key);
@@ -133,9 +131,10 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
   repositories_.ensure_base_tree(repo.id, workspace.base_commit, progress);
 
   workspace.repository = repo.id;
-  workspace.limits.memory_bytes = request.memory_bytes.value_or(context_.options.memory_bytes);
-  workspace.limits.cpus = request.cpus.value_or(context_.options.cpus);
-  workspace.limits.pids = request.pids.value_or(context_.options.pids);
+  workspace.policy.limits = {.memory_bytes = context_.options.memory_bytes,
+                             .cpus = context_.options.cpus,
+                             .pids = context_.options.pids};
+  apply_policy(request.policy, workspace.policy);
   workspace.disposable = request.disposable;
   workspace.labels = request.labels;
   const auto created = insert(workspace, request, repo);

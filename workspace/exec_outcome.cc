@@ -145,7 +145,7 @@ int ExecWatcher::write_overdue() {
 void ExecWatcher::end_bomb(const Watched& watched, backends::ExecGroup& group) {
   const auto workspace = state_db::Workspaces(context_.store).get(watched.row.request.workspace);
   const uint64_t left = group.processes();
-  if (left <= workspace.limits.pids / 2) return;
+  if (left <= workspace.policy.limits.pids / 2) return;
   group.kill();
   base::log(base::LogLevel::warning, "exec.bomb_killed",
             {{"ws", workspace.id}, {"ex", watched.row.id}, {"processes", left}});

@@ -79,7 +79,7 @@ std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::Workspa
     spec.mounts = {{mounted->mounts.tree.get(), "/workspace"},
                    {mounted->mounts.home.get(), "/home/user"},
                    {objects.get(), kObjectsTarget}};
-    spec.limits = {row.limits.memory_bytes, row.limits.cpus, row.limits.pids};
+    spec.limits = {row.policy.limits.memory_bytes, row.policy.limits.cpus, row.policy.limits.pids};
     spec.sudo = context_.options.sudo;
     spec.deadline = context_.options.start_deadline;
     base::make_directories(spec.directory);

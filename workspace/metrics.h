@@ -10,9 +10,9 @@
 
 namespace moorage::workspace {
 
-enum class Verb { create, start, stop, remove, undelete, purge, exec, fetch };
-inline constexpr std::array<std::string_view, 8> kVerbNames{"create",   "start", "stop", "delete",
-                                                            "undelete", "purge", "exec", "fetch"};
+enum class Verb { create, start, stop, remove, undelete, purge, exec, fetch, update };
+inline constexpr std::array<std::string_view, 9> kVerbNames{
+    "create", "start", "stop", "delete", "undelete", "purge", "exec", "fetch", "update"};
 
 struct VerbMetrics {
   base::Histogram seconds;                 // of those that succeeded

@@ -13,8 +13,6 @@ using base::Error;
 constexpr size_t kMaxArguments = 4096;
 constexpr size_t kMaxArgumentBytes = 128 << 10;  // MAX_ARG_STRLEN of Linux
 constexpr size_t kMaxLabels = 64;
-constexpr uint64_t kMinMemoryBytes = 16 << 20;
-constexpr uint32_t kMinPids = 4;
 
 bool has_control(const std::string& text) {
   return std::any_of(text.begin(), text.end(),
@@ -95,15 +93,7 @@ void check_request(const CreateRequest& request) {
     throw Error(Code::invalid_argument, "'" + request.ref + "' is no branch, tag or commit");
   }
   check_labels(request.labels);
-  if (request.memory_bytes && *request.memory_bytes < kMinMemoryBytes) {
-    throw Error(Code::invalid_argument, "limits.memory_bytes is below 16 MiB");
-  }
-  if (request.cpus && !(*request.cpus >= 0.05 && *request.cpus <= 1024)) {
-    throw Error(Code::invalid_argument, "limits.cpus must be 0.05 to 1024");
-  }
-  if (request.pids && *request.pids < kMinPids) {
-    throw Error(Code::invalid_argument, "limits.pids is below 4");
-  }
+  check_policy(request.policy);
 }
 
 void check_request(const ExecRequest& request) {

@@ -15,6 +15,7 @@
 #include "state_db/repositories.h"
 #include "state_db/sandboxes.h"
 #include "state_db/workspaces.h"
+#include "workspace/policy.h"
 
 namespace moorage::workspace {
 
@@ -35,9 +36,7 @@ struct CreateRequest {
   std::string ref;     // branch, tag or commit; empty: upstream's default branch
   std::string branch;  // the agent's branch; empty: moorage/NAME
   std::map<std::string, std::string> labels;
-  std::optional<uint64_t> memory_bytes;
-  std::optional<double> cpus;
-  std::optional<uint32_t> pids;
+  PolicyChange policy;
   std::string backend;          // empty: the configured default
   std::string image;            // empty: "host"
   bool disposable = false;      // deleted when its first exec has ended
@@ -54,6 +53,7 @@ struct WorkspaceView {
   int64_t last_output_ms = 0;                      // wall time of doing's last output, 0: none yet
   std::optional<uint64_t> behind;                  // commits, bounded at 10,000
   std::optional<state_db::BaseTreeRow> base_tree;  // detail only: submodules, LFS files
+  std::string notice;                              // what the caller should know of its request
 };
 
 struct ExecRequest {

@@ -34,6 +34,8 @@ class Workspaces {
   // Waits shortly for its changes to be counted, as the exec that ended last left them.
   void measure(const state_db::WorkspaceRow& row, base::ExecId ended);
 
+  // Changes its policy. What only a new sandbox obeys is said in the view's notice.
+  WorkspaceView update(const Caller& caller, const std::string& name, const PolicyChange& change);
   WorkspaceView start(const Caller& caller, const std::string& name);  // running already: fine
   // Ends its execs, stops the sandbox, syncs. Stopped already: fine. Nothing that the agent does to
   // its files keeps it from being stopped: they are measured afterwards.

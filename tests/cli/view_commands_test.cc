@@ -331,3 +331,19 @@ TEST_CASE("run --rm deletes its workspace and exits as the command did") {
   CHECK(server.seen().back().method + " " + server.seen().back().target ==
         "DELETE /v1/workspaces/ws_5?purge=1");
 }
+
+TEST_CASE("set sends what was named and nothing else, and tells what the daemon has to say of it") {
+  std::string sent;
+  ScriptedServer server([&](Call& call) {
+    sent = call.method + " " + call.path + " " + call.body();
+    call.reply(200, R"({"name":"auth","notice":"from the next sandbox on"})", test::json_header());
+  });
+  const RunOptions options{server.socket_path(), "", {}};
+  const Ran ran = run_moorage({"set", "auth", "--memory", "1G", "--cpus", "0.5"}, options);
+  CHECK(ran.err == "");
+  CHECK(ran.out == " set      auth\n note     from the next sandbox on\n");
+  CHECK(sent == R"(PATCH /v1/workspaces/auth {"limits":{"memory_bytes":1073741824,"cpus":0.5}})");
+  const Ran nothing = run_moorage({"set", "auth"}, options);
+  CHECK(nothing.code == 1);
+  CHECK(nothing.err.find("what shall be set?") != std::string::npos);
+}

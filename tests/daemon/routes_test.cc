@@ -25,7 +25,7 @@ std::set<std::string> documented() {
     std::smatch match;
     if (std::regex_match(line, match, std::regex("  (/[^:]*):.*"))) {
       path = std::regex_replace(match[1].str(), std::regex("\\{[a-z]+\\}"), "{}");
-    } else if (std::regex_match(line, match, std::regex("    (get|put|post|delete):.*"))) {
+    } else if (std::regex_match(line, match, std::regex("    (get|put|post|patch|delete):.*"))) {
       std::string method = match[1];
       for (char& c : method) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
       found.insert(method + " " + path);

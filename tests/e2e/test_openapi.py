@@ -22,7 +22,7 @@ import moorage
 HERE = harness.ROOT / "tests/openapi"
 PLACE = harness.ROOT / "build/openapi"
 DOCUMENT = harness.ROOT / "docs/openapi.yaml"
-METHODS = ("get", "put", "post", "delete")
+METHODS = ("get", "put", "post", "patch", "delete")
 
 
 def install_prism():
@@ -248,7 +248,12 @@ class OpenApi(harness.TestCase):
         self.call(200, "GET", "/v1/workspaces")
         self.call(200, "GET", "/v1/workspaces/one")
         self.bad(404, "GET", "/v1/workspaces/nobody")
+        self.call(200, "PATCH", "/v1/workspaces/one", body={"limits": {"pids": 300}})
+        for body in ({"limits": {"pids": 1}}, {"limits": {"swap": 1}}, {"name": "other"}):
+            self.bad(400, "PATCH", "/v1/workspaces/one", body=body)
+        self.bad(404, "PATCH", "/v1/workspaces/nobody", body={})
         self.call(200, "POST", "/v1/workspaces/one/start")
+        self.assertIn("notice", self.call(200, "PATCH", "/v1/workspaces/one", body={"limits": {"pids": 200}}))
         self.bad(400, "POST", "/v1/workspaces/one/start", body={"fast": True})
         self.call(200, "GET", "/v1/workspaces/one")
         self.call(200, "POST", "/v1/workspaces/two/stop")

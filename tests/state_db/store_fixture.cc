@@ -48,7 +48,7 @@ NewWorkspace new_workspace(base::RepoId repository, const std::string& name) {
   wanted.branch = "agent/" + name;
   wanted.backend = "lxc";
   wanted.image = "host";
-  wanted.limits = {.memory_bytes = 4ULL << 30, .cpus = 1.5, .pids = 4096};
+  wanted.policy.limits = {.memory_bytes = 4ULL << 30, .cpus = 1.5, .pids = 4096};
   wanted.labels = {{"task", "AUTH-12"}, {"user", "ann"}};
   return wanted;
 }

@@ -43,9 +43,9 @@ TEST_CASE("a workspace is made in one commit, ready in another, and comes back a
   CHECK(row.layer == made.layer);
   CHECK(row.backend == "lxc");
   CHECK(row.image == "host");
-  CHECK(row.limits.memory_bytes == 4ULL << 30);
-  CHECK(row.limits.cpus == 1.5);
-  CHECK(row.limits.pids == 4096);
+  CHECK(row.policy.limits.memory_bytes == 4ULL << 30);
+  CHECK(row.policy.limits.cpus == 1.5);
+  CHECK(row.policy.limits.pids == 4096);
   CHECK(row.state == WorkspaceState::ready);
   CHECK_FALSE(row.disposable);
   CHECK(row.changes_files == 37u);
@@ -248,4 +248,31 @@ TEST_CASE("labels and the layer can be changed") {
   CHECK(workspaces.get(id).layer == top);
   CHECK(code_thrown_by([&] { workspaces.set_layer(base::WorkspaceId{99}, top); }) ==
         base::Code::not_found);
+}
+
+TEST_CASE(
+    "a policy is changed as a whole, in one commit, with an event that tells the difference") {
+  TestStore test;
+  Workspaces workspaces(*test.store);
+  const auto id = make_workspace(*test.store, make_repository(*test.store), "auth");
+  const WorkspacePolicy before = workspaces.get(id).policy;
+  WorkspacePolicy after = before;
+  after.limits.cpus = 0.5;
+  after.limits.pids = 77;
+  const uint64_t commits = test.store->commits();
+  workspaces.set_policy(id, {before, after, "set by uid 7"});
+  CHECK(test.store->commits() == commits + 1);
+  const Event event = test.store->events(0, 1000, id).back();
+  CHECK(event.kind == "workspace.policy");
+  CHECK(event.text == "cpus 1.5 -> 0.5, pids 4096 -> 77, set by uid 7");
+
+  // A second one that looked before the first wrote changes nothing.
+  CHECK(code_thrown_by([&] {
+          workspaces.set_policy(id, {before, before, "set by uid 8"});
+        }) == base::Code::conflict);
+  const int64_t seq = test.store->last_event();
+  workspaces.set_policy(id, {after, after, "set by uid 7"});
+  CHECK(test.store->last_event() == seq);
+  test.reopen();
+  CHECK(Workspaces(*test.store).get(id).policy == after);
 }

@@ -1,0 +1,42 @@
+// `set`: changes what a workspace may do.
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/policy_options.h"
+#include "cli/text.h"
+
+namespace moorage::cli {
+namespace {
+
+struct SetOptions {
+  std::string name;
+  PolicyOptions policy;
+};
+
+int set(Context& context, const SetOptions& options) {
+  JsonObject request;
+  add_policy(request, options.policy);
+  if (request.empty()) {
+    throw base::Error(
+        base::Code::invalid_argument, "what shall be set?",
+        "moorage set --help lists what can be; moorage show " + options.name + " tells what is");
+  }
+  const std::string answer =
+      context.api().send("PATCH", context.workspace_path(options.name), request.str());
+  if (context.printed_json(answer)) return 0;
+  const Json workspace = Json::parse(answer);
+  context.print(label_line("set", workspace.text("name")));
+  if (workspace.has("notice")) context.print(label_line("note", workspace.text("notice")));
+  return 0;
+}
+
+}  // namespace
+
+Action set_command(Options& options) {
+  auto chosen = std::make_shared<SetOptions>();
+  options.argument({"NAME", "", "The workspace"}, chosen->name);
+  declare_policy(options, chosen->policy);
+  return [chosen](Context& context) { return set(context, *chosen); };
+}
+
+}  // namespace moorage::cli

@@ -1,0 +1,13 @@
+// A workspace's policy in requests (create and update take the same fields) and in answers.
+#pragma once
+
+#include "daemon/json_fields.h"
+#include "daemon/json_object.h"
+#include "workspace/policy.h"
+
+namespace moorage::daemon {
+
+workspace::PolicyChange policy_change(JsonFields& fields);
+void put_policy(JsonObject& object, const state_db::WorkspacePolicy& policy);
+
+}  // namespace moorage::daemon

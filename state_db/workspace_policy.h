@@ -1,0 +1,44 @@
+// What a workspace may and may not do, as its owner wishes: set by create, changed by update, read
+// and written as a whole. A field more is a member, a line in each_policy_field, and a column of
+// its name (schema.sql, migrations.cc). It must have ==.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace moorage::state_db {
+
+struct WorkspaceLimits {
+  uint64_t memory_bytes = 0;
+  double cpus = 0;
+  uint32_t pids = 0;
+  bool operator==(const WorkspaceLimits&) const = default;
+};
+
+struct WorkspacePolicy {
+  WorkspaceLimits limits{};  // of its sandboxes, from the next one on
+  bool operator==(const WorkspacePolicy&) const = default;
+};
+
+// Calls visit(name, field...) for each field, with that field of each of the policies given.
+template <typename Visit, typename... Policies>
+void each_policy_field(const Visit& visit, Policies&... policies) {
+  visit("memory_bytes", policies.limits.memory_bytes...);
+  visit("cpus", policies.limits.cpus...);
+  visit("pids", policies.limits.pids...);
+}
+
+// A field's value for people, and for telling two requests apart.
+std::string policy_text(bool value);
+std::string policy_text(uint32_t value);
+std::string policy_text(uint64_t value);
+std::string policy_text(int64_t value);
+std::string policy_text(double value);
+std::string policy_text(const std::string& value);
+std::string policy_text(const std::vector<std::string>& words);
+
+// "memory_bytes 4294967296 -> 1073741824, pids 4096 -> 512"; empty: they are the same.
+std::string policy_difference(const WorkspacePolicy& from, const WorkspacePolicy& to);
+
+}  // namespace moorage::state_db

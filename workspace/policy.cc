@@ -1,0 +1,48 @@
+#include "workspace/policy.h"
+
+#include "base/error.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+
+constexpr uint64_t kMinMemoryBytes = 16 << 20;
+constexpr uint32_t kMinPids = 4;
+
+}  // namespace
+
+void check_policy(const PolicyChange& change) {
+  const auto refuse_if = [&](const char* name, bool wrong, const char* why) {
+    if (change.named.contains(name) && wrong) throw Error(Code::invalid_argument, why);
+  };
+  const auto& limits = change.to.limits;
+  refuse_if("memory_bytes", limits.memory_bytes < kMinMemoryBytes,
+            "limits.memory_bytes is below 16 MiB");
+  refuse_if("cpus", !(limits.cpus >= 0.05 && limits.cpus <= 1024),
+            "limits.cpus must be 0.05 to 1024");
+  refuse_if("pids", limits.pids < kMinPids, "limits.pids is below 4");
+}
+
+void apply_policy(const PolicyChange& change, state_db::WorkspacePolicy& policy) {
+  state_db::each_policy_field(
+      [&](const char* name, auto& field, const auto& wanted) {
+        if (change.named.contains(name)) field = wanted;
+      },
+      policy, change.to);
+}
+
+std::string policy_hash_text(const PolicyChange& change) {
+  std::string all;
+  state_db::each_policy_field(
+      [&](const char* name, const auto& wanted) {
+        if (!change.named.contains(name)) return;
+        const std::string text = std::string(name) + "=" + state_db::policy_text(wanted);
+        all += std::to_string(text.size()) + ":" + text;
+      },
+      change.to);
+  return all;
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,59 @@
+// Workspaces::update: one commit, so a crash leaves the old policy or the new one.
+#include "base/error.h"
+#include "base/log.h"
+#include "state_db/sandboxes.h"
+#include "state_db/store.h"
+#include "workspace/workspaces.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using state_db::WorkspaceState;
+
+constexpr int kTries = 10;
+
+void require_changeable(const state_db::WorkspaceRow& row) {
+  const bool rests = row.state == WorkspaceState::ready || row.state == WorkspaceState::archived ||
+                     row.state == WorkspaceState::archiving ||
+                     row.state == WorkspaceState::unarchiving;
+  if (rests) return;
+  throw Error(Code::conflict, row.name + " is " + std::string(state_db::state_name(row.state)),
+              row.state == WorkspaceState::deleted ? "moorage undelete " + row.id.str() : "");
+}
+
+}  // namespace
+
+WorkspaceView Workspaces::update(const Caller& caller, const std::string& name,
+                                 const PolicyChange& change) {
+  check_policy(change);
+  const auto id = find(caller, name).id;
+  const std::string by = "set by uid " + std::to_string(caller.uid);
+  state_db::Workspaces table(context_.store);
+  state_db::WorkspacePolicy before;
+  state_db::WorkspacePolicy after;
+  for (int attempt = 1;; ++attempt) {
+    const auto row = table.get(id);
+    require_changeable(row);
+    before = after = row.policy;
+    apply_policy(change, after);
+    try {
+      table.set_policy(id, {before, after, by});
+      break;
+    } catch (const Error& error) {  // two at once: what neither names is not undone by the other
+      if (error.code() != Code::conflict || attempt >= kTries) throw;
+    }
+  }
+  const std::string difference = state_db::policy_difference(before, after);
+  base::log(base::LogLevel::info, "workspace.updated",
+            {{"ws", id}, {"uid", caller.uid}, {"change", difference}});
+  auto answer = view(table.get(id));
+  if (before.limits != after.limits && answer.sandbox) {
+    answer.notice =
+        "the new limits hold from the next sandbox on; now: moorage stop " + answer.row.name;
+  }
+  return answer;
+}
+
+}  // namespace moorage::workspace
