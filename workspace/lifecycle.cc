@@ -213,8 +213,13 @@ WorkspaceView Workspaces::undelete(const Caller& caller, const std::string& name
 
 void Workspaces::purge(const Caller& caller, const std::string& name) {
   state_db::Workspaces table(context_.store);
-  const bool live =
-      !base::WorkspaceId::parse(name) && table.find_live(caller.uid, name).has_value();
+  const auto id = base::WorkspaceId::parse(name);
+  // Whoever asks again because the answer was lost has what was asked for.
+  if (const auto known = id ? table.find(*id) : std::nullopt;
+      known && known->purged_wall_ms && (caller.root() || known->owner_uid == caller.uid)) {
+    return;
+  }
+  const bool live = !id && table.find_live(caller.uid, name).has_value();
   const auto row = live ? find(caller, name) : find_deleted(caller, name);
   if (row.state != WorkspaceState::deleted) remove(caller, row.id.str());
   const auto guard = context_.locks.lock(row.id.str(), "purge");

@@ -66,6 +66,15 @@ class Recovery(harness.TestCase):
             self.daemon.restart()
         harness.wait_until(lambda: not [w for w in self.client.workspaces() if w["name"] == "once"], what="it is deleted")
 
+    def test_a_purge_that_is_asked_for_again_is_done(self):
+        made = self.client.create(repo_url=self.url, name="purged")
+        for _ in range(2):  # the second with another key: the answer to the first was lost with the daemon
+            self.client.delete(made["id"], purge=True)
+            self.daemon.restart()
+        with self.assertRaises(moorage.MoorageError) as refused:
+            self.client.delete(made["id"])
+        self.assertEqual(refused.exception.code, "not_found")
+
     def test_a_cancel_before_the_warden_knows_the_command_ends_it(self):
         self.client.create(repo_url=self.url, name="early")
         self.client.exec("early", "true")
