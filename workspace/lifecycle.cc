@@ -231,7 +231,12 @@ void Workspaces::purge(const Caller& caller, const std::string& name) {
 void Workspaces::finish_purge(const state_db::WorkspaceRow& row) {
   active_.wait_unmounted(row.id, context_.options.transfer_patience);
   if (row.layer) context_.storage.remove_layer(row.layer);
-  base::remove_tree(context_.options.store + "/workspaces/" + row.id.str());
+  const std::string histories = context_.options.store + "/workspaces";
+  base::remove_tree(histories + "/" + row.id.str());
+  // Before the row forgets them: btrfs keeps no order between a removal and the write of a row, and
+  // after a power cut files without a row would be back, as work that somebody has lost.
+  if (row.layer) base::sync_directory(context_.options.store + "/layers");
+  if (base::path_exists(histories)) base::sync_directory(histories);
   purge_after_files.pass();
   context_.store.transaction([&] {
     state_db::Workspaces(context_.store).finish_purge(row.id);
