@@ -1,0 +1,102 @@
+// Makes a daemon that forgets: preloaded by the fault rig, which must find out what is missing. The
+// programs themselves have no such switch. BROKEN names what is broken, separated by spaces:
+//
+//   sync              fsync, fdatasync, syncfs do nothing
+//   directory-sync    fsync of a directory does nothing
+//   synchronous       the database runs with synchronous=NORMAL
+//   overlay           overlays are mounted `volatile`: an fsync inside does nothing
+//   slow-sync=MS      each of these calls takes so many milliseconds more
+//   boot-id=FILE      the kernel's boot id is what is in FILE: the machine was off meanwhile. A
+//   mount
+//                     over it would hide a part of /proc, and no sandbox could have a /proc then
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+#include <string>
+
+struct sqlite3;
+
+namespace {
+
+// The word, or what is behind its `=`; null where it is not named.
+const char* broken(const char* what) {
+  static thread_local std::string value;
+  const char* list = getenv("BROKEN");
+  std::istringstream words(list ? list : "");
+  for (std::string word; words >> word;) {
+    const size_t end = word.find('=');
+    if (word.substr(0, end) != what) continue;
+    value = end == std::string::npos ? word : word.substr(end + 1);
+    return value.c_str();
+  }
+  return nullptr;
+}
+
+template <typename Function>
+Function* real(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+int sync_with(const char* name, int fd) {
+  if (const char* delay_ms = broken("slow-sync")) {
+    const long nanoseconds = std::strtol(delay_ms, nullptr, 10) * 1'000'000;
+    const timespec pause{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
+    nanosleep(&pause, nullptr);
+  }
+  if (broken("sync")) return 0;
+  struct stat status {};
+  if (broken("directory-sync") && fstat(fd, &status) == 0 && S_ISDIR(status.st_mode) &&
+      std::strcmp(name, "syncfs") != 0) {
+    return 0;
+  }
+  return real<int(int)>(name)(fd);
+}
+
+}  // namespace
+
+extern "C" {
+
+int fsync(int fd) { return sync_with("fsync", fd); }
+int fdatasync(int fd) { return sync_with("fdatasync", fd); }
+int syncfs(int fd) noexcept { return sync_with("syncfs", fd); }
+
+int open(const char* path, int flags, ...) {
+  va_list list;
+  va_start(list, flags);
+  const auto mode = static_cast<mode_t>(va_arg(list, int));
+  va_end(list);
+  if (std::strcmp(path, "/proc/sys/kernel/random/boot_id") == 0) {
+    if (const char* other = broken("boot-id")) path = other;
+  }
+  return real<int(const char*, int, ...)>("open")(path, flags, mode);
+}
+
+int fsconfig(int fd, unsigned command, const char* key, const void* value, int aux) noexcept {
+  const auto call = real<int(int, unsigned, const char*, const void*, int)>("fsconfig");
+  if (command == FSCONFIG_CMD_CREATE && broken("overlay")) {
+    call(fd, FSCONFIG_SET_FLAG, "volatile", nullptr, 0);
+  }
+  return call(fd, command, key, value, aux);
+}
+
+int sqlite3_exec(sqlite3* database, const char* text, int (*each)(void*, int, char**, char**),
+                 void* context, char** error) {
+  const auto call = real<decltype(sqlite3_exec)>("sqlite3_exec");
+  constexpr const char* kFull = "synchronous = FULL";
+  std::string changed = text;
+  const size_t at = changed.find(kFull);
+  if (broken("synchronous") && at != std::string::npos) {
+    changed.replace(at, std::strlen(kFull), "synchronous = NORMAL");
+  }
+  return call(database, changed.c_str(), each, context, error);
+}
+
+}  // extern "C"

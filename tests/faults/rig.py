@@ -1,0 +1,155 @@
+"""What the fault suites stand on: chance that can be replayed, time to spend, and what must hold at rest.
+
+MOORAGE_TEST_SEED replays a run's choices (threads and the kernel still have their own timing). MOORAGE_SOAK_S is how
+long each test of the long form goes on; without it a test does its short form. Everything that is started is ended,
+also when the run is ended by SIGTERM.
+"""
+
+import contextlib
+import os
+import pathlib
+import random
+import signal
+import sqlite3
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+import harness  # noqa: E402
+import moorage  # noqa: E402
+
+SEED = int(os.environ.get("MOORAGE_TEST_SEED", random.randrange(1 << 32)))
+SOAK_S = float(os.environ.get("MOORAGE_SOAK_S", "0"))
+BROKEN = os.environ.get("MOORAGE_BROKEN", str(harness.BIN.parent / "tests/faults/libbroken.so"))
+
+# What a client may be told while things die under it. Anything else is a bug.
+HONEST = {"unavailable", "conflict", "deadline_exceeded", "unknown_outcome", "io"}
+
+
+class Ended(BaseException):
+    """SIGTERM: no Exception, so that nothing on the way takes it for a failed call."""
+
+
+ended = False
+
+
+def _end(*_):
+    global ended
+    if not ended:
+        ended = True
+        raise Ended
+
+
+signal.signal(signal.SIGTERM, _end)
+
+
+def chance(what):
+    """A source of choices of its own for each test, so that one test can be replayed alone."""
+    print(f"MOORAGE_TEST_SEED={SEED} {what}", flush=True)
+    return random.Random(f"{SEED} {what}")
+
+
+def rounds(short):
+    """Numbers of rounds: `short` of them, in the long form as many as there is time for."""
+    end = time.monotonic() + SOAK_S
+    number = 0
+    while number < short or time.monotonic() < end:
+        yield number
+        number += 1
+
+
+def stubborn(call, seconds=60):
+    """Repeats a call that has an idempotency key until the daemon has answered it."""
+    end = time.monotonic() + seconds * harness.PATIENCE
+    while True:
+        try:
+            return call()
+        except (OSError, moorage.MoorageError) as error:
+            if isinstance(error, moorage.MoorageError) and error.code not in HONEST:
+                raise
+            if time.monotonic() > end:
+                raise AssertionError(f"no answer within {seconds} s: {error!r}") from error
+            time.sleep(0.05)
+
+
+def rows(store, query, *values):
+    """What state.db says, read beside the daemon."""
+    with contextlib.closing(sqlite3.connect(f"file:{store}/state.db?mode=ro", uri=True, timeout=10)) as database:
+        return database.execute(query, values).fetchall()
+
+
+def names(directory, prefix=""):
+    return {name for name in os.listdir(directory) if name.startswith(prefix)} if directory.exists() else set()
+
+
+def at_rest(store):
+    """Rows that do not rest, and what of the database and the disk does not fit: plain sentences."""
+    found = [f"state.db: {row[0]}" for row in rows(store, "PRAGMA integrity_check") if row[0] != "ok"]
+    found += [f"state.db: a reference without a row in {row[0]}" for row in rows(store, "PRAGMA foreign_key_check")]
+    resting = {"workspaces": ("ready", "deleted", "failed"), "sandboxes": ("running", "destroyed"),
+               "repositories": ("ready", "broken", "evicted")}
+    for table, states in resting.items():
+        marks = ",".join("?" * len(states))
+        found += [f"{table} {number} is {state}" for number, state in
+                  rows(store, f"SELECT id, state FROM {table} WHERE state NOT IN ({marks})", *states)]
+    held = set(rows(store, "SELECT sandbox FROM id_ranges"))
+    live = set(rows(store, "SELECT id FROM sandboxes WHERE state <> 'destroyed'"))
+    if held != live:
+        found.append(f"id ranges are held by the sandboxes {held}, and there are {live}")
+    return found + on_disk(store)
+
+
+def on_disk(store):
+    found = []
+
+    def compare(what, there, known, needed):
+        found.extend(f"{what} {name} has no row" for name in sorted(there - known))
+        found.extend(f"{what} {name} is missing" for name in sorted(needed - there))
+
+    layers = {f"ly_{row[0]}" for row in rows(store, "SELECT layer FROM workspaces WHERE layer IS NOT NULL AND state <> 'failed'")}
+    started = rows(store, "SELECT layer FROM workspaces WHERE layer IS NOT NULL AND state = 'ready'")
+    compare("layer", names(store / "layers"), layers, {f"ly_{row[0]}" for row in started})
+    sandboxes = {f"sb_{row[0]}" for row in rows(store, "SELECT id FROM sandboxes WHERE state <> 'destroyed'")}
+    compare("sandbox directory", names(store / "sandboxes"), sandboxes, sandboxes)
+    workspaces = {f"ws_{row[0]}" for row in rows(store, "SELECT id FROM workspaces WHERE purged_wall_ms IS NULL")}
+    compare("workspace directory", names(store / "workspaces"), workspaces, set())
+    for repository in names(store / "repos"):
+        trees = {f"{row[0]}" for row in rows(store, "SELECT commit_id FROM base_trees WHERE repository = ?",
+                                             int(repository.removeprefix("repo_")))}
+        compare(f"{repository}: base tree", names(store / "repos" / repository / "trees"), trees, trees)
+    compare("upload", names(store / "uploads"), set(), set())
+    compare("lost work", names(store / "lost"), set(), set())
+    return found
+
+
+def on_host(daemon):
+    """What of this store is on the host without being a live sandbox's."""
+    live = {row[0] for row in rows(daemon.store, "SELECT id FROM sandboxes WHERE state = 'running'")}
+    found = []
+    for kind, entries in harness.census(daemon.known_store_id, daemon.directory).items():
+        for entry in entries:
+            if kind == "mounts" or not any(f"-sb_{number}" in entry.replace("/", " ").split("moorage-", 1)[-1] for number in live):
+                found.append(f"stray {kind}: {entry}")
+    return found
+
+
+class TestCase(harness.TestCase):
+    def run(self, result=None):
+        super().run(result)
+        if ended and result is not None:
+            result.stop()
+
+    def assert_at_rest(self, seconds=30):
+        """Every row rests and nothing is an orphan, soon: commands and burials may still be ending."""
+        seen = []
+
+        def look():
+            seen[:] = at_rest(self.daemon.store) + on_host(self.daemon)
+            seen.extend(f"{e['id']} runs" for e in self.client.execs(running=True))
+            return not seen
+
+        try:
+            harness.wait_until(look, seconds, "rest")
+        except AssertionError as error:
+            raise AssertionError("\n".join([str(error), *seen, self.daemon.log_tail()[-2000:]])) from None
