@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/crash_point.h"
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/keyed_mutex.h"
@@ -36,11 +37,20 @@ std::string manifest_of(const std::string& commit, const BaseTreeInfo& info) {
   std::ostringstream out;
   out << "moorage-tree 1\ncommit " << commit << "\nfiles " << info.files << "\ndirectories "
       << info.directories << "\nbytes " << info.bytes << "\nsubmodules " << info.submodules
-      << "\nlfs_files " << info.lfs_files << "\nother_filters " << info.other_filters << "\n";
+      << "\nlfs_files " << info.lfs_files << "\nother_filters " << info.other_filters
+      << "\nindex_bytes " << info.index_bytes << "\nroot " << info.root << "\n";
   return out.str();
 }
 
-BaseTreeInfo parse_manifest(const std::string& text) {
+// Empty in a manifest of an older release.
+void parse_look(std::istream& in, BaseTreeInfo& info) {
+  std::string word;
+  if (in >> word >> info.index_bytes >> word >> info.root && word == "root") return;
+  info.index_bytes = 0;
+  info.root.clear();
+}
+
+BaseTreeInfo parse_manifest(const std::string& text, const std::string& expected_commit) {
   std::istringstream in(text);
   std::string word;
   int version = 0;
@@ -49,8 +59,28 @@ BaseTreeInfo parse_manifest(const std::string& text) {
   in >> word >> version >> word >> commit >> word >> info.files >> word >> info.directories >>
       word >> info.bytes >> word >> info.submodules >> word >> info.lfs_files >> word >>
       info.other_filters;
-  if (!in || version != 1) throw Error(Code::corrupted, "the manifest of a base tree is damaged");
+  if (!in || version != 1 || commit != expected_commit)
+    throw Error(Code::corrupted, "the manifest of a base tree is damaged");
+  parse_look(in, info);
   return info;
+}
+
+// Names and kinds at the root: what is missing there is seen without a walk.
+std::string root_of(const std::string& tree) {
+  std::string text;
+  const base::Fd root = base::open_directory(tree);
+  for (const auto& name : base::list_directory(root.get())) {
+    struct stat status {};
+    base::check(fstatat(root.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW), "look at " + tree);
+    text += name + '\0' + std::to_string(status.st_mode & S_IFMT) + "\n";
+  }
+  return base::sha256_hex(text).substr(0, 16);
+}
+
+uint64_t index_bytes_of(const std::string& tree) {
+  struct stat status {};
+  base::check(lstat((tree + "/.git/index").c_str(), &status), "look at the index of " + tree);
+  return static_cast<uint64_t>(status.st_size);
 }
 
 unsigned thread_count(const RepoCacheOptions& options) {
@@ -199,7 +229,37 @@ bool BaseTrees::exists(const std::string& repo, const std::string& commit) const
 }
 
 BaseTreeInfo BaseTrees::info(const std::string& repo, const std::string& commit) const {
-  return parse_manifest(base::read_file(directory(repo, commit) + "/manifest", 64 << 10));
+  return parse_manifest(base::read_file(directory(repo, commit) + "/manifest", 64 << 10), commit);
+}
+
+bool BaseTrees::whole(const std::string& repo, const std::string& commit) const {
+  try {
+    const std::string tree = tree_path(repo, commit);
+    const BaseTreeInfo written = info(repo, commit);
+    const uint64_t index_bytes = index_bytes_of(tree);
+    if (written.root.empty()) return index_bytes > 0;
+    return index_bytes == written.index_bytes && root_of(tree) == written.root &&
+           base::path_exists(tree + "/.git/HEAD");
+  } catch (const Error& error) {
+    base::log(base::LogLevel::warning, "base_tree.damaged",
+              {{"repo", repo}, {"commit", commit}, {"error", error.message()}});
+    return false;
+  }
+}
+
+std::string BaseTrees::damage(const std::string& repo, const std::string& commit) const {
+  if (!whole(repo, commit)) return "its manifest, its index or its root is not as it was written";
+  const BaseTreeInfo written = info(repo, commit);
+  base::UsageLimits limits;
+  limits.max_memory_bytes = 256 << 20;
+  // The index and the rest of .git are counted, too, so only fewer files are a damage.
+  const auto found = base::tree_usage(tree_path(repo, commit), limits);
+  const uint64_t expected = written.files + written.directories;
+  if (found.complete && found.inodes < expected) {
+    return "it has " + std::to_string(found.inodes) + " files and directories, and should have " +
+           std::to_string(expected);
+  }
+  return {};
 }
 
 std::vector<std::string> BaseTrees::list(const std::string& repo) const {
@@ -223,9 +283,10 @@ BaseTreeInfo BaseTrees::write(const std::string& repo, const std::string& commit
   base::remove_tree(temporary);
   base::make_directories(temporary, 0755);
   try {
-    const BaseTreeInfo info =
-        Checkout(cache_, cache_.mirror_directory(repo), commit, deadline, progress)
-            .write(temporary + "/tree", origin_url);
+    BaseTreeInfo info = Checkout(cache_, cache_.mirror_directory(repo), commit, deadline, progress)
+                            .write(temporary + "/tree", origin_url);
+    info.index_bytes = index_bytes_of(temporary + "/tree");
+    info.root = root_of(temporary + "/tree");
     base::write_file(temporary + "/manifest", manifest_of(commit, info));
     tree_written.pass();
     base::rename_into_place(temporary, place);
@@ -250,6 +311,32 @@ void BaseTrees::remove(const std::string& repo, const std::string& commit) {
   base::remove_tree(doomed);
   base::rename_into_place(place, doomed);
   base::remove_tree(doomed);
+}
+
+void BaseTrees::set_aside(const std::string& repo, const std::string& commit) {
+  const std::string place = directory(repo, commit);
+  const auto guard = writers_->mutex.lock(repo + "/" + commit, "set aside");
+  for (int number = 1; base::path_exists(place); ++number) {
+    const std::string aside = place + ".damaged-" + std::to_string(number);
+    if (!base::path_exists(aside)) base::rename_into_place(place, aside);
+  }
+}
+
+std::vector<std::string> BaseTrees::leftovers(const std::string& repo) const {
+  const std::string trees = cache_.directory(repo) + "/trees";
+  if (!base::path_exists(trees)) return {};
+  std::vector<std::string> names = base::list_directory(trees);
+  std::erase_if(names, [](const std::string& name) {
+    const size_t dot = name.find('.');
+    return dot != GIT_OID_HEXSZ;
+  });
+  return names;
+}
+
+void BaseTrees::remove_leftover(const std::string& repo, const std::string& name) {
+  const std::string commit = name.substr(0, GIT_OID_HEXSZ);
+  const auto guard = writers_->mutex.lock(repo + "/" + commit, "remove", Duration(0));
+  base::remove_tree(cache_.directory(repo) + "/trees/" + name);
 }
 
 }  // namespace moorage::repo_cache

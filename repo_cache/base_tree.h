@@ -25,6 +25,10 @@ struct BaseTreeInfo {
   uint32_t submodules = 0;     // left as empty directories
   uint32_t lfs_files = 0;      // left as pointer files (filter=lfs)
   uint32_t other_filters = 0;  // files with a filter that was not run
+  // What a look at it must find again (whole()): the size of its index, and a hash of the names and
+  // kinds at its root. Empty in a tree of an older release.
+  uint64_t index_bytes = 0;
+  std::string root;
 };
 
 struct DeltaInfo {
@@ -43,6 +47,11 @@ class BaseTrees {
   std::string tree_path(const std::string& repo,
                         const std::string& commit) const;  // .../trees/<commit>/tree
   bool exists(const std::string& repo, const std::string& commit) const;
+  // A cheap look, 0.1 ms: manifest, index and root are as they were written. A damaged tree is not
+  // to be served.
+  bool whole(const std::string& repo, const std::string& commit) const;
+  // Every file is looked at. Empty: it is whole. Else what is wrong, for people.
+  std::string damage(const std::string& repo, const std::string& commit) const;
   BaseTreeInfo info(const std::string& repo, const std::string& commit) const;  // not_found
   std::vector<std::string> list(const std::string& repo) const;                 // commits, sorted
 
@@ -53,6 +62,10 @@ class BaseTrees {
                      const ProgressFunction& progress = {});
   void sync(const std::string& repo, const std::string& commit) const;  // syncfs
   void remove(const std::string& repo, const std::string& commit);
+  // Out of the way but kept, as sandboxes may stand on it: remove_damaged, when none does.
+  void set_aside(const std::string& repo, const std::string& commit);
+  std::vector<std::string> leftovers(const std::string& repo) const;  // of cut writes, and these
+  void remove_leftover(const std::string& repo, const std::string& name);
 
   // Writes what differs between two commits into upper_fd, the root of an overlay upper directory
   // over a tree of from_commit: files (owner D + 1000), whiteouts (character device 0:0), opaque

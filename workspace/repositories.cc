@@ -251,14 +251,15 @@ std::string Repositories::ensure_base_tree(base::RepoId id, const std::string& c
   // A tree that was not synced and comes from another boot may be torn: it is made again.
   const auto sound = [&](const std::optional<state_db::BaseTreeRow>& row) {
     return row && (row->synced || row->boot_id == base::boot_id()) &&
-           context_.base_trees.exists(repo, commit);
+           context_.base_trees.whole(repo, commit);
   };
   auto row = table.find(id, commit);
   if (!sound(row)) {
     const auto guard = context_.locks.lock(id.str() + "." + commit, "checkout", kCheckoutDeadline);
     row = table.find(id, commit);
     if (!sound(row)) {
-      if (row || context_.base_trees.exists(repo, commit)) context_.base_trees.remove(repo, commit);
+      // Sandboxes may stand on a tree that was damaged while they ran: the reconciler removes it.
+      context_.base_trees.set_aside(repo, commit);
       const auto repository = state_db::Repositories(context_.store).get(id);
       const std::string origin = repository.scope.empty() ? repository.fetch_url : "";
       const auto info =
