@@ -111,9 +111,11 @@ std::string Api::get(const std::string& target) {
   return exchange_patiently({"GET", target, {}, {}, {}}).body;
 }
 
-std::string Api::send(const std::string& method, const std::string& target,
-                      const std::string& body) {
-  return exchange_patiently(make_change(method, target, body)).body;
+std::string Api::send(const std::string& method, const std::string& target, const std::string& body,
+                      std::string* warning) {
+  HttpResponse response = exchange_patiently(make_change(method, target, body));
+  if (warning) *warning = response.header("Moorage-Warning");
+  return std::move(response.body);
 }
 
 std::string Api::send_long(const std::string& method, const std::string& target,

@@ -24,9 +24,10 @@ class Api {
   explicit Api(std::string socket_path) : connection_(std::move(socket_path)) {}
 
   std::string get(const std::string& target);
-  // POST, PUT, PATCH or DELETE. `body` is JSON, or empty.
+  // POST, PUT, PATCH or DELETE. `body` is JSON, or empty. `warning`: what the daemon wants to be
+  // told.
   std::string send(const std::string& method, const std::string& target,
-                   const std::string& body = {});
+                   const std::string& body = {}, std::string* warning = nullptr);
   // For verbs that take long: on_progress sees each {"phase","percent","text"} as it comes; the
   // answer is the result.
   std::string send_long(const std::string& method, const std::string& target,

@@ -23,6 +23,12 @@ struct Verb {
   std::string body = {};
 };
 
+void warn_of_changes(const Context& context, const Json& workspace) {
+  if (workspace.text("integrity.state") != "changed-outside") return;
+  context.note(workspace.text("name") +
+               " was changed outside: " + workspace.text("integrity.reason"));
+}
+
 // Does it to each workspace in turn; `tell` makes the rest of the line.
 int for_each(Context& context, const std::vector<std::string>& names, const Verb& verb,
              const std::function<std::string(const std::string&, milliseconds)>& tell) {
@@ -30,6 +36,7 @@ int for_each(Context& context, const std::vector<std::string>& names, const Verb
     const auto began = steady_clock::now();
     const std::string answer =
         context.api().send(verb.method, context.workspace_path(name, verb.rest), verb.body);
+    if (verb.rest == "/start") warn_of_changes(context, Json::parse(answer));
     if (context.json) {
       // Only a purge leaves nothing that the daemon could show.
       context.print_json(

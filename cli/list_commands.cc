@@ -8,6 +8,8 @@
 namespace moorage::cli {
 namespace {
 
+constexpr size_t kReasonColumns = 60;
+
 struct LsOptions {
   bool deleted = false;
 };
@@ -21,7 +23,9 @@ std::vector<Cell> row_of(const Json& workspace, int64_t now_ms) {
                         workspace.text("repo.name", "-"), base_text(workspace),
                         state_cell(workspace, now_ms)};
   if (needs_check(workspace)) {
-    row.emplace_back(workspace.text("reason", "not as it was left") + ": moorage show " + name);
+    const std::string why =
+        workspace.text("integrity.reason", workspace.text("reason", "not as it was left"));
+    row.emplace_back(shorten(why, kReasonColumns) + ": moorage show " + name);
     return row;
   }
   const bool failed = workspace.text("state") == "failed" && workspace.has("reason");

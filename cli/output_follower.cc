@@ -110,6 +110,8 @@ void OutputFollower::take_header(const HttpResponse& response) {
   reached_ = true;
   if (!response.ok() || !plan_.exec.empty()) return;
   plan_.exec = response.header("Moorage-Exec");
+  const std::string warning = response.header("Moorage-Warning");
+  if (!warning.empty() && plan_.on_notice) plan_.on_notice(warning);
   if (plan_.exec.empty())
     throw Error(Code::corrupted, "the daemon did not name the command it started");
   if (plan_.on_started) plan_.on_started(plan_.exec);

@@ -138,7 +138,11 @@ class Page {
     if (ws_.has("holder")) line("holder", person_text(ws_.at("holder")));
     const Json integrity = ws_.at("integrity");
     std::string safe = integrity.text(integrity.is_object() ? "state" : "");
-    if (integrity.is_object()) safe += ago("integrity.checked_at", ", looked ");
+    if (integrity.is_object()) {
+      safe += ago("integrity.checked_at", ", looked ");
+      const std::string reason = integrity.text("reason");
+      if (!reason.empty()) safe += "; " + reason;
+    }
     line("safe", safe);
     if (ws_.has("disk_bytes")) line("disk", size("disk_bytes"));
     line("made", ago("created_at", ""));

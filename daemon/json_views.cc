@@ -52,6 +52,13 @@ JsonObject sandbox_object(const workspace::WorkspaceView& view) {
   return sandbox;
 }
 
+JsonObject integrity_object(const state_db::IntegrityRow& row) {
+  JsonObject integrity{{"state", state_db::integrity_name(row.state)}};
+  put_text(integrity, "reason", row.reason);
+  put_time(integrity, "checked_at", row.wall_ms);
+  return integrity;
+}
+
 JsonObject workspace_object(const workspace::WorkspaceView& view) {
   const auto& row = view.row;
   JsonObject object{{"id", row.id.str()},
@@ -72,7 +79,8 @@ JsonObject workspace_object(const workspace::WorkspaceView& view) {
   put_known(object, "unpushed", row.unpushed);
   put_text(object, "reason", row.reason);
   put_known(object, "disk_bytes", row.disk_bytes);
-  put_text(object, "integrity", row.integrity);
+  if (view.integrity.state != state_db::IntegrityState::unknown)
+    object["integrity"] = integrity_object(view.integrity);
   put_time(object, "created_at", row.created_wall_ms);
   put_time(object, "deleted_at", row.deleted_wall_ms.value_or(0));
   JsonObject labels;

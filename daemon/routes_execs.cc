@@ -1,3 +1,5 @@
+#include "base/error.h"
+#include "base/log.h"
 #include "daemon/exec_input.h"
 #include "daemon/exec_output.h"
 #include "daemon/json_fields.h"
@@ -58,6 +60,15 @@ Reply stream_reply(std::unique_ptr<BodySource> source, const std::string& id,
   return reply;
 }
 
+void put_warning(Reply& reply, const workspace::ExecView& view) {
+  if (view.warning.empty()) return;
+  std::string text = base::escape_for_message(view.warning);
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) >= 0x7f) c = '?';  // a header is ASCII; `show` has it whole
+  }
+  reply.headers.emplace_back("Moorage-Warning", std::move(text));
+}
+
 Reply start(Api& api, const Request& request) {
   const auto view = api.context.metrics.counted(workspace::Verb::exec, [&] {
     return api.execs.start(request.caller, request.parameter(0), exec_request(request));
@@ -65,11 +76,14 @@ Reply start(Api& api, const Request& request) {
   const std::string id = view.row.id.str();
   if (request.accepts(kOutputType)) {
     const OutputOptions options{.follow = true};
-    return stream_reply(stream_output(api.execs, request.caller, view.row.id, options), id,
-                        kOutputType);
+    Reply reply = stream_reply(stream_output(api.execs, request.caller, view.row.id, options), id,
+                               kOutputType);
+    put_warning(reply, view);
+    return reply;
   }
   Reply reply = Reply::json(exec_json(view), 201);
   reply.headers.emplace_back("Moorage-Exec", id);
+  put_warning(reply, view);
   reply.subject = id;
   return reply;
 }

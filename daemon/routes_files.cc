@@ -11,8 +11,10 @@ using base::Code;
 using base::Error;
 using Lease = workspace::Workspaces::FilesLease;
 
-Lease lease(Api& api, const Request& request) {
-  return api.workspaces.files(request.caller, request.parameter(0));
+using Access = workspace::Workspaces::Access;
+
+Lease lease(Api& api, const Request& request, Access access = Access::write) {
+  return api.workspaces.files(request.caller, request.parameter(0), access);
 }
 
 // Permission bits, octal as chmod takes them; setuid and its like are for no file of ours. 0: those
@@ -31,12 +33,12 @@ uint32_t mode_of(const Request& request) {
 
 Reply list(Api& api, const Request& request) {
   const std::string path = request.query_text("path").value_or("");
-  return Reply::json(listing_json(path, lease(api, request).files.list(path)));
+  return Reply::json(listing_json(path, lease(api, request, Access::read).files.list(path)));
 }
 
 Reply read(Api& api, const Request& request) {
   const std::string path = request.required_query("path");
-  auto held = std::make_shared<const Lease>(lease(api, request));
+  auto held = std::make_shared<const Lease>(lease(api, request, Access::read));
   uint64_t size = 0;
   base::Fd file = held->files.open_for_reading(path, &size);
   Reply reply;

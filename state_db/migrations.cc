@@ -38,6 +38,19 @@ constexpr std::array kMigrations{
     Migration{"0004-exec-changed-files", "ALTER TABLE execs ADD COLUMN changed_files INTEGER"},
     Migration{"0005-workspaces-kept",
               "CREATE INDEX workspaces_kept ON workspaces (state) WHERE purged_wall_ms IS NULL"},
+    // What a stop said before is kept; without a seal nothing is compared until the next one.
+    Migration{"0006-workspace-integrity",
+              "CREATE TABLE workspace_integrity (workspace INTEGER PRIMARY KEY REFERENCES "
+              "workspaces (id), state TEXT NOT NULL CHECK (state IN "
+              "('intact','changed-outside','lost')), reason TEXT NOT NULL DEFAULT '', "
+              "wall_ms INTEGER NOT NULL, seal TEXT NOT NULL DEFAULT '', "
+              "sealed_wall_ms INTEGER NOT NULL DEFAULT 0) STRICT;"
+              "INSERT INTO workspace_integrity (workspace, state, reason, wall_ms, sealed_wall_ms) "
+              "SELECT id, CASE WHEN integrity LIKE 'lost%' THEN 'lost' ELSE 'intact' END, "
+              "CASE WHEN integrity LIKE 'lost: %' THEN substr(integrity, 7) ELSE '' END, "
+              "created_wall_ms, created_wall_ms FROM workspaces "
+              "WHERE integrity <> '' AND purged_wall_ms IS NULL;"
+              "ALTER TABLE workspaces DROP COLUMN integrity"},
 };
 
 std::string quote(std::string_view text) {

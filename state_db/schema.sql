@@ -99,7 +99,6 @@ CREATE TABLE workspaces (        -- The durable things that tasks work in.
   changes_wall_ms INTEGER NOT NULL DEFAULT 0,  -- When they were counted.
   unpushed        INTEGER,       -- Commits that upstream does not have, when last counted.
   disk_bytes      INTEGER,       -- Disk use of its layers, when last measured.
-  integrity       TEXT NOT NULL DEFAULT '',  -- Result of the last check, for people.
   created_wall_ms INTEGER NOT NULL,  -- When the row was made.
   deleted_wall_ms INTEGER,       -- When it became a tombstone, for people; undelete clears it.
   deleted_age_ms  INTEGER,       -- The store's age then: what the undo window is counted from.
@@ -112,6 +111,15 @@ CREATE TABLE workspaces (        -- The durable things that tasks work in.
 CREATE UNIQUE INDEX workspaces_live_name ON workspaces (owner_uid, name) WHERE state NOT IN ('deleted','failed');
 CREATE INDEX workspaces_kept ON workspaces (state) WHERE purged_wall_ms IS NULL;
 CREATE INDEX workspaces_of_layer ON workspaces (layer) WHERE layer IS NOT NULL;
+
+CREATE TABLE workspace_integrity (  -- Whether a workspace is as it was left; no row: never looked at.
+  workspace      INTEGER PRIMARY KEY REFERENCES workspaces (id),  -- Whose.
+  state          TEXT NOT NULL CHECK (state IN ('intact','changed-outside','lost')),  -- The last answer.
+  reason         TEXT NOT NULL DEFAULT '',  -- Why, for people; empty: nothing to say.
+  wall_ms        INTEGER NOT NULL,  -- When it was last looked at.
+  seal           TEXT NOT NULL DEFAULT '',  -- Hash of its layer at rest (layer_seal.h); empty while anything of ours may write there.
+  sealed_wall_ms INTEGER NOT NULL DEFAULT 0  -- When a seal was last taken; 0 is never.
+) STRICT;
 
 CREATE TABLE workspace_labels (  -- What callers attach to a workspace: task, user, conversation.
   workspace INTEGER NOT NULL REFERENCES workspaces (id),  -- Whose label it is.

@@ -28,10 +28,10 @@ void Workspaces::set_facts(base::WorkspaceId id, const WorkspaceFacts& facts) {
             .prepare(
                 "UPDATE workspaces SET changes_files = coalesce(?, changes_files), "
                 "changes_wall_ms = coalesce(?, changes_wall_ms), unpushed = coalesce(?, unpushed), "
-                "disk_bytes = coalesce(?, disk_bytes), integrity = coalesce(?, integrity), "
+                "disk_bytes = coalesce(?, disk_bytes), "
                 "branch = coalesce(?, branch) WHERE id = ?")
             .run(facts.changes_files, counted_wall_ms, facts.unpushed, facts.disk_bytes,
-                 facts.integrity, facts.branch, id),
+                 facts.branch, id),
         id);
   });
 }

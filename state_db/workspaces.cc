@@ -37,7 +37,7 @@ const std::string& select_columns() {
   static const std::string text =
       "SELECT id, name, owner_uid, repository, base_ref, base_commit, branch, layer, backend, "
       "image, state, reason, disposable, changes_files, changes_wall_ms, unpushed, disk_bytes, "
-      "integrity, created_wall_ms, deleted_wall_ms, deleted_age_ms, purge_wall_ms, purged_wall_ms, "
+      "created_wall_ms, deleted_wall_ms, deleted_age_ms, purge_wall_ms, purged_wall_ms, "
       "idempotency_key" +
       policy_columns().names + " FROM workspaces WHERE ";
   return text;
@@ -60,7 +60,7 @@ std::vector<WorkspaceRow> read_all(Store& store, Statement& query) {
     WorkspaceRow& row = rows.emplace_back();
     query.read(row.id, row.name, row.owner_uid, row.repository, row.base_ref, row.base_commit,
                row.branch, row.layer, row.backend, row.image, row.state, row.reason, row.disposable,
-               row.changes_files, row.changes_wall_ms, row.unpushed, row.disk_bytes, row.integrity,
+               row.changes_files, row.changes_wall_ms, row.unpushed, row.disk_bytes,
                row.created_wall_ms, row.deleted_wall_ms, row.deleted_age_ms, row.purge_wall_ms,
                row.purged_wall_ms, row.idempotency_key);
     each_policy_field([&](const char*, auto& field) { query.read_next(field); }, row.policy);

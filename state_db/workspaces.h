@@ -37,7 +37,6 @@ struct WorkspaceRow {
   int64_t changes_wall_ms = 0;
   std::optional<uint64_t> unpushed{};  // commits
   std::optional<uint64_t> disk_bytes{};
-  std::string integrity{};  // result of the last check, for people
   int64_t created_wall_ms = 0;
   std::optional<int64_t> deleted_wall_ms{};  // tombstone; undelete clears it
   std::optional<int64_t> deleted_age_ms{};   // the store's age then (store_age.h)
@@ -69,7 +68,6 @@ struct WorkspaceFacts {
   std::optional<uint64_t> changes_files{};  // sets changes_wall_ms to now
   std::optional<uint64_t> unpushed{};
   std::optional<uint64_t> disk_bytes{};
-  std::optional<std::string> integrity{};
   std::optional<std::string> branch{};
 };
 

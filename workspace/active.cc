@@ -68,13 +68,29 @@ std::shared_ptr<const Mounted> Active::share(base::WorkspaceId workspace, Mounte
 void Active::close(base::WorkspaceId workspace, const Mounted* mounted) {
   closers_.submit([this, workspace, mounted] {
     delete mounted;
-    const std::lock_guard lock(mutex_);
-    if (--open_[workspace] == 0) {
-      open_.erase(workspace);
-      mounted_.erase(workspace);
+    bool last = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (--open_[workspace] == 0) {
+        open_.erase(workspace);
+        mounted_.erase(workspace);
+        last = true;
+      }
+      closed_.notify_all();
     }
-    closed_.notify_all();
+    const std::lock_guard lock(rest_mutex_);
+    if (last && on_rest_) on_rest_(workspace);
   });
+}
+
+bool Active::mounted(base::WorkspaceId workspace) {
+  const std::lock_guard lock(mutex_);
+  return open_.contains(workspace);
+}
+
+void Active::on_rest(std::function<void(base::WorkspaceId)> callback) {
+  const std::lock_guard lock(rest_mutex_);
+  on_rest_ = std::move(callback);
 }
 
 std::shared_ptr<const Mounted> Active::at_rest(base::WorkspaceId workspace,

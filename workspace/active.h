@@ -56,6 +56,10 @@ class Active {
   // Waits until nobody uses the workspace's mounts; conflict after `patience`. Caller holds the
   // lock.
   void wait_unmounted(base::WorkspaceId workspace, std::chrono::milliseconds patience);
+  bool mounted(base::WorkspaceId workspace);  // or being unmounted
+  // Called when the last mount of a workspace was closed, on a thread that must not wait. Set to
+  // nothing, none is called afterwards.
+  void on_rest(std::function<void(base::WorkspaceId)> callback);
 
  private:
   void close(base::WorkspaceId workspace, const Mounted* mounted);
@@ -65,7 +69,9 @@ class Active {
   std::map<base::WorkspaceId, std::shared_ptr<const Running>> running_;
   std::map<base::WorkspaceId, std::weak_ptr<const Mounted>> mounted_;
   std::map<base::WorkspaceId, size_t> open_;  // mounts, those being closed included
-  base::ThreadPool closers_;                  // last: its work uses the rest
+  std::mutex rest_mutex_;                     // held while the callback runs
+  std::function<void(base::WorkspaceId)> on_rest_;
+  base::ThreadPool closers_;  // last: its work uses the rest
 };
 
 }  // namespace moorage::workspace

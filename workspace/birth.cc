@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "repo_cache/repo_cache.h"
+#include "state_db/integrity.h"
 #include "state_db/layers.h"
 #include "workspace/repositories.h"
 
@@ -103,9 +104,10 @@ void write_git_files(Context& context, const state_db::WorkspaceRow& row) {
 
 void mend_birth(Context& context, const state_db::WorkspaceRow& row) {
   if (!was_cut(context.storage.layer_path(row.layer) + "/tree/upper")) return;
-  // On a parent the git files are the parent's; and what an integrity check found is not painted
-  // over.
-  if (state_db::Layers(context.store).get(row.layer).parent || !row.integrity.empty()) return;
+  // On a parent the git files are the parent's. What was at rest once was synced: whatever is
+  // missing in it was taken by somebody, and is not painted over (integrity.h).
+  if (state_db::Layers(context.store).get(row.layer).parent) return;
+  if (state_db::Integrity(context.store).get(row.id).sealed_wall_ms > 0) return;
   base::log(base::LogLevel::warning, "workspace.mended", {{"ws", row.id}, {"ly", row.layer}});
   context.storage.make_layer(row.layer);
   write_git_files(context, row);

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "state_db/integrity.h"
 #include "state_db/store.h"
 #include "workspace/metrics.h"
 
@@ -125,6 +126,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
     }
   }
 
+  const auto before = active_.running(row.id);
   const auto running = workspaces_.ensure_running(row);
   state_db::ExecRequest record;
   record.workspace = row.id;
@@ -157,7 +159,13 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   base::log(
       base::LogLevel::info, "exec.started",
       {{"ws", row.id}, {"sb", running->sandbox}, {"ex", exec.id}, {"argv0", request.argv.front()}});
-  return get(caller, exec.id);
+  auto started = get(caller, exec.id);
+  if (before != running) {
+    const auto integrity = state_db::Integrity(context_.store).get(row.id);
+    if (integrity.state == state_db::IntegrityState::changed_outside)
+      started.warning = row.name + " was changed outside: " + integrity.reason;
+  }
+  return started;
 }
 
 void Execs::launch(const state_db::ExecRow& exec, const ExecRequest& request,

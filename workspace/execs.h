@@ -23,6 +23,7 @@ struct ExecView {
   state_db::ExecRow row;
   uint64_t output_bytes = 0;   // so far, also while running
   int64_t last_output_ms = 0;  // wall time, 0: none
+  std::string warning;         // of a start alone: what its sandbox was started on is not as left
 };
 
 class Execs {

@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "repo_cache/repo_cache.h"
+#include "state_db/integrity.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
 #include "workspace/metrics.h"
@@ -29,6 +30,7 @@ MOORAGE_CRASH_POINT(delete_after_intent, "delete.after_intent");
 MOORAGE_CRASH_POINT(purge_after_intent, "purge.after_intent");
 MOORAGE_CRASH_POINT(purge_after_files, "purge.after_files");
 
+constexpr std::chrono::milliseconds kUnmountPatience{2'000};
 constexpr const char* kObjectsTarget = "/.moorage/objects";
 
 std::string sandbox_directory(const Options& options, base::SandboxId id) {
@@ -57,8 +59,10 @@ std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::Workspa
   const Chain layers = chain(row);
   active_.wait_unmounted(row.id, context_.options.transfer_patience);
   state_db::Sandboxes table(context_.store);
-  const auto sandbox =
-      table.create({row.id, row.backend, row.image, context_.options.sandbox_slots});
+  const auto sandbox = context_.store.transaction([&] {
+    integrity_.begin_writing(row.id);
+    return table.create({row.id, row.backend, row.image, context_.options.sandbox_slots});
+  });
   start_after_intent.pass();
   const uint32_t first_id = context_.options.first_host_id(sandbox.slot.value());
   auto running = std::make_shared<Running>();
@@ -116,6 +120,7 @@ void Workspaces::clear_sandbox(const state_db::SandboxRow& sandbox, const std::s
     auto state = table.get(sandbox.id).state;
     if (state == SandboxState::destroyed) return;
     if (state != SandboxState::stopped && state != SandboxState::lost) {
+      integrity_.set_recovered(table.get(sandbox.id));
       table.set_lost(sandbox.id, state, reason);
       state = SandboxState::lost;
     }
@@ -147,15 +152,26 @@ void Workspaces::stop_sandbox(const state_db::WorkspaceRow& row, const std::stri
   stop_after_backend.pass();
   watcher_.settle(sandbox->id, reason);
   active_.clear_running(sandbox->id);
-  base::sync_file_system(
-      context_.storage.layer_path(row.layer));  // stop answers: all of it is durable
+  const auto taken = seal_stopped(row);
+  // stop answers: all of it is durable
+  base::sync_file_system(base::path_exists(context_.storage.layer_path(row.layer))
+                             ? context_.storage.layer_path(row.layer)
+                             : context_.options.store);
   context_.store.transaction([&] {
     table.set_stopped(sandbox->id, reason);
-    state_db::WorkspaceFacts facts;
-    facts.integrity = "intact";
-    state_db::Workspaces(context_.store).set_facts(row.id, facts);
+    integrity_.keep(row, taken);
   });
   clear_sandbox(table.get(sandbox->id), reason);
+}
+
+// A transfer that still has the mounts goes on after the stop; the seal is taken when it ends.
+IntegrityCheck::Taken Workspaces::seal_stopped(const state_db::WorkspaceRow& row) {
+  try {
+    active_.wait_unmounted(row.id, kUnmountPatience);
+  } catch (const Error&) {
+    return {};
+  }
+  return integrity_.take(row);
 }
 
 WorkspaceView Workspaces::start(const Caller& caller, const std::string& name) {
@@ -240,6 +256,7 @@ void Workspaces::finish_purge(const state_db::WorkspaceRow& row) {
   purge_after_files.pass();
   context_.store.transaction([&] {
     state_db::Workspaces(context_.store).finish_purge(row.id);
+    state_db::Integrity(context_.store).remove(row.id);
     if (row.layer) state_db::Layers(context_.store).remove(row.layer);
   });
   measurer_.forget(row.id);

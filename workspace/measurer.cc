@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "state_db/execs.h"
+#include "state_db/integrity.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
 #include "workspace/inside.h"
@@ -100,7 +101,10 @@ state_db::WorkspaceFacts Measurer::look(const state_db::WorkspaceRow& row) {
   state_db::WorkspaceFacts facts;
   attempt(row, "changes",
           [&] { facts.changes_files = changes_.count(change_source(context_, row)).files; });
+  // The walk that sealed it has told its size.
+  const bool sealed = !state_db::Integrity(context_.store).get(row.id).seal.empty();
   attempt(row, "disk", [&] {
+    if (sealed && row.disk_bytes) return;
     facts.disk_bytes = base::tree_usage(context_.storage.layer_path(row.layer), kUsageLimits).bytes;
   });
   if (const auto running = active_.running(row.id)) {

@@ -345,6 +345,7 @@ void Reconciler::periodic() {
   attempt("reconcile.disposables", "", [&] { remove_used(); });
   attempt("reconcile.workspaces", "", [&] { settle_cut(); });
   attempt("reconcile.purge", "", [&] { purge_due(); });
+  attempt("reconcile.seals", "", [&] { workspaces_.seal_unsealed(); });
 }
 
 }  // namespace moorage::workspace

@@ -12,6 +12,7 @@
 #include "backends/backend.h"
 #include "base/ids.h"
 #include "state_db/execs.h"
+#include "state_db/integrity.h"
 #include "state_db/repositories.h"
 #include "state_db/sandboxes.h"
 #include "state_db/workspaces.h"
@@ -46,6 +47,7 @@ struct CreateRequest {
 struct WorkspaceView {
   state_db::WorkspaceRow row;
   state_db::RepositoryRow repo;
+  state_db::IntegrityRow integrity;
   std::optional<state_db::SandboxRow> sandbox;            // the live one
   std::optional<backends::SandboxStatus> sandbox_status;  // detail only
   std::string isolation;                                  // of the sandbox's backend

@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "repo_cache/repo_cache.h"
+#include "state_db/integrity.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
 #include "workspace/birth.h"
@@ -19,6 +20,10 @@ namespace {
 using base::Code;
 using base::Error;
 using state_db::WorkspaceState;
+
+constexpr size_t kSealers = 1;
+// Files of a workspace at rest are read one by one; each need not compare it anew.
+constexpr std::chrono::milliseconds kComparedFor{10'000};
 
 [[noreturn]] void throw_unknown(const std::string& name) {
   throw Error(Code::not_found, "there is no workspace '" + name + "'", "moorage ls lists them");
@@ -33,7 +38,10 @@ Workspaces::Workspaces(Context& context, Repositories& repositories, Active& act
       active_(active),
       watcher_(watcher),
       changes_(context.repos),
-      measurer_(context, active, changes_) {
+      measurer_(context, active, changes_),
+      integrity_(context),
+      sealing_(kSealers, [this](int64_t key) { seal_at_rest({key}); }) {
+  active_.on_rest([this](base::WorkspaceId id) { sealing_.request(id.value); });
   watcher_.on_death([this](base::WorkspaceId ws, base::SandboxId sb) {
     try {
       bury(ws, sb);
@@ -44,6 +52,8 @@ Workspaces::Workspaces(Context& context, Repositories& repositories, Active& act
   });
   watcher_.on_end([this](const state_db::ExecRow& exec) { after_exec(exec); });
 }
+
+Workspaces::~Workspaces() { active_.on_rest({}); }
 
 state_db::WorkspaceRow Workspaces::find(const Caller& caller, const std::string& name) {
   state_db::Workspaces table(context_.store);
@@ -135,6 +145,7 @@ std::vector<WorkspaceView> Workspaces::list(const Caller& caller, bool with_dele
   std::map<base::RepoId, state_db::RepositoryRow> repos;
   for (auto& repo : state_db::Repositories(context_.store).list()) repos[repo.id] = std::move(repo);
   auto sandboxes = state_db::Sandboxes(context_.store).all_live();
+  const auto integrity = state_db::Integrity(context_.store).all();
   std::map<base::WorkspaceId, state_db::ExecRow> doing;
   for (auto& exec : state_db::Execs(context_.store).running()) {
     auto& newest = doing[exec.request.workspace];
@@ -150,6 +161,8 @@ std::vector<WorkspaceView> Workspaces::list(const Caller& caller, bool with_dele
     view.repo = repos[row.repository];
     if (const auto found = sandboxes.find(row.id); found != sandboxes.end())
       view.sandbox = found->second;
+    if (const auto found = integrity.find(row.id); found != integrity.end())
+      view.integrity = found->second;
     if (const auto found = doing.find(row.id); found != doing.end()) view.doing = found->second;
     view.row = std::move(row);
     complete(view);
@@ -166,6 +179,7 @@ WorkspaceView Workspaces::view(const state_db::WorkspaceRow& row) {
   WorkspaceView view;
   view.row = row;
   view.repo = state_db::Repositories(context_.store).get(row.repository);
+  view.integrity = state_db::Integrity(context_.store).get(row.id);
   view.sandbox = state_db::Sandboxes(context_.store).live(row.id);
   view.base_tree = state_db::BaseTrees(context_.store).find(row.repository, row.base_commit);
   state_db::ExecQuery query;
@@ -185,7 +199,7 @@ WorkspaceView Workspaces::show(const Caller& caller, const std::string& name) {
   const auto row = find(caller, name);
   if (row.state == WorkspaceState::ready) {
     try {
-      check_layers(row);
+      integrity_.look_for_loss(row);
       measurer_.refresh(row.id);
     } catch (const Error& error) {
       if (error.code() != Code::corrupted) throw;  // what is lost is in the row now, and is shown
@@ -206,28 +220,6 @@ std::vector<DiffStat> Workspaces::diff_stat(const Caller& caller, const std::str
   return changes_.stat(change_source(context_, find(caller, name)));
 }
 
-// A layer that was whole at the last stop and is not there now was taken from outside: never a new,
-// empty one.
-void Workspaces::check_layers(const state_db::WorkspaceRow& row) {
-  if (row.integrity.empty()) return;  // never stopped in order yet: mend_birth looks after it
-  for (const auto& layer : state_db::Layers(context_.store).chain(row.layer)) {
-    for (const char* part : {"/tree/upper", "/home/upper"}) {
-      if (base::path_exists(context_.storage.layer_path(layer.id) + part)) continue;
-      state_db::WorkspaceFacts facts;
-      facts.integrity = "lost: " + layer.id.str() + part + " is gone from the store";
-      if (row.integrity != facts.integrity)
-        state_db::Workspaces(context_.store).set_facts(row.id, facts);
-      throw Error(Code::corrupted, row.name + " is " + *facts.integrity,
-                  "restore " + context_.storage.layer_path(layer.id) +
-                      " from a backup; nothing was changed");
-    }
-  }
-  if (row.integrity == "intact") return;
-  state_db::WorkspaceFacts facts;
-  facts.integrity = "intact";  // it was brought back
-  state_db::Workspaces(context_.store).set_facts(row.id, facts);
-}
-
 void Workspaces::after_exec(const state_db::ExecRow& exec) {
   try {
     const auto row = state_db::Workspaces(context_.store).find(exec.request.workspace);
@@ -244,24 +236,64 @@ void Workspaces::after_exec(const state_db::ExecRow& exec) {
   }
 }
 
-Workspaces::FilesLease Workspaces::files(const Caller& caller, const std::string& name) {
+Workspaces::FilesLease Workspaces::files(const Caller& caller, const std::string& name,
+                                         Access access) {
   const auto row = find(caller, name);
-  auto mounted = mounts(row);
+  auto mounted = mounts(row, access);
   const auto& [tree, home, tree_device, home_device] = mounted->mounts;
   const std::vector<InsideRoot> roots{{"/workspace", tree.get()}, {"/home/user", home.get()}};
   const UploadNotes notes{context_.options.uploads(), row.id.str()};
   return {mounted, TreeFiles(roots, mounted->user_host_id, notes)};
 }
 
-std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& row) {
+std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& row,
+                                                  Access access) {
   if (const auto running = active_.running(row.id)) return running->mounted;
   const auto guard = context_.locks.lock(row.id.str(), "file access");
   if (const auto running = active_.running(row.id)) return running->mounted;
   const auto mount = [&] {
     const uint32_t first = context_.options.disk_first_id;  // no sandbox: ids as they are on disk
-    return Mounted{mount_layers(chain(row), first), first + kUser};
+    return Mounted{mount_layers(chain(row, Compare::sometimes), first), first + kUser};
   };
-  return active_.at_rest(row.id, mount, context_.options.transfer_patience);
+  auto mounted = active_.at_rest(row.id, mount, context_.options.transfer_patience);
+  // Before the first byte: a seal that is there when we die must be true.
+  if (access == Access::write) state_db::Integrity(context_.store).clear_seal(row.id);
+  return mounted;
+}
+
+// Its last mount was closed, or was found to be. A verb that is at it seals it, or leaves it
+// running.
+void Workspaces::seal_at_rest(base::WorkspaceId id) {
+  try {
+    const auto guard = context_.locks.lock(id.str(), "look", std::chrono::milliseconds(0));
+    const auto row = state_db::Workspaces(context_.store).find(id);
+    if (!row || row->state != WorkspaceState::ready || active_.mounted(id)) return;
+    const auto known = state_db::Integrity(context_.store).get(id);
+    const bool sealed = !known.seal.empty() || known.state != state_db::IntegrityState::intact;
+    if (sealed || state_db::Sandboxes(context_.store).live(id)) return;
+    const auto taken = integrity_.take(*row);
+    if (!taken.seal) return;
+    context_.store.transaction([&] {
+      state_db::Integrity table(context_.store);
+      table.set_seal(id, taken.seal->hash);
+    });
+  } catch (const Error& error) {
+    if (error.code() == Code::conflict) return;  // busy: its verb will, or the reconciler
+    base::log(base::LogLevel::warning, "workspace.not_sealed",
+              {{"ws", id}, {"error", error.what()}});
+  }
+}
+
+void Workspaces::seal_unsealed() {
+  for (const auto id : state_db::Integrity(context_.store).unsealed_at_rest())
+    sealing_.request(id.value);
+}
+
+void Workspaces::accept(const state_db::WorkspaceRow& row) {
+  const auto guard = context_.locks.lock(row.id.str(), "accept");
+  const bool rests = !active_.mounted(row.id) && !state_db::Sandboxes(context_.store).live(row.id);
+  const auto taken = rests ? integrity_.take(row) : IntegrityCheck::Taken{};
+  context_.store.transaction([&] { integrity_.keep(row, taken); });
 }
 
 // On a full disk with the room of the reserve: a workspace must start for its files to be removed.
@@ -279,7 +311,7 @@ void Workspaces::sync_active() {
   repositories_.sync_base_trees();
 }
 
-Chain Workspaces::chain(const state_db::WorkspaceRow& row) {
+Chain Workspaces::chain(const state_db::WorkspaceRow& row, Compare compare) {
   const auto current = state_db::Workspaces(context_.store).get(row.id);
   if (current.state != WorkspaceState::ready) {
     throw Error(
@@ -291,11 +323,32 @@ Chain Workspaces::chain(const state_db::WorkspaceRow& row) {
   for (const auto& layer : state_db::Layers(context_.store).chain(current.layer)) {
     if (layer.id != current.layer) chain.frozen.push_back(layer.id);
   }
-  chain.base_tree = repositories_.ensure_base_tree(current.repository, current.base_commit, {});
+  chain.base_tree = base_tree_of(current);
   chain.image_home = ensure_home_skeleton(context_.options);
-  check_layers(current);
+  integrity_.look(current,
+                  compare == Compare::always ? std::chrono::milliseconds(0) : kComparedFor);
   mend_birth(context_, current);
   return chain;
+}
+
+// A mirror that lost the commit is brought up to upstream once, which rebuilds a broken one.
+std::string Workspaces::base_tree_of(const state_db::WorkspaceRow& row) {
+  const auto is_loss = [](const Error& error) {
+    return error.code() == Code::corrupted || error.code() == Code::not_found;
+  };
+  try {
+    return repositories_.ensure_base_tree(row.repository, row.base_commit, {});
+  } catch (const Error& error) {
+    if (!is_loss(error)) throw;
+  }
+  try {
+    repositories_.fetch(Caller{}, row.repository, {});
+    return repositories_.ensure_base_tree(row.repository, row.base_commit, {});
+  } catch (const Error& error) {
+    if (!is_loss(error) && error.code() != Code::unsupported && error.code() != Code::unavailable)
+      throw;
+    integrity_.lose_base(row, error);
+  }
 }
 
 }  // namespace moorage::workspace

@@ -12,6 +12,7 @@
 #include "workspace/changes.h"
 #include "workspace/context.h"
 #include "workspace/exec_watcher.h"
+#include "workspace/integrity.h"
 #include "workspace/measurer.h"
 #include "workspace/repositories.h"
 #include "workspace/requests.h"
@@ -22,6 +23,7 @@ namespace moorage::workspace {
 class Workspaces {
  public:
   Workspaces(Context& context, Repositories& repositories, Active& active, ExecWatcher& watcher);
+  ~Workspaces();
 
   WorkspaceView create(const Caller& caller, const CreateRequest& request,
                        const Progress& progress);
@@ -58,11 +60,16 @@ class Workspaces {
     std::shared_ptr<const Mounted> mounted;
     TreeFiles files;
   };
-  FilesLease files(const Caller& caller, const std::string& name);
+  enum class Access { read, write };
+  FilesLease files(const Caller& caller, const std::string& name, Access access = Access::read);
 
   // For Execs and Reconcile. The running sandbox of a workspace; starts one if there is none.
   std::shared_ptr<const Running> ensure_running(const state_db::WorkspaceRow& row);
   void stop_sandbox(const state_db::WorkspaceRow& row, const std::string& reason);
+  // Takes the seals that are missing: what rests was written to, or its sandbox died.
+  void seal_unsealed();
+  // A person says that what was changed outside is as it should be.
+  void accept(const state_db::WorkspaceRow& row);
   void finish_purge(const state_db::WorkspaceRow& row);
   // Undoes a create that will not go on, and says why in its row.
   void abandon(const state_db::WorkspaceRow& row, const std::string& reason);
@@ -83,11 +90,14 @@ class Workspaces {
                                        const CreateRequest& request,
                                        const state_db::RepositoryRow& repo);
   state_db::WorkspaceRow existing(base::WorkspaceId id);
-  Chain chain(const state_db::WorkspaceRow& row);
+  enum class Compare { always, sometimes };
+  Chain chain(const state_db::WorkspaceRow& row, Compare compare = Compare::always);
+  std::string base_tree_of(const state_db::WorkspaceRow& row);
   ActiveMounts mount_layers(const Chain& layers, uint32_t first_host_id);
-  std::shared_ptr<const Mounted> mounts(const state_db::WorkspaceRow& row);
+  std::shared_ptr<const Mounted> mounts(const state_db::WorkspaceRow& row, Access access);
+  void seal_at_rest(base::WorkspaceId id);
+  IntegrityCheck::Taken seal_stopped(const state_db::WorkspaceRow& row);
   std::shared_ptr<const Running> start_sandbox(const state_db::WorkspaceRow& row);
-  void check_layers(const state_db::WorkspaceRow& row);
   void bury(base::WorkspaceId workspace, base::SandboxId sandbox);  // its init died
   void after_exec(const state_db::ExecRow& exec);  // measures, or purges a disposable workspace
 
@@ -97,6 +107,8 @@ class Workspaces {
   ExecWatcher& watcher_;
   Changes changes_;
   Measurer measurer_;
+  IntegrityCheck integrity_;
+  base::Flights sealing_;  // last: its work uses the rest
 };
 
 }  // namespace moorage::workspace

@@ -36,7 +36,7 @@ std::string workspace_json() {
          "doing":{"exec":"ex_3","argv":["/usr/bin/my-agent","split it"],"since_at":")" +
          ago(134 * 60) + R"(","last_output_at":")" + ago(41 * 60) +
          R"("},"changes":{"files":37,"as_of":")" + ago(5 * 60) +
-         R"("},"disk_bytes":432013312,"backend":"lxc","image":"host","integrity":"intact",
+         R"("},"disk_bytes":432013312,"backend":"lxc","image":"host","integrity":{"state":"intact"},
          "limits":{"memory_bytes":4294967296,"cpus":2,"pids":512},
          "sandbox":{"id":"sb_4","state":"running","isolation":"userns","memory_bytes":2040109466,"processes":12},
          "holder":1004,"submodules":0,"lfs":2,"created_at":")" +
@@ -46,8 +46,8 @@ std::string workspace_json() {
 std::string workspaces_json() {
   return R"({"workspaces":[)" + workspace_json() + R"(,
     {"id":"ws_2","name":"spike","repo":{"name":"acme/api"},"base":{"ref":"v2.1"},"state":"ready","changes":{"files":0},"disk_bytes":0},
-    {"id":"ws_3","name":"lost-1","repo":{"name":"acme/api"},"base":{"ref":"main"},"state":"ready","integrity":"differs",
-     "reason":"2 files differ\u001b[31m"}],
+    {"id":"ws_3","name":"lost-1","repo":{"name":"acme/api"},"base":{"ref":"main"},"state":"ready","integrity":{"state":"changed-outside",
+     "reason":"2 files differ\u001b[31m"}}],
     "store":{"total_bytes":214748364800,"used_bytes":33285996544,"free_bytes":181462368256}})";
 }
 

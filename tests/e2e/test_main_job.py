@@ -169,18 +169,18 @@ class MainJob(harness.TestCase):
         harness.wait_until(lambda: self.client.workspace("told")["unpushed"] == 2, what="it is gone")
         self.client.stop("told")
         told = self.client.workspace("told")
-        self.assertEqual((told["unpushed"], told["integrity"]), (2, "intact"))
+        self.assertEqual((told["unpushed"], told["integrity"]["state"]), (2, "intact"))
         layers = self.daemon.store / "layers"
         newest = max(layers.iterdir(), key=lambda p: int(p.name.split("_")[1]))
         newest.rename(self.daemon.directory / "taken")
         with self.assertRaises(moorage.MoorageError) as refused:
             self.client.exec("told", "true")
         self.assertEqual(refused.exception.code, "corrupted")
-        self.assertIn("lost", self.client.workspace("told")["integrity"])
+        self.assertEqual(self.client.workspace("told")["integrity"]["state"], "lost")
         (self.daemon.directory / "taken").rename(newest)
         self.assertEqual(self.client.exec("told", "git log --format=%s -1").stdout, b"two\n")
         self.client.stop("told")
-        self.assertEqual(self.client.workspace("told")["integrity"], "intact")
+        self.assertEqual(self.client.workspace("told")["integrity"]["state"], "intact")
 
     def test_a_pty_has_its_size_and_ctrl_c_ends_the_command(self):
         self.client.create(repo_url=self.url, name="pty")

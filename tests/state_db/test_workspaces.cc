@@ -29,7 +29,7 @@ TEST_CASE("a workspace is made in one commit, ready in another, and comes back a
   const auto made = workspaces.create(new_workspace(repository, "auth"));
   CHECK(test.store->commits() == commits + 1);
   CHECK_FALSE(made.existed);
-  workspaces.set_ready(made.id, {.disk_bytes = 0, .integrity = "intact"});
+  workspaces.set_ready(made.id, {.disk_bytes = 0});
   CHECK(test.store->commits() == commits + 2);
   workspaces.set_facts(made.id, {.changes_files = 37, .unpushed = 3});
   test.reopen();
@@ -52,7 +52,6 @@ TEST_CASE("a workspace is made in one commit, ready in another, and comes back a
   CHECK(row.changes_wall_ms == test.clock.now_ms);
   CHECK(row.unpushed == 3u);
   CHECK(row.disk_bytes == 0u);
-  CHECK(row.integrity == "intact");
   CHECK_FALSE(row.deleted_wall_ms);
   CHECK(row.labels == std::map<std::string, std::string>{{"task", "AUTH-12"}, {"user", "ann"}});
 }

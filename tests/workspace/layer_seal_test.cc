@@ -1,0 +1,126 @@
+#include "workspace/layer_seal.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+
+#include "base/error.h"
+#include "storage_fixture.h"
+
+using namespace moorage;
+using namespace moorage::workspace;
+
+namespace {
+
+struct Layer : StorageFixture {
+  std::string path = storage->layer_path(chain.writable);
+  std::string top = path + "/tree/upper";
+
+  void put(const std::string& name, const std::string& bytes) const {
+    base::write_file(top + "/" + name, bytes, 0644);
+  }
+  std::vector<std::string> differing_from(const Seal& before) const {
+    const Seal now = take_seal(path);
+    const auto differences = tell_differences(before.list, now.list, 100);
+    CHECK((now.hash == before.hash) == differences.first.empty());
+    return differences.first;
+  }
+};
+
+using Paths = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a seal is the same as long as nobody writes, also after the layer was mounted") {
+  in_own_namespace([] {
+    const Layer layer;
+    layer.put("a", "a");
+    const Seal seal = take_seal(layer.path);
+    CHECK(seal.paths == 4);  // three upper directories and the file
+    CHECK(layer.differing_from(seal).empty());
+    { const auto mounts = layer.storage->mount(layer.chain, kFirstHostId); }
+    CHECK(layer.differing_from(seal).empty());
+  });
+}
+
+TEST_CASE("every kind of change breaks the seal, and is named as it is called inside") {
+  const Layer layer;
+  base::make_directories(layer.top + "/src/deep", 0755);
+  for (const char* name : {"src/a", "src/deep/b", "gone", "mode"}) layer.put(name, "text");
+  REQUIRE(symlink("target", (layer.top + "/link").c_str()) == 0);
+  const Seal seal = take_seal(layer.path);
+  const std::string b = layer.top + "/src/deep/b";
+
+  SECTION("content, with the size and the time put back") {
+    struct stat before {};
+    REQUIRE(stat(b.c_str(), &before) == 0);
+    const base::Fd file = base::open_file(b, O_WRONLY);
+    REQUIRE(pwrite(file.get(), "TEXT", 4, 0) == 4);
+    const timespec times[2] = {before.st_atim, before.st_mtim};
+    REQUIRE(futimens(file.get(), times) == 0);
+    CHECK(layer.differing_from(seal) == Paths{"/workspace/src/deep/b"});
+  }
+  SECTION("a file that went, one that came, a mode, a link, the home") {
+    REQUIRE(unlink((layer.top + "/gone").c_str()) == 0);
+    layer.put("came\nwith a newline", "x");
+    REQUIRE(chmod((layer.top + "/mode").c_str(), 0600) == 0);
+    REQUIRE(unlink((layer.top + "/link").c_str()) == 0);
+    REQUIRE(symlink("elsewhere", (layer.top + "/link").c_str()) == 0);
+    base::write_file(layer.path + "/home/upper/.profile", "x");
+    CHECK(layer.differing_from(seal) == Paths{"/home/user/.profile",
+                                              "/workspace/came\nwith a newline", "/workspace/gone",
+                                              "/workspace/link", "/workspace/mode"});
+  }
+  SECTION("a directory's mark of overlay") {
+    const std::string directory = layer.top + "/src";
+    REQUIRE(setxattr(directory.c_str(), "trusted.overlay.opaque", "y", 1, 0) == 0);
+    CHECK(layer.differing_from(seal) == Paths{"/workspace/src"});
+  }
+  SECTION("a file that became a directory") {
+    REQUIRE(unlink((layer.top + "/gone").c_str()) == 0);
+    REQUIRE(mkdir((layer.top + "/gone").c_str(), 0755) == 0);
+    CHECK(layer.differing_from(seal) == Paths{"/workspace/gone"});
+  }
+  SECTION("the same names in other directories") {
+    REQUIRE(rename((layer.top + "/src/a").c_str(), (layer.top + "/src/deep/a").c_str()) == 0);
+    CHECK(layer.differing_from(seal) == Paths{"/workspace/src/a", "/workspace/src/deep/a"});
+  }
+}
+
+TEST_CASE("a seal goes as deep as a tree does, and no further than its limits") {
+  const Layer layer;
+  base::Fd here = base::open_directory(layer.top);
+  const std::string name(200, 'd');
+  for (int depth = 0; depth < 3000; ++depth) {
+    REQUIRE(mkdirat(here.get(), name.c_str(), 0755) == 0);
+    here = base::open_file_at(here.get(), name, O_RDONLY | O_DIRECTORY);
+  }
+  const Seal seal = take_seal(layer.path);
+  CHECK(seal.paths == 3003);
+  CHECK(seal.list.size() < 64 << 10);  // long paths are in the hash alone
+  REQUIRE(mkdirat(here.get(), "new", 0755) == 0);
+  CHECK(take_seal(layer.path).hash != seal.hash);
+  for (const SealLimits& limits : {SealLimits{.max_memory_bytes = 100'000},
+                                   SealLimits{.time = std::chrono::milliseconds(0)}}) {
+    try {
+      take_seal(layer.path, limits);
+      FAIL("beyond the limit");
+    } catch (const base::Error& error) {
+      CHECK(error.code() == base::Code::resource_exhausted);
+    }
+  }
+}
+
+TEST_CASE("a layer without one of its directories has no seal") {
+  const Layer layer;
+  base::remove_tree(layer.path + "/home");
+  try {
+    take_seal(layer.path);
+    FAIL("a part is missing");
+  } catch (const base::Error& error) {
+    CHECK(error.code() == base::Code::not_found);
+  }
+}

@@ -1,0 +1,192 @@
+#include "workspace/integrity.h"
+
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "state_db/layers.h"
+#include "state_db/store.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using state_db::IntegrityState;
+using std::chrono::steady_clock;
+
+constexpr uint64_t kMaxListBytes = 64 << 20;
+// A power cut takes what was not synced. What is older than several sync intervals was.
+constexpr int64_t kSyncedAfter_ms = 120'000;
+
+bool is_directory(const std::string& path) {
+  struct stat status {};
+  return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+std::string text_of(const Differences& differences, int64_t sealed_wall_ms) {
+  std::string text = std::to_string(differences.count) + " path" +
+                     (differences.count == 1 ? " differs" : "s differ") +
+                     " from what was left at " + base::format_utc(sealed_wall_ms);
+  const char* before = ": ";
+  for (const auto& path : differences.first) {
+    text += before + base::escape_for_message(path);
+    before = ", ";
+  }
+  return differences.count > differences.first.size() && differences.count > 0 ? text + "..."
+                                                                               : text;
+}
+
+}  // namespace
+
+std::string IntegrityCheck::list_path(base::WorkspaceId id) const {
+  return context_.options.store + "/workspaces/" + id.str() + "/seal";
+}
+
+// The first of its directories that is not there.
+std::string IntegrityCheck::missing_part(const state_db::WorkspaceRow& row) {
+  for (const auto& layer : state_db::Layers(context_.store).chain(row.layer)) {
+    for (const char* part : {"/tree/upper", "/home/upper", "/system/upper"}) {
+      if (!is_directory(context_.storage.layer_path(layer.id) + part)) return layer.id.str() + part;
+    }
+  }
+  return {};
+}
+
+void IntegrityCheck::lose(const state_db::WorkspaceRow& row, const std::string& what,
+                          const std::string& hint) {
+  state_db::Integrity table(context_.store);
+  const auto known = table.get(row.id);
+  if (known.state != IntegrityState::lost || known.reason != what)
+    table.set(row.id, IntegrityState::lost, what);
+  throw Error(Code::corrupted, row.name + " is lost: " + what, hint);
+}
+
+// What a power cut right after its create may have taken is made again (birth.h). That is only
+// possible while nothing of it was ever synced: never at rest after a command, and every sandbox
+// that it had was of another boot and short-lived.
+bool IntegrityCheck::birth_may_be_cut(const state_db::WorkspaceRow& row,
+                                      const state_db::IntegrityRow& known) {
+  if (known.sealed_wall_ms > 0) return false;
+  for (const auto& sandbox : state_db::Sandboxes(context_.store).of_workspace(row.id)) {
+    if (sandbox.started_wall_ms == 0) continue;
+    if (sandbox.boot_id == base::boot_id()) return false;
+    const int64_t end_ms =
+        sandbox.ended_wall_ms > 0 ? sandbox.ended_wall_ms : sandbox.started_wall_ms;
+    if (end_ms - row.created_wall_ms > kSyncedAfter_ms) return false;
+  }
+  return true;
+}
+
+void IntegrityCheck::look_for_loss(const state_db::WorkspaceRow& row) {
+  const std::string missing = missing_part(row);
+  if (missing.empty()) return;
+  if (birth_may_be_cut(row, state_db::Integrity(context_.store).get(row.id))) return;
+  lose(row, missing + " is gone from the store",
+       "restore " + context_.options.store + "/layers/" + missing +
+           " from a backup; nothing was changed");
+}
+
+void IntegrityCheck::lose_base(const state_db::WorkspaceRow& row, const Error& error) {
+  lose(row, "its base commit " + row.base_commit + " cannot be had: " + error.message(),
+       "its own files are whole in " + context_.storage.layer_path(row.layer) +
+           "; make upstream serve that commit again, then: moorage repo fetch " +
+           row.repository.str());
+}
+
+void IntegrityCheck::look(const state_db::WorkspaceRow& row, std::chrono::milliseconds max_age) {
+  look_for_loss(row);
+  const auto known = state_db::Integrity(context_.store).get(row.id);
+  if (known.seal.empty()) {
+    if (known.state != IntegrityState::lost) return;
+    return state_db::Integrity(context_.store).set(row.id, IntegrityState::intact, "it came back");
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    const auto last = looked_.find(row.id);
+    if (last != looked_.end() && steady_clock::now() - last->second < max_age) return;
+  }
+  compare(row, known);
+  const std::lock_guard lock(mutex_);
+  if (looked_.size() > 10'000) looked_.clear();
+  looked_[row.id] = steady_clock::now();
+}
+
+void IntegrityCheck::compare(const state_db::WorkspaceRow& row,
+                             const state_db::IntegrityRow& known) {
+  state_db::Integrity table(context_.store);
+  Seal now;
+  try {
+    now = take_seal(context_.storage.layer_path(row.layer));
+  } catch (const Error& error) {
+    if (error.code() == Code::not_found) throw;
+    return table.set(row.id, IntegrityState::changed_outside,
+                     "it could not be compared: " + error.message());
+  }
+  if (now.hash == known.seal) {
+    if (known.state != IntegrityState::intact) table.set(row.id, IntegrityState::intact);
+    return;
+  }
+  const auto before = base::read_file_if_exists(list_path(row.id), kMaxListBytes);
+  const Differences differences = tell_differences(before.value_or(""), now.list);
+  std::string reason = text_of(differences, known.sealed_wall_ms);
+  if (!before) reason = "it differs from what was left; the list of what was left is gone";
+  if (known.state == IntegrityState::changed_outside && known.reason == reason) return;
+  table.set(row.id, IntegrityState::changed_outside, reason);
+  base::log(base::LogLevel::warning, "workspace.changed_outside",
+            {{"ws", row.id}, {"reason", reason}});
+}
+
+void IntegrityCheck::begin_writing(base::WorkspaceId id) {
+  state_db::Integrity table(context_.store);
+  const auto known = table.get(id);
+  const bool first = known.state == IntegrityState::unknown;
+  table.set(id, first ? IntegrityState::intact : known.state, known.reason);
+  table.clear_seal(id);
+}
+
+IntegrityCheck::Taken IntegrityCheck::take(const state_db::WorkspaceRow& row) {
+  Taken taken;
+  try {
+    taken.seal = take_seal(context_.storage.layer_path(row.layer));
+    base::make_directories(context_.options.store + "/workspaces/" + row.id.str());
+    base::write_file(list_path(row.id), taken.seal->list);
+  } catch (const Error& error) {
+    taken.seal.reset();
+    taken.why_none = "it cannot be compared at the next start: " + error.message();
+    base::log(base::LogLevel::warning, "workspace.not_sealed",
+              {{"ws", row.id}, {"error", error.message()}});
+  }
+  return taken;
+}
+
+void IntegrityCheck::keep(const state_db::WorkspaceRow& row, const Taken& taken) {
+  state_db::Integrity table(context_.store);
+  const std::string missing = missing_part(row);
+  if (!missing.empty()) {
+    return table.set(row.id, IntegrityState::lost, missing + " is gone from the store");
+  }
+  table.set(row.id, IntegrityState::intact, taken.why_none);
+  table.set_seal(row.id, taken.seal ? taken.seal->hash : "");
+  if (!taken.seal) return;
+  state_db::WorkspaceFacts facts;
+  facts.disk_bytes = taken.seal->bytes;
+  state_db::Workspaces(context_.store).set_facts(row.id, facts);
+}
+
+void IntegrityCheck::set_recovered(const state_db::SandboxRow& sandbox) {
+  if (sandbox.started_wall_ms == 0) return;  // nothing ever ran in it
+  state_db::Integrity table(context_.store);
+  const auto known = table.get(sandbox.workspace);
+  if (known.state == IntegrityState::lost || known.state == IntegrityState::changed_outside) return;
+  const std::string when = base::format_utc(context_.store.clock().wall_ms());
+  const std::string reason =
+      sandbox.boot_id == base::boot_id()
+          ? "recovered: its sandbox died, found at " + when + "; all that it had written is there"
+          : "recovered: the host went down while it ran, found at " + when +
+                "; what was not synced before may be missing";
+  table.set(sandbox.workspace, IntegrityState::intact, reason);
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,297 @@
+#include "workspace/layer_seal.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/files.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kNodeBytes = 64;        // of a set, or of the heap around a name
+constexpr size_t kMaxListedPath = 4096;  // longer ones are in the hash alone
+
+// FNV-1a: short, for naming what differs; the seal itself is SHA-256.
+uint64_t short_hash(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+std::string hex(uint64_t value) {
+  char text[17];
+  snprintf(text, sizeof text, "%016lx", static_cast<unsigned long>(value));
+  return text;
+}
+
+std::string number(const timespec& time) {
+  return std::to_string(time.tv_sec) + "." + std::to_string(time.tv_nsec);
+}
+
+int open_below(int parent, const char* name) {
+  open_how how{};
+  how.flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+  how.resolve = RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS;
+  return static_cast<int>(syscall(SYS_openat2, parent, name, &how, sizeof how));
+}
+
+class Sealer {
+ public:
+  Sealer(const std::string& layer, const SealLimits& limits)
+      : layer_(layer), limits_(limits), until_(Clock::now() + limits.time) {}
+
+  Seal seal() {
+    add_bytes(stat_of(layer_));
+    for (const std::string part : {"tree", "home", "system"}) {
+      const std::string place = layer_ + "/" + part;
+      add_bytes(stat_of(place));
+      hashed_ = false;
+      walk(place + "/work", "");
+      hashed_ = true;
+      hash_.add(part + "\n");
+      walk(place + "/upper", part);
+    }
+    seal_.hash = hash_.finish_hex();
+    return std::move(seal_);
+  }
+
+ private:
+  using Inode = std::pair<dev_t, ino_t>;
+  struct Level {
+    Inode inode;
+    std::vector<std::string> names;  // sorted backwards: the next one is the last
+    size_t path_bytes;               // of path_ without this directory
+  };
+
+  static struct stat stat_of(const std::string& path) {
+    struct stat status {};
+    if (lstat(path.c_str(), &status) != 0) base::throw_errno(path);
+    if (!S_ISDIR(status.st_mode)) throw Error(Code::not_found, path + " is no directory");
+    return status;
+  }
+
+  [[noreturn]] void throw_changing() const {
+    throw Error(Code::conflict, layer_ + " changes while it is looked at");
+  }
+
+  void walk(const std::string& root, const std::string& name) {
+    const struct stat status = stat_of(root);
+    add_bytes(status);
+    here_ = base::open_directory(root);
+    path_ = name;
+    record("", describe_directory(here_.get(), status));
+    enter(path_.size());
+    while (!levels_.empty()) {
+      if (Clock::now() > until_) {
+        throw Error(Code::resource_exhausted, layer_ + " has too many files to be looked at in " +
+                                                  std::to_string(limits_.time.count()) + " ms");
+      }
+      if (levels_.back().names.empty()) {
+        leave();
+        continue;
+      }
+      const std::string next = std::move(levels_.back().names.back());
+      levels_.back().names.pop_back();
+      memory_ -= next.size() + kNodeBytes;
+      visit(next);
+    }
+  }
+
+  void visit(const std::string& name) {
+    struct stat status {};
+    if (fstatat(here_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) throw_changing();
+    add_bytes(status);
+    if (!S_ISDIR(status.st_mode)) return record(name, describe(name, status));
+    base::Fd below(open_below(here_.get(), name.c_str()));
+    // A mount in a layer was put there by somebody else; what is under it cannot be seen.
+    if (!below && errno == EXDEV) return record(name, "a mount");
+    if (!below) throw_changing();
+    here_ = std::move(below);
+    record(name, describe_directory(here_.get(), status));
+    const size_t before = path_.size();
+    path_ += "/" + name;
+    enter(before);
+  }
+
+  void enter(size_t path_before) {
+    struct stat status {};
+    base::check(fstat(here_.get(), &status), "look at " + layer_);
+    Level level{{status.st_dev, status.st_ino}, {}, path_before};
+    const int copy = base::check(openat(here_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+                                 "list below " + layer_);
+    const std::unique_ptr<DIR, int (*)(DIR*)> stream(fdopendir(copy), closedir);
+    if (!stream) base::throw_errno("list below " + layer_);
+    for (;;) {
+      errno = 0;
+      const dirent* entry = readdir(stream.get());
+      if (!entry && errno != 0) base::throw_errno("list below " + layer_);
+      if (!entry) break;
+      const std::string_view name = entry->d_name;
+      if (name == "." || name == "..") continue;
+      memory_ += name.size() + kNodeBytes;
+      if (memory_ > limits_.max_memory_bytes) {
+        throw Error(Code::resource_exhausted, layer_ + " has too many files to be looked at");
+      }
+      level.names.emplace_back(name);
+    }
+    std::sort(level.names.begin(), level.names.end(), std::greater<>());
+    memory_ += sizeof(Level);
+    levels_.push_back(std::move(level));
+  }
+
+  void leave() {
+    if (hashed_) hash_.add(std::string_view("\0", 1));  // no name is empty: the directory ends here
+    path_.resize(levels_.back().path_bytes);
+    levels_.pop_back();
+    memory_ -= sizeof(Level);
+    if (levels_.empty()) return;
+    base::Fd up(openat(here_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    struct stat status {};
+    if (!up || fstat(up.get(), &status) != 0) throw_changing();
+    if (Inode{status.st_dev, status.st_ino} != levels_.back().inode) throw_changing();
+    here_ = std::move(up);
+  }
+
+  std::string describe(const std::string& name, const struct stat& status) const {
+    std::string text = common(status);
+    if (S_ISLNK(status.st_mode)) {
+      char target[PATH_MAX];
+      const ssize_t size = readlinkat(here_.get(), name.c_str(), target, sizeof target);
+      if (size < 0) throw_changing();
+      return text.append(target, static_cast<size_t>(size));
+    }
+    if (S_ISBLK(status.st_mode) || S_ISCHR(status.st_mode)) {
+      text += std::to_string(major(status.st_rdev)) + ":" + std::to_string(minor(status.st_rdev));
+    }
+    return text + " " + std::to_string(status.st_size) + " " + number(status.st_mtim) + " " +
+           number(status.st_ctim);
+  }
+
+  static std::string describe_directory(int fd, const struct stat& status) {
+    std::string text = common(status);
+    for (const char* mark : {"trusted.overlay.opaque", "trusted.overlay.redirect"}) {
+      char value[PATH_MAX];
+      const ssize_t size = fgetxattr(fd, mark, value, sizeof value);
+      if (size >= 0) text.append(value, static_cast<size_t>(size));
+      text += '\n';
+    }
+    return text;
+  }
+
+  static std::string common(const struct stat& status) {
+    return std::to_string(status.st_mode) + " " + std::to_string(status.st_uid) + " " +
+           std::to_string(status.st_gid) + " ";
+  }
+
+  void record(const std::string& name, const std::string& about) {
+    if (!hashed_) return;
+    seal_.paths += 1;
+    hash_.add(name);
+    hash_.add(std::string_view("\0", 1));
+    hash_.add(std::to_string(about.size()) + ":");
+    hash_.add(about);
+    // path_ is where the entry lies; of a root, the root itself.
+    const size_t bytes = path_.size() + 1 + name.size() + 18;
+    if (bytes > kMaxListedPath || seal_.list.size() + bytes > limits_.max_list_bytes) return;
+    seal_.list += path_;
+    if (!name.empty()) seal_.list += "/" + name;
+    seal_.list += '\0';
+    seal_.list += hex(short_hash(about)) + "\n";
+  }
+
+  void add_bytes(const struct stat& status) {
+    if (!S_ISDIR(status.st_mode) && status.st_nlink > 1) {
+      memory_ += kNodeBytes;
+      if (!linked_.insert({status.st_dev, status.st_ino}).second) return;
+    }
+    seal_.bytes += static_cast<uint64_t>(status.st_blocks) * 512;
+  }
+
+  const std::string& layer_;
+  const SealLimits& limits_;
+  const Clock::time_point until_;
+  Seal seal_;
+  base::Sha256 hash_;
+  bool hashed_ = false;
+  base::Fd here_;
+  std::string path_;  // of here_, in the layer
+  std::vector<Level> levels_;
+  std::set<Inode> linked_;
+  uint64_t memory_ = 0;
+};
+
+using List = std::unordered_map<std::string_view, std::string_view>;
+
+// A name may hold a newline, never a NUL: the end of an entry is 16 digits after that.
+List read_list(std::string_view text) {
+  constexpr size_t kHashBytes = 16;
+  List list;
+  while (!text.empty()) {
+    const size_t end = text.find('\0');
+    if (end == std::string_view::npos || text.size() < end + 1 + kHashBytes + 1) break;
+    list.emplace(text.substr(0, end), text.substr(end + 1, kHashBytes));
+    text.remove_prefix(end + 1 + kHashBytes + 1);
+  }
+  return list;
+}
+
+std::string inside(std::string_view path) {
+  const std::pair<std::string_view, std::string_view> places[] = {
+      {"tree", "/workspace"}, {"home", "/home/user"}, {"system", ""}};
+  for (const auto& [part, place] : places) {
+    if (path == part) return std::string(place.empty() ? "/" : place);
+    if (path.starts_with(part) && path[part.size()] == '/') {
+      return std::string(place) + std::string(path.substr(part.size()));
+    }
+  }
+  return std::string(path);
+}
+
+}  // namespace
+
+Seal take_seal(const std::string& layer, const SealLimits& limits) {
+  return Sealer(layer, limits).seal();
+}
+
+Differences tell_differences(const std::string& before, const std::string& now, size_t shown) {
+  const List old = read_list(before);
+  const List present = read_list(now);
+  std::set<std::string_view> paths;
+  for (const auto& [path, hash] : present) {
+    const auto known = old.find(path);
+    if (known == old.end() || known->second != hash) paths.insert(path);
+  }
+  for (const auto& [path, hash] : old) {
+    if (!present.contains(path)) paths.insert(path);
+  }
+  Differences differences;
+  differences.count = paths.size();
+  for (const auto path : paths) {
+    if (differences.first.size() == shown) break;
+    differences.first.push_back(inside(path));
+  }
+  return differences;
+}
+
+}  // namespace moorage::workspace

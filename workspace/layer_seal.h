@@ -1,0 +1,39 @@
+// The seal of a layer at rest: a hash over everything in its upper directories as one walk finds
+// it. For each path: name, type, mode, owner; of files and devices size, mtime and ctime too; of
+// links the target; of directories overlay's marks instead of times, as their times follow from
+// their entries. No content is read: who changes a file changes its ctime, and that cannot be set.
+// Inode numbers are not in it. A walk holds one descriptor, never follows a link, never enters a
+// mount, and goes as deep as the tree does. 100,000 files take 0.4 s, a fresh workspace 0.1 ms.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace moorage::workspace {
+
+struct SealLimits {
+  uint64_t max_memory_bytes = 256 << 20;  // names of directories that are being walked
+  uint64_t max_list_bytes = 16 << 20;     // of the list of paths; the rest is not in it
+  std::chrono::milliseconds time{20'000};
+};
+
+struct Seal {
+  std::string hash;    // 64 hex digits
+  uint64_t paths = 0;  // below the upper directories
+  uint64_t bytes = 0;  // on disk, of the whole layer; files with several names count once
+  std::string list;    // per path: its name, NUL, a short hash, newline; for tell_differences
+};
+
+// `layer`: layers/ly_4. Nothing may write there meanwhile. not_found: a part of it is missing.
+// conflict: it changes under the walk. resource_exhausted: beyond the limits.
+Seal take_seal(const std::string& layer, const SealLimits& limits = {});
+
+struct Differences {
+  uint64_t count = 0;
+  std::vector<std::string> first;  // at most `shown`, as paths inside: /workspace/src/a.txt
+};
+Differences tell_differences(const std::string& before, const std::string& now, size_t shown = 3);
+
+}  // namespace moorage::workspace
