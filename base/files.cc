@@ -202,7 +202,8 @@ bool set_append_only(int fd, bool on) {
 Space file_system_space(const std::string& path) {
   struct statvfs status;
   check(statvfs(path.c_str(), &status), "ask for the space of " + path);
-  return {status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize, status.f_ffree};
+  return {status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize, status.f_files,
+          status.f_ffree};
 }
 
 }  // namespace moorage::base

@@ -74,7 +74,8 @@ bool set_append_only(int fd, bool on);
 
 struct Space {
   uint64_t total_bytes = 0;
-  uint64_t free_bytes = 0;  // for ordinary users, as df tells it
+  uint64_t free_bytes = 0;    // for ordinary users, as df tells it
+  uint64_t total_inodes = 0;  // 0: made as they are needed (btrfs)
   uint64_t free_inodes = 0;
 };
 Space file_system_space(const std::string& path);

@@ -24,6 +24,7 @@ struct ExecOptions {
   bool detach = false;
   bool no_stdin = false;
   bool sync = false;
+  bool free_space = false;
 };
 
 void declare_exec(Options& options, ExecOptions& exec) {
@@ -34,6 +35,9 @@ void declare_exec(Options& options, ExecOptions& exec) {
   options.value({"--user", "NAME", "Run as this user of the sandbox"}, exec.user);
   options.value({"--cwd", "DIR", "Run there; default /workspace"}, exec.cwd);
   options.flag({"--sync", "", "Return only when all it wrote is safe on disk"}, exec.sync);
+  options.flag(
+      {"--free-space", "", "It removes files: start it also on a disk that is nearly full"},
+      exec.free_space);
   options.flag({"-n,--no-stdin", "", "Give it an empty standard input, not ours"}, exec.no_stdin);
 }
 
@@ -66,6 +70,7 @@ std::string exec_body(const Context& context, const ExecOptions& options,
     body.add("timeout_ms", parse_duration_ms(options.timeout, "--timeout"));
   }
   if (options.sync) body.add("sync", true);
+  if (options.free_space) body.add("free_space", true);
   // A detached command has somebody to type only when it has a terminal that one can attach to.
   body.add("stdin", options.detach ? options.tty : !options.no_stdin);
   if (options.tty) {

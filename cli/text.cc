@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "base/error.h"
+#include "base/size_text.h"
 #include "cli/utf8.h"
 
 namespace moorage::cli {
@@ -53,21 +54,7 @@ std::optional<int64_t> take_unit(std::string_view& text) {
 
 }  // namespace
 
-std::string format_size(uint64_t bytes) {
-  static constexpr char kSteps[] = "KMGTPE";
-  if (bytes < 1024) return std::to_string(bytes);
-  double value = static_cast<double>(bytes) / 1024;
-  size_t step = 0;
-  while (value >= 1023.5 && step + 2 < sizeof kSteps) {
-    value /= 1024;
-    ++step;
-  }
-  char text[32];
-  const double tenths = value * 10;
-  const bool whole = value >= 9.95 || static_cast<int>(tenths + 0.5) % 10 == 0;
-  std::snprintf(text, sizeof text, whole ? "%.0f%c" : "%.1f%c", value, kSteps[step]);
-  return text;
-}
+std::string format_size(uint64_t bytes) { return base::size_text(bytes); }
 
 std::string format_age(int64_t ms) {
   if (ms < 0) ms = 0;

@@ -148,6 +148,12 @@ std::vector<Setting> about_daemon() {
            "where everything durable is kept"),
       bytes("store.reserve_bytes", MOORAGE_PLACE(store.reserve_bytes), {0, kTiB},
             "kept free so that the database can still write on a full disk"),
+      bytes("store.min_free_bytes", MOORAGE_PLACE(store.min_free_bytes), {0, 1024 * kTiB},
+            "below this nothing that takes space begins, below half of it writers are ended; 0 is "
+            "1G, or 2 % of the disk if that is less"),
+      integer<uint64_t>("store.min_free_inodes", MOORAGE_PLACE(store.min_free_inodes),
+                        {0, 4'000'000'000},
+                        "the same for files; 0 is 20000, or 2 % of those the disk can have"),
       path("api.socket", MOORAGE_PLACE(api.socket), false, "unix socket of the HTTP API"),
       word("api.group", MOORAGE_PLACE(api.group), {}, "group that may use the API"),
       integer<uint32_t>("api.max_connections", MOORAGE_PLACE(api.max_connections), {1, 65'536},

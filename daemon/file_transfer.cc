@@ -12,17 +12,17 @@ using base::Error;
 
 class ByteCount {
  public:
-  explicit ByteCount(uint64_t max) : max_(max) {}
+  explicit ByteCount(UploadLimits limits) : limits_(std::move(limits)) {}
   void add(size_t bytes) {
     seen_ += bytes;
-    if (seen_ <= max_) return;
+    if (seen_ <= limits_.max_bytes) return limits_.require_room(bytes);
     throw Error(Code::invalid_argument,
-                "the body is larger than " + std::to_string(max_) + " bytes",
+                "the body is larger than " + std::to_string(limits_.max_bytes) + " bytes",
                 "the setting api.max_body_bytes is the limit");
   }
 
  private:
-  uint64_t max_;
+  const UploadLimits limits_;
   uint64_t seen_ = 0;
 };
 
@@ -49,8 +49,8 @@ class FileSource : public BodySource {
 
 class FillSink : public BodySink {
  public:
-  FillSink(base::Fd file, uint64_t max_bytes, std::function<Reply(base::Fd)> done)
-      : file_(std::move(file)), count_(max_bytes), done_(std::move(done)) {}
+  FillSink(base::Fd file, UploadLimits limits, std::function<Reply(base::Fd)> done)
+      : file_(std::move(file)), count_(std::move(limits)), done_(std::move(done)) {}
   Taken write(std::string_view piece) override {
     count_.add(piece.size());
     base::write_all(file_.get(), piece);
@@ -67,11 +67,11 @@ class FillSink : public BodySink {
 class WorkspaceFileSink : public BodySink {
  public:
   WorkspaceFileSink(workspace::Workspaces::FilesLease lease, std::string path, uint32_t mode,
-                    uint64_t max_bytes)
+                    UploadLimits limits)
       : lease_(std::move(lease)),
         path_(std::move(path)),
         writer_(lease_.files.begin_write(path_, mode)),
-        count_(max_bytes) {}
+        count_(std::move(limits)) {}
   Taken write(std::string_view piece) override {
     count_.add(piece.size());
     writer_.write(piece);
@@ -96,15 +96,16 @@ std::unique_ptr<BodySource> read_out(base::Fd file, std::shared_ptr<const void> 
   return std::make_unique<FileSource>(std::move(file), std::move(keep), size);
 }
 
-std::unique_ptr<BodySink> fill_file(base::Fd file, uint64_t max_bytes,
+std::unique_ptr<BodySink> fill_file(base::Fd file, UploadLimits limits,
                                     std::function<Reply(base::Fd)> done) {
-  return std::make_unique<FillSink>(std::move(file), max_bytes, std::move(done));
+  return std::make_unique<FillSink>(std::move(file), std::move(limits), std::move(done));
 }
 
 std::unique_ptr<BodySink> write_workspace_file(workspace::Workspaces::FilesLease lease,
                                                std::string path, uint32_t mode,
-                                               uint64_t max_bytes) {
-  return std::make_unique<WorkspaceFileSink>(std::move(lease), std::move(path), mode, max_bytes);
+                                               UploadLimits limits) {
+  return std::make_unique<WorkspaceFileSink>(std::move(lease), std::move(path), mode,
+                                             std::move(limits));
 }
 
 }  // namespace moorage::daemon

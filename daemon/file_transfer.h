@@ -16,13 +16,19 @@ namespace moorage::daemon {
 std::unique_ptr<BodySource> read_out(base::Fd file, std::shared_ptr<const void> keep,
                                      uint64_t size);
 
+struct UploadLimits {
+  uint64_t max_bytes = 0;
+  std::function<void(size_t)> require_room{};  // throws when so many bytes more are too many
+};
+
 // invalid_argument beyond max_bytes. `done` makes the reply from the file, whose position is at its
 // end.
-std::unique_ptr<BodySink> fill_file(base::Fd file, uint64_t max_bytes,
+std::unique_ptr<BodySink> fill_file(base::Fd file, UploadLimits limits,
                                     std::function<Reply(base::Fd)> done);
 
 // Answers 200 when the file is durable under its name; before that nothing is visible.
 std::unique_ptr<BodySink> write_workspace_file(workspace::Workspaces::FilesLease lease,
-                                               std::string path, uint32_t mode, uint64_t max_bytes);
+                                               std::string path, uint32_t mode,
+                                               UploadLimits limits);
 
 }  // namespace moorage::daemon

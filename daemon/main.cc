@@ -26,6 +26,7 @@
 #include "repo_cache/repo_cache.h"
 #include "state_db/idempotency.h"
 #include "state_db/store.h"
+#include "workspace/disk_guard.h"
 #include "workspace/metrics.h"
 #include "workspace/reconcile.h"
 
@@ -95,6 +96,8 @@ workspace::Options workspace_options(const config::Settings& settings) {
   options.fetch_deadline = seconds(settings.repo.fetch_deadline_s);
   options.output_limit_bytes = settings.exec.output_limit_bytes;
   options.default_timeout_ms = settings.exec.default_timeout_s * 1000;
+  options.min_free_bytes = settings.store.min_free_bytes;
+  options.min_free_inodes = settings.store.min_free_inodes;
   options.undelete_window_ms = settings.workspace.undelete_window_s * 1000;
   return options;
 }
@@ -176,6 +179,10 @@ int serve(const config::Loaded& loaded) {
   workspace::Reconciler reconciler(context, workspaces, active, *watching);
   workspace::StoreUsage usage(context);
   workspace::Top top(context, active, *watching);
+  workspace::DiskGuard guard(context, active, *watching,
+                             {.stop = [&](base::WorkspaceId id, const std::string& reason) {
+                               workspaces.stop_because(id, reason);
+                             }});
   // Made before the verbs, ended before them: its threads call them.
   const auto watcher = std::move(watching);
   daemon::Api api{context,
@@ -203,6 +210,7 @@ int serve(const config::Loaded& loaded) {
     exit_if_failed(store);
     store.checkpoint();
   });
+  server.every(seconds(1), [&] { guard.look(); });
   metrics_page.look();
   server.every(kMeasurePause, [&] { usage.request(); });
   server.every(kLookPause, [&] { metrics_page.look(); });

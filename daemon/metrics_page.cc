@@ -11,6 +11,7 @@
 #include "state_db/sandboxes.h"
 #include "state_db/store.h"
 #include "state_db/workspaces.h"
+#include "workspace/disk_room.h"
 #include "workspace/metrics.h"
 
 namespace moorage::daemon {
@@ -154,13 +155,24 @@ std::string MetricsPage::text() const {
   tell_verbs(page, context_.metrics);
   tell_http(page, router_);
   const std::string& store = context_.options.store;
-  const auto space = base::file_system_space(store);
+  const auto room = workspace::look_at_room(context_.options);
+  const auto& space = room.space;
   page.metric("moorage_disk_size_bytes", gauge, "Size of the store's file system.")
       .sample(space.total_bytes);
   page.metric("moorage_disk_free_bytes", gauge, "Free on the store's file system, as df says.")
       .sample(space.free_bytes);
   page.metric("moorage_disk_free_inodes", gauge, "Free inodes of the store's file system.")
       .sample(space.free_inodes);
+  page.metric("moorage_disk_room_level", gauge,
+              "0: enough; 1: nothing that takes space begins; 2: writers are ended.")
+      .sample(static_cast<uint64_t>(room.level()));
+  page.metric("moorage_disk_kept_free_bytes", gauge, "Free space below which the level is 1.")
+      .sample(room.min_free_bytes);
+  page.metric("moorage_execs_ended_for_space_total", counter, "Commands that the disk guard ended.")
+      .sample(context_.metrics.ended_for_space);
+  page.metric("moorage_sandboxes_stopped_for_space_total", counter,
+              "Sandboxes that the disk guard stopped.")
+      .sample(context_.metrics.stopped_for_space);
   page.metric("moorage_reserve_bytes", gauge, "The reserve file; 0: it was given free.")
       .sample(size_of_file(store + "/reserve"));
   page.metric("moorage_database_bytes", gauge, "The database without its log.")

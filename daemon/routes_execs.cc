@@ -45,6 +45,7 @@ workspace::ExecRequest exec_request(const Request& request) {
   exec.input = fields.flag("stdin");
   exec.timeout_ms = fields.whole("timeout_ms", 0, INT64_MAX).value_or(0);
   exec.sync = fields.flag("sync");
+  exec.free_space = fields.flag("free_space");
   exec.idempotency_key = request.idempotency_key;
   fields.finish();
   return exec;

@@ -3,6 +3,7 @@
 #include "daemon/file_transfer.h"
 #include "daemon/json_fields.h"
 #include "daemon/routes.h"
+#include "workspace/disk_room.h"
 
 namespace moorage::daemon {
 namespace {
@@ -48,10 +49,16 @@ Reply read(Api& api, const Request& request) {
   return reply;
 }
 
+constexpr const char* kNoFile = "no file is written";
+
 std::unique_ptr<BodySink> write(Api& api, const Request& request) {
+  workspace::require_room(api.context.options, kNoFile);
   const std::string path = request.required_query("path");
   const uint32_t mode = mode_of(request);
-  return write_workspace_file(lease(api, request), path, mode, api.max_body_bytes);
+  const UploadLimits limits{api.max_body_bytes, [&options = api.context.options](size_t bytes) {
+                              workspace::require_room(options, kNoFile, bytes);
+                            }};
+  return write_workspace_file(lease(api, request), path, mode, limits);
 }
 
 Reply remove(Api& api, const Request& request) {
@@ -73,6 +80,7 @@ Reply make_directory(Api& api, const Request& request) {
   JsonFields fields = JsonFields::parse(request.body);
   const std::string path = fields.required_bytes("path");
   fields.finish();
+  workspace::require_room(api.context.options, kNoFile);
   lease(api, request).files.make_directory(path);
   return Reply::none();
 }
@@ -82,6 +90,7 @@ Reply make_symlink(Api& api, const Request& request) {
   const std::string path = fields.required_bytes("path");
   const std::string target = fields.required_bytes("target");
   fields.finish();
+  workspace::require_room(api.context.options, kNoFile);
   lease(api, request).files.make_symlink(target, path);
   return Reply::none();
 }

@@ -1,3 +1,5 @@
+#include <array>
+
 #include "base/files.h"
 #include "daemon/disk_usage.h"
 #include "daemon/metrics_page.h"
@@ -6,6 +8,7 @@
 #include "state_db/sandboxes.h"
 #include "state_db/store.h"
 #include "state_db/workspaces.h"
+#include "workspace/disk_room.h"
 
 namespace moorage::daemon {
 namespace {
@@ -21,11 +24,19 @@ void tell_of_lost_work(const std::string& directory, InfoView& view) {
                          "remove them"});
 }
 
+void tell_of_room(const workspace::DiskRoom& room, InfoView& view) {
+  constexpr std::array<std::string_view, 3> kEffects{"", "; nothing that takes space begins",
+                                                     "; those who write are ended"};
+  const auto level = static_cast<size_t>(room.level());
+  view.checks.push_back({"disk room", level == 0, room.text() + std::string(kEffects.at(level)),
+                         level == 0 ? "" : "moorage gc --explain tells what can go"});
+  view.space = {room.space.total_bytes, room.space.free_bytes, 0};
+}
+
 Reply info(Api& api) {
   InfoView view = api.host;
   auto& store = api.context.store;
-  const auto space = base::file_system_space(api.context.options.store);
-  view.space = {space.total_bytes, space.free_bytes, 0};
+  tell_of_room(workspace::look_at_room(api.context.options), view);
   view.workspaces = state_db::Workspaces(store).count_live();
   view.sandboxes = state_db::Sandboxes(store).in_state(state_db::SandboxState::running).size();
   view.execs_running = state_db::Execs(store).count_running();

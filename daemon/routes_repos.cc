@@ -1,6 +1,7 @@
 #include "daemon/file_transfer.h"
 #include "daemon/json_fields.h"
 #include "daemon/routes.h"
+#include "workspace/disk_room.h"
 #include "workspace/metrics.h"
 
 namespace moorage::daemon {
@@ -80,7 +81,10 @@ std::unique_ptr<BodySink> import_bundle(Api& api, const Request& request) {
     reply.subject = work.repo.str();
     return reply;
   };
-  return fill_file(api.repositories.begin_import(), api.max_body_bytes, std::move(done));
+  const UploadLimits limits{api.max_body_bytes, [&options = api.context.options](size_t bytes) {
+                              workspace::require_room(options, "no upload is taken", bytes);
+                            }};
+  return fill_file(api.repositories.begin_import(), limits, std::move(done));
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ enum class ExecCategory : uint8_t {
   not_synced,      // it ended, but its files could not be made durable as was asked
   out_of_memory,   // the OOM killer took a process of it; its control group
   pids_limit,      // the limit of processes refused a fork; the sandbox's control group
-  disk_full,       // the store's file system had no room when it ended; statvfs(3)
+  disk_full,       // no room in the store's file system at its end, or ended for it (disk_guard.h)
   network_denied,  // a packet had nowhere to go; the sandbox's network namespace
 };
 

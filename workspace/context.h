@@ -48,6 +48,8 @@ struct Options {
   uint64_t output_limit_bytes = 1ULL << 30;
   int64_t default_timeout_ms = 0;
   int64_t undelete_window_ms = 7LL * 24 * 3600 * 1000;
+  uint64_t min_free_bytes = 0;  // of the store's file system, see disk_room.h; 0: the usual
+  uint64_t min_free_inodes = 0;
 };
 
 // Who asks, from SO_PEERCRED. Root sees everything, others what they own.

@@ -11,6 +11,7 @@
 #include "state_db/layers.h"
 #include "state_db/store.h"
 #include "workspace/birth.h"
+#include "workspace/disk_room.h"
 #include "workspace/workspaces.h"
 
 namespace moorage::workspace {
@@ -103,6 +104,7 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
     workspace.request_hash = request_hash(request);
     if (const auto made = table.find_made(workspace)) return view(existing(made->id));
   }
+  require_room(context_.options, "no workspace is made");
   if (!request.name.empty() && table.find_live(caller.uid, request.name)) {
     throw Error(Code::already_exists, "there is a workspace '" + request.name + "' already",
                 "choose another name, or use it: moorage exec " + request.name + " -- ...");

@@ -38,6 +38,7 @@ void ExecWatcher::end(const WatchedPtr& watched, const std::string& payload) {
   const bool killed = outcome.signal == 9 || outcome.exit_code == 137;
   if (killed && evidence.out_of_memory) outcome.state = ExecState::oom_killed;
   outcome.category = categorize(outcome, evidence);
+  blame(*watched, outcome);
   if (!watched->sync) {
     write_outcome(watched, std::move(outcome));
     return;
@@ -54,6 +55,14 @@ void ExecWatcher::end(const WatchedPtr& watched, const std::string& payload) {
       write_outcome(watched, std::move(failed));
     }
   });
+}
+
+// It was ended by us, and was not over before that by itself.
+void ExecWatcher::blame(const Watched& watched, state_db::ExecOutcome& outcome) {
+  const std::lock_guard lock(mutex_);
+  if (!watched.ended_by_us || succeeded(outcome)) return;
+  outcome.category = watched.ended_by_us->category;
+  outcome.error = watched.ended_by_us->why;
 }
 
 void ExecWatcher::interrupt(const WatchedPtr& watched, ExecCategory category,
@@ -163,7 +172,8 @@ ExecEvidence ExecWatcher::look_at_end(const Watched& watched,
   const bool failed = !succeeded(outcome);
   if (failed) {
     const auto space = base::file_system_space(context_.options.store);
-    evidence.disk_full = space.free_bytes < kLeastBytes || space.free_inodes == 0;
+    evidence.disk_full =
+        space.free_bytes < kLeastBytes || (space.total_inodes > 0 && space.free_inodes == 0);
     evidence.stopping = is_stopping(watched.row.request.sandbox);
   }
   const auto running = active_.by_sandbox(watched.row.request.sandbox);

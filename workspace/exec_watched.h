@@ -26,6 +26,11 @@ struct ExecWatcher::Watched {
   std::atomic<uint64_t> output_bytes{0};
   std::atomic<int64_t> last_output_ms{0};
   std::optional<std::chrono::steady_clock::time_point> kill_at;  // guarded by ExecWatcher::mutex_
+  struct Ended {
+    state_db::ExecCategory category;
+    std::string why;
+  };
+  std::optional<Ended> ended_by_us;  // the same
 };
 
 }  // namespace moorage::workspace

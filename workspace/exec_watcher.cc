@@ -153,6 +153,19 @@ void ExecWatcher::settle_exec(const state_db::ExecRow& exec, ExecCategory catego
   interrupt(watched, category, why_interrupted);
 }
 
+bool ExecWatcher::end_because(base::ExecId exec, ExecCategory category, const std::string& why) {
+  WatchedPtr watched;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = execs_.find(exec);
+    if (found == execs_.end() || found->second->ended_by_us) return false;
+    watched = found->second;
+    watched->ended_by_us = Watched::Ended{category, why};
+  }
+  kill_group(*watched);
+  return true;
+}
+
 void ExecWatcher::kill_after(base::ExecId exec, std::chrono::milliseconds grace) {
   const std::lock_guard lock(mutex_);
   const auto found = execs_.find(exec);

@@ -73,6 +73,9 @@ class ExecWatcher {
   void settle_exec(const state_db::ExecRow& exec, state_db::ExecCategory category,
                    const std::string& why_interrupted);
 
+  // Kills all that the exec started, now, and gives its end this category and reason. False: it is
+  // not watched any more, or was killed so before.
+  bool end_because(base::ExecId exec, state_db::ExecCategory category, const std::string& why);
   // Kills all that the exec started if it still runs after `grace`.
   void kill_after(base::ExecId exec, std::chrono::milliseconds grace);
 
@@ -90,6 +93,7 @@ class ExecWatcher {
   // Reads what is new. True if more is there than one turn may read.
   bool read_journal(const WatchedPtr& watched);
   void end(const WatchedPtr& watched, const std::string& payload);
+  void blame(const Watched& watched, state_db::ExecOutcome& outcome);
   void interrupt(const WatchedPtr& watched, state_db::ExecCategory category,
                  const std::string& why);
   void write_outcome(const WatchedPtr& watched, state_db::ExecOutcome outcome);

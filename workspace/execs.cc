@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "state_db/integrity.h"
 #include "state_db/store.h"
+#include "workspace/disk_room.h"
 #include "workspace/metrics.h"
 
 namespace moorage::workspace {
@@ -47,6 +48,7 @@ std::string request_hash(const ExecRequest& request) {
   add(request.input ? "input" : "");
   add(std::to_string(request.timeout_ms));
   if (request.sync) add("sync");
+  if (request.free_space) add("free_space");
   return base::sha256_hex(text);
 }
 
@@ -126,6 +128,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
     }
   }
 
+  if (!request.free_space) require_room(context_.options, "no command is started");
   const auto before = active_.running(row.id);
   const auto running = workspaces_.ensure_running(row);
   state_db::ExecRequest record;

@@ -191,6 +191,11 @@ WorkspaceView Workspaces::stop(const Caller& caller, const std::string& name) {
   return view(state_db::Workspaces(context_.store).get(row.id));
 }
 
+void Workspaces::stop_because(base::WorkspaceId id, const std::string& reason) {
+  const auto guard = context_.locks.lock(id.str(), "stop", std::chrono::milliseconds(0));
+  stop_sandbox(state_db::Workspaces(context_.store).get(id), reason);
+}
+
 WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name) {
   const auto row = find(caller, name);
   const auto guard = context_.locks.lock(row.id.str(), "delete");

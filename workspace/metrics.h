@@ -28,6 +28,8 @@ struct Metrics {
   static constexpr size_t kCategories = state_db::kExecCategoryNames.size() + 1;
   std::array<std::array<base::Counter, kCategories>, 7> ended;
   base::Counter output_bytes;
+  base::Counter ended_for_space;    // execs, by the disk guard
+  base::Counter stopped_for_space;  // sandboxes
 
   void count_end(const state_db::ExecRow& row, const state_db::ExecOutcome& outcome);
 

@@ -10,6 +10,7 @@
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/store.h"
+#include "workspace/disk_room.h"
 
 namespace moorage::workspace {
 namespace {
@@ -78,6 +79,7 @@ void remove_evicted(Context& context, base::RepoId id) {
 
 state_db::RepositoryRow Repositories::ensure(const std::string& url, const Progress& progress) {
   const auto parsed = repo_cache::parse_url(url, context_.repos.options().url_policy);
+  require_room(context_.options, "nothing is fetched");
   state_db::Repositories table(context_.store);
   const auto [id, made] = table.find_or_create({parsed.key, "", parsed.display, parsed.fetch});
   if (!made) settle_wanted(context_.store, id);
@@ -148,6 +150,7 @@ state_db::RepositoryRow Repositories::fetch(const Caller& caller, base::RepoId i
     throw Error(Code::unsupported, row.id.str() + " was imported from a local checkout",
                 "moorage create --from DIR brings its present state");
   }
+  require_room(context_.options, "nothing is fetched");
   const auto parsed = repo_cache::parse_url(row.fetch_url, context_.repos.options().url_policy);
   return refresh(id, parsed.fetch, progress);
 }
@@ -206,6 +209,7 @@ std::vector<std::string> Repositories::import_tips(const Caller& caller, const s
 }
 
 base::Fd Repositories::begin_import() {
+  require_room(context_.options, "no upload is taken");
   const std::string quarantine = context_.options.store + "/quarantine";
   base::make_directories(quarantine);
   return base::open_file(quarantine, O_TMPFILE | O_RDWR, 0600);

@@ -66,6 +66,7 @@ struct ExecRequest {
   std::optional<std::pair<uint32_t, uint32_t>> terminal;  // columns, rows
   bool input = false;
   int64_t timeout_ms = 0;       // 0: the configured default
+  bool free_space = false;      // it removes: started also on a disk that is nearly full
   bool sync = false;            // the workspace's files are durable before the end is told
   std::string idempotency_key;  // empty: none
 };

@@ -70,6 +70,8 @@ class Workspaces {
   void seal_unsealed();
   // A person says that what was changed outside is as it should be.
   void accept(const state_db::WorkspaceRow& row);
+  // Stops the sandbox that runs, for a reason of ours. Conflict while a verb is at work on it.
+  void stop_because(base::WorkspaceId id, const std::string& reason);
   void finish_purge(const state_db::WorkspaceRow& row);
   // Undoes a create that will not go on, and says why in its row.
   void abandon(const state_db::WorkspaceRow& row, const std::string& reason);

@@ -1,11 +1,14 @@
 """A store on a disk that fills up: nothing is lost, everything says so, and there is a way out."""
 
 import os
+import sqlite3
 import subprocess
 import threading
+import time
 import unittest
 
 import harness
+import moorage
 
 DISK_BYTES = 160 << 20
 
@@ -29,9 +32,11 @@ class SmallDisk:
         harness.run("umount", self.place)
 
 
-class FullDisk(unittest.TestCase):
+class DiskTest(unittest.TestCase):
+    settings = {}
+
     def setUp(self):
-        self.daemon = harness.Daemon({"store.reserve_bytes": 4 << 20, "sandbox.stop_grace_s": 1})
+        self.daemon = harness.Daemon({"store.reserve_bytes": 4 << 20, "sandbox.stop_grace_s": 1} | self.settings)
         self.addCleanup(lambda: harness.run("rm", "-rf", self.daemon.directory))
         self.disk = SmallDisk(self.daemon.directory)
         self.addCleanup(self.disk.close)
@@ -44,6 +49,29 @@ class FullDisk(unittest.TestCase):
         self.client = self.daemon.client
         self.url = self.git_server.url("acme/shop")
         self.client.create(repo_url=self.url, name="work")
+
+    def check(self, name="disk room"):
+        return next(c for c in self.client.info()["checks"] if c["name"] == name)
+
+    def fill_to(self, free_bytes):
+        """From outside, as another program of the host would."""
+        with open(self.disk.place / "fill", "ab") as file:
+            os.posix_fallocate(file.fileno(), 0, file.tell() + self.disk.free() - free_bytes)
+
+    def refused(self, call, *args, **fields):
+        with self.assertRaises(moorage.MoorageError) as caught:
+            call(*args, **fields)
+        self.assertEqual(caught.exception.code, "resource_exhausted")
+        self.assertIn("nearly full", caught.exception.message)
+        self.assertIn("moorage gc --explain", caught.exception.hint)
+        self.assertIn("moorage du", caught.exception.hint)
+        return caught.exception
+
+
+class FullDisk(DiskTest):
+    """Where nothing is kept free, or somebody was quicker than the guard."""
+
+    settings = {"store.min_free_bytes": 1, "store.min_free_inodes": 1}
 
     def fill_from_inside(self):
         ended = self.client.exec("work", "head -c 1G /dev/zero >big")
@@ -59,23 +87,23 @@ class FullDisk(unittest.TestCase):
     def test_an_agent_fills_it_and_a_short_command_frees_it(self):
         self.fill_from_inside()
         # Short commands run and end, also after a restart of the sandbox; workspaces are seen.
-        self.assertEqual(self.client.exec("work", "echo still here").stdout, b"still here\n")
+        self.assertEqual(self.client.exec("work", "echo still here", free_space=True).stdout, b"still here\n")
         self.assertEqual(self.client.workspaces()[0]["name"], "work")
         self.client.stop("work")
         self.client.start("work")
-        self.assertEqual(self.client.exec("work", "rm big && git status --porcelain").stdout, b"")
+        self.assertEqual(self.client.exec("work", "rm big && git status --porcelain", free_space=True).stdout, b"")
         self.assertEqual(self.client.create(repo_url=self.url, name="next")["state"], "ready")
 
     def test_output_waits_for_room_and_comes_whole(self):
         self.fill_from_inside()
-        talker = self.daemon.cli_popen("exec", "work", "--", "sh", "-c", "yes 0123456 | head -c 8000000",
+        talker = self.daemon.cli_popen("exec", "--free-space", "work", "--", "sh", "-c", "yes 0123456 | head -c 8000000",
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         impatience = threading.Timer(60, talker.kill)
         impatience.start()
         notice = talker.stderr.readline()
         impatience.cancel()
         self.assertIn(b"the disk of the store is full", notice)
-        self.assertEqual(self.client.exec("work", "rm big").exit_code, 0)
+        self.assertEqual(self.client.exec("work", "rm big", free_space=True).exit_code, 0)
         out, _ = talker.communicate(timeout=60)
         self.assertEqual(talker.returncode, 0)
         self.assertEqual(out, b"0123456\n" * 1_000_000)
@@ -98,6 +126,121 @@ class FullDisk(unittest.TestCase):
         self.assertEqual([w["name"] for w in self.client.workspaces()], ["work"])
         self.assertEqual(self.client.create(repo_url=self.url, name="second")["state"], "ready")
         self.assertEqual(self.client.exec("second", "cat README.md").stdout, b"hello\n")
+
+
+class GuardedDisk(DiskTest):
+    settings = {"store.min_free_bytes": 32 << 20}
+
+    def test_nothing_that_takes_space_begins_and_what_gives_it_back_works(self):
+        self.client.exec("work", "dd if=/dev/zero of=big bs=1M count=8 2>/dev/null")
+        self.client.write_file("work", "kept", b"kept")
+        self.client.create(repo_url=self.url, name="spare")
+        self.assertTrue(self.check()["ok"])
+        self.fill_to(24 << 20)
+        self.refused(self.client.start_exec, "work", ["true"])
+        self.refused(self.client.create, repo_url=self.url, name="next")
+        self.refused(self.client.write_file, "work", "more", b"x")
+        self.refused(self.client.make_directory, "work", "dir")
+        self.refused(self.client.import_bundle, "/somewhere", b"x")
+        told = self.refused(self.client.add_repo, self.url)
+        self.assertIn("32M", told.message)  # what is needed, and what is free
+        self.assertRegex(told.message, r"2[0-9](\.[0-9])?M and [0-9]+ files free")
+        self.assertFalse(self.check()["ok"])
+        metrics = self.daemon.cli("info").stdout.decode()
+        self.assertIn("kept back", metrics)
+        # Reading, stop and start, removal of files, of workspaces, and a command that says so.
+        self.assertEqual(self.client.read_file("work", "kept"), b"kept")
+        self.client.stop("work")
+        self.client.remove_file("work", "kept")
+        self.assertEqual(self.daemon.cli("exec", "--free-space", "work", "--", "rm", "big").returncode, 0)
+        self.client.delete("spare", purge=True)
+        (self.disk.place / "fill").unlink()
+        self.assertEqual(self.client.exec("work", "echo goes on").stdout, b"goes on\n")
+        self.assertTrue(self.check()["ok"])
+
+    def test_an_upload_ends_before_the_disk_does(self):
+        with self.assertRaises(moorage.MoorageError) as caught:
+            self.client.write_file("work", "huge", bytes(self.disk.free() - (16 << 20)))
+        self.assertEqual(caught.exception.code, "resource_exhausted")
+        self.assertGreaterEqual(self.disk.free(), 31 << 20)
+        self.assertNotIn("huge", [e["name"] for e in self.client.list_files("work")["entries"]])
+        self.assertEqual(self.client.exec("work", "true").exit_code, 0)
+
+    def test_who_writes_most_is_ended_and_who_does_not_goes_on(self):
+        self.client.create(repo_url=self.url, name="quiet")
+        quiet = self.client.start_exec("quiet", ["sh", "-c", "while :; do cat README.md >/dev/null; sleep 0.05; done"])
+        small = self.client.start_exec("quiet", ["sh", "-c", "while :; do echo line >>log; sleep 0.1; done"])
+        self.fill_to(26 << 20)
+        writer = self.client.start_exec("work", ["sh", "-c", "while :; do head -c 256K /dev/zero; sleep 0.05; done >big"],
+                                        free_space=True)
+        ended = self.client.wait(writer["id"])
+        self.assertEqual(ended["category"], "disk_full")
+        self.assertIn("nearly full", ended["error"])
+        self.assertGreater(self.disk.free(), 4 << 20)
+        for exec_id in (quiet["id"], small["id"]):
+            self.assertEqual(self.client.get_exec(exec_id)["state"], "running")
+        kinds = [e["kind"] for e in self.client.events()]
+        self.assertIn("store.room", kinds)
+        told = next(e for e in self.client.events() if e["kind"] == "store.writer_ended")
+        self.assertEqual(told["exec"], writer["id"])
+        for exec_id in (quiet["id"], small["id"]):
+            self.client.cancel(exec_id)
+
+    def test_a_writer_that_its_command_left_behind_has_its_sandbox_stopped(self):
+        self.client.exec("work", "(while :; do head -c 256K /dev/zero; sleep 0.05; done >big) >/dev/null 2>&1 &")
+        self.fill_to(20 << 20)
+        harness.wait_until(lambda: "sandbox" not in self.client.workspace("work"), seconds=60, what="the stop")
+        self.assertIn("store.writer_ended", [e["kind"] for e in self.client.events()])
+        self.assertGreater(self.disk.free(), 1 << 20)
+
+    def test_eight_writers_to_the_last_byte_while_others_read(self):
+        names = [f"w{i}" for i in range(8)]
+        for name in [*names, "reader"]:
+            self.client.create(repo_url=self.url, name=name)
+            self.client.exec(name, "echo $MOORAGE_WORKSPACE >mine && sync")
+        readers_end, failures, reads = threading.Event(), [], [0]
+
+        def read():
+            while not readers_end.is_set():
+                try:
+                    if self.client.read_file("reader", "mine") != b"reader\n" or len(self.client.workspaces()) != 10:
+                        failures.append("read something else")
+                    reads[0] += 1
+                except (moorage.MoorageError, OSError) as error:
+                    failures.append(repr(error))
+
+        readers = [threading.Thread(target=read) for _ in range(2)]
+        for thread in readers:
+            thread.start()
+        # Quicker than any guard: no pause, and something else takes what they leave.
+        script = "while :; do cat /dev/zero >big 2>/dev/null; echo said; sleep 0.2; done"
+        writers = [self.client.start_exec(name, ["sh", "-c", script], free_space=True) for name in names]
+        ends = [self.client.wait(writer["id"], 120_000) for writer in writers]
+        self.assertEqual({end["category"] for end in ends}, {"disk_full"})
+        with self.assertRaises(OSError), open(self.disk.place / "fill", "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1 << 16))
+        self.assertLess(self.disk.free(), 1 << 16)
+        time.sleep(2)  # two looks of the guard at a disk without a byte
+        readers_end.set()
+        for thread in readers:
+            thread.join()
+        self.assertEqual(failures, [])
+        self.assertGreater(reads[0], 10)
+        for name in names:
+            self.client.exec(name, "rm -f big", free_space=True)
+        (self.disk.place / "fill").unlink()
+        harness.wait_until(lambda: self.check()["ok"], what="the guard's all-clear")
+        self.daemon.restart()
+        for name in [*names, "reader"]:
+            self.assertEqual(self.client.exec(name, "cat mine; echo on >>mine").stdout.decode(), name + "\n")
+        for end in ends:
+            output = self.client.raw_output(end["id"]).decode()
+            self.assertEqual(set(output.splitlines()) - {"said"}, set(), output[:200])
+        self.assertEqual([c["name"] for c in self.client.info()["checks"] if not c["ok"]], [])
+        self.client.stop("w0")
+        with sqlite3.connect(f"file:{self.daemon.store}/state.db?mode=ro", uri=True) as database:
+            self.assertEqual(database.execute("PRAGMA integrity_check").fetchone(), ("ok",))
 
 
 if __name__ == "__main__":

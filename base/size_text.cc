@@ -1,0 +1,24 @@
+#include "base/size_text.h"
+
+#include <cstddef>
+#include <cstdio>
+
+namespace moorage::base {
+
+std::string size_text(uint64_t bytes) {
+  static constexpr char kSteps[] = "KMGTPE";
+  if (bytes < 1024) return std::to_string(bytes);
+  double value = static_cast<double>(bytes) / 1024;
+  size_t step = 0;
+  while (value >= 1023.5 && step + 2 < sizeof kSteps) {
+    value /= 1024;
+    ++step;
+  }
+  char text[32];
+  const double tenths = value * 10;
+  const bool whole = value >= 9.95 || static_cast<int>(tenths + 0.5) % 10 == 0;
+  std::snprintf(text, sizeof text, whole ? "%.0f%c" : "%.1f%c", value, kSteps[step]);
+  return text;
+}
+
+}  // namespace moorage::base
