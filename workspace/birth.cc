@@ -31,7 +31,7 @@ void put(int directory, const std::string& name, const std::string& bytes, uint3
   base::write_all(file.get(), bytes);
   check(fchown(file.get(), owner, owner), "chown " + name);
   check(fchmod(file.get(), 0644), "chmod " + name);
-  if (sync == Sync::now) check(fsync(file.get()), "sync " + name);
+  if (sync == Sync::now) base::sync_file(file.get(), name);
   check(renameat(directory, temporary.c_str(), directory, name.c_str()), "rename " + name);
 }
 
@@ -100,6 +100,11 @@ void write_git_files(Context& context, const state_db::WorkspaceRow& row) {
   if (!has_packed_refs(git.get())) put(git.get(), "packed-refs", packed_refs(context, row), owner);
   // HEAD last: its presence says that the files above are whole.
   put(git.get(), "HEAD", "ref: refs/heads/" + row.branch + "\n", owner);
+}
+
+bool is_born(Context& context, const state_db::WorkspaceRow& row) {
+  return !was_cut(context.storage.layer_path(row.layer) + "/tree/upper") ||
+         base::path_exists(context.options.store + "/workspaces/" + row.id.str());
 }
 
 void mend_birth(Context& context, const state_db::WorkspaceRow& row) {

@@ -13,6 +13,9 @@ namespace moorage::workspace {
 
 void write_git_files(Context& context, const state_db::WorkspaceRow& row);
 
+// Whether its birth was over, whatever the row says: all was written, or commands ran in it.
+bool is_born(Context& context, const state_db::WorkspaceRow& row);
+
 // Makes the layer and its git files again where a power cut right after `create` took them. An
 // agent that removed its .git, or put a file in its place, keeps it so.
 void mend_birth(Context& context, const state_db::WorkspaceRow& row);

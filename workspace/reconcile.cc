@@ -71,6 +71,20 @@ base::Fd reopen_mount(const base::ProcessIdentity& init, const std::string& targ
   return fd;
 }
 
+// A base tree's row comes after it, so what has none was being written or removed when the daemon
+// died, and nobody will ask for it by that name again.
+void remove_unfinished_trees(Context& context, base::RepoId repository) {
+  const std::string directory =
+      context.repos.directory(Repositories::directory(repository)) + "/trees";
+  if (!base::path_exists(directory)) return;
+  state_db::BaseTrees table(context.store);
+  for (const auto& name : base::list_directory(directory)) {
+    if (table.find(repository, name)) continue;
+    attempt("reconcile.base_tree", directory + "/" + name,
+            [&] { base::remove_tree(directory + "/" + name); });
+  }
+}
+
 }  // namespace
 
 void Reconciler::at_start() {
@@ -98,6 +112,8 @@ void Reconciler::settle_repositories() {
     if (row.state == RepositoryState::evicted) {
       // Most have nothing left on disk.
       attempt("reconcile.evicted", row.id.str(), [&] { remove_evicted(context_, row.id); });
+    } else {
+      remove_unfinished_trees(context_, row.id);
     }
     if (row.state != RepositoryState::cloning && row.state != RepositoryState::fetching) continue;
     const bool there = context_.repos.exists(Repositories::directory(row.id));
@@ -259,12 +275,23 @@ void Reconciler::settle_cut() {
 }
 
 void Reconciler::settle(const state_db::WorkspaceRow& row, const std::string& reason) {
-  if (row.state == WorkspaceState::creating) workspaces_.abandon(row, reason);
+  if (row.state == WorkspaceState::creating) {
+    // Finished where it can be: the row may come from a copy of the database that was made in the
+    // middle of the create, and the layer then has all that was done since.
+    if (is_born(context_, row)) return finish_birth(row);
+    workspaces_.abandon(row, reason);
+  }
   if (row.state == WorkspaceState::failed) context_.storage.remove_layer(row.layer);
   if (row.state == WorkspaceState::deleting) {
     workspaces_.stop_sandbox(row, "being deleted");
     state_db::Workspaces(context_.store).finish_delete(row.id);
   }
+}
+
+void Reconciler::finish_birth(const state_db::WorkspaceRow& row) {
+  state_db::Workspaces table(context_.store);
+  table.set_ready(row.id);
+  mend_birth(context_, table.get(row.id));
 }
 
 void Reconciler::purge_due() {

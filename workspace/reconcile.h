@@ -10,10 +10,11 @@
 //            stopping, stopped...   finish
 //            (no row), alive        destroy: the name carries our store id
 //   exec     running, end frame     finish      running, sandbox gone   interrupted
-//   workspace creating              undo        deleting                finish
+//   workspace creating, born        finish      creating   undo     deleting                finish
 //            disposable, command ended, or none came                     delete
 //   repository cloning, fetching    ready if its mirror is there, else broken
 //            evicted, directory     remove
+//   base tree  directory, no row     remove: it was being written
 //   layer, journal   directory, no row       set aside, never removed (lost_work.h)
 //            row of a live workspace, no directory   said by integrity
 //   upload   note, file             remove both (upload_note.h)
@@ -50,6 +51,7 @@ class Reconciler {
   void settle_workspaces();
   void settle_cut();
   void settle(const state_db::WorkspaceRow& row, const std::string& reason);
+  void finish_birth(const state_db::WorkspaceRow& row);
   void purge_due();
   void purge(const state_db::WorkspaceRow& due);
 
