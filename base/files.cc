@@ -25,10 +25,21 @@ std::string parent_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// Whatever errno says (a late ENOSPC, too): after a failed fsync the bytes may be gone.
+std::function<void(const std::string&)>& failed_sync_handler() {
+  static std::function<void(const std::string&)> handler;
+  return handler;
+}
+
+// Whatever errno says (a late ENOSPC, too): after a failed fsync the bytes may be gone. The kernel
+// tells it once, and the next fsync is fine again: that is no reason to believe the next one.
 void sync_or_throw(int result, const std::string& path) {
   if (result == 0) return;
   int error_number = errno;
+  const bool disk_failed =
+      error_number != ENOSPC && error_number != EDQUOT && error_number != EINVAL;
+  if (disk_failed && failed_sync_handler()) {
+    failed_sync_handler()("sync " + path + ": " + strerrordesc_np(error_number));
+  }
   throw Error(Code::io, "sync " + path + ": " + strerrordesc_np(error_number),
               "check the disk and the kernel log; what was being saved may be lost");
 }
@@ -148,6 +159,12 @@ void make_directories(const std::string& path, mode_t mode) {
     throw_errno("make directory " + part, error_number == EEXIST ? ENOTDIR : error_number);
   }
 }
+
+void on_failed_sync(std::function<void(const std::string& what)> handler) {
+  failed_sync_handler() = std::move(handler);
+}
+
+void sync_file(int fd, const std::string& what) { sync_or_throw(fsync(fd), what); }
 
 void sync_directory(const std::string& path) {
   sync_or_throw(fsync(open_directory(path).get()), path);

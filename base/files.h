@@ -31,6 +31,10 @@ void write_file(const std::string& path, std::string_view bytes,
 
 bool path_exists(const std::string& path);  // lstat
 void make_directories(const std::string& path, mode_t mode = 0700);
+// Each throws Error(io) when it fails, and first calls what `on_failed_sync` was given, unless only
+// the room was missing: a daemon must end there. Nothing else in the product calls fsync.
+void on_failed_sync(std::function<void(const std::string& what)> handler);  // before any thread
+void sync_file(int fd, const std::string& what);
 void sync_directory(const std::string& path);
 void sync_file_system(const std::string& path);  // syncfs
 // Moves atomically within one file system; replaces nothing (RENAME_NOREPLACE).

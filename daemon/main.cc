@@ -127,11 +127,14 @@ daemon::Limits limits(const config::Settings& settings) {
 }
 
 // Nothing can be acknowledged any more; the next start looks at what the disk really has.
-void exit_if_failed(const state_db::Store& store) {
-  if (!store.failed()) return;
+[[noreturn]] void exit_failed(const std::string& what) {
   base::log(base::LogLevel::error, "daemon.store_failed",
-            {{"effect", "exit; the next start verifies"}});
+            {{"what", what}, {"effect", "exit; the next start verifies"}});
   _exit(1);
+}
+
+void exit_if_failed(const state_db::Store& store) {
+  if (store.failed()) exit_failed("the database could not write to its disk");
 }
 
 void tidy(state_db::Store& store) {
@@ -154,6 +157,7 @@ int serve(const config::Loaded& loaded) {
     base::log(base::LogLevel::warning, "config.unknown_variable", {{"name", name}});
   }
 
+  base::on_failed_sync(exit_failed);
   base::make_directories(settings.store.directory);
   state_db::Store store({.directory = settings.store.directory,
                          .reserve_bytes = settings.store.reserve_bytes,

@@ -155,6 +155,11 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
     launch(exec, request, row, *running);
   } catch (Error& error) {
     settle_failed_launch(exec, *running, error);
+    // The sandbox died since it was looked at; for the caller that is no name that is wrong.
+    if (error.code() == Code::not_found) {
+      throw Error(Code::unavailable, exec.id.str() + " was not started: its sandbox died",
+                  "try again with a new idempotency key: the next command starts a new sandbox");
+    }
     throw error.add_context(exec.id.str() + " could not be started");
   }
   after_start.pass();

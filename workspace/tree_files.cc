@@ -13,11 +13,15 @@
 #include <memory>
 #include <utility>
 
+#include "base/crash_point.h"
 #include "base/error.h"
 #include "base/files.h"
 
 namespace moorage::workspace {
 namespace {
+
+MOORAGE_CRASH_POINT(after_sync, "file.after_sync");
+MOORAGE_CRASH_POINT(after_rename, "file.after_rename");
 
 using base::Code;
 using base::Error;
@@ -141,7 +145,7 @@ Place place_of(const Roots& roots, const std::string& path) {
 }
 
 void sync_directory(const Fd& directory, const std::string& what) {
-  base::check(fsync(directory.get()), "sync the directory of " + what);
+  base::sync_file(directory.get(), "the directory of " + what);
 }
 
 std::string read_link(int directory, const std::string& name) {
@@ -274,9 +278,11 @@ TreeFiles::Writer::~Writer() {
 void TreeFiles::Writer::write(std::string_view bytes) { base::write_all(file_.get(), bytes); }
 
 void TreeFiles::Writer::commit() {
-  base::check(fsync(file_.get()), "sync " + name_);
+  base::sync_file(file_.get(), name_);
+  after_sync.pass();
   check_file(renameat(directory_.get(), temporary_.c_str(), directory_.get(), name_.c_str()),
              "write " + name_);
+  after_rename.pass();
   file_.reset();  // from here on there is nothing to take back
   sync_directory(directory_, name_);
 }
@@ -330,7 +336,7 @@ void TreeFiles::make_one_directory(int parent, const std::string& name,
     }
   }
   if (result < 0 && errno != EEXIST) throw_file_error("make the directory " + path, errno);
-  base::check(fsync(parent), "sync the parent of " + path);
+  base::sync_file(parent, "the parent of " + path);
 }
 
 void TreeFiles::make_symlink(const std::string& target, const std::string& path) const {

@@ -209,6 +209,7 @@ class Crash(harness.TestCase):
         try:
             self.client.create(repo_url=self.url, name=name)  # upstream has moved: a fetch and a base tree
             self.client.exec(name, "echo kept > kept", sync=True)
+            self.client.write_file(name, "put", b"put")
             self.client.stop(name)
             self.client.exec(name, "cat kept")
             self.client.delete(name, purge=True)
