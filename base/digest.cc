@@ -2,60 +2,58 @@
 
 #include <openssl/evp.h>
 
-#include <array>
-
 #include "base/error.h"
 
 namespace moorage::base {
 namespace {
 
-using Digest = std::array<unsigned char, 32>;
+constexpr size_t kBytes = 32;
 
-void require(int result) {
-  if (result != 1) {
-    throw Error(Code::internal, "SHA-256 is not available in this build of OpenSSL");
-  }
+void require(int answer) {
+  if (answer == 1) return;
+  throw Error(Code::internal, "SHA-256 is not available in this build of OpenSSL");
 }
 
-std::string hex(const Digest& digest) {
+EVP_MD_CTX* as_context(void* context) { return static_cast<EVP_MD_CTX*>(context); }
+
+}  // namespace
+
+std::string to_hex(std::string_view bytes) {
   static constexpr char kHex[] = "0123456789abcdef";
   std::string text;
-  for (const unsigned char byte : digest) {
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
     text += kHex[byte >> 4];
     text += kHex[byte & 15];
   }
   return text;
 }
 
-}  // namespace
-
 std::string sha256_hex(std::string_view bytes) {
-  Digest digest{};
-  unsigned int size = 0;
-  require(EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, EVP_sha256(), nullptr));
-  return hex(digest);
+  Sha256 digest;
+  digest.add(bytes);
+  return to_hex(digest.raw());
 }
 
-struct Sha256::State {
-  EVP_MD_CTX* context = EVP_MD_CTX_new();
-  ~State() { EVP_MD_CTX_free(context); }
-};
+void Sha256::Free::operator()(void* context) const { EVP_MD_CTX_free(as_context(context)); }
 
-Sha256::Sha256() : state_(std::make_unique<State>()) {
-  require(EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr));
+Sha256::Sha256() : context_(EVP_MD_CTX_new()) { restart(); }
+
+void Sha256::restart() {
+  require(EVP_DigestInit_ex(as_context(context_.get()), EVP_sha256(), nullptr));
 }
-
-Sha256::~Sha256() = default;
 
 void Sha256::add(std::string_view bytes) {
-  require(EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()));
+  require(EVP_DigestUpdate(as_context(context_.get()), bytes.data(), bytes.size()));
 }
 
-std::string Sha256::finish_hex() {
-  Digest digest{};
-  unsigned int size = 0;
-  require(EVP_DigestFinal_ex(state_->context, digest.data(), &size));
-  return hex(digest);
+std::string Sha256::raw() const {
+  const std::unique_ptr<void, Free> copy(EVP_MD_CTX_new());
+  require(EVP_MD_CTX_copy_ex(as_context(copy.get()), as_context(context_.get())));
+  std::string digest(kBytes, '\0');
+  require(EVP_DigestFinal_ex(as_context(copy.get()),
+                             reinterpret_cast<unsigned char*>(digest.data()), nullptr));
+  return digest;
 }
 
 }  // namespace moorage::base

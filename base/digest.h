@@ -1,5 +1,5 @@
-// SHA-256, from OpenSSL's libcrypto. For telling apart requests under one idempotency key, and
-// trees that were left from trees that are found.
+// SHA-256, from OpenSSL's libcrypto: telling apart requests under one idempotency key, trees that
+// were left from trees that are found, and an archive from one with a flipped bit.
 #pragma once
 
 #include <memory>
@@ -9,21 +9,21 @@
 namespace moorage::base {
 
 std::string sha256_hex(std::string_view bytes);
+std::string to_hex(std::string_view bytes);
 
-// The same of bytes that come in pieces.
+// Of what comes piece by piece.
 class Sha256 {
  public:
   Sha256();
-  ~Sha256();
-  Sha256(const Sha256&) = delete;
-  Sha256& operator=(const Sha256&) = delete;
-
   void add(std::string_view bytes);
-  std::string finish_hex();  // once
+  std::string raw() const;  // 32 bytes, of what was added so far; more can follow
+  void restart();
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  struct Free {
+    void operator()(void* context) const;
+  };
+  std::unique_ptr<void, Free> context_;
 };
 
 }  // namespace moorage::base

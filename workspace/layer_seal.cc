@@ -72,7 +72,7 @@ class Sealer {
       hash_.add(part + "\n");
       walk(place + "/upper", part);
     }
-    seal_.hash = hash_.finish_hex();
+    seal_.hash = base::to_hex(hash_.raw());
     return std::move(seal_);
   }
 

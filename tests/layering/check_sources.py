@@ -8,7 +8,7 @@ import re
 import sys
 
 LAYERS = ["base", "config", "state_db", "repo_cache", "backends", "workspace", "warden", "daemon", "cli"]
-HOME = {"SQLiteCpp/": "state_db", "git2": "repo_cache", "lxc/": "backends", "yaml-cpp/": "config", "spdlog/": "base"}
+HOME = {"archive": "workspace", "zstd": "workspace", "SQLiteCpp/": "state_db", "git2": "repo_cache", "lxc/": "backends", "yaml-cpp/": "config", "spdlog/": "base"}
 CO_AWAIT = re.compile(r"co_await[^;]*?(\{\s*\.\w+\s*=|\[[^\]&=]*\w[^\]]*\]\s*[({])", re.S)
 
 

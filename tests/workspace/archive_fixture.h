@@ -1,0 +1,122 @@
+// Archives in memory, and everything there is to know of a tree, as lines that can be compared.
+#pragma once
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "storage_fixture.h"
+#include "workspace/archive_reader.h"
+#include "workspace/layer_archiver.h"
+#include "workspace/layer_restorer.h"
+
+namespace moorage::workspace {
+
+inline base::Fd unnamed_file() { return base::Fd(memfd_create("index", MFD_CLOEXEC)); }
+
+inline std::string write_archive(const std::function<void(ArchiveWriter&)>& fill,
+                                 ArchiveFacts* facts = nullptr) {
+  std::string bytes;
+  ArchiveWriter writer({.level = 3, .threads = 1, .index = unnamed_file()},
+                       [&](std::string_view piece) { bytes += piece; });
+  fill(writer);
+  const ArchiveFacts made = writer.finish();
+  if (facts) *facts = made;
+  return bytes;
+}
+
+// Pieces of odd sizes, as a socket gives them.
+inline ByteSource from_memory(const std::string& bytes) {
+  return [&bytes, at = size_t{0}]() mutable {
+    const std::string_view piece = std::string_view(bytes).substr(at, 7919);
+    at += piece.size();
+    return piece;
+  };
+}
+
+inline std::string archive_part(const LayerPart& part, ArchiveFacts* facts = nullptr) {
+  return write_archive([&](ArchiveWriter& writer) { archive_layer_part(writer, part); }, facts);
+}
+
+inline ArchiveFacts restore_part(const std::string& bytes, const std::string& upper,
+                                 const ReadLimits& limits = {}) {
+  ArchiveReader reader(from_memory(bytes), limits);
+  LayerRestorer restorer(upper, "layers/0/tree", kDiskFirstId);
+  while (const ArchiveEntry* entry = reader.next()) restorer.take(*entry, reader);
+  restorer.finish();
+  return reader.facts();
+}
+
+struct TreeManifest {
+  struct Options {
+    bool overlay_marks = true;
+  };
+  std::map<std::string, std::string> lines;
+  std::map<std::pair<dev_t, ino_t>, std::string> first;
+  Options options;
+
+  TreeManifest(const std::string& top, Options given) : options(given) { look(top, "."); }
+  explicit TreeManifest(const std::string& top) : TreeManifest(top, Options{}) {}
+
+  void look(const std::string& top, const std::string& path) {
+    const std::string full = top + "/" + path;
+    struct stat status;
+    base::check(lstat(full.c_str(), &status), full);
+    std::string line = std::to_string(status.st_mode) + " " + std::to_string(status.st_uid) + ":" +
+                       std::to_string(status.st_gid);
+    const bool whiteout = S_ISCHR(status.st_mode) && status.st_rdev == 0;
+    if (!whiteout) {
+      line += " " + std::to_string(status.st_mtim.tv_sec) + "." +
+              std::to_string(status.st_mtim.tv_nsec);
+    }
+    if (!S_ISDIR(status.st_mode) && !whiteout) {
+      line += " links " + std::to_string(status.st_nlink) + " as " +
+              first.emplace(std::pair{status.st_dev, status.st_ino}, path).first->second;
+    }
+    if (S_ISLNK(status.st_mode)) {
+      std::string target(4096, '\0');
+      target.resize(static_cast<size_t>(readlink(full.c_str(), target.data(), target.size())));
+      line += " -> " + target;
+    }
+    if (S_ISREG(status.st_mode)) {
+      line +=
+          " size " + std::to_string(status.st_size) + " blocks " + std::to_string(status.st_blocks);
+      if (status.st_size < 64 << 20) line += " " + base::sha256_hex(base::read_file(full));
+    }
+    line += attributes(full);
+    lines[path] = line;
+    if (!S_ISDIR(status.st_mode)) return;
+    for (const auto& name : base::list_directory(full)) look(top, path + "/" + name);
+  }
+
+  std::string attributes(const std::string& full) const {
+    std::map<std::string, std::string> found;
+    char names[65536];
+    const ssize_t size = llistxattr(full.c_str(), names, sizeof names);
+    for (ssize_t at = 0; at < size; at += static_cast<ssize_t>(strlen(names + at)) + 1) {
+      const std::string name = names + at;
+      if (name == "trusted.overlay.origin" || name == "trusted.overlay.impure") continue;
+      if (name.starts_with("trusted.") && !options.overlay_marks) continue;
+      char value[65536];
+      const ssize_t length = lgetxattr(full.c_str(), names + at, value, sizeof value);
+      found[name] = std::string(value, static_cast<size_t>(length));
+    }
+    std::string text;
+    for (const auto& [name, value] : found) text += " [" + name + "=" + base::to_hex(value) + "]";
+    return text;
+  }
+};
+
+}  // namespace moorage::workspace

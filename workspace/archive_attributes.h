@@ -1,0 +1,22 @@
+// Extended attributes between a layer on disk and an archive. Kept: user.*, POSIX access lists, and
+// file capabilities in the form that names a user namespace's root; ids in the latter two are
+// inside ids in an archive. Left out: what overlayfs notes for itself (trusted.*), labels and seals
+// of the host (other security.*), properties of one file system. Anything else in an archive is
+// refused: it could mean something to the host.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace moorage::workspace {
+
+using Attributes = std::map<std::string, std::string>;
+
+// `path` may end in a link, which is followed: give a path of /proc/self/fd.
+Attributes read_attributes(const std::string& path, uint32_t disk_first_id);
+// invalid_argument for what no archive of ours has; `what` names the entry.
+void write_attributes(const std::string& path, const Attributes& attributes, uint32_t disk_first_id,
+                      const std::string& what);
+
+}  // namespace moorage::workspace

@@ -1,0 +1,59 @@
+// One entry of an archive (docs/decisions/0310-archive-format.md), as writer and reader agree on
+// it. Paths are raw bytes, relative, without "." or ".." and without slashes at the ends: the
+// reader refuses others. Owners are ids inside a sandbox, never those of a host.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/digest.h"
+
+namespace moorage::workspace {
+
+inline constexpr std::string_view kManifestPath = "manifest.json";
+inline constexpr std::string_view kRefsPath = "git/refs";
+inline constexpr std::string_view kPackPath = "git/pack";
+inline constexpr std::string_view kExecsPath = "execs.jsonl";
+inline constexpr std::string_view kIndexPath = "index.jsonl";
+
+enum class EntryType : uint8_t { file, directory, symlink, hard_link, fifo, socket, whiteout };
+
+struct Extent {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
+struct ArchiveEntry {
+  std::string path;
+  EntryType type = EntryType::file;
+  uint32_t mode = 0600;  // permission bits, setuid, setgid, sticky
+  uint32_t uid = 0;
+  uint32_t gid = 0;
+  int64_t mtime_s = 0;
+  uint32_t mtime_ns = 0;
+  uint64_t size = 0;    // of a file
+  std::string target;   // of a symlink; of a hard link the path of an earlier entry
+  bool opaque = false;  // a directory that hides the one below
+  std::map<std::string, std::string> attributes;  // as archive_attributes.h has them
+  // For the writer. A file with holes: where it has data, ascending, apart from each other.
+  bool sparse = false;
+  std::vector<Extent> extents;
+};
+
+// What the index says of an entry: SHA-256 of all of the above that is on the medium, then of its
+// content. A hole is its place, not its zeros: they are neither read nor hashed.
+class EntryDigest {
+ public:
+  void begin(const ArchiveEntry& entry);
+  void add(uint64_t offset, std::string_view bytes);  // ascending
+  std::string raw() const { return digest_.raw(); }
+
+ private:
+  base::Sha256 digest_;
+  uint64_t position_ = 0;
+};
+
+}  // namespace moorage::workspace

@@ -1,0 +1,51 @@
+// Reads one archive, which may be a stranger's: every entry is checked to be one that the writer
+// could have made (type, path, owner, no repeat of the index), and at the end every digest against
+// the index, the frame against its checksum and the whole against the trailer. Memory is bounded:
+// 32 bytes an entry, 32 MiB of zstd, and what libarchive can make of max_step_bytes. Damage is told
+// with the entry that it was found at.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "workspace/archive_entry.h"
+#include "workspace/archive_writer.h"
+#include "workspace/archive_zstd.h"
+
+namespace moorage::workspace {
+
+struct ReadLimits {
+  uint64_t max_entries = 20'000'000;
+  uint64_t max_bytes = 1ULL << 50;    // of the tar, decompressed
+  uint64_t max_step_bytes = 4 << 20;  // of one head, or of one map of holes
+};
+
+class ArchiveReader {
+ public:
+  ArchiveReader(ByteSource source, const ReadLimits& limits);
+  ~ArchiveReader();
+
+  // The next entry, valid until the next call; what was not read of the last one is passed over
+  // (but checked). Null: the end, and all was as it was written. Throws corrupted; invalid_argument
+  // for what the writer never makes; resource_exhausted beyond a limit.
+  const ArchiveEntry* next();
+  // The next piece of the entry's content, valid until the next call. False at its end.
+  struct Piece {
+    uint64_t offset = 0;
+    std::string_view bytes;
+  };
+  bool read(Piece& piece);
+  std::string read_all(uint64_t max_bytes);  // resource_exhausted beyond; corrupted for holes
+  const ArchiveFacts& facts() const;         // once next() was null
+
+ private:
+  struct State;
+  void finish_entry();
+  void verify_index();
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace moorage::workspace

@@ -1,0 +1,52 @@
+// Writes one archive: a pax tar in a zstd frame, its index last. Entries come in the order in which
+// they are to be read: a directory before what is in it, a file before its hard links. Every byte
+// goes to the sink as it is made; nothing but the index's text (in a file of the caller's) grows
+// with the archive.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/fd.h"
+#include "workspace/archive_entry.h"
+#include "workspace/archive_zstd.h"
+
+namespace moorage::workspace {
+
+struct WriterOptions {
+  int level = 3;
+  unsigned threads = 2;
+  base::Fd index;  // an empty file without a name, for the index until its turn
+};
+
+struct ArchiveFacts {
+  StreamFacts stream;
+  uint64_t entries = 0;
+  std::string digest;  // of all entries in their order, hex: what a second reading must find
+};
+
+class ArchiveWriter {
+ public:
+  ArchiveWriter(WriterOptions options, ByteSink sink);
+  ~ArchiveWriter();
+
+  // A file is followed by its data and end(); all else is whole with begin().
+  void begin(const ArchiveEntry& entry);
+  void data(uint64_t offset, std::string_view bytes);  // ascending, within the size
+  void end();
+  void put(const std::string& path, std::string_view bytes);      // a file as a whole
+  void put_file(const std::string& path, int fd, uint64_t size);  // its first `size` bytes
+  ArchiveFacts finish();
+
+ private:
+  struct State;
+  void fill_hole(uint64_t to);
+  void write_index_line(const ArchiveEntry& entry, const std::string& digest);
+  std::unique_ptr<State> state_;
+};
+
+// The directory above a path; "" has none.
+std::string parent_of(const std::string& path);
+
+}  // namespace moorage::workspace

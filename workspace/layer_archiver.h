@@ -1,0 +1,29 @@
+// Writes one part of a layer (the upper directory of its tree, home or system) into an archive:
+// what is in it, not what it looks like merged. Whiteouts and opaque directories are entries like
+// others. A renamed directory (overlay's redirect) means nothing over another parent: it is written
+// as an opaque one with all that is in it, taken from the layers and the base below. The directory
+// must be at rest; it is a stranger's, so nothing is opened through a link or by a long path.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "workspace/archive_writer.h"
+
+namespace moorage::workspace {
+
+struct LayerPart {
+  std::string prefix;               // "layers/0/tree"
+  std::vector<std::string> uppers;  // this layer's directory, then those below it
+  std::string base;                 // the lowest directory; empty: none
+  uint32_t disk_first_id = 0;
+  std::function<void()> on_entry = {};  // after each; may throw to stop
+};
+
+void archive_layer_part(ArchiveWriter& writer, const LayerPart& part);
+
+inline constexpr unsigned kMaxArchiveDepth = 900;  // of directories: a descriptor each while at it
+
+}  // namespace moorage::workspace

@@ -1,0 +1,207 @@
+#include "workspace/layer_restorer.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "workspace/archive_attributes.h"
+#include "workspace/context.h"
+#include "workspace/layer_archiver.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using base::Fd;
+
+constexpr size_t kMaxLookupBytes = 3000;  // of one openat2; longer paths go in several
+
+std::string shown(const ArchiveEntry& entry) { return base::escape_for_message(entry.path); }
+
+[[noreturn]] void refuse(const ArchiveEntry& entry, const std::string& why) {
+  throw Error(Code::invalid_argument, "entry " + shown(entry) + " " + why,
+              "this is no archive that moorage wrote");
+}
+
+// EEXIST is an entry that comes twice.
+void check_made(int answer, const ArchiveEntry& entry) {
+  if (answer >= 0) return;
+  if (errno == EEXIST) refuse(entry, "is there twice");
+  base::throw_errno("make " + shown(entry));
+}
+
+std::array<timespec, 2> times_of(const ArchiveEntry& entry) {
+  return {timespec{0, UTIME_OMIT}, timespec{entry.mtime_s, entry.mtime_ns}};
+}
+
+std::string proc_path(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
+
+}  // namespace
+
+LayerRestorer::LayerRestorer(const std::string& upper, std::string prefix, uint32_t disk_first_id)
+    : prefix_(std::move(prefix)),
+      disk_first_id_(disk_first_id),
+      root_(base::open_directory(upper)) {}
+
+void LayerRestorer::take(const ArchiveEntry& entry, ArchiveReader& reader) {
+  if (!begun_) {
+    if (entry.path != prefix_ || entry.type != EntryType::directory) {
+      refuse(entry, "stands where " + prefix_ + " must stand");
+    }
+    begun_ = true;
+    levels_.push_back({entry.path, root_.duplicate(), entry});
+    return;
+  }
+  const int parent = parent_for(entry);
+  const std::string name = entry.path.substr(entry.path.rfind('/') + 1);
+  switch (entry.type) {
+    case EntryType::directory:
+      return make_directory(entry, parent, name);
+    case EntryType::file:
+      return make_file(entry, parent, name, reader);
+    case EntryType::hard_link:
+      return make_link(entry, parent, name);
+    case EntryType::symlink:
+    case EntryType::fifo:
+    case EntryType::socket:
+    case EntryType::whiteout:
+      return make_other(entry, parent, name);
+  }
+}
+
+int LayerRestorer::parent_for(const ArchiveEntry& entry) {
+  const std::string parent = parent_of(entry.path);
+  while (!levels_.empty() && levels_.back().path != parent) leave();
+  if (levels_.empty()) refuse(entry, "does not stand behind its directory");
+  return levels_.back().fd.get();
+}
+
+void LayerRestorer::leave() {
+  const Level level = std::move(levels_.back());
+  levels_.pop_back();
+  if (level.entry.opaque) {
+    base::check(fsetxattr(level.fd.get(), "trusted.overlay.opaque", "y", 1, 0),
+                "mark " + shown(level.entry));
+  }
+  give(level.entry, level.fd.get());
+}
+
+void LayerRestorer::finish() {
+  while (!levels_.empty()) leave();
+}
+
+// The owner first: it takes setuid bits and capabilities away. An access list before the mode: its
+// mask is the mode's group bits. Times last.
+void LayerRestorer::give(const ArchiveEntry& entry, int fd) {
+  base::check(fchown(fd, disk_first_id_ + entry.uid, disk_first_id_ + entry.gid),
+              "give away " + shown(entry));
+  write_attributes(proc_path(fd), entry.attributes, disk_first_id_, "entry " + shown(entry));
+  base::check(fchmod(fd, entry.mode), "set the mode of " + shown(entry));
+  base::check(futimens(fd, times_of(entry).data()), "set the time of " + shown(entry));
+}
+
+// Whatever it will let in later, nobody but us enters it now, and nothing is inherited from it.
+void LayerRestorer::make_directory(const ArchiveEntry& entry, int parent, const std::string& name) {
+  if (levels_.size() > kMaxArchiveDepth)
+    refuse(entry.path.size() > 200 ? levels_[9].entry : entry, "is nested too deep");
+  check_made(mkdirat(parent, name.c_str(), 0700), entry);
+  levels_.push_back(
+      {entry.path, base::open_file_at(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW), entry});
+}
+
+void LayerRestorer::make_file(const ArchiveEntry& entry, int parent, const std::string& name,
+                              ArchiveReader& reader) {
+  const Fd file(
+      openat(parent, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  check_made(file.get(), entry);
+  uint64_t position = 0;
+  for (ArchiveReader::Piece piece; reader.read(piece);) {
+    if (piece.offset < position) refuse(entry, "has data out of order");
+    if (piece.offset != position) {
+      base::check(lseek(file.get(), static_cast<off_t>(piece.offset), SEEK_SET),
+                  "write " + shown(entry));
+    }
+    base::write_all(file.get(), piece.bytes);
+    position = piece.offset + piece.bytes.size();
+  }
+  if (position != entry.size) {
+    if (ftruncate(file.get(), static_cast<off_t>(entry.size)) < 0) {
+      if (errno == EFBIG || errno == EINVAL) refuse(entry, "is larger than a file can be here");
+      base::throw_errno("set the size of " + shown(entry));
+    }
+  }
+  give(entry, file.get());
+}
+
+void LayerRestorer::make_other(const ArchiveEntry& entry, int parent, const std::string& name) {
+  if (entry.type == EntryType::whiteout) {
+    check_made(mknodat(parent, name.c_str(), S_IFCHR, 0), entry);
+    // Of an owner that the mount's ids do not cover it could never be removed again (overlay.h).
+    const uint32_t mounter = disk_first_id_ + kIdsPerSandbox;
+    base::check(fchownat(parent, name.c_str(), mounter, mounter, AT_SYMLINK_NOFOLLOW),
+                "give away " + shown(entry));
+    return;
+  }
+  if (entry.type == EntryType::symlink) {
+    if (!entry.attributes.empty()) refuse(entry, "has an attribute that no link can have");
+    check_made(symlinkat(entry.target.c_str(), parent, name.c_str()), entry);
+  } else {
+    const mode_t type = entry.type == EntryType::fifo ? S_IFIFO : S_IFSOCK;
+    check_made(mknodat(parent, name.c_str(), type | 0600, 0), entry);
+  }
+  // Made just now in a directory of ours: the name is what we made.
+  const uint32_t uid = disk_first_id_ + entry.uid;
+  base::check(fchownat(parent, name.c_str(), uid, disk_first_id_ + entry.gid, AT_SYMLINK_NOFOLLOW),
+              "give away " + shown(entry));
+  if (entry.type != EntryType::symlink) {
+    const Fd pin = base::open_file_at(parent, name, O_PATH | O_NOFOLLOW);
+    write_attributes(proc_path(pin.get()), entry.attributes, disk_first_id_,
+                     "entry " + shown(entry));
+    base::check(chmod(proc_path(pin.get()).c_str(), entry.mode), "set the mode of " + shown(entry));
+  }
+  base::check(utimensat(parent, name.c_str(), times_of(entry).data(), AT_SYMLINK_NOFOLLOW),
+              "set the time of " + shown(entry));
+}
+
+// An entry of this part by its path from the part's root. In several steps, as one takes PATH_MAX.
+Fd LayerRestorer::find_made(const std::string& path, const ArchiveEntry& entry) {
+  open_how how{};
+  how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV;
+  Fd at = root_.duplicate();
+  std::string rest = path;
+  while (!rest.empty()) {
+    const size_t end =
+        rest.size() <= kMaxLookupBytes ? rest.size() : rest.rfind('/', kMaxLookupBytes);
+    const std::string step = rest.substr(0, end);
+    at = Fd(static_cast<int>(syscall(SYS_openat2, at.get(), step.c_str(), &how, sizeof how)));
+    if (!at) refuse(entry, "is a link to what is not in the same layer before it");
+    rest.erase(0, end + (end < rest.size() ? 1 : 0));
+  }
+  return at;
+}
+
+void LayerRestorer::make_link(const ArchiveEntry& entry, int parent, const std::string& name) {
+  if (!entry.target.starts_with(prefix_ + "/")) {
+    refuse(entry, "is a link to what is not in the same layer before it");
+  }
+  const Fd target = find_made(entry.target.substr(prefix_.size() + 1), entry);
+  struct stat status;
+  base::check(fstat(target.get(), &status), "look at " + shown(entry));
+  if (S_ISDIR(status.st_mode) || S_ISCHR(status.st_mode)) {
+    refuse(entry, "is a link to what can have one name only");
+  }
+  check_made(linkat(target.get(), "", parent, name.c_str(), AT_EMPTY_PATH), entry);
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,49 @@
+// Makes one part of a layer (the upper directory of its tree, home or system) from entries of an
+// archive, which may be a stranger's. A directory must stand directly in front of what is in it:
+// so every entry is made by its name alone, in a directory that was made here and is held open, and
+// no path or link of the archive is ever followed. A hard link names an earlier entry of the same
+// part, and is looked up beneath its root without links. Owners are moved into the range on disk
+// that no host user has. Nothing is synced.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "workspace/archive_reader.h"
+
+namespace moorage::workspace {
+
+class LayerRestorer {
+ public:
+  // `upper` is an empty directory; `prefix` is "layers/0/tree".
+  LayerRestorer(const std::string& upper, std::string prefix, uint32_t disk_first_id);
+  // The reader stands at this entry.
+  void take(const ArchiveEntry& entry, ArchiveReader& reader);
+  void finish();  // after the last one: directories get their times
+
+ private:
+  struct Level {
+    std::string path;  // as in the archive
+    base::Fd fd;
+    ArchiveEntry entry;  // what it gets when all below is made
+  };
+  int parent_for(const ArchiveEntry& entry);
+  void leave();
+  void make_directory(const ArchiveEntry& entry, int parent, const std::string& name);
+  void make_file(const ArchiveEntry& entry, int parent, const std::string& name,
+                 ArchiveReader& reader);
+  void make_other(const ArchiveEntry& entry, int parent, const std::string& name);
+  void make_link(const ArchiveEntry& entry, int parent, const std::string& name);
+  base::Fd find_made(const std::string& path, const ArchiveEntry& entry);
+  void give(const ArchiveEntry& entry, int fd);
+
+  const std::string prefix_;
+  const uint32_t disk_first_id_;
+  base::Fd root_;
+  bool begun_ = false;
+  std::vector<Level> levels_;
+};
+
+}  // namespace moorage::workspace
