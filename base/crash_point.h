@@ -1,6 +1,8 @@
 // Named places between two effects, where a test stops the process as `kill -9` would:
 // MOORAGE_CRASH_AT=name[:N] in the environment of the daemon dies at the N-th passing (default
-// 1st). Costs one load and a branch when unset. `crash_point_names` lists all that are compiled in,
+// 1st). And where a test stages a race: with MOORAGE_PAUSE_AT=name=PATH a thread that passes while
+// the file PATH is there makes PATH.reached and waits until PATH is gone, a minute at most. Costs
+// one load and a branch when unset. `crash_point_names` lists all that are compiled in,
 // so that a test can walk through every one.
 #pragma once
 
@@ -17,6 +19,7 @@ class CrashPoint {
  private:
   std::string_view name_;
   bool armed_ = false;
+  bool pauses_ = false;
 };
 
 std::vector<std::string_view> crash_point_names();

@@ -1,5 +1,6 @@
 // SHA-256, from OpenSSL's libcrypto: telling apart requests under one idempotency key, trees that
-// were left from trees that are found, and an archive from one with a flipped bit.
+// were left from trees that are found, what a file holds, and an archive from one with a flipped
+// bit.
 #pragma once
 
 #include <memory>

@@ -115,6 +115,17 @@ PeerCredentials peer_credentials(int socket) {
   return {credentials.pid, credentials.uid, credentials.gid};
 }
 
+std::vector<gid_t> peer_groups(int socket) {
+  std::vector<gid_t> groups(64);
+  for (;;) {
+    socklen_t size = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+    const int result = getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size);
+    if (result < 0 && errno != ERANGE) throw_errno("ask for the peer's groups");
+    groups.resize(size / sizeof(gid_t));  // as many as there are, also where there was no room
+    if (result == 0) return groups;
+  }
+}
+
 bool wait_readable(int fd, int timeout_ms) {
   timespec start{};
   clock_gettime(CLOCK_MONOTONIC, &start);

@@ -67,6 +67,8 @@ struct PeerCredentials {
   gid_t gid;
 };
 PeerCredentials peer_credentials(int socket);  // SO_PEERCRED
+// SO_PEERGROUPS: the supplementary groups that the peer had when it connected.
+std::vector<gid_t> peer_groups(int socket);
 
 // Unix stream sockets by path. Paths of 108 bytes and more (sun_path) are reached through
 // /proc/self/fd of their directory, so a deep store works too. listen_unix unlinks what was there.

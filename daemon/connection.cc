@@ -6,6 +6,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/system/system_error.hpp>
+#include <charconv>
 
 #include "base/log.h"
 
@@ -49,6 +50,29 @@ bool parse(Parser& parser, beast::flat_buffer& buffer) {
   return used > 0;
 }
 
+// All values of a field that may be sent in several lines (RFC 9110, 5.3).
+std::string joined(const Parser::value_type& message, http::field name) {
+  std::string all;
+  const auto fields = message.equal_range(name);
+  for (auto field = fields.first; field != fields.second; ++field)
+    all += (all.empty() ? "" : ", ") + std::string(view(field->value()));
+  return all;
+}
+
+// The generation in Moorage-Lease. Said twice it would be read as one here and as the other there.
+std::optional<int64_t> lease_of(const Parser::value_type& message) {
+  const auto fields = message.equal_range("Moorage-Lease");
+  if (fields.first == fields.second) return std::nullopt;
+  const auto text = view(fields.first->value());
+  int64_t generation = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), generation);
+  const bool whole = parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
+  if (!whole || generation <= 0 || std::next(fields.first) != fields.second) {
+    throw Error(Code::invalid_argument, "Moorage-Lease is one number, the lease's generation");
+  }
+  return generation;
+}
+
 }  // namespace
 
 struct Connection::Incoming {
@@ -62,7 +86,7 @@ Connection::Connection(Stream::socket_type socket, workspace::Caller caller,
                        const Server::Parts& parts)
     : parts_(parts),
       stream_(std::move(socket)),
-      caller_(caller),
+      caller_(std::move(caller)),
       writer_(stream_, parts.lanes, parts.limits) {}
 
 Connection::~Connection() = default;
@@ -145,6 +169,7 @@ Awaitable<Reply> Connection::answer(Incoming& in) {
     request.idempotency_key = std::string(view(key->value()));
     check_idempotency_key(request.idempotency_key);
   }
+  request.caller.lease = lease_of(message);
   const auto found = parts_.router.match(view(message.target()), request);
   if (const auto* missed = std::get_if<Router::Missed>(&found)) {
     if (missed->allow.empty())
@@ -155,6 +180,14 @@ Awaitable<Reply> Connection::answer(Incoming& in) {
     co_return reply;
   }
   in.route = std::get<const Route*>(found);
+  request.caller.route = in.route->access.right();
+  request.if_match = joined(message, http::field::if_match);
+  request.if_none_match = joined(message, http::field::if_none_match);
+  const bool asks = !request.if_match.empty() || !request.if_none_match.empty();
+  if (asks && !in.route->conditional && request.method != "GET") {
+    throw Error(Code::invalid_argument,
+                "this request does not take If-Match and If-None-Match: it would not look at them");
+  }
   if (in.route->is_upload()) {
     Reply reply = co_await receive_upload(in);
     co_return reply;

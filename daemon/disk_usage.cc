@@ -68,7 +68,7 @@ class UsageSource : public BodySource {
  private:
   bool sees(const state_db::WorkspaceRow& row) const {
     if (only_) return row.id == *only_;
-    return caller_.root() || row.owner_uid == caller_.uid;
+    return workspace::sees(caller_, row);
   }
 
   std::string text(const StoreUse& use) const {

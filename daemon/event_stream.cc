@@ -37,12 +37,13 @@ class EventSource : public BodySource {
     if (caller_.root()) return true;
     const auto id = event.subject.workspace;
     if (!id) return false;
-    const auto known = mine_.find(id);
-    if (known != mine_.end()) return known->second;
+    if (event.kind == "workspace.shared") seen_.erase(id);
+    const auto known = seen_.find(id);
+    if (known != seen_.end()) return known->second;
     const auto row = state_db::Workspaces(hub_.store()).find(id);
-    const bool mine = row && row->owner_uid == caller_.uid;
-    mine_.emplace(id, mine);
-    return mine;
+    const bool seen = row && workspace::sees(caller_, *row);
+    if (event.kind != "workspace.shared") seen_.emplace(id, seen);
+    return seen;
   }
 
   EventHub& hub_;
@@ -50,7 +51,7 @@ class EventSource : public BodySource {
   int64_t since_;
   bool follow_;
   uint64_t subscription_ = 0;
-  std::map<base::WorkspaceId, bool> mine_;
+  std::map<base::WorkspaceId, bool> seen_;
 };
 
 }  // namespace

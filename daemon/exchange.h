@@ -34,7 +34,9 @@ struct Request {
   std::map<std::string, std::string> query;  // only names that the route allows; decoded
   std::string accept;
   std::string idempotency_key;  // empty: none
-  std::string body;             // empty for uploads
+  std::string if_match;         // as sent; empty: none
+  std::string if_none_match;
+  std::string body;  // empty for uploads
   workspace::Caller caller;
 
   bool accepts(std::string_view type) const { return accept.find(type) != std::string::npos; }

@@ -48,7 +48,7 @@ class InputSink : public BodySink {
 
 std::unique_ptr<BodySink> feed_input(workspace::Execs& execs, const workspace::Caller& caller,
                                      base::ExecId id, const InputOptions& options) {
-  execs.get(caller, id);  // not_found before the body is asked for
+  execs.check_input(caller, id);  // refused before the body is asked for
   return std::make_unique<InputSink>(execs, caller, id, options);
 }
 

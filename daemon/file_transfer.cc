@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "base/digest.h"
 #include "daemon/json_views.h"
+#include "daemon/preconditions.h"
 
 namespace moorage::daemon {
 namespace {
@@ -66,26 +68,40 @@ class FillSink : public BodySink {
 
 class WorkspaceFileSink : public BodySink {
  public:
-  WorkspaceFileSink(workspace::Workspaces::FilesLease lease, std::string path, uint32_t mode,
-                    UploadLimits limits)
-      : lease_(std::move(lease)),
-        path_(std::move(path)),
+  WorkspaceFileSink(workspace::Workspaces& workspaces, const Request& request,
+                    const std::string& path, uint32_t mode, UploadLimits limits)
+      : workspaces_(workspaces),
+        caller_(request.caller),
+        lease_(workspaces.files(caller_, request.parameter(0), workspace::Right::write)),
+        path_(path),
+        conditions_(request),
         writer_(lease_.files.begin_write(path_, mode)),
         count_(std::move(limits)) {}
   Taken write(std::string_view piece) override {
     count_.add(piece.size());
     writer_.write(piece);
+    hash_.add(piece);
     return Taken::all;
   }
   Reply finish() override {
+    writer_.sync();
+    const std::string hash = base::to_hex(hash_.raw());
+    const auto guard = workspaces_.change_files(caller_, lease_.row);
+    if (auto refused = conditions_.unmet(lease_.files, path_)) return std::move(*refused);
     writer_.commit();
-    return Reply::json(file_json(path_, lease_.files.stat(path_)));
+    Reply reply = Reply::json(file_json(path_, lease_.files.stat(path_), hash));
+    reply.headers.emplace_back("ETag", entity_tag(hash));
+    return reply;
   }
 
  private:
+  workspace::Workspaces& workspaces_;
+  const workspace::Caller caller_;
   workspace::Workspaces::FilesLease lease_;
   std::string path_;
+  const Preconditions conditions_;
   workspace::TreeFiles::Writer writer_;
+  base::Sha256 hash_;
   ByteCount count_;
 };
 
@@ -101,11 +117,10 @@ std::unique_ptr<BodySink> fill_file(base::Fd file, UploadLimits limits,
   return std::make_unique<FillSink>(std::move(file), std::move(limits), std::move(done));
 }
 
-std::unique_ptr<BodySink> write_workspace_file(workspace::Workspaces::FilesLease lease,
-                                               std::string path, uint32_t mode,
-                                               UploadLimits limits) {
-  return std::make_unique<WorkspaceFileSink>(std::move(lease), std::move(path), mode,
-                                             std::move(limits));
+std::unique_ptr<BodySink> write_workspace_file(workspace::Workspaces& workspaces,
+                                               const Request& request, const std::string& path,
+                                               uint32_t mode, UploadLimits limits) {
+  return std::make_unique<WorkspaceFileSink>(workspaces, request, path, mode, std::move(limits));
 }
 
 }  // namespace moorage::daemon

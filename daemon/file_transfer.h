@@ -26,9 +26,10 @@ struct UploadLimits {
 std::unique_ptr<BodySink> fill_file(base::Fd file, UploadLimits limits,
                                     std::function<Reply(base::Fd)> done);
 
-// Answers 200 when the file is durable under its name; before that nothing is visible.
-std::unique_ptr<BodySink> write_workspace_file(workspace::Workspaces::FilesLease lease,
-                                               std::string path, uint32_t mode,
-                                               UploadLimits limits);
+// Answers 200 when the file is durable under its name; before that nothing is visible. Whether the
+// caller may write is asked before the body, and once more when the file gets its name.
+std::unique_ptr<BodySink> write_workspace_file(workspace::Workspaces& workspaces,
+                                               const Request& request, const std::string& path,
+                                               uint32_t mode, UploadLimits limits);
 
 }  // namespace moorage::daemon

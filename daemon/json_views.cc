@@ -59,6 +59,19 @@ JsonObject integrity_object(const state_db::IntegrityRow& row) {
   return integrity;
 }
 
+JsonObject lease_object(const workspace::LeaseView& view) {
+  const auto& row = view.row;
+  JsonObject lease{{"held", row.held()},
+                   {"generation", row.generation},
+                   {"holder", lossy_utf8(row.holder)},
+                   {"uid", row.holder_uid},
+                   {"ttl_s", row.ttl_ms / 1000}};
+  put_time(lease, "since_at", row.acquired_wall_ms);
+  put_text(lease, "ended", row.ended);
+  if (row.held()) lease["seen_ms_ago"] = view.seen_ms_ago;
+  return lease;
+}
+
 JsonObject workspace_object(const workspace::WorkspaceView& view) {
   const auto& row = view.row;
   JsonObject object{{"id", row.id.str()},
@@ -76,6 +89,9 @@ JsonObject workspace_object(const workspace::WorkspaceView& view) {
                     {"disposable", row.disposable}};
   put_policy(object, row.policy);
   put_text(object, "notice", view.notice);
+  object["access"] = row.team_gid ? "team" : "private";
+  if (row.team_gid) object["team"] = lossy_utf8(workspace::group_name(*row.team_gid));
+  if (view.lease) object["holder"] = lease_object(*view.lease);
   put_known(object, "unpushed", row.unpushed);
   put_text(object, "reason", row.reason);
   put_known(object, "disk_bytes", row.disk_bytes);
@@ -128,6 +144,11 @@ std::string import_json(const workspace::ImportedWork& work) {
 std::string tips_json(const std::vector<std::string>& tips) {
   boost::json::array list(tips.begin(), tips.end());
   return boost::json::serialize(JsonObject{{"tips", std::move(list)}});
+}
+
+std::string lease_json(const std::optional<workspace::LeaseView>& lease) {
+  if (lease) return boost::json::serialize(lease_object(*lease));
+  return boost::json::serialize(JsonObject{{"held", false}, {"generation", 0}});
 }
 
 std::string workspace_json(const workspace::WorkspaceView& view) {

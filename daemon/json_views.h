@@ -38,10 +38,13 @@ struct StoreSpace {
 std::string workspace_json(const workspace::WorkspaceView& view);
 std::string workspaces_json(const std::vector<workspace::WorkspaceView>& views,
                             const StoreSpace& space);
+std::string lease_json(const std::optional<workspace::LeaseView>& lease);
 std::string status_json(const workspace::ChangeList& list);
 std::string diff_stat_json(const std::vector<workspace::DiffStat>& stats);
 std::string listing_json(const std::string& path, const workspace::Listing& listing);
-std::string file_json(const std::string& path, const workspace::FileEntry& entry);
+// `sha256_hex`: of the bytes that were written.
+std::string file_json(const std::string& path, const workspace::FileEntry& entry,
+                      const std::string& sha256_hex);
 
 // `accepted`: bytes of standard input taken so far, where that was asked.
 std::string exec_json(const workspace::ExecView& view, std::optional<uint64_t> accepted = {});

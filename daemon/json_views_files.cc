@@ -66,8 +66,10 @@ std::string listing_json(const std::string& path, const workspace::Listing& list
   return boost::json::serialize(object);
 }
 
-std::string file_json(const std::string& path, const workspace::FileEntry& entry) {
+std::string file_json(const std::string& path, const workspace::FileEntry& entry,
+                      const std::string& sha256_hex) {
   JsonObject object = entry_object(entry);
+  object["hash"] = "sha256-" + sha256_hex;
   put_bytes(object, "path", path);
   return boost::json::serialize(object);
 }

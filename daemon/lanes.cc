@@ -5,7 +5,7 @@ namespace moorage::daemon {
 namespace {
 
 // One for each thing that the daemon repeats: none waits for another.
-constexpr size_t kUpkeepThreads = 4;
+constexpr size_t kUpkeepThreads = 6;
 
 }  // namespace
 

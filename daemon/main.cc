@@ -215,6 +215,7 @@ int serve(const config::Loaded& loaded) {
     store.checkpoint();
   });
   server.every(seconds(1), [&] { guard.look(); });
+  server.every(seconds(1), [&] { workspaces.leases().sweep(); });
   metrics_page.look();
   server.every(kMeasurePause, [&] { usage.request(); });
   server.every(kLookPause, [&] { metrics_page.look(); });

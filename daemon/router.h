@@ -16,19 +16,34 @@
 
 namespace moorage::daemon {
 
+using workspace::Right;
 using Handler = std::function<Reply(const Request&)>;
 // With Accept: application/x-ndjson its progress is streamed and its reply is the last line.
 using LongHandler = std::function<Reply(const Request&, const workspace::Progress&)>;
 using UploadHandler = std::function<std::unique_ptr<BodySink>(const Request&)>;
 
+// What a route wants of the workspace that it names. There is no default, so that a new route does
+// not compile before it says it; its verbs are refused more than it says (access.h).
+class Access {
+ public:
+  constexpr Access(workspace::Right right)
+      : right_(right) {}  // NOLINT(google-explicit-constructor)
+  workspace::Right right() const { return right_; }
+
+ private:
+  workspace::Right right_;
+};
+
 struct Route {
   std::string method;
   std::string pattern;
+  Access access;
   std::variant<Handler, LongHandler, UploadHandler> handler;
   std::vector<std::string> query = {};  // names it takes; any other is refused
   Lane lane = Lane::quick;
   // False: its verb keeps idempotency keys itself (execs), or repeats are harmless by construction.
   bool keep_answers = true;
+  bool conditional = false;  // takes If-Match and If-None-Match; another refuses them
 
   bool is_upload() const { return std::holds_alternative<UploadHandler>(handler); }
 };

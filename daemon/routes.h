@@ -35,6 +35,7 @@ void add_repository_routes(Router& router, Api& api);
 void add_workspace_routes(Router& router, Api& api);
 void add_file_routes(Router& router, Api& api);
 void add_exec_routes(Router& router, Api& api);
+void add_lease_routes(Router& router, Api& api);
 void add_info_routes(Router& router, Api& api);
 void add_metrics_route(Router& router, const MetricsPage& page);
 void add_all_routes(Router& router, Api& api);

@@ -190,38 +190,57 @@ void add_exec_routes(Router& router, Api& api) {
 
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/execs",
+              .access = Right::write,
               .handler = verb(start),
               .lane = Lane::exec,
               .keep_answers = false});
   router.add({.method = "GET",
               .pattern = "/v1/workspaces/{}/execs",
+              .access = Right::read,
               .handler = verb(list),
               .query = {"running"}});
   router.add({.method = "GET",
               .pattern = "/v1/workspaces/{}/history",
+              .access = Right::read,
               .handler = verb(history),
               .query = {"limit", "before"},
               .lane = Lane::look});
+  router.add({.method = "GET",
+              .pattern = "/v1/execs",
+              .access = Right::read,
+              .handler = verb(list),
+              .query = {"running"}});
   router.add(
-      {.method = "GET", .pattern = "/v1/execs", .handler = verb(list), .query = {"running"}});
-  router.add({.method = "GET", .pattern = "/v1/execs/{}", .handler = verb(get)});
+      {.method = "GET", .pattern = "/v1/execs/{}", .access = Right::read, .handler = verb(get)});
   router.add({.method = "GET",
               .pattern = "/v1/execs/{}/wait",
+              .access = Right::read,
               .handler = verb(wait),
               .query = {"timeout_ms"}});
   router.add({.method = "GET",
               .pattern = "/v1/execs/{}/output",
+              .access = Right::read,
               .handler = verb(output),
               .query = {"offset", "follow", "tail_bytes", "raw", "stream"}});
   router.add({.method = "PUT",
               .pattern = "/v1/execs/{}/stdin",
+              .access = Right::write,
               .handler = put_input,
               .query = {"offset", "close"},
               .lane = Lane::input,
               .keep_answers = false});
-  router.add({.method = "POST", .pattern = "/v1/execs/{}/signal", .handler = verb(send_signal)});
-  router.add({.method = "POST", .pattern = "/v1/execs/{}/cancel", .handler = verb(cancel)});
-  router.add({.method = "POST", .pattern = "/v1/execs/{}/resize", .handler = verb(resize)});
+  router.add({.method = "POST",
+              .pattern = "/v1/execs/{}/signal",
+              .access = Right::write,
+              .handler = verb(send_signal)});
+  router.add({.method = "POST",
+              .pattern = "/v1/execs/{}/cancel",
+              .access = Right::write,
+              .handler = verb(cancel)});
+  router.add({.method = "POST",
+              .pattern = "/v1/execs/{}/resize",
+              .access = Right::write,
+              .handler = verb(resize)});
 }
 
 }  // namespace moorage::daemon

@@ -2,6 +2,7 @@
 
 #include "daemon/file_transfer.h"
 #include "daemon/json_fields.h"
+#include "daemon/preconditions.h"
 #include "daemon/routes.h"
 #include "workspace/disk_room.h"
 
@@ -12,10 +13,20 @@ using base::Code;
 using base::Error;
 using Lease = workspace::Workspaces::FilesLease;
 
-using Access = workspace::Workspaces::Access;
+Lease lease(Api& api, const Request& request, Right right) {
+  return api.workspaces.files(request.caller, request.parameter(0), right);
+}
 
-Lease lease(Api& api, const Request& request, Access access = Access::write) {
-  return api.workspaces.files(request.caller, request.parameter(0), access);
+// `change` works on the files while nobody else who comes through the API does, while the lease
+// stays with who has it, and if `path` holds what the request says.
+template <typename Change>
+Reply changed(Api& api, const Request& request, const std::string& path, const Change& change) {
+  const Preconditions conditions(request);
+  const Lease held = lease(api, request, Right::write);
+  const auto guard = api.workspaces.change_files(request.caller, held.row);
+  if (auto refused = conditions.unmet(held.files, path)) return std::move(*refused);
+  change(held.files);
+  return Reply::none();
 }
 
 // Permission bits, octal as chmod takes them; setuid and its like are for no file of ours. 0: those
@@ -34,15 +45,17 @@ uint32_t mode_of(const Request& request) {
 
 Reply list(Api& api, const Request& request) {
   const std::string path = request.query_text("path").value_or("");
-  return Reply::json(listing_json(path, lease(api, request, Access::read).files.list(path)));
+  return Reply::json(listing_json(path, lease(api, request, Right::read).files.list(path)));
 }
 
 Reply read(Api& api, const Request& request) {
   const std::string path = request.required_query("path");
-  auto held = std::make_shared<const Lease>(lease(api, request, Access::read));
+  auto held = std::make_shared<const Lease>(lease(api, request, Right::read));
   uint64_t size = 0;
   base::Fd file = held->files.open_for_reading(path, &size);
   Reply reply;
+  if (request.query_flag("hash"))
+    reply.headers.emplace_back("ETag", entity_tag(workspace::hash_of_file(file.get(), path)));
   reply.content_type = kBytesType;
   reply.source = read_out(std::move(file), held, size);
   reply.source_bytes = size;
@@ -58,13 +71,13 @@ std::unique_ptr<BodySink> write(Api& api, const Request& request) {
   const UploadLimits limits{api.max_body_bytes, [&options = api.context.options](size_t bytes) {
                               workspace::require_room(options, kNoFile, bytes);
                             }};
-  return write_workspace_file(lease(api, request), path, mode, limits);
+  return write_workspace_file(api.workspaces, request, path, mode, limits);
 }
 
 Reply remove(Api& api, const Request& request) {
   const std::string path = request.required_query("path");
-  lease(api, request).files.remove(path, request.query_flag("recursive"));
-  return Reply::none();
+  const bool recursive = request.query_flag("recursive");
+  return changed(api, request, path, [&](const auto& files) { files.remove(path, recursive); });
 }
 
 Reply move(Api& api, const Request& request) {
@@ -72,8 +85,7 @@ Reply move(Api& api, const Request& request) {
   const std::string from = fields.required_bytes("from");
   const std::string to = fields.required_bytes("to");
   fields.finish();
-  lease(api, request).files.move(from, to);
-  return Reply::none();
+  return changed(api, request, from, [&](const auto& files) { files.move(from, to); });
 }
 
 Reply make_directory(Api& api, const Request& request) {
@@ -81,8 +93,7 @@ Reply make_directory(Api& api, const Request& request) {
   const std::string path = fields.required_bytes("path");
   fields.finish();
   workspace::require_room(api.context.options, kNoFile);
-  lease(api, request).files.make_directory(path);
-  return Reply::none();
+  return changed(api, request, path, [&](const auto& files) { files.make_directory(path); });
 }
 
 Reply make_symlink(Api& api, const Request& request) {
@@ -91,8 +102,7 @@ Reply make_symlink(Api& api, const Request& request) {
   const std::string target = fields.required_bytes("target");
   fields.finish();
   workspace::require_room(api.context.options, kNoFile);
-  lease(api, request).files.make_symlink(target, path);
-  return Reply::none();
+  return changed(api, request, path, [&](const auto& files) { files.make_symlink(target, path); });
 }
 
 }  // namespace
@@ -105,27 +115,39 @@ void add_file_routes(Router& router, Api& api) {
 
   router.add({.method = "GET",
               .pattern = "/v1/workspaces/{}/files",
+              .access = Right::read,
               .handler = verb(list),
               .query = {"path"}});
   router.add({.method = "GET",
               .pattern = "/v1/workspaces/{}/file",
+              .access = Right::read,
               .handler = verb(read),
-              .query = {"path"}});
+              .query = {"path", "hash"}});
   router.add({.method = "PUT",
               .pattern = "/v1/workspaces/{}/file",
+              .access = Right::write,
               .handler = put,
-              .query = {"path", "mode"}});
+              .query = {"path", "mode"},
+              .conditional = true});
   router.add({.method = "DELETE",
               .pattern = "/v1/workspaces/{}/file",
+              .access = Right::write,
               .handler = verb(remove),
               .query = {"path", "recursive"},
-              .lane = Lane::slow});
-  router.add({.method = "POST", .pattern = "/v1/workspaces/{}/files/move", .handler = verb(move)});
+              .lane = Lane::slow,
+              .conditional = true});
+  router.add({.method = "POST",
+              .pattern = "/v1/workspaces/{}/files/move",
+              .access = Right::write,
+              .handler = verb(move),
+              .conditional = true});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/files/mkdir",
+              .access = Right::write,
               .handler = verb(make_directory)});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/files/symlink",
+              .access = Right::write,
               .handler = verb(make_symlink)});
 }
 

@@ -47,7 +47,7 @@ Reply info(Api& api) {
 Reply disk_usage(Api& api, const Request& request) {
   std::optional<base::WorkspaceId> only;
   if (const auto name = request.query_text("workspace"))
-    only = api.workspaces.find_with_deleted(request.caller, *name).id;
+    only = api.workspaces.find_with_deleted(request.caller, *name, Right::read).id;
   Reply reply;
   reply.source = tell_disk_usage(api, request.caller, only);
   return reply;
@@ -79,17 +79,23 @@ void add_info_routes(Router& router, Api& api) {
   const Handler get_usage = [&api](const Request& request) { return disk_usage(api, request); };
   const Handler get_events = [&api](const Request& request) { return events(api, request); };
 
-  router.add({.method = "GET", .pattern = "/v1/health", .handler = health});
-  router.add({.method = "GET", .pattern = "/v1/info", .handler = get_info});
-  router.add({.method = "GET", .pattern = "/v1/config", .handler = config});
+  router.add({.method = "GET", .pattern = "/v1/health", .access = Right::none, .handler = health});
+  router.add({.method = "GET", .pattern = "/v1/info", .access = Right::none, .handler = get_info});
+  router.add({.method = "GET", .pattern = "/v1/config", .access = Right::none, .handler = config});
   router.add({.method = "GET",
               .pattern = "/v1/top",
+              .access = Right::read,
               .handler = get_top,
               .query = {"mine"},
               .lane = Lane::look});
-  router.add({.method = "GET", .pattern = "/v1/du", .handler = get_usage, .query = {"workspace"}});
+  router.add({.method = "GET",
+              .pattern = "/v1/du",
+              .access = Right::read,
+              .handler = get_usage,
+              .query = {"workspace"}});
   router.add({.method = "GET",
               .pattern = "/v1/events",
+              .access = Right::read,
               .handler = get_events,
               .query = {"since", "follow"}});
 }
@@ -101,7 +107,7 @@ void add_metrics_route(Router& router, const MetricsPage& page) {
     reply.body = page.text();
     return reply;
   };
-  router.add({.method = "GET", .pattern = "/metrics", .handler = metrics});
+  router.add({.method = "GET", .pattern = "/metrics", .access = Right::none, .handler = metrics});
 }
 
 void add_all_routes(Router& router, Api& api) {
@@ -110,6 +116,7 @@ void add_all_routes(Router& router, Api& api) {
   add_workspace_routes(router, api);
   add_file_routes(router, api);
   add_exec_routes(router, api);
+  add_lease_routes(router, api);
 }
 
 }  // namespace moorage::daemon

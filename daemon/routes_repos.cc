@@ -110,20 +110,33 @@ void add_repository_routes(Router& router, Api& api) {
     return import_bundle(api, request);
   };
 
+  router.add({.method = "POST",
+              .pattern = "/v1/repos",
+              .access = Right::none,
+              .handler = long_verb(add),
+              .lane = Lane::fetch});
   router.add(
-      {.method = "POST", .pattern = "/v1/repos", .handler = long_verb(add), .lane = Lane::fetch});
-  router.add({.method = "GET", .pattern = "/v1/repos", .handler = verb(list)});
+      {.method = "GET", .pattern = "/v1/repos", .access = Right::none, .handler = verb(list)});
   router.add({.method = "POST",
               .pattern = "/v1/repos/import",
+              .access = Right::none,
               .handler = import,
               .query = {"label"},
               .lane = Lane::slow});
-  router.add({.method = "GET", .pattern = "/v1/repos/import", .handler = tips, .query = {"label"}});
-  router.add({.method = "GET", .pattern = "/v1/repos/{}", .handler = get});
-  router.add(
-      {.method = "DELETE", .pattern = "/v1/repos/{}", .handler = verb(remove), .lane = Lane::slow});
+  router.add({.method = "GET",
+              .pattern = "/v1/repos/import",
+              .access = Right::none,
+              .handler = tips,
+              .query = {"label"}});
+  router.add({.method = "GET", .pattern = "/v1/repos/{}", .access = Right::none, .handler = get});
+  router.add({.method = "DELETE",
+              .pattern = "/v1/repos/{}",
+              .access = Right::none,
+              .handler = verb(remove),
+              .lane = Lane::slow});
   router.add({.method = "POST",
               .pattern = "/v1/repos/{}/fetch",
+              .access = Right::none,
               .handler = long_verb(fetch),
               .lane = Lane::fetch});
 }

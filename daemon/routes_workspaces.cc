@@ -53,6 +53,8 @@ workspace::CreateRequest create_request(const Request& request) {
   create.backend = text("backend");
   create.image = text("image");
   create.disposable = fields.flag("disposable");
+  const std::string team = text("team");
+  if (!team.empty()) create.team_gid = workspace::team_group(request.caller, team);
   create.idempotency_key = request.idempotency_key;
   fields.finish();
   return create;
@@ -137,41 +139,55 @@ void add_workspace_routes(Router& router, Api& api) {
   router.add(
       {.method = "POST",
        .pattern = "/v1/workspaces",
+       .access = Right::none,
        .handler = create,
        .lane = Lane::fetch,
        .keep_answers = false});  // the workspace's row has the key: one synchronous write less
-  router.add(
-      {.method = "GET", .pattern = "/v1/workspaces", .handler = plain(list), .query = {"deleted"}});
-  router.add(
-      {.method = "GET", .pattern = "/v1/workspaces/{}", .handler = show, .lane = Lane::look});
+  router.add({.method = "GET",
+              .pattern = "/v1/workspaces",
+              .access = Right::read,
+              .handler = plain(list),
+              .query = {"deleted"}});
+  router.add({.method = "GET",
+              .pattern = "/v1/workspaces/{}",
+              .access = Right::read,
+              .handler = show,
+              .lane = Lane::look});
   router.add({.method = "PATCH",
               .pattern = "/v1/workspaces/{}",
+              .access = Right::govern,
               .handler = plain(update),
               .lane = Lane::look});
   router.add({.method = "DELETE",
               .pattern = "/v1/workspaces/{}",
+              .access = Right::destroy,
               .handler = plain(remove),
               .query = {"purge"},
               .lane = Lane::slow});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/undelete",
+              .access = Right::destroy,
               .handler = plain(undelete),
               .lane = Lane::slow});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/start",
+              .access = Right::write,
               .handler = verb(&Workspaces::start, Counted::start),
               .lane = Lane::slow});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/stop",
+              .access = Right::write,
               .handler = verb(&Workspaces::stop, Counted::stop),
               .lane = Lane::slow});
   router.add({.method = "GET",
               .pattern = "/v1/workspaces/{}/diff",
+              .access = Right::read,
               .handler = plain(diff),
               .query = {"stat"},
               .lane = Lane::slow});
   router.add({.method = "GET",
               .pattern = "/v1/workspaces/{}/status",
+              .access = Right::read,
               .handler = status,
               .lane = Lane::slow});
 }

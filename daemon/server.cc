@@ -18,6 +18,17 @@ using Acceptor = asio::local::stream_protocol::acceptor;
 constexpr milliseconds kAcceptPause{100};  // after EMFILE and the like
 constexpr milliseconds kDrainLook{20};
 
+// As the kernel knew them when they connected: a program that changes its user later is still who
+// it was.
+workspace::Caller peer_of(int socket) {
+  const auto peer = base::peer_credentials(socket);
+  workspace::Caller caller;
+  caller.uid = peer.uid;
+  caller.gids = base::peer_groups(socket);
+  caller.gids.push_back(peer.gid);
+  return caller;
+}
+
 }  // namespace
 
 struct Server::Impl {
@@ -64,7 +75,7 @@ Awaitable<void> Server::Impl::accept_loop() {
 }
 
 void Server::Impl::admit(Stream::socket_type socket) {
-  const workspace::Caller caller{base::peer_credentials(socket.native_handle()).uid};
+  const workspace::Caller caller = peer_of(socket.native_handle());
   const auto& limits = parts.limits;
   const bool user_full = !caller.root() && by_uid[caller.uid] >= limits.max_connections_per_uid;
   if (connections.size() >= limits.max_connections || user_full)

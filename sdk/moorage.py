@@ -139,15 +139,18 @@ class Moorage:
         """timeout: seconds of silence after which a call gives up; None waits for ever."""
         self.socket_path = socket_path or os.environ.get("MOORAGE_SOCKET", DEFAULT_SOCKET)
         self.timeout = timeout
+        self.generation = int(os.environ["MOORAGE_LEASE"]) if os.environ.get("MOORAGE_LEASE") else None
 
     # -- transport ----------------------------------------------------------------------------------
 
     def _open(self, method, path, query=None, body=None, accept="application/json", key=None,
-              content_type="application/octet-stream"):
+              content_type="application/octet-stream", headers=None):
         """Sends a request, returns (connection, response) with a good status; raises otherwise."""
         query = {k: v for k, v in (query or {}).items() if v is not None}
         target = "/v1" + path + ("?" + urllib.parse.urlencode(query) if query else "")
-        headers = {"Accept": accept}
+        headers = {"Accept": accept, **(headers or {})}
+        if self.generation is not None and method != "GET":
+            headers["Moorage-Lease"] = str(self.generation)
         if method in ("POST", "PUT", "PATCH", "DELETE"):
             headers["Idempotency-Key"] = key or uuid.uuid4().hex
         if body is not None:
@@ -179,12 +182,12 @@ class Moorage:
         except (ValueError, KeyError, TypeError):
             return MoorageError("internal", f"HTTP {response.status}: {raw[:200]!r}", "", response.status)
 
-    def request(self, method, path, query=None, json_body=None, body=None, key=None):
+    def request(self, method, path, query=None, json_body=None, body=None, key=None, headers=None):
         """One call; the decoded JSON answer, or None where there is no body."""
         content_type = "application/octet-stream"
         if json_body is not None:
             body, content_type = json.dumps(json_body).encode(), "application/json"
-        connection, response = self._open(method, path, query, body, key=key, content_type=content_type)
+        connection, response = self._open(method, path, query, body, key=key, content_type=content_type, headers=headers)
         with Stream(connection, response) as stream:
             raw = stream.read()
         return json.loads(raw) if raw else None
@@ -289,6 +292,35 @@ class Moorage:
         new_name = {"name": name} if name else None
         return self.request("POST", f"/workspaces/{workspace}/undelete", json_body=new_name, key=key)
 
+    def share(self, workspace, group=None, key=None):
+        """Lets the members of a host group use it, too; None: private again."""
+        body = {"group": group} if group is not None else {"private": True}
+        return self.request("POST", f"/workspaces/{workspace}/share", json_body=body, key=key)
+
+    # -- the writer lease ---------------------------------------------------------------------------
+
+    def acquire_lease(self, workspace, holder, ttl_s=60, takeover=False, keep_execs=False, key=None):
+        """Its record, with the generation that every change then carries. lease() does all of it."""
+        return self.request("POST", f"/workspaces/{workspace}/lease", key=key, json_body={
+            "holder": holder, "ttl_s": ttl_s, "takeover": takeover, "keep_execs": keep_execs})
+
+    def show_lease(self, workspace):
+        return self.request("GET", f"/workspaces/{workspace}/lease")
+
+    def heartbeat(self, workspace):
+        return self.request("PUT", f"/workspaces/{workspace}/lease")
+
+    def release_lease(self, workspace, key=None):
+        self.request("DELETE", f"/workspaces/{workspace}/lease", key=key)
+
+    def lease(self, workspace, holder, **fields):
+        """A client that holds the lease while it is in `with`. fields: those of acquire_lease.
+
+            with client.lease("fix", holder="agent-7") as mine:
+                mine.exec("fix", ["npm", "test"])
+        """
+        return Lease(self, workspace, holder, **fields)
+
     def diff(self, workspace):
         """The patch over the base commit, as bytes for `git apply --binary`."""
         connection, response = self._open("GET", f"/workspaces/{workspace}/diff", accept="*/*")
@@ -311,16 +343,33 @@ class Moorage:
         with Stream(connection, response) as stream:
             return stream.read()
 
-    def write_file(self, workspace, path, content, mode=None, key=None):
-        """Durable when it returns. content: bytes, or an open binary file. mode: "0644"."""
-        return self.request("PUT", f"/workspaces/{workspace}/file", {"path": path, "mode": mode}, body=content, key=key)
+    def read_file_and_tag(self, workspace, path):
+        """(bytes, tag): a change with if_match=tag is made only while the file still holds these bytes."""
+        connection, response = self._open("GET", f"/workspaces/{workspace}/file", {"path": path, "hash": 1}, accept="*/*")
+        with Stream(connection, response) as stream:
+            return stream.read(), response.getheader("ETag")
 
-    def remove_file(self, workspace, path, recursive=False, key=None):
-        self.request("DELETE", f"/workspaces/{workspace}/file",
-                     {"path": path, "recursive": 1 if recursive else None}, key=key)
+    @staticmethod
+    def _conditions(if_match, if_none_match=None):
+        fields = {"If-Match": if_match, "If-None-Match": if_none_match}
+        return {name: value for name, value in fields.items() if value is not None}
 
-    def move_file(self, workspace, source, target, key=None):
-        self.request("POST", f"/workspaces/{workspace}/files/move", json_body={"from": source, "to": target}, key=key)
+    def write_file(self, workspace, path, content, mode=None, key=None, if_match=None, if_none_match=None):
+        """Durable when it returns. content: bytes, or an open binary file. mode: "0644".
+
+        if_match: a tag, or "*"; if_none_match="*": only where there is none. MoorageError with status 412 else. Its "hash" in
+        quotes is the new tag.
+        """
+        return self.request("PUT", f"/workspaces/{workspace}/file", {"path": path, "mode": mode}, body=content, key=key,
+                            headers=self._conditions(if_match, if_none_match))
+
+    def remove_file(self, workspace, path, recursive=False, key=None, if_match=None):
+        self.request("DELETE", f"/workspaces/{workspace}/file", {"path": path, "recursive": 1 if recursive else None},
+                     key=key, headers=self._conditions(if_match))
+
+    def move_file(self, workspace, source, target, key=None, if_match=None):
+        self.request("POST", f"/workspaces/{workspace}/files/move", json_body={"from": source, "to": target}, key=key,
+                     headers=self._conditions(if_match))
 
     def make_directory(self, workspace, path, key=None):
         self.request("POST", f"/workspaces/{workspace}/files/mkdir", json_body={"path": path}, key=key)
@@ -402,3 +451,45 @@ class Moorage:
 
     def resize(self, exec_id, columns, rows, key=None):
         self.request("POST", f"/execs/{exec_id}/resize", json_body={"columns": columns, "rows": rows}, key=key)
+
+
+class Lease(Moorage):
+    """A client whose changes carry a lease; a thread tells the daemon three times a ttl that it lives.
+
+    `lost` is set once the daemon has said that the lease is over: another took it, or it lapsed. From then on every
+    change is refused with "conflict".
+    """
+
+    def __init__(self, client, workspace, holder, ttl_s=60, **fields):
+        super().__init__(client.socket_path, client.timeout)
+        self.workspace_name, self.holder, self.ttl_s, self.fields = workspace, holder, ttl_s, fields
+        self.generation = None
+        self.lost = threading.Event()
+        self._done = threading.Event()
+        self._thread = None
+
+    def __enter__(self):
+        self.generation = self.acquire_lease(self.workspace_name, self.holder, self.ttl_s, **self.fields)["generation"]
+        self._thread = threading.Thread(target=self._keep, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._done.set()
+        self._thread.join()
+        try:
+            self.release_lease(self.workspace_name)
+        except MoorageError as error:
+            if error.code not in ("conflict", "not_found"):  # it is over, or the workspace is gone: nothing is held
+                raise
+
+    def _keep(self):
+        while not self._done.wait(self.ttl_s / 3):
+            try:
+                self.heartbeat(self.workspace_name)
+            except MoorageError as error:
+                if error.code in ("conflict", "not_found"):
+                    self.lost.set()
+                    return
+            except OSError:
+                pass  # the daemon is being restarted; that lets no lease lapse

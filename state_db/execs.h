@@ -11,6 +11,7 @@
 #include "base/ids.h"
 #include "state_db/exec_category.h"
 #include "state_db/lifecycle.h"
+#include "state_db/viewer.h"
 
 namespace moorage::state_db {
 
@@ -56,9 +57,9 @@ struct ExecRow {
 };
 
 struct ExecQuery {
-  base::WorkspaceId workspace{};        // 0: any
-  base::SandboxId sandbox{};            // 0: any
-  std::optional<uint32_t> owner_uid{};  // of the exec
+  base::WorkspaceId workspace{};    // 0: any
+  base::SandboxId sandbox{};        // 0: any
+  std::optional<Viewer> seen_by{};  // who sees the exec's workspace
   std::optional<ExecState> state{};
   base::ExecId before{};  // older than this one; 0: from the newest
   size_t limit = 1000;

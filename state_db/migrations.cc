@@ -51,6 +51,14 @@ constexpr std::array kMigrations{
               "created_wall_ms, created_wall_ms FROM workspaces "
               "WHERE integrity <> '' AND purged_wall_ms IS NULL;"
               "ALTER TABLE workspaces DROP COLUMN integrity"},
+    Migration{"0007-leases",
+              "ALTER TABLE workspaces ADD COLUMN team_gid INTEGER;"
+              "CREATE INDEX workspaces_of_team ON workspaces (team_gid) WHERE team_gid IS NOT NULL;"
+              "CREATE TABLE leases (workspace INTEGER PRIMARY KEY REFERENCES workspaces (id), "
+              "generation INTEGER NOT NULL, holder TEXT NOT NULL, holder_uid INTEGER NOT NULL, "
+              "ttl_ms INTEGER NOT NULL, acquired_wall_ms INTEGER NOT NULL, ended TEXT NOT NULL "
+              "CHECK (ended IN ('','released','lapsed','deleted')), clearing INTEGER NOT NULL, "
+              "request_key TEXT) STRICT"},
 };
 
 std::string quote(std::string_view text) {

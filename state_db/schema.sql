@@ -81,6 +81,7 @@ CREATE TABLE workspaces (        -- The durable things that tasks work in.
   id              INTEGER PRIMARY KEY AUTOINCREMENT,  -- ws_N.
   name            TEXT NOT NULL, -- What people call it; unique among the owner's live ones.
   owner_uid       INTEGER NOT NULL,  -- Host uid of the caller who made it.
+  team_gid        INTEGER,       -- Host group whose members may use it, too; null: private.
   repository      INTEGER NOT NULL REFERENCES repositories (id),  -- Where it started.
   base_ref        TEXT NOT NULL, -- Ref that was asked for; empty is the default branch.
   base_commit     TEXT NOT NULL, -- Commit that it was then, 40 hex digits.
@@ -111,6 +112,7 @@ CREATE TABLE workspaces (        -- The durable things that tasks work in.
 CREATE UNIQUE INDEX workspaces_live_name ON workspaces (owner_uid, name) WHERE state NOT IN ('deleted','failed');
 CREATE INDEX workspaces_kept ON workspaces (state) WHERE purged_wall_ms IS NULL;
 CREATE INDEX workspaces_of_layer ON workspaces (layer) WHERE layer IS NOT NULL;
+CREATE INDEX workspaces_of_team ON workspaces (team_gid) WHERE team_gid IS NOT NULL;
 
 CREATE TABLE workspace_integrity (  -- Whether a workspace is as it was left; no row: never looked at.
   workspace      INTEGER PRIMARY KEY REFERENCES workspaces (id),  -- Whose.
@@ -127,6 +129,18 @@ CREATE TABLE workspace_labels (  -- What callers attach to a workspace: task, us
   value     TEXT NOT NULL,       -- Its value.
   PRIMARY KEY (workspace, name)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE leases (            -- The right to write, one row a workspace; it outlives the lease, so that no generation comes twice.
+  workspace        INTEGER PRIMARY KEY REFERENCES workspaces (id),  -- What may be written to.
+  generation       INTEGER NOT NULL,  -- Grows with every acquire.
+  holder           TEXT NOT NULL,  -- What the last holder calls itself.
+  holder_uid       INTEGER NOT NULL,  -- Host uid of the caller who acquired it.
+  ttl_ms           INTEGER NOT NULL,  -- It lapses when nothing was heard of the holder for so long.
+  acquired_wall_ms INTEGER NOT NULL,  -- When it was acquired.
+  ended            TEXT NOT NULL CHECK (ended IN ('','released','lapsed','deleted')),  -- How it ended; empty while it is held.
+  clearing         INTEGER NOT NULL,  -- 1 until what ran under the lease before has ended.
+  request_key      TEXT            -- Idempotency key of the acquire, so that a repeat gets the same generation.
+) STRICT;
 
 CREATE TABLE sandboxes (         -- Execution environments, each for one workspace; kept as history.
   id               INTEGER PRIMARY KEY AUTOINCREMENT,  -- sb_N; names its directory, container and cgroup.

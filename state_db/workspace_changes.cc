@@ -80,6 +80,15 @@ void Workspaces::set_policy(base::WorkspaceId id, const PolicyChange& change) {
   });
 }
 
+void Workspaces::set_team(base::WorkspaceId id, std::optional<uint32_t> gid) {
+  store_.transaction([&] {
+    if (get(id).team_gid == gid) return;
+    store_.prepare("UPDATE workspaces SET team_gid = ? WHERE id = ?").run(gid, id);
+    store_.add_event("workspace.shared", {.workspace = id},
+                     gid ? "shared with group " + std::to_string(*gid) : "private");
+  });
+}
+
 void Workspaces::finish_delete(base::WorkspaceId id) {
   store_.transaction([&] {
     store_.move(id, WorkspaceState::deleting, WorkspaceState::deleted, get(id).reason);

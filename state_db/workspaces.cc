@@ -35,13 +35,24 @@ const PolicyColumns& policy_columns() {
 
 const std::string& select_columns() {
   static const std::string text =
-      "SELECT id, name, owner_uid, repository, base_ref, base_commit, branch, layer, backend, "
+      "SELECT id, name, owner_uid, team_gid, repository, base_ref, base_commit, branch, layer, "
+      "backend, "
       "image, state, reason, disposable, changes_files, changes_wall_ms, unpushed, disk_bytes, "
       "created_wall_ms, deleted_wall_ms, deleted_age_ms, purge_wall_ms, purged_wall_ms, "
       "idempotency_key" +
       policy_columns().names + " FROM workspaces WHERE ";
   return text;
 }
+
+struct Seen {
+  explicit Seen(const std::optional<Viewer>& by) {
+    if (!by) return;
+    uid = by->uid;
+    groups = group_list(*by);
+  }
+  std::optional<uint32_t> uid;
+  std::string groups = "[]";
+};
 
 void read_labels(Store& store, WorkspaceRow& row) {
   Statement query = store.prepare("SELECT name, value FROM workspace_labels WHERE workspace = ?");
@@ -58,11 +69,11 @@ std::vector<WorkspaceRow> read_all(Store& store, Statement& query) {
   std::vector<WorkspaceRow> rows;
   while (query.step()) {
     WorkspaceRow& row = rows.emplace_back();
-    query.read(row.id, row.name, row.owner_uid, row.repository, row.base_ref, row.base_commit,
-               row.branch, row.layer, row.backend, row.image, row.state, row.reason, row.disposable,
-               row.changes_files, row.changes_wall_ms, row.unpushed, row.disk_bytes,
-               row.created_wall_ms, row.deleted_wall_ms, row.deleted_age_ms, row.purge_wall_ms,
-               row.purged_wall_ms, row.idempotency_key);
+    query.read(row.id, row.name, row.owner_uid, row.team_gid, row.repository, row.base_ref,
+               row.base_commit, row.branch, row.layer, row.backend, row.image, row.state,
+               row.reason, row.disposable, row.changes_files, row.changes_wall_ms, row.unpushed,
+               row.disk_bytes, row.created_wall_ms, row.deleted_wall_ms, row.deleted_age_ms,
+               row.purge_wall_ms, row.purged_wall_ms, row.idempotency_key);
     each_policy_field([&](const char*, auto& field) { query.read_next(field); }, row.policy);
     read_labels(store, row);
   }
@@ -84,15 +95,15 @@ std::optional<WorkspaceRow> only(std::vector<WorkspaceRow> rows) {
 
 void insert_row(Store& store, const NewWorkspace& wanted, base::LayerId layer) {
   Statement insert = store.prepare(
-      "INSERT INTO workspaces (name, owner_uid, repository, base_ref, base_commit, "
+      "INSERT INTO workspaces (name, owner_uid, team_gid, repository, base_ref, base_commit, "
       "branch, layer, backend, image, state, disposable, created_wall_ms, "
       "idempotency_key, request_hash" +
-      policy_columns().names + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?" +
+      policy_columns().names + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?" +
       policy_columns().places + ")");
-  insert.bind(wanted.name, wanted.owner_uid, wanted.repository, wanted.base_ref, wanted.base_commit,
-              wanted.branch, layer, wanted.backend, wanted.image, LifeCycle<WorkspaceState>::kFirst,
-              wanted.disposable, store.clock().wall_ms(), wanted.idempotency_key,
-              wanted.request_hash);
+  insert.bind(wanted.name, wanted.owner_uid, wanted.team_gid, wanted.repository, wanted.base_ref,
+              wanted.base_commit, wanted.branch, layer, wanted.backend, wanted.image,
+              LifeCycle<WorkspaceState>::kFirst, wanted.disposable, store.clock().wall_ms(),
+              wanted.idempotency_key, wanted.request_hash);
   each_policy_field([&](const char*, const auto& field) { insert.bind(field); }, wanted.policy);
   insert.run();
 }
@@ -156,22 +167,29 @@ std::optional<WorkspaceRow> Workspaces::find_live(uint32_t owner_uid, const std:
                      owner_uid, name));
 }
 
-std::vector<WorkspaceRow> Workspaces::find_by_name(const std::string& name) {
-  return select(store_, "name = ? AND state NOT IN ('deleted','failed') ORDER BY id", name);
+std::vector<WorkspaceRow> Workspaces::find_by_name(const std::string& name,
+                                                   const std::optional<Viewer>& seen_by) {
+  const Seen seen(seen_by);
+  return select(store_,
+                "name = ?1 AND state NOT IN ('deleted','failed') AND (?2 IS NULL OR owner_uid = ?2 "
+                "OR team_gid IN (SELECT value FROM json_each(?3))) ORDER BY id",
+                name, seen.uid, seen.groups);
 }
 
 std::vector<WorkspaceRow> Workspaces::list(const WorkspaceQuery& query) {
   const std::string whose =
       "purged_wall_ms IS NULL AND (?1 IS NULL OR owner_uid = ?1) AND "
-      "(?2 IS NULL OR repository = ?2) AND ";
+      "(?2 IS NULL OR repository = ?2) AND (?3 IS NULL OR owner_uid = ?3 OR "
+      "team_gid IN (SELECT value FROM json_each(?4))) AND ";
+  const Seen seen(query.seen_by);
   // The plus: else SQLite walks all rows there ever were in their order, and not the short index.
   const std::string in_order = " ORDER BY +id";
   if (query.state) {
-    return select(store_, whose + "state = ?3" + in_order, query.owner_uid, query.repository,
-                  std::string(state_name(*query.state)));
+    return select(store_, whose + "state = ?5" + in_order, query.owner_uid, query.repository,
+                  seen.uid, seen.groups, std::string(state_name(*query.state)));
   }
-  return select(store_, whose + "(?3 OR state <> 'deleted')" + in_order, query.owner_uid,
-                query.repository, query.with_deleted);
+  return select(store_, whose + "(?5 OR state <> 'deleted')" + in_order, query.owner_uid,
+                query.repository, seen.uid, seen.groups, query.with_deleted);
 }
 
 Workspaces::Counts Workspaces::count_by_state() {

@@ -12,6 +12,7 @@
 
 #include "base/ids.h"
 #include "state_db/lifecycle.h"
+#include "state_db/viewer.h"
 #include "state_db/workspace_policy.h"
 
 namespace moorage::state_db {
@@ -22,6 +23,7 @@ struct WorkspaceRow {
   base::WorkspaceId id{};
   std::string name{};
   uint32_t owner_uid = 0;
+  std::optional<uint32_t> team_gid{};  // whose members may use it, too; unset: private
   base::RepoId repository{};
   std::string base_ref{};     // what was asked for: "main", "v2.1", "" = the default branch
   std::string base_commit{};  // what it was then: 40 hex digits
@@ -49,6 +51,7 @@ struct WorkspaceRow {
 struct NewWorkspace {
   std::string name{};
   uint32_t owner_uid = 0;
+  std::optional<uint32_t> team_gid{};
   base::RepoId repository{};
   std::string base_ref{};
   std::string base_commit{};
@@ -73,6 +76,7 @@ struct WorkspaceFacts {
 
 struct WorkspaceQuery {
   std::optional<uint32_t> owner_uid{};
+  std::optional<Viewer> seen_by{};  // what this one owns, and what is his teams'
   std::optional<WorkspaceState> state{};
   base::RepoId repository{};  // 0: any
   bool with_deleted = false;  // tombstones too; ignored if state is set
@@ -97,8 +101,9 @@ class Workspaces {
   std::optional<WorkspaceRow> find(base::WorkspaceId id);
   std::optional<WorkspaceRow> find_live(uint32_t owner_uid, const std::string& name);
   std::vector<WorkspaceRow> list(const WorkspaceQuery& query = {});  // by id; never purged ones
-  // Live ones with this name, of any owner.
-  std::vector<WorkspaceRow> find_by_name(const std::string& name);
+  // Live ones with this name, of any owner, or of those that one may see.
+  std::vector<WorkspaceRow> find_by_name(const std::string& name,
+                                         const std::optional<Viewer>& seen_by = {});
   uint64_t count_live();
   // Those not purged, by state.
   using Counts = std::array<uint64_t, LifeCycle<WorkspaceState>::kNames.size()>;
@@ -116,6 +121,7 @@ class Workspaces {
     const std::string& by;
   };
   void set_policy(base::WorkspaceId id, const PolicyChange& change);
+  void set_team(base::WorkspaceId id, std::optional<uint32_t> gid);  // with an event, if it changes
 
   void finish_delete(base::WorkspaceId id);  // deleting -> deleted, with the time
   // deleted -> ready, under another name if one is given. conflict: being purged, or not deleted.

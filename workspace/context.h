@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/keyed_mutex.h"
+#include "workspace/access.h"
 #include "workspace/overlay.h"
 
 namespace moorage::state_db {
@@ -50,12 +51,6 @@ struct Options {
   int64_t undelete_window_ms = 7LL * 24 * 3600 * 1000;
   uint64_t min_free_bytes = 0;  // of the store's file system, see disk_room.h; 0: the usual
   uint64_t min_free_inodes = 0;
-};
-
-// Who asks, from SO_PEERCRED. Root sees everything, others what they own.
-struct Caller {
-  uint32_t uid = 0;
-  bool root() const { return uid == 0; }
 };
 
 struct Context {

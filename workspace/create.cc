@@ -59,6 +59,7 @@ std::string request_hash(const CreateRequest& request) {
   }
   add(policy_hash_text(request.policy));
   add(request.disposable ? "disposable" : "");
+  if (request.team_gid) add("team " + std::to_string(*request.team_gid));
   for (const auto& [key, value] : request.labels) {
     add(key);
     add(value);
@@ -138,6 +139,7 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
                              .pids = context_.options.pids};
   apply_policy(request.policy, workspace.policy);
   workspace.disposable = request.disposable;
+  workspace.team_gid = request.team_gid;
   workspace.labels = request.labels;
   const auto created = insert(workspace, request, repo);
   if (created.existed) return view(existing(created.id));

@@ -85,8 +85,11 @@ void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome
   state_db::Execs execs(context_.store);
   before_outcome.pass();
   try {
-    // A cancel that was asked for before the end is the reason of the end, whatever its exit code.
-    if (outcome.state != ExecState::interrupted && execs.get(id).cancel_requested) {
+    // A cancel that was asked for before the end is the reason of the end, whatever its exit code,
+    // and so is one that a stop of the sandbox carried out.
+    const bool ended =
+        outcome.state != ExecState::interrupted || outcome.category == ExecCategory::stopped;
+    if (ended && execs.get(id).cancel_requested) {
       outcome.state = ExecState::cancelled;
       outcome.category = ExecCategory::cancelled;
     }

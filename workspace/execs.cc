@@ -24,6 +24,7 @@ namespace {
 using base::Code;
 using base::Error;
 
+MOORAGE_CRASH_POINT(before_intent, "exec.before_intent");
 MOORAGE_CRASH_POINT(after_intent, "exec.after_intent");
 MOORAGE_CRASH_POINT(after_journal, "exec.after_journal");
 MOORAGE_CRASH_POINT(after_start, "exec.after_start");
@@ -114,7 +115,7 @@ int signal_number(const std::string& name) {
 ExecView Execs::start(const Caller& caller, const std::string& workspace,
                       const ExecRequest& request) {
   check_request(request);
-  const auto row = workspaces_.find(caller, workspace);
+  const auto row = workspaces_.find(caller, workspace, Right::write);
   state_db::Execs table(context_.store);
   const std::string hash = request_hash(request);
   if (!request.idempotency_key.empty()) {
@@ -129,8 +130,10 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   }
 
   if (!request.free_space) require_room(context_.options, "no command is started");
+  workspaces_.leases().check(caller, row);
   const auto before = active_.running(row.id);
   const auto running = workspaces_.ensure_running(row);
+  before_intent.pass();
   state_db::ExecRequest record;
   record.workspace = row.id;
   record.sandbox = running->sandbox;
@@ -146,7 +149,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   record.timeout_ms =
       request.timeout_ms > 0 ? request.timeout_ms : context_.options.default_timeout_ms;
   const auto began = base::Histogram::Clock::now();
-  const auto created = table.create(record);
+  const auto created = record_intent(caller, row, record);
   if (created.existed) return get(caller, created.id);
   after_intent.pass();
 
@@ -174,6 +177,15 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
       started.warning = row.name + " was changed outside: " + integrity.reason;
   }
   return started;
+}
+
+// The lease is asked in the moment of the write: who takes it over finds this exec running, and
+// ends it, or this finds the lease taken.
+state_db::Execs::Created Execs::record_intent(const Caller& caller,
+                                              const state_db::WorkspaceRow& workspace,
+                                              const state_db::ExecRequest& record) {
+  const auto writing = workspaces_.leases().write(caller, workspace);
+  return state_db::Execs(context_.store).create(record);
 }
 
 void Execs::launch(const state_db::ExecRow& exec, const ExecRequest& request,
@@ -231,15 +243,10 @@ void Execs::settle_failed_launch(const state_db::ExecRow& exec, const Running& r
                        "it was never started: " + error.message());
 }
 
-state_db::ExecRow Execs::find(const Caller& caller, base::ExecId id) {
-  auto row = state_db::Execs(context_.store).find(id);
-  if (row && !caller.root()) {
-    const auto workspace = state_db::Workspaces(context_.store).find(row->request.workspace);
-    if (!workspace || workspace->owner_uid != caller.uid) row.reset();
-  }
-  if (!row)
-    throw Error(Code::not_found, "there is no exec " + id.str(), "moorage ps lists what runs");
-  return *row;
+Execs::Held Execs::hold(const Caller& caller, base::ExecId id) {
+  auto row = find_exec(context_.store, caller, id, Right::write);
+  const auto workspace = state_db::Workspaces(context_.store).get(row.request.workspace);
+  return {std::move(row), workspaces_.leases().write(caller, workspace)};
 }
 
 ExecView Execs::view(state_db::ExecRow row) {
@@ -255,16 +262,18 @@ ExecView Execs::view(state_db::ExecRow row) {
   return view;
 }
 
-ExecView Execs::get(const Caller& caller, base::ExecId id) { return view(find(caller, id)); }
+ExecView Execs::get(const Caller& caller, base::ExecId id) {
+  return view(find_exec(context_.store, caller, id, Right::read));
+}
 
 std::vector<ExecView> Execs::list(const Caller& caller, const std::optional<std::string>& workspace,
                                   bool running_only, size_t limit) {
   state_db::ExecQuery query;
   query.limit = limit;
   if (workspace) {
-    query.workspace = workspaces_.find(caller, *workspace).id;
-  } else if (!caller.root()) {
-    query.owner_uid = caller.uid;
+    query.workspace = workspaces_.find(caller, *workspace, Right::read).id;
+  } else {
+    query.seen_by = caller.viewer();
   }
   if (running_only) query.state = state_db::ExecState::running;
   std::vector<ExecView> views;
@@ -276,7 +285,7 @@ std::vector<ExecView> Execs::list(const Caller& caller, const std::optional<std:
 Execs::History Execs::history(const Caller& caller, const std::string& workspace,
                               base::ExecId before, size_t limit) {
   History history;
-  history.workspace = workspaces_.find_with_deleted(caller, workspace);
+  history.workspace = workspaces_.find_with_deleted(caller, workspace, Right::read);
   state_db::ExecQuery query;
   query.workspace = history.workspace.id;
   query.before = before;
@@ -317,7 +326,7 @@ ExecView Execs::wait(const Caller& caller, base::ExecId id, std::chrono::millise
 }
 
 base::Fd Execs::open_journal(const Caller& caller, base::ExecId id) {
-  const auto row = find(caller, id);
+  const auto row = find_exec(context_.store, caller, id, Right::read);
   return base::open_file(
       journal_directory(context_.options, row.request.workspace, row.id) + "/output", O_RDONLY);
 }
@@ -339,38 +348,46 @@ std::shared_ptr<const Running> Execs::sandbox_of(const state_db::ExecRow& row) {
   return running;
 }
 
+uint64_t Execs::send(const state_db::ExecRow& row, uint64_t offset, std::string_view bytes,
+                     std::chrono::milliseconds deadline) {
+  return backends::EnvdClient(sandbox_of(row)->endpoint)
+      .send_input(row.id.str(), offset, bytes, deadline);
+}
+
 uint64_t Execs::send_input(const Caller& caller, base::ExecId id, uint64_t offset,
                            std::string_view bytes, std::chrono::milliseconds deadline) {
-  const auto row = find(caller, id);
-  return backends::EnvdClient(sandbox_of(row)->endpoint)
-      .send_input(id.str(), offset, bytes, deadline);
+  const auto held = hold(caller, id);
+  return send(held.row, offset, bytes, deadline);
 }
 
 uint64_t Execs::input_accepted(const Caller& caller, base::ExecId id) {
-  return send_input(caller, id, 0, {}, kWardenDeadline);
+  return send(find_exec(context_.store, caller, id, Right::read), 0, {}, kWardenDeadline);
 }
 
+void Execs::check_input(const Caller& caller, base::ExecId id) { hold(caller, id); }
+
 void Execs::close_input(const Caller& caller, base::ExecId id) {
-  const auto row = find(caller, id);
-  backends::EnvdClient(sandbox_of(row)->endpoint).close_input(id.str());
+  const auto held = hold(caller, id);
+  backends::EnvdClient(sandbox_of(held.row)->endpoint).close_input(id.str());
 }
 
 void Execs::send_signal(const Caller& caller, base::ExecId id, const std::string& name) {
-  const auto row = find(caller, id);
+  const auto held = hold(caller, id);
   const int number = signal_number(name);
-  backends::EnvdClient(sandbox_of(row)->endpoint).send_signal(id.str(), number);
+  backends::EnvdClient(sandbox_of(held.row)->endpoint).send_signal(id.str(), number);
 }
 
 void Execs::cancel(const Caller& caller, base::ExecId id) {
-  const auto row = find(caller, id);
-  const auto running = sandbox_of(row);
-  if (!state_db::Execs(context_.store).request_cancel(id)) throw_over(find(caller, id));
+  const auto held = hold(caller, id);
+  const auto running = sandbox_of(held.row);
+  state_db::Execs table(context_.store);
+  if (!table.request_cancel(id)) throw_over(table.get(id));
   end_softly(id, *running);
 }
 
 void Execs::resize(const Caller& caller, base::ExecId id, uint32_t columns, uint32_t rows) {
-  const auto row = find(caller, id);
-  backends::EnvdClient(sandbox_of(row)->endpoint).resize(id.str(), {columns, rows});
+  const auto held = hold(caller, id);
+  backends::EnvdClient(sandbox_of(held.row)->endpoint).resize(id.str(), {columns, rows});
 }
 
 }  // namespace moorage::workspace

@@ -61,6 +61,7 @@ class Execs {
   uint64_t send_input(const Caller& caller, base::ExecId id, uint64_t offset,
                       std::string_view bytes, std::chrono::milliseconds deadline);
   uint64_t input_accepted(const Caller& caller, base::ExecId id);
+  void check_input(const Caller& caller, base::ExecId id);  // before any is taken
   void close_input(const Caller& caller, base::ExecId id);
   void send_signal(const Caller& caller, base::ExecId id,
                    const std::string& name);  // "INT", "SIGINT", "2"
@@ -69,13 +70,23 @@ class Execs {
   void resize(const Caller& caller, base::ExecId id, uint32_t columns, uint32_t rows);
 
  private:
+  state_db::Execs::Created record_intent(const Caller& caller,
+                                         const state_db::WorkspaceRow& workspace,
+                                         const state_db::ExecRequest& record);
   void launch(const state_db::ExecRow& exec, const ExecRequest& request,
               const state_db::WorkspaceRow& workspace, const Running& running);
   void end_softly(base::ExecId id, const Running& running);
   void settle_failed_launch(const state_db::ExecRow& exec, const Running& running,
                             const base::Error& error);
   ExecView view(state_db::ExecRow row);
-  state_db::ExecRow find(const Caller& caller, base::ExecId id);
+  // Of one that is to be changed: with what keeps the lease from changing hands meanwhile.
+  struct Held {
+    state_db::ExecRow row;
+    Leases::Writing writing;
+  };
+  Held hold(const Caller& caller, base::ExecId id);
+  uint64_t send(const state_db::ExecRow& row, uint64_t offset, std::string_view bytes,
+                std::chrono::milliseconds deadline);
   std::shared_ptr<const Running> sandbox_of(const state_db::ExecRow& row);
 
   Context& context_;

@@ -175,16 +175,19 @@ IntegrityCheck::Taken Workspaces::seal_stopped(const state_db::WorkspaceRow& row
 }
 
 WorkspaceView Workspaces::start(const Caller& caller, const std::string& name) {
-  const auto row = find(caller, name);
+  const auto row = find(caller, name, Right::write);
+  leases_.check(caller, row);  // a sandbox that nobody runs a command in writes nothing
   ensure_running(row);
   return view(row);
 }
 
 WorkspaceView Workspaces::stop(const Caller& caller, const std::string& name) {
-  const auto row = find(caller, name);
+  const auto row = find(caller, name, Right::write);
+  leases_.check(caller, row);
   if (row.state == WorkspaceState::ready) measurer_.before_stop(row);
   {
     const auto guard = context_.locks.lock(row.id.str(), "stop");
+    const auto writing = leases_.write(caller, row);
     stop_sandbox(row, "stopped by uid " + std::to_string(caller.uid));
   }
   if (row.state == WorkspaceState::ready) measurer_.refresh(row.id);
@@ -197,8 +200,9 @@ void Workspaces::stop_because(base::WorkspaceId id, const std::string& reason) {
 }
 
 WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name) {
-  const auto row = find(caller, name);
+  const auto row = find(caller, name, Right::destroy);
   const auto guard = context_.locks.lock(row.id.str(), "delete");
+  leases_.check(caller, row);  // who acquires it waits for the lock
   state_db::Workspaces table(context_.store);
   const std::string reason = "deleted by uid " + std::to_string(caller.uid);
   // Its create has ended without a word, or waits for the lock and will find out.
@@ -211,6 +215,7 @@ WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name) 
     delete_after_intent.pass();
     stop_sandbox(row, reason);
     table.finish_delete(row.id);
+    leases_.end(row.id, "deleted");
     base::log(base::LogLevel::info, "workspace.deleted", {{"ws", row.id}, {"name", row.name}});
   }
   return view(table.get(row.id));
@@ -219,8 +224,9 @@ WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name) 
 WorkspaceView Workspaces::undelete(const Caller& caller, const std::string& name,
                                    const std::string& new_name) {
   if (!new_name.empty()) check_workspace_name(new_name);
-  const auto row = find_deleted(caller, name);
+  const auto row = find_deleted(context_.store, caller, name, Right::destroy);
   const auto guard = context_.locks.lock(row.id.str(), "undelete");
+  leases_.check(caller, row);
   state_db::Workspaces table(context_.store);
   if (!base::path_exists(context_.storage.layer_path(row.layer))) {
     throw Error(Code::not_found, row.name + " has no files that could come back",
@@ -237,13 +243,17 @@ void Workspaces::purge(const Caller& caller, const std::string& name) {
   const auto id = base::WorkspaceId::parse(name);
   // Whoever asks again because the answer was lost has what was asked for.
   if (const auto known = id ? table.find(*id) : std::nullopt;
-      known && known->purged_wall_ms && (caller.root() || known->owner_uid == caller.uid)) {
+      known && known->purged_wall_ms && owns(caller, *known)) {
     return;
   }
-  const bool live = !id && table.find_live(caller.uid, name).has_value();
-  const auto row = live ? find(caller, name) : find_deleted(caller, name);
-  if (row.state != WorkspaceState::deleted) remove(caller, row.id.str());
+  const auto row = find_with_deleted(caller, name, Right::destroy);
+  Caller after = caller;
+  if (row.state != WorkspaceState::deleted) {
+    remove(caller, row.id.str());
+    after.lease.reset();  // it ended with the workspace
+  }
   const auto guard = context_.locks.lock(row.id.str(), "purge");
+  leases_.check(after, row);
   table.begin_purge(row.id);
   purge_after_intent.pass();
   finish_purge(table.get(row.id));

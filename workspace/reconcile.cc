@@ -103,6 +103,7 @@ void Reconciler::at_start() {
   attempt("reconcile.lost_work", "", [&] { keep_lost_work(context_); });
   attempt("reconcile.strangers", "", [&] { remove_strangers(); });
   settle_workspaces();
+  finish_takeovers();
   attempt("reconcile.uploads", "", [&] { sweep_uploads(workspaces_, context_.options.uploads()); });
 }
 
@@ -294,6 +295,17 @@ void Reconciler::finish_birth(const state_db::WorkspaceRow& row) {
   mend_birth(context_, table.get(row.id));
 }
 
+// A take-over that died between the new generation and the end of what ran under the old one.
+void Reconciler::finish_takeovers() {
+  for (const auto id : workspaces_.leases().being_cleared()) {
+    attempt("reconcile.takeover", id.str(), [&] {
+      if (const auto guard = lock_if_free(context_, id)) {
+        workspaces_.finish_takeover(state_db::Workspaces(context_.store).get(id));
+      }
+    });
+  }
+}
+
 void Reconciler::purge_due() {
   state_db::StoreAge(context_.store).save();
   state_db::Workspaces table(context_.store);
@@ -361,7 +373,7 @@ void Reconciler::remove_used() {
       if (now - since < kUnusedKept) continue;
     }
     attempt("reconcile.disposable", row.id.str(),
-            [&] { workspaces_.remove(Caller{row.owner_uid}, row.id.str()); });
+            [&] { workspaces_.remove(daemon_for(row.owner_uid), row.id.str()); });
   }
   unused_ = std::move(unused);
 }
@@ -371,6 +383,7 @@ void Reconciler::periodic() {
   attempt("reconcile.sandboxes", "", [&] { clear_dead(); });
   attempt("reconcile.disposables", "", [&] { remove_used(); });
   attempt("reconcile.workspaces", "", [&] { settle_cut(); });
+  finish_takeovers();
   attempt("reconcile.purge", "", [&] { purge_due(); });
   attempt("reconcile.seals", "", [&] { workspaces_.seal_unsealed(); });
 }

@@ -17,6 +17,7 @@
 //   base tree  directory, no row     remove: it was being written
 //   layer, journal   directory, no row       set aside, never removed (lost_work.h)
 //            row of a live workspace, no directory   said by integrity
+//   lease    held, still clearing   end what ran under the one before
 //   upload   note, file             remove both (upload_note.h)
 #pragma once
 
@@ -50,6 +51,7 @@ class Reconciler {
   void remove_strangers();
   void settle_workspaces();
   void settle_cut();
+  void finish_takeovers();
   void settle(const state_db::WorkspaceRow& row, const std::string& reason);
   void finish_birth(const state_db::WorkspaceRow& row);
   void purge_due();

@@ -16,6 +16,7 @@
 #include "state_db/repositories.h"
 #include "state_db/sandboxes.h"
 #include "state_db/workspaces.h"
+#include "workspace/leases.h"
 #include "workspace/policy.h"
 
 namespace moorage::workspace {
@@ -38,10 +39,11 @@ struct CreateRequest {
   std::string branch;  // the agent's branch; empty: moorage/NAME
   std::map<std::string, std::string> labels;
   PolicyChange policy;
-  std::string backend;          // empty: the configured default
-  std::string image;            // empty: "host"
-  bool disposable = false;      // deleted when its first exec has ended
-  std::string idempotency_key;  // one workspace for (owner, key); empty: none
+  std::string backend;               // empty: the configured default
+  std::string image;                 // empty: "host"
+  bool disposable = false;           // deleted when its first exec has ended
+  std::optional<uint32_t> team_gid;  // the group whose members may use it, too
+  std::string idempotency_key;       // one workspace for (owner, key); empty: none
 };
 
 struct WorkspaceView {
@@ -52,6 +54,7 @@ struct WorkspaceView {
   std::optional<backends::SandboxStatus> sandbox_status;  // detail only
   std::string isolation;                                  // of the sandbox's backend
   std::optional<state_db::ExecRow> doing;                 // newest running exec
+  std::optional<LeaseView> lease;                         // while it is held
   int64_t last_output_ms = 0;                      // wall time of doing's last output, 0: none yet
   std::optional<uint64_t> behind;                  // commits, bounded at 10,000
   std::optional<state_db::BaseTreeRow> base_tree;  // detail only: submodules, LFS files
@@ -77,5 +80,6 @@ void check_workspace_name(const std::string& name);
 void check_branch_name(const std::string& branch);
 void check_request(const CreateRequest& request);
 void check_request(const ExecRequest& request);
+void check_request(const Leases::Wanted& wanted);
 
 }  // namespace moorage::workspace

@@ -25,7 +25,8 @@ TopView Top::look(const Caller& caller, bool own) {
   for (auto& exec : state_db::Execs(context_.store).running())
     execs[exec.request.workspace].push_back(std::move(exec));
   state_db::WorkspaceQuery query;
-  if (own || !caller.root()) query.owner_uid = caller.uid;
+  query.seen_by = caller.viewer();
+  if (own) query.owner_uid = caller.uid;
   size_t execs_left = kMostExecs;
   for (auto& row : state_db::Workspaces(context_.store).list(query)) {
     if (row.state == state_db::WorkspaceState::failed) continue;

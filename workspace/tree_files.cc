@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/crash_point.h"
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/files.h"
 
@@ -263,6 +264,33 @@ Fd TreeFiles::open_for_reading(const std::string& path, uint64_t* size_bytes) co
   return fd;
 }
 
+std::string hash_of_file(int fd, const std::string& name) {
+  constexpr size_t kPiece = 256 << 10;
+  base::Sha256 hash;
+  for (uint64_t offset = 0;;) {
+    const std::string piece = base::read_at(fd, kPiece, offset);
+    hash.add(piece);
+    offset += piece.size();
+    if (offset > kMaxHashBytes) {
+      throw Error(Code::invalid_argument, name + " is larger than 1 GiB: too large to be compared",
+                  "change it without If-Match, under a lease");
+    }
+    if (piece.size() < kPiece) return base::to_hex(hash.raw());
+  }
+}
+
+std::optional<std::string> TreeFiles::content_hash(const std::string& path) const {
+  uint64_t size = 0;
+  Fd file;
+  try {
+    file = open_for_reading(path, &size);
+  } catch (const Error& error) {
+    if (error.code() == Code::not_found) return std::nullopt;
+    throw;
+  }
+  return hash_of_file(file.get(), path);
+}
+
 TreeFiles::Writer::Writer(UploadNote note, Fd directory, std::string name, std::string temporary,
                           Fd file)
     : note_(std::move(note)),
@@ -275,10 +303,18 @@ TreeFiles::Writer::~Writer() {
   if (file_) unlinkat(directory_.get(), temporary_.c_str(), 0);
 }
 
-void TreeFiles::Writer::write(std::string_view bytes) { base::write_all(file_.get(), bytes); }
+void TreeFiles::Writer::write(std::string_view bytes) {
+  synced_ = false;
+  base::write_all(file_.get(), bytes);
+}
+
+void TreeFiles::Writer::sync() {
+  base::sync_file(file_.get(), name_);
+  synced_ = true;
+}
 
 void TreeFiles::Writer::commit() {
-  base::sync_file(file_.get(), name_);
+  if (!synced_) sync();
   after_sync.pass();
   check_file(renameat(directory_.get(), temporary_.c_str(), directory_.get(), name_.c_str()),
              "write " + name_);

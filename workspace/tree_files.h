@@ -34,6 +34,10 @@ struct FileEntry {
   std::string link_target;
 };
 
+// Of a file that grows under the eyes, or is a hole of terabytes, too.
+inline constexpr uint64_t kMaxHashBytes = 1ULL << 30;
+std::string hash_of_file(int fd, const std::string& name);
+
 struct Listing {
   std::vector<FileEntry> entries;  // sorted by name
   bool truncated = false;          // more than max_entries
@@ -49,6 +53,9 @@ class TreeFiles {
   FileEntry stat(const std::string& path) const;  // of the link itself
   Listing list(const std::string& path, size_t max_entries = 100'000) const;
   base::Fd open_for_reading(const std::string& path, uint64_t* size_bytes) const;
+  // SHA-256 of what reading it gives, as hex; nothing: it is not there. invalid_argument: it is no
+  // file, or larger than kMaxHashBytes.
+  std::optional<std::string> content_hash(const std::string& path) const;
   // Starts a durable write; bytes are appended with write(), commit() gives them the name. Without
   // commit nothing is left; what a process that is killed in between leaves, a file ".moorage-<32
   // hex digits>", has a note. Parents must exist. A link at the end of the path is followed as
@@ -62,6 +69,8 @@ class TreeFiles {
     ~Writer();
     void set_mode(uint32_t bits);
     void write(std::string_view bytes);
+    // What takes long of a commit, before it: then the name is given at once.
+    void sync();
     void commit();
 
    private:
@@ -70,6 +79,7 @@ class TreeFiles {
     std::string name_;
     std::string temporary_;
     base::Fd file_;
+    bool synced_ = false;
   };
   Writer begin_write(const std::string& path, uint32_t mode) const;
   void make_directory(const std::string& path) const;  // parents too

@@ -28,7 +28,7 @@ void require_changeable(const state_db::WorkspaceRow& row) {
 WorkspaceView Workspaces::update(const Caller& caller, const std::string& name,
                                  const PolicyChange& change) {
   check_policy(change);
-  const auto id = find(caller, name).id;
+  const auto id = find(caller, name, Right::govern).id;
   const std::string by = "set by uid " + std::to_string(caller.uid);
   state_db::Workspaces table(context_.store);
   state_db::WorkspacePolicy before;

@@ -28,7 +28,7 @@ void remove_upload(Workspaces& workspaces, const std::string& text) {
   if (slash == std::string::npos) return;
   try {
     const std::string path = text.substr(slash);
-    const auto lease = workspaces.files(Caller{}, text.substr(0, slash), Workspaces::Access::write);
+    const auto lease = workspaces.files(daemon_for(0), text.substr(0, slash), Right::write);
     if (lease.files.stat(path).type != FileType::file) return;
     lease.files.remove(path, false);
     base::log(base::LogLevel::info, "upload.swept", {{"path", text}});

@@ -25,10 +25,6 @@ constexpr size_t kSealers = 1;
 // Files of a workspace at rest are read one by one; each need not compare it anew.
 constexpr std::chrono::milliseconds kComparedFor{10'000};
 
-[[noreturn]] void throw_unknown(const std::string& name) {
-  throw Error(Code::not_found, "there is no workspace '" + name + "'", "moorage ls lists them");
-}
-
 }  // namespace
 
 Workspaces::Workspaces(Context& context, Repositories& repositories, Active& active,
@@ -39,6 +35,7 @@ Workspaces::Workspaces(Context& context, Repositories& repositories, Active& act
       watcher_(watcher),
       changes_(context.repos),
       measurer_(context, active, changes_),
+      leases_(context.store),
       integrity_(context),
       sealing_(kSealers, [this](int64_t key) { seal_at_rest({key}); }) {
   active_.on_rest([this](base::WorkspaceId id) { sealing_.request(id.value); });
@@ -55,58 +52,14 @@ Workspaces::Workspaces(Context& context, Repositories& repositories, Active& act
 
 Workspaces::~Workspaces() { active_.on_rest({}); }
 
-state_db::WorkspaceRow Workspaces::find(const Caller& caller, const std::string& name) {
-  state_db::Workspaces table(context_.store);
-  if (const auto id = base::WorkspaceId::parse(name)) {
-    auto row = table.find(*id);
-    if (!row || row->purged_wall_ms || !(caller.root() || row->owner_uid == caller.uid))
-      throw_unknown(name);
-    return *row;
-  }
-  if (auto row = table.find_live(caller.uid, name)) return *row;
-  auto others = caller.root() ? table.find_by_name(name) : std::vector<state_db::WorkspaceRow>{};
-  if (others.size() > 1) {
-    throw Error(Code::conflict, "several users have a workspace '" + name + "'",
-                "name it by its id: moorage ls --json");
-  }
-  if (others.empty()) throw_unknown(name);
-  return others.front();
+state_db::WorkspaceRow Workspaces::find(const Caller& caller, const std::string& name,
+                                        Right right) {
+  return find_workspace(context_.store, caller, name, right);
 }
 
-state_db::WorkspaceRow Workspaces::find_deleted(const Caller& caller, const std::string& name) {
-  if (base::WorkspaceId::parse(name)) return find(caller, name);
-  state_db::WorkspaceQuery query;
-  query.state = WorkspaceState::deleted;
-  if (!caller.root()) query.owner_uid = caller.uid;
-  std::vector<state_db::WorkspaceRow> found;
-  for (auto& row : state_db::Workspaces(context_.store).list(query)) {
-    if (row.name == name) found.push_back(std::move(row));
-  }
-  if (found.empty())
-    throw Error(Code::not_found, "no deleted workspace is called '" + name + "'",
-                "moorage ls --deleted lists them");
-  if (found.size() > 1) {
-    std::string ids;
-    for (const auto& row : found) ids += (ids.empty() ? "" : ", ") + row.id.str();
-    throw Error(Code::conflict, "several deleted workspaces are called '" + name + "': " + ids,
-                "name one by its id; moorage ls --deleted tells when each was deleted");
-  }
-  return found.front();
-}
-
-state_db::WorkspaceRow Workspaces::find_with_deleted(const Caller& caller,
-                                                     const std::string& name) {
-  try {
-    return find(caller, name);
-  } catch (const Error& unknown) {
-    if (unknown.code() != Code::not_found) throw;
-  }
-  try {
-    return find_deleted(caller, name);
-  } catch (const Error& unknown) {
-    if (unknown.code() != Code::not_found) throw;
-    throw_unknown(name);
-  }
+state_db::WorkspaceRow Workspaces::find_with_deleted(const Caller& caller, const std::string& name,
+                                                     Right right) {
+  return workspace::find_with_deleted(context_.store, caller, name, right);
 }
 
 void Workspaces::measure(const state_db::WorkspaceRow& row, base::ExecId ended) {
@@ -140,7 +93,7 @@ std::optional<uint64_t> Workspaces::behind(const WorkspaceView& view) {
 
 std::vector<WorkspaceView> Workspaces::list(const Caller& caller, bool with_deleted) {
   state_db::WorkspaceQuery query;
-  if (!caller.root()) query.owner_uid = caller.uid;
+  query.seen_by = caller.viewer();
   query.with_deleted = with_deleted;
   std::map<base::RepoId, state_db::RepositoryRow> repos;
   for (auto& repo : state_db::Repositories(context_.store).list()) repos[repo.id] = std::move(repo);
@@ -165,6 +118,7 @@ std::vector<WorkspaceView> Workspaces::list(const Caller& caller, bool with_dele
       view.integrity = found->second;
     if (const auto found = doing.find(row.id); found != doing.end()) view.doing = found->second;
     view.row = std::move(row);
+    view.lease = held_lease(view.row.id);
     complete(view);
     const auto [known, is_new] =
         behind_of.try_emplace({view.row.repository, view.row.base_commit, view.row.base_ref});
@@ -175,6 +129,12 @@ std::vector<WorkspaceView> Workspaces::list(const Caller& caller, bool with_dele
   return views;
 }
 
+std::optional<LeaseView> Workspaces::held_lease(base::WorkspaceId id) {
+  auto lease = leases_.look(id);
+  if (lease && !lease->row.held()) lease.reset();
+  return lease;
+}
+
 WorkspaceView Workspaces::view(const state_db::WorkspaceRow& row) {
   WorkspaceView view;
   view.row = row;
@@ -182,6 +142,7 @@ WorkspaceView Workspaces::view(const state_db::WorkspaceRow& row) {
   view.integrity = state_db::Integrity(context_.store).get(row.id);
   view.sandbox = state_db::Sandboxes(context_.store).live(row.id);
   view.base_tree = state_db::BaseTrees(context_.store).find(row.repository, row.base_commit);
+  view.lease = held_lease(row.id);
   state_db::ExecQuery query;
   query.workspace = row.id;
   query.state = state_db::ExecState::running;
@@ -196,7 +157,7 @@ WorkspaceView Workspaces::view(const state_db::WorkspaceRow& row) {
 }
 
 WorkspaceView Workspaces::show(const Caller& caller, const std::string& name) {
-  const auto row = find(caller, name);
+  const auto row = find(caller, name, Right::read);
   if (row.state == WorkspaceState::ready) {
     try {
       integrity_.look_for_loss(row);
@@ -209,15 +170,15 @@ WorkspaceView Workspaces::show(const Caller& caller, const std::string& name) {
 }
 
 ChangeList Workspaces::status(const Caller& caller, const std::string& name) {
-  return changes_.status(change_source(context_, find(caller, name)));
+  return changes_.status(change_source(context_, find(caller, name, Right::read)));
 }
 
 std::string Workspaces::patch(const Caller& caller, const std::string& name) {
-  return changes_.patch(change_source(context_, find(caller, name)));
+  return changes_.patch(change_source(context_, find(caller, name, Right::read)));
 }
 
 std::vector<DiffStat> Workspaces::diff_stat(const Caller& caller, const std::string& name) {
-  return changes_.stat(change_source(context_, find(caller, name)));
+  return changes_.stat(change_source(context_, find(caller, name, Right::read)));
 }
 
 void Workspaces::after_exec(const state_db::ExecRow& exec) {
@@ -225,8 +186,8 @@ void Workspaces::after_exec(const state_db::ExecRow& exec) {
     const auto row = state_db::Workspaces(context_.store).find(exec.request.workspace);
     if (!row || row->state != WorkspaceState::ready) return;
     if (row->disposable) {
-      remove(Caller{row->owner_uid},
-             row->id.str());  // purged later: its output may still be asked for
+      // Purged later: its output may still be asked for.
+      remove(daemon_for(row->owner_uid), row->id.str());
     } else {
       measurer_.refresh_later(row->id, exec.id);
     }
@@ -237,17 +198,23 @@ void Workspaces::after_exec(const state_db::ExecRow& exec) {
 }
 
 Workspaces::FilesLease Workspaces::files(const Caller& caller, const std::string& name,
-                                         Access access) {
-  const auto row = find(caller, name);
-  auto mounted = mounts(row, access);
+                                         Right right) {
+  const auto row = find(caller, name, right);
+  if (asks_lease(right)) leases_.check(caller, row);
+  auto mounted = mounts(row, right);
   const auto& [tree, home, tree_device, home_device] = mounted->mounts;
   const std::vector<InsideRoot> roots{{"/workspace", tree.get()}, {"/home/user", home.get()}};
   const UploadNotes notes{context_.options.uploads(), row.id.str()};
-  return {mounted, TreeFiles(roots, mounted->user_host_id, notes)};
+  return {mounted, TreeFiles(roots, mounted->user_host_id, notes), row};
 }
 
-std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& row,
-                                                  Access access) {
+Workspaces::FileChange Workspaces::change_files(const Caller& caller,
+                                                const state_db::WorkspaceRow& row) {
+  auto alone = context_.locks.lock(row.id.str() + " files", "change of its files");
+  return {std::move(alone), leases_.write(caller, row)};
+}
+
+std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& row, Right right) {
   if (const auto running = active_.running(row.id)) return running->mounted;
   const auto guard = context_.locks.lock(row.id.str(), "file access");
   if (const auto running = active_.running(row.id)) return running->mounted;
@@ -257,7 +224,7 @@ std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& 
   };
   auto mounted = active_.at_rest(row.id, mount, context_.options.transfer_patience);
   // Before the first byte: a seal that is there when we die must be true.
-  if (access == Access::write) state_db::Integrity(context_.store).clear_seal(row.id);
+  if (asks_lease(right)) state_db::Integrity(context_.store).clear_seal(row.id);
   return mounted;
 }
 

@@ -1,7 +1,7 @@
 // Verbs on workspaces: create, look, start, stop, delete, bring back. Each writes its intent first
 // and its outcome last (state_db/lifecycle.h); what a crash leaves between the two is settled by
-// reconcile.h. A workspace is named by "ws_N" or by its name; names are per owner. Others'
-// workspaces are not_found.
+// reconcile.h. A workspace is named by "ws_N" or by its name; who may do what to which is told by
+// access.h, and whether the lease lets him by leases.h.
 #pragma once
 
 #include <memory>
@@ -13,6 +13,7 @@
 #include "workspace/context.h"
 #include "workspace/exec_watcher.h"
 #include "workspace/integrity.h"
+#include "workspace/leases.h"
 #include "workspace/measurer.h"
 #include "workspace/repositories.h"
 #include "workspace/requests.h"
@@ -30,9 +31,10 @@ class Workspaces {
   std::vector<WorkspaceView> list(const Caller& caller, bool with_deleted);
   // With what is known of its changes; waits shortly for that to be measured anew.
   WorkspaceView show(const Caller& caller, const std::string& name);
-  state_db::WorkspaceRow find(const Caller& caller, const std::string& name);
+  state_db::WorkspaceRow find(const Caller& caller, const std::string& name, Right right);
   // A deleted one, too, where no live one has that name.
-  state_db::WorkspaceRow find_with_deleted(const Caller& caller, const std::string& name);
+  state_db::WorkspaceRow find_with_deleted(const Caller& caller, const std::string& name,
+                                           Right right);
   // Waits shortly for its changes to be counted, as the exec that ended last left them.
   void measure(const state_db::WorkspaceRow& row, base::ExecId ended);
 
@@ -55,13 +57,28 @@ class Workspaces {
   std::vector<DiffStat> diff_stat(const Caller& caller, const std::string& name);
 
   // Files by inside path ("/workspace/...", "/home/user/...", relative = below /workspace). The
-  // lease keeps the mount; hold it as long as TreeFiles, Writer or Fd are used.
+  // lease keeps the mount; hold it as long as TreeFiles, Writer or Fd are used. It is not the
+  // writer lease: what changes a file holds a FileChange from its last look to the end.
   struct FilesLease {
     std::shared_ptr<const Mounted> mounted;
     TreeFiles files;
+    state_db::WorkspaceRow row;
   };
-  enum class Access { read, write };
-  FilesLease files(const Caller& caller, const std::string& name, Access access = Access::read);
+  FilesLease files(const Caller& caller, const std::string& name, Right right);
+  // One at a time in a workspace, of those that come through the API.
+  struct FileChange {
+    base::KeyedMutex::Guard alone;
+    Leases::Writing writing;
+  };
+  FileChange change_files(const Caller& caller, const state_db::WorkspaceRow& row);
+
+  // Shared with the members of a group, or private again.
+  WorkspaceView share(const Caller& caller, const std::string& name,
+                      std::optional<uint32_t> team_gid);
+  // Conflict if another holds it; ends what ran under the lease before unless that is to be kept.
+  LeaseView acquire_lease(const Caller& caller, const std::string& name,
+                          const Leases::Wanted& wanted);
+  Leases& leases() { return leases_; }
 
   // For Execs and Reconcile. The running sandbox of a workspace; starts one if there is none.
   std::shared_ptr<const Running> ensure_running(const state_db::WorkspaceRow& row);
@@ -73,6 +90,8 @@ class Workspaces {
   // Stops the sandbox that runs, for a reason of ours. Conflict while a verb is at work on it.
   void stop_because(base::WorkspaceId id, const std::string& reason);
   void finish_purge(const state_db::WorkspaceRow& row);
+  // Ends what ran under the lease before. Caller holds the workspace's lock.
+  void finish_takeover(const state_db::WorkspaceRow& row);
   // Undoes a create that will not go on, and says why in its row.
   void abandon(const state_db::WorkspaceRow& row, const std::string& reason);
   // syncfs of the store if anything ran or was checked out since the last call: bounds what a power
@@ -83,9 +102,9 @@ class Workspaces {
 
  private:
   WorkspaceView view(const state_db::WorkspaceRow& row);
+  std::optional<LeaseView> held_lease(base::WorkspaceId id);
   void complete(WorkspaceView& view);
   std::optional<uint64_t> behind(const WorkspaceView& view);  // commits; nothing: not known
-  state_db::WorkspaceRow find_deleted(const Caller& caller, const std::string& name);
   state_db::RepositoryRow repository_for(const Caller& caller, const CreateRequest& request,
                                          const Progress& progress);
   state_db::Workspaces::Created insert(state_db::NewWorkspace& workspace,
@@ -96,7 +115,7 @@ class Workspaces {
   Chain chain(const state_db::WorkspaceRow& row, Compare compare = Compare::always);
   std::string base_tree_of(const state_db::WorkspaceRow& row);
   ActiveMounts mount_layers(const Chain& layers, uint32_t first_host_id);
-  std::shared_ptr<const Mounted> mounts(const state_db::WorkspaceRow& row, Access access);
+  std::shared_ptr<const Mounted> mounts(const state_db::WorkspaceRow& row, Right right);
   void seal_at_rest(base::WorkspaceId id);
   IntegrityCheck::Taken seal_stopped(const state_db::WorkspaceRow& row);
   std::shared_ptr<const Running> start_sandbox(const state_db::WorkspaceRow& row);
@@ -109,6 +128,7 @@ class Workspaces {
   ExecWatcher& watcher_;
   Changes changes_;
   Measurer measurer_;
+  Leases leases_;
   IntegrityCheck integrity_;
   base::Flights sealing_;  // last: its work uses the rest
 };

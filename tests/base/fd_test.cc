@@ -138,6 +138,9 @@ TEST_CASE("unix sockets work by short and by long paths") {
   CHECK(base::read_up_to(server.get(), 2) == "hi");
   CHECK(base::peer_credentials(server.get()).pid == getpid());
   CHECK(base::peer_credentials(server.get()).uid == getuid());
+  std::vector<gid_t> mine(static_cast<size_t>(getgroups(0, nullptr)));
+  mine.resize(static_cast<size_t>(getgroups(static_cast<int>(mine.size()), mine.data())));
+  CHECK(base::peer_groups(server.get()) == mine);
 }
 
 TEST_CASE("connect_unix says what is wrong, and waits no longer than it was told") {

@@ -42,10 +42,15 @@ namespace {
 Router small_router() {
   Router router;
   const Handler nothing = [](const Request&) { return Reply::none(); };
+  router.add({.method = "GET",
+              .pattern = "/v1/repos/import",
+              .access = Right::none,
+              .handler = nothing,
+              .query = {"label"}});
   router.add(
-      {.method = "GET", .pattern = "/v1/repos/import", .handler = nothing, .query = {"label"}});
-  router.add({.method = "GET", .pattern = "/v1/repos/{}", .handler = nothing});
-  router.add({.method = "DELETE", .pattern = "/v1/repos/{}", .handler = nothing});
+      {.method = "GET", .pattern = "/v1/repos/{}", .access = Right::none, .handler = nothing});
+  router.add(
+      {.method = "DELETE", .pattern = "/v1/repos/{}", .access = Right::none, .handler = nothing});
   return router;
 }
 

@@ -21,7 +21,11 @@ void add_counted(Served& served, Counted& counted) {
     if (counted.fail) throw base::Error(base::Code::unavailable, "not now");
     return Reply::json("{\"run\":" + std::to_string(counted.runs) + "}", 201);
   };
-  served.router().add({.method = "POST", .pattern = "/verb", .handler = verb, .query = {"q"}});
+  served.router().add({.method = "POST",
+                       .pattern = "/verb",
+                       .access = Right::none,
+                       .handler = verb,
+                       .query = {"q"}});
 }
 
 class CountingSink : public BodySink {
@@ -78,7 +82,8 @@ TEST_CASE("a repeat while the first still runs is told to come back") {
     soon([&] { return leave.load(); });
     return Reply::json("{\"run\":1}");
   };
-  served.router().add({.method = "POST", .pattern = "/slow", .handler = slow});
+  served.router().add(
+      {.method = "POST", .pattern = "/slow", .access = Right::none, .handler = slow});
   served.start();
   Wire wire = served.connect();
   wire.send("POST /slow HTTP/1.1\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n\r\n");
@@ -123,7 +128,8 @@ TEST_CASE("an upload's key covers its bytes, however they are cut") {
   const UploadHandler upload = [&](const Request&) {
     return std::make_unique<CountingSink>(counted);
   };
-  served.router().add({.method = "POST", .pattern = "/upload", .handler = upload});
+  served.router().add(
+      {.method = "POST", .pattern = "/upload", .access = Right::none, .handler = upload});
   served.start();
   const std::string key = "Idempotency-Key: u\r\n";
   CHECK(served.post("/upload", "abcdef", key).body == "1");
@@ -144,7 +150,11 @@ TEST_CASE(
     soon([&] { return leave.load(); });
     return Reply::json("{\"id\":\"ws_1\"}", 201);
   };
-  served.router().add({.method = "POST", .pattern = "/long", .handler = verb, .lane = Lane::slow});
+  served.router().add({.method = "POST",
+                       .pattern = "/long",
+                       .access = Right::none,
+                       .handler = verb,
+                       .lane = Lane::slow});
   served.start();
   const std::string headers = "Accept: application/x-ndjson\r\nIdempotency-Key: k\r\n";
   {

@@ -78,6 +78,10 @@ TEST_CASE("every route that names a workspace or an exec hides it from who does 
       // Bodies that each verb takes, so that none is refused before its owner is looked at.
       if (route.pattern.ends_with("/execs")) request.body = R"({"argv":["true"]})";
       if (route.pattern.ends_with("/signal")) request.body = R"({"signal":"INT"})";
+      if (route.pattern.ends_with("/lease") && route.method == "POST")
+        request.body = R"({"holder":"x"})";
+      if (route.pattern.ends_with("/lease") && route.method != "POST") request.caller.lease = 1;
+      if (route.pattern.ends_with("/share")) request.body = R"({"private":true})";
       if (route.pattern.ends_with("/move")) request.body = R"({"from":"a","to":"b"})";
       if (route.pattern.ends_with("/mkdir")) request.body = R"({"path":"a"})";
       if (route.pattern.ends_with("/symlink")) request.body = R"({"path":"a","target":"b"})";
@@ -103,6 +107,96 @@ TEST_CASE("every route that names a workspace or an exec hides it from who does 
     }
   }
   CHECK(asked >= 40);
+}
+
+TEST_CASE("every route says what it wants of a workspace, and a verb gets no more") {
+  Wired wired;
+  Router router;
+  add_all_routes(router, wired.api());
+  for (const auto& route : router.routes()) {
+    CAPTURE(route.method, route.pattern);
+    const bool names_one =
+        route.pattern.starts_with("/v1/workspaces/{}") || route.pattern.starts_with("/v1/execs/{}");
+    if (!names_one) {
+      CHECK_FALSE(workspace::asks_lease(route.access.right()));
+      continue;
+    }
+    if (route.method == "GET") {
+      CHECK(route.access.right() == Right::read);
+    } else if (route.method == "PATCH" || route.pattern.ends_with("/share")) {
+      CHECK(route.access.right() == Right::govern);
+    } else {
+      CHECK(workspace::asks_lease(route.access.right()));
+    }
+  }
+  const auto id = wired.make_workspace("mine", 1000);
+  workspace::Caller caller{1000};
+  caller.route = Right::read;
+  CHECK_NOTHROW(wired.api().workspaces.find(caller, id.str(), Right::read));
+  try {
+    wired.api().workspaces.find(caller, id.str(), Right::write);
+    FAIL("found");
+  } catch (const base::Error& error) {
+    CHECK(error.code() == base::Code::internal);
+  }
+}
+
+TEST_CASE("a member of the team sees and writes, and does not govern or destroy") {
+  Wired wired;
+  auto& workspaces = wired.api().workspaces;
+  const auto id = wired.make_workspace("shared", 1000);
+  const auto exec = wired.make_exec(id);
+  workspace::Caller owner{1000};
+  workspace::Caller member{1001, {50, 70}};
+  workspace::Caller stranger{1002, {51}};
+  const auto code_of = [&](const workspace::Caller& caller, Right right) {
+    try {
+      bool same = true;
+      for (const std::string& name : {id.str(), std::string("shared")})
+        same = same && workspaces.find(caller, name, right).id == id;
+      same = same && workspace::find_exec(wired.store(), caller, exec, right).id == exec;
+      return std::string(same ? "ok" : "another");
+    } catch (const base::Error& error) {
+      return std::string(base::code_name(error.code()));
+    }
+  };
+  for (const Right right : {Right::read, Right::write, Right::govern, Right::destroy}) {
+    CHECK(code_of(owner, right) == "ok");
+    CHECK(code_of(workspace::Caller{}, right) == "ok");
+    CHECK(code_of(member, right) == "not_found");
+    CHECK(code_of(stranger, right) == "not_found");
+  }
+  CHECK(workspaces.list(member, false).empty());
+  workspaces.share(owner, "shared", 70);
+  CHECK(code_of(member, Right::read) == "ok");
+  CHECK(code_of(member, Right::write) == "ok");
+  CHECK(code_of(member, Right::govern) == "permission_denied");
+  CHECK(code_of(member, Right::destroy) == "permission_denied");
+  CHECK(code_of(stranger, Right::read) == "not_found");
+  CHECK(workspaces.list(member, false).size() == 1);
+  CHECK(workspaces.list(stranger, false).empty());
+  CHECK(wired.api().execs.list(member, {}, false).size() == 1);
+  CHECK(wired.api().execs.list(stranger, {}, false).empty());
+}
+
+TEST_CASE("a name is one's own first, then the team's; two of them are told apart by id") {
+  Wired wired;
+  auto& workspaces = wired.api().workspaces;
+  const auto first = wired.make_workspace("same", 1000);
+  const auto second = wired.make_workspace("same", 1001);
+  workspaces.share(workspace::Caller{1000}, "same", 70);
+  workspaces.share(workspace::Caller{1001}, "same", 71);
+  workspace::Caller both{1002, {70, 71}};
+  CHECK(workspaces.find(workspace::Caller{1002, {71}}, "same", Right::read).id == second);
+  try {
+    workspaces.find(both, "same", Right::read);
+    FAIL("found");
+  } catch (const base::Error& error) {
+    CHECK(error.code() == base::Code::conflict);
+    CHECK(error.message().find(first.str() + ", " + second.str()) != std::string::npos);
+  }
+  const auto own = wired.make_workspace("same", 1002);
+  CHECK(workspaces.find(both, "same", Right::read).id == own);
 }
 
 TEST_CASE("events are seen by the workspace's owner and by root") {

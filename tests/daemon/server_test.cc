@@ -58,8 +58,13 @@ void add_hello(Served& served) {
   const Handler echo = [](const Request& request) {
     return Reply::json("\"" + request.body + "\"");
   };
-  served.router().add({.method = "GET", .pattern = "/hello", .handler = hello, .query = {"known"}});
-  served.router().add({.method = "POST", .pattern = "/echo", .handler = echo});
+  served.router().add({.method = "GET",
+                       .pattern = "/hello",
+                       .access = Right::none,
+                       .handler = hello,
+                       .query = {"known"}});
+  served.router().add(
+      {.method = "POST", .pattern = "/echo", .access = Right::none, .handler = echo});
 }
 
 }  // namespace
@@ -120,8 +125,9 @@ TEST_CASE("a handler's failure is its request's answer and nobody else's") {
     throw base::Error(base::Code::conflict, "ws_1 is busy: \x1b start", "wait");
   };
   const Handler bug = [](const Request&) -> Reply { throw std::runtime_error("/secret/path"); };
-  served.router().add({.method = "GET", .pattern = "/busy", .handler = busy});
-  served.router().add({.method = "GET", .pattern = "/bug", .handler = bug});
+  served.router().add(
+      {.method = "GET", .pattern = "/busy", .access = Right::none, .handler = busy});
+  served.router().add({.method = "GET", .pattern = "/bug", .access = Right::none, .handler = bug});
   served.start();
   Wire wire = served.connect();
   wire.send("GET /busy HTTP/1.1\r\n\r\n");
@@ -216,7 +222,8 @@ TEST_CASE("a body comes in chunks or with a length, whole and byte for byte") {
   const UploadHandler upload = [&](const Request&) {
     return std::make_unique<NotingSink>(received);
   };
-  served.router().add({.method = "PUT", .pattern = "/file", .handler = upload});
+  served.router().add(
+      {.method = "PUT", .pattern = "/file", .access = Right::none, .handler = upload});
   served.start();
   std::string bytes(3'000'000, '\0');
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 31 + i / 977);
@@ -243,7 +250,8 @@ TEST_CASE("a body cut in the middle never counts as whole") {
   const UploadHandler upload = [&](const Request&) {
     return std::make_unique<NotingSink>(received);
   };
-  served.router().add({.method = "PUT", .pattern = "/file", .handler = upload});
+  served.router().add(
+      {.method = "PUT", .pattern = "/file", .access = Right::none, .handler = upload});
   served.start();
   {
     Wire wire = served.connect();
@@ -276,7 +284,11 @@ TEST_CASE("a sink that asks again gets the same piece, and others are served mea
     std::string& out_;
   };
   const UploadHandler upload = [&](const Request&) { return std::make_unique<Slow>(open, taken); };
-  served.router().add({.method = "PUT", .pattern = "/in", .handler = upload, .lane = Lane::input});
+  served.router().add({.method = "PUT",
+                       .pattern = "/in",
+                       .access = Right::none,
+                       .handler = upload,
+                       .lane = Lane::input});
   served.start();
   Wire wire = served.connect();
   wire.send("PUT /in HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc");
@@ -329,7 +341,7 @@ TEST_CASE("who asks is taken from the socket") {
   const Handler who = [](const Request& request) {
     return Reply::json(std::to_string(request.caller.uid));
   };
-  served.router().add({.method = "GET", .pattern = "/who", .handler = who});
+  served.router().add({.method = "GET", .pattern = "/who", .access = Right::none, .handler = who});
   served.start();
   CHECK(served.ask("GET /who HTTP/1.1\r\nX-Remote-User: 4711\r\n\r\n").body ==
         std::to_string(geteuid()));
@@ -345,7 +357,8 @@ TEST_CASE(
     soon([&] { return leave.load(); });
     return Reply::json("1");
   };
-  served.router().add({.method = "POST", .pattern = "/slow", .handler = slow});
+  served.router().add(
+      {.method = "POST", .pattern = "/slow", .access = Right::none, .handler = slow});
   served.start();
   Wire idle = served.connect();
   Wire wire = served.connect();
@@ -371,7 +384,8 @@ TEST_CASE("a verb that outlasts the drain time is reported, not waited for") {
     soon([&] { return leave.load(); });
     return Reply::none();
   };
-  served.router().add({.method = "POST", .pattern = "/slow", .handler = slow});
+  served.router().add(
+      {.method = "POST", .pattern = "/slow", .access = Right::none, .handler = slow});
   served.start();
   Wire wire = served.connect();
   wire.send("POST /slow HTTP/1.1\r\nContent-Length: 0\r\n\r\n");

@@ -65,7 +65,8 @@ void add_feed(Served& served, Feed& feed, bool endless, const std::string& alive
     reply.source = std::make_unique<FedSource>(feed, endless, alive);
     return reply;
   };
-  served.router().add({.method = "GET", .pattern = "/stream", .handler = stream});
+  served.router().add(
+      {.method = "GET", .pattern = "/stream", .access = Right::none, .handler = stream});
 }
 
 // More bytes than any socket buffer holds.
@@ -163,7 +164,8 @@ TEST_CASE("a file that shrank while it was read does not look whole") {
     reply.source_bytes = 10;
     return reply;
   };
-  served.router().add({.method = "GET", .pattern = "/stream", .handler = stream});
+  served.router().add(
+      {.method = "GET", .pattern = "/stream", .access = Right::none, .handler = stream});
   served.start();
   CHECK_FALSE(served.ask(kGet).whole);
 }
@@ -179,7 +181,8 @@ TEST_CASE("the socket is the back-pressure, and a reader that takes nothing is d
     reply.source = std::make_unique<BigSource>(made);
     return reply;
   };
-  served.router().add({.method = "GET", .pattern = "/stream", .handler = stream});
+  served.router().add(
+      {.method = "GET", .pattern = "/stream", .access = Right::none, .handler = stream});
   served.start();
   Wire wire = served.connect();
   wire.send(kGet);
@@ -230,7 +233,8 @@ TEST_CASE("a stopping server cuts endless streams and finishes the others") {
     reply.source = std::make_unique<FedSource>(finite, false);
     return reply;
   };
-  served.router().add({.method = "GET", .pattern = "/finite", .handler = stream});
+  served.router().add(
+      {.method = "GET", .pattern = "/finite", .access = Right::none, .handler = stream});
   served.start();
   Wire follower = served.connect();
   follower.send(kGet);
@@ -253,7 +257,11 @@ TEST_CASE("a long verb tells its progress, ten lines a second at most, and its r
       progress("checkout", i % 100, "files");
     return Reply::json("{\"id\":\"ws_1\"}", 201);
   };
-  served.router().add({.method = "POST", .pattern = "/long", .handler = verb, .lane = Lane::slow});
+  served.router().add({.method = "POST",
+                       .pattern = "/long",
+                       .access = Right::none,
+                       .handler = verb,
+                       .lane = Lane::slow});
   served.start();
   const Answer lines = served.post("/long", "", "Accept: application/x-ndjson\r\n");
   CHECK(lines.status == 200);
@@ -271,7 +279,11 @@ TEST_CASE("a long verb's failure is its last line") {
   const LongHandler verb = [](const Request&, const workspace::Progress&) -> Reply {
     throw base::Error(base::Code::unavailable, "upstream is away");
   };
-  served.router().add({.method = "POST", .pattern = "/long", .handler = verb, .lane = Lane::slow});
+  served.router().add({.method = "POST",
+                       .pattern = "/long",
+                       .access = Right::none,
+                       .handler = verb,
+                       .lane = Lane::slow});
   served.start();
   const Answer lines = served.post("/long", "", "Accept: application/x-ndjson\r\n");
   CHECK(lines.body ==

@@ -211,6 +211,11 @@ class Crash(harness.TestCase):
             self.client.exec(name, "echo kept > kept", sync=True)
             self.client.write_file(name, "put", b"put")
             self.client.stop(name)
+            with self.client.lease(name, "first") as first:
+                first.exec(name, "cat kept")
+                second = harness.Client(str(self.daemon.socket))
+                second.generation = self.client.acquire_lease(name, "second", takeover=True)["generation"]
+            second.release_lease(name)
             self.client.exec(name, "cat kept")
             self.client.delete(name, purge=True)
             local = self.daemon.directory / f"local-{name}"
@@ -235,6 +240,12 @@ class Crash(harness.TestCase):
             if workspace["name"] != name:
                 continue
             self.assertEqual(workspace["state"], "ready")
+            if "holder" in workspace:  # it outlives the daemon; whoever comes takes it over
+                self.assertEqual(self.client.execs(workspace=name, running=True), [], "a writer of the lease before")
+                mine = harness.Client(str(self.daemon.socket))
+                mine.generation = self.client.acquire_lease(name, "settled", takeover=True)["generation"]
+                self.assertGreater(mine.generation, workspace["holder"]["generation"])
+                mine.release_lease(name)
             self.assertEqual(self.client.exec(name, "git status --porcelain --untracked-files=no").stdout, b"")
             self.client.delete(name, purge=True)
         again = self.client.create(repo_url=self.url, name=name)

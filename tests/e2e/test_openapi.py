@@ -6,6 +6,8 @@ answered with every status that it documents.
 """
 
 import contextlib
+import grp
+import hashlib
 import http.client
 import json
 import os
@@ -241,7 +243,7 @@ class OpenApi(harness.TestCase):
             "limits": {"memory_bytes": 1 << 28, "cpus": 1.5, "pids": 200}}, Idempotency_Key="make-one")
         self.assertEqual(made["name"], "one")
         self.call(200, "POST", "/v1/workspaces", body={"repo_url": self.url, "name": "two"}, Accept="application/x-ndjson")
-        self.call(201, "POST", "/v1/workspaces", body={"import": self.work, "name": "three", "disposable": True})
+        self.call(201, "POST", "/v1/workspaces", body={"import": self.work, "name": "three", "disposable": True, "team": "0"})
         self.bad(409, "POST", "/v1/workspaces", body={"repo_url": self.url, "name": "one"}, code="already_exists")
         for body in ({"repo_url": self.url, "name": "NOT/A/NAME"}, {"repo_url": self.url, "privileged": True}, {}):
             self.bad(400, "POST", "/v1/workspaces", body=body)
@@ -256,6 +258,7 @@ class OpenApi(harness.TestCase):
         self.assertIn("notice", self.call(200, "PATCH", "/v1/workspaces/one", body={"limits": {"pids": 200}}))
         self.bad(400, "POST", "/v1/workspaces/one/start", body={"fast": True})
         self.call(200, "GET", "/v1/workspaces/one")
+        self.about_leases()
         self.call(200, "POST", "/v1/workspaces/two/stop")
         self.bad(404, "POST", "/v1/workspaces/nobody/stop")
         self.call(200, "DELETE", "/v1/workspaces/two")
@@ -266,10 +269,45 @@ class OpenApi(harness.TestCase):
         self.call(204, "DELETE", "/v1/workspaces/too", {"purge": 1})
         self.bad(404, "DELETE", "/v1/workspaces/too")
 
+    def about_leases(self):
+        one, lease = "/v1/workspaces/one", "/v1/workspaces/one/lease"
+        self.assertEqual(self.call(200, "GET", lease), {"held": False, "generation": 0})
+        held = self.call(201, "POST", lease, body={"holder": "agent", "ttl_s": 600, "takeover": True, "keep_execs": True})
+        self.assertEqual((held["held"], held["generation"]), (True, 1))
+        self.bad(409, "POST", lease, body={"holder": "other"}, code="conflict")
+        for body in ({"holder": ""}, {"holder": "x", "ttl_s": 1}, {}, {"holder": "x", "force": True}):
+            self.bad(400, "POST", lease, body=body)
+        self.bad(404, "POST", "/v1/workspaces/nobody/lease", body={"holder": "x"})
+        self.call(200, "PUT", lease, Moorage_Lease="1")
+        self.bad(400, "PUT", lease)
+        self.bad(409, "PUT", lease, Moorage_Lease="2", code="conflict")
+        self.assertEqual(self.call(200, "GET", one)["holder"]["holder"], "agent")
+        self.bad(409, "POST", one + "/start", code="conflict")
+        self.bad(400, "POST", one + "/start", Moorage_Lease="one")
+        self.call(200, "POST", one + "/start", Moorage_Lease="1")
+        self.call(204, "DELETE", lease, Moorage_Lease="1")
+        self.bad(409, "DELETE", lease, Moorage_Lease="1", code="conflict")
+        self.assertEqual(self.call(200, "GET", lease)["ended"], "released")
+        self.bad(404, "GET", "/v1/workspaces/nobody/lease")
+        group = grp.getgrgid(os.getgid()).gr_name
+        self.assertEqual(self.call(200, "POST", one + "/share", body={"group": group})["team"], group)
+        self.assertEqual(self.call(200, "POST", one + "/share", body={"private": True})["access"], "private")
+        for body in ({}, {"group": group, "private": True}, {"group": "no-such-group"}):
+            self.bad(400, "POST", one + "/share", body=body)
+
     def about_files(self):
         files = "/v1/workspaces/one/files"
         file = "/v1/workspaces/one/file"
         self.call(200, "PUT", file, {"path": "notes.txt", "mode": "0600"}, body=b"some text\n")
+        tag = '"sha256-' + hashlib.sha256(b"some text\n").hexdigest() + '"'
+        self.call(200, "PUT", file, {"path": "notes.txt"}, body=b"some text\n", If_Match=tag)
+        self.bad(412, "PUT", file, {"path": "notes.txt"}, body=b"other", If_None_Match="*", code="conflict")
+        self.bad(412, "PUT", file, {"path": "nothing"}, body=b"other", If_Match="*", code="conflict")
+        self.bad(412, "DELETE", file, {"path": "README.md"}, If_Match=tag, code="conflict")
+        self.bad(412, "POST", files + "/move", body={"from": "README.md", "to": "x"}, If_Match=tag, code="conflict")
+        self.bad(400, "PUT", file, {"path": "notes.txt"}, body=b"", If_Match="abc")
+        self.bad(400, "POST", files + "/mkdir", body={"path": "a"}, If_Match="*")
+        self.call(200, "GET", file, {"path": "notes.txt", "hash": 1})
         self.bad(400, "PUT", file, {"path": "notes.txt", "mode": "rwx"}, body=b"")
         self.bad(400, "PUT", file, {"path": "/etc/passwd"}, body=b"")
         self.assertEqual(self.call(200, "GET", file, {"path": "notes.txt"}), b"some text\n")

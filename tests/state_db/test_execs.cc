@@ -124,8 +124,8 @@ TEST_CASE("execs are listed newest first and by page") {
   CHECK(page[1].id == ids[2]);
   CHECK(execs.list({.state = ExecState::running}).size() == 4);
   CHECK(execs.list({.sandbox = base::SandboxId{99}}).empty());
-  CHECK(execs.list({.owner_uid = 1000}).size() == 5);
-  CHECK(execs.list({.owner_uid = 1}).empty());
+  CHECK(execs.list({.seen_by = Viewer{1000, {}}}).size() == 5);
+  CHECK(execs.list({.seen_by = Viewer{1, {1, 2}}}).empty());
 }
 
 TEST_CASE("a workspace has one live sandbox, and its rows tell the whole story") {

@@ -1,0 +1,38 @@
+// If-Match and If-None-Match of RFC 9110, over what a file holds: its entity tag is
+// "sha256-<64 hex digits>" of its bytes, so that whoever read a file can change it only while it is
+// what he read. They are compared under the lock that serialises all changes that come through the
+// API (Workspaces::FileChange). A process inside the sandbox takes no lock: what it writes between
+// the comparison and the rename is lost, as with any two programs on one file.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/exchange.h"
+#include "workspace/tree_files.h"
+
+namespace moorage::daemon {
+
+class Preconditions {
+ public:
+  explicit Preconditions(const Request& request);  // invalid_argument if malformed
+  // 412 if they do not hold for what is at `path`; nothing: go on.
+  std::optional<Reply> unmet(const workspace::TreeFiles& files, const std::string& path) const;
+
+ private:
+  struct Tags {
+    bool given = false;
+    bool any = false;  // "*"
+    std::vector<std::string> list;
+    bool include(const std::optional<std::string>& present) const;
+  };
+  static Tags parse(const std::string& header, const char* name);
+
+  Tags match_;
+  Tags none_match_;
+};
+
+std::string entity_tag(const std::string& sha256_hex);  // with its quotes
+
+}  // namespace moorage::daemon

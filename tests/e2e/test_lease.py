@@ -1,0 +1,374 @@
+"""The writer lease: two agents in one workspace, a holder that dies, a take-over, a restart, a race; and one user alone, who
+notices nothing of it."""
+
+import concurrent.futures
+import contextlib
+import hashlib
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+import harness
+import moorage
+
+
+class Lease(harness.TestCase):
+    settings = {"sandbox.stop_grace_s": 1}
+
+    def setUp(self):
+        self.name = self._testMethodName.replace("test_", "").replace("_", "-")[:60]
+        self.client.create(repo_url=self.url, name=self.name)
+        self.addCleanup(self.remove)
+
+    def remove(self):
+        with contextlib.suppress(moorage.MoorageError):
+            self.client.delete(self.name, purge=True)
+            return
+        self.bearing(self.client.acquire_lease(self.name, "clean-up", takeover=True)["generation"]).delete(self.name, purge=True)
+
+    def bearing(self, generation):
+        client = harness.Client(str(self.daemon.socket))
+        client.generation = generation
+        return client
+
+    def acquire(self, holder, **fields):
+        return self.bearing(self.client.acquire_lease(self.name, holder, **fields)["generation"])
+
+    def assert_refused(self, what, text, call, *arguments, **fields):
+        with self.assertRaises(moorage.MoorageError) as refused:
+            call(*arguments, **fields)
+        self.assertEqual(refused.exception.code, "conflict", what)
+        self.assertIn(text, refused.exception.message, what)
+        return refused.exception
+
+    def events(self):
+        workspace = self.client.workspace(self.name)["id"]
+        return [e for e in self.client.events() if e.get("workspace") == workspace and e["kind"].startswith("lease.")]
+
+    def writes(self, client, exec_id):
+        """Every way to change a workspace or what runs in it: name -> call."""
+        ws = self.name
+        return {
+            "exec": lambda: client.start_exec(ws, ["true"]),
+            "write": lambda: client.write_file(ws, "new", b"x"),
+            "move": lambda: client.move_file(ws, "README.md", "moved"),
+            "mkdir": lambda: client.make_directory(ws, "d"),
+            "symlink": lambda: client.make_symlink(ws, "l", "t"),
+            "remove": lambda: client.remove_file(ws, "src/a.txt"),
+            "stdin": lambda: client.send_input(exec_id, b"x"),
+            "signal": lambda: client.signal(exec_id, "CONT"),
+            "resize": lambda: client.request("POST", f"/execs/{exec_id}/resize", json_body={"columns": 9, "rows": 9}),
+            "cancel": lambda: client.cancel(exec_id),
+            "start": lambda: client.start(ws),
+            "stop": lambda: client.stop(ws),
+            "delete": lambda: client.delete(ws),
+            "purge": lambda: client.delete(ws, purge=True),
+        }
+
+    def test_one_user_alone_notices_nothing(self):
+        self.assertEqual(self.client.show_lease(self.name), {"held": False, "generation": 0})
+        self.client.write_file(self.name, "a", b"1")
+        self.assertEqual(self.client.exec(self.name, "cat a").stdout, b"1")
+        self.client.stop(self.name)
+        self.assertNotIn("holder", self.client.workspace(self.name))
+        self.assertEqual(self.events(), [])
+
+    def test_a_held_workspace_is_changed_by_its_holder_only(self):
+        first = self.acquire("agent-a")
+        exec_id = first.start_exec(self.name, ["cat"], stdin=True)["id"]
+        for client, text in ((self.client, "held by agent-a"), (self.bearing(7), "lease 7 of")):
+            for what, call in self.writes(client, exec_id).items():
+                with self.subTest(what, text=text):
+                    self.assert_refused(what, text, call)
+        # Reading is free.
+        self.assertEqual(self.client.read_file(self.name, "README.md"), b"hello\n")
+        self.client.status(self.name)
+        self.assertEqual(self.client.get_exec(exec_id)["state"], "running")
+        self.assertEqual(self.client.workspace(self.name)["holder"]["holder"], "agent-a")
+        # And the holder does it all.
+        for what, call in self.writes(first, exec_id).items():
+            with self.subTest(what, holder="agent-a"):
+                if what in ("start", "stop", "delete", "purge"):
+                    continue
+                if what == "resize":  # let in, and then refused for what it is
+                    with self.assertRaisesRegex(moorage.MoorageError, "no terminal"):
+                        call()
+                    continue
+                call()
+        first.stop(self.name)
+        first.start(self.name)
+
+    def test_a_released_lease_lets_all_in_and_its_generation_is_over(self):
+        first = self.acquire("agent-a")
+        first.release_lease(self.name)
+        self.client.write_file(self.name, "a", b"1")
+        exec_id = self.client.start_exec(self.name, ["cat"], stdin=True)["id"]
+        for what, call in self.writes(first, exec_id).items():
+            with self.subTest(what):
+                self.assert_refused(what, "is over: released", call)
+        self.assert_refused("heartbeat", "is over", first.heartbeat, self.name)
+        second = self.acquire("agent-b")
+        self.assertEqual(second.generation, first.generation + 1)
+        self.assertEqual(self.client.get_exec(exec_id)["state"], "running", "nothing was taken over")
+        self.assertEqual([e["kind"] for e in self.events()], ["lease.acquired", "lease.released", "lease.acquired"])
+
+    def test_a_holder_that_dies_loses_it_after_its_ttl(self):
+        dead = self.acquire("agent-dead", ttl_s=5)
+        self.assert_refused("acquire", "held by agent-dead", self.acquire, "agent-b")
+        began = time.monotonic()
+        exec_id = dead.start_exec(self.name, ["sleep", "600"])["id"]
+        harness.wait_until(lambda: not self.client.show_lease(self.name)["held"], 30, "the lapse")
+        self.assertGreater(time.monotonic() - began, 4.5)
+        self.assert_refused("write", "is over: lapsed", dead.write_file, self.name, "a", b"1")
+        self.assert_refused("heartbeat", "is over: lapsed", dead.heartbeat, self.name)
+        self.daemon.restart()
+        self.assert_refused("after a restart", "is over: lapsed", dead.write_file, self.name, "a", b"1")
+        second = self.acquire("agent-b")
+        self.assertEqual(second.generation, dead.generation + 1)
+        self.assertEqual(self.client.get_exec(exec_id)["state"], "cancelled")
+        self.assertEqual([e["kind"] for e in self.events()], ["lease.acquired", "lease.lapsed", "lease.acquired"])
+
+    def test_heartbeats_keep_it(self):
+        with self.client.lease(self.name, "agent-a", ttl_s=5) as held:
+            time.sleep(8)
+            held.write_file(self.name, "a", b"1")
+            self.assertFalse(held.lost.is_set())
+            other = self.acquire("agent-b", takeover=True)
+            self.assertTrue(held.lost.wait(5), "the next heartbeat tells it")
+        self.assertTrue(self.client.show_lease(self.name)["held"], "who lost it releases nothing")
+        other.release_lease(self.name)
+
+    def test_a_takeover_leaves_no_writer_behind(self):
+        old = self.acquire("agent-a")
+        script = "(setsid sh -c 'while :; do date +%s%N > daemonised; sleep 0.05; done' &) ; exec sleep 600"
+        running = old.start_exec(self.name, ["sh", "-c", script])["id"]
+        harness.wait_until(lambda: old.exec(self.name, "cat daemonised").stdout, what="the writer")
+        stubborn = old.start_exec(self.name, ["sh", "-c", "trap '' TERM; while :; do date +%s%N > stubborn; done"])["id"]
+        new = self.acquire("agent-b", takeover=True)
+        for exec_id in (running, stubborn):
+            self.assertEqual(self.client.get_exec(exec_id)["state"], "cancelled")
+        before = [self.client.read_file(self.name, f) for f in ("daemonised", "stubborn")]
+        self.assertEqual(new.exec(self.name, "sleep 0.5; pgrep -c sh || true").exit_code, 0)
+        self.assertEqual([self.client.read_file(self.name, f) for f in ("daemonised", "stubborn")], before)
+        message = self.assert_refused("write", "agent-b", old.write_file, self.name, "a", b"1").message
+        self.assertIn(f"lease {new.generation}", message)
+        taken = self.events()[-1]
+        self.assertEqual(taken["kind"], "lease.taken_over")
+        self.assertIn("agent-a", taken["text"])
+        self.assertIn("agent-b", taken["text"])
+
+    def test_a_takeover_may_keep_what_runs(self):
+        old = self.acquire("agent-a")
+        running = old.start_exec(self.name, ["cat"], stdin=True)["id"]
+        new = self.acquire("agent-b", takeover=True, keep_execs=True)
+        self.assertEqual(self.client.get_exec(running)["state"], "running")
+        self.assert_refused("stdin", "is over", old.send_input, running, b"x")
+        new.send_input(running, b"x\n", close=True)
+        self.assertEqual(self.client.wait(running)["exit_code"], 0)
+
+    def test_an_upload_that_is_overtaken_writes_nothing(self):
+        old = self.acquire("agent-a")
+
+        def body():
+            yield b"old" * 1000
+            self.acquire("agent-b", takeover=True)
+            yield b"old" * 1000
+        self.assert_refused("upload", "is over", old.write_file, self.name, "README.md", body())
+        self.assertEqual(self.client.read_file(self.name, "README.md"), b"hello\n")
+        listed = self.client.list_files(self.name)["entries"]
+        self.assertEqual([e["name"] for e in listed if e["name"].startswith(".moorage")], [])
+
+    def test_a_restart_and_a_stopped_daemon_let_none_lapse(self):
+        held = self.acquire("agent-a", ttl_s=12)
+        self.daemon.restart()
+        held.write_file(self.name, "a", b"1")
+        self.assert_refused("other", "held by agent-a", self.client.write_file, self.name, "a", b"2")
+        os.kill(self.daemon.process.pid, signal.SIGSTOP)
+        time.sleep(13)
+        os.kill(self.daemon.process.pid, signal.SIGCONT)
+        self.assert_refused("other", "held by agent-a", self.client.write_file, self.name, "a", b"2")
+        held.write_file(self.name, "a", b"3")
+
+    def test_a_lost_answer_is_asked_for_again_with_the_same_key(self):
+        first = self.client.acquire_lease(self.name, "agent-a", key="k1")
+        self.assertEqual(self.client.acquire_lease(self.name, "agent-a", key="k1")["generation"], first["generation"])
+        self.assert_refused("another key", "held by agent-a", self.client.acquire_lease, self.name, "agent-a", key="k2")
+
+    def test_of_many_who_acquire_one_gets_it(self):
+        def attempt(number):
+            try:
+                return self.client.acquire_lease(self.name, f"agent-{number}")["generation"]
+            except moorage.MoorageError as error:
+                self.assertEqual(error.code, "conflict")
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            got = [g for g in pool.map(attempt, range(8)) if g]
+        self.assertEqual(got, [1])
+
+    def test_bad_requests_are_refused(self):
+        for fields in ({"holder": ""}, {"holder": "x" * 201}, {"holder": "a\nb"}, {"holder": "a", "ttl_s": 4},
+                       {"holder": "a", "ttl_s": 3601}, {"holder": "a\x7f"}):
+            with self.subTest(fields), self.assertRaises(moorage.MoorageError) as refused:
+                self.client.request("POST", f"/workspaces/{self.name}/lease", json_body=fields)
+            self.assertEqual(refused.exception.code, "invalid_argument")
+        for header in ("0", "-1", "x", "1 2", ""):
+            with self.subTest(header), self.assertRaises(moorage.MoorageError) as refused:
+                self.client.request("POST", f"/workspaces/{self.name}/start", headers={"Moorage-Lease": header})
+            self.assertEqual(refused.exception.code, "invalid_argument")
+        for call in (self.client.heartbeat, self.client.release_lease):
+            with self.assertRaises(moorage.MoorageError) as refused:
+                call(self.name)
+            self.assertEqual(refused.exception.code, "invalid_argument")
+
+
+class IfMatch(harness.TestCase):
+    def setUp(self):
+        self.name = self._testMethodName.replace("test_", "").replace("_", "-")[:60]
+        self.client.create(repo_url=self.url, name=self.name)
+        self.addCleanup(self.client.delete, self.name, purge=True)
+
+    def assert_unmet(self, call, *arguments, **fields):
+        with self.assertRaises(moorage.MoorageError) as refused:
+            call(self.name, *arguments, **fields)
+        self.assertEqual((refused.exception.status, refused.exception.code), (412, "conflict"))
+
+    def test_a_file_is_changed_only_while_it_holds_what_was_read(self):
+        content, tag = self.client.read_file_and_tag(self.name, "README.md")
+        self.assertEqual(tag, '"sha256-' + hashlib.sha256(content).hexdigest() + '"')
+        made = self.client.write_file(self.name, "README.md", b"mine", if_match=tag)
+        self.assertEqual(made["hash"], "sha256-" + hashlib.sha256(b"mine").hexdigest())
+        self.assert_unmet(self.client.write_file, "README.md", b"late", if_match=tag)
+        self.assert_unmet(self.client.remove_file, "README.md", if_match=tag)
+        self.assert_unmet(self.client.move_file, "README.md", "elsewhere", if_match=tag)
+        self.assertEqual(self.client.read_file(self.name, "README.md"), b"mine")
+        self.client.exec(self.name, "echo inside > README.md")
+        self.assert_unmet(self.client.write_file, "README.md", b"late", if_match=f'"{made["hash"]}"')
+        self.assertEqual(self.client.read_file(self.name, "README.md"), b"inside\n")
+        tag = self.client.read_file_and_tag(self.name, "README.md")[1]
+        self.client.move_file(self.name, "README.md", "elsewhere", if_match=f'"sha256-{"0" * 64}", {tag}')
+        self.client.remove_file(self.name, "elsewhere", if_match=tag)
+
+    def test_there_and_not_there(self):
+        self.assert_unmet(self.client.write_file, "new", b"1", if_match="*")
+        self.client.write_file(self.name, "new", b"1", if_none_match="*")
+        self.assert_unmet(self.client.write_file, "new", b"2", if_none_match="*")
+        self.client.write_file(self.name, "new", b"2", if_match="*")
+        self.assertEqual(self.client.read_file(self.name, "new"), b"2")
+        left = [e["name"] for e in self.client.list_files(self.name)["entries"] if e["name"].startswith(".moorage")]
+        self.assertEqual(left, [], "what was refused leaves nothing")
+
+    def test_a_repeat_of_a_write_that_was_made_is_not_refused(self):
+        tag = self.client.read_file_and_tag(self.name, "README.md")[1]
+        first = self.client.write_file(self.name, "README.md", b"mine", if_match=tag, key="once")
+        self.assertEqual(self.client.write_file(self.name, "README.md", b"mine", if_match=tag, key="once"), first)
+
+    def test_many_who_count_lose_no_count(self):
+        self.client.write_file(self.name, "count", b"0")
+
+        def count(_):
+            for _ in range(5):
+                while True:
+                    content, tag = self.client.read_file_and_tag(self.name, "count")
+                    try:
+                        self.client.write_file(self.name, "count", str(int(content) + 1).encode(), if_match=tag)
+                        break
+                    except moorage.MoorageError as error:
+                        self.assertEqual(error.status, 412)
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            list(pool.map(count, range(6)))
+        self.assertEqual(self.client.read_file(self.name, "count"), b"30")
+
+    def test_what_cannot_be_compared_is_refused(self):
+        self.client.exec(self.name, "truncate -s 3G huge")
+        for path, tag in (("huge", "*"), ("README.md", "nonsense"), ("README.md", 'W/"sha256-' + "0" * 64 + '"')):
+            with self.subTest(path, tag=tag), self.assertRaises(moorage.MoorageError) as refused:
+                self.client.write_file(self.name, path, b"x", if_match=tag)
+            self.assertEqual(refused.exception.code, "invalid_argument")
+
+
+class Cli(harness.TestCase):
+    def cli(self, *words, code=0, **options):
+        result = self.daemon.cli(*words, check=False, **options)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return (result.stdout + result.stderr).decode()
+
+    def test_a_lease_by_hand(self):
+        self.client.create(repo_url=self.url, name="hand")
+        self.assertIn("nobody ever did", self.cli("lease", "show", "hand"))
+        self.assertIn("1   agent-7, lapses after 600 s", self.cli("lease", "acquire", "hand", "--holder", "agent-7", "--ttl", "600"))
+        self.assertIn("held by agent-7 (uid 0, lease 1)", self.cli("exec", "hand", "--", "true", code=125))
+        self.cli("exec", "hand", "--lease", "1", "--", "sh", "-c", "cat > typed", input=b"typed")
+        self.assertEqual(self.cli("exec", "hand", "--", "cat", "typed", env={"MOORAGE_LEASE": "1"}), "typed")
+        self.assertIn("agent-7", self.cli("ls"))
+        self.assertRegex(self.cli("show", "hand"), r"holder +agent-7, lease 1, seen .* ago")
+        self.assertIn("lease 2 of hand is over", self.cli("stop", "hand", "--lease", "2", code=1))
+        keeper = self.daemon.cli_popen("lease", "keep", "hand", "--lease", "1", stderr=subprocess.PIPE)
+        self.cli("lease", "acquire", "hand", "--holder", "agent-8", "--takeover", "--ttl", "5")
+        self.cli("lease", "release", "hand", "--lease", "2")
+        self.assertIn("lease 2 of agent-8 is over: released", self.cli("lease", "show", "hand"))
+        keeper.kill()
+        keeper.communicate()
+        self.client.delete("hand", purge=True)
+
+    def test_a_local_command_holds_it(self):
+        self.client.create(repo_url=self.url, name="local")
+        script = f'"{harness.BIN}/moorage" exec local -- sh -c "echo $MOORAGE_LEASE > held"; exit 7'
+        self.cli("lease", "run", "local", "--holder", "me", "--", "sh", "-c", script, code=7)
+        self.assertEqual(self.client.read_file("local", "held"), b"1\n")
+        self.assertEqual(self.client.show_lease("local")["ended"], "released")
+        self.cli("lease", "run", "local", "--", "/no/such/program", code=125)
+        self.assertFalse(self.client.show_lease("local")["held"])
+        running = self.daemon.cli_popen("lease", "run", "local", "--ttl", "6", "--", "sleep", "60", stderr=subprocess.PIPE)
+        harness.wait_until(lambda: self.client.show_lease("local")["held"], what="the lease")
+        other = harness.Client(str(self.daemon.socket))
+        other.generation = self.client.acquire_lease("local", "other", takeover=True)["generation"]
+        _, err = running.communicate(timeout=20)
+        self.assertEqual(running.returncode, 125)
+        self.assertIn(b"other", err)
+        other.delete("local", purge=True)
+
+    def test_sharing(self):
+        self.client.create(repo_url=self.url, name="shared", team="games")
+        self.assertIn("members of games may use it, too", self.cli("show", "shared"))
+        self.assertIn("with nobody", self.cli("share", "shared", "--private"))
+        self.assertEqual(self.client.workspace("shared")["access"], "private")
+        self.assertIn("with games", self.cli("share", "shared", "--group", "games"))
+        self.assertIn("there is no group", self.cli("share", "shared", "--group", "no-such-group", code=1))
+        self.client.delete("shared", purge=True)
+
+
+class Race(harness.TestCase):
+    """A take-over between the check at the door and the intent, staged with a pause in the daemon."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.gate = cls.daemon.directory / "gate"
+        cls.daemon.stop()
+        cls.daemon.environment["MOORAGE_PAUSE_AT"] = f"exec.before_intent={cls.gate}"
+        cls.daemon.start()
+
+    def test_an_exec_that_was_overtaken_never_runs(self):
+        self.client.create(repo_url=self.url, name="race")
+        old = harness.Client(str(self.daemon.socket))
+        old.generation = self.client.acquire_lease("race", "agent-a")["generation"]
+        old.start("race")
+        self.gate.write_text("")
+        reached = self.gate.with_name("gate.reached")
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            late = pool.submit(old.start_exec, "race", ["sh", "-c", "echo late > late"])
+            harness.wait_until(reached.exists, what="the exec at its intent")
+            new = self.client.acquire_lease("race", "agent-b", takeover=True)
+            self.gate.unlink()
+            with self.assertRaises(moorage.MoorageError) as refused:
+                late.result(60)
+        self.assertIn("agent-b", refused.exception.message)
+        self.assertEqual(self.client.execs(workspace="race"), [])
+        old.generation = new["generation"]
+        self.assertEqual(old.exec("race", "ls late").exit_code, 2)
+        old.delete("race", purge=True)
+
+
+if __name__ == "__main__":
+    unittest.main()

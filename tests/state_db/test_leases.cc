@@ -1,0 +1,130 @@
+#include <catch2/catch.hpp>
+
+#include "state_db/leases.h"
+#include "store_fixture.h"
+
+using namespace moorage;
+using namespace moorage::state_db;
+using namespace moorage::state_db_test;
+
+namespace {
+
+NewLease lease_of(base::WorkspaceId workspace, const std::string& holder, uint32_t uid = 1000) {
+  return {.workspace = workspace, .holder = holder, .holder_uid = uid, .ttl_ms = 60'000};
+}
+
+std::string last_event(Store& store) {
+  const auto events = store.events(store.last_event() - 1, 1);
+  return events.front().kind + ": " + events.front().text;
+}
+
+}  // namespace
+
+TEST_CASE("a generation only grows, over release, lapse, take-over and restart") {
+  TestStore test;
+  const auto workspace = make_workspace(*test.store, make_repository(*test.store));
+  CHECK_FALSE(Leases(*test.store).find(workspace));
+  const uint64_t commits = test.store->commits();
+  CHECK(Leases(*test.store).grant(lease_of(workspace, "a")).generation == 1);
+  CHECK(test.store->commits() == commits + 1);
+  CHECK(last_event(*test.store) == "lease.acquired: a (uid 1000, lease 1)");
+  Leases(*test.store).end(workspace, "released");
+  CHECK(last_event(*test.store) == "lease.released: a (uid 1000, lease 1)");
+  CHECK(Leases(*test.store).grant(lease_of(workspace, "a")).generation == 2);
+  Leases(*test.store).end(workspace, "lapsed");
+  test.reopen();
+  CHECK(Leases(*test.store).find(workspace)->ended == "lapsed");
+  CHECK(Leases(*test.store).grant(lease_of(workspace, "b")).generation == 3);
+  CHECK(Leases(*test.store).grant(lease_of(workspace, "c", 1001)).generation == 4);
+  CHECK(last_event(*test.store) ==
+        "lease.taken_over: c (uid 1001, lease 4) from b (uid 1000, lease 3)");
+  test.reopen();
+  const auto row = Leases(*test.store).list().at(0);
+  CHECK(row.held());
+  CHECK(row.generation == 4);
+  CHECK(row.holder == "c");
+  CHECK(row.holder_uid == 1001);
+  CHECK(row.ttl_ms == 60'000);
+  CHECK(row.acquired_wall_ms == test.clock.now_ms);
+  CHECK_FALSE(row.clearing);
+}
+
+TEST_CASE("a lease that has ended does not end again") {
+  TestStore test;
+  const auto workspace = make_workspace(*test.store, make_repository(*test.store));
+  Leases leases(*test.store);
+  leases.end(workspace, "lapsed");
+  leases.grant(lease_of(workspace, "a"));
+  leases.end(workspace, "released");
+  const auto seq = test.store->last_event();
+  leases.end(workspace, "lapsed");
+  CHECK(test.store->last_event() == seq);
+  CHECK(leases.find(workspace)->ended == "released");
+}
+
+TEST_CASE("a take-over marks what runs in the same commit, and is clearing until that has ended") {
+  TestStore test;
+  const auto repository = make_repository(*test.store);
+  const auto workspace = make_workspace(*test.store, repository);
+  const auto other = make_workspace(*test.store, repository, "other");
+  Execs execs(*test.store);
+  const auto mine = execs.create(new_exec(make_sandbox(*test.store, workspace))).id;
+  const auto ended = execs.create(new_exec(*Sandboxes(*test.store).live(workspace))).id;
+  execs.finish(ended, {.state = ExecState::exited, .exit_code = 0});
+  const auto others = execs.create(new_exec(make_sandbox(*test.store, other))).id;
+  Leases leases(*test.store);
+  leases.grant(lease_of(workspace, "a"));
+  CHECK_FALSE(execs.get(mine).cancel_requested);
+  auto over = lease_of(workspace, "b");
+  over.end_execs = true;
+  over.request_key = "key";
+  const uint64_t commits = test.store->commits();
+  leases.grant(over);
+  CHECK(test.store->commits() == commits + 1);
+  CHECK(execs.get(mine).cancel_requested);
+  CHECK_FALSE(execs.get(ended).cancel_requested);
+  CHECK_FALSE(execs.get(others).cancel_requested);
+  test.reopen();
+  CHECK(Leases(*test.store).find(workspace)->clearing);
+  CHECK(Leases(*test.store).find(workspace)->request_key == "key");
+  Leases(*test.store).set_cleared(workspace);
+  CHECK_FALSE(Leases(*test.store).find(workspace)->clearing);
+}
+
+TEST_CASE("a viewer sees what is his and what is shared with a group of his") {
+  TestStore test;
+  const auto repository = make_repository(*test.store);
+  Workspaces workspaces(*test.store);
+  const auto make = [&](const char* name, uint32_t owner, std::optional<uint32_t> gid) {
+    auto wanted = new_workspace(repository, name);
+    wanted.owner_uid = owner;
+    wanted.team_gid = gid;
+    wanted.idempotency_key.reset();
+    const auto id = workspaces.create(wanted).id;
+    Execs(*test.store).create(new_exec(make_sandbox(*test.store, id)));
+    return id;
+  };
+  make("a", 1000, {});
+  make("b", 1001, 70);
+  make("c", 1001, 71);
+  const auto seen = [&](const Viewer& viewer) {
+    std::string names;
+    for (const auto& row : workspaces.list({.seen_by = viewer})) names += row.name;
+    CHECK(Execs(*test.store).list({.seen_by = viewer}).size() == names.size());
+    return names;
+  };
+  CHECK(seen({1000, {}}) == "a");
+  CHECK(seen({1000, {70}}) == "ab");
+  CHECK(seen({1000, {5, 71, 70}}) == "abc");
+  CHECK(seen({1001, {}}) == "bc");
+  CHECK(seen({1002, {1000, 1001}}).empty());
+  CHECK(workspaces.find_by_name("b", Viewer{1000, {70}}).size() == 1);
+  CHECK(workspaces.find_by_name("b", Viewer{1000, {71}}).empty());
+  const auto b = workspaces.find_by_name("b").at(0).id;
+  const auto seq = test.store->last_event();
+  workspaces.set_team(b, 70);
+  CHECK(test.store->last_event() == seq);
+  workspaces.set_team(b, std::nullopt);
+  CHECK(last_event(*test.store) == "workspace.shared: private");
+  CHECK(seen({1000, {70}}) == "a");
+}

@@ -1,0 +1,290 @@
+#include "workspace/leases.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "state_db/store.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using state_db::LeaseRow;
+using state_db::WorkspaceRow;
+
+// Somebody who asks once a second and was not there for so long was not looking.
+constexpr int64_t kAbsent_ms = 10'000;
+constexpr std::chrono::seconds kPatience{30};  // for changes that are going on
+
+std::string person(const LeaseRow& row) {
+  return row.holder + " (uid " + std::to_string(row.holder_uid) + ", lease " +
+         std::to_string(row.generation) + ")";
+}
+
+std::string seconds_text(int64_t ms) { return std::to_string(std::max<int64_t>(0, ms) / 1000); }
+
+}  // namespace
+
+// The right to change a lease: nobody else changes it, and no change of the workspace goes on.
+class Leases::Change {
+ public:
+  Change(Leases& owner, Lock& lock, base::WorkspaceId id) : owner_(owner), lock_(lock), id_(id) {
+    owner_.wait_until(
+        lock_, [&] { return !owner_.entries_[id_].changing; }, id_);
+    owner_.entries_[id_].changing = true;
+    try {
+      owner_.wait_until(
+          lock_, [&] { return owner_.entries_[id_].writing == 0; }, id_);
+    } catch (...) {
+      finish();
+      throw;
+    }
+  }
+  ~Change() {
+    if (!lock_.owns_lock()) lock_.lock();
+    finish();
+  }
+  Change(const Change&) = delete;
+  Change& operator=(const Change&) = delete;
+
+  Entry& entry() { return owner_.entries_[id_]; }
+  // A write to the database, without the mutex: others' leases go on meanwhile.
+  template <typename Work>
+  auto unlocked(Work&& work) {
+    lock_.unlock();
+    auto result = work();
+    lock_.lock();
+    return result;
+  }
+
+ private:
+  void finish() {
+    entry().changing = false;
+    if (!entry().row && entry().writing == 0) owner_.entries_.erase(id_);
+    owner_.changed_.notify_all();
+  }
+
+  Leases& owner_;
+  Lock& lock_;
+  base::WorkspaceId id_;
+};
+
+Leases::Writing::~Writing() {
+  if (owner_ != nullptr) owner_->done_writing(id_);
+}
+
+Leases::Leases(state_db::Store& store) : store_(store) {
+  here_since_ms_ = looked_ms_ = store.clock().boot_ms();
+  for (auto& row : state_db::Leases(store).list()) {
+    const base::WorkspaceId id = row.workspace;
+    entries_[id].row = std::move(row);
+  }
+}
+
+int64_t Leases::now() {
+  const int64_t present = store_.clock().boot_ms();
+  if (present - looked_ms_ > kAbsent_ms) here_since_ms_ = present;
+  looked_ms_ = std::max(looked_ms_, present);
+  return present;
+}
+
+bool Leases::has_lapsed(const Entry& entry) {
+  const int64_t present = now();
+  if (!entry.row || !entry.row->held() || entry.writing > 0) return false;
+  return present - std::max(entry.seen_ms, here_since_ms_) > entry.row->ttl_ms;
+}
+
+// Durable before anybody goes in by it: else a restart would bring it back to life.
+void Leases::lapse(Lock& lock, base::WorkspaceId id) {
+  Change change(*this, lock, id);
+  if (!has_lapsed(change.entry())) return;
+  const LeaseRow row = *change.entry().row;
+  change.unlocked([&] {
+    state_db::Leases(store_).end(id, "lapsed");
+    return true;
+  });
+  change.entry().row->ended = "lapsed";
+  base::log(base::LogLevel::info, "lease.lapsed",
+            {{"ws", id}, {"generation", row.generation}, {"ttl_ms", row.ttl_ms}});
+}
+
+void Leases::wait_until(Lock& lock, const std::function<bool()>& free, base::WorkspaceId id) {
+  if (changed_.wait_for(lock, kPatience, free)) return;
+  throw Error(Code::conflict, id.str() + " is busy: a change of it is going on",
+              "try again in a moment");
+}
+
+void Leases::require(const Caller& caller, const WorkspaceRow& row, Entry& entry) {
+  if (caller.is_daemon) return;
+  const bool held = entry.row && entry.row->held();
+  if (!held && !caller.lease) return;
+  if (held && caller.lease == entry.row->generation) {
+    entry.seen_ms = now();
+    return;
+  }
+  const std::string again = "take the lease anew: moorage lease acquire " + row.name;
+  if (!held) {
+    const bool known = entry.row && entry.row->generation == *caller.lease;
+    throw Error(Code::conflict,
+                "lease " + std::to_string(*caller.lease) + " of " + row.name + " is over" +
+                    (known ? ": " + entry.row->ended : ""),
+                "nothing was changed; " + again);
+  }
+  if (caller.lease) {
+    throw Error(Code::conflict,
+                "lease " + std::to_string(*caller.lease) + " of " + row.name +
+                    " is over: " + person(*entry.row) + " has it since " +
+                    base::format_utc(entry.row->acquired_wall_ms),
+                "nothing was changed; stop, or " + again + " --takeover");
+  }
+  throw Error(Code::conflict,
+              row.name + " is held by " + person(*entry.row) + " since " +
+                  base::format_utc(entry.row->acquired_wall_ms) + ", last seen " +
+                  seconds_text(now() - std::max(entry.seen_ms, here_since_ms_)) + " s ago",
+              "reading is free; to write, wait until it is released, or: moorage lease acquire " +
+                  row.name + " --takeover");
+}
+
+Leases::Writing Leases::write(const Caller& caller, const WorkspaceRow& row) {
+  Lock lock(mutex_);
+  if (has_lapsed(entries_[row.id])) lapse(lock, row.id);
+  wait_until(
+      lock, [&] { return !entries_[row.id].changing; }, row.id);
+  Entry& entry = entries_[row.id];
+  ++entry.writing;
+  Writing writing(this, row.id);
+  try {
+    require(caller, row, entry);
+  } catch (...) {
+    lock.unlock();  // before `writing` goes, which takes it
+    throw;
+  }
+  lock.unlock();
+  return writing;
+}
+
+void Leases::done_writing(base::WorkspaceId id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(id);
+  if (--found->second.writing > 0) return;
+  changed_.notify_all();
+  if (!found->second.row && !found->second.changing) entries_.erase(found);
+}
+
+LeaseView Leases::view(const Entry& entry) {
+  const int64_t present = now();
+  return {*entry.row, present - std::max(entry.seen_ms, here_since_ms_)};
+}
+
+LeaseView Leases::acquire(const Caller& caller, const WorkspaceRow& row, const Wanted& wanted) {
+  Lock lock(mutex_);
+  if (has_lapsed(entries_[row.id])) lapse(lock, row.id);
+  Change change(*this, lock, row.id);
+  const auto before = change.entry().row;
+  const bool held = before && before->held();
+  if (held && !wanted.key.empty() && before->request_key == wanted.key &&
+      before->holder_uid == caller.uid && before->holder == wanted.holder) {
+    return view(change.entry());  // the answer to the first try was lost
+  }
+  if (held && !wanted.take_over) {
+    Caller stranger = caller;
+    stranger.lease.reset();
+    stranger.is_daemon = false;
+    require(stranger, row, change.entry());
+  }
+  state_db::NewLease lease;
+  lease.workspace = row.id;
+  lease.holder = wanted.holder;
+  lease.holder_uid = caller.uid;
+  lease.ttl_ms = wanted.ttl_ms;
+  // What was released, its holder has put down in order.
+  lease.end_execs = before && (held || before->ended == "lapsed") && !wanted.keep_execs;
+  if (!wanted.key.empty()) lease.request_key = wanted.key;
+  auto granted = change.unlocked([&] { return state_db::Leases(store_).grant(lease); });
+  Entry& entry = change.entry();
+  entry.row = std::move(granted);
+  entry.seen_ms = now();
+  return view(entry);
+}
+
+void Leases::cleared(base::WorkspaceId id) {
+  state_db::Leases(store_).set_cleared(id);
+  const std::lock_guard lock(mutex_);
+  if (auto& entry = entries_[id]; entry.row) entry.row->clearing = false;
+}
+
+void Leases::require_generation(const Caller& caller) {
+  if (caller.lease) return;
+  throw Error(Code::invalid_argument, "the header Moorage-Lease is missing",
+              "send the generation that the acquire answered");
+}
+
+LeaseView Leases::heartbeat(const Caller& caller, const WorkspaceRow& row) {
+  require_generation(caller);
+  const Writing writing = write(caller, row);
+  const std::lock_guard lock(mutex_);
+  return view(entries_[row.id]);
+}
+
+void Leases::release(const Caller& caller, const WorkspaceRow& row) {
+  require_generation(caller);
+  Lock lock(mutex_);
+  if (has_lapsed(entries_[row.id])) lapse(lock, row.id);
+  Change change(*this, lock, row.id);
+  require(caller, row, change.entry());
+  change.unlocked([&] {
+    state_db::Leases(store_).end(row.id, "released");
+    return true;
+  });
+  change.entry().row->ended = "released";
+}
+
+void Leases::end(base::WorkspaceId id, const std::string& how) {
+  Lock lock(mutex_);
+  Change change(*this, lock, id);
+  if (!change.entry().row || !change.entry().row->held()) return;
+  change.unlocked([&] {
+    state_db::Leases(store_).end(id, how);
+    return true;
+  });
+  change.entry().row->ended = how;
+}
+
+std::optional<LeaseView> Leases::look(base::WorkspaceId id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end() || !found->second.row) return std::nullopt;
+  LeaseView seen = view(found->second);
+  if (has_lapsed(found->second)) seen.row.ended = "lapsed";
+  return seen;
+}
+
+bool Leases::is_held(base::WorkspaceId id) {
+  const auto seen = look(id);
+  return seen && seen->row.held();
+}
+
+std::vector<base::WorkspaceId> Leases::being_cleared() {
+  const std::lock_guard lock(mutex_);
+  std::vector<base::WorkspaceId> ids;
+  for (const auto& [id, entry] : entries_) {
+    if (entry.row && entry.row->clearing) ids.push_back(id);
+  }
+  return ids;
+}
+
+void Leases::sweep() {
+  Lock lock(mutex_);
+  std::vector<base::WorkspaceId> lapsed;
+  now();
+  for (const auto& [id, entry] : entries_) {
+    if (has_lapsed(entry) && !entry.changing) lapsed.push_back(id);
+  }
+  for (const auto id : lapsed) lapse(lock, id);
+}
+
+}  // namespace moorage::workspace
