@@ -61,14 +61,21 @@ Words take_sandbox_command(Words& words, const Command* command) {
 
 constexpr const char* kHelp = "Print this help";
 
-void declare_global_options(Options& options, std::string& socket, bool& json) {
-  options.value({"--socket", "PATH", "The daemon's socket"}, socket);
-  options.flag({"--json", "", "Print the API's JSON"}, json);
+struct Globals {
+  std::string& socket;
+  std::string& lease;
+  bool& json;
+};
+
+void declare_global_options(Options& options, const Globals& to) {
+  options.value({"--socket", "PATH", "The daemon's socket"}, to.socket);
+  options.value({"--lease", "NUMBER", "The lease that changes are made under"}, to.lease);
+  options.flag({"--json", "", "Print the API's JSON"}, to.json);
 }
 
 void add_global_options(CLI::App& app, Context& context) {
   Options options(app);
-  declare_global_options(options, context.socket, context.json);
+  declare_global_options(options, {context.socket, context.lease, context.json});
   app.get_option("--socket")->envname("MOORAGE_SOCKET");
 }
 
@@ -115,7 +122,9 @@ class CommandLine {
     name.remove_prefix(space + 1);
     if (!groups_.contains(group)) {
       const char* about = group == "repo" ? "Cached repositories: add, ls, fetch, rm"
-                                          : "The daemon's settings: show";
+                          : group == "lease"
+                              ? "Who may change a workspace: acquire, show, keep, run"
+                              : "The daemon's settings: show";
       groups_[group] = app_.add_subcommand(group, about);
       groups_[group]->require_subcommand(1)->fallthrough()->footer(
           group_examples(group) + "\nmoorage " + group + " COMMAND --help tells more.");
@@ -198,6 +207,9 @@ int run(Context& context, Words words) {
     refuse_missing_values(words);
     const Action action = line.parse(std::move(words));
     if (context.socket.empty()) context.socket = kDefaultSocket;
+    // Where every connection looks, and every program that we start.
+    if (!context.lease.empty())
+      base::check(setenv("MOORAGE_LEASE", context.lease.c_str(), 1), "set MOORAGE_LEASE");
     if (action) return action(context);
     context.print(line.help());
     return 0;
@@ -215,8 +227,10 @@ int run(Context& context, Words words) {
 
 std::vector<ToldOption> global_options() {
   std::string socket;
+  std::string lease;
   bool json = false;
-  auto told = told_by([&](Options& options) { declare_global_options(options, socket, json); });
+  const Globals globals{socket, lease, json};
+  auto told = told_by([&](Options& options) { declare_global_options(options, globals); });
   told.insert(told.begin(), ToldOption{.text = {"-h,--help", "", kHelp}});
   return told;
 }

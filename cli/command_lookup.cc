@@ -7,7 +7,7 @@ using Words = std::vector<std::string>;
 Words plain_words(const Words& words) {
   Words plain;
   for (size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
-    if (words[i] == "--socket") {
+    if (words[i] == "--socket" || words[i] == "--lease") {
       ++i;
     } else if (!words[i].starts_with("-")) {
       plain.push_back(words[i]);

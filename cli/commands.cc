@@ -3,8 +3,9 @@
 namespace moorage::cli {
 namespace {
 
-constexpr std::string_view kWork = "Work", kRun = "Run", kFiles = "Files and changes",
-                           kRepos = "Repositories", kHost = "This host";
+constexpr std::string_view kWork = "Work", kLeases = "Leases", kRun = "Run",
+                           kFiles = "Files and changes", kRepos = "Repositories",
+                           kHost = "This host";
 
 constexpr Command kCommands[] = {
     {"create", kWork, "Make a workspace from a repository or a local directory",
@@ -20,6 +21,20 @@ constexpr Command kCommands[] = {
     {"rm", kWork, "Delete a workspace; undelete brings it back", "moorage rm auth", rm_command},
     {"undelete", kWork, "Bring a deleted workspace back", "moorage undelete auth",
      undelete_command},
+
+    {"share", kWork, "Let a group of this host use a workspace, too",
+     "moorage share auth --group devs\nmoorage share auth --private", share_command},
+
+    {"lease acquire", kLeases, "Be the only one who may change a workspace",
+     "moorage lease acquire auth --holder agent-7", lease_acquire_command},
+    {"lease show", kLeases, "Tell who holds a workspace", "moorage lease show auth",
+     lease_show_command},
+    {"lease keep", kLeases, "Tell the daemon that the holder lives, until killed",
+     "moorage lease keep auth --lease 3 &", lease_keep_command},
+    {"lease release", kLeases, "Let others in again", "moorage lease release auth --lease 3",
+     lease_release_command},
+    {"lease run", kLeases, "Hold a workspace while a local command runs",
+     "moorage lease run auth --holder agent-7 -- my-agent auth", lease_run_command, true},
 
     {"exec", kRun, "Run a command in a workspace",
      "moorage exec auth -- npm test\n"

@@ -45,6 +45,13 @@ Action start_command(Options& options);
 Action stop_command(Options& options);
 Action rm_command(Options& options);
 Action undelete_command(Options& options);
+// lease_commands.cc
+Action lease_acquire_command(Options& options);
+Action lease_show_command(Options& options);
+Action lease_keep_command(Options& options);
+Action lease_release_command(Options& options);
+Action lease_run_command(Options& options);
+Action share_command(Options& options);
 // exec_commands.cc
 Action exec_command(Options& options);
 Action shell_command(Options& options);

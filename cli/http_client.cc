@@ -10,6 +10,7 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <cerrno>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -161,11 +162,27 @@ void send_streamed(UnixStream& stream, const HttpRequest& request) {
 
 }  // namespace
 
+namespace {
+
+std::string lease_of_environment() {
+  const char* lease = std::getenv("MOORAGE_LEASE");
+  return lease == nullptr ? "" : lease;
+}
+
+}  // namespace
+
 struct HttpConnection::Link {
   Link(base::Fd socket, int cancel_fd) : stream(std::move(socket), cancel_fd) {}
 
   // Sends; true when the daemon answered before it had the whole body.
-  bool send(const HttpRequest& request) {
+  bool send(const HttpRequest& given, const std::string& lease) {
+    HttpRequest leased;
+    const bool bears = !lease.empty() && given.method != "GET";
+    if (bears) {
+      leased = given;
+      leased.headers.emplace_back("Moorage-Lease", lease);
+    }
+    const HttpRequest& request = bears ? leased : given;
     try {
       request.source ? send_streamed(stream, request) : send_whole(stream, request);
       return false;
@@ -221,6 +238,7 @@ struct HttpConnection::Link {
 
 HttpConnection::HttpConnection(std::string socket_path)
     : socket_path_(std::move(socket_path)),
+      lease_(lease_of_environment()),
       cancel_fd_(base::check(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")) {}
 
 HttpConnection::~HttpConnection() {
@@ -249,7 +267,7 @@ HttpResponse HttpConnection::exchange(const HttpRequest& request, const Exchange
   Link& link = connect();
   try {
     link.stream.set_silence_timeout(options.silence_timeout_ms);
-    const bool early = link.send(request);
+    const bool early = link.send(request, lease_);
     if (!link.receive(response, options) || early) link_.reset();
   } catch (...) {
     link_.reset();

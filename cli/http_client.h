@@ -3,7 +3,8 @@
 // lost answer means is the caller's knowledge (api.h, output_follower.h, stdin_pump.h). Errors:
 // unavailable or permission_denied = not connected, nothing was sent; unknown_outcome = the
 // connection ended, or fell silent, before the whole answer was there. An HTTP error status is
-// data.
+// data. Every request that changes something carries MOORAGE_LEASE of the environment, as it was
+// when the connection was made, as its lease.
 #pragma once
 
 #include <atomic>
@@ -62,6 +63,7 @@ class HttpConnection {
   Link& connect();
 
   const std::string socket_path_;
+  const std::string lease_;
   const int cancel_fd_;  // an eventfd: readable once cancelled
   std::atomic<bool> cancelled_{false};
   std::unique_ptr<Link> link_;

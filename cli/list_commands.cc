@@ -38,7 +38,7 @@ std::vector<Cell> row_of(const Json& workspace, int64_t now_ms) {
   const bool measured = workspace.has("disk_bytes");
   row.emplace_back(measured ? format_size(static_cast<uint64_t>(workspace.number("disk_bytes")))
                             : "-");
-  row.emplace_back(person_text(workspace.at("holder")));
+  row.emplace_back(holder_text(workspace.at("holder")));
   return row;
 }
 

@@ -46,6 +46,7 @@ class Page {
         ws_.text("name") + "  " + ws_.text("id") + "  owner " + person_text(ws_.at("owner"));
     for (const auto& [key, value] : ws_.members("labels")) text += "  " + key + "=" + value;
     text_ += printable(text) + "\n";
+    if (ws_.has("team")) line("team", "members of " + ws_.text("team") + " may use it, too");
     const std::string state = ws_.text("state");
     if (state != "ready") line("state", state + ago("deleted_at", " "));
     line("reason", ws_.text("reason"));
@@ -135,7 +136,7 @@ class Page {
   }
 
   void keeping() {
-    if (ws_.has("holder")) line("holder", person_text(ws_.at("holder")));
+    if (ws_.has("holder")) line("holder", holder_line(ws_.at("holder")));
     const Json integrity = ws_.at("integrity");
     std::string safe = integrity.text(integrity.is_object() ? "state" : "");
     if (integrity.is_object()) {

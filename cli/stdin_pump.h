@@ -51,7 +51,7 @@ class StdinPump {
   base::Fd stop_;  // an eventfd
   Backoff backoff_;
   std::unique_ptr<char[]> buffer_;  // a piece; never cleared, which a short command would feel
-  bool held_key_ = false;  // Ctrl-P was read, and may begin the way out
+  bool held_key_ = false;           // Ctrl-P was read, and may begin the way out
   bool detached_ = false;
   std::thread thread_;  // last: starts when all else is there
 };

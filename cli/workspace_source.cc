@@ -22,6 +22,7 @@ JsonObject request_of(const WorkspaceSource& source) {
   add("branch", source.branch);
   add("backend", source.backend);
   add("image", source.image);
+  add("team", source.team);
   std::map<std::string, std::string> labels;
   for (const std::string& label : source.labels) labels.insert(split_assignment(label, "--label"));
   if (!labels.empty()) request.add("labels", labels);
@@ -44,6 +45,8 @@ void declare_source(Options& options, WorkspaceSource& source) {
   options.value({"--repo", "URL", "The repository to start from"}, source.repo);
   options.value({"--from", "DIR", "A local directory instead, with what is not committed"},
                 source.from);
+  options.value({"--team", "GROUP", "A group of this host: its members may use it, too"},
+                source.team);
   options.value({"--ref", "REF", "Branch, tag or commit; default: the default branch"}, source.ref);
   options.value({"--branch", "NAME", "The branch that the work goes to"}, source.branch);
   options.value({"--name", "NAME", "Name of the workspace; default: chosen"}, source.name);

@@ -18,6 +18,7 @@ struct WorkspaceSource {
   std::string branch;
   std::string name;
   std::string image;
+  std::string team;
   std::string backend;
   std::vector<std::string> labels;
   PolicyOptions policy;

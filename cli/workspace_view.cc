@@ -64,6 +64,18 @@ std::string changes_text(const Json& workspace) {
   return workspace.number("unpushed") > 0 ? "unpushed" : "-";
 }
 
+std::string holder_text(const Json& holder) {
+  if (!holder.is_object()) return person_text(holder);
+  const std::string who = person_text(holder.at("uid"));
+  return who == "you" ? holder.text("holder") : holder.text("holder") + " (" + who + ")";
+}
+
+std::string holder_line(const Json& lease) {
+  if (!lease.is_object()) return person_text(lease);
+  return holder_text(lease) + ", lease " + lease.text("generation") + ", seen " +
+         format_age_long(lease.number("seen_ms_ago")) + " ago";
+}
+
 std::string person_text(const Json& place) {
   const Json who = place.is_object() ? place.at("uid") : place;
   const std::string text = who.text();

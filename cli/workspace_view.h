@@ -21,6 +21,10 @@ std::string doing_text(const Json& workspace, int64_t now_ms);
 std::string changes_text(const Json& workspace);
 // "you", "uid 1004", "-"; holders and owners alike.
 std::string person_text(const Json& place);
+// "agent-7", "agent-7 (uid 1004)", "-": who has the lease.
+std::string holder_text(const Json& holder);
+// With its generation and when it was heard of.
+std::string holder_line(const Json& lease);
 // ms since the time in that field; -1 when there is none.
 int64_t age_of(const Json& json, const std::string& field, int64_t now_ms);
 // "4f1c2e9": seven digits of a commit.
