@@ -1,0 +1,307 @@
+"""Who may do what to whose workspace: rows 53 and 54. Clients run as users of their own; the daemon asks the kernel who they are."""
+
+import base64
+import json
+import re
+import subprocess
+import sys
+import unittest
+
+import yaml
+
+from threat import Threats, harness, threat
+
+DOCUMENT = harness.ROOT / "docs/openapi.yaml"
+GROUP, TEAM = "games", 60  # a group that every Debian has
+OWNER, MEMBER, STRANGER = 61001, 61002, 61003
+
+# Sends what comes on its standard input, one JSON object a line, and prints what is answered. Runs as the user that it stands for.
+CLIENT = """
+import base64, http.client, json, socket, sys
+class Connection(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(60)
+        self.sock.connect(sys.argv[1])
+for line in sys.stdin:
+    ask = json.loads(line)
+    if "raw" in ask:
+        s = socket.socket(socket.AF_UNIX); s.settimeout(60); s.connect(sys.argv[1])
+        data = b""
+        try:
+            s.sendall(base64.b64decode(ask["raw"]))
+            s.shutdown(socket.SHUT_WR)
+        except OSError: pass  # refused before all of it was there
+        try:
+            while piece := s.recv(65536): data += piece
+        except ConnectionResetError: pass
+        print(json.dumps([0, base64.b64encode(data).decode()]), flush=True)
+        continue
+    c = Connection("x")
+    body = base64.b64decode(ask["body"]) if ask["body"] is not None else None
+    try:
+        c.request(ask["method"], ask["target"], body=body, headers=ask["headers"])
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # refused before the body was read: the answer says why
+    r = c.getresponse()
+    print(json.dumps([r.status, base64.b64encode(r.read(4_000_000)).decode()]), flush=True)
+    c.close()
+"""
+
+
+class User:
+    def __init__(self, socket, uid, *groups):
+        words = ["--clear-groups"] if not groups else ["--groups=" + ",".join(map(str, groups))]
+        self.process = subprocess.Popen(
+            ["setpriv", f"--reuid={uid}", f"--regid={uid}", *words, sys.executable, "-c", CLIENT, str(socket)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/")
+
+    def _say(self, ask):
+        self.process.stdin.write(json.dumps(ask) + "\n")
+        self.process.stdin.flush()
+        status, body = json.loads(self.process.stdout.readline())
+        return status, base64.b64decode(body)
+
+    def ask(self, method, target, body=None, **headers):
+        if isinstance(body, (dict, list)):
+            body = json.dumps(body).encode()
+        return self._say({"method": method, "target": target, "headers": {k.replace("_", "-"): v for k, v in headers.items()},
+                          "body": None if body is None else base64.b64encode(body).decode()})
+
+    def json(self, method, target, body=None, **headers):
+        status, raw = self.ask(method, target, body, **headers)
+        return status, json.loads(raw) if raw else None
+
+    def raw(self, data):
+        return self._say({"raw": base64.b64encode(data).decode()})[1]
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+# Every operation of the document: what it wants, and a request that is good but for who asks. "read", "write": members too;
+# "own": the owner; "repo": who imported it; "list": all may ask, and see what is theirs; "open": about nobody's things.
+# The order is that in which the owner asks, so what destroys comes last.
+FILE = {"query": "?path=README.md"}
+REQUESTS = {
+    ("get", "/v1/health"): ("open", {}), ("get", "/v1/info"): ("open", {}), ("get", "/v1/config"): ("open", {}),
+    ("get", "/metrics"): ("list", {}), ("get", "/v1/top"): ("list", {}), ("get", "/v1/events"): ("list", {}),
+    ("get", "/v1/repos"): ("list", {}), ("get", "/v1/workspaces"): ("list", {"query": "?deleted=1"}), ("get", "/v1/execs"): ("list", {}),
+    ("get", "/v1/du"): ("read", {"target": "/v1/du?workspace={}"}),
+    ("post", "/v1/repos"): ("open", {"body": {"url": "ftp://x/y"}}),
+    ("get", "/v1/repos/import"): ("open", {"query": "?label=/x"}), ("post", "/v1/repos/import"): ("open", {"query": "?label=/x", "body": b"x"}),
+    ("get", "/v1/repos/{repo}"): ("repo", {}), ("post", "/v1/repos/{repo}/fetch"): ("repo", {}),
+    ("post", "/v1/workspaces"): ("repo", {"body": "IMPORT"}), ("delete", "/v1/repos/{repo}"): ("repo", {}),
+    ("get", "/v1/workspaces/{workspace}"): ("read", {}), ("get", "/v1/workspaces/{workspace}/diff"): ("read", {}),
+    ("get", "/v1/workspaces/{workspace}/status"): ("read", {}), ("get", "/v1/workspaces/{workspace}/history"): ("read", {}),
+    ("get", "/v1/workspaces/{workspace}/files"): ("read", {}), ("get", "/v1/workspaces/{workspace}/file"): ("read", FILE),
+    ("get", "/v1/workspaces/{workspace}/execs"): ("read", {}), ("get", "/v1/workspaces/{workspace}/lease"): ("read", {}),
+    ("get", "/v1/execs/{exec}"): ("read", {}), ("get", "/v1/execs/{exec}/wait"): ("read", {"query": "?timeout_ms=1"}),
+    ("get", "/v1/execs/{exec}/output"): ("read", {}),
+    ("put", "/v1/workspaces/{workspace}/file"): ("write", {"query": "?path=new", "body": b"bytes"}),
+    ("post", "/v1/workspaces/{workspace}/files/mkdir"): ("write", {"body": {"path": "d"}}),
+    ("post", "/v1/workspaces/{workspace}/files/symlink"): ("write", {"body": {"path": "l", "target": "t"}}),
+    ("post", "/v1/workspaces/{workspace}/files/move"): ("write", {"body": {"from": "new", "to": "newer"}}),
+    ("delete", "/v1/workspaces/{workspace}/file"): ("write", {"query": "?path=newer"}),
+    ("post", "/v1/workspaces/{workspace}/start"): ("write", {}),
+    ("post", "/v1/workspaces/{workspace}/execs"): ("write", {"body": {"argv": ["true"]}}),
+    ("put", "/v1/execs/{exec}/stdin"): ("write", {"body": b"x"}), ("post", "/v1/execs/{exec}/signal"): ("write", {"body": {"signal": "CONT"}}),
+    ("post", "/v1/execs/{exec}/resize"): ("write", {"body": {"rows": 5}}),
+    ("post", "/v1/workspaces/{workspace}/lease"): ("write", {"body": {"holder": "x", "takeover": True, "keep_execs": True}}),
+    ("put", "/v1/workspaces/{workspace}/lease"): ("write", {"headers": {"Moorage-Lease": "4711"}}),
+    ("delete", "/v1/workspaces/{workspace}/lease"): ("write", {"headers": {"Moorage-Lease": "4711"}}),
+    ("post", "/v1/execs/{exec}/cancel"): ("write", {}), ("post", "/v1/workspaces/{workspace}/stop"): ("write", {}),
+    ("patch", "/v1/workspaces/{workspace}"): ("own", {"body": {"limits": {"pids": 300}}}),
+    ("post", "/v1/workspaces/{workspace}/share"): ("own", {"body": {"group": GROUP}}),
+    ("post", "/v1/workspaces/{workspace}/undelete"): ("own", {}), ("delete", "/v1/workspaces/{workspace}"): ("own", {}),
+}
+METHODS = ("get", "put", "post", "patch", "delete")
+
+
+class Access(Threats):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.daemon.socket.chmod(0o666)
+        cls.owner = cls.user(OWNER, TEAM)
+        cls.member = cls.user(MEMBER, TEAM)
+        cls.stranger = cls.user(STRANGER)
+        local = cls.daemon.directory / "local"
+        commit = harness.make_repository(local)
+        harness.git(local, "update-ref", "refs/moorage/head", commit)
+        harness.git(local, "update-ref", "refs/moorage/work", harness.commit(local, "work", "in progress\n"))
+        harness.git(local, "bundle", "create", "../local.bundle", "refs/moorage/head", "refs/moorage/work")
+        status, cls.work = cls.owner.json("POST", "/v1/repos/import?label=/home/o/x", (cls.daemon.directory / "local.bundle").read_bytes())
+        assert status == 201, cls.work
+
+    @classmethod
+    def user(cls, uid, *groups):
+        user = User(cls.daemon.socket, uid, *groups)
+        cls.addClassCleanup(user.close)
+        return user
+
+    def make(self, name, **fields):
+        status, workspace = self.owner.json("POST", "/v1/workspaces", {"repo_url": self.url, "name": name, **fields})
+        self.assertEqual(status, 201, workspace)
+        status, exec_ = self.owner.json("POST", f"/v1/workspaces/{name}/execs", {"argv": ["cat"], "stdin": True})
+        self.assertEqual(status, 201, exec_)
+        return workspace["id"], exec_["id"]
+
+    def requests(self, ids):
+        """(what it wants, the id, method, target, body, headers, (the target of something that does not exist, its id))."""
+        document = yaml.safe_load(DOCUMENT.read_text())
+        listed = {(method, path) for path, item in document["paths"].items() for method in METHODS if method in item}
+        self.assertEqual(listed - set(REQUESTS), set(), "an operation that this matrix does not try")
+        self.assertEqual(set(REQUESTS) - listed, set(), "an operation that there is not")
+        for (method, path), (wants, how) in REQUESTS.items():
+            template = how.get("target", path) + how.get("query", "")
+            kind = next((k for k in ("workspace", "exec", "repo") if "{" + k + "}" in template), "workspace" if "{}" in template else None)
+            body = {"import": self.work, "name": "stolen"} if how.get("body") == "IMPORT" else how.get("body")
+            for name in ids[kind] if kind else [None]:
+                target = re.sub(r"\{[a-z]*\}", name or "", template)
+                prefix = name and re.match(r"(ws_|ex_|repo_)\d+$", name)
+                nothing = prefix[1] + "4711" if prefix else "nobody"
+                yield wants, name, method.upper(), target, body, how.get("headers", {}), (re.sub(r"\{[a-z]*\}", nothing, template), nothing)
+
+    @staticmethod
+    def verdict(status, raw):
+        if status < 400:
+            return "done"
+        error = json.loads(raw)
+        if error["code"] in ("internal", "io", "corrupted"):
+            return "BUG: " + error["message"]
+        if error["code"] == "not_found" and re.search(r"no (deleted )?(workspace|exec|repository)|there is no (repo|ws|ex)_", error["message"]):
+            return "hidden"
+        return "forbidden" if error["code"] == "permission_denied" else "allowed"
+
+    @threat(53, "C", "another user's workspace, command or import, asked for by id or name on any route (IDOR)",
+            "one place decides; who may not see a thing gets word for word the answer about one that does not exist",
+            "the owner, and a member of the team where the route is for members, are let in by the same requests")
+    def test_nobody_reaches_what_is_not_theirs_on_any_route(self):
+        secret = "sesame-name"
+        workspace, exec_ = self.make(secret, team=GROUP)
+        old, old_exec = self.make("old-name", team=GROUP)
+        self.assertEqual(self.owner.ask("DELETE", f"/v1/workspaces/{old}")[0], 200)
+        private, private_exec = self.make("private-name")
+        ids = {"workspace": [workspace, secret, old], "exec": [exec_, old_exec], "repo": [self.work["repo"]]}
+        private_ids = {"workspace": [private, "private-name"], "exec": [private_exec], "repo": [self.work["repo"]]}
+        outside = [("stranger", self.stranger, ids), ("stranger", self.stranger, private_ids), ("member", self.member, private_ids)]
+        asked = 0
+        for who, user, theirs in outside:
+            hidden = [value for values in theirs.values() for value in values]
+            for wants, name, method, target, body, headers, (nothing, stands_for) in self.requests(theirs):
+                with self.subTest(who, method=method, target=target):
+                    status, raw = user.ask(method, target, body, **headers)
+                    asked += 1
+                    if wants in ("open", "list"):
+                        for word in hidden:
+                            self.assertNotRegex(raw, rb'"' + re.escape(word.encode()) + rb'"')
+                        self.assertNotIn(b"BUG", self.verdict(status, raw).encode())
+                        continue
+                    self.assertEqual(self.verdict(status, raw), "hidden", raw)
+                    if name is not None:  # not a word tells it from one that is not there
+                        none_status, none = user.ask(method, nothing, body, **headers)
+                        self.assertEqual((status, raw.replace(name.encode(), b"*")),
+                                         (none_status, none.replace(stands_for.encode(), b"*")))
+        self.assertGreater(asked, 150)
+        # Nothing of it happened.
+        root = self.client
+        self.assertEqual({e["name"] for e in root.list_files(workspace)["entries"]}, {".git", "README.md", "src"})
+        self.assertEqual(root.get_exec(exec_)["state"], "running")
+        self.assertEqual(root.show_lease(workspace)["generation"], 0)
+        self.assertEqual(root.workspace(old)["state"], "deleted")
+        not_deleted = f"/v1/workspaces/{secret}/undelete"  # by name it looks among the deleted ones
+        for wants, _, method, target, body, headers, _ in self.requests(ids):
+            with self.subTest("member", method=method, target=target):
+                got = self.verdict(*self.member.ask(method, target, body, **headers))
+                expected = {"own": ("forbidden",), "repo": ("hidden",)}.get(wants, ("done", "allowed"))
+                if target == not_deleted:
+                    expected = ("hidden",)
+                self.assertIn(got, expected)
+        self.assertEqual(root.workspace(workspace)["state"], "ready")
+        for wants, _, method, target, body, headers, _ in self.requests(ids):
+            with self.subTest("owner", method=method, target=target):
+                got = self.verdict(*self.owner.ask(method, target, body, **headers))
+                self.assertIn(got, ("hidden",) if target == not_deleted else ("done", "allowed"))
+        for left in root.workspaces(deleted=True):
+            if left["name"] != "jail":
+                self.end(left["id"])
+
+    def end(self, name):
+        try:
+            self.client.delete(name, purge=True)
+        except harness.moorage.MoorageError:
+            held = harness.Client(str(self.daemon.socket))
+            held.generation = self.client.acquire_lease(name, "clean-up", takeover=True)["generation"]
+            held.delete(name, purge=True)
+
+    @threat(54, "C", "a request whose body is one thing to the check and another to the act (CVE-2024-41110, CVE-2026-34040)",
+            "the body is parsed once, strictly, and what was parsed is authorised and acted on; anything that can be read in two ways is refused",
+            "the same import in a plain body is another user's, too: hidden from a stranger, and its owner gets a workspace of it")
+    def test_what_is_authorised_is_what_is_acted_on(self):
+        theirs = json.dumps({"import": self.work, "name": "stolen"})
+        harmless = json.dumps({"name": "stolen"})[1:-1]
+        padding = " " * (2 << 20)
+
+        def post(body, *headers, path="/v1/workspaces"):
+            head = "\r\n".join([f"POST {path} HTTP/1.1", "Host: x", "Connection: close", *headers])
+            return self.stranger.raw((head + "\r\n\r\n").encode() + body)
+
+        def length(body):
+            return f"Content-Length: {len(body)}"
+
+        def chunked(*pieces):
+            return b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in pieces) + b"0\r\n\r\n"
+        plain = theirs.encode()
+        own = plain.replace(self.work["repo"].encode(), b"repo_4711")
+        doubled = (theirs[:-1] + "," + json.dumps({"import": {**self.work, "repo": "repo_4711"}})[1:]).encode()
+        doubled_inside = theirs.replace('"repo":', '"repo": "repo_4711", "repo":').encode()
+        escaped = theirs.replace('"repo"', '"r\\u0065po"').encode()
+        attempts = {
+            "plain": (post(plain, length(plain)), 404),
+            "a length of 0 before it": (post(plain, "Content-Length: 0"), 400),
+            "two lengths": (post(plain, "Content-Length: 2", length(plain)), 400),
+            "a length and chunks": (post(chunked(plain), "Content-Length: 0", "Transfer-Encoding: chunked"), 400),
+            "chunks": (post(chunked(plain[:9], plain[9:]), "Transfer-Encoding: chunked"), 404),
+            "chunks with a trailer": (post(chunked(plain)[:-2] + b"Content-Length: 0\r\n\r\n", "Transfer-Encoding: chunked"), (400, 404)),
+            "the same key twice": (post(doubled, length(doubled)), 400),
+            "the same key twice, further in": (post(doubled_inside, length(doubled_inside)), 400),
+            "a key written otherwise": (post(escaped, length(escaped)), 404),
+            "over a megabyte": (post((padding + theirs).encode(), length((padding + theirs).encode())), 400),
+            "over a megabyte, behind a good part": (post(("{" + harmless + "}" + padding + theirs).encode(),
+                                                         length(("{" + harmless + "}" + padding + theirs).encode())), 400),
+            "over a megabyte in chunks": (post(chunked((padding + theirs).encode()), "Transfer-Encoding: chunked"), 400),
+            "two documents": (post(("{" + harmless + "}" + theirs).encode(), length(("{" + harmless + "}" + theirs).encode())), 400),
+            "another encoding": (post(theirs.encode("utf-16"), length(theirs.encode("utf-16"))), 400),
+            "of nobody's": (post(own, length(own)), 404),
+        }
+        for what, (answer, expected) in attempts.items():
+            with self.subTest(what):
+                statuses = [int(s) for s in re.findall(rb"HTTP/1\.1 (\d{3})", answer)]
+                self.assertTrue(statuses, answer)
+                allowed = expected if isinstance(expected, tuple) else (expected,)
+                self.assertIn(statuses[0], allowed, answer)
+                self.assertFalse([s for s in statuses if s < 400], answer)
+        # The object in the path: decoded once, before it is looked up; a lease or a query said twice is refused.
+        workspace, _ = self.make("aim")
+        encoded = "".join(f"%{ord(c):02x}" for c in workspace)
+        for path in (f"/v1/workspaces/{encoded}/stop", f"/v1/workspaces/{workspace}%2fstop/stop", f"/v1/workspaces/{workspace}%00/stop",
+                     f"/v1/workspaces/x/../{workspace}/stop", f"//v1/workspaces/{workspace}/stop"):
+            with self.subTest(path):
+                self.assertRegex(post(b"", "Content-Length: 0", path=path), rb"^HTTP/1.1 40[04]")
+        twice = self.owner.raw(f"POST /v1/workspaces/{workspace}/stop HTTP/1.1\r\nHost: x\r\nMoorage-Lease: 1\r\nMoorage-Lease: 2\r\n"
+                               "Content-Length: 0\r\nConnection: close\r\n\r\n".encode())
+        self.assertTrue(twice.startswith(b"HTTP/1.1 400"), twice)
+        self.assertEqual(self.owner.ask("DELETE", f"/v1/workspaces/{workspace}/file?path=new&path=README.md")[0], 400)
+        self.assertEqual(self.owner.ask("GET", f"/v1/workspaces/{workspace}/file?path=README.md")[0], 200)
+        self.assertEqual([w["name"] for w in self.client.workspaces() if w["name"] == "stolen"], [])
+        self.assertEqual(self.owner.ask("POST", f"/v1/workspaces/{encoded}/stop")[0], 200)
+        self.assertEqual(self.owner.json("POST", "/v1/workspaces", {"import": self.work, "name": "stolen"})[0], 201)
+        self.end("stolen")
+        self.end(workspace)
+
+
+if __name__ == "__main__":
+    unittest.main()
