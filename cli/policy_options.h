@@ -13,6 +13,8 @@ struct PolicyOptions {
   std::string memory;
   std::string cpus;
   std::string pids;
+  std::string idle_stop;
+  std::string max_lifetime;
 };
 
 void declare_policy(Options& options, PolicyOptions& policy);

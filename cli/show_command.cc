@@ -147,9 +147,26 @@ class Page {
     line("safe", safe);
     if (ws_.has("disk_bytes")) line("disk", size("disk_bytes"));
     line("made", ago("created_at", ""));
-    const bool running = ws_.text("sandbox.state") == "running";
-    line("stops", running ? "moorage stop " + ws_.text("name") + "; no timer deletes the workspace"
-                          : "no timer deletes it");
+    stops();
+  }
+
+  // "30 min after the last exec ends (now busy: exec ex_3)", "in 12m"; a lifetime comes on top.
+  void stops() {
+    const int64_t after_s = ws_.number("idle_stop_s");
+    std::string text;
+    if (ws_.text("sandbox.state") == "running") {
+      const std::string busy = ws_.text("sandbox.busy_with");
+      if (ws_.has("sandbox.idle_stop_in_ms")) {
+        text = "in " + format_age(ws_.number("sandbox.idle_stop_in_ms")) + ", if nothing runs; ";
+      } else if (after_s > 0) {
+        text = format_age_long(after_s * 1000) + " after the last exec ends";
+        text += busy.empty() ? "; " : " (now busy: " + busy + "); ";
+      }
+      if (ws_.has("sandbox.lifetime_left_ms"))
+        text += "in any case in " + format_age(ws_.number("sandbox.lifetime_left_ms")) + "; ";
+      if (text.empty()) text = "moorage stop " + ws_.text("name") + "; ";
+    }
+    line("stops", text + "no timer deletes the workspace");
   }
 
   void next() {

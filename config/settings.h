@@ -58,6 +58,8 @@ struct SandboxSettings {
   uint32_t cpu_weight = 10;
   uint64_t disk_rate_bytes = 0;  // a second; 0: no limit
   bool nested_namespaces = false;
+  int64_t idle_stop_s = 1800;  // 0: never
+  int64_t max_lifetime_s = 0;  // 0: none
 };
 
 struct ExecSettings {

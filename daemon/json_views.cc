@@ -44,6 +44,13 @@ JsonObject sandbox_object(const workspace::WorkspaceView& view) {
                      {"isolation", view.isolation}};
   put_time(sandbox, "started_at", row.started_wall_ms);
   put_text(sandbox, "reason", row.reason);
+  if (view.rest) {
+    put_text(sandbox, "busy_with", view.rest->busy_with);
+    if (view.rest->busy_with.empty())
+      put_time(sandbox, "idle_since_at", base::system_clock().wall_ms() - view.rest->idle_ms);
+    put_known(sandbox, "idle_stop_in_ms", view.rest->idle_stop_in_ms);
+    put_known(sandbox, "lifetime_left_ms", view.rest->lifetime_left_ms);
+  }
   if (view.sandbox_status) {
     sandbox["memory_bytes"] = view.sandbox_status->memory_bytes;
     sandbox["processes"] = view.sandbox_status->processes;
@@ -87,7 +94,7 @@ JsonObject workspace_object(const workspace::WorkspaceView& view) {
                     {"backend", row.backend},
                     {"image", row.image},
                     {"disposable", row.disposable}};
-  put_policy(object, row.policy);
+  put_policy(object, view.policy);
   put_text(object, "notice", view.notice);
   object["access"] = row.team_gid ? "team" : "private";
   if (row.team_gid) object["team"] = lossy_utf8(workspace::group_name(*row.team_gid));

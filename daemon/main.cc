@@ -27,6 +27,7 @@
 #include "state_db/idempotency.h"
 #include "state_db/store.h"
 #include "workspace/disk_guard.h"
+#include "workspace/idle.h"
 #include "workspace/metrics.h"
 #include "workspace/reconcile.h"
 
@@ -93,6 +94,8 @@ workspace::Options workspace_options(const config::Settings& settings) {
   options.sudo = settings.sandbox.sudo;
   options.start_deadline = seconds(settings.sandbox.start_deadline_s);
   options.stop_grace = seconds(settings.sandbox.stop_grace_s);
+  options.idle_stop_s = settings.sandbox.idle_stop_s;
+  options.max_lifetime_s = settings.sandbox.max_lifetime_s;
   options.fetch_deadline = seconds(settings.repo.fetch_deadline_s);
   options.output_limit_bytes = settings.exec.output_limit_bytes;
   options.default_timeout_ms = settings.exec.default_timeout_s * 1000;
@@ -189,6 +192,7 @@ int serve(const config::Loaded& loaded) {
                              }});
   // Made before the verbs, ended before them: its threads call them.
   const auto watcher = std::move(watching);
+  workspace::IdleKeeper idle_keeper(context, workspaces, active, *watcher);
   daemon::Api api{context,
                   repositories,
                   workspaces,
@@ -216,6 +220,7 @@ int serve(const config::Loaded& loaded) {
   });
   server.every(seconds(1), [&] { guard.look(); });
   server.every(seconds(1), [&] { workspaces.leases().sweep(); });
+  server.every(seconds(1), [&] { idle_keeper.look(); });
   metrics_page.look();
   server.every(kMeasurePause, [&] { usage.request(); });
   server.every(kLookPause, [&] { metrics_page.look(); });

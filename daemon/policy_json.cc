@@ -1,6 +1,11 @@
 #include "daemon/policy_json.h"
 
 namespace moorage::daemon {
+namespace {
+
+constexpr int64_t kMost_s = 366LL * 86'400;
+
+}  // namespace
 
 workspace::PolicyChange policy_change(JsonFields& fields) {
   workspace::PolicyChange change;
@@ -11,6 +16,9 @@ workspace::PolicyChange policy_change(JsonFields& fields) {
     change.take("pids", limits->whole("pids", 1, UINT32_MAX), to.pids);
     limits->finish();
   }
+  auto& to = change.to;
+  change.take("idle_stop_s", fields.whole("idle_stop_s", -1, kMost_s), to.idle_stop_s);
+  change.take("max_lifetime_s", fields.whole("max_lifetime_s", -1, kMost_s), to.max_lifetime_s);
   return change;
 }
 
@@ -18,6 +26,8 @@ void put_policy(JsonObject& object, const state_db::WorkspacePolicy& policy) {
   object["limits"] = {{"memory_bytes", policy.limits.memory_bytes},
                       {"cpus", policy.limits.cpus},
                       {"pids", policy.limits.pids}};
+  object["idle_stop_s"] = policy.idle_stop_s;
+  object["max_lifetime_s"] = policy.max_lifetime_s;
 }
 
 }  // namespace moorage::daemon

@@ -8,6 +8,7 @@
 namespace moorage::daemon {
 
 workspace::PolicyChange policy_change(JsonFields& fields);
+// Of an effective policy: what is left to the settings is shown as they are.
 void put_policy(JsonObject& object, const state_db::WorkspacePolicy& policy);
 
 }  // namespace moorage::daemon

@@ -263,7 +263,8 @@ class Moorage:
     # -- workspaces ---------------------------------------------------------------------------------
 
     def create(self, progress=None, key=None, **fields):
-        """fields: repo_url or import_, name, ref, branch, labels, limits, backend, image, disposable."""
+        """fields: repo_url or import_, name, ref, branch, labels, limits, backend, image, disposable, and what
+        update() takes."""
         if "import_" in fields:
             fields["import"] = fields.pop("import_")
         return self._long("POST", "/workspaces", fields, progress, key)
@@ -275,7 +276,8 @@ class Moorage:
         return self.request("GET", f"/workspaces/{workspace}")
 
     def update(self, workspace, key=None, **fields):
-        """Changes its policy; fields as in create: limits (with any of memory_bytes, cpus, pids)."""
+        """Changes its policy; fields as in create: limits (any of memory_bytes, cpus, pids), idle_stop_s, max_lifetime_s
+        (seconds; 0: never, -1: as the daemon's settings say)."""
         return self.request("PATCH", f"/workspaces/{workspace}", json_body=fields, key=key)
 
     def start(self, workspace, key=None):

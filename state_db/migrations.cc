@@ -59,6 +59,9 @@ constexpr std::array kMigrations{
               "ttl_ms INTEGER NOT NULL, acquired_wall_ms INTEGER NOT NULL, ended TEXT NOT NULL "
               "CHECK (ended IN ('','released','lapsed','deleted')), clearing INTEGER NOT NULL, "
               "request_key TEXT) STRICT"},
+    Migration{"0008-idle-stop",
+              "ALTER TABLE workspaces ADD COLUMN idle_stop_s INTEGER NOT NULL DEFAULT -1;"
+              "ALTER TABLE workspaces ADD COLUMN max_lifetime_s INTEGER NOT NULL DEFAULT -1"},
 };
 
 std::string quote(std::string_view text) {

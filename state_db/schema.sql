@@ -92,6 +92,8 @@ CREATE TABLE workspaces (        -- The durable things that tasks work in.
   memory_bytes    INTEGER NOT NULL,  -- Limit of its sandboxes.
   cpus            REAL NOT NULL, -- Limit of its sandboxes, in CPUs.
   pids            INTEGER NOT NULL,  -- Limit of its sandboxes, in processes.
+  idle_stop_s     INTEGER NOT NULL DEFAULT -1,  -- An idle sandbox is stopped after; 0 is never, -1 as configured.
+  max_lifetime_s  INTEGER NOT NULL DEFAULT -1,  -- Any sandbox is stopped after; 0 is never, -1 as configured.
   state           TEXT NOT NULL CHECK (state IN ('creating','ready','archiving','archived','unarchiving',
                                                  'deleting','deleted','failed')),  -- Life cycle.
   reason          TEXT NOT NULL DEFAULT '',  -- Why the last move was made.

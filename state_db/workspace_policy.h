@@ -16,8 +16,12 @@ struct WorkspaceLimits {
   bool operator==(const WorkspaceLimits&) const = default;
 };
 
+inline constexpr int64_t kAsConfigured = -1;  // as the setting of this name says
+
 struct WorkspacePolicy {
-  WorkspaceLimits limits{};  // of its sandboxes, from the next one on
+  WorkspaceLimits limits{};                // of its sandboxes, from the next one on
+  int64_t idle_stop_s = kAsConfigured;     // an idle sandbox is stopped after; 0: never
+  int64_t max_lifetime_s = kAsConfigured;  // any sandbox is stopped after; 0: never
   bool operator==(const WorkspacePolicy&) const = default;
 };
 
@@ -27,6 +31,8 @@ void each_policy_field(const Visit& visit, Policies&... policies) {
   visit("memory_bytes", policies.limits.memory_bytes...);
   visit("cpus", policies.limits.cpus...);
   visit("pids", policies.limits.pids...);
+  visit("idle_stop_s", policies.idle_stop_s...);
+  visit("max_lifetime_s", policies.max_lifetime_s...);
 }
 
 // A field's value for people, and for telling two requests apart.

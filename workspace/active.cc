@@ -34,6 +34,7 @@ std::shared_ptr<const Running> Active::by_sandbox(base::SandboxId sandbox) {
 
 void Active::set_running(std::shared_ptr<const Running> running) {
   const std::lock_guard lock(mutex_);
+  rests_.erase(running->workspace);
   running_[running->workspace] = std::move(running);
 }
 
@@ -44,8 +45,80 @@ void Active::clear_running(base::SandboxId sandbox) {
     if (it->second->sandbox != sandbox) continue;
     dropped = std::move(it->second);
     running_.erase(it);
+    forget_look(dropped->workspace);
     return;
   }
+}
+
+// Under the lock.
+void Active::forget_look(base::WorkspaceId workspace) {
+  rests_.erase(workspace);
+  const auto uses = uses_.find(workspace);
+  if (uses != uses_.end() && uses->second.now == 0) uses_.erase(uses);
+}
+
+Active::Use::Use(Use&& other) noexcept
+    : owner_(std::exchange(other.owner_, nullptr)), workspace_(other.workspace_) {}
+
+Active::Use& Active::Use::operator=(Use&& other) noexcept {
+  std::swap(owner_, other.owner_);
+  std::swap(workspace_, other.workspace_);
+  return *this;
+}
+
+Active::Use::~Use() {
+  if (owner_ != nullptr) owner_->end_use(workspace_);
+}
+
+Active::Use Active::use(base::WorkspaceId workspace) {
+  const std::lock_guard lock(mutex_);
+  Uses& uses = uses_[workspace];
+  ++uses.now;
+  uses.since_look = true;
+  return {this, workspace};
+}
+
+void Active::end_use(base::WorkspaceId workspace) {
+  const std::lock_guard lock(mutex_);
+  const auto found = uses_.find(workspace);
+  found->second.since_look = true;
+  if (--found->second.now == 0 && !running_.contains(workspace)) uses_.erase(found);
+}
+
+bool Active::in_use(base::WorkspaceId workspace) {
+  const std::lock_guard lock(mutex_);
+  const auto found = uses_.find(workspace);
+  return found != uses_.end() && found->second.now > 0;
+}
+
+bool Active::was_used(base::WorkspaceId workspace) {
+  const std::lock_guard lock(mutex_);
+  const auto found = uses_.find(workspace);
+  return found != uses_.end() && std::exchange(found->second.since_look, false);
+}
+
+std::shared_ptr<const Running> Active::take_unused(const Running& running) {
+  const std::lock_guard lock(mutex_);
+  const auto found = running_.find(running.workspace);
+  if (found == running_.end() || found->second->sandbox != running.sandbox) return nullptr;
+  const auto uses = uses_.find(running.workspace);
+  if (uses != uses_.end() && uses->second.now > 0) return nullptr;
+  auto taken = std::move(found->second);
+  running_.erase(found);
+  forget_look(running.workspace);
+  return taken;
+}
+
+void Active::set_rest(base::WorkspaceId workspace, const Rest& rest) {
+  const std::lock_guard lock(mutex_);
+  if (running_.contains(workspace)) rests_[workspace] = rest;
+}
+
+std::optional<Rest> Active::rest(base::WorkspaceId workspace) {
+  const std::lock_guard lock(mutex_);
+  const auto found = rests_.find(workspace);
+  if (found == rests_.end()) return std::nullopt;
+  return found->second;
 }
 
 std::vector<std::shared_ptr<const Running>> Active::all() {

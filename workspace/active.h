@@ -5,6 +5,7 @@
 // survived.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "backends/backend.h"
@@ -34,10 +36,32 @@ struct Running {
   backends::Endpoint endpoint;
   base::ProcessIdentity init;
   std::shared_ptr<const Mounted> mounted;
+  // CPU that questions of ours took in it (inside.h): not work of the agent's.
+  std::shared_ptr<std::atomic<uint64_t>> asked_usec = std::make_shared<std::atomic<uint64_t>>(0);
+};
+
+// What the last look at a running sandbox saw (idle.h).
+struct Rest {
+  std::string busy_with{};  // "exec ex_3"; empty: nothing
+  int64_t idle_ms = 0;      // for how long nothing was seen
+  int64_t boot_ms = 0;      // when that look was
 };
 
 class Active {
  public:
+  // Somebody uses, or is about to use, the sandbox of a workspace: it is not stopped as idle.
+  class Use {
+   public:
+    Use() = default;
+    Use(Active* owner, base::WorkspaceId workspace) : owner_(owner), workspace_(workspace) {}
+    Use(Use&& other) noexcept;
+    Use& operator=(Use&& other) noexcept;
+    ~Use();
+
+   private:
+    Active* owner_ = nullptr;
+    base::WorkspaceId workspace_;
+  };
   Active();
   ~Active();  // lets go of what runs, and ends when its mounts are closed
   std::shared_ptr<const Running> running(base::WorkspaceId workspace);
@@ -45,6 +69,18 @@ class Active {
   void set_running(std::shared_ptr<const Running> running);
   void clear_running(base::SandboxId sandbox);
   std::vector<std::shared_ptr<const Running>> all();
+
+  // Take it first, then ask for what is running: so it is either there and stays, or a new one is
+  // started.
+  Use use(base::WorkspaceId workspace);
+  bool in_use(base::WorkspaceId workspace);
+  // Whether it was used since the last call.
+  bool was_used(base::WorkspaceId workspace);
+  // Takes a running sandbox away from all who ask for it from now on, if nobody uses it. Null: it
+  // is in use, or gone. Caller holds the workspace's lock.
+  std::shared_ptr<const Running> take_unused(const Running& running);
+  void set_rest(base::WorkspaceId workspace, const Rest& rest);
+  std::optional<Rest> rest(base::WorkspaceId workspace);  // of the running one, once looked at
 
   // Counts a mount of the workspace until it is closed. Caller holds the workspace's lock and has
   // waited until the one before was unmounted.
@@ -62,11 +98,19 @@ class Active {
   void on_rest(std::function<void(base::WorkspaceId)> callback);
 
  private:
+  struct Uses {
+    size_t now = 0;
+    bool since_look = false;
+  };
   void close(base::WorkspaceId workspace, const Mounted* mounted);
+  void end_use(base::WorkspaceId workspace);
+  void forget_look(base::WorkspaceId workspace);
 
   std::mutex mutex_;
   std::condition_variable closed_;
   std::map<base::WorkspaceId, std::shared_ptr<const Running>> running_;
+  std::map<base::WorkspaceId, Uses> uses_;  // of those in use, and of the running ones
+  std::map<base::WorkspaceId, Rest> rests_;
   std::map<base::WorkspaceId, std::weak_ptr<const Mounted>> mounted_;
   std::map<base::WorkspaceId, size_t> open_;  // mounts, those being closed included
   std::mutex rest_mutex_;                     // held while the callback runs

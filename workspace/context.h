@@ -48,6 +48,8 @@ struct Options {
   std::chrono::milliseconds fetch_deadline{3'600'000};
   uint64_t output_limit_bytes = 1ULL << 30;
   int64_t default_timeout_ms = 0;
+  int64_t idle_stop_s = 1800;  // 0: never
+  int64_t max_lifetime_s = 0;  // 0: none
   int64_t undelete_window_ms = 7LL * 24 * 3600 * 1000;
   uint64_t min_free_bytes = 0;  // of the store's file system, see disk_room.h; 0: the usual
   uint64_t min_free_inodes = 0;

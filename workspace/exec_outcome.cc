@@ -30,8 +30,13 @@ constexpr uint64_t kLeastBytes = 64 << 10;  // free: less is a full disk
 
 }  // namespace
 
-void ExecWatcher::end(const WatchedPtr& watched, const std::string& payload) {
-  state_db::ExecOutcome outcome = parse_exec_end(payload);
+void ExecWatcher::end(const WatchedPtr& watched, const base::Frame& frame) {
+  state_db::ExecOutcome outcome = parse_exec_end(frame.payload);
+  // The daemon may have been away when it happened. The warden's word is bounded: the clock may
+  // have been set meanwhile.
+  const int64_t started_ms = watched->row.started_wall_ms;
+  outcome.ended_wall_ms = std::clamp(frame.header.wall_ns / 1'000'000, started_ms,
+                                     std::max(started_ms, context_.store.clock().wall_ms()));
   outcome.output_bytes = watched->output_bytes;
   const ExecEvidence evidence = look_at_end(*watched, outcome);
   // 137: a shell reports a child of its own that was killed.
@@ -89,7 +94,12 @@ void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome
     // and so is one that a stop of the sandbox carried out.
     const bool ended =
         outcome.state != ExecState::interrupted || outcome.category == ExecCategory::stopped;
-    if (ended && execs.get(id).cancel_requested) {
+    const std::string because = cancelled_because(*watched);
+    if (!because.empty()) {
+      outcome.state = ExecState::cancelled;
+      outcome.category = ExecCategory::cancelled;
+      outcome.error = because;
+    } else if (ended && execs.get(id).cancel_requested) {
       outcome.state = ExecState::cancelled;
       outcome.category = ExecCategory::cancelled;
     }
@@ -119,6 +129,11 @@ void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome
   }
   notify(id);
   if (on_end_) pool_.submit([this, watched] { on_end_(watched->row); });
+}
+
+std::string ExecWatcher::cancelled_because(const Watched& watched) {
+  const std::lock_guard lock(mutex_);
+  return watched.cancelled_because;
 }
 
 // On a full disk it is tried again until there is room. A daemon that dies before takes it from the

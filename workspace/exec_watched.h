@@ -31,6 +31,7 @@ struct ExecWatcher::Watched {
     std::string why;
   };
   std::optional<Ended> ended_by_us;  // the same
+  std::string cancelled_because;     // guarded by ExecWatcher::mutex_; empty: it was not
 };
 
 }  // namespace moorage::workspace

@@ -166,6 +166,13 @@ bool ExecWatcher::end_because(base::ExecId exec, ExecCategory category, const st
   return true;
 }
 
+void ExecWatcher::cancel_all(base::SandboxId sandbox, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, watched] : execs_) {
+    if (watched->row.request.sandbox == sandbox) watched->cancelled_because = why;
+  }
+}
+
 void ExecWatcher::kill_after(base::ExecId exec, std::chrono::milliseconds grace) {
   const std::lock_guard lock(mutex_);
   const auto found = execs_.find(exec);
@@ -282,7 +289,7 @@ void ExecWatcher::kill_group(const Watched& watched) {
 bool ExecWatcher::read_journal(const WatchedPtr& watched) {
   bool grew = false;
   bool more = false;
-  std::optional<std::string> end_payload;
+  std::optional<base::Frame> last;
   {
     const std::lock_guard lock(watched->mutex);
     if (watched->over) return false;
@@ -294,7 +301,7 @@ bool ExecWatcher::read_journal(const WatchedPtr& watched) {
         watched->last_output_ms = frame->header.wall_ns / 1'000'000;
       } else if (frame->header.kind == base::FrameKind::end) {
         watched->over = true;
-        end_payload = std::move(frame->payload);
+        last = std::move(frame);
         break;
       }
       if (watched->reader.file_position() - begin > kMaxTurnBytes) {
@@ -303,8 +310,8 @@ bool ExecWatcher::read_journal(const WatchedPtr& watched) {
       }
     }
   }
-  if (end_payload) {
-    end(watched, *end_payload);
+  if (last) {
+    end(watched, *last);
   } else if (grew) {
     notify(watched->row.id);
   }

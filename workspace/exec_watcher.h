@@ -76,6 +76,10 @@ class ExecWatcher {
   // Kills all that the exec started, now, and gives its end this category and reason. False: it is
   // not watched any more, or was killed so before.
   bool end_because(base::ExecId exec, state_db::ExecCategory category, const std::string& why);
+  // Whatever the running execs of this sandbox end with from now on, they count as cancelled, and
+  // `why` is told.
+  void cancel_all(base::SandboxId sandbox, const std::string& why);
+
   // Kills all that the exec started if it still runs after `grace`.
   void kill_after(base::ExecId exec, std::chrono::milliseconds grace);
 
@@ -92,7 +96,7 @@ class ExecWatcher {
   int write_overdue();  // the same for outcomes that the database did not take yet
   // Reads what is new. True if more is there than one turn may read.
   bool read_journal(const WatchedPtr& watched);
-  void end(const WatchedPtr& watched, const std::string& payload);
+  void end(const WatchedPtr& watched, const base::Frame& frame);
   void blame(const Watched& watched, state_db::ExecOutcome& outcome);
   void interrupt(const WatchedPtr& watched, state_db::ExecCategory category,
                  const std::string& why);
@@ -100,6 +104,7 @@ class ExecWatcher {
   void keep_unwritten(const WatchedPtr& watched, state_db::ExecOutcome outcome,
                       const base::Error& error);
   void kill_group(const Watched& watched);
+  std::string cancelled_because(const Watched& watched);
   // What is known about why. Removes its group, or ends a bomb that it left.
   ExecEvidence look_at_end(const Watched& watched, const state_db::ExecOutcome& outcome);
   bool is_stopping(base::SandboxId sandbox);

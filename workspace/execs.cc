@@ -131,6 +131,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
 
   if (!request.free_space) require_room(context_.options, "no command is started");
   workspaces_.leases().check(caller, row);
+  const auto use = active_.use(row.id);
   const auto before = active_.running(row.id);
   const auto running = workspaces_.ensure_running(row);
   before_intent.pass();

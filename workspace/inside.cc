@@ -17,6 +17,8 @@ namespace {
 
 constexpr size_t kMaxAnswerBytes = 4096;
 constexpr std::chrono::milliseconds kLook{2};
+// What a question takes of the warden, and what the milliseconds of its end leave out.
+constexpr uint64_t kQuestion_usec = 5'000;
 
 // The warden writes a journal into any regular file that it may only append to.
 base::Fd make_memory_journal() {
@@ -40,6 +42,7 @@ std::optional<std::string> ask_inside(const Running& running, const std::vector<
   start.output_limit_bytes = kMaxAnswerBytes;
   start.journal_fd = journal.get();
   const auto until = std::chrono::steady_clock::now() + deadline;
+  *running.asked_usec += kQuestion_usec;
   backends::EnvdClient(running.endpoint).start(start, deadline);
 
   base::JournalReader reader(journal.get());
@@ -51,7 +54,9 @@ std::optional<std::string> ask_inside(const Running& running, const std::vector<
     } else if (frame->header.kind == base::FrameKind::standard_output) {
       answer += frame->payload;
     } else if (frame->header.kind == base::FrameKind::end) {
-      if (parse_exec_end(frame->payload).exit_code != 0) return std::nullopt;
+      const state_db::ExecOutcome end = parse_exec_end(frame->payload);
+      *running.asked_usec += static_cast<uint64_t>(end.user_ms + end.system_ms) * 1000;
+      if (end.exit_code != 0) return std::nullopt;
       return answer;
     }
   }

@@ -11,6 +11,10 @@ using base::Error;
 constexpr uint64_t kMinMemoryBytes = 16 << 20;
 constexpr uint32_t kMinPids = 4;
 
+int64_t value_or(int64_t value, int64_t configured) {
+  return value == state_db::kAsConfigured ? configured : value;
+}
+
 }  // namespace
 
 void check_policy(const PolicyChange& change) {
@@ -23,6 +27,14 @@ void check_policy(const PolicyChange& change) {
   refuse_if("cpus", !(limits.cpus >= 0.05 && limits.cpus <= 1024),
             "limits.cpus must be 0.05 to 1024");
   refuse_if("pids", limits.pids < kMinPids, "limits.pids is below 4");
+}
+
+state_db::WorkspacePolicy effective_policy(const state_db::WorkspacePolicy& policy,
+                                           const Options& options) {
+  state_db::WorkspacePolicy effective = policy;
+  effective.idle_stop_s = value_or(policy.idle_stop_s, options.idle_stop_s);
+  effective.max_lifetime_s = value_or(policy.max_lifetime_s, options.max_lifetime_s);
+  return effective;
 }
 
 void apply_policy(const PolicyChange& change, state_db::WorkspacePolicy& policy) {

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "state_db/workspace_policy.h"
+#include "workspace/context.h"
 
 namespace moorage::workspace {
 
@@ -26,6 +27,9 @@ struct PolicyChange {
 // Throws invalid_argument for what is out of range.
 void check_policy(const PolicyChange& change);
 void apply_policy(const PolicyChange& change, state_db::WorkspacePolicy& policy);
+// With the host's settings in the place of what is left to them.
+state_db::WorkspacePolicy effective_policy(const state_db::WorkspacePolicy& policy,
+                                           const Options& options);
 // "name=value" of every field that is named, length-prefixed.
 std::string policy_hash_text(const PolicyChange& change);
 

@@ -46,6 +46,14 @@ struct CreateRequest {
   std::string idempotency_key;       // one workspace for (owner, key); empty: none
 };
 
+// When the running sandbox of a workspace will be stopped, and by what.
+struct RestView {
+  std::string busy_with;  // "exec ex_3"; empty: it is idle
+  int64_t idle_ms = 0;
+  std::optional<int64_t> idle_stop_in_ms;   // unset: it is busy, or never stopped for that
+  std::optional<int64_t> lifetime_left_ms;  // unset: none is set
+};
+
 struct WorkspaceView {
   state_db::WorkspaceRow row;
   state_db::RepositoryRow repo;
@@ -58,6 +66,8 @@ struct WorkspaceView {
   int64_t last_output_ms = 0;                      // wall time of doing's last output, 0: none yet
   std::optional<uint64_t> behind;                  // commits, bounded at 10,000
   std::optional<state_db::BaseTreeRow> base_tree;  // detail only: submodules, LFS files
+  state_db::WorkspacePolicy policy;                // the effective one
+  std::optional<RestView> rest;                    // of a running sandbox
   std::string notice;                              // what the caller should know of its request
 };
 

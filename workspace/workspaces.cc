@@ -13,6 +13,7 @@
 #include "state_db/layers.h"
 #include "state_db/store.h"
 #include "workspace/birth.h"
+#include "workspace/idle.h"
 
 namespace moorage::workspace {
 namespace {
@@ -72,6 +73,9 @@ void Workspaces::complete(WorkspaceView& view) {
       view.isolation = backends::isolation_name(backend->capabilities().isolation);
     }
   }
+  view.policy = effective_policy(view.row.policy, context_.options);
+  if (view.sandbox && view.sandbox->state == state_db::SandboxState::running)
+    view.rest = look_at_rest(view, active_, context_.store.clock());
   if (view.doing) {
     if (const auto progress = watcher_.progress(view.doing->id))
       view.last_output_ms = progress->last_output_ms;
@@ -201,11 +205,12 @@ Workspaces::FilesLease Workspaces::files(const Caller& caller, const std::string
                                          Right right) {
   const auto row = find(caller, name, right);
   if (asks_lease(right)) leases_.check(caller, row);
+  auto use = active_.use(row.id);
   auto mounted = mounts(row, right);
   const auto& [tree, home, tree_device, home_device] = mounted->mounts;
   const std::vector<InsideRoot> roots{{"/workspace", tree.get()}, {"/home/user", home.get()}};
   const UploadNotes notes{context_.options.uploads(), row.id.str()};
-  return {mounted, TreeFiles(roots, mounted->user_host_id, notes), row};
+  return {mounted, TreeFiles(roots, mounted->user_host_id, notes), row, std::move(use)};
 }
 
 Workspaces::FileChange Workspaces::change_files(const Caller& caller,

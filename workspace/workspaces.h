@@ -63,6 +63,7 @@ class Workspaces {
     std::shared_ptr<const Mounted> mounted;
     TreeFiles files;
     state_db::WorkspaceRow row;
+    Active::Use use;
   };
   FilesLease files(const Caller& caller, const std::string& name, Right right);
   // One at a time in a workspace, of those that come through the API.

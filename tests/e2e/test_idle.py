@@ -1,0 +1,218 @@
+"""Idle means idle: what stops a sandbox by itself, what keeps it, and that nothing but the sandbox ever goes."""
+
+import os
+import random
+import signal
+import socket
+import threading
+import time
+import unittest
+
+import harness
+import moorage
+
+# Short times stand for long ones: all that counts is how they compare.
+IDLE_STOP_S = 1
+
+
+class Idle(harness.TestCase):
+    settings = {"sandbox.idle_stop_s": IDLE_STOP_S}
+
+    def make(self, name, **fields):
+        self.client.create(repo_url=self.url, name=name, **fields)
+
+    def sandbox(self, name):
+        """From the list: to show one workspace is to ask git in its sandbox, a hundred times a second here."""
+        return next(w for w in self.client.workspaces() if w["name"] == name).get("sandbox")
+
+    def until_stopped(self, name, seconds=15):
+        harness.wait_until(lambda: not self.sandbox(name), seconds, f"the idle stop of {name}")
+
+    def events(self, name, kind):
+        id_ = self.client.workspace(name)["id"]
+        return [e for e in self.client.events() if e["kind"] == kind and e.get("workspace") == id_]
+
+    def stop_reasons(self, name):
+        return [e["text"] for e in self.events(name, "sandbox.state") if e["to"] == "stopping"]
+
+    def stays(self, name, seconds):
+        """It is the same sandbox all the time. The wait is what is tested: for so long nothing may happen."""
+        before = self.sandbox(name)["id"]
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.assertEqual((self.sandbox(name) or {}).get("id"), before)
+            time.sleep(0.1)
+
+    def test_it_stops_and_comes_back_with_all_files(self):
+        self.make("back")
+        self.client.exec("back", "echo edit > edit; echo home > ~/h; git checkout -q -b mine")
+        first = self.sandbox("back")["id"]
+        # Who looks all the time keeps nothing alive.
+        harness.wait_until(lambda: "sandbox" not in self.client.workspace("back"), what="the idle stop")
+        self.assertEqual(self.stop_reasons("back"), ["idle for 1s"])
+        self.assertEqual(self.client.workspace("back")["integrity"], "intact")
+        out = self.client.exec("back", "cat edit ~/h; git branch --show-current")
+        self.assertEqual(out.stdout, b"edit\nhome\nmine\n")
+        self.assertNotEqual(self.sandbox("back")["id"], first)
+
+    def test_a_silent_command_is_work(self):
+        self.make("silent")
+        record = self.client.start_exec("silent", ["sleep", str(10 * IDLE_STOP_S)])
+        shown = self.client.workspace("silent")["sandbox"]
+        self.assertEqual(shown["busy_with"], f"exec {record['id']}")
+        self.assertNotIn("idle_stop_in_ms", shown)
+        end = self.client.wait(record["id"])
+        self.assertEqual((end["state"], end["exit_code"], end["sandbox"]), ("exited", 0, shown["id"]))
+        self.assertEqual(self.stop_reasons("silent"), [])
+        self.until_stopped("silent")
+
+    def test_an_open_terminal_is_work(self):
+        self.make("terminal")
+        record = self.client.start_exec("terminal", ["bash", "--norc"], tty={"columns": 80, "rows": 24})
+        self.stays("terminal", 4 * IDLE_STOP_S)
+        self.client.cancel(record["id"])
+        self.until_stopped("terminal")
+
+    def test_processes_left_behind_that_work_keep_it_and_quiet_ones_do_not(self):
+        self.make("busy")
+        self.make("quiet")
+        spin = "(timeout 6 sh -c 'while :; do :; done'; touch done) >/dev/null 2>&1 </dev/null &"
+        self.client.exec("busy", spin)
+        self.client.exec("quiet", "sleep 1000 >/dev/null 2>&1 </dev/null &")
+        harness.wait_until(lambda: self.sandbox("busy").get("busy_with") == "background processes", what="that it is seen")
+        self.until_stopped("quiet")
+        self.assertTrue(self.sandbox("busy"))
+        harness.wait_until(lambda: "done" in [e["name"] for e in self.client.list_files("busy")["entries"]], what="its end")
+        self.assertEqual(self.stop_reasons("busy"), [])
+        self.until_stopped("busy")
+
+    def test_an_open_upload_keeps_it(self):
+        self.make("upload")
+        self.client.exec("upload", "true")
+        with socket.socket(socket.AF_UNIX) as upload:
+            upload.connect(str(self.daemon.socket))
+            upload.sendall(b"PUT /v1/workspaces/upload/file?path=big HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\n")
+            upload.sendall(b"z" * 1_000_000)
+            harness.wait_until(lambda: self.sandbox("upload").get("busy_with") == "a transfer", what="that it is seen")
+            self.stays("upload", 4 * IDLE_STOP_S)
+            upload.sendall(b"z" * 1_000_000)
+            self.assertIn(b" 200 ", upload.recv(65536).split(b"\r\n")[0])
+        self.until_stopped("upload")
+        self.assertEqual(len(self.client.read_file("upload", "big")), 2_000_000)
+
+    def test_a_workspace_has_its_own_time(self):
+        self.make("never", idle_stop_s=0)
+        self.make("later", idle_stop_s=3600)
+        for name in ("never", "later"):
+            self.client.exec(name, "true")
+        self.stays("never", 4 * IDLE_STOP_S)
+        self.assertNotIn("idle_stop_in_ms", self.sandbox("never"))
+        shown = self.client.workspace("later")
+        self.assertEqual(shown["idle_stop_s"], 3600)
+        self.assertLessEqual(shown["sandbox"]["idle_stop_in_ms"], 3_600_000)
+        self.assertIn("in 59m", self.daemon.cli("show", "later").stdout.decode())
+        self.assertRegex(self.daemon.cli("ls").stdout.decode(), r"later .* idle \d+s ")
+        self.daemon.cli("set", "never", "--idle-stop", "default")
+        self.daemon.cli("set", "later", "--idle-stop", "2s")
+        self.assertEqual(self.client.workspace("never")["idle_stop_s"], IDLE_STOP_S)
+        self.until_stopped("never")
+        self.until_stopped("later", 30)
+
+    def test_a_restart_of_the_daemon_begins_anew(self):
+        self.make("anew", idle_stop_s=8)
+        self.client.exec("anew", "true")
+        harness.wait_until(lambda: self.sandbox("anew")["idle_stop_in_ms"] < 4000, what="half of the time")
+        self.daemon.restart()
+        self.assertGreater(self.sandbox("anew")["idle_stop_in_ms"], 6000)
+        self.until_stopped("anew", 20)
+
+    def test_an_exec_at_the_moment_of_the_stop_neither_fails_nor_runs_twice(self):
+        names = [f"race-{i}" for i in range(5)]
+        runs = 16
+        failures = []
+
+        def worker(name, seed):
+            dice = random.Random(seed)
+            for i in range(runs):
+                try:
+                    result = self.client.exec(name, f"echo {i} >> ran")
+                    if result.exit_code != 0:
+                        failures.append((name, i, result.exec))
+                except (moorage.MoorageError, OSError) as error:
+                    failures.append((name, i, repr(error)))
+                time.sleep(dice.uniform(1.0, 3.2) * IDLE_STOP_S)
+
+        for name in names:
+            self.make(name)
+        seed = random.randrange(1 << 32)
+        threads = [threading.Thread(target=worker, args=(name, seed + i)) for i, name in enumerate(names)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [], f"seed {seed}")
+        stops = 0
+        for name in names:
+            expected = "".join(f"{i}\n" for i in range(runs)).encode()
+            self.assertEqual(self.client.read_file(name, "ran"), expected, f"seed {seed}")
+            stops += len(self.stop_reasons(name))
+        self.assertGreater(stops, 4, "the moment was never met")
+
+    def test_a_stopped_daemon_makes_nothing_idle(self):
+        self.make("frozen", idle_stop_s=6)
+        self.client.exec("frozen", "true")
+        left = harness.wait_until(lambda: self.sandbox("frozen").get("idle_stop_in_ms"), what="the count")
+        os.kill(self.daemon.process.pid, signal.SIGSTOP)
+        time.sleep(7)  # longer than the idle stop: what passes unseen does not count
+        os.kill(self.daemon.process.pid, signal.SIGCONT)
+        self.assertGreater(self.sandbox("frozen")["idle_stop_in_ms"], left - 5000)
+        self.until_stopped("frozen", 20)
+
+
+class Lifetime(harness.TestCase):
+    settings = {"sandbox.max_lifetime_s": 3600}
+
+    def test_the_cap_stops_a_busy_sandbox_and_nothing_but_the_sandbox(self):
+        self.client.create(repo_url=self.url, name="capped", max_lifetime_s=4)
+        record = self.client.start_exec("capped", ["sh", "-c", "echo work > work; sleep 1000"])
+        left = self.client.workspace("capped")["sandbox"]["lifetime_left_ms"]
+        self.assertTrue(0 < left <= 4000, left)
+        self.assertIn("in any case in", self.daemon.cli("show", "capped").stdout.decode())
+        self.daemon.restart()  # it does not make it young again
+        end = self.client.wait(record["id"], timeout_ms=20000)
+        self.assertEqual((end["state"], end["category"]), ("cancelled", "cancelled"))
+        self.assertIn("max_lifetime_s", end["error"])
+        harness.wait_until(lambda: "sandbox" not in self.client.workspace("capped"), what="the stop")
+        events = list(self.client.events())
+        warning = [e for e in events if e["kind"] == "sandbox.lifetime"]
+        self.assertEqual(len(warning), 1)
+        stopping = [e for e in events if e["kind"] == "sandbox.state" and e["to"] == "stopping"]
+        self.assertLess(warning[0]["seq"], stopping[0]["seq"])
+        self.assertEqual([e for e in events if e["kind"] == "workspace.state" and e["to"] not in ("creating", "ready")], [])
+        self.assertEqual(self.client.exec("capped", "cat work").stdout, b"work\n")
+
+    def test_the_setting_is_the_default(self):
+        self.client.create(repo_url=self.url, name="usual")
+        self.client.exec("usual", "true")
+        self.assertGreater(self.client.workspace("usual")["sandbox"]["lifetime_left_ms"], 3_500_000)
+        self.client.update("usual", max_lifetime_s=0)
+        self.assertNotIn("lifetime_left_ms", self.client.workspace("usual")["sandbox"])
+
+    def test_an_end_that_nobody_saw_has_its_own_time(self):
+        self.client.create(repo_url=self.url, name="away")
+        record = self.client.start_exec("away", ["sleep", "1"])
+        self.daemon.kill()
+        time.sleep(4)  # the daemon is away when it ends
+        self.daemon.start()
+        end = self.client.wait(record["id"])
+        took = moorage_ms(end["ended_at"]) - moorage_ms(end["started_at"])
+        self.assertTrue(900 <= took < 2500, took)
+
+
+def moorage_ms(text):
+    import datetime
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000
+
+
+if __name__ == "__main__":
+    unittest.main()

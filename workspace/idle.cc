@@ -1,0 +1,211 @@
+#include "workspace/idle.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "backends/backend.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "state_db/execs.h"
+#include "state_db/store.h"
+#include "workspace/exec_watcher.h"
+#include "workspace/workspaces.h"
+
+namespace moorage::workspace {
+namespace {
+
+constexpr size_t kStoppers = 4;  // a stop waits for the disk, and for what ends softly
+constexpr size_t kMaxQueue = 10'000;
+// A look costs some reads of control groups, and a sandbox stops late by at most one pause.
+constexpr int64_t kLeastPause_ms = 1'000;
+constexpr int64_t kMostPause_ms = 10'000;
+constexpr int64_t kPausesOfIdleStop = 20;
+constexpr int64_t kWarnBefore_ms = 5 * 60'000;
+
+int64_t pause_of(const state_db::WorkspacePolicy& policy) {
+  return std::clamp(policy.idle_stop_s * 1000 / kPausesOfIdleStop, kLeastPause_ms, kMostPause_ms);
+}
+
+// By the kernel's start time of its init: a restart of the daemon does not make it young again.
+int64_t age_ms(const base::ProcessIdentity& init, const base::Clock& clock) {
+  static const auto ticks_a_second = static_cast<uint64_t>(sysconf(_SC_CLK_TCK));
+  const auto started_ms = static_cast<int64_t>(init.start_ticks * 1000 / ticks_a_second);
+  return std::max<int64_t>(0, clock.boot_ms() - started_ms);
+}
+
+// "30m", "1h30m", "45s".
+std::string short_time(int64_t seconds) {
+  std::string text;
+  if (seconds >= 3600) text += std::to_string(seconds / 3600) + "h";
+  if (seconds % 3600 >= 60) text += std::to_string(seconds % 3600 / 60) + "m";
+  if (seconds % 60 > 0 || text.empty()) text += std::to_string(seconds % 60) + "s";
+  return text;
+}
+
+}  // namespace
+
+void IdleCount::add(const Look& look, int64_t pause_ms) {
+  const int64_t passed_ms = first_ ? 0 : std::max<int64_t>(0, look.boot_ms - last_.boot_ms);
+  const uint64_t cpu_usec = look.cpu_usec - std::min(look.cpu_usec, last_.cpu_usec);
+  // 1 % of a millisecond is 10 microseconds.
+  works_ = !first_ && cpu_usec > static_cast<uint64_t>(passed_ms) * 10;
+  const bool busy = look.in_use || works_;
+  if (busy || busy_) {
+    idle_ms_ = 0;
+  } else {
+    idle_ms_ += std::min(passed_ms, longest_ms_);
+  }
+  busy_ = busy;
+  first_ = false;
+  last_ = look;
+  longest_ms_ = pause_ms * 3 / 2;  // a look may come late on a busy host
+}
+
+RestView look_at_rest(const WorkspaceView& view, Active& active, const base::Clock& clock) {
+  RestView shown;
+  const int64_t now = clock.boot_ms();
+  const auto seen = active.rest(view.row.id);
+  if (seen) {
+    shown.busy_with = seen->busy_with;
+    if (shown.busy_with.empty()) {
+      const int64_t since_ms = std::clamp<int64_t>(now - seen->boot_ms, 0, kMostPause_ms);
+      shown.idle_ms = seen->idle_ms + since_ms;
+    }
+  }
+  if (view.doing) {
+    shown.busy_with = "exec " + view.doing->id.str();
+    shown.idle_ms = 0;
+  }
+  const int64_t idle_stop_ms = view.policy.idle_stop_s * 1000;
+  if (shown.busy_with.empty() && idle_stop_ms > 0)
+    shown.idle_stop_in_ms = std::max<int64_t>(0, idle_stop_ms - shown.idle_ms);
+  if (view.policy.max_lifetime_s > 0 && view.sandbox->init.pid > 0) {
+    shown.lifetime_left_ms =
+        std::max<int64_t>(0, view.policy.max_lifetime_s * 1000 - age_ms(view.sandbox->init, clock));
+  }
+  return shown;
+}
+
+IdleKeeper::IdleKeeper(Context& context, Workspaces& workspaces, Active& active,
+                       ExecWatcher& watcher)
+    : context_(context),
+      workspaces_(workspaces),
+      active_(active),
+      watcher_(watcher),
+      stoppers_(kStoppers, kMaxQueue) {}
+
+state_db::WorkspacePolicy IdleKeeper::policy_of(base::WorkspaceId workspace) {
+  return effective_policy(state_db::Workspaces(context_.store).get(workspace).policy,
+                          context_.options);
+}
+
+void IdleKeeper::look() {
+  const auto all = active_.all();
+  std::set<base::SandboxId> there;
+  for (const auto& running : all) {
+    there.insert(running->sandbox);
+    try {
+      look_at(*running, known_[running->sandbox]);
+    } catch (const base::Error& error) {  // it is going down, or the next look will tell
+      base::log(base::LogLevel::debug, "idle.not_seen",
+                {{"sb", running->sandbox}, {"error", error.message()}});
+    }
+  }
+  std::erase_if(known_, [&](const auto& known) { return !there.contains(known.first); });
+}
+
+std::string IdleKeeper::busy_with(const Running& running) {
+  for (const auto& exec : state_db::Execs(context_.store).running(running.sandbox)) {
+    return "exec " + exec.id.str();
+  }
+  // A file transfer, a command that is about to start. A live lease belongs here.
+  if (active_.in_use(running.workspace)) return "a transfer";
+  return {};
+}
+
+void IdleKeeper::look_at(const Running& running, Known& known) {
+  const int64_t now = context_.store.clock().boot_ms();
+  if (now < known.next_boot_ms) return;
+  const auto policy = policy_of(running.workspace);
+  const int64_t pause_ms = pause_of(policy);
+  known.next_boot_ms = now + pause_ms;
+  std::string busy = busy_with(running);
+  const bool used = active_.was_used(running.workspace);
+  const uint64_t used_usec = running.backend->inspect(running.name).cpu_usec;
+  const uint64_t cpu_usec = used_usec - std::min(used_usec, running.asked_usec->load());
+  known.count.add({.boot_ms = now, .in_use = !busy.empty() || used, .cpu_usec = cpu_usec},
+                  pause_ms);
+  if (busy.empty() && known.count.works()) busy = "background processes";
+  const int64_t idle_ms = known.count.idle_ms();
+  active_.set_rest(running.workspace,
+                   {.busy_with = std::move(busy), .idle_ms = idle_ms, .boot_ms = now});
+  look_at_lifetime(running, policy, known);
+  if (policy.idle_stop_s > 0 && idle_ms >= policy.idle_stop_s * 1000)
+    stop_later(running, &IdleKeeper::stop_idle);
+}
+
+void IdleKeeper::look_at_lifetime(const Running& running, const state_db::WorkspacePolicy& policy,
+                                  Known& known) {
+  if (policy.max_lifetime_s == 0) return;
+  const auto& clock = context_.store.clock();
+  const int64_t most_ms = policy.max_lifetime_s * 1000;
+  const int64_t left_ms = most_ms - age_ms(running.init, clock);
+  if (left_ms <= 0) return stop_later(running, &IdleKeeper::stop_old);
+  const int64_t warn_ms = std::min(kWarnBefore_ms, most_ms / 2);
+  if (left_ms <= warn_ms && !std::exchange(known.warned, true)) {
+    context_.store.add_event(
+        "sandbox.lifetime", {.workspace = running.workspace, .sandbox = running.sandbox},
+        "stops in " + short_time(left_ms / 1000) + ": it may live " +
+            short_time(policy.max_lifetime_s) + " (max_lifetime_s), busy or not");
+  }
+  const int64_t next_ms = left_ms > warn_ms ? left_ms - warn_ms : left_ms;
+  known.next_boot_ms = std::min(known.next_boot_ms, clock.boot_ms() + next_ms);
+}
+
+void IdleKeeper::stop_later(const Running& running, void (IdleKeeper::*stop)(const Running&)) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!being_stopped_.insert(running.sandbox).second) return;
+  }
+  stoppers_.submit([this, running, stop] {
+    try {
+      (this->*stop)(running);
+    } catch (const base::Error& error) {  // another verb is at work: the next look comes back
+      base::log(base::LogLevel::info, "idle.not_stopped",
+                {{"ws", running.workspace}, {"sb", running.sandbox}, {"error", error.message()}});
+    }
+    const std::lock_guard lock(mutex_);
+    being_stopped_.erase(running.sandbox);
+  });
+}
+
+// The last look is under the workspace's lock, and it takes the sandbox away from those who come
+// after it: an exec was here before and keeps it, or waits for the lock and starts a new one.
+void IdleKeeper::stop_idle(const Running& running) {
+  const auto guard =
+      context_.locks.lock(running.workspace.str(), "idle stop", std::chrono::milliseconds(0));
+  const auto row = state_db::Workspaces(context_.store).get(running.workspace);
+  const int64_t idle_stop_s = effective_policy(row.policy, context_.options).idle_stop_s;
+  if (idle_stop_s == 0 || active_.was_used(running.workspace) || !busy_with(running).empty())
+    return;
+  const auto taken = active_.take_unused(running);
+  if (!taken) return;
+  // One that began and was let go of between the two questions.
+  if (!busy_with(running).empty()) return active_.set_running(taken);
+  workspaces_.stop_sandbox(row, "idle for " + short_time(idle_stop_s));
+}
+
+void IdleKeeper::stop_old(const Running& running) {
+  const auto guard = context_.locks.lock(running.workspace.str(), "stop at the lifetime's end");
+  const auto row = state_db::Workspaces(context_.store).get(running.workspace);
+  const auto live = state_db::Sandboxes(context_.store).live(running.workspace);
+  const int64_t most_s = effective_policy(row.policy, context_.options).max_lifetime_s;
+  if (!live || live->id != running.sandbox || most_s == 0) return;
+  const std::string reason =
+      "its sandbox lived " + short_time(most_s) + ", as long as it may (max_lifetime_s)";
+  watcher_.cancel_all(running.sandbox, reason);
+  workspaces_.stop_sandbox(row, reason);
+}
+
+}  // namespace moorage::workspace
