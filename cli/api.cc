@@ -112,9 +112,11 @@ std::string Api::get(const std::string& target) {
 }
 
 std::string Api::send(const std::string& method, const std::string& target, const std::string& body,
-                      std::string* warning) {
-  HttpResponse response = exchange_patiently(make_change(method, target, body));
-  if (warning) *warning = response.header("Moorage-Warning");
+                      const SendOptions& wanted) {
+  ExchangeOptions options;
+  if (wanted.slow) options.silence_timeout_ms = kLongSilenceMs;
+  HttpResponse response = exchange_patiently(make_change(method, target, body), options);
+  if (wanted.warning) *wanted.warning = response.header("Moorage-Warning");
   return std::move(response.body);
 }
 

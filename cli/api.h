@@ -19,15 +19,19 @@ class Json;
 [[noreturn]] void throw_api_error(const HttpResponse& response);
 std::string new_idempotency_key();  // 128 random bits
 
+struct SendOptions {
+  bool slow = false;               // the answer may take half an hour
+  std::string* warning = nullptr;  // gets what the daemon wants to be told
+};
+
 class Api {
  public:
   explicit Api(std::string socket_path) : connection_(std::move(socket_path)) {}
 
   std::string get(const std::string& target);
-  // POST, PUT, PATCH or DELETE. `body` is JSON, or empty. `warning`: what the daemon wants to be
-  // told.
+  // POST, PUT, PATCH or DELETE. `body` is JSON, or empty.
   std::string send(const std::string& method, const std::string& target,
-                   const std::string& body = {}, std::string* warning = nullptr);
+                   const std::string& body = {}, const SendOptions& wanted = {});
   // For verbs that take long: on_progress sees each {"phase","percent","text"} as it comes; the
   // answer is the result.
   std::string send_long(const std::string& method, const std::string& target,

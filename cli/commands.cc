@@ -15,7 +15,9 @@ constexpr Command kCommands[] = {
     {"ls", kWork, "List the workspaces", "moorage ls", ls_command},
     {"show", kWork, "Tell all about one workspace", "moorage show auth", show_command},
     {"set", kWork, "Change what a workspace may do",
-     "moorage set auth --idle-stop 2h\nmoorage set auth --memory 8G --cpus 4", set_command},
+     "moorage set auth --idle-stop 2h --pre-stop 'make save'\nmoorage set auth --memory 8G --cpus "
+     "4",
+     set_command},
     {"start", kWork, "Start the sandbox of a workspace", "moorage start auth", start_command},
     {"stop", kWork, "Stop the sandbox; everything is kept", "moorage stop auth", stop_command},
     {"rm", kWork, "Delete a workspace; undelete brings it back", "moorage rm auth", rm_command},

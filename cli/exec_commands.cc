@@ -83,7 +83,7 @@ std::string exec_body(const Context& context, const ExecOptions& options,
 
 int start_detached(Context& context, const std::string& target, const std::string& body) {
   std::string warning;
-  const std::string answer = context.api().send("POST", target, body, &warning);
+  const std::string answer = context.api().send("POST", target, body, {.warning = &warning});
   if (!warning.empty()) context.note(warning);
   if (context.printed_json(answer)) return 0;
   const std::string id = Json::parse(answer).text("id");

@@ -35,7 +35,9 @@ int for_each(Context& context, const std::vector<std::string>& names, const Verb
   for (const std::string& name : names) {
     const auto began = steady_clock::now();
     const std::string answer =
-        context.api().send(verb.method, context.workspace_path(name, verb.rest), verb.body);
+        // Its pre_stop may have much to do.
+        context.api().send(verb.method, context.workspace_path(name, verb.rest), verb.body,
+                           {.slow = true});
     if (verb.rest == "/start") warn_of_changes(context, Json::parse(answer));
     if (context.json) {
       // Only a purge leaves nothing that the daemon could show.
@@ -45,6 +47,9 @@ int for_each(Context& context, const std::vector<std::string>& names, const Verb
     }
     const auto took = duration_cast<milliseconds>(steady_clock::now() - began);
     context.print(label_line(verb.label, tell(name, took)));
+    if (answer.empty()) continue;
+    const Json done = Json::parse(answer);
+    if (done.has("notice")) context.note(done.text("notice"));
   }
   return 0;
 }
@@ -52,6 +57,7 @@ int for_each(Context& context, const std::vector<std::string>& names, const Verb
 struct NamesOption {
   std::vector<std::string> names;
   bool purge = false;
+  bool no_hook = false;
 };
 
 std::shared_ptr<NamesOption> declare_names(Options& options, const char* which = "") {
@@ -74,8 +80,10 @@ Action start_command(Options& options) {
 
 Action stop_command(Options& options) {
   auto chosen = declare_names(options);
+  options.flag({"--no-hook", "", "Do not run its pre_stop"}, chosen->no_hook);
   return [chosen](Context& context) {
-    return for_each(context, chosen->names, {"POST", "/stop", "stopped"},
+    const std::string body = chosen->no_hook ? JsonObject().add("no_hook", true).str() : "";
+    return for_each(context, chosen->names, {"POST", "/stop", "stopped", body},
                     [](const std::string& name, milliseconds) {
                       return name +
                              "   all kept; the next exec starts it. Nothing deletes it but you.";

@@ -40,6 +40,14 @@ void declare_policy(Options& options, PolicyOptions& policy) {
                 policy.idle_stop);
   options.value({"--max-lifetime", "TIME", "Stop it after this, busy or not, like 8h; none"},
                 policy.max_lifetime);
+  options.value({"--pre-stop", "SCRIPT", "Run it before the sandbox is stopped; none"},
+                policy.pre_stop);
+  options.value({"--pre-stop-deadline", "TIME", "How long that may take, like 2m"},
+                policy.pre_stop_deadline);
+  options.value({"--max-exec", "TIME", "Longest command, like 1h; none"}, policy.max_exec);
+  options.value({"--max-execs", "N", "How many commands may ever run; none"}, policy.max_execs);
+  options.value({"--max-exec-total", "TIME", "Time of all commands together; none"},
+                policy.max_exec_total);
 }
 
 void add_policy(JsonObject& request, const PolicyOptions& policy) {
@@ -47,6 +55,19 @@ void add_policy(JsonObject& request, const PolicyOptions& policy) {
   if (!limits.empty()) request.add("limits", limits);
   add_seconds(request, "idle_stop_s", policy.idle_stop, "--idle-stop");
   add_seconds(request, "max_lifetime_s", policy.max_lifetime, "--max-lifetime");
+  if (policy.pre_stop == "none") {
+    request.add("pre_stop", std::vector<std::string>());
+  } else if (!policy.pre_stop.empty()) {
+    request.add("pre_stop", policy.pre_stop);
+  }
+  add_seconds(request, "pre_stop_deadline_s", policy.pre_stop_deadline, "--pre-stop-deadline");
+  add_seconds(request, "max_exec_s", policy.max_exec, "--max-exec");
+  if (policy.max_execs == "none") {
+    request.add("max_execs", int64_t{0});
+  } else if (!policy.max_execs.empty()) {
+    request.add("max_execs", static_cast<int64_t>(parse_number(policy.max_execs, "--max-execs")));
+  }
+  add_seconds(request, "max_exec_total_s", policy.max_exec_total, "--max-exec-total");
 }
 
 }  // namespace moorage::cli

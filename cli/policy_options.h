@@ -15,6 +15,11 @@ struct PolicyOptions {
   std::string pids;
   std::string idle_stop;
   std::string max_lifetime;
+  std::string pre_stop;
+  std::string pre_stop_deadline;
+  std::string max_exec;
+  std::string max_execs;
+  std::string max_exec_total;
 };
 
 void declare_policy(Options& options, PolicyOptions& policy);

@@ -147,7 +147,25 @@ class Page {
     line("safe", safe);
     if (ws_.has("disk_bytes")) line("disk", size("disk_bytes"));
     line("made", ago("created_at", ""));
+    budget();
     stops();
+    if (ws_.has("pre_stop"))
+      line("pre_stop", shorten(join_command(ws_.at({}).byte_list("pre_stop")), 60));
+  }
+
+  // "12 of 100 commands, 3m of 1h, each 10m at most"
+  void budget() {
+    std::string text;
+    const auto add = [&text](const std::string& part) {
+      text += (text.empty() ? "" : ", ") + part;
+    };
+    const int64_t execs = ws_.number("max_execs"), total_s = ws_.number("max_exec_total_s");
+    const int64_t each_s = ws_.number("max_exec_s");
+    if (execs > 0) add(ws_.text("used_execs") + " of " + count_of(execs, "command"));
+    if (total_s > 0)
+      add(format_age(ws_.number("used_exec_ms")) + " of " + format_age(total_s * 1000));
+    if (each_s > 0) add("each " + format_age(each_s * 1000) + " at most");
+    line("budget", text);
   }
 
   // "30 min after the last exec ends (now busy: exec ex_3)", "in 12m"; a lifetime comes on top.

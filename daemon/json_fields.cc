@@ -89,6 +89,14 @@ std::optional<std::vector<std::string>> JsonFields::byte_list(const std::string&
   return list;
 }
 
+std::optional<std::vector<std::string>> JsonFields::command(const std::string& name) {
+  const auto* value = state_->find(name);
+  if (!value || !value->is_string()) return byte_list(name);
+  const std::string script = as_text(*value, state_->prefix + name);
+  if (script.empty()) return std::vector<std::string>{};
+  return std::vector<std::string>{"/bin/sh", "-c", script};
+}
+
 std::optional<int64_t> JsonFields::whole(const std::string& name, int64_t min, int64_t max) {
   const auto* value = state_->find(name);
   if (!value) return std::nullopt;

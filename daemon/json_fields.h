@@ -27,6 +27,8 @@ class JsonFields {
   std::optional<std::string> bytes(const std::string& name);  // name or name_b64
   std::string required_bytes(const std::string& name);
   std::optional<std::vector<std::string>> byte_list(const std::string& name);
+  // A command: an array of words, or one text for the shell; empty, too.
+  std::optional<std::vector<std::string>> command(const std::string& name);
   std::optional<int64_t> whole(const std::string& name, int64_t min, int64_t max);
   std::optional<double> number(const std::string& name);
   bool flag(const std::string& name);  // absent: false

@@ -95,6 +95,8 @@ JsonObject workspace_object(const workspace::WorkspaceView& view) {
                     {"image", row.image},
                     {"disposable", row.disposable}};
   put_policy(object, view.policy);
+  object["used_execs"] = row.used_execs;
+  object["used_exec_ms"] = row.used_exec_ms;
   put_text(object, "notice", view.notice);
   object["access"] = row.team_gid ? "team" : "private";
   if (row.team_gid) object["team"] = lossy_utf8(workspace::group_name(*row.team_gid));

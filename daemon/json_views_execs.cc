@@ -36,6 +36,7 @@ JsonObject exec_object(const workspace::ExecView& view, std::optional<uint64_t> 
   if (row.request.timeout_ms > 0) object["timeout_ms"] = row.request.timeout_ms;
   if (row.request.idempotency_key)
     put_text(object, "idempotency_key", *row.request.idempotency_key);
+  put_text(object, "hook", row.request.hook);
   put_known(object, "stdin_accepted", accepted);
   put_known(object, "changed_files", row.changed_files);
   put_outcome(object, row);

@@ -4,6 +4,8 @@ namespace moorage::daemon {
 namespace {
 
 constexpr int64_t kMost_s = 366LL * 86'400;
+constexpr int64_t kMostHook_s = 600;
+constexpr int64_t kMostTotal_s = 1000 * kMost_s;
 
 }  // namespace
 
@@ -19,6 +21,13 @@ workspace::PolicyChange policy_change(JsonFields& fields) {
   auto& to = change.to;
   change.take("idle_stop_s", fields.whole("idle_stop_s", -1, kMost_s), to.idle_stop_s);
   change.take("max_lifetime_s", fields.whole("max_lifetime_s", -1, kMost_s), to.max_lifetime_s);
+  change.take("pre_stop", fields.command("pre_stop"), to.pre_stop);
+  change.take("pre_stop_deadline_s", fields.whole("pre_stop_deadline_s", 1, kMostHook_s),
+              to.pre_stop_deadline_s);
+  change.take("max_exec_s", fields.whole("max_exec_s", 0, kMost_s), to.max_exec_s);
+  change.take("max_execs", fields.whole("max_execs", 0, INT64_MAX), to.max_execs);
+  change.take("max_exec_total_s", fields.whole("max_exec_total_s", 0, kMostTotal_s),
+              to.max_exec_total_s);
   return change;
 }
 
@@ -28,6 +37,13 @@ void put_policy(JsonObject& object, const state_db::WorkspacePolicy& policy) {
                       {"pids", policy.limits.pids}};
   object["idle_stop_s"] = policy.idle_stop_s;
   object["max_lifetime_s"] = policy.max_lifetime_s;
+  if (!policy.pre_stop.empty()) {
+    put_byte_list(object, "pre_stop", policy.pre_stop);
+    object["pre_stop_deadline_s"] = policy.pre_stop_deadline_s;
+  }
+  object["max_exec_s"] = policy.max_exec_s;
+  object["max_execs"] = policy.max_execs;
+  object["max_exec_total_s"] = policy.max_exec_total_s;
 }
 
 }  // namespace moorage::daemon

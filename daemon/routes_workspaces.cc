@@ -107,7 +107,21 @@ Reply diff(Api& api, const Request& request) {
   return reply;
 }
 
-using Verb = WorkspaceView (workspace::Workspaces::*)(const workspace::Caller&, const std::string&);
+Reply start(Api& api, const Request& request) {
+  JsonFields::parse(request.body).finish();
+  return answer(api.context.metrics.counted(
+      Counted::start, [&] { return api.workspaces.start(request.caller, request.parameter(0)); }));
+}
+
+Reply stop(Api& api, const Request& request) {
+  using Hook = workspace::Workspaces::Hook;
+  JsonFields fields = JsonFields::parse(request.body);
+  const Hook hook = fields.flag("no_hook") ? Hook::skip : Hook::run;
+  fields.finish();
+  return answer(api.context.metrics.counted(Counted::stop, [&] {
+    return api.workspaces.stop(request.caller, request.parameter(0), hook);
+  }));
+}
 
 }  // namespace
 
@@ -124,17 +138,9 @@ void add_workspace_routes(Router& router, Api& api) {
   const Handler status = [&api](const Request& request) {
     return Reply::json(status_json(api.workspaces.status(request.caller, request.parameter(0))));
   };
-  const auto verb = [&api](Verb run, Counted counted) {
-    return Handler([&api, run, counted](const Request& request) {
-      JsonFields::parse(request.body).finish();
-      return answer(api.context.metrics.counted(
-          counted, [&] { return (api.workspaces.*run)(request.caller, request.parameter(0)); }));
-    });
-  };
   const auto plain = [&api](Reply (*run)(Api&, const Request&)) {
     return Handler([&api, run](const Request& request) { return run(api, request); });
   };
-  using workspace::Workspaces;
 
   router.add(
       {.method = "POST",
@@ -172,12 +178,12 @@ void add_workspace_routes(Router& router, Api& api) {
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/start",
               .access = Right::write,
-              .handler = verb(&Workspaces::start, Counted::start),
+              .handler = plain(start),
               .lane = Lane::slow});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/stop",
               .access = Right::write,
-              .handler = verb(&Workspaces::stop, Counted::stop),
+              .handler = plain(stop),
               .lane = Lane::slow});
   router.add({.method = "GET",
               .pattern = "/v1/workspaces/{}/diff",

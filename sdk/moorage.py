@@ -277,14 +277,17 @@ class Moorage:
 
     def update(self, workspace, key=None, **fields):
         """Changes its policy; fields as in create: limits (any of memory_bytes, cpus, pids), idle_stop_s, max_lifetime_s
-        (seconds; 0: never, -1: as the daemon's settings say)."""
+        (seconds; 0: never, -1: as the daemon's settings say), pre_stop (words, or one text for the shell),
+        pre_stop_deadline_s, max_exec_s, max_execs, max_exec_total_s (0: no limit)."""
         return self.request("PATCH", f"/workspaces/{workspace}", json_body=fields, key=key)
 
     def start(self, workspace, key=None):
         return self.request("POST", f"/workspaces/{workspace}/start", key=key)
 
-    def stop(self, workspace, key=None):
-        return self.request("POST", f"/workspaces/{workspace}/stop", key=key)
+    def stop(self, workspace, hook=True, key=None):
+        """hook: run its pre_stop first; what went wrong with that is in the answer's "notice"."""
+        body = None if hook else {"no_hook": True}
+        return self.request("POST", f"/workspaces/{workspace}/stop", json_body=body, key=key)
 
     def delete(self, workspace, purge=False, key=None):
         return self.request("DELETE", f"/workspaces/{workspace}", {"purge": 1 if purge else None}, key=key)

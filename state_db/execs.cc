@@ -18,7 +18,7 @@ constexpr std::string_view kSelect =
     "directory, user, terminal, input, timeout_ms, state, cancel_requested, started_wall_ms, "
     "reason, "
     "exit_code, signal, ended_wall_ms, output_bytes, omitted_bytes, user_ms, system_ms, "
-    "max_rss_bytes, category, changed_files "
+    "max_rss_bytes, category, changed_files, hook "
     "FROM execs WHERE ";
 
 ExecRow read_row(Statement& query) {
@@ -33,7 +33,7 @@ ExecRow read_row(Statement& query) {
              request.terminal, request.input, request.timeout_ms, row.state, row.cancel_requested,
              row.started_wall_ms, outcome.error, outcome.exit_code, outcome.signal,
              outcome.ended_wall_ms, outcome.output_bytes, outcome.omitted_bytes, outcome.user_ms,
-             outcome.system_ms, outcome.max_rss_bytes, category, row.changed_files);
+             outcome.system_ms, outcome.max_rss_bytes, category, row.changed_files, request.hook);
   outcome.category = category_from_name(category);
   request.argv = decode_words(argv);
   request.environment = decode_word_map(environment);
@@ -70,6 +70,20 @@ std::optional<base::ExecId> made_before(Store& store, const ExecRequest& request
               "Use a new key for a new command.");
 }
 
+// In the workspace's row: counting its commands anew would take the longer the more there were.
+void count_in(Store& store, base::WorkspaceId workspace) {
+  const int64_t counted =
+      store
+          .prepare(
+              "UPDATE workspaces SET used_execs = used_execs + 1 WHERE id = ? AND (max_execs = 0 "
+              "OR used_execs < max_execs)")
+          .run(workspace);
+  if (counted == 1) return;
+  throw Error(Code::resource_exhausted,
+              workspace.str() + " has run all the commands that it may (max_execs)",
+              "raise it: moorage set " + workspace.str() + " --max-execs N");
+}
+
 uint64_t read_count(Statement& query) {
   query.step();
   uint64_t count = 0;
@@ -84,16 +98,17 @@ Execs::Created Execs::create(const ExecRequest& request) {
   const std::string environment = encode_word_map(request.environment);
   return store_.transaction([&]() -> Created {
     if (auto id = made_before(store_, request)) return {.id = *id, .existed = true};
+    if (request.hook.empty()) count_in(store_, request.workspace);
     store_
         .prepare(
             "INSERT INTO execs (workspace, sandbox, owner_uid, idempotency_key, request_hash, "
             "argv, "
-            "environment, directory, user, terminal, input, timeout_ms, state, started_wall_ms) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+            "environment, directory, user, terminal, input, timeout_ms, reason, hook, state, "
+            "started_wall_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
         .run(request.workspace, request.sandbox, request.owner_uid, request.idempotency_key,
              request.request_hash, Blob{argv}, Blob{environment}, Blob{request.directory},
-             request.user, request.terminal, request.input, request.timeout_ms,
-             LifeCycle<ExecState>::kFirst, store_.clock().wall_ms());
+             request.user, request.terminal, request.input, request.timeout_ms, request.time_limit,
+             request.hook, LifeCycle<ExecState>::kFirst, store_.clock().wall_ms());
     const base::ExecId id{store_.last_insert_id()};
     store_.record_new<ExecState>(id);
     return {.id = id, .existed = false};
@@ -113,6 +128,12 @@ void Execs::finish(base::ExecId id, const ExecOutcome& outcome) {
         .run(outcome.exit_code, outcome.signal, ended, outcome.output_bytes, outcome.omitted_bytes,
              outcome.user_ms, outcome.system_ms, outcome.max_rss_bytes,
              outcome.category ? category_name(*outcome.category) : "", id);
+    if (outcome.ran_ms <= 0) return;
+    store_
+        .prepare(
+            "UPDATE workspaces SET used_exec_ms = used_exec_ms + ? WHERE id = (SELECT workspace "
+            "FROM execs WHERE id = ? AND hook = '')")
+        .run(outcome.ran_ms, id);
   });
 }
 

@@ -29,7 +29,9 @@ struct ExecRequest {
   std::string user{};
   bool terminal = false;
   bool input = false;
-  int64_t timeout_ms = 0;  // 0: none
+  int64_t timeout_ms = 0;    // 0: none
+  std::string time_limit{};  // whose timeout that is, if not the request's: told if it runs out
+  std::string hook{};        // "pre_stop": the workspace's own; such do not count for its budget
 };
 
 struct ExecOutcome {
@@ -44,6 +46,7 @@ struct ExecOutcome {
   int64_t user_ms = 0;
   int64_t system_ms = 0;
   uint64_t max_rss_bytes = 0;
+  int64_t ran_ms = 0;  // wall time that its workspace's budget is charged
 };
 
 struct ExecRow {
@@ -73,7 +76,8 @@ class Execs {
     base::ExecId id{};
     bool existed = false;  // the key had made it before: nothing was written, nothing must run
   };
-  // In `running`. already_exists: the key was used for another request.
+  // In `running`. already_exists: the key was used for another request. resource_exhausted: its
+  // workspace may run no more commands (max_execs).
   Created create(const ExecRequest& request);
   // running -> outcome.state. conflict: it has ended already.
   void finish(base::ExecId id, const ExecOutcome& outcome);

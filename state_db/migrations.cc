@@ -62,6 +62,20 @@ constexpr std::array kMigrations{
     Migration{"0008-idle-stop",
               "ALTER TABLE workspaces ADD COLUMN idle_stop_s INTEGER NOT NULL DEFAULT -1;"
               "ALTER TABLE workspaces ADD COLUMN max_lifetime_s INTEGER NOT NULL DEFAULT -1"},
+    Migration{"0009-pre-stop",
+              "ALTER TABLE workspaces ADD COLUMN pre_stop BLOB NOT NULL DEFAULT x'';"
+              "ALTER TABLE workspaces ADD COLUMN pre_stop_deadline_s INTEGER NOT NULL DEFAULT 30;"
+              "ALTER TABLE execs ADD COLUMN hook TEXT NOT NULL DEFAULT ''"},
+    // What ran before is counted, too: a budget that is set later is over all.
+    Migration{"0010-budgets",
+              "ALTER TABLE workspaces ADD COLUMN max_exec_s INTEGER NOT NULL DEFAULT 0;"
+              "ALTER TABLE workspaces ADD COLUMN max_execs INTEGER NOT NULL DEFAULT 0;"
+              "ALTER TABLE workspaces ADD COLUMN max_exec_total_s INTEGER NOT NULL DEFAULT 0;"
+              "ALTER TABLE workspaces ADD COLUMN used_execs INTEGER NOT NULL DEFAULT 0;"
+              "ALTER TABLE workspaces ADD COLUMN used_exec_ms INTEGER NOT NULL DEFAULT 0;"
+              "UPDATE workspaces SET (used_execs, used_exec_ms) = (SELECT count(*), "
+              "coalesce(sum(max(0, ended_wall_ms - started_wall_ms)) FILTER (WHERE ended_wall_ms > "
+              "0), 0) FROM execs WHERE execs.workspace = workspaces.id)"},
 };
 
 std::string quote(std::string_view text) {

@@ -94,6 +94,13 @@ CREATE TABLE workspaces (        -- The durable things that tasks work in.
   pids            INTEGER NOT NULL,  -- Limit of its sandboxes, in processes.
   idle_stop_s     INTEGER NOT NULL DEFAULT -1,  -- An idle sandbox is stopped after; 0 is never, -1 as configured.
   max_lifetime_s  INTEGER NOT NULL DEFAULT -1,  -- Any sandbox is stopped after; 0 is never, -1 as configured.
+  pre_stop        BLOB NOT NULL DEFAULT x'',  -- Command before a sandbox is stopped: each word followed by NUL; empty is none.
+  pre_stop_deadline_s INTEGER NOT NULL DEFAULT 30,  -- How long that may take.
+  max_exec_s      INTEGER NOT NULL DEFAULT 0,  -- Longest command; 0 is no limit, as in the next two.
+  max_execs       INTEGER NOT NULL DEFAULT 0,  -- How many commands may ever run.
+  max_exec_total_s INTEGER NOT NULL DEFAULT 0,  -- Wall time that all commands together may ever take.
+  used_execs      INTEGER NOT NULL DEFAULT 0,  -- How many commands there were; pre_stop does not count.
+  used_exec_ms    INTEGER NOT NULL DEFAULT 0,  -- Wall time of those that ended.
   state           TEXT NOT NULL CHECK (state IN ('creating','ready','archiving','archived','unarchiving',
                                                  'deleting','deleted','failed')),  -- Life cycle.
   reason          TEXT NOT NULL DEFAULT '',  -- Why the last move was made.
@@ -186,7 +193,7 @@ CREATE TABLE execs (             -- Commands, kept after their sandbox is gone.
   timeout_ms       INTEGER NOT NULL,  -- Time limit; 0 is none.
   state            TEXT NOT NULL CHECK (state IN ('running','exited','signalled','timed_out','oom_killed',
                                                   'cancelled','interrupted')),  -- Life cycle.
-  reason           TEXT NOT NULL DEFAULT '',  -- Why it could not be started or was interrupted.
+  reason           TEXT NOT NULL DEFAULT '',  -- Why it could not be started, was interrupted or ended; while it runs, what limits its time.
   cancel_requested INTEGER NOT NULL DEFAULT 0,  -- 1 if somebody asked to cancel it.
   exit_code        INTEGER,       -- Exit code of its main process, if it exited.
   signal           INTEGER,       -- Signal that ended its main process, if one did.
@@ -199,6 +206,7 @@ CREATE TABLE execs (             -- Commands, kept after their sandbox is gone.
   max_rss_bytes    INTEGER NOT NULL DEFAULT 0,  -- Largest resident set of one of its processes.
   changed_files    INTEGER,       -- Changed files of the workspace, counted after it and before another ran; null: not counted.
   category         TEXT NOT NULL DEFAULT '',    -- Why it ended so, a word of exec_category.h; empty if not known.
+  hook             TEXT NOT NULL DEFAULT '',    -- pre_stop: the workspace's own command; empty is a client's.
   UNIQUE (workspace, idempotency_key)
 ) STRICT;
 CREATE INDEX execs_of_workspace ON execs (workspace, id);

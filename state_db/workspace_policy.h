@@ -22,6 +22,11 @@ struct WorkspacePolicy {
   WorkspaceLimits limits{};                // of its sandboxes, from the next one on
   int64_t idle_stop_s = kAsConfigured;     // an idle sandbox is stopped after; 0: never
   int64_t max_lifetime_s = kAsConfigured;  // any sandbox is stopped after; 0: never
+  std::vector<std::string> pre_stop{};     // command before a sandbox is stopped; empty: none
+  int64_t pre_stop_deadline_s = 30;
+  int64_t max_exec_s = 0;        // of one command; 0: no limit, as with the next two
+  int64_t max_execs = 0;         // commands, ever
+  int64_t max_exec_total_s = 0;  // wall time of all commands together, ever
   bool operator==(const WorkspacePolicy&) const = default;
 };
 
@@ -33,6 +38,11 @@ void each_policy_field(const Visit& visit, Policies&... policies) {
   visit("pids", policies.limits.pids...);
   visit("idle_stop_s", policies.idle_stop_s...);
   visit("max_lifetime_s", policies.max_lifetime_s...);
+  visit("pre_stop", policies.pre_stop...);
+  visit("pre_stop_deadline_s", policies.pre_stop_deadline_s...);
+  visit("max_exec_s", policies.max_exec_s...);
+  visit("max_execs", policies.max_execs...);
+  visit("max_exec_total_s", policies.max_exec_total_s...);
 }
 
 // A field's value for people, and for telling two requests apart.

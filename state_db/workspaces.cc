@@ -39,7 +39,7 @@ const std::string& select_columns() {
       "backend, "
       "image, state, reason, disposable, changes_files, changes_wall_ms, unpushed, disk_bytes, "
       "created_wall_ms, deleted_wall_ms, deleted_age_ms, purge_wall_ms, purged_wall_ms, "
-      "idempotency_key" +
+      "idempotency_key, used_execs, used_exec_ms" +
       policy_columns().names + " FROM workspaces WHERE ";
   return text;
 }
@@ -73,7 +73,8 @@ std::vector<WorkspaceRow> read_all(Store& store, Statement& query) {
                row.base_commit, row.branch, row.layer, row.backend, row.image, row.state,
                row.reason, row.disposable, row.changes_files, row.changes_wall_ms, row.unpushed,
                row.disk_bytes, row.created_wall_ms, row.deleted_wall_ms, row.deleted_age_ms,
-               row.purge_wall_ms, row.purged_wall_ms, row.idempotency_key);
+               row.purge_wall_ms, row.purged_wall_ms, row.idempotency_key, row.used_execs,
+               row.used_exec_ms);
     each_policy_field([&](const char*, auto& field) { query.read_next(field); }, row.policy);
     read_labels(store, row);
   }

@@ -32,6 +32,8 @@ struct WorkspaceRow {
   std::string backend{};
   std::string image{};
   WorkspacePolicy policy{};
+  int64_t used_execs = 0;    // commands so far, without hooks
+  int64_t used_exec_ms = 0;  // wall time of those that ended
   WorkspaceState state = WorkspaceState::creating;
   std::string reason{};  // of the last move: why it failed, who deleted it
   bool disposable = false;

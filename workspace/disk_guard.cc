@@ -120,7 +120,8 @@ void DiskGuard::end(const Writer& writer, const std::string& reason) {
   subject.sandbox = writer.running->sandbox;
   if (writer.exec) {
     subject.exec = writer.exec->id;
-    if (!watcher_.end_because(writer.exec->id, state_db::ExecCategory::disk_full, reason)) return;
+    if (!watcher_.end_because(writer.exec->id, {{}, state_db::ExecCategory::disk_full, reason}))
+      return;
     context_.metrics.ended_for_space.add();
   } else {
     try {

@@ -43,7 +43,6 @@ void ExecWatcher::end(const WatchedPtr& watched, const base::Frame& frame) {
   const bool killed = outcome.signal == 9 || outcome.exit_code == 137;
   if (killed && evidence.out_of_memory) outcome.state = ExecState::oom_killed;
   outcome.category = categorize(outcome, evidence);
-  blame(*watched, outcome);
   if (!watched->sync) {
     write_outcome(watched, std::move(outcome));
     return;
@@ -60,14 +59,6 @@ void ExecWatcher::end(const WatchedPtr& watched, const base::Frame& frame) {
       write_outcome(watched, std::move(failed));
     }
   });
-}
-
-// It was ended by us, and was not over before that by itself.
-void ExecWatcher::blame(const Watched& watched, state_db::ExecOutcome& outcome) {
-  const std::lock_guard lock(mutex_);
-  if (!watched.ended_by_us || succeeded(outcome)) return;
-  outcome.category = watched.ended_by_us->category;
-  outcome.error = watched.ended_by_us->why;
 }
 
 void ExecWatcher::interrupt(const WatchedPtr& watched, ExecCategory category,
@@ -94,16 +85,15 @@ void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome
     // and so is one that a stop of the sandbox carried out.
     const bool ended =
         outcome.state != ExecState::interrupted || outcome.category == ExecCategory::stopped;
-    const std::string because = cancelled_because(*watched);
-    if (!because.empty()) {
-      outcome.state = ExecState::cancelled;
-      outcome.category = ExecCategory::cancelled;
-      outcome.error = because;
-    } else if (ended && execs.get(id).cancel_requested) {
+    if (!apply_verdict(*watched, outcome) && ended && execs.get(id).cancel_requested) {
       outcome.state = ExecState::cancelled;
       outcome.category = ExecCategory::cancelled;
     }
     if (outcome.ended_wall_ms == 0) outcome.ended_wall_ms = context_.store.clock().wall_ms();
+    if (outcome.state == ExecState::timed_out && outcome.error.empty())
+      outcome.error = watched->row.outcome.error;  // whose limit that was
+    if (outcome.ran_ms == 0)
+      outcome.ran_ms = watched->ran_ms(context_.store.clock(), outcome.ended_wall_ms);
     execs.finish(id, outcome);
   } catch (const base::Error& error) {
     keep_unwritten(watched, std::move(outcome), error);
@@ -131,9 +121,15 @@ void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome
   if (on_end_) pool_.submit([this, watched] { on_end_(watched->row); });
 }
 
-std::string ExecWatcher::cancelled_because(const Watched& watched) {
+bool ExecWatcher::apply_verdict(const Watched& watched, state_db::ExecOutcome& outcome) {
   const std::lock_guard lock(mutex_);
-  return watched.cancelled_because;
+  if (!watched.verdict) return false;
+  const auto& [state, category, why] = *watched.verdict;
+  if (!state && succeeded(outcome)) return false;  // it was over before that by itself
+  outcome.state = state.value_or(outcome.state);
+  outcome.category = category;
+  outcome.error = why;
+  return true;
 }
 
 // On a full disk it is tried again until there is room. A daemon that dies before takes it from the

@@ -1,6 +1,9 @@
 // One exec that is watched: private to the two files of ExecWatcher (exec_watcher.h).
 #pragma once
 
+#include <algorithm>
+
+#include "base/clock.h"
 #include "workspace/exec_evidence.h"
 #include "workspace/exec_watcher.h"
 
@@ -9,6 +12,9 @@ namespace moorage::workspace {
 inline int whole_ms(std::chrono::steady_clock::duration duration) {
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
 }
+
+// An exec is watched right after its row was made; later than this, a daemon before made it.
+inline constexpr int64_t kAdoptedAfter_ms = 2'000;
 
 struct ExecWatcher::Watched {
   Watched(state_db::ExecRow r, base::Fd j, bool s, const Refusals& b)
@@ -26,12 +32,24 @@ struct ExecWatcher::Watched {
   std::atomic<uint64_t> output_bytes{0};
   std::atomic<int64_t> last_output_ms{0};
   std::optional<std::chrono::steady_clock::time_point> kill_at;  // guarded by ExecWatcher::mutex_
-  struct Ended {
-    state_db::ExecCategory category;
-    std::string why;
-  };
-  std::optional<Ended> ended_by_us;  // the same
-  std::string cancelled_because;     // guarded by ExecWatcher::mutex_; empty: it was not
+  std::optional<Verdict> verdict;                                // guarded by ExecWatcher::mutex_
+  // Set before others see it. The wall clock tells how long ago it began; it may be wrong by years.
+  void set_began(const base::Clock& clock) {
+    const int64_t now = clock.boot_ms();
+    const int64_t ago = std::clamp<int64_t>(clock.wall_ms() - row.started_wall_ms, 0, now);
+    began_boot_ms = now - ago;
+    adopted = ago > kAdoptedAfter_ms;
+  }
+  // What it has taken of its workspace's time.
+  int64_t ran_ms(const base::Clock& clock, int64_t ended_wall_ms) const {
+    if (!row.request.hook.empty()) return 0;
+    const int64_t ran = std::max<int64_t>(0, clock.boot_ms() - began_boot_ms);
+    if (!adopted) return ran;
+    // It may have ended while nobody looked.
+    return std::clamp<int64_t>(ended_wall_ms - row.started_wall_ms, 0, ran);
+  }
+  int64_t began_boot_ms = 0;
+  bool adopted = false;
 };
 
 }  // namespace moorage::workspace

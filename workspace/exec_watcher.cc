@@ -7,11 +7,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "state_db/store.h"
 #include "workspace/exec_watched.h"
 
 namespace moorage::workspace {
@@ -88,6 +90,7 @@ void ExecWatcher::watch_exec(const state_db::ExecRow& exec, bool sync, const Ref
   const std::string path =
       journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
   auto watched = std::make_shared<Watched>(exec, base::open_file(path, O_RDONLY), sync, before);
+  watched->set_began(context_.store.clock());
   const std::lock_guard lock(mutex_);
   watched->watch =
       check(inotify_add_watch(inotify_.get(), path.c_str(), IN_MODIFY), "inotify " + path);
@@ -145,6 +148,7 @@ void ExecWatcher::settle_exec(const state_db::ExecRow& exec, ExecCategory catego
     watched = std::make_shared<Watched>(
         exec, base::open_file(base::path_exists(path) ? path : "/dev/null", O_RDONLY), false,
         Refusals{});
+    watched->set_began(context_.store.clock());
     // Its end may be in the journal, and the row does not know whether it was to be synced before.
     base::sync_file_system(context_.options.store);
   }
@@ -153,24 +157,42 @@ void ExecWatcher::settle_exec(const state_db::ExecRow& exec, ExecCategory catego
   interrupt(watched, category, why_interrupted);
 }
 
-bool ExecWatcher::end_because(base::ExecId exec, ExecCategory category, const std::string& why) {
+bool ExecWatcher::end_because(base::ExecId exec, const Verdict& verdict) {
   WatchedPtr watched;
   {
     const std::lock_guard lock(mutex_);
     const auto found = execs_.find(exec);
-    if (found == execs_.end() || found->second->ended_by_us) return false;
+    if (found == execs_.end() || found->second->verdict) return false;
     watched = found->second;
-    watched->ended_by_us = Watched::Ended{category, why};
+    watched->verdict = verdict;
   }
   kill_group(*watched);
   return true;
 }
 
-void ExecWatcher::cancel_all(base::SandboxId sandbox, const std::string& why) {
+void ExecWatcher::end_all(base::SandboxId sandbox, const Verdict& verdict,
+                          std::optional<std::chrono::milliseconds> grace) {
   const std::lock_guard lock(mutex_);
   for (const auto& [id, watched] : execs_) {
-    if (watched->row.request.sandbox == sandbox) watched->cancelled_because = why;
+    if (watched->row.request.sandbox != sandbox || watched->verdict) continue;
+    if (!watched->row.request.hook.empty()) continue;
+    watched->verdict = verdict;
+    if (grace) watched->kill_at = std::chrono::steady_clock::now() + *grace;
   }
+  wake();
+}
+
+ExecWatcher::RunningTime ExecWatcher::running_time(base::WorkspaceId workspace) {
+  const int64_t now = context_.store.clock().boot_ms();
+  RunningTime time;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, watched] : execs_) {
+    const auto& request = watched->row.request;
+    if (request.workspace != workspace || !request.hook.empty()) continue;
+    ++time.execs;
+    time.ms += std::max<int64_t>(0, now - watched->began_boot_ms);
+  }
+  return time;
 }
 
 void ExecWatcher::kill_after(base::ExecId exec, std::chrono::milliseconds grace) {

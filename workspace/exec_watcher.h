@@ -73,12 +73,24 @@ class ExecWatcher {
   void settle_exec(const state_db::ExecRow& exec, state_db::ExecCategory category,
                    const std::string& why_interrupted);
 
-  // Kills all that the exec started, now, and gives its end this category and reason. False: it is
-  // not watched any more, or was killed so before.
-  bool end_because(base::ExecId exec, state_db::ExecCategory category, const std::string& why);
-  // Whatever the running execs of this sandbox end with from now on, they count as cancelled, and
-  // `why` is told.
-  void cancel_all(base::SandboxId sandbox, const std::string& why);
+  // What is recorded of commands that we end. Without a state it is the one they end with, and one
+  // that succeeds by itself before keeps its own.
+  struct Verdict {
+    std::optional<state_db::ExecState> state{};
+    state_db::ExecCategory category{};
+    std::string why;
+  };
+  // Kills all that the exec started, now. False: it is not watched any more, or has a verdict.
+  bool end_because(base::ExecId exec, const Verdict& verdict);
+  // Of the commands of this sandbox that run now; with a grace they are killed after it.
+  void end_all(base::SandboxId sandbox, const Verdict& verdict,
+               std::optional<std::chrono::milliseconds> grace);
+  // Of the commands that run in a workspace now, hooks left out.
+  struct RunningTime {
+    size_t execs = 0;
+    int64_t ms = 0;
+  };
+  RunningTime running_time(base::WorkspaceId workspace);
 
   // Kills all that the exec started if it still runs after `grace`.
   void kill_after(base::ExecId exec, std::chrono::milliseconds grace);
@@ -97,14 +109,13 @@ class ExecWatcher {
   // Reads what is new. True if more is there than one turn may read.
   bool read_journal(const WatchedPtr& watched);
   void end(const WatchedPtr& watched, const base::Frame& frame);
-  void blame(const Watched& watched, state_db::ExecOutcome& outcome);
   void interrupt(const WatchedPtr& watched, state_db::ExecCategory category,
                  const std::string& why);
   void write_outcome(const WatchedPtr& watched, state_db::ExecOutcome outcome);
   void keep_unwritten(const WatchedPtr& watched, state_db::ExecOutcome outcome,
                       const base::Error& error);
   void kill_group(const Watched& watched);
-  std::string cancelled_because(const Watched& watched);
+  bool apply_verdict(const Watched& watched, state_db::ExecOutcome& outcome);
   // What is known about why. Removes its group, or ends a bomb that it left.
   ExecEvidence look_at_end(const Watched& watched, const state_db::ExecOutcome& outcome);
   bool is_stopping(base::SandboxId sandbox);

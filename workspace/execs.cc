@@ -131,12 +131,15 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
 
   if (!request.free_space) require_room(context_.options, "no command is started");
   workspaces_.leases().check(caller, row);
+  state_db::ExecRequest record;
+  record.workspace = row.id;
+  record.timeout_ms =
+      request.timeout_ms > 0 ? request.timeout_ms : context_.options.default_timeout_ms;
+  apply_budget(row, record);
   const auto use = active_.use(row.id);
   const auto before = active_.running(row.id);
   const auto running = workspaces_.ensure_running(row);
   before_intent.pass();
-  state_db::ExecRequest record;
-  record.workspace = row.id;
   record.sandbox = running->sandbox;
   record.owner_uid = caller.uid;
   if (!request.idempotency_key.empty()) record.idempotency_key = request.idempotency_key;
@@ -147,8 +150,6 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   record.user = request.user;
   record.terminal = request.terminal.has_value();
   record.input = request.input;
-  record.timeout_ms =
-      request.timeout_ms > 0 ? request.timeout_ms : context_.options.default_timeout_ms;
   const auto began = base::Histogram::Clock::now();
   const auto created = record_intent(caller, row, record);
   if (created.existed) return get(caller, created.id);

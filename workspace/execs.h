@@ -29,7 +29,11 @@ struct ExecView {
 class Execs {
  public:
   Execs(Context& context, Workspaces& workspaces, Active& active, ExecWatcher& watcher)
-      : context_(context), workspaces_(workspaces), active_(active), watcher_(watcher) {}
+      : context_(context), workspaces_(workspaces), active_(active), watcher_(watcher) {
+    workspaces_.on_pre_stop([this](const state_db::WorkspaceRow& row, const Running& running) {
+      return run_pre_stop(row, running);
+    });
+  }
 
   // Starts the sandbox if need be. The same key and request: the first run's view, nothing is run.
   // The same key for another request: already_exists.
@@ -73,6 +77,11 @@ class Execs {
   state_db::Execs::Created record_intent(const Caller& caller,
                                          const state_db::WorkspaceRow& workspace,
                                          const state_db::ExecRequest& record);
+  // exec_hook.cc
+  std::string run_pre_stop(const state_db::WorkspaceRow& row, const Running& running);
+  // exec_budget.cc. Cuts the time of a command to what its workspace allows; resource_exhausted:
+  // nothing is left.
+  void apply_budget(const state_db::WorkspaceRow& row, state_db::ExecRequest& record);
   void launch(const state_db::ExecRow& exec, const ExecRequest& request,
               const state_db::WorkspaceRow& workspace, const Running& running);
   void end_softly(base::ExecId id, const Running& running);

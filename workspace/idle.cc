@@ -95,6 +95,8 @@ IdleKeeper::IdleKeeper(Context& context, Workspaces& workspaces, Active& active,
       watcher_(watcher),
       stoppers_(kStoppers, kMaxQueue) {}
 
+IdleKeeper::~IdleKeeper() { workspaces_.leave(); }
+
 state_db::WorkspacePolicy IdleKeeper::policy_of(base::WorkspaceId workspace) {
   return effective_policy(state_db::Workspaces(context_.store).get(workspace).policy,
                           context_.options);
@@ -106,6 +108,7 @@ void IdleKeeper::look() {
   for (const auto& running : all) {
     there.insert(running->sandbox);
     try {
+      look_at_budget(*running);
       look_at(*running, known_[running->sandbox]);
     } catch (const base::Error& error) {  // it is going down, or the next look will tell
       base::log(base::LogLevel::debug, "idle.not_seen",
@@ -117,9 +120,10 @@ void IdleKeeper::look() {
 
 std::string IdleKeeper::busy_with(const Running& running) {
   for (const auto& exec : state_db::Execs(context_.store).running(running.sandbox)) {
-    return "exec " + exec.id.str();
+    if (exec.request.hook.empty()) return "exec " + exec.id.str();
   }
-  // A file transfer, a command that is about to start. A live lease belongs here.
+  if (workspaces_.leases().is_held(running.workspace)) return "its lease";
+  // A file transfer, a command that is about to start.
   if (active_.in_use(running.workspace)) return "a transfer";
   return {};
 }
@@ -143,6 +147,20 @@ void IdleKeeper::look_at(const Running& running, Known& known) {
   look_at_lifetime(running, policy, known);
   if (policy.idle_stop_s > 0 && idle_ms >= policy.idle_stop_s * 1000)
     stop_later(running, &IdleKeeper::stop_idle);
+}
+
+// Each command got what was left of the time when it began; those beside it use it up, too.
+void IdleKeeper::look_at_budget(const Running& running) {
+  const auto time = watcher_.running_time(running.workspace);
+  if (time.execs < 2) return;
+  const auto row = state_db::Workspaces(context_.store).get(running.workspace);
+  const int64_t total_s = row.policy.max_exec_total_s;
+  if (total_s == 0 || row.used_exec_ms + time.ms < total_s * 1000) return;
+  watcher_.end_all(running.sandbox,
+                   {state_db::ExecState::timed_out, state_db::ExecCategory::timeout,
+                    "the commands of " + row.name + " have had all their " +
+                        std::to_string(total_s) + " s (max_exec_total_s)"},
+                   context_.options.stop_grace);
 }
 
 void IdleKeeper::look_at_lifetime(const Running& running, const state_db::WorkspacePolicy& policy,
@@ -189,6 +207,7 @@ void IdleKeeper::stop_idle(const Running& running) {
   const int64_t idle_stop_s = effective_policy(row.policy, context_.options).idle_stop_s;
   if (idle_stop_s == 0 || active_.was_used(running.workspace) || !busy_with(running).empty())
     return;
+  workspaces_.run_pre_stop(row);
   const auto taken = active_.take_unused(running);
   if (!taken) return;
   // One that began and was let go of between the two questions.
@@ -204,7 +223,9 @@ void IdleKeeper::stop_old(const Running& running) {
   if (!live || live->id != running.sandbox || most_s == 0) return;
   const std::string reason =
       "its sandbox lived " + short_time(most_s) + ", as long as it may (max_lifetime_s)";
-  watcher_.cancel_all(running.sandbox, reason);
+  workspaces_.run_pre_stop(row);
+  watcher_.end_all(running.sandbox,
+                   {state_db::ExecState::cancelled, state_db::ExecCategory::cancelled, reason}, {});
   workspaces_.stop_sandbox(row, reason);
 }
 

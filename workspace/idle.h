@@ -53,6 +53,7 @@ RestView look_at_rest(const WorkspaceView& view, Active& active, const base::Clo
 class IdleKeeper {
  public:
   IdleKeeper(Context& context, Workspaces& workspaces, Active& active, ExecWatcher& watcher);
+  ~IdleKeeper();  // gives up stops that wait for a hook
 
   void look();  // call it every second; it stops nothing itself, its threads do
 
@@ -65,6 +66,7 @@ class IdleKeeper {
   void look_at(const Running& running, Known& known);
   // Why it must not be stopped as idle; empty: nothing.
   std::string busy_with(const Running& running);
+  void look_at_budget(const Running& running);
   void look_at_lifetime(const Running& running, const state_db::WorkspacePolicy& policy,
                         Known& known);
   void stop_later(const Running& running, void (IdleKeeper::*stop)(const Running&));

@@ -24,6 +24,7 @@ MOORAGE_CRASH_POINT(start_after_intent, "start.after_intent");
 MOORAGE_CRASH_POINT(start_after_mount, "start.after_mount");
 MOORAGE_CRASH_POINT(start_after_backend, "start.after_backend");
 MOORAGE_CRASH_POINT(start_after_outcome, "start.after_outcome");
+MOORAGE_CRASH_POINT(stop_after_hook, "stop.after_hook");
 MOORAGE_CRASH_POINT(stop_after_intent, "stop.after_intent");
 MOORAGE_CRASH_POINT(stop_after_backend, "stop.after_backend");
 MOORAGE_CRASH_POINT(delete_after_intent, "delete.after_intent");
@@ -137,6 +138,20 @@ void Workspaces::bury(base::WorkspaceId workspace, base::SandboxId sandbox) {
   clear_sandbox(row, "its sandbox died");
 }
 
+std::string Workspaces::run_pre_stop(const state_db::WorkspaceRow& row) {
+  const auto running = active_.running(row.id);
+  if (row.policy.pre_stop.empty() || !running || !base::process_alive(running->init)) return {};
+  const std::string trouble = hook_runner_(row, *running);
+  stop_after_hook.pass();
+  if (!trouble.empty()) {
+    context_.store.add_event("workspace.pre_stop",
+                             {.workspace = row.id, .sandbox = running->sandbox}, trouble);
+    base::log(base::LogLevel::warning, "workspace.pre_stop",
+              {{"ws", row.id}, {"sb", running->sandbox}, {"error", trouble}});
+  }
+  return trouble;
+}
+
 void Workspaces::stop_sandbox(const state_db::WorkspaceRow& row, const std::string& reason) {
   state_db::Sandboxes table(context_.store);
   const auto sandbox = table.live(row.id);
@@ -181,17 +196,21 @@ WorkspaceView Workspaces::start(const Caller& caller, const std::string& name) {
   return view(row);
 }
 
-WorkspaceView Workspaces::stop(const Caller& caller, const std::string& name) {
+WorkspaceView Workspaces::stop(const Caller& caller, const std::string& name, Hook hook) {
   const auto row = find(caller, name, Right::write);
   leases_.check(caller, row);
   if (row.state == WorkspaceState::ready) measurer_.before_stop(row);
+  std::string trouble;
   {
     const auto guard = context_.locks.lock(row.id.str(), "stop");
     const auto writing = leases_.write(caller, row);
+    if (hook == Hook::run) trouble = run_pre_stop(state_db::Workspaces(context_.store).get(row.id));
     stop_sandbox(row, "stopped by uid " + std::to_string(caller.uid));
   }
   if (row.state == WorkspaceState::ready) measurer_.refresh(row.id);
-  return view(state_db::Workspaces(context_.store).get(row.id));
+  auto stopped = view(state_db::Workspaces(context_.store).get(row.id));
+  stopped.notice = trouble;
+  return stopped;
 }
 
 void Workspaces::stop_because(base::WorkspaceId id, const std::string& reason) {
@@ -213,6 +232,7 @@ WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name) 
       context_.store.move(row.id, current.state, WorkspaceState::deleting, reason);
     }
     delete_after_intent.pass();
+    run_pre_stop(current);
     stop_sandbox(row, reason);
     table.finish_delete(row.id);
     leases_.end(row.id, "deleted");

@@ -10,6 +10,7 @@ using base::Error;
 
 constexpr uint64_t kMinMemoryBytes = 16 << 20;
 constexpr uint32_t kMinPids = 4;
+constexpr size_t kMaxHookBytes = 16 << 10;
 
 int64_t value_or(int64_t value, int64_t configured) {
   return value == state_db::kAsConfigured ? configured : value;
@@ -27,6 +28,16 @@ void check_policy(const PolicyChange& change) {
   refuse_if("cpus", !(limits.cpus >= 0.05 && limits.cpus <= 1024),
             "limits.cpus must be 0.05 to 1024");
   refuse_if("pids", limits.pids < kMinPids, "limits.pids is below 4");
+  const auto& words = change.to.pre_stop;
+  size_t bytes = 0;
+  bool nul = false;
+  for (const auto& word : words) {
+    bytes += word.size() + 1;
+    nul = nul || word.find('\0') != std::string::npos;
+  }
+  refuse_if("pre_stop", bytes > kMaxHookBytes, "pre_stop is longer than 16 KiB");
+  refuse_if("pre_stop", nul, "pre_stop must not contain a NUL byte");
+  refuse_if("pre_stop", !words.empty() && words.front().empty(), "pre_stop names no command");
 }
 
 state_db::WorkspacePolicy effective_policy(const state_db::WorkspacePolicy& policy,

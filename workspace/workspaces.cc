@@ -189,7 +189,7 @@ void Workspaces::after_exec(const state_db::ExecRow& exec) {
   try {
     const auto row = state_db::Workspaces(context_.store).find(exec.request.workspace);
     if (!row || row->state != WorkspaceState::ready) return;
-    if (row->disposable) {
+    if (row->disposable && exec.request.hook.empty()) {
       // Purged later: its output may still be asked for.
       remove(daemon_for(row->owner_uid), row->id.str());
     } else {

@@ -4,6 +4,8 @@
 // access.h, and whether the lease lets him by leases.h.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,9 +43,11 @@ class Workspaces {
   // Changes its policy. What only a new sandbox obeys is said in the view's notice.
   WorkspaceView update(const Caller& caller, const std::string& name, const PolicyChange& change);
   WorkspaceView start(const Caller& caller, const std::string& name);  // running already: fine
-  // Ends its execs, stops the sandbox, syncs. Stopped already: fine. Nothing that the agent does to
-  // its files keeps it from being stopped: they are measured afterwards.
-  WorkspaceView stop(const Caller& caller, const std::string& name);
+  // Runs its pre_stop (what went wrong with that is in the view's notice), ends its execs, stops
+  // the sandbox, syncs. Stopped already: fine. Nothing that the agent does to its files keeps it
+  // from being stopped: they are measured afterwards.
+  enum class Hook { run, skip };
+  WorkspaceView stop(const Caller& caller, const std::string& name, Hook hook);
   // Stops it and puts up a tombstone; nothing is removed before the undo window ends, or purge.
   WorkspaceView remove(const Caller& caller, const std::string& name);
   // Under a new name, if one is given: its own may be another's by now.
@@ -90,6 +94,16 @@ class Workspaces {
   void accept(const state_db::WorkspaceRow& row);
   // Stops the sandbox that runs, for a reason of ours. Conflict while a verb is at work on it.
   void stop_because(base::WorkspaceId id, const std::string& reason);
+  // Runs pre_stop in the running sandbox, if there are both, and waits for it at most its deadline.
+  // Tells what went wrong, if anything did; that is an event, too. Caller holds the lock.
+  std::string run_pre_stop(const state_db::WorkspaceRow& row);
+  // How that is done: set once, by Execs.
+  using HookRunner =
+      std::function<std::string(const state_db::WorkspaceRow& row, const Running& running)>;
+  void on_pre_stop(HookRunner runner) { hook_runner_ = std::move(runner); }
+  // From now on no hook is waited for: their stops are given up (Error unavailable).
+  void leave() { leaving_ = true; }
+  bool leaving() const { return leaving_; }
   void finish_purge(const state_db::WorkspaceRow& row);
   // Ends what ran under the lease before. Caller holds the workspace's lock.
   void finish_takeover(const state_db::WorkspaceRow& row);
@@ -129,6 +143,8 @@ class Workspaces {
   ExecWatcher& watcher_;
   Changes changes_;
   Measurer measurer_;
+  HookRunner hook_runner_;
+  std::atomic<bool> leaving_{false};
   Leases leases_;
   IntegrityCheck integrity_;
   base::Flights sealing_;  // last: its work uses the rest

@@ -207,7 +207,8 @@ class Crash(harness.TestCase):
 
     def run_every_verb(self, name):
         try:
-            self.client.create(repo_url=self.url, name=name)  # upstream has moved: a fetch and a base tree
+            # Upstream has moved: a fetch and a base tree.
+            self.client.create(repo_url=self.url, name=name, pre_stop="echo stopping >> stops")
             self.client.exec(name, "echo kept > kept", sync=True)
             self.client.write_file(name, "put", b"put")
             self.client.stop(name)

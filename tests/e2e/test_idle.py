@@ -209,6 +209,161 @@ class Lifetime(harness.TestCase):
         self.assertTrue(900 <= took < 2500, took)
 
 
+class PreStop(harness.TestCase):
+    settings = {"sandbox.idle_stop_s": 0}
+
+    def hooks(self, name):
+        return [e for e in self.client.history(name)["execs"] if e.get("hook")]
+
+    def test_it_runs_before_every_stop_in_order_and_is_in_the_history(self):
+        self.client.create(repo_url=self.url, name="hook", pre_stop="echo stopping; echo x >> stops")
+        self.client.stop("hook")  # nothing runs: nothing to prepare
+        self.assertEqual(self.hooks("hook"), [])
+        self.client.exec("hook", "true")
+        self.assertNotIn("notice", self.client.stop("hook"))
+        record, = self.hooks("hook")
+        self.assertEqual((record["hook"], record["state"], record["exit_code"]), ("pre_stop", "exited", 0))
+        self.assertEqual(record["argv"], ["/bin/sh", "-c", "echo stopping; echo x >> stops"])
+        self.assertEqual(self.client.raw_output(record["id"]), b"stopping\n")
+        self.assertRegex(self.daemon.cli("history", "hook").stdout.decode(), r"pre_stop +0 ")
+        self.client.update("hook", idle_stop_s=1)
+        self.client.exec("hook", "true")
+        harness.wait_until(lambda: "sandbox" not in self.client.workspace("hook"), what="the idle stop")
+        self.client.update("hook", idle_stop_s=0, max_lifetime_s=2)
+        self.client.exec("hook", "true")
+        harness.wait_until(lambda: "sandbox" not in self.client.workspace("hook"), what="the stop of the cap")
+        self.client.update("hook", max_lifetime_s=0)
+        self.client.exec("hook", "true")
+        self.client.stop("hook", hook=False)
+        self.client.exec("hook", "true")
+        self.daemon.cli("stop", "--no-hook", "hook")
+        self.assertEqual(len(self.hooks("hook")), 3)
+        self.assertEqual(self.client.exec("hook", "cat stops").stdout, b"x\n" * 3)
+        id_ = self.client.delete("hook")["id"]
+        self.client.undelete(id_)
+        self.assertEqual(self.client.exec("hook", "cat stops").stdout, b"x\n" * 4)
+
+    def test_one_that_fails_or_overruns_is_told_and_the_stop_goes_on(self):
+        self.client.create(repo_url=self.url, name="fails", pre_stop=["sh", "-c", "exit 3"])
+        self.client.exec("fails", "true")
+        self.assertIn("failed: exit 3", self.client.stop("fails")["notice"])
+        self.client.update("fails", pre_stop=["no-such-program"])
+        self.client.exec("fails", "true")
+        self.assertIn("exit 127", self.client.stop("fails")["notice"])
+        self.daemon.cli("set", "fails", "--pre-stop", "trap '' TERM; while :; do sleep 1; done", "--pre-stop-deadline", "1s")
+        self.client.exec("fails", "true")
+        began = time.monotonic()
+        told = self.daemon.cli("stop", "fails")
+        self.assertIn(b"was not done after 1 s", told.stderr)
+        self.assertLess(time.monotonic() - began, 10)
+        self.assertNotIn("sandbox", self.client.workspace("fails"))
+        self.assertEqual(self.hooks("fails")[-1]["state"], "timed_out")
+        texts = [e["text"] for e in self.client.events() if e["kind"] == "workspace.pre_stop"]
+        self.assertEqual(len(texts), 3)
+        self.client.update("fails", pre_stop=[])
+        self.client.exec("fails", "true")
+        self.assertNotIn("notice", self.client.stop("fails"))
+
+    def test_an_exec_that_comes_while_it_runs_keeps_an_idle_sandbox(self):
+        self.client.create(repo_url=self.url, name="kept", pre_stop="sleep 3", idle_stop_s=1)
+        sandbox = self.client.exec("kept", "true").exec["sandbox"]
+        harness.wait_until(lambda: self.hooks("kept"), what="the hook")
+        record = self.client.start_exec("kept", ["sleep", "4"])
+        end = self.client.wait(record["id"])
+        self.assertEqual((end["state"], end["exit_code"], end["sandbox"]), ("exited", 0, sandbox))
+        harness.wait_until(lambda: "sandbox" not in self.client.workspace("kept"), what="the stop after all")
+
+    def test_a_daemon_that_dies_or_goes_while_it_runs_leaves_nothing_hanging(self):
+        self.client.create(repo_url=self.url, name="cut", pre_stop="echo begun > begun; sleep 8", idle_stop_s=1)
+        for end_daemon in (self.daemon.kill, self.daemon.stop):
+            self.client.exec("cut", "rm -f begun")
+            known = len(self.hooks("cut"))
+            harness.wait_until(lambda: len(self.hooks("cut")) > known, what="the hook")  # noqa: B023
+            end_daemon()
+            self.daemon.start()
+            self.assertIn("sandbox", self.client.workspace("cut"))
+            self.client.update("cut", idle_stop_s=0)
+            harness.wait_until(lambda: self.hooks("cut")[-1]["state"] != "running", what="the hook's end")
+            self.assertEqual(self.hooks("cut")[-1]["state"], "exited")
+            self.client.stop("cut", hook=False)
+            self.client.update("cut", idle_stop_s=1)
+
+
+class Budgets(harness.TestCase):
+    def refusal(self, name):
+        with self.assertRaises(moorage.MoorageError) as refused:
+            self.client.start_exec(name, ["true"])
+        self.assertEqual(refused.exception.code, "resource_exhausted")
+        self.assertIn(f"moorage set {name} --max-exec", refused.exception.hint)
+        return refused.exception.message
+
+    def test_the_number_of_commands(self):
+        self.client.create(repo_url=self.url, name="count", max_execs=3, pre_stop="true")
+        key = {"key": "one"}
+        first = self.client.start_exec("count", ["true"], **key)["id"]
+        self.assertEqual(self.client.start_exec("count", ["true"], **key)["id"], first)  # the same one
+        self.client.exec("count", "true")
+        self.client.stop("count")  # its hook does not count
+        self.client.exec("count", "true")
+        self.assertIn("3 of 3 commands (max_execs)", self.refusal("count"))
+        self.assertEqual(self.client.start_exec("count", ["true"], **key)["id"], first)
+        self.assertEqual(len([e for e in self.client.history("count")["execs"] if not e.get("hook")]), 3)
+        self.assertIn("3 of 3 commands", self.daemon.cli("show", "count").stdout.decode())
+        self.daemon.restart()
+        self.refusal("count")
+        self.daemon.cli("set", "count", "--max-execs", "4")
+        self.client.exec("count", "true")
+        self.refusal("count")
+
+    def test_many_at_once_are_not_more_than_allowed(self):
+        self.client.create(repo_url=self.url, name="many", max_execs=5)
+        answers = []
+
+        def one():
+            try:
+                answers.append(self.client.exec("many", "echo x >> ran").exit_code)
+            except moorage.MoorageError as error:
+                answers.append(error.code)
+        threads = [threading.Thread(target=one) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual((answers.count(0), answers.count("resource_exhausted")), (5, 7))
+        self.assertEqual(self.client.read_file("many", "ran"), b"x\n" * 5)
+
+    def test_the_time_of_one_command(self):
+        self.client.create(repo_url=self.url, name="each", max_exec_s=1)
+        for timeout_ms in (0, 60_000):
+            end = self.client.wait(self.client.start_exec("each", ["sleep", "30"], timeout_ms=timeout_ms)["id"])
+            self.assertEqual((end["state"], end["category"]), ("timed_out", "timeout"))
+            self.assertIn("max_exec_s", end["error"])
+        end = self.client.wait(self.client.start_exec("each", ["sleep", "30"], timeout_ms=200)["id"])
+        self.assertEqual(end["state"], "timed_out")
+        self.assertNotIn("error", end)  # its own limit
+
+    def test_the_time_of_all_commands(self):
+        self.client.create(repo_url=self.url, name="total", max_exec_total_s=4)
+        self.client.exec("total", "sleep 2")
+        used = self.client.workspace("total")["used_exec_ms"]
+        self.assertTrue(1900 <= used < 3500, used)
+        end = self.client.wait(self.client.start_exec("total", ["sleep", "30"])["id"])
+        self.assertEqual(end["state"], "timed_out")
+        self.assertIn("max_exec_total_s", end["error"])
+        self.assertIn("4 of 4 s", self.refusal("total"))
+        self.client.update("total", max_exec_total_s=3600)
+        self.assertEqual(self.client.exec("total", "true").exit_code, 0)
+
+    def test_commands_beside_each_other_use_up_the_same_time(self):
+        self.client.create(repo_url=self.url, name="beside", max_exec_total_s=6)
+        ids = [self.client.start_exec("beside", ["sleep", "30"])["id"] for _ in range(3)]
+        ends = [self.client.wait(id_) for id_ in ids]
+        self.assertEqual({e["state"] for e in ends}, {"timed_out"})
+        self.assertTrue(all("max_exec_total_s" in e["error"] for e in ends))
+        used = self.client.workspace("beside")["used_exec_ms"]
+        self.assertTrue(6000 <= used < 6000 + 3 * 4000, used)  # 3 x (a look each second, the grace, a busy machine)
+
+
 def moorage_ms(text):
     import datetime
     return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000

@@ -254,12 +254,20 @@ class OpenApi(harness.TestCase):
         for body in ({"limits": {"pids": 1}}, {"limits": {"swap": 1}}, {"name": "other"}):
             self.bad(400, "PATCH", "/v1/workspaces/one", body=body)
         self.bad(404, "PATCH", "/v1/workspaces/nobody", body={})
+        self.call(200, "PATCH", "/v1/workspaces/one", body={
+            "idle_stop_s": 60, "max_lifetime_s": -1, "pre_stop": "echo stopping", "pre_stop_deadline_s": 5, "max_exec_s": 3600,
+            "max_execs": 10_000, "max_exec_total_s": 100_000})
+        self.call(200, "PATCH", "/v1/workspaces/one", body={"pre_stop": ["echo", "stopping"]})
+        for body in ({"idle_stop_s": -2}, {"pre_stop": 5}, {"pre_stop": [""]}, {"pre_stop_deadline_s": 601}, {"max_execs": -1}):
+            self.bad(400, "PATCH", "/v1/workspaces/one", body=body)
         self.call(200, "POST", "/v1/workspaces/one/start")
         self.assertIn("notice", self.call(200, "PATCH", "/v1/workspaces/one", body={"limits": {"pids": 200}}))
         self.bad(400, "POST", "/v1/workspaces/one/start", body={"fast": True})
         self.call(200, "GET", "/v1/workspaces/one")
         self.about_leases()
         self.call(200, "POST", "/v1/workspaces/two/stop")
+        self.call(200, "POST", "/v1/workspaces/two/stop", body={"no_hook": True})
+        self.bad(400, "POST", "/v1/workspaces/two/stop", body={"hook": False})
         self.bad(404, "POST", "/v1/workspaces/nobody/stop")
         self.call(200, "DELETE", "/v1/workspaces/two")
         self.call(200, "GET", "/v1/workspaces", {"deleted": 1})
