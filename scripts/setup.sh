@@ -3,7 +3,7 @@
 
 packages_build=(g++ cmake ninja-build ccache pkg-config git
   libsqlitecpp-dev libsqlite3-dev libgit2-dev libboost1.81-dev libboost-json1.81-dev libboost-filesystem1.81-dev
-  libyaml-cpp-dev libspdlog-dev libcli11-dev libssl-dev zlib1g-dev libarchive-dev libzstd-dev lxc-dev libseccomp-dev catch2)
+  libyaml-cpp-dev libspdlog-dev libcli11-dev libssl-dev zlib1g-dev libarchive-dev libzstd-dev lxc-dev libseccomp-dev libfuse3-dev catch2)
 packages_fuzz=(clang-19 libclang-rt-19-dev llvm-19)
 # apparmor: Debian's kernel has it on, and LXC starts nothing there before its profile is loaded.
 packages_run=(lxc git sudo python3 ca-certificates apparmor)
@@ -11,6 +11,7 @@ packages_run=(lxc git sudo python3 ca-certificates apparmor)
 packages_vm=(qemu-system-x86 debootstrap e2fsprogs)
 packages_vm_inside=(linux-image-cloud-amd64 initramfs-tools kmod udev systemd-sysv dbus iproute2 procps e2fsprogs
   libboost-json1.81.0 libgit2-1.5 libsqlite3-0 libssl3 libyaml-cpp0.7 liblxc1 libseccomp2 libstdc++6 zlib1g libarchive13 libzstd1 strace openssl binutils curl)
+packages_faults=(strace util-linux e2fsprogs xfsprogs btrfs-progs faketime)  # tests/faults, and others that trace
 packages_deb=(dpkg-dev lintian debootstrap)  # to make Debian packages and try them
 
 step_started=0

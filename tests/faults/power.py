@@ -22,10 +22,10 @@ MAKE = {"ext4": ["mkfs.ext4", "-q", "-F"], "xfs": ["mkfs.xfs", "-q", "-f"], "btr
 CHECK = {"ext4": ["e2fsck", "-fn"], "xfs": ["xfs_repair", "-n"], "btrfs": ["btrfs", "check", "--readonly"]}
 
 
-def make_image(kind, path):
+def make_image(kind, path, *options):
     with open(path, "wb") as file:
         file.truncate(SIZE_BYTES)
-    harness.run(*MAKE[kind], path)
+    harness.run(*MAKE[kind], *options, path)
     return path
 
 

@@ -135,6 +135,11 @@ def on_host(daemon):
 
 
 class TestCase(harness.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.client.timeout = 120 * harness.PATIENCE  # a daemon that hangs is a finding, not the end of the run
+
     def run(self, result=None):
         super().run(result)
         if ended and result is not None:

@@ -1,0 +1,96 @@
+"""Death at every crash point there is, and again and again during the recovery.
+
+tests/e2e/test_crash.py dies once at each. Here the starts that follow die too: at each crash point that a recovery may
+pass, then at random moments. Only then one comes up, and all must be as if nothing had happened.
+"""
+
+import re
+import signal
+import subprocess
+import time
+import unittest
+
+import rig
+import yaml
+from rig import harness
+from verbs import OPERATIONS, Lives
+
+LIFE = {"repo.import": "imported", "repo.clone": "repaired", "repo.rebuild": "repaired"}
+# The point that the recovery from a death there passes.
+IN_THE_WAY = {"delete.after_intent": "stop.after_intent", "purge.after_intent": "purge.after_files", "exec.after_intent": "exec.before_outcome",
+              "exec.after_journal": "exec.before_outcome", "exec.after_start": "exec.after_outcome", "exec.before_outcome": "exec.after_outcome"}
+STARTS = 2  # that are killed at a random moment, for each point
+
+
+def verb_of(point):
+    return point.rpartition(".")[0]
+
+
+class Points(rig.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.points = harness.run(harness.BIN / "mooraged", "--list-crash-points").stdout.decode().split()
+
+    def test_every_verb_has_crash_points_and_every_point_a_verb(self):
+        document = yaml.safe_load((harness.ROOT / "docs/openapi.yaml").read_text())
+        changing = {f"{method} {path}" for path, methods in document["paths"].items() for method in methods
+                    if method in ("post", "put", "patch", "delete")}
+        self.assertEqual(changing, set(OPERATIONS), "calls of the API that this test knows, and those there are")
+        claimed = {verb for verbs in OPERATIONS.values() if isinstance(verbs, tuple) for verb in verbs}
+        self.assertEqual(claimed, {verb_of(point) for point in self.points}, "verbs with crash points")
+        sources = [path for path in harness.ROOT.glob("[a-z]*/*.cc")]
+        declared = [name for path in sources for name in re.findall(r'MOORAGE_CRASH_POINT\(\w+, "([^"]+)"\)', path.read_text())]
+        self.assertEqual(sorted(declared), sorted(self.points), "all that are written are compiled in, once each")
+        print(f"{len(changing)} calls, {len(claimed)} verbs with {len(self.points)} crash points")
+
+    def die_again(self, point, chance):
+        """Starts that die: at a point in the way of the recovery, and anywhere. The points that were met."""
+        met = []
+        # A start that comes up has nothing left to recover: the long form has the others in other rounds.
+        wanted = IN_THE_WAY.get(point) if not rig.SOAK_S else chance.choice([IN_THE_WAY.get(point), *self.points])
+        if wanted and self.start_and_die(wanted):
+            met.append(wanted)
+        for _ in range(STARTS):
+            self.daemon.start(wait=False)
+            time.sleep(chance.random() * 0.12)
+            self.daemon.kill()
+        return met
+
+    def start_and_die(self, point):
+        """Whether the start met the point. It is killed in any case."""
+        self.daemon.start(crash_at=point, wait=False)
+        try:
+            harness.wait_until(self.daemon.answers, what="the daemon")
+            return False
+        except AssertionError:
+            self.assertEqual(self.daemon.process.poll(), -signal.SIGKILL, self.daemon.log_tail())
+            return True
+        finally:
+            self.daemon.kill()
+
+    def test_death_at_every_point_and_again_in_the_recovery_changes_nothing(self):
+        chance = rig.chance("points")
+        lives = Lives(self)
+        again = {}
+        for round_number in rig.rounds(1):
+            for number, point in enumerate(self.points):
+                with self.subTest(point):
+                    name = f"point-{round_number}-{number}"
+                    self.daemon.kill()
+                    self.daemon.start(crash_at=point)
+                    died = lives.run(LIFE.get(verb_of(point), "workspace"), name)
+                    try:
+                        self.assertEqual(self.daemon.process.wait(5 if died else 0.2), -signal.SIGKILL, died)
+                    except subprocess.TimeoutExpired:
+                        self.fail(f"{point} was not passed: {died!r}")
+                    again[point] = self.die_again(point, chance)
+                    self.daemon.start()
+                    lives.settle(name)
+        met = {name for names in again.values() for name in names}
+        print(f"{len(again)} points; recoveries died at {sorted(met)} and {STARTS * len(again)} times anywhere")
+        self.assertTrue(met, "no recovery met a crash point")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,107 @@
+"""Every verb in short lives: what the suites kill in the middle of, and what must hold of it afterwards."""
+
+import shutil
+
+from rig import harness, moorage
+
+DIED = (moorage.MoorageError, OSError, AssertionError)
+
+# What every call of the API that changes something stands on: where it can die between two steps, or why it has no two.
+ONE_WRITE = "one transaction and nothing else"
+ONE_CALL = "one change of the tree, synced before the answer; what is left half is done by the same call again"
+NO_STATE = "nothing of ours changes: the warden is told"
+OPERATIONS = {
+    "post /v1/repos": ("repository", "repo.clone"),
+    "post /v1/repos/import": ("repo.import",),
+    "delete /v1/repos/{repo}": ONE_WRITE + "; the directory of an evicted one goes at any later start",
+    "post /v1/repos/{repo}/fetch": ("repository", "repo.fetch", "repo.rebuild"),
+    "post /v1/workspaces": ("create", "base_tree", "tree"),
+    "delete /v1/workspaces/{workspace}": ("delete", "purge"),
+    "post /v1/workspaces/{workspace}/undelete": ONE_WRITE,
+    "post /v1/workspaces/{workspace}/start": ("start",),
+    "post /v1/workspaces/{workspace}/stop": ("stop",),
+    "put /v1/workspaces/{workspace}/file": ("file",),
+    "delete /v1/workspaces/{workspace}/file": ONE_CALL,
+    "post /v1/workspaces/{workspace}/files/move": ONE_CALL,
+    "post /v1/workspaces/{workspace}/files/mkdir": ONE_CALL,
+    "post /v1/workspaces/{workspace}/files/symlink": ONE_CALL,
+    "post /v1/workspaces/{workspace}/execs": ("exec",),
+    "put /v1/execs/{exec}/stdin": NO_STATE,
+    "post /v1/execs/{exec}/signal": NO_STATE,
+    "post /v1/execs/{exec}/cancel": ONE_WRITE + ", before the signal; adopted at the next start",
+    "post /v1/execs/{exec}/resize": NO_STATE,
+}
+
+
+class Lives:
+    """Runs verbs on a suite's daemon until something dies, and settles what that left."""
+
+    def __init__(self, suite):
+        self.suite, self.client, self.daemon = suite, suite.client, suite.daemon
+
+    def run(self, life, name):
+        """The error that cut it, or None."""
+        self.acknowledged, self.deleting, self.upstream = {}, False, None
+        try:
+            getattr(self, life)(name)
+            return None
+        except DIED as error:
+            return error
+
+    def counted(self, name):
+        return self.client.start_exec(name, ["sh", "-c", "echo ran >> counter; echo kept > kept; sync counter kept"], key=f"{name}-count", sync=True)
+
+    def workspace(self, name):
+        harness.commit(self.suite.upstream / "acme" / "shop", "moved.txt", name)  # a fetch and a base tree
+        self.client.create(repo_url=self.suite.url, name=name)
+        self.acknowledged["created"] = True
+        record = self.client.wait(self.counted(name)["id"], 20_000)
+        if record["state"] == "exited" and record["exit_code"] == 0:
+            self.acknowledged["kept"] = b"kept\n"
+        self.client.write_file(name, "put", b"put\n" * 5000)
+        self.acknowledged["put"] = b"put\n" * 5000
+        self.client.stop(name)
+        self.client.exec(name, "cat kept")
+        self.deleting = True
+        self.client.delete(name, purge=True)
+        self.acknowledged["purged"] = True
+
+    def imported(self, name):
+        local = self.daemon.directory / f"local-{name}"
+        harness.make_repository(local)
+        (local / "untracked").write_text(name)
+        try:
+            self.daemon.cli("create", "--from", local, "--name", name)
+        finally:
+            shutil.rmtree(local)
+        self.acknowledged |= {"created": True, "untracked": name.encode()}
+
+    def repaired(self, name):
+        harness.make_repository(self.suite.upstream / "acme" / name)
+        repo = self.client.add_repo(self.suite.git_server.url(f"acme/{name}"))
+        for pack in (self.daemon.store / "repos" / repo["id"] / "git").rglob("*.pack"):
+            pack.chmod(0o600)
+            pack.write_bytes(b"broken")
+        self.client.fetch(repo["id"])
+
+    def settle(self, name):
+        """All that was acknowledged is there, no command ran twice, everything rests, and the same verbs work."""
+        test = self.suite
+        harness.wait_until(lambda: not self.client.execs(running=True), what="the end of every command")
+        found = {w["name"]: w for w in self.client.workspaces()}
+        if self.acknowledged.get("created") and not self.deleting:
+            test.assertIn(name, found, "it was created")
+        test.assertFalse(self.acknowledged.get("purged") and name in found, "it was purged and is back")
+        if name in found:
+            test.assertEqual(found[name]["state"], "ready")
+            for path in self.acknowledged.keys() & {"kept", "put", "untracked"}:
+                test.assertEqual(self.client.read_file(name, path), self.acknowledged[path], path)
+            if "kept" in self.acknowledged:
+                self.counted(name)
+            ran = self.client.exec(name, "cat counter 2>/dev/null; git status --porcelain --untracked-files=no").stdout
+            test.assertIn(ran, (b"ran\n",) if "kept" in self.acknowledged else (b"", b"ran\n"))
+            self.client.delete(name, purge=True)
+        again = self.client.create(repo_url=test.url, name=name)
+        test.assertEqual(self.client.exec(name, "cat README.md").stdout, b"hello\n")
+        self.client.delete(again["id"], purge=True)
+        test.assert_at_rest()
