@@ -1,0 +1,106 @@
+"""Clocks, failing disks, death between two steps, secrets in memory: rows 62, 63, 64, 66. The sweeps are in tests/faults."""
+
+import os
+import pathlib
+import signal
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "faults"))
+
+import rig  # noqa: E402
+from test_syscalls import traced  # noqa: E402
+from test_time import FAKETIME, YEAR_S  # noqa: E402
+from threat import Threats, daemon, harness, threat  # noqa: E402
+from verbs import Lives  # noqa: E402
+
+SECRET = "token-4f1d9a-of-a-client"
+
+
+class Faults(Threats):
+    @threat(62, "C", "the wall clock jumps by ten years and back", "what is kept for a time is kept by CLOCK_BOOTTIME with the boot id: nothing is evicted",
+            "what the daemon says of the time of a new workspace jumps along")
+    def test_a_jump_of_the_clock_evicts_nothing(self):
+        with daemon({"daemon.reconcile_interval_s": 1}, LD_PRELOAD=FAKETIME, FAKETIME_TIMESTAMP_FILE=str(self.libexec / "now"),
+                    FAKETIME_DONT_FAKE_MONOTONIC="1", FAKETIME_NO_CACHE="1") as other:
+            now, years = self.libexec / "now", set()
+            harness.make_repository(other.directory / "repository")
+            url = f"file://{other.directory}/repository"
+            kept = other.client.create(repo_url=url, name="kept")["id"]
+            other.client.delete("kept")
+            for number, jump in enumerate((10, -10, 0)):
+                now.write_text(f"{jump * YEAR_S:+d}")
+                years.add(other.client.create(repo_url=url, name=f"at-{number}")["created_at"][:4])
+                seen = len(other.client.workspaces())
+                other.kill()
+                other.start()  # with the purge that every start makes
+                self.assertEqual(len(other.client.workspaces()), seen)
+            self.assertEqual(len(years), 3)
+            other.client.undelete(kept)
+
+    @threat(63, "C", "the disk fails an fsync, and the next one is fine", "the daemon acknowledges nothing more and exits 1; the next start looks at what is there",
+            "the same write without the failure is acknowledged")
+    def test_a_failed_sync_is_never_acknowledged(self):
+        self.client.write_file("jail", "synced", b"before")
+        pid = self.daemon.process.pid
+        with traced(pid, "-o", "/dev/null", "-e", "inject=fsync:error=EIO:when=1"), self.assertRaises((harness.moorage.MoorageError, OSError)):
+            self.client.write_file("jail", "synced", b"after")
+        self.assertEqual(self.daemon.process.wait(10), 1)
+        self.daemon.start()
+        self.assertEqual(self.client.read_file("jail", "synced"), b"before")
+        self.client.write_file("jail", "synced", b"after")
+        self.assertEqual(self.client.read_file("jail", "synced"), b"after")
+
+    @threat(64, "C", "death between any two steps of create, exec, start, stop, delete and purge",
+            "the intent is written first, the next start finishes or undoes: no orphan, nothing acknowledged is lost, no command runs twice",
+            "a point that the verbs do not pass fails the sweep")
+    def test_death_between_two_steps_is_settled(self):
+        lives = Lives(self)
+        points = harness.run(harness.BIN / "mooraged", "--list-crash-points").stdout.decode().split()
+        swept = [p for p in points if p.split(".")[0] in ("create", "exec", "start", "stop", "delete", "purge", "file")]
+        self.assertGreater(len(swept), 15)
+        for number, point in enumerate(swept):
+            with self.subTest(point):
+                self.daemon.kill()
+                self.daemon.start(crash_at=point)
+                died = lives.run("workspace", f"death-{number}")
+                self.assertEqual(self.daemon.process.wait(10), -signal.SIGKILL, died)
+                self.daemon.start()
+                lives.settle(f"death-{number}")
+
+    assert_at_rest = rig.TestCase.assert_at_rest
+
+    @threat(66, "M", "a client's secret in a core file, an environment, a command line or a log of ours",
+            "no core is written; processes of ours have an environment made from nothing; the log has no values; a URL with a password is refused unsaid",
+            "the same look finds the secret in the command that it was given to")
+    def test_secrets_stay_with_their_command(self):
+        record = self.client.start_exec("jail", ["sleep", "1000"], env={"TOKEN": SECRET})
+        harness.wait_until(lambda: self.holders(), what="the command has its secret")
+        with self.assertRaises(harness.moorage.MoorageError) as refused:
+            self.client.create(repo_url=f"https://user:{SECRET}@127.0.0.1:1/a/b", name="secret")
+        self.assertNotIn(SECRET, str(refused.exception))
+        self.assertEqual(self.holders(), ["sleep 1000"])
+        pids = self.daemon.sandbox_pids("jail")
+        for pid in (self.daemon.process.pid, pids["init"], pids["monitor"]):
+            limits = pathlib.Path(f"/proc/{pid}/limits").read_text()
+            self.assertEqual(limits.split("Max core file size")[1].split()[:2], ["0", "0"], harness.processes().get(pid))
+        # What is not dumpable belongs to the host's root, whoever it runs as.
+        self.assertEqual(os.stat(f"/proc/{pids['init']}/environ").st_uid, 0)
+        self.assertNotIn(SECRET, self.daemon.log.read_text())
+        self.client.cancel(record["id"])
+
+    @staticmethod
+    def holders():
+        """Command lines of the processes that have the secret in their environment or command line; not this one's."""
+        found = []
+        for pid, line in harness.processes().items():
+            try:
+                if pid != os.getpid() and SECRET in line + pathlib.Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace"):
+                    found.append(line)
+            except OSError:
+                pass  # it has ended
+        return found
+
+
+if __name__ == "__main__":
+    unittest.main()
