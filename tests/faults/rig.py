@@ -118,7 +118,10 @@ def on_disk(store):
         trees = {f"{row[0]}" for row in rows(store, "SELECT commit_id FROM base_trees WHERE repository = ?",
                                              int(repository.removeprefix("repo_")))}
         compare(f"{repository}: base tree", names(store / "repos" / repository / "trees"), trees, trees)
-    compare("upload", names(store / "uploads"), set(), set())
+    # A note of a workspace that was deleted waits for it to come back.
+    deleted = {f"ws_{row[0]}" for row in rows(store, "SELECT id FROM workspaces WHERE state = 'deleted' AND purged_wall_ms IS NULL")}
+    waiting = {name for name in names(store / "uploads") if os.readlink(store / "uploads" / name).split("/")[0] in deleted}
+    compare("upload", names(store / "uploads"), waiting, set())
     compare("lost work", names(store / "lost"), set(), set())
     return found
 

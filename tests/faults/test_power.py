@@ -323,7 +323,9 @@ class Power(unittest.TestCase):
                 try:
                     asked += Image(kind, path, begun, acknowledged).check()
                 except BaseException as error:
-                    raise AssertionError(f"{kind}, life {seed}, image {path.name} ({what}, {figures}): {error}") from error
+                    found = f"{kind}, life {seed}, image {path.name} ({what}, {figures}), after {images} good ones: {error}"
+                    print(found, flush=True)
+                    raise AssertionError(found) from error
                 images += 1
                 path.unlink()
         print(f"{kind}: {images} images, {asked} acknowledgements asked back, none lost; the last disk had {figures}")

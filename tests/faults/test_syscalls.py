@@ -65,7 +65,7 @@ class Syscalls(rig.TestCase):
 
     def die(self, life, call, n):
         """Whether anything died."""
-        name = f"{life}-{call}-{n}-{self.deaths}"
+        name = f"{life}-{call.replace('_', '-')}-{n}-{self.deaths}"
         file = self.daemon.directory / "kills"
         with traced(self.daemon.process.pid, "-o", str(file), "-e", f"inject={call}:signal=KILL:when={n}"):
             self.lives.run(life, name)
