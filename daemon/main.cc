@@ -183,7 +183,7 @@ int serve(const config::Loaded& loaded) {
   workspace::Repositories repositories(context);
   workspace::Workspaces workspaces(context, repositories, active, *watching);
   workspace::Execs execs(context, workspaces, active, *watching);
-  workspace::Reconciler reconciler(context, workspaces, active, *watching);
+  workspace::Reconciler reconciler(context, repositories, workspaces, active, *watching);
   workspace::StoreUsage usage(context);
   workspace::Top top(context, active, *watching);
   workspace::DiskGuard guard(context, active, *watching,

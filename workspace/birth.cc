@@ -8,18 +8,23 @@
 #include <array>
 #include <mutex>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/integrity.h"
 #include "state_db/layers.h"
+#include "state_db/sandboxes.h"
 #include "workspace/repositories.h"
 
 namespace moorage::workspace {
 namespace {
 
 using base::check;
+
+// What is older than several sync intervals, no power cut takes.
+constexpr int64_t kSyncedAfter_ms = 120'000;
 
 enum class Sync { later, now };
 
@@ -107,12 +112,27 @@ bool is_born(Context& context, const state_db::WorkspaceRow& row) {
          base::path_exists(context.options.store + "/workspaces/" + row.id.str());
 }
 
+bool birth_may_be_cut(Context& context, const state_db::WorkspaceRow& row) {
+  if (state_db::Integrity(context.store).get(row.id).sealed_wall_ms > 0) return false;
+  for (const auto& sandbox : state_db::Sandboxes(context.store).of_workspace(row.id)) {
+    if (sandbox.started_wall_ms == 0) continue;
+    if (sandbox.boot_id == base::boot_id()) return false;
+    const int64_t end_ms =
+        sandbox.ended_wall_ms > 0 ? sandbox.ended_wall_ms : sandbox.started_wall_ms;
+    if (end_ms - row.created_wall_ms > kSyncedAfter_ms) return false;
+  }
+  return true;
+}
+
 void mend_birth(Context& context, const state_db::WorkspaceRow& row) {
   if (!was_cut(context.storage.layer_path(row.layer) + "/tree/upper")) return;
-  // On a parent the git files are the parent's. What was at rest once was synced: whatever is
-  // missing in it was taken by somebody, and is not painted over (integrity.h).
+  // On a parent the git files are the parent's.
   if (state_db::Layers(context.store).get(row.layer).parent) return;
-  if (state_db::Integrity(context.store).get(row.id).sealed_wall_ms > 0) return;
+  const bool there = base::path_exists(context.storage.layer_path(row.layer) + "/tree/upper");
+  if (there ? state_db::Integrity(context.store).get(row.id).sealed_wall_ms > 0
+            : !birth_may_be_cut(context, row)) {
+    return;
+  }
   base::log(base::LogLevel::warning, "workspace.mended", {{"ws", row.id}, {"ly", row.layer}});
   context.storage.make_layer(row.layer);
   write_git_files(context, row);

@@ -16,6 +16,11 @@ void write_git_files(Context& context, const state_db::WorkspaceRow& row);
 // Whether its birth was over, whatever the row says: all was written, or commands ran in it.
 bool is_born(Context& context, const state_db::WorkspaceRow& row);
 
+// What a power cut right after its create may have taken is made again. That is only possible while
+// nothing of it was ever synced: it never rested after a command, and every sandbox that it had was
+// of another boot and short-lived. What is missing otherwise was taken by somebody (integrity.h).
+bool birth_may_be_cut(Context& context, const state_db::WorkspaceRow& row);
+
 // Makes the layer and its git files again where a power cut right after `create` took them. An
 // agent that removed its .git, or put a file in its place, keeps it so.
 void mend_birth(Context& context, const state_db::WorkspaceRow& row);

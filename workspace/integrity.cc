@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
+#include "workspace/birth.h"
 
 namespace moorage::workspace {
 namespace {
@@ -17,9 +18,6 @@ using state_db::IntegrityState;
 using std::chrono::steady_clock;
 
 constexpr uint64_t kMaxListBytes = 64 << 20;
-// A power cut takes what was not synced. What is older than several sync intervals was.
-constexpr int64_t kSyncedAfter_ms = 120'000;
-
 bool is_directory(const std::string& path) {
   struct stat status {};
   return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
@@ -63,26 +61,10 @@ void IntegrityCheck::lose(const state_db::WorkspaceRow& row, const std::string& 
   throw Error(Code::corrupted, row.name + " is lost: " + what, hint);
 }
 
-// What a power cut right after its create may have taken is made again (birth.h). That is only
-// possible while nothing of it was ever synced: never at rest after a command, and every sandbox
-// that it had was of another boot and short-lived.
-bool IntegrityCheck::birth_may_be_cut(const state_db::WorkspaceRow& row,
-                                      const state_db::IntegrityRow& known) {
-  if (known.sealed_wall_ms > 0) return false;
-  for (const auto& sandbox : state_db::Sandboxes(context_.store).of_workspace(row.id)) {
-    if (sandbox.started_wall_ms == 0) continue;
-    if (sandbox.boot_id == base::boot_id()) return false;
-    const int64_t end_ms =
-        sandbox.ended_wall_ms > 0 ? sandbox.ended_wall_ms : sandbox.started_wall_ms;
-    if (end_ms - row.created_wall_ms > kSyncedAfter_ms) return false;
-  }
-  return true;
-}
-
 void IntegrityCheck::look_for_loss(const state_db::WorkspaceRow& row) {
   const std::string missing = missing_part(row);
   if (missing.empty()) return;
-  if (birth_may_be_cut(row, state_db::Integrity(context_.store).get(row.id))) return;
+  if (birth_may_be_cut(context_, row)) return;
   lose(row, missing + " is gone from the store",
        "restore " + context_.options.store + "/layers/" + missing +
            " from a backup; nothing was changed");

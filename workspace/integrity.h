@@ -56,7 +56,6 @@ class IntegrityCheck {
   std::string missing_part(const state_db::WorkspaceRow& row);
   [[noreturn]] void lose(const state_db::WorkspaceRow& row, const std::string& what,
                          const std::string& hint);
-  bool birth_may_be_cut(const state_db::WorkspaceRow& row, const state_db::IntegrityRow& known);
   std::string list_path(base::WorkspaceId id) const;
 
   Context& context_;

@@ -46,22 +46,6 @@ void raise(Context& context, Id used) {
             {{"id", used}, {"effect", "ids go on above it"}});
 }
 
-void raise_ids(Context& context) {
-  const std::string& store = context.options.store;
-  const std::string lost = context.options.lost();
-  const auto layer =
-      std::max(highest_in<base::LayerId>(store + "/layers"), highest_in<base::LayerId>(lost));
-  raise(context, layer);
-  // A workspace has a directory only after its first command, but it came with a layer of its own:
-  // there were never more workspaces than layers.
-  const auto workspace = std::max(highest_in<base::WorkspaceId>(store + "/workspaces"),
-                                  highest_in<base::WorkspaceId>(lost));
-  raise(context, std::max(workspace, base::WorkspaceId{layer.value}));
-  raise(context, std::max(highest_exec(store + "/workspaces"), highest_exec(lost)));
-  raise(context, highest_in<base::SandboxId>(store + "/sandboxes"));
-  raise(context, highest_in<base::RepoId>(store + "/repos"));
-}
-
 void set_aside(Context& context, const std::string& directory, const std::string& name) {
   std::string time = base::format_utc(context.store.clock().wall_ms());
   std::erase(time, ':');
@@ -91,8 +75,23 @@ void set_aside_unknown(Context& context, const std::string& directory, Table tab
 
 }  // namespace
 
+void raise_ids(Context& context) {
+  const std::string& store = context.options.store;
+  const std::string lost = context.options.lost();
+  const auto layer =
+      std::max(highest_in<base::LayerId>(store + "/layers"), highest_in<base::LayerId>(lost));
+  raise(context, layer);
+  // A workspace has a directory only after its first command, but it came with a layer of its own:
+  // there were never more workspaces than layers.
+  const auto workspace = std::max(highest_in<base::WorkspaceId>(store + "/workspaces"),
+                                  highest_in<base::WorkspaceId>(lost));
+  raise(context, std::max(workspace, base::WorkspaceId{layer.value}));
+  raise(context, std::max(highest_exec(store + "/workspaces"), highest_exec(lost)));
+  raise(context, highest_in<base::SandboxId>(store + "/sandboxes"));
+  raise(context, highest_in<base::RepoId>(store + "/repos"));
+}
+
 void keep_lost_work(Context& context) {
-  raise_ids(context);
   const std::string& store = context.options.store;
   set_aside_unknown<base::LayerId>(context, store + "/layers", state_db::Layers(context.store));
   set_aside_unknown<base::WorkspaceId>(context, store + "/workspaces",

@@ -8,7 +8,8 @@
 
 namespace moorage::workspace {
 
-// At start, before anything is made.
+// No id that is on the disk is given again. At start, before anything is made.
+void raise_ids(Context& context);
 void keep_lost_work(Context& context);
 
 }  // namespace moorage::workspace

@@ -77,11 +77,27 @@ void remove_evicted(Context& context, base::RepoId id) {
   });
 }
 
+Repositories::Work::Work(Repositories& owner, base::RepoId id) : owner_(owner), id_(id) {
+  const std::lock_guard lock(owner_.work_mutex_);
+  owner_.work_[id_] += 1;
+}
+
+Repositories::Work::~Work() {
+  const std::lock_guard lock(owner_.work_mutex_);
+  if (--owner_.work_[id_] == 0) owner_.work_.erase(id_);
+}
+
+bool Repositories::at_work(base::RepoId id) {
+  const std::lock_guard lock(work_mutex_);
+  return work_.contains(id);
+}
+
 state_db::RepositoryRow Repositories::ensure(const std::string& url, const Progress& progress) {
   const auto parsed = repo_cache::parse_url(url, context_.repos.options().url_policy);
   require_room(context_.options, "nothing is fetched");
   state_db::Repositories table(context_.store);
   const auto [id, made] = table.find_or_create({parsed.key, "", parsed.display, parsed.fetch});
+  const Work work(*this, id);
   if (!made) settle_wanted(context_.store, id);
   before_mirror.pass();
   return refresh(id, parsed.fetch, progress);
@@ -152,6 +168,7 @@ state_db::RepositoryRow Repositories::fetch(const Caller& caller, base::RepoId i
   }
   require_room(context_.options, "nothing is fetched");
   const auto parsed = repo_cache::parse_url(row.fetch_url, context_.repos.options().url_policy);
+  const Work work(*this, id);
   return refresh(id, parsed.fetch, progress);
 }
 
@@ -227,6 +244,7 @@ ImportedWork Repositories::finish_import(const Caller& caller, const std::string
   const auto [id, made] =
       table.find_or_create({"local:" + label, scope, name.empty() ? "local" : name});
   const auto guard = context_.locks.lock(id.str() + ".row", "import");
+  const Work work(*this, id);
   if (!made) settle_wanted(context_.store, id);
   repo_cache::ImportLimits limits;
   repo_cache::ImportResult result;
@@ -277,6 +295,7 @@ std::string Repositories::ensure_base_tree(base::RepoId id, const std::string& c
       made.submodules = info.submodules;
       made.lfs_files = info.lfs_files;
       made.boot_id = base::boot_id();
+      made.created_wall_ms = made.last_used_wall_ms = context_.store.clock().wall_ms();
       table.put(made);
     }
   } else if (context_.store.clock().wall_ms() - row->last_used_wall_ms > kTouchInterval_ms) {

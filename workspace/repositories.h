@@ -43,8 +43,20 @@ class Repositories {
                                const Progress& progress);
   // Syncs trees written since the last call and marks them, so that they survive a power cut.
   void sync_base_trees();
+  bool at_work(base::RepoId id);  // a verb of this process clones or fetches it
 
  private:
+  class Work {  // as long as it lives, its repository is at work
+   public:
+    Work(Repositories& owner, base::RepoId id);
+    ~Work();
+    Work(const Work&) = delete;
+    Work& operator=(const Work&) = delete;
+
+   private:
+    Repositories& owner_;
+    base::RepoId id_;
+  };
   state_db::RepositoryRow refresh(base::RepoId id, const std::string& url,
                                   const Progress& progress);
 
@@ -52,6 +64,8 @@ class Repositories {
   // When upstream last answered: kept in memory, as a row's update a check would cost a sync.
   std::mutex checked_mutex_;
   std::map<base::RepoId, int64_t> checked_;
+  std::mutex work_mutex_;
+  std::map<base::RepoId, int> work_;
 };
 
 // What an evicted repository has on disk, unless it is wanted again by now.

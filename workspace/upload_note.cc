@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <mutex>
+#include <set>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -15,6 +17,32 @@ namespace {
 
 using base::Code;
 using base::Error;
+
+// Paths of the notes whose transfers go on in this process.
+class AtWork {
+ public:
+  void add(const std::string& path) {
+    const std::lock_guard lock(mutex_);
+    paths_.insert(path);
+  }
+  void remove(const std::string& path) {
+    const std::lock_guard lock(mutex_);
+    paths_.erase(path);
+  }
+  bool has(const std::string& path) {
+    const std::lock_guard lock(mutex_);
+    return paths_.contains(path);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> paths_;
+};
+
+AtWork& at_work() {
+  static auto& notes = *new AtWork;  // a transfer may end after main
+  return notes;
+}
 
 std::string text_of(const std::string& note) {
   char text[PATH_MAX];
@@ -45,10 +73,16 @@ UploadNote::UploadNote(const UploadNotes& notes, const std::string& parent,
   if (notes.directory.empty()) return;
   const std::string text = notes.workspace + parent + name;
   const std::string path = notes.directory + "/" + name.substr(name.find_first_not_of('.'));
+  at_work().add(path);
   int result = symlink(text.c_str(), path.c_str());
   if (result < 0 && errno == ENOENT) {
     base::make_directories(notes.directory);
     result = symlink(text.c_str(), path.c_str());
+  }
+  if (result < 0) {
+    const int error = errno;
+    at_work().remove(path);
+    errno = error;
   }
   if (result < 0 && errno == ENAMETOOLONG) {
     throw Error(Code::invalid_argument, "the path is too long to be written to");
@@ -58,13 +92,22 @@ UploadNote::UploadNote(const UploadNotes& notes, const std::string& parent,
 }
 
 UploadNote::~UploadNote() {
-  if (!path_.empty()) unlink(path_.c_str());
+  if (path_.empty()) return;
+  unlink(path_.c_str());
+  at_work().remove(path_);
+}
+
+std::vector<std::string> upload_leftovers(const std::string& directory) {
+  std::vector<std::string> notes;
+  if (!base::path_exists(directory)) return notes;
+  for (const auto& name : base::list_directory(directory)) {
+    if (!at_work().has(directory + "/" + name)) notes.push_back(directory + "/" + name);
+  }
+  return notes;
 }
 
 void sweep_uploads(Workspaces& workspaces, const std::string& directory) {
-  if (!base::path_exists(directory)) return;
-  for (const auto& name : base::list_directory(directory)) {
-    const std::string note = directory + "/" + name;
+  for (const auto& note : upload_leftovers(directory)) {
     try {
       remove_upload(workspaces, text_of(note));
       base::check(unlink(note.c_str()), "remove " + note);

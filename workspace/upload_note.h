@@ -8,6 +8,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace moorage::workspace {
 
@@ -35,7 +36,9 @@ class UploadNote {
 
 class Workspaces;
 
-// At start, when the sandboxes are adopted: removes the files that the notes name, and the notes.
+// When the sandboxes are adopted: removes the files that the notes of no present transfer name, and
+// the notes.
+std::vector<std::string> upload_leftovers(const std::string& directory);  // their notes
 void sweep_uploads(Workspaces& workspaces, const std::string& directory);
 
 }  // namespace moorage::workspace

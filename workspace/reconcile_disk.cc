@@ -1,0 +1,130 @@
+// The part of the reconciler (reconcile.h) that compares what lies on the disk, and what runs under
+// our name, with the rows. Always in this order: first the disk, then the rows. A row comes before
+// its thing and goes after it, so what is seen and has no row then is nobody's, also while verbs
+// are at work.
+#include <set>
+
+#include "backends/registry.h"
+#include "base/files.h"
+#include "repo_cache/base_tree.h"
+#include "repo_cache/repo_cache.h"
+#include "state_db/store.h"
+#include "workspace/reconcile.h"
+#include "workspace/reconcile_step.h"
+#include "workspace/recovery_table.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::LogLevel;
+using state_db::RepositoryState;
+
+// Its verb may have written the row and not be known to be at work yet.
+constexpr int64_t kYoung_ms = 10'000;
+
+std::vector<std::string> names_in(const std::string& directory) {
+  return base::path_exists(directory) ? base::list_directory(directory)
+                                      : std::vector<std::string>{};
+}
+
+}  // namespace
+
+void Reconciler::settle_repositories() {
+  for (const auto& row : state_db::Repositories(context_.store).list()) {
+    attempt("reconcile.repository", row.id.str(), [&] { settle_repository(row); });
+  }
+}
+
+void Reconciler::settle_repository(const state_db::RepositoryRow& row) {
+  const std::string name = Repositories::directory(row.id);
+  const bool stepping =
+      row.state == RepositoryState::cloning || row.state == RepositoryState::fetching;
+  const bool young = context_.store.clock().wall_ms() - row.created_wall_ms < kYoung_ms;
+  RepositorySeen seen =
+      context_.repos.exists(name) ? RepositorySeen::mirror : RepositorySeen::no_mirror;
+  if (row.state == RepositoryState::evicted && base::path_exists(context_.repos.directory(name)))
+    seen = RepositorySeen::mirror;
+  if (repositories_.at_work(row.id) || (started_ && stepping && young))
+    seen = RepositorySeen::at_work;
+  const Mend mend = decide(row.state, seen);
+  if (stepping && (mend == Mend::finish || mend == Mend::undo)) {
+    context_.store.move(row.id, row.state,
+                        mend == Mend::finish ? RepositoryState::ready : RepositoryState::broken,
+                        "interrupted; the next use goes on");
+  } else if (mend == Mend::undo) {
+    remove_evicted(context_, row.id);
+  }
+}
+
+// Checkouts that were cut, and damaged ones that no sandbox stands on any more.
+void Reconciler::settle_base_trees() {
+  for (const auto& row : state_db::Repositories(context_.store).list()) {
+    if (row.state == RepositoryState::evicted) continue;
+    const std::string repo = Repositories::directory(row.id);
+    const auto trees = context_.base_trees.list(repo);
+    const auto leftovers = context_.base_trees.leftovers(repo);
+    for (const auto& commit : trees) {
+      attempt("reconcile.base_tree", repo + "/" + commit,
+              [&] { settle_base_tree(row.id, commit); });
+    }
+    for (const auto& name : leftovers) {
+      if (decide(Stranger::base_tree_leftover) != Mend::undo) continue;
+      if (name.find(".damaged-") != std::string::npos && stands_on(row.id)) continue;
+      try {
+        context_.base_trees.remove_leftover(repo, name);
+        base::log(LogLevel::warning, "reconcile.base_tree_leftover",
+                  {{"repo", repo}, {"name", name}});
+      } catch (const base::Error& error) {
+        if (error.code() != base::Code::conflict) throw;  // it is being written
+      }
+    }
+  }
+}
+
+void Reconciler::settle_base_tree(base::RepoId repository, const std::string& commit) {
+  const auto guard = lock_if_free(context_, repository.str() + "." + commit);
+  if (!guard || state_db::BaseTrees(context_.store).find(repository, commit)) return;
+  if (decide(BaseTreeRowState::none, BaseTreeSeen::whole) != Mend::undo) return;
+  base::log(LogLevel::warning, "reconcile.base_tree", {{"repo", repository}, {"commit", commit}});
+  context_.base_trees.remove(Repositories::directory(repository), commit);
+}
+
+bool Reconciler::stands_on(base::RepoId repository) {
+  state_db::Workspaces table(context_.store);
+  for (const auto& [workspace, sandbox] : state_db::Sandboxes(context_.store).all_live()) {
+    if (table.get(workspace).repository == repository) return true;
+  }
+  return false;
+}
+
+// Sandboxes that carry our store's name but have no row, or one that says they are gone: forgotten
+// by an older state, or brought back by nobody knows whom.
+void Reconciler::remove_strangers() {
+  std::vector<std::pair<backends::Backend*, std::string>> found;
+  for (auto* backend : context_.backends.all()) {
+    if (!backend->capabilities().usable) continue;
+    for (const auto& name : backend->list()) found.emplace_back(backend, name);
+  }
+  const std::string directory = context_.options.store + "/sandboxes";
+  const auto directories = names_in(directory);
+  std::set<std::string> names;
+  std::set<std::string> sandboxes;
+  for (const auto& row : state_db::Sandboxes(context_.store).not_destroyed()) {
+    names.insert(row.name);
+    sandboxes.insert(row.id.str());
+  }
+  for (const auto& [backend, name] : found) {
+    if (names.contains(name) || decide(Stranger::sandbox) != Mend::undo) continue;
+    base::log(LogLevel::warning, "reconcile.stranger", {base::Field("name", name)});
+    attempt("reconcile.stranger", name, [&, on = backend] { on->destroy(name); });
+  }
+  for (const auto& name : directories) {
+    if (!base::SandboxId::parse(name) || sandboxes.contains(name)) continue;
+    if (decide(Stranger::sandbox_directory) != Mend::undo) continue;
+    base::log(LogLevel::warning, "reconcile.unknown_directory", {{"path", directory + "/" + name}});
+    attempt("reconcile.unknown_directory", name,
+            [&] { base::remove_tree(directory + "/" + name); });
+  }
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,199 @@
+// The part of the reconciler (reconcile.h) that settles sandboxes and their execs.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <set>
+
+#include "backends/envd_client.h"
+#include "backends/registry.h"
+#include "base/crash_point.h"
+#include "base/files.h"
+#include "state_db/store.h"
+#include "workspace/reconcile.h"
+#include "workspace/reconcile_step.h"
+#include "workspace/recovery_table.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Error;
+using base::LogLevel;
+using state_db::ExecCategory;
+using state_db::SandboxState;
+
+MOORAGE_CRASH_POINT(after_adoption, "recovery.after_adoption");
+MOORAGE_CRASH_POINT(after_sandbox, "recovery.after_sandbox");
+
+constexpr size_t kAdopters = 8;
+constexpr std::chrono::milliseconds kWardenPatience{5'000};
+
+// The sandbox's view of a mount, taken again through its init. The agent may have mounted something
+// else in its place, so the device must be the one that was recorded.
+base::Fd reopen_mount(const base::ProcessIdentity& init, const std::string& target,
+                      uint64_t device) {
+  base::Fd fd = base::open_file("/proc/" + std::to_string(init.pid) + "/root" + target,
+                                O_PATH | O_DIRECTORY | O_NOFOLLOW);
+  struct stat status {};
+  base::check(fstat(fd.get(), &status), "fstat " + target);
+  if (status.st_dev != device) {
+    throw Error(base::Code::corrupted, target + " of the sandbox is not what was mounted there");
+  }
+  return fd;
+}
+
+}  // namespace
+
+// Several at a time: each takes a few milliseconds of the kernel's, and a dead one waits for its
+// processes to go. The pool ends when all are settled.
+void Reconciler::settle_sandboxes() {
+  const auto rows = state_db::Sandboxes(context_.store).not_destroyed();
+  base::ThreadPool pool(kAdopters, rows.size() + 1);
+  for (const auto& row : rows) {
+    pool.submit(
+        [this, &row] { attempt("reconcile.sandbox", row.id.str(), [&] { settle_sandbox(row); }); });
+  }
+}
+
+void Reconciler::settle_sandbox(const state_db::SandboxRow& row) {
+  if (decide(row.state, SandboxSeen::alive) == Mend::adopt && adopt(row)) return;
+  const bool ran = row.state == SandboxState::running || row.state == SandboxState::frozen;
+  workspaces_.clear_sandbox(row, ran ? "its sandbox died while the daemon was away"
+                                     : "the daemon was stopped in the middle");
+  after_sandbox.pass();
+}
+
+bool Reconciler::adopt(const state_db::SandboxRow& row) {
+  if (row.boot_id != base::boot_id() || !base::process_alive(row.init)) return false;
+  auto& backend = context_.backends.get(row.backend);
+  auto status = backend.inspect(row.name);
+  if (status.state == backends::SandboxState::frozen) {
+    backend.thaw(row.name);  // a freeze that was cut must not last
+    status = backend.inspect(row.name);
+  }
+  if (status.state != backends::SandboxState::running || status.init != row.init) return false;
+
+  auto running = std::make_shared<Running>();
+  running->sandbox = row.id;
+  running->workspace = row.workspace;
+  running->name = row.name;
+  running->backend = &backend;
+  running->init = row.init;
+  try {
+    running->endpoint = backend.endpoint(row.name);
+    Mounted mounted;
+    mounted.mounts.tree = reopen_mount(row.init, "/workspace", row.tree_device);
+    mounted.mounts.home = reopen_mount(row.init, "/home/user", row.home_device);
+    mounted.mounts.tree_device = row.tree_device;
+    mounted.mounts.home_device = row.home_device;
+    mounted.user_host_id = context_.options.first_host_id(row.slot.value()) + kUser;
+    running->mounted = active_.share(row.workspace, std::move(mounted));
+  } catch (const Error& error) {
+    base::log(LogLevel::warning, "sandbox.not_adopted",
+              {{"sb", row.id}, {"error", error.message()}});
+    return false;
+  }
+  if (row.state == SandboxState::frozen) {
+    context_.store.move(row.id, SandboxState::frozen, SandboxState::running, "thawed at start");
+  }
+  active_.set_running(running);
+  attempt("reconcile.sandbox", row.id.str(), [&] { watcher_.watch_sandbox(*running); });
+  for (const auto& exec : state_db::Execs(context_.store).running(row.id)) {
+    attempt("reconcile.exec", exec.id.str(), [&] { adopt_exec(exec, *running); });
+  }
+  after_adoption.pass();
+  ask_later(running);
+  base::log(LogLevel::info, "sandbox.adopted",
+            {{"ws", row.workspace},
+             {"sb", row.id},
+             {"pid", row.init.pid},
+             {"release", status.release.empty() ? "-" : status.release}});
+  return true;
+}
+
+void Reconciler::adopt_exec(const state_db::ExecRow& exec, const Running& running) {
+  const std::string journal =
+      journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
+  if (!base::path_exists(journal)) {
+    return watcher_.settle_exec(exec, ExecCategory::not_started,
+                                "it was never started: the daemon was stopped before");
+  }
+  // Whether its files were to be synced at the end is not in the row: syncing too much is only
+  // slow.
+  const auto group = running.backend->exec_group(running.name, exec.id.str());
+  watcher_.watch_exec(exec, true, count_refusals(running, *group));
+  if (exec.cancel_requested) watcher_.kill_after(exec.id, std::chrono::milliseconds(0));
+  const std::lock_guard lock(mutex_);
+  unconfirmed_[exec.request.sandbox].push_back(exec);
+}
+
+// Never waited for: a warden may have no CPU.
+void Reconciler::ask_later(const std::shared_ptr<const Running>& running) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!unconfirmed_.contains(running->sandbox) || !asking_.insert(running->sandbox).second)
+      return;
+  }
+  askers_.submit([this, running] {
+    attempt("reconcile.warden", running->sandbox.str(), [&] { ask_warden(*running); });
+    const std::lock_guard lock(mutex_);
+    asking_.erase(running->sandbox);
+  });
+}
+
+// An adopted exec that the warden does not know has its end in the journal, or never reached it.
+void Reconciler::ask_warden(const Running& running) {
+  std::set<std::string> known;
+  for (const auto& process : backends::EnvdClient(running.endpoint).list(kWardenPatience)) {
+    known.insert(process.tag);
+  }
+  std::vector<state_db::ExecRow> execs;
+  {
+    const std::lock_guard lock(mutex_);
+    execs = unconfirmed_[running.sandbox];
+  }
+  for (const auto& exec : execs) {
+    const bool is_known = known.contains(exec.id.str());
+    if (decide(is_known ? ExecSeen::known : ExecSeen::unknown) == Mend::adopt) continue;
+    watcher_.settle_exec(exec, ExecCategory::not_started,
+                         "it was never started: the daemon was stopped before");
+  }
+  const std::lock_guard lock(mutex_);
+  unconfirmed_.erase(running.sandbox);
+}
+
+void Reconciler::ask_again() {
+  std::vector<base::SandboxId> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [sandbox, execs] : unconfirmed_) waiting.push_back(sandbox);
+  }
+  for (const auto sandbox : waiting) {
+    if (const auto running = active_.by_sandbox(sandbox)) {
+      ask_later(running);
+    } else {
+      const std::lock_guard lock(mutex_);
+      unconfirmed_.erase(sandbox);  // its execs were settled with it
+    }
+  }
+}
+
+// What a burial or a verb could not finish: the disk was full, or a process would not die.
+void Reconciler::clear_dead() {
+  state_db::Sandboxes table(context_.store);
+  const auto lives = [](const state_db::SandboxRow& row) {
+    return (row.state == SandboxState::running || row.state == SandboxState::frozen) &&
+           base::process_alive(row.init);
+  };
+  for (const auto& row : table.not_destroyed()) {
+    if (lives(row)) continue;
+    attempt("reconcile.sandbox", row.id.str(), [&] {
+      const auto guard = lock_if_free(context_, row.workspace.str());
+      if (!guard) return;
+      const auto current = table.get(row.id);
+      if (current.state == SandboxState::destroyed || lives(current)) return;
+      workspaces_.clear_sandbox(current, "its sandbox died");
+    });
+  }
+}
+
+}  // namespace moorage::workspace
