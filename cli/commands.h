@@ -80,6 +80,7 @@ Action repo_ls_command(Options& options);
 Action repo_fetch_command(Options& options);
 Action repo_rm_command(Options& options);
 // du_command.cc
+Action doctor_command(Options& options);
 Action du_command(Options& options);
 // host_commands.cc, event_command.cc
 Action info_command(Options& options);

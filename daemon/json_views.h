@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "state_db/event.h"
 #include "workspace/changes.h"
+#include "workspace/doctor.h"
 #include "workspace/execs.h"
 #include "workspace/requests.h"
 #include "workspace/top.h"
@@ -54,6 +55,8 @@ std::string history_json(const workspace::Execs::History& history);
 std::string accepted_json(uint64_t bytes);
 std::string offset_json(uint64_t offset);
 std::string notice_json(const std::string& text);
+
+std::string diagnosis_json(const workspace::Diagnosis& diagnosis);
 
 std::string event_json(const state_db::Event& event);
 

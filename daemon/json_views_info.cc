@@ -53,6 +53,22 @@ std::string info_json(const InfoView& info) {
   return boost::json::serialize(object);
 }
 
+std::string diagnosis_json(const workspace::Diagnosis& diagnosis) {
+  boost::json::array findings;
+  for (const auto& finding : diagnosis.findings) {
+    JsonObject object{{"check", finding.check},
+                      {"severity", workspace::severity_name(finding.severity)},
+                      {"subject", lossy_utf8(finding.subject)},
+                      {"text", lossy_utf8(finding.text)},
+                      {"mended", finding.mended}};
+    put_text(object, "mend", finding.mend);
+    put_text(object, "command", finding.command);
+    findings.push_back(std::move(object));
+  }
+  return boost::json::serialize(
+      JsonObject{{"clean", diagnosis.clean()}, {"findings", std::move(findings)}});
+}
+
 std::string settings_json(const std::vector<SettingView>& settings) {
   boost::json::array list;
   for (const auto& setting : settings) {

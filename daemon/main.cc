@@ -184,6 +184,7 @@ int serve(const config::Loaded& loaded) {
   workspace::Workspaces workspaces(context, repositories, active, *watching);
   workspace::Execs execs(context, workspaces, active, *watching);
   workspace::Reconciler reconciler(context, repositories, workspaces, active, *watching);
+  workspace::Doctor doctor(context, repositories, workspaces, *watching, reconciler);
   workspace::StoreUsage usage(context);
   workspace::Top top(context, active, *watching);
   workspace::DiskGuard guard(context, active, *watching,
@@ -200,6 +201,7 @@ int serve(const config::Loaded& loaded) {
                   events,
                   usage,
                   top,
+                  doctor,
                   settings.api.max_body_bytes,
                   shown_settings(loaded),
                   daemon::look_at_host(store, registry, probe_options(settings))};

@@ -8,6 +8,7 @@
 #include "daemon/event_stream.h"
 #include "daemon/json_views.h"
 #include "daemon/router.h"
+#include "workspace/doctor.h"
 #include "workspace/execs.h"
 #include "workspace/repositories.h"
 #include "workspace/store_usage.h"
@@ -26,6 +27,7 @@ struct Api {
   EventHub& events;
   workspace::StoreUsage& usage;
   workspace::Top& top;
+  workspace::Doctor& doctor;
   uint64_t max_body_bytes = 0;
   std::vector<SettingView> settings;
   InfoView host;  // what does not change while we run; space and counts are filled at each question

@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "daemon/disk_usage.h"
+#include "daemon/json_fields.h"
 #include "daemon/metrics_page.h"
 #include "daemon/routes.h"
 #include "state_db/execs.h"
@@ -59,6 +60,25 @@ Reply top(Api& api, const Request& request) {
                               {space.total_bytes, space.free_bytes, 0}));
 }
 
+void require_root(const Request& request) {
+  if (request.caller.root()) return;
+  throw base::Error(base::Code::permission_denied, "doctor looks at everybody's things",
+                    "ask root: sudo moorage doctor");
+}
+
+Reply doctor(Api& api, const Request& request) {
+  require_root(request);
+  return Reply::json(diagnosis_json(api.doctor.look(request.query_flag("deep"))));
+}
+
+Reply doctor_fix(Api& api, const Request& request) {
+  require_root(request);
+  JsonFields fields = JsonFields::parse(request.body);
+  const bool deep = fields.flag("deep");
+  fields.finish();
+  return Reply::json(diagnosis_json(api.doctor.fix(deep)));
+}
+
 Reply events(Api& api, const Request& request) {
   const auto since = static_cast<int64_t>(request.query_number("since").value_or(0));
   Reply reply;
@@ -93,6 +113,18 @@ void add_info_routes(Router& router, Api& api) {
               .access = Right::read,
               .handler = get_usage,
               .query = {"workspace"}});
+  router.add({.method = "GET",
+              .pattern = "/v1/doctor",
+              .access = Right::none,
+              .handler = Handler([&api](const Request& request) { return doctor(api, request); }),
+              .query = {"deep"},
+              .lane = Lane::slow});
+  router.add(
+      {.method = "POST",
+       .pattern = "/v1/doctor",
+       .access = Right::none,
+       .handler = Handler([&api](const Request& request) { return doctor_fix(api, request); }),
+       .lane = Lane::slow});
   router.add({.method = "GET",
               .pattern = "/v1/events",
               .access = Right::read,

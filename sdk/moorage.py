@@ -227,6 +227,12 @@ class Moorage:
         """What the workspaces do now. CPU is sandbox.cpu_us since its start: compare two looks by their boot_us."""
         return self.request("GET", "/top", {"mine": 1 if mine else None})
 
+    def doctor(self, fix=False, deep=False):
+        """What of the store is not as the database says: {clean, findings}. With fix, mends what is safe."""
+        if fix:
+            return self.request("POST", "/doctor", json_body={"deep": deep})
+        return self.request("GET", "/doctor", {"deep": 1 if deep else None})
+
     def events(self, since=0, follow=False):
         """Iterates over events as dicts; with follow it does not end by itself."""
         connection, response = self._open("GET", "/events", {"since": since, "follow": 1 if follow else None},

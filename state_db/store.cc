@@ -135,6 +135,8 @@ void Store::checkpoint() {
 bool Store::give_room() { return release_reserve(directory_); }
 bool Store::refill_reserve() { return make_reserve(directory_, reserve_bytes_); }
 
+bool Store::has_reserve() const { return reserve_is_there(directory_, reserve_bytes_); }
+
 Statement Store::prepare(std::string_view sql) {
   return Statement(std::unique_lock(mutex_), *connection_, sql);
 }

@@ -86,17 +86,17 @@ class Store {
   // without the store's lock; calls may overtake each other. It must be quick: wake those who then
   // read events(). Set once, before other threads use the store.
   void on_event(std::function<void(int64_t last_seq)> wake) { wake_ = std::move(wake); }
-  // Drops the oldest events but the newest `keep`. Returns how many.
-  int64_t trim_events(int64_t keep);
+  int64_t trim_events(int64_t keep);  // drops all but the newest; returns how many
 
-  // Brings the log into state.db where that is due, on a connection of its own: no commit waits.
-  void checkpoint();  // call it about once a second
-  bool give_room();   // gives the reserve file free; false if there is none
-  // Makes the reserve file again after it was given free. False if there is still no room.
-  bool refill_reserve();
+  // Brings the log into state.db where that is due; no commit waits. Call it once a second.
+  void checkpoint();
+  bool give_room();       // gives the reserve file free; false if there is none
+  bool refill_reserve();  // makes it again; false if there is still no room
+  bool has_reserve() const;
+  std::vector<std::string> check();            // what is wrong with file and references
+  std::vector<std::string> check_id_ranges();  // and with the pool of ids
 
-  // For the tables of this layer: a cached statement, together with the store's lock.
-  Statement prepare(std::string_view sql);
+  Statement prepare(std::string_view sql);  // for this layer's tables; holds the store's lock
   int64_t last_insert_id();
   // First event of a new row; call in the transaction that inserts it.
   template <typename State>

@@ -67,6 +67,13 @@ bool make_reserve(const std::string& directory, uint64_t bytes) {
   base::throw_errno(path, error);
 }
 
+bool reserve_is_there(const std::string& directory, uint64_t bytes) {
+  struct stat status {};
+  if (bytes == 0) return true;
+  return lstat((directory + "/reserve").c_str(), &status) == 0 &&
+         static_cast<uint64_t>(status.st_size) >= bytes;
+}
+
 bool release_reserve(const std::string& directory) {
   return unlink((directory + "/reserve").c_str()) == 0;
 }

@@ -16,6 +16,7 @@ base::Fd lock_store(const std::string& directory);
 // DIRECTORY/reserve: blocks kept back so that the database can still write on a full disk. False:
 // no room.
 bool make_reserve(const std::string& directory, uint64_t bytes);
+bool reserve_is_there(const std::string& directory, uint64_t bytes);
 bool release_reserve(const std::string& directory);
 
 }  // namespace moorage::state_db

@@ -35,8 +35,21 @@ Wired::Wired() {
   execs_ = std::make_unique<workspace::Execs>(*context_, *workspaces_, active_, *watcher_);
   usage_ = std::make_unique<workspace::StoreUsage>(*context_);
   top_ = std::make_unique<workspace::Top>(*context_, active_, *watcher_);
-  api_ = std::make_unique<Api>(Api{
-      *context_, *repositories_, *workspaces_, *execs_, *events_, *usage_, *top_, 1 << 20, {}, {}});
+  reconciler_ = std::make_unique<workspace::Reconciler>(*context_, *repositories_, *workspaces_,
+                                                        active_, *watcher_);
+  doctor_ = std::make_unique<workspace::Doctor>(*context_, *repositories_, *workspaces_, *watcher_,
+                                                *reconciler_);
+  api_ = std::make_unique<Api>(Api{*context_,
+                                   *repositories_,
+                                   *workspaces_,
+                                   *execs_,
+                                   *events_,
+                                   *usage_,
+                                   *top_,
+                                   *doctor_,
+                                   1 << 20,
+                                   {},
+                                   {}});
 }
 
 base::WorkspaceId Wired::make_workspace(const std::string& name, uint32_t owner) {

@@ -52,6 +52,8 @@ class Wired {
   std::unique_ptr<workspace::ExecWatcher> watcher_;  // ends before the verbs that it calls
   std::unique_ptr<workspace::StoreUsage> usage_;
   std::unique_ptr<workspace::Top> top_;
+  std::unique_ptr<workspace::Reconciler> reconciler_;
+  std::unique_ptr<workspace::Doctor> doctor_;
   std::unique_ptr<Api> api_;
   std::map<base::ExecId, uint64_t> output_bytes_;
 };

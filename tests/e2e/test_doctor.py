@@ -1,0 +1,84 @@
+"""`moorage doctor` finds what the database and the host disagree about, mends what is safe, and is quiet otherwise."""
+
+import json
+import os
+import unittest
+
+import harness
+
+
+class Doctor(harness.TestCase):
+    settings = {"daemon.reconcile_interval_s": 3600}  # so that nothing is mended behind its back
+
+    def doctor(self, *options):
+        answer = self.daemon.cli("--json", "doctor", *options, check=False)
+        told = json.loads(answer.stdout)
+        self.assertEqual(answer.returncode, 0 if told["clean"] else 1)
+        return told
+
+    def findings(self, *options):
+        return {(f["check"], f["severity"], f["mended"]) for f in self.doctor(*options)["findings"]}
+
+    def test_1_nothing_is_found_at_rest_at_work_and_after_a_kill(self):
+        self.client.create(repo_url=self.url, name="quiet")
+        record = self.client.start_exec("quiet", ["sh", "-c", "echo x; sleep 60"])
+        self.assertEqual(self.doctor("--deep"), {"clean": True, "findings": []})
+        self.daemon.restart()
+        self.assertEqual(self.doctor(), {"clean": True, "findings": []})
+        self.assertIn("clean", self.daemon.cli("doctor").stdout.decode())
+        self.client.cancel(record["id"])
+        self.client.wait(record["id"])
+        self.client.stop("quiet")
+        self.assertEqual(self.doctor("--deep"), {"clean": True, "findings": []})
+
+    def test_2_what_is_safe_is_mended_and_the_rest_has_a_command(self):
+        store = self.daemon.store
+        self.client.create(repo_url=self.url, name="ill")
+        self.client.exec("ill", "echo one > one")
+        self.client.stop("ill")
+        repo = self.client.workspace("ill")["repo"]["id"]
+        tree = next((store / "repos" / repo / "trees").iterdir())
+        (tree / "tree" / "README.md").unlink()
+        (store / "repos" / repo / "trees" / ("0" * 40 + ".new")).mkdir()
+        (store / "repos" / repo / "trees" / ("1" * 40)).mkdir()
+        (store / "sandboxes" / "sb_777").mkdir()
+        (store / "layers" / "ly_777").mkdir()
+        (store / "workspaces" / "ws_777").mkdir()
+        (store / "layers" / "somebody").mkdir()
+        (store / "reserve").unlink()
+        store.chmod(0o755)
+        newest = max((p for p in (store / "layers").glob("ly_?")), key=lambda p: p.stat().st_ctime)
+        (newest / "tree" / "upper" / "outside").write_text("x")
+        os.makedirs(store / "uploads", exist_ok=True)
+        os.symlink("ws_1/workspace/.moorage-" + "0" * 32, store / "uploads" / ("moorage-" + "0" * 32))
+        self.daemon.cli("start", "ill")
+        found = {(check, severity) for check, severity, _ in self.findings()}
+        for wanted in (("base trees", "warning"), ("sandboxes", "warning"), ("layers", "error"), ("journals", "error"),
+                       ("reserve", "warning"), ("rights", "error"), ("uploads", "warning"), ("integrity", "warning")):
+            self.assertIn(wanted, found)
+        fixed = self.doctor("--fix")
+        left = {f["subject"]: f for f in fixed["findings"] if not f["mended"] and f["severity"] != "note"}
+        self.assertEqual(set(left), {str(store / "layers" / "somebody"), str(store / "lost")}, left)
+        self.assertTrue(all(f["command"] for f in left.values()))
+        self.assertEqual(self.client.workspace("ill")["integrity"]["state"], "intact")
+        self.assertEqual(store.stat().st_mode & 0o777, 0o700)
+        self.assertEqual(self.client.exec("ill", "cat one outside README.md").stdout, b"one\nxhello\n")
+        (store / "layers" / "somebody").rmdir()
+        harness.run("rm", "-rf", store / "lost")
+        self.assertTrue(self.doctor()["clean"])
+
+    def test_4_damaged_git_objects_are_found_when_asked_for(self):
+        other = self.upstream / "acme" / "deep"
+        harness.make_repository(other)
+        repo = self.client.add_repo(self.git_server.url("acme/deep"))
+        pack = next((self.daemon.store / "repos" / repo["id"] / "git").rglob("*.pack"))
+        good = pack.read_bytes()
+        pack.chmod(0o600)
+        pack.write_bytes(good[:30] + bytes([good[30] ^ 1]) + good[31:])
+        self.assertIn(("repositories", "error", False), self.findings("--deep"))
+        self.assertIn(("repositories", "error", True), self.findings("--deep", "--fix"))
+        self.assertTrue(self.doctor("--deep")["clean"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,308 @@
+#include "workspace/doctor.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+#include <thread>
+
+#include "backends/registry.h"
+#include "base/clock.h"
+#include "base/files.h"
+#include "repo_cache/base_tree.h"
+#include "repo_cache/repo_cache.h"
+#include "state_db/layers.h"
+#include "state_db/store.h"
+#include "workspace/reconcile_step.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Error;
+using state_db::IntegrityState;
+using state_db::SandboxState;
+using state_db::WorkspaceState;
+
+constexpr std::chrono::milliseconds kAgain{1'500};
+constexpr const char* kReconcile = "the step that was cut is finished or undone";
+
+std::string text_of_state(const auto& row) { return std::string(state_db::state_name(row.state)); }
+
+}  // namespace
+
+std::string_view severity_name(Severity severity) {
+  constexpr std::array<std::string_view, 3> kNames{"note", "warning", "error"};
+  return kNames.at(static_cast<size_t>(severity));
+}
+
+bool Diagnosis::clean() const {
+  return std::all_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.mended || finding.severity == Severity::note;
+  });
+}
+
+Diagnosis Doctor::look(bool deep) {
+  Diagnosis diagnosis{look_once(deep)};
+  if (diagnosis.findings.empty()) return diagnosis;
+  std::this_thread::sleep_for(kAgain);
+  const auto again = look_once(deep);
+  std::erase_if(diagnosis.findings, [&](const Finding& finding) {
+    return std::find(again.begin(), again.end(), finding) == again.end();
+  });
+  return diagnosis;
+}
+
+Diagnosis Doctor::fix(bool deep) {
+  Diagnosis before = look(deep);
+  if (before.findings.empty()) return before;
+  reconciler_.periodic();
+  for (const auto& finding : before.findings) {
+    attempt("doctor.mend", finding.subject, [&] { mend(finding); });
+  }
+  const Diagnosis after = look(deep);
+  for (auto& finding : before.findings) {
+    const auto& left = after.findings;
+    finding.mended =
+        !finding.mend.empty() && std::find(left.begin(), left.end(), finding) == left.end();
+  }
+  for (const auto& finding : after.findings) {
+    auto& all = before.findings;
+    if (std::find(all.begin(), all.end(), finding) == all.end()) all.push_back(finding);
+  }
+  return before;
+}
+
+Doctor::Findings Doctor::look_once(bool deep) {
+  Findings found;
+  const auto part = [&](const char* check, const auto& look) {
+    try {
+      look();
+    } catch (const Error& error) {
+      found.push_back({check, Severity::error, "", "it could not be looked at: " + error.message(),
+                       "", error.hint()});
+    }
+  };
+  part("database", [&] { database(found); });
+  part("steps", [&] { steps(found); });
+  part("sandboxes", [&] { sandboxes(found); });
+  part("execs", [&] { execs(found, deep); });
+  part("layers", [&] { layers(found); });
+  part("journals", [&] { journals(found); });
+  part("integrity", [&] { integrity(found); });
+  part("repositories", [&] { repositories(found, deep); });
+  part("mounts", [&] { mounts(found); });
+  part("store", [&] { store(found); });
+  return found;
+}
+
+bool Doctor::at_work(const std::string& key) { return !lock_if_free(context_, key); }
+
+void Doctor::database(Findings& found) {
+  const std::string directory = context_.options.store;
+  for (const auto& problem : context_.store.check()) {
+    found.push_back({"database", Severity::error, "state.db", problem, "",
+                     "stop mooraged, copy " + directory +
+                         ", then: sqlite3 state.db 'REINDEX', or restore state.db from a backup"});
+  }
+  for (const auto& problem : context_.store.check_id_ranges()) {
+    found.push_back({"id ranges", Severity::error, "state.db", problem, "",
+                     "stop mooraged and start it again; if it stays, report it"});
+  }
+  const auto last = context_.store.events(context_.store.last_event() - 1, 1);
+  const int64_t now_ms = context_.store.clock().wall_ms();
+  if (!last.empty() && last.front().wall_ms > now_ms + 60'000) {
+    found.push_back({"clock", Severity::note, "",
+                     "the clock went back: what was written last is of " +
+                         base::format_utc(last.front().wall_ms),
+                     "", "nothing is deleted because of it; set the clock right"});
+  }
+}
+
+// Rows between two states although no verb is at work on them.
+void Doctor::steps(Findings& found) {
+  for (const auto& row : state_db::Workspaces(context_.store).list()) {
+    const bool rests = row.state == WorkspaceState::ready || row.state == WorkspaceState::failed ||
+                       row.state == WorkspaceState::archived;
+    if (rests || at_work(row.id.str())) continue;
+    found.push_back({"steps", Severity::warning, row.id.str(),
+                     row.name + " is " + text_of_state(row) + ", and no verb is at work on it",
+                     kReconcile, ""});
+  }
+  for (const auto& row : state_db::Repositories(context_.store).list()) {
+    using state_db::RepositoryState;
+    if (row.state != RepositoryState::cloning && row.state != RepositoryState::fetching) continue;
+    if (repositories_.at_work(row.id)) continue;
+    found.push_back({"steps", Severity::warning, row.id.str(),
+                     row.name + " is " + text_of_state(row) + ", and nobody fetches it", kReconcile,
+                     ""});
+  }
+}
+
+void Doctor::sandboxes(Findings& found) {
+  std::set<std::string> listed;
+  for (auto* backend : context_.backends.all()) {
+    if (!backend->capabilities().usable) continue;
+    for (const auto& name : backend->list()) listed.insert(name);
+  }
+  const std::string place = context_.options.store + "/sandboxes";
+  const auto directories =
+      base::path_exists(place) ? base::list_directory(place) : std::vector<std::string>{};
+  std::set<std::string> names;
+  std::set<std::string> ids;
+  for (const auto& row : state_db::Sandboxes(context_.store).not_destroyed()) {
+    names.insert(row.name);
+    ids.insert(row.id.str());
+    if (at_work(row.workspace.str())) continue;
+    const std::string name = row.id.str() + " of " + row.workspace.str();
+    if (row.state != SandboxState::running) {
+      found.push_back({"steps", Severity::warning, row.id.str(),
+                       name + " is " + text_of_state(row) + ", and no verb is at work on it",
+                       kReconcile, ""});
+    } else if (row.boot_id != base::boot_id() || !base::process_alive(row.init)) {
+      found.push_back({"sandboxes", Severity::error, row.id.str(),
+                       name + " should run, but its first process is gone",
+                       "it is cleared; the next exec starts a new one", ""});
+    } else if (!listed.contains(row.name)) {
+      found.push_back({"sandboxes", Severity::error, row.id.str(),
+                       name + " runs, but " + row.backend + " knows no " + row.name, "",
+                       "moorage stop " + row.workspace.str()});
+    } else if (!base::path_exists(place + "/" + row.id.str())) {
+      found.push_back({"sandboxes", Severity::error, row.id.str(),
+                       name + " runs, but its directory is gone: nobody can reach it", "",
+                       "moorage stop " + row.workspace.str()});
+    }
+  }
+  for (const auto& name : listed) {
+    if (names.contains(name)) continue;
+    found.push_back({"sandboxes", Severity::error, name,
+                     "the sandbox " + name + " carries our name, and no row knows it",
+                     "it is ended", ""});
+  }
+  for (const auto& name : directories) {
+    if (ids.contains(name)) continue;
+    const bool ours = base::SandboxId::parse(name).has_value();
+    found.push_back({"sandboxes", Severity::warning, place + "/" + name,
+                     "the directory sandboxes/" + name + " belongs to no sandbox",
+                     ours ? "it is removed" : "", ours ? "" : "look at it, then remove it"});
+  }
+}
+
+void Doctor::integrity(Findings& found) {
+  const auto known = state_db::Integrity(context_.store).all();
+  for (const auto& row : state_db::Workspaces(context_.store).list()) {
+    const auto answer = known.find(row.id);
+    if (row.state != WorkspaceState::ready || answer == known.end()) continue;
+    if (answer->second.state == IntegrityState::changed_outside) {
+      found.push_back({"integrity", Severity::warning, row.id.str(),
+                       row.name + " was changed outside: " + answer->second.reason,
+                       "it is accepted as it is now", ""});
+    }
+    if (answer->second.state == IntegrityState::lost) {
+      found.push_back({"integrity", Severity::error, row.id.str(),
+                       row.name + " is lost: " + answer->second.reason, "",
+                       "restore what is missing, then: moorage start " + row.name});
+    }
+  }
+}
+
+void Doctor::repositories(Findings& found, bool deep) {
+  for (const auto& row : state_db::Repositories(context_.store).list()) {
+    using state_db::RepositoryState;
+    const std::string name = Repositories::directory(row.id);
+    if (row.state == RepositoryState::evicted || repositories_.at_work(row.id)) continue;
+    if (row.state == RepositoryState::broken) {
+      found.push_back({"repositories", Severity::warning, row.id.str(),
+                       row.name + " has no sound mirror: " + row.reason, "",
+                       "moorage repo fetch " + row.id.str()});
+    } else if (row.state == RepositoryState::ready && !context_.repos.exists(name)) {
+      found.push_back({"repositories", Severity::warning, row.id.str(),
+                       "the mirror of " + row.name + " is gone", "it is cloned again",
+                       "moorage repo fetch " + row.id.str()});
+    } else if (deep && row.state == RepositoryState::ready) {
+      try {
+        context_.repos.check(name, std::chrono::minutes(10));
+      } catch (const Error& error) {
+        found.push_back({"repositories", Severity::error, row.id.str(),
+                         "the mirror of " + row.name + " is damaged: " + error.message(),
+                         "it is cloned again", "moorage repo fetch " + row.id.str()});
+      }
+    }
+    base_trees(found, row, deep);
+  }
+}
+
+void Doctor::base_trees(Findings& found, const state_db::RepositoryRow& row, bool deep) {
+  constexpr int64_t kUnsyncedFor_ms = 600'000;
+  const auto& trees = context_.base_trees;
+  const std::string repo = Repositories::directory(row.id);
+  const auto on_disk = trees.list(repo);
+  const auto leftovers = trees.leftovers(repo);
+  const auto rows = state_db::BaseTrees(context_.store).list(row.id);
+  std::set<std::string> known;
+  for (const auto& tree : rows) {
+    known.insert(tree.commit);
+    const std::string subject = row.id.str() + "/" + tree.commit;
+    if (at_work(row.id.str() + "." + tree.commit)) continue;
+    const bool torn = !tree.synced && tree.boot_id != base::boot_id();
+    if (torn) continue;  // made again at its next use, whatever is there
+    std::string damage;
+    if (!trees.exists(repo, tree.commit))
+      damage = "it is gone";
+    else if (!trees.whole(repo, tree.commit))
+      damage = "a part of it is missing";
+    else if (deep)
+      damage = trees.damage(repo, tree.commit);
+    if (!damage.empty()) {
+      found.push_back(
+          {"base trees", Severity::warning, subject,
+           "the base tree " + tree.commit + " of " + row.name + " is damaged: " + damage,
+           "it is made again", ""});
+    } else if (!tree.synced &&
+               context_.store.clock().wall_ms() - tree.created_wall_ms > kUnsyncedFor_ms) {
+      found.push_back({"base trees", Severity::note, subject,
+                       "the base tree " + tree.commit + " was never synced", "", ""});
+    }
+  }
+  for (const auto& commit : on_disk) {
+    if (known.contains(commit) || at_work(row.id.str() + "." + commit)) continue;
+    found.push_back({"base trees", Severity::warning, row.id.str() + "/" + commit,
+                     "the base tree " + commit + " of " + row.name + " has no row", "it is removed",
+                     ""});
+  }
+  for (const auto& name : leftovers) {
+    const bool damaged = name.find(".damaged-") != std::string::npos;
+    if (at_work(row.id.str() + "." + name.substr(0, 40))) continue;
+    found.push_back({"base trees", damaged ? Severity::note : Severity::warning,
+                     row.id.str() + "/" + name,
+                     damaged ? "a damaged base tree is kept while sandboxes stand on it"
+                             : "a checkout that was cut is left",
+                     "it is removed", ""});
+  }
+}
+
+// What the reconciler does not do by itself.
+void Doctor::mend(const Finding& finding) {
+  const auto workspace = base::WorkspaceId::parse(finding.subject);
+  if (finding.check == "integrity" && workspace && !finding.mend.empty()) {
+    return workspaces_.accept(state_db::Workspaces(context_.store).get(*workspace));
+  }
+  const size_t slash = finding.subject.find('/');
+  const auto repository = base::RepoId::parse(finding.subject.substr(0, slash));
+  if (finding.check == "repositories" && repository && !finding.mend.empty()) {
+    context_.repos.mark_suspect(Repositories::directory(*repository));
+    repositories_.fetch(Caller{}, *repository, {});
+  }
+  if (finding.check == "base trees" && repository && finding.mend == "it is made again") {
+    const std::string commit = finding.subject.substr(slash + 1);
+    context_.base_trees.set_aside(Repositories::directory(*repository), commit);
+    repositories_.ensure_base_tree(*repository, commit, {});
+  }
+  if (finding.check == "reserve") context_.store.refill_reserve();
+  if (finding.check == "rights") {
+    base::check(chown(finding.subject.c_str(), 0, 0), "chown " + finding.subject);
+    base::check(chmod(finding.subject.c_str(), 0700), "chmod " + finding.subject);
+  }
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,73 @@
+// Disbelieves the database: compares it with the disk, the host's mounts, the backends and the git
+// objects. Each finding is one plain sentence with its mend. A finding counts only if it is still
+// there a moment later, so that a verb at work is none. `fix` does what is safe, by the same steps
+// as the reconciler; what needs a person is left, with the command.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "workspace/reconcile.h"
+
+namespace moorage::workspace {
+
+enum class Severity : uint8_t { note, warning, error };  // a store with notes alone is clean
+std::string_view severity_name(Severity severity);
+
+struct Finding {
+  std::string check;  // "layers": the part of doctor that found it
+  Severity severity = Severity::warning;
+  std::string subject;  // "ws_3", a path
+  std::string text;     // what is wrong
+  std::string mend;     // what fix does about it; empty: it needs a person
+  std::string command;  // what the person may do
+  bool mended = false;
+  friend bool operator==(const Finding& a, const Finding& b) {
+    return a.check == b.check && a.subject == b.subject && a.text == b.text;
+  }
+};
+
+struct Diagnosis {
+  std::vector<Finding> findings;
+  bool clean() const;  // nothing but notes and what was mended
+};
+
+class Doctor {
+ public:
+  Doctor(Context& context, Repositories& repositories, Workspaces& workspaces, ExecWatcher& watcher,
+         Reconciler& reconciler)
+      : context_(context),
+        repositories_(repositories),
+        workspaces_(workspaces),
+        watcher_(watcher),
+        reconciler_(reconciler) {}
+
+  // `deep`: every git object, every file of base trees and every frame of journals, too: minutes.
+  Diagnosis look(bool deep);
+  Diagnosis fix(bool deep);
+
+ private:
+  using Findings = std::vector<Finding>;
+  Findings look_once(bool deep);
+  void database(Findings& found);
+  void steps(Findings& found);
+  void sandboxes(Findings& found);
+  void execs(Findings& found, bool deep);
+  void layers(Findings& found);
+  void journals(Findings& found);
+  void integrity(Findings& found);
+  void repositories(Findings& found, bool deep);
+  void base_trees(Findings& found, const state_db::RepositoryRow& row, bool deep);
+  void mounts(Findings& found);
+  void store(Findings& found);
+  void mend(const Finding& finding);
+  bool at_work(const std::string& key);
+
+  Context& context_;
+  Repositories& repositories_;
+  Workspaces& workspaces_;
+  ExecWatcher& watcher_;
+  Reconciler& reconciler_;
+};
+
+}  // namespace moorage::workspace

@@ -1,0 +1,208 @@
+// The part of doctor (doctor.h) that looks at layers, journals, the host's mounts and the store's
+// own files. First the disk, then the rows, as in reconcile_disk.cc.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <set>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/journal.h"
+#include "state_db/layers.h"
+#include "state_db/store.h"
+#include "workspace/doctor.h"
+#include "workspace/upload_note.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Error;
+using state_db::ExecState;
+using state_db::WorkspaceState;
+
+constexpr uint64_t kLeastFree_bytes = 32 << 20;
+constexpr uint64_t kLeastFree_inodes = 1'000;
+constexpr std::chrono::seconds kJournalsTime{120};
+
+std::vector<std::string> names_in(const std::string& directory) {
+  return base::path_exists(directory) ? base::list_directory(directory)
+                                      : std::vector<std::string>{};
+}
+
+uint64_t size_of(const std::string& path) {
+  struct stat status {};
+  return lstat(path.c_str(), &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
+}
+
+bool has_damaged_tail(const std::string& path) {
+  const base::Fd file = base::open_file(path, O_RDONLY | O_NOFOLLOW);
+  base::JournalReader reader(file.get());
+  while (reader.next()) {
+  }
+  return reader.damaged();
+}
+
+// A field of /proc/self/mountinfo has blanks and the like as \040.
+std::string unescaped(std::string_view field) {
+  std::string text;
+  for (size_t i = 0; i < field.size(); ++i) {
+    if (field[i] == '\\' && i + 3 < field.size()) {
+      text += static_cast<char>((field[i + 1] - '0') * 64 + (field[i + 2] - '0') * 8 +
+                                (field[i + 3] - '0'));
+      i += 3;
+    } else {
+      text += field[i];
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+void Doctor::layers(Findings& found) {
+  const std::string place = context_.options.store + "/layers";
+  const auto on_disk = names_in(place);
+  state_db::Layers table(context_.store);
+  for (const auto& name : on_disk) {
+    const auto id = base::LayerId::parse(name);
+    if (id && table.find(*id)) continue;
+    found.push_back({"layers", Severity::error, place + "/" + name,
+                     "layers/" + name + " holds work that state.db knows nothing of",
+                     id ? "it is moved to lost/, nothing of it is removed" : "",
+                     id ? "" : "look at it, then move it away"});
+  }
+  for (const auto& row : table.unused()) {
+    found.push_back({"layers", Severity::note, row.id.str(),
+                     row.id.str() + " is in state.db, and no workspace stands on it", "", ""});
+  }
+  state_db::WorkspaceQuery all;
+  all.with_deleted = true;
+  for (const auto& row : state_db::Workspaces(context_.store).list(all)) {
+    const bool should = row.state == WorkspaceState::ready || row.state == WorkspaceState::deleted;
+    if (!should || row.purge_wall_ms || !row.layer || row.reason == "archived") continue;
+    for (const char* part : {"/tree/upper", "/home/upper", "/system/upper"}) {
+      const std::string path = context_.storage.layer_path(row.layer) + part;
+      if (base::path_exists(path) || at_work(row.id.str())) continue;
+      found.push_back({"layers", Severity::error, row.id.str(),
+                       row.name + " has lost " + path.substr(context_.options.store.size() + 1), "",
+                       "restore " + path + " from a backup"});
+      break;
+    }
+  }
+}
+
+void Doctor::journals(Findings& found) {
+  const std::string place = context_.options.store + "/workspaces";
+  const auto on_disk = names_in(place);
+  state_db::Workspaces table(context_.store);
+  for (const auto& name : on_disk) {
+    const auto id = base::WorkspaceId::parse(name);
+    if (id && table.find(*id)) continue;
+    found.push_back({"journals", Severity::error, place + "/" + name,
+                     "workspaces/" + name + " holds records that state.db knows nothing of",
+                     id ? "it is moved to lost/, nothing of it is removed" : "",
+                     id ? "" : "look at it, then move it away"});
+  }
+}
+
+void Doctor::execs(Findings& found, bool deep) {
+  const auto until = std::chrono::steady_clock::now() + kJournalsTime;
+  state_db::Execs table(context_.store);
+  for (const auto& exec : table.running()) {
+    const auto sandbox = state_db::Sandboxes(context_.store).find(exec.request.sandbox);
+    const bool gone = !sandbox || sandbox->state == state_db::SandboxState::destroyed;
+    if (!gone && watcher_.progress(exec.id)) continue;
+    if (at_work(exec.request.workspace.str())) continue;
+    found.push_back({"execs", Severity::error, exec.id.str(),
+                     exec.id.str() + (gone ? " should run, but its sandbox is gone"
+                                           : " runs, and nobody watches for its end"),
+                     gone ? "its end is taken from its journal, or it is interrupted" : "",
+                     gone ? "" : "restart mooraged"});
+  }
+  for (const auto& workspace : state_db::Workspaces(context_.store).list()) {
+    const std::string place =
+        context_.options.store + "/workspaces/" + workspace.id.str() + "/journal";
+    for (const auto& name : names_in(place)) {
+      const auto id = base::ExecId::parse(name);
+      const auto row = id ? table.find(*id) : std::nullopt;
+      const std::string path = place + "/" + name + "/output";
+      if (!row || row->request.workspace != workspace.id) {
+        found.push_back({"journals", Severity::error, place + "/" + name,
+                         "the journal " + name + " of " + workspace.name + " has no exec", "",
+                         "read it with care: " + path + "; then move it away"});
+        continue;
+      }
+      if (row->state == ExecState::running) continue;
+      if (size_of(path) < row->outcome.output_bytes) {
+        found.push_back({"journals", Severity::error, name,
+                         "the journal of " + name + " has less than the " +
+                             std::to_string(row->outcome.output_bytes) + " bytes that it wrote",
+                         "", "restore " + path + " from a backup"});
+      } else if (deep && std::chrono::steady_clock::now() < until && has_damaged_tail(path)) {
+        found.push_back({"journals", Severity::note, name,
+                         "the journal of " + name + " ends in the middle of a record", "",
+                         "what is before it is whole: moorage logs " + name});
+      }
+    }
+  }
+}
+
+void Doctor::mounts(Findings& found) {
+  const std::string ours = context_.options.store + "/";
+  const std::string prefix = "moorage-" + context_.store.store_id() + "-";
+  const std::string table = base::read_file("/proc/self/mountinfo", 64 << 20);
+  for (size_t at = 0; at < table.size();) {
+    const size_t end = std::min(table.find('\n', at), table.size());
+    const std::string_view line(table.data() + at, end - at);
+    at = end + 1;
+    size_t begin = 0;
+    for (int field = 0; field < 4 && begin != std::string_view::npos; ++field) {
+      begin = line.find(' ', begin);
+      if (begin != std::string_view::npos) ++begin;
+    }
+    if (begin == std::string_view::npos) continue;
+    const std::string point = unescaped(line.substr(begin, line.find(' ', begin) - begin));
+    const bool is_archive = point == ours + "archive";  // may be another file system
+    if ((!point.starts_with(ours) || is_archive) && point.find(prefix) == std::string::npos)
+      continue;
+    found.push_back({"mounts", Severity::error, point,
+                     "something is mounted at " + point + ", and nothing of ours mounts there", "",
+                     "umount '" + point + "'"});
+  }
+}
+
+void Doctor::store(Findings& found) {
+  const std::string& place = context_.options.store;
+  struct stat status {};
+  base::check(lstat(place.c_str(), &status), "look at " + place);
+  if (status.st_uid != 0 || (status.st_mode & 07777) != 0700) {
+    found.push_back({"rights", Severity::error, place,
+                     place + " is not root's alone (0700): others can reach what is in it",
+                     "it is root's alone again", ""});
+  }
+  if (!context_.store.has_reserve()) {
+    found.push_back({"reserve", Severity::warning, place + "/reserve",
+                     "the reserve for a full disk is not there", "it is made", ""});
+  }
+  const auto space = base::file_system_space(place);
+  if (space.free_bytes < kLeastFree_bytes || space.free_inodes < kLeastFree_inodes) {
+    found.push_back({"space", Severity::warning, place,
+                     "the disk is nearly full: " + std::to_string(space.free_bytes >> 20) +
+                         " MiB and " + std::to_string(space.free_inodes) + " inodes are free",
+                     "", "moorage du tells what takes it; moorage rm --purge NAME frees it"});
+  }
+  const auto lost = names_in(context_.options.lost());
+  if (!lost.empty()) {
+    found.push_back(
+        {"lost", Severity::warning, context_.options.lost(),
+         std::to_string(lost.size()) + " layers and journals are kept in lost/", "",
+         "take out of " + context_.options.lost() + " what is needed, then remove the rest"});
+  }
+  for (const auto& name : upload_leftovers(context_.options.uploads())) {
+    found.push_back({"uploads", Severity::warning, name,
+                     "an upload was cut, and its temporary file may be left",
+                     "the file and its note are removed", ""});
+  }
+}
+
+}  // namespace moorage::workspace
