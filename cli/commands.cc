@@ -78,7 +78,7 @@ constexpr Command kCommands[] = {
      repo_rm_command},
 
     {"info", kHost, "Tell what this host can do", "moorage info", info_command},
-    {"doctor", kHost, "Compare the database with the disk and what runs; 0: clean, 1: not",
+    {"doctor", kHost, "Compare the database with the disk; 0: clean, 1: not",
      "moorage doctor\nmoorage doctor --fix", doctor_command},
     {"du", kHost, "Tell what takes the disk", "moorage du\nmoorage du auth", du_command},
     {"events", kHost, "Print what happened, or follow it", "moorage events -f", events_command},

@@ -45,8 +45,7 @@ int run(Context& context, const DoctorOptions& options) {
 Action doctor_command(Options& options) {
   auto doctor = std::make_shared<DoctorOptions>();
   options.flag({"--fix", "", "Mend what can be mended safely"}, doctor->fix);
-  options.flag({"--deep", "", "Look at every git object, file and record, too: minutes"},
-               doctor->deep);
+  options.flag({"--deep", "", "Every git object, file and record, too: minutes"}, doctor->deep);
   return [doctor](Context& context) { return run(context, *doctor); };
 }
 

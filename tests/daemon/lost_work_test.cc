@@ -44,6 +44,7 @@ TEST_CASE("layers and journals without a row are moved aside whole, and that is 
   restored.make_file("/workspaces/ws_1/journal/ex_1/output");
   restored.make_file("/workspaces/ws_5/journal/ex_30/output");
   CHECK(restored.info().find("state.db") == std::string::npos);
+  workspace::raise_ids(restored.context);
   workspace::keep_lost_work(restored.context);
   const auto lost = restored.lost();
   REQUIRE(lost.size() == 2);
@@ -69,6 +70,7 @@ TEST_CASE("an id that the disk has seen is not given again") {
   restored.make_file("/sandboxes/sb_20/x");
   restored.make_file("/repos/repo_4/git/HEAD");
   for (int start = 1; start <= 2; ++start) {  // the second time all of it is in lost/
+    workspace::raise_ids(restored.context);
     workspace::keep_lost_work(restored.context);
     const auto made = restored.wired.make_workspace("new-" + std::to_string(start), 1000);
     CHECK(made.value > 7);  // ly_7 was a workspace's, and that can have had no higher number
@@ -80,6 +82,7 @@ TEST_CASE("an id that the disk has seen is not given again") {
       state_db::Repositories(restored.wired.store()).find_or_create({"https://x/c/d", "", "c/d"});
   CHECK(repo.first.value > 4);
   const uint64_t commits = restored.wired.store().commits();
+  workspace::raise_ids(restored.context);
   workspace::keep_lost_work(restored.context);
   CHECK(restored.wired.store().commits() == commits);
 }

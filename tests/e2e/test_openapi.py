@@ -198,6 +198,11 @@ class OpenApi(harness.TestCase):
                      "/v1/execs", "/v1/top", "/v1/du"):
             self.bad(400, "GET", path, {"nonsense": 1}, code="invalid_argument")
         self.bad(400, "GET", "/v1/events", {"follow": "perhaps"})
+        self.call(200, "GET", "/v1/doctor", {"deep": 1})
+        (self.daemon.store / "reserve").unlink()
+        self.assertTrue(self.call(200, "POST", "/v1/doctor", body={"deep": False})["findings"])
+        self.bad(400, "GET", "/v1/doctor", {"nonsense": 1}, code="invalid_argument")
+        self.bad(400, "POST", "/v1/doctor", body={"nonsense": 1}, code="invalid_argument")
 
     def about_repositories(self):
         self.call(200, "GET", "/v1/repos")
