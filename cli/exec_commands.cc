@@ -35,9 +35,7 @@ void declare_exec(Options& options, ExecOptions& exec) {
   options.value({"--user", "NAME", "Run as this user of the sandbox"}, exec.user);
   options.value({"--cwd", "DIR", "Run there; default /workspace"}, exec.cwd);
   options.flag({"--sync", "", "Return only when all it wrote is safe on disk"}, exec.sync);
-  options.flag(
-      {"--free-space", "", "It removes files: start it also on a disk that is nearly full"},
-      exec.free_space);
+  options.flag({"--free-space", "", "Start it also when the disk is nearly full"}, exec.free_space);
   options.flag({"-n,--no-stdin", "", "Give it an empty standard input, not ours"}, exec.no_stdin);
 }
 

@@ -97,7 +97,7 @@ class WorkspaceFileSink : public BodySink {
  private:
   workspace::Workspaces& workspaces_;
   const workspace::Caller caller_;
-  workspace::Workspaces::FilesLease lease_;
+  workspace::FilesLease lease_;
   std::string path_;
   const Preconditions conditions_;
   workspace::TreeFiles::Writer writer_;

@@ -11,7 +11,7 @@ namespace {
 
 using base::Code;
 using base::Error;
-using Lease = workspace::Workspaces::FilesLease;
+using Lease = workspace::FilesLease;
 
 Lease lease(Api& api, const Request& request, Right right) {
   return api.workspaces.files(request.caller, request.parameter(0), right);

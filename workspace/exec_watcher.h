@@ -26,6 +26,7 @@
 #include "workspace/active.h"
 #include "workspace/context.h"
 #include "workspace/exec_evidence.h"
+#include "workspace/exec_verdict.h"
 
 namespace moorage::workspace {
 
@@ -73,13 +74,7 @@ class ExecWatcher {
   void settle_exec(const state_db::ExecRow& exec, state_db::ExecCategory category,
                    const std::string& why_interrupted);
 
-  // What is recorded of commands that we end. Without a state it is the one they end with, and one
-  // that succeeds by itself before keeps its own.
-  struct Verdict {
-    std::optional<state_db::ExecState> state{};
-    state_db::ExecCategory category{};
-    std::string why;
-  };
+  using Verdict = ExecVerdict;
   // Kills all that the exec started, now. False: it is not watched any more, or has a verdict.
   bool end_because(base::ExecId exec, const Verdict& verdict);
   // Of the commands of this sandbox that run now; with a grace they are killed after it.

@@ -201,8 +201,7 @@ void Workspaces::after_exec(const state_db::ExecRow& exec) {
   }
 }
 
-Workspaces::FilesLease Workspaces::files(const Caller& caller, const std::string& name,
-                                         Right right) {
+FilesLease Workspaces::files(const Caller& caller, const std::string& name, Right right) {
   const auto row = find(caller, name, right);
   if (asks_lease(right)) leases_.check(caller, row);
   auto use = active_.use(row.id);
@@ -213,8 +212,7 @@ Workspaces::FilesLease Workspaces::files(const Caller& caller, const std::string
   return {mounted, TreeFiles(roots, mounted->user_host_id, notes), row, std::move(use)};
 }
 
-Workspaces::FileChange Workspaces::change_files(const Caller& caller,
-                                                const state_db::WorkspaceRow& row) {
+FileChange Workspaces::change_files(const Caller& caller, const state_db::WorkspaceRow& row) {
   auto alone = context_.locks.lock(row.id.str() + " files", "change of its files");
   return {std::move(alone), leases_.write(caller, row)};
 }

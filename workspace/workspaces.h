@@ -14,12 +14,11 @@
 #include "workspace/changes.h"
 #include "workspace/context.h"
 #include "workspace/exec_watcher.h"
+#include "workspace/files_lease.h"
 #include "workspace/integrity.h"
-#include "workspace/leases.h"
 #include "workspace/measurer.h"
 #include "workspace/repositories.h"
 #include "workspace/requests.h"
-#include "workspace/tree_files.h"
 
 namespace moorage::workspace {
 
@@ -60,21 +59,8 @@ class Workspaces {
   std::string patch(const Caller& caller, const std::string& name);
   std::vector<DiffStat> diff_stat(const Caller& caller, const std::string& name);
 
-  // Files by inside path ("/workspace/...", "/home/user/...", relative = below /workspace). The
-  // lease keeps the mount; hold it as long as TreeFiles, Writer or Fd are used. It is not the
-  // writer lease: what changes a file holds a FileChange from its last look to the end.
-  struct FilesLease {
-    std::shared_ptr<const Mounted> mounted;
-    TreeFiles files;
-    state_db::WorkspaceRow row;
-    Active::Use use;
-  };
+  // Files by inside path ("/workspace/...", "/home/user/...", relative = below /workspace).
   FilesLease files(const Caller& caller, const std::string& name, Right right);
-  // One at a time in a workspace, of those that come through the API.
-  struct FileChange {
-    base::KeyedMutex::Guard alone;
-    Leases::Writing writing;
-  };
   FileChange change_files(const Caller& caller, const state_db::WorkspaceRow& row);
 
   // Shared with the members of a group, or private again.

@@ -1,0 +1,29 @@
+// What a request holds while it reads or writes files of a workspace.
+#pragma once
+
+#include <memory>
+
+#include "base/keyed_mutex.h"
+#include "state_db/workspaces.h"
+#include "workspace/active.h"
+#include "workspace/leases.h"
+#include "workspace/tree_files.h"
+
+namespace moorage::workspace {
+
+// Keeps the mount: hold it as long as its TreeFiles, a Writer of it or a descriptor is used. It is
+// not the writer lease: what changes a file holds a FileChange from its last look to the end.
+struct FilesLease {
+  std::shared_ptr<const Mounted> mounted;
+  TreeFiles files;
+  state_db::WorkspaceRow row;
+  Active::Use use;
+};
+
+// One at a time in a workspace, of those that come through the API.
+struct FileChange {
+  base::KeyedMutex::Guard alone;
+  Leases::Writing writing;
+};
+
+}  // namespace moorage::workspace
