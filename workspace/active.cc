@@ -24,6 +24,12 @@ std::shared_ptr<const Running> Active::running(base::WorkspaceId workspace) {
   return found == running_.end() ? nullptr : found->second;
 }
 
+base::SandboxId Active::running_sandbox(base::WorkspaceId workspace) {
+  const std::lock_guard lock(mutex_);
+  const auto found = running_.find(workspace);
+  return found == running_.end() ? base::SandboxId{} : found->second->sandbox;
+}
+
 std::shared_ptr<const Running> Active::by_sandbox(base::SandboxId sandbox) {
   const std::lock_guard lock(mutex_);
   for (const auto& [workspace, running] : running_) {

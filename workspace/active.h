@@ -65,6 +65,7 @@ class Active {
   Active();
   ~Active();  // lets go of what runs, and ends when its mounts are closed
   std::shared_ptr<const Running> running(base::WorkspaceId workspace);
+  base::SandboxId running_sandbox(base::WorkspaceId workspace);  // 0: none; keeps nothing alive
   std::shared_ptr<const Running> by_sandbox(base::SandboxId sandbox);
   void set_running(std::shared_ptr<const Running> running);
   void clear_running(base::SandboxId sandbox);

@@ -137,7 +137,8 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
       request.timeout_ms > 0 ? request.timeout_ms : context_.options.default_timeout_ms;
   apply_budget(row, record);
   const auto use = active_.use(row.id);
-  const auto before = active_.running(row.id);
+  // By its id: who keeps a dead sandbox keeps its mounts, and no new one could start.
+  const auto before = active_.running_sandbox(row.id);
   const auto running = workspaces_.ensure_running(row);
   before_intent.pass();
   record.sandbox = running->sandbox;
@@ -173,7 +174,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
       base::LogLevel::info, "exec.started",
       {{"ws", row.id}, {"sb", running->sandbox}, {"ex", exec.id}, {"argv0", request.argv.front()}});
   auto started = get(caller, exec.id);
-  if (before != running) {
+  if (before != running->sandbox) {
     const auto integrity = state_db::Integrity(context_.store).get(row.id);
     if (integrity.state == state_db::IntegrityState::changed_outside)
       started.warning = row.name + " was changed outside: " + integrity.reason;

@@ -45,9 +45,13 @@ class Ancestors(harness.TestCase):
                 self.client.create(repo_url=self.url, name="made")
             self.assertEqual(self.daemon.process.wait(20), -signal.SIGKILL)
             self.daemon.start()
-            self.assertEqual([w for w in self.client.workspaces() if w["name"] == "made"], [])
-        self.client.create(repo_url=self.url, name="made")
-        self.assertEqual(self.client.exec("made", "git status --porcelain").stdout, b"")
+            made = [w for w in self.client.workspaces() if w["name"] == "made"]
+            if point == "create.after_intent":
+                self.assertEqual(made, [])
+            else:  # all of it was written
+                self.assertEqual([w["state"] for w in made], ["ready"])
+        base = self.client.workspace("made")["base"]["commit"]
+        self.assertEqual(self.client.exec("made", "git status --porcelain && git rev-parse HEAD").stdout.decode(), base + "\n")
 
     def test_missing_directory_taken_for_ready(self):
         made = self.client.create(repo_url=self.url, name="missing")
