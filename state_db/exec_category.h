@@ -26,12 +26,13 @@ enum class ExecCategory : uint8_t {
   pids_limit,      // the limit of processes refused a fork; the sandbox's control group
   disk_full,       // no room in the store's file system at its end, or ended for it (disk_guard.h)
   network_denied,  // a packet had nowhere to go; the sandbox's network namespace
+  disk_quota,      // its workspace had used up its disk limit; quota_watch.h, or the kernel's count
 };
 
-inline constexpr std::array<std::string_view, 13> kExecCategoryNames{
-    "timeout",    "cancelled",      "stopped",       "lost",       "signal",
-    "not_found",  "not_executable", "not_started",   "not_synced", "out_of_memory",
-    "pids_limit", "disk_full",      "network_denied"};
+inline constexpr std::array<std::string_view, 14> kExecCategoryNames{
+    "timeout",    "cancelled",      "stopped",        "lost",       "signal",
+    "not_found",  "not_executable", "not_started",    "not_synced", "out_of_memory",
+    "pids_limit", "disk_full",      "network_denied", "disk_quota"};
 
 constexpr std::string_view category_name(ExecCategory category) {
   return kExecCategoryNames.at(static_cast<size_t>(category));

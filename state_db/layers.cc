@@ -98,6 +98,17 @@ void Layers::remove(base::LayerId id) {
   }
 }
 
+std::set<std::pair<base::RepoId, std::string>> Layers::bases() {
+  Statement query = store_.prepare("SELECT DISTINCT repository, base_commit FROM layers");
+  std::set<std::pair<base::RepoId, std::string>> bases;
+  while (query.step()) {
+    std::pair<base::RepoId, std::string> base;
+    query.read(base.first, base.second);
+    bases.insert(std::move(base));
+  }
+  return bases;
+}
+
 std::vector<LayerRow> Layers::unused() {
   Statement query = store_.prepare(
       select("WHERE id NOT IN (SELECT layer FROM workspaces WHERE layer IS NOT NULL) AND "

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -39,7 +41,8 @@ class Layers {
   // The layer and its parents, top first.
   std::vector<LayerRow> chain(base::LayerId top);
   void freeze(base::LayerId id);
-  void remove(base::LayerId id);   // conflict while a workspace or a layer stands on it
+  void remove(base::LayerId id);  // conflict while a workspace or a layer stands on it
+  std::set<std::pair<base::RepoId, std::string>> bases();  // commits that layers start from
   std::vector<LayerRow> unused();  // no workspace has it and no layer stands on it
 
  private:

@@ -76,6 +76,15 @@ constexpr std::array kMigrations{
               "UPDATE workspaces SET (used_execs, used_exec_ms) = (SELECT count(*), "
               "coalesce(sum(max(0, ended_wall_ms - started_wall_ms)) FILTER (WHERE ended_wall_ms > "
               "0), 0) FROM execs WHERE execs.workspace = workspaces.id)"},
+    // Nobody is idle since before this change.
+    Migration{"0011-collection",
+              "ALTER TABLE workspaces ADD COLUMN disk_files INTEGER;"
+              "ALTER TABLE workspaces ADD COLUMN rest_age_ms INTEGER NOT NULL DEFAULT 0;"
+              "ALTER TABLE workspaces ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;"
+              "ALTER TABLE workspaces ADD COLUMN caches BLOB NOT NULL DEFAULT x'';"
+              "ALTER TABLE workspaces ADD COLUMN disk_limit_bytes INTEGER NOT NULL DEFAULT 0;"
+              "ALTER TABLE workspaces ADD COLUMN disk_limit_files INTEGER NOT NULL DEFAULT 0;"
+              "UPDATE workspaces SET rest_age_ms = coalesce((SELECT age_ms FROM store_age), 0)"},
 };
 
 std::string quote(std::string_view text) {

@@ -116,6 +116,12 @@ CREATE TABLE workspaces (        -- The durable things that tasks work in.
   purged_wall_ms  INTEGER,       -- When they were gone; the row stays as history.
   idempotency_key TEXT,          -- Key of the request that made it.
   request_hash    TEXT NOT NULL, -- Hash of that request, to tell a retry from a clash.
+  disk_files      INTEGER,       -- Inodes of its layers, when last measured.
+  rest_age_ms     INTEGER NOT NULL DEFAULT 0,  -- The store's age when it was made or last stopped: what idleness is counted from.
+  pinned          INTEGER NOT NULL DEFAULT 0,  -- 1 if collection leaves it alone, whatever the disk looks like.
+  caches          BLOB NOT NULL DEFAULT x'',   -- Inside paths that may be removed at rest: each followed by NUL.
+  disk_limit_bytes INTEGER NOT NULL DEFAULT 0, -- Limit of its layers; 0 is none.
+  disk_limit_files INTEGER NOT NULL DEFAULT 0, -- Limit of their inodes; 0 is none.
   UNIQUE (owner_uid, idempotency_key)
 ) STRICT;
 CREATE UNIQUE INDEX workspaces_live_name ON workspaces (owner_uid, name) WHERE state NOT IN ('deleted','failed');

@@ -28,10 +28,10 @@ void Workspaces::set_facts(base::WorkspaceId id, const WorkspaceFacts& facts) {
             .prepare(
                 "UPDATE workspaces SET changes_files = coalesce(?, changes_files), "
                 "changes_wall_ms = coalesce(?, changes_wall_ms), unpushed = coalesce(?, unpushed), "
-                "disk_bytes = coalesce(?, disk_bytes), "
-                "branch = coalesce(?, branch) WHERE id = ?")
+                "disk_bytes = coalesce(?, disk_bytes), disk_files = coalesce(?, disk_files), "
+                "rest_age_ms = coalesce(?, rest_age_ms), branch = coalesce(?, branch) WHERE id = ?")
             .run(facts.changes_files, counted_wall_ms, facts.unpushed, facts.disk_bytes,
-                 facts.branch, id),
+                 facts.disk_files, facts.rest_age_ms, facts.branch, id),
         id);
   });
 }

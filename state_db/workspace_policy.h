@@ -13,20 +13,24 @@ struct WorkspaceLimits {
   uint64_t memory_bytes = 0;
   double cpus = 0;
   uint32_t pids = 0;
+  uint64_t disk_bytes = 0;  // of its layers; 0: none
+  uint64_t disk_files = 0;  // inodes
   bool operator==(const WorkspaceLimits&) const = default;
 };
 
 inline constexpr int64_t kAsConfigured = -1;  // as the setting of this name says
 
 struct WorkspacePolicy {
-  WorkspaceLimits limits{};                // of its sandboxes, from the next one on
+  WorkspaceLimits limits{};  // of its sandboxes, from the next one on; those of the disk at once
   int64_t idle_stop_s = kAsConfigured;     // an idle sandbox is stopped after; 0: never
   int64_t max_lifetime_s = kAsConfigured;  // any sandbox is stopped after; 0: never
   std::vector<std::string> pre_stop{};     // command before a sandbox is stopped; empty: none
   int64_t pre_stop_deadline_s = 30;
-  int64_t max_exec_s = 0;        // of one command; 0: no limit, as with the next two
-  int64_t max_execs = 0;         // commands, ever
-  int64_t max_exec_total_s = 0;  // wall time of all commands together, ever
+  int64_t max_exec_s = 0;             // of one command; 0: no limit, as with the next two
+  int64_t max_execs = 0;              // commands, ever
+  int64_t max_exec_total_s = 0;       // wall time of all commands together, ever
+  bool pinned = false;                // collection leaves it alone
+  std::vector<std::string> caches{};  // inside paths that collection may remove at rest
   bool operator==(const WorkspacePolicy&) const = default;
 };
 
@@ -43,6 +47,10 @@ void each_policy_field(const Visit& visit, Policies&... policies) {
   visit("max_exec_s", policies.max_exec_s...);
   visit("max_execs", policies.max_execs...);
   visit("max_exec_total_s", policies.max_exec_total_s...);
+  visit("disk_limit_bytes", policies.limits.disk_bytes...);
+  visit("disk_limit_files", policies.limits.disk_files...);
+  visit("pinned", policies.pinned...);
+  visit("caches", policies.caches...);
 }
 
 // A field's value for people, and for telling two requests apart.

@@ -5,6 +5,7 @@
 #include "state_db/layers.h"
 #include "state_db/statement.h"
 #include "state_db/store.h"
+#include "state_db/store_age.h"
 
 namespace moorage::state_db {
 
@@ -38,8 +39,8 @@ const std::string& select_columns() {
       "SELECT id, name, owner_uid, team_gid, repository, base_ref, base_commit, branch, layer, "
       "backend, "
       "image, state, reason, disposable, changes_files, changes_wall_ms, unpushed, disk_bytes, "
-      "created_wall_ms, deleted_wall_ms, deleted_age_ms, purge_wall_ms, purged_wall_ms, "
-      "idempotency_key, used_execs, used_exec_ms" +
+      "disk_files, rest_age_ms, created_wall_ms, deleted_wall_ms, deleted_age_ms, purge_wall_ms, "
+      "purged_wall_ms, idempotency_key, used_execs, used_exec_ms" +
       policy_columns().names + " FROM workspaces WHERE ";
   return text;
 }
@@ -72,9 +73,9 @@ std::vector<WorkspaceRow> read_all(Store& store, Statement& query) {
     query.read(row.id, row.name, row.owner_uid, row.team_gid, row.repository, row.base_ref,
                row.base_commit, row.branch, row.layer, row.backend, row.image, row.state,
                row.reason, row.disposable, row.changes_files, row.changes_wall_ms, row.unpushed,
-               row.disk_bytes, row.created_wall_ms, row.deleted_wall_ms, row.deleted_age_ms,
-               row.purge_wall_ms, row.purged_wall_ms, row.idempotency_key, row.used_execs,
-               row.used_exec_ms);
+               row.disk_bytes, row.disk_files, row.rest_age_ms, row.created_wall_ms,
+               row.deleted_wall_ms, row.deleted_age_ms, row.purge_wall_ms, row.purged_wall_ms,
+               row.idempotency_key, row.used_execs, row.used_exec_ms);
     each_policy_field([&](const char*, auto& field) { query.read_next(field); }, row.policy);
     read_labels(store, row);
   }
@@ -95,16 +96,17 @@ std::optional<WorkspaceRow> only(std::vector<WorkspaceRow> rows) {
 }
 
 void insert_row(Store& store, const NewWorkspace& wanted, base::LayerId layer) {
+  const int64_t rest_age_ms = StoreAge(store).now_ms();
   Statement insert = store.prepare(
       "INSERT INTO workspaces (name, owner_uid, team_gid, repository, base_ref, base_commit, "
       "branch, layer, backend, image, state, disposable, created_wall_ms, "
-      "idempotency_key, request_hash" +
-      policy_columns().names + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?" +
+      "idempotency_key, request_hash, rest_age_ms" +
+      policy_columns().names + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?" +
       policy_columns().places + ")");
   insert.bind(wanted.name, wanted.owner_uid, wanted.team_gid, wanted.repository, wanted.base_ref,
               wanted.base_commit, wanted.branch, layer, wanted.backend, wanted.image,
               LifeCycle<WorkspaceState>::kFirst, wanted.disposable, store.clock().wall_ms(),
-              wanted.idempotency_key, wanted.request_hash);
+              wanted.idempotency_key, wanted.request_hash, rest_age_ms);
   each_policy_field([&](const char*, const auto& field) { insert.bind(field); }, wanted.policy);
   insert.run();
 }
@@ -213,6 +215,31 @@ uint64_t Workspaces::count_live() {
   uint64_t count = 0;
   query.read(count);
   return count;
+}
+
+namespace {
+
+template <typename... Values>
+Workspaces::Disk sum_disk(Store& store, const std::string& which, const Values&... values) {
+  Statement query = store.prepare(
+      "SELECT coalesce(sum(disk_bytes), 0), coalesce(sum(disk_files), 0) FROM workspaces WHERE "
+      "purged_wall_ms IS NULL" +
+      which);
+  query.bind(values...);
+  query.step();
+  Workspaces::Disk disk;
+  query.read(disk.bytes, disk.files);
+  return disk;
+}
+
+}  // namespace
+
+Workspaces::Disk Workspaces::disk_of_owner(uint32_t owner_uid) {
+  return sum_disk(store_, " AND owner_uid = ?", owner_uid);
+}
+
+Workspaces::Disk Workspaces::disk_of_repository(base::RepoId repository) {
+  return sum_disk(store_, " AND repository = ?", repository);
 }
 
 }  // namespace moorage::state_db

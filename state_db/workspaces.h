@@ -41,6 +41,8 @@ struct WorkspaceRow {
   int64_t changes_wall_ms = 0;
   std::optional<uint64_t> unpushed{};  // commits
   std::optional<uint64_t> disk_bytes{};
+  std::optional<uint64_t> disk_files{};
+  int64_t rest_age_ms = 0;  // the store's age when it was made or last stopped
   int64_t created_wall_ms = 0;
   std::optional<int64_t> deleted_wall_ms{};  // tombstone; undelete clears it
   std::optional<int64_t> deleted_age_ms{};   // the store's age then (store_age.h)
@@ -73,6 +75,8 @@ struct WorkspaceFacts {
   std::optional<uint64_t> changes_files{};  // sets changes_wall_ms to now
   std::optional<uint64_t> unpushed{};
   std::optional<uint64_t> disk_bytes{};
+  std::optional<uint64_t> disk_files{};
+  std::optional<int64_t> rest_age_ms{};
   std::optional<std::string> branch{};
 };
 
@@ -111,6 +115,12 @@ class Workspaces {
   using Counts = std::array<uint64_t, LifeCycle<WorkspaceState>::kNames.size()>;
   Counts count_by_state();
 
+  struct Disk {  // of the rows that are not purged, as far as they were measured
+    uint64_t bytes = 0;
+    uint64_t files = 0;
+  };
+  Disk disk_of_owner(uint32_t owner_uid);
+  Disk disk_of_repository(base::RepoId repository);
   void set_facts(base::WorkspaceId id, const WorkspaceFacts& facts);
   void set_label(base::WorkspaceId id, const std::string& key, const std::string& value);
   void remove_label(base::WorkspaceId id, const std::string& key);
