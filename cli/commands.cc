@@ -18,6 +18,8 @@ constexpr Command kCommands[] = {
      "moorage set auth --idle-stop 2h --pre-stop 'make save'\nmoorage set auth --memory 8G --cpus "
      "4",
      set_command},
+    {"pin", kWork, "Keep gc away from a workspace", "moorage pin auth", pin_command},
+    {"unpin", kWork, "Let gc decide again", "moorage unpin auth", unpin_command},
     {"start", kWork, "Start the sandbox of a workspace", "moorage start auth", start_command},
     {"stop", kWork, "Stop the sandbox; everything is kept", "moorage stop auth", stop_command},
     {"rm", kWork, "Delete a workspace; undelete brings it back", "moorage rm auth", rm_command},
@@ -80,6 +82,8 @@ constexpr Command kCommands[] = {
     {"info", kHost, "Tell what this host can do", "moorage info", info_command},
     {"doctor", kHost, "Compare the database with the disk; 0: clean, 1: not",
      "moorage doctor\nmoorage doctor --fix", doctor_command},
+    {"gc", kHost, "Tell what could go from the disk and why, or remove it",
+     "moorage gc --explain\nmoorage gc --run --until-free 20G", gc_command},
     {"du", kHost, "Tell what takes the disk", "moorage du\nmoorage du auth", du_command},
     {"events", kHost, "Print what happened, or follow it", "moorage events -f", events_command},
     {"config show", kHost, "Print the settings and where each came from", "moorage config show",

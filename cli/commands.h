@@ -82,6 +82,10 @@ Action repo_rm_command(Options& options);
 // du_command.cc
 Action doctor_command(Options& options);
 Action du_command(Options& options);
+// gc_command.cc
+Action gc_command(Options& options);
+Action pin_command(Options& options);
+Action unpin_command(Options& options);
 // host_commands.cc, event_command.cc
 Action info_command(Options& options);
 Action config_show_command(Options& options);

@@ -14,6 +14,15 @@ JsonObject limits_of(const PolicyOptions& policy) {
   if (!policy.pids.empty()) {
     limits.add("pids", static_cast<int64_t>(parse_number(policy.pids, "--pids")));
   }
+  // Of these two 0 is a word of its own: no limit.
+  if (policy.disk == "0") limits.add("disk_bytes", int64_t{0});
+  if (policy.disk_files == "0") limits.add("disk_files", int64_t{0});
+  if (!policy.disk.empty() && policy.disk != "0") {
+    limits.add("disk_bytes", static_cast<int64_t>(parse_size(policy.disk, "--disk")));
+  }
+  if (!policy.disk_files.empty() && policy.disk_files != "0") {
+    limits.add("disk_files", static_cast<int64_t>(parse_number(policy.disk_files, "--disk-files")));
+  }
   return limits;
 }
 
@@ -48,6 +57,11 @@ void declare_policy(Options& options, PolicyOptions& policy) {
   options.value({"--max-execs", "N", "How many commands may ever run; none"}, policy.max_execs);
   options.value({"--max-exec-total", "TIME", "Time of all commands together; none"},
                 policy.max_exec_total);
+  options.value({"--disk", "SIZE", "Limit of what it takes on disk, like 20G; 0 is none"},
+                policy.disk);
+  options.value({"--disk-files", "N", "Limit of its files; 0 is none"}, policy.disk_files);
+  options.values({"--cache", "PATH", "What gc may remove at rest, like /home/user/.cache"},
+                 policy.caches);
 }
 
 void add_policy(JsonObject& request, const PolicyOptions& policy) {
@@ -68,6 +82,7 @@ void add_policy(JsonObject& request, const PolicyOptions& policy) {
     request.add("max_execs", static_cast<int64_t>(parse_number(policy.max_execs, "--max-execs")));
   }
   add_seconds(request, "max_exec_total_s", policy.max_exec_total, "--max-exec-total");
+  if (!policy.caches.empty()) request.add_bytes("caches", policy.caches);
 }
 
 }  // namespace moorage::cli

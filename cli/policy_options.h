@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cli/json.h"
 #include "cli/options.h"
@@ -20,6 +21,9 @@ struct PolicyOptions {
   std::string max_exec;
   std::string max_execs;
   std::string max_exec_total;
+  std::string disk;
+  std::string disk_files;
+  std::vector<std::string> caches;
 };
 
 void declare_policy(Options& options, PolicyOptions& policy);

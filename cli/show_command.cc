@@ -69,6 +69,16 @@ class Page {
     line("base", text);
   }
 
+  // "412M of 20G, 8100 files (watched)"
+  std::string disk_text() const {
+    std::string text = size("disk_bytes");
+    if (ws_.number("limits.disk_bytes") > 0) text += " of " + size("limits.disk_bytes");
+    if (ws_.has("disk_files")) text += ", " + count_of(ws_.number("disk_files"), "file");
+    const bool limited = ws_.number("limits.disk_bytes") + ws_.number("limits.disk_files") > 0;
+    if (limited && ws_.has("disk_quota")) text += " (" + ws_.text("disk_quota") + ")";
+    return text + (ws_.flag("pinned") ? ", pinned" : "");
+  }
+
   void branch() {
     std::string text = ws_.text("branch");
     const int64_t unpushed = ws_.number("unpushed");
@@ -145,7 +155,7 @@ class Page {
       if (!reason.empty()) safe += "; " + reason;
     }
     line("safe", safe);
-    if (ws_.has("disk_bytes")) line("disk", size("disk_bytes"));
+    if (ws_.has("disk_bytes")) line("disk", disk_text());
     line("made", ago("created_at", ""));
     budget();
     stops();

@@ -14,6 +14,9 @@ struct StoreSettings {
   uint64_t reserve_bytes = 16ULL << 20;
   uint64_t min_free_bytes = 0;  // 0: 1 GiB, or 2 % of the disk if that is less
   uint64_t min_free_inodes = 0;
+  std::string disk_quota = "auto";  // auto, watched
+  uint64_t budget_bytes = 0;        // 0: none
+  uint64_t budget_files = 0;
 };
 
 struct ApiSettings {
@@ -37,7 +40,8 @@ struct RepoSettings {
   uint32_t checkout_threads = 0;  // 0: as many as CPUs
   std::string https_proxy{};      // empty: none
   std::vector<std::string> no_proxy{};
-  std::string ca_file{};  // empty: the system's
+  std::string ca_file{};      // empty: the system's
+  uint64_t budget_bytes = 0;  // of one repository; 0: none
 };
 
 struct IdSettings {
@@ -69,7 +73,18 @@ struct ExecSettings {
 
 struct WorkspaceSettings {
   int64_t undelete_window_s = 604'800;
+  uint64_t disk_limit_bytes = 20ULL << 30;  // 0: none
+  uint64_t disk_limit_files = 2'000'000;
   int64_t sync_interval_s = 5;
+};
+
+struct UserSettings {
+  uint64_t budget_bytes = 0;  // of one user's workspaces; 0: none
+};
+
+struct GcSettings {
+  int64_t archive_after_s = 7LL * 86'400;
+  int64_t keep_unused_s = 600;
 };
 
 struct DaemonSettings {
@@ -86,6 +101,8 @@ struct Settings {
   SandboxSettings sandbox{};
   ExecSettings exec{};
   WorkspaceSettings workspace{};
+  UserSettings user{};
+  GcSettings gc{};
   DaemonSettings daemon{};
   std::string libexec_directory{};  // load() finds it near the program if it is not set
 };

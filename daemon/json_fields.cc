@@ -115,9 +115,11 @@ std::optional<double> JsonFields::number(const std::string& name) {
   return value->to_number<double>();
 }
 
-bool JsonFields::flag(const std::string& name) {
+bool JsonFields::flag(const std::string& name) { return given_flag(name).value_or(false); }
+
+std::optional<bool> JsonFields::given_flag(const std::string& name) {
   const auto* value = state_->find(name);
-  if (!value) return false;
+  if (!value) return std::nullopt;
   if (!value->is_bool()) state_->refuse(name, "must be true or false");
   return value->get_bool();
 }

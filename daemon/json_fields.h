@@ -32,6 +32,7 @@ class JsonFields {
   std::optional<int64_t> whole(const std::string& name, int64_t min, int64_t max);
   std::optional<double> number(const std::string& name);
   bool flag(const std::string& name);  // absent: false
+  std::optional<bool> given_flag(const std::string& name);
   std::optional<std::map<std::string, std::string>> text_map(const std::string& name);
   std::optional<JsonFields> object(const std::string& name);
   // Refuses what was not asked for. Call before anything is done.

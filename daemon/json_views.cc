@@ -104,6 +104,8 @@ JsonObject workspace_object(const workspace::WorkspaceView& view) {
   put_known(object, "unpushed", row.unpushed);
   put_text(object, "reason", row.reason);
   put_known(object, "disk_bytes", row.disk_bytes);
+  put_known(object, "disk_files", row.disk_files);
+  put_text(object, "disk_quota", view.disk_quota);
   if (view.integrity.state != state_db::IntegrityState::unknown)
     object["integrity"] = integrity_object(view.integrity);
   put_time(object, "created_at", row.created_wall_ms);

@@ -26,6 +26,7 @@
 #include "repo_cache/repo_cache.h"
 #include "state_db/idempotency.h"
 #include "state_db/store.h"
+#include "workspace/budgets.h"
 #include "workspace/disk_guard.h"
 #include "workspace/idle.h"
 #include "workspace/metrics.h"
@@ -101,8 +102,24 @@ workspace::Options workspace_options(const config::Settings& settings) {
   options.default_timeout_ms = settings.exec.default_timeout_s * 1000;
   options.min_free_bytes = settings.store.min_free_bytes;
   options.min_free_inodes = settings.store.min_free_inodes;
+  options.disk_limit_bytes = settings.workspace.disk_limit_bytes;
+  options.disk_limit_files = settings.workspace.disk_limit_files;
   options.undelete_window_ms = settings.workspace.undelete_window_s * 1000;
   return options;
+}
+
+workspace::Gc::Rules gc_rules(const config::Settings& settings) {
+  workspace::Gc::Rules rules;
+  rules.archive_after_ms = settings.gc.archive_after_s * 1000;
+  rules.lately = seconds(settings.gc.keep_unused_s);
+  return rules;
+}
+
+workspace::BudgetLimits budget_limits(const config::Settings& settings) {
+  return {.store_bytes = settings.store.budget_bytes,
+          .store_files = settings.store.budget_files,
+          .repo_bytes = settings.repo.budget_bytes,
+          .user_bytes = settings.user.budget_bytes};
 }
 
 backends::ProbeOptions probe_options(const config::Settings& settings) {
@@ -172,7 +189,8 @@ int serve(const config::Loaded& loaded) {
   repo_cache::RepoCache repos(repo_options(settings));
   repo_cache::BaseTrees base_trees(repos);
   const auto storage =
-      workspace::make_overlay_storage({settings.store.directory, settings.ids.disk_first_id});
+      workspace::make_overlay_storage({settings.store.directory, settings.ids.disk_first_id,
+                                       settings.store.disk_quota == "watched"});
   base::KeyedMutex locks;
   workspace::Metrics metrics;
   workspace::Context context{
@@ -187,10 +205,19 @@ int serve(const config::Loaded& loaded) {
   workspace::Doctor doctor(context, repositories, workspaces, *watching, reconciler);
   workspace::StoreUsage usage(context);
   workspace::Top top(context, active, *watching);
+  workspace::Gc gc(context, active, repositories, gc_rules(settings),
+                   {.is_leased = [&](const state_db::WorkspaceRow& row) {
+                     return workspaces.leases().is_held(row.id);
+                   }});
+  workspace::Budgets budgets(context, gc, budget_limits(settings));
+  workspaces.set_admission(
+      [&](uint32_t uid, base::RepoId repository) { budgets.admit(uid, repository); });
+  const auto stop = [&](base::WorkspaceId id, const std::string& reason) {
+    workspaces.stop_because(id, reason);
+  };
+  workspace::QuotaWatch quotas(context, active, *watching, stop);
   workspace::DiskGuard guard(context, active, *watching,
-                             {.stop = [&](base::WorkspaceId id, const std::string& reason) {
-                               workspaces.stop_because(id, reason);
-                             }});
+                             {.stop = stop, .low = [&] { gc.request(); }});
   // Made before the verbs, ended before them: its threads call them.
   const auto watcher = std::move(watching);
   workspace::IdleKeeper idle_keeper(context, workspaces, active, *watcher);
@@ -202,6 +229,8 @@ int serve(const config::Loaded& loaded) {
                   usage,
                   top,
                   doctor,
+                  gc,
+                  quotas,
                   settings.api.max_body_bytes,
                   shown_settings(loaded),
                   daemon::look_at_host(store, registry, probe_options(settings))};
@@ -223,6 +252,7 @@ int serve(const config::Loaded& loaded) {
   server.every(seconds(1), [&] { guard.look(); });
   server.every(seconds(1), [&] { workspaces.leases().sweep(); });
   server.every(seconds(1), [&] { idle_keeper.look(); });
+  server.every(seconds(1), [&] { quotas.look(); });
   metrics_page.look();
   server.every(kMeasurePause, [&] { usage.request(); });
   server.every(kLookPause, [&] { metrics_page.look(); });

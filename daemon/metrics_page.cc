@@ -173,6 +173,14 @@ std::string MetricsPage::text() const {
   page.metric("moorage_sandboxes_stopped_for_space_total", counter,
               "Sandboxes that the disk guard stopped.")
       .sample(context_.metrics.stopped_for_space);
+  page.metric("moorage_execs_ended_for_quota_total", counter,
+              "Commands that were ended because their workspace was over its disk limit.")
+      .sample(context_.metrics.ended_for_quota);
+  page.metric("moorage_gc_collected_total", counter, "What collection took, by rung.");
+  for (size_t i = 0; i < workspace::kGcRungNames.size(); ++i)
+    page.sample(context_.metrics.collected.at(i), {{"rung", workspace::kGcRungNames.at(i)}});
+  page.metric("moorage_gc_collected_bytes_total", counter, "What that gave back.")
+      .sample(context_.metrics.collected_bytes);
   page.metric("moorage_reserve_bytes", gauge, "The reserve file; 0: it was given free.")
       .sample(size_of_file(store + "/reserve"));
   page.metric("moorage_database_bytes", gauge, "The database without its log.")

@@ -16,6 +16,8 @@ workspace::PolicyChange policy_change(JsonFields& fields) {
     change.take("memory_bytes", limits->whole("memory_bytes", 1, INT64_MAX), to.memory_bytes);
     change.take("cpus", limits->number("cpus"), to.cpus);
     change.take("pids", limits->whole("pids", 1, UINT32_MAX), to.pids);
+    change.take("disk_limit_bytes", limits->whole("disk_bytes", 0, INT64_MAX), to.disk_bytes);
+    change.take("disk_limit_files", limits->whole("disk_files", 0, INT64_MAX), to.disk_files);
     limits->finish();
   }
   auto& to = change.to;
@@ -28,13 +30,17 @@ workspace::PolicyChange policy_change(JsonFields& fields) {
   change.take("max_execs", fields.whole("max_execs", 0, INT64_MAX), to.max_execs);
   change.take("max_exec_total_s", fields.whole("max_exec_total_s", 0, kMostTotal_s),
               to.max_exec_total_s);
+  change.take("pinned", fields.given_flag("pinned"), to.pinned);
+  change.take("caches", fields.byte_list("caches"), to.caches);
   return change;
 }
 
 void put_policy(JsonObject& object, const state_db::WorkspacePolicy& policy) {
   object["limits"] = {{"memory_bytes", policy.limits.memory_bytes},
                       {"cpus", policy.limits.cpus},
-                      {"pids", policy.limits.pids}};
+                      {"pids", policy.limits.pids},
+                      {"disk_bytes", policy.limits.disk_bytes},
+                      {"disk_files", policy.limits.disk_files}};
   object["idle_stop_s"] = policy.idle_stop_s;
   object["max_lifetime_s"] = policy.max_lifetime_s;
   if (!policy.pre_stop.empty()) {
@@ -44,6 +50,8 @@ void put_policy(JsonObject& object, const state_db::WorkspacePolicy& policy) {
   object["max_exec_s"] = policy.max_exec_s;
   object["max_execs"] = policy.max_execs;
   object["max_exec_total_s"] = policy.max_exec_total_s;
+  object["pinned"] = policy.pinned;
+  put_byte_list(object, "caches", policy.caches);
 }
 
 }  // namespace moorage::daemon

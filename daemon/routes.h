@@ -10,6 +10,8 @@
 #include "daemon/router.h"
 #include "workspace/doctor.h"
 #include "workspace/execs.h"
+#include "workspace/gc.h"
+#include "workspace/quota_watch.h"
 #include "workspace/repositories.h"
 #include "workspace/store_usage.h"
 #include "workspace/workspaces.h"
@@ -28,6 +30,8 @@ struct Api {
   workspace::StoreUsage& usage;
   workspace::Top& top;
   workspace::Doctor& doctor;
+  workspace::Gc& gc;
+  workspace::QuotaWatch& quotas;
   uint64_t max_body_bytes = 0;
   std::vector<SettingView> settings;
   InfoView host;  // what does not change while we run; space and counts are filled at each question
@@ -38,6 +42,7 @@ void add_workspace_routes(Router& router, Api& api);
 void add_file_routes(Router& router, Api& api);
 void add_exec_routes(Router& router, Api& api);
 void add_lease_routes(Router& router, Api& api);
+void add_gc_routes(Router& router, Api& api);
 void add_info_routes(Router& router, Api& api);
 void add_metrics_route(Router& router, const MetricsPage& page);
 void add_all_routes(Router& router, Api& api);

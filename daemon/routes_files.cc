@@ -68,8 +68,11 @@ std::unique_ptr<BodySink> write(Api& api, const Request& request) {
   workspace::require_room(api.context.options, kNoFile);
   const std::string path = request.required_query("path");
   const uint32_t mode = mode_of(request);
-  const UploadLimits limits{api.max_body_bytes, [&options = api.context.options](size_t bytes) {
-                              workspace::require_room(options, kNoFile, bytes);
+  const auto row = api.workspaces.find(request.caller, request.parameter(0), Right::write);
+  api.quotas.require_room(row, 0);
+  const UploadLimits limits{api.max_body_bytes, [&api, row](size_t bytes) {
+                              workspace::require_room(api.context.options, kNoFile, bytes);
+                              api.quotas.require_room(row, bytes);
                             }};
   return write_workspace_file(api.workspaces, request, path, mode, limits);
 }

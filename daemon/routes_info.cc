@@ -37,6 +37,7 @@ void tell_of_room(const workspace::DiskRoom& room, InfoView& view) {
 Reply info(Api& api) {
   InfoView view = api.host;
   auto& store = api.context.store;
+  view.checks.push_back({"disk quota", true, api.context.storage.quota().name(), ""});
   tell_of_room(workspace::look_at_room(api.context.options), view);
   view.workspaces = state_db::Workspaces(store).count_live();
   view.sandboxes = state_db::Sandboxes(store).in_state(state_db::SandboxState::running).size();
@@ -149,6 +150,7 @@ void add_all_routes(Router& router, Api& api) {
   add_file_routes(router, api);
   add_exec_routes(router, api);
   add_lease_routes(router, api);
+  add_gc_routes(router, api);
 }
 
 }  // namespace moorage::daemon

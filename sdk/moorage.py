@@ -223,6 +223,14 @@ class Moorage:
         """What takes the disk, measured now: {workspaces, repos, complete, as_of}; for root {store, space}, too."""
         return self.request("GET", "/du", {"workspace": workspace})
 
+    def gc_plan(self):
+        """What collection would take, and why each row goes or is kept."""
+        return self.request("GET", "/gc")
+
+    def gc_run(self, key=None, **fields):
+        """Takes it; `until_free_bytes` stops it early. For root."""
+        return self.request("POST", "/gc", json_body=fields, key=key)
+
     def top(self, mine=False):
         """What the workspaces do now. CPU is sandbox.cpu_us since its start: compare two looks by their boot_us."""
         return self.request("GET", "/top", {"mine": 1 if mine else None})
@@ -282,9 +290,9 @@ class Moorage:
         return self.request("GET", f"/workspaces/{workspace}")
 
     def update(self, workspace, key=None, **fields):
-        """Changes its policy; fields as in create: limits (any of memory_bytes, cpus, pids), idle_stop_s, max_lifetime_s
-        (seconds; 0: never, -1: as the daemon's settings say), pre_stop (words, or one text for the shell),
-        pre_stop_deadline_s, max_exec_s, max_execs, max_exec_total_s (0: no limit)."""
+        """Changes its policy; fields as in create: limits (any of memory_bytes, cpus, pids, disk_bytes, disk_files),
+        idle_stop_s, max_lifetime_s (seconds; 0: never, -1: as the daemon's settings say), pre_stop (words, or one text for
+        the shell), pre_stop_deadline_s, max_exec_s, max_execs, max_exec_total_s (0: no limit), pinned, caches."""
         return self.request("PATCH", f"/workspaces/{workspace}", json_body=fields, key=key)
 
     def start(self, workspace, key=None):

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,80 +12,11 @@
 #include "base/ids.h"
 #include "state_db/lifecycle.h"
 #include "state_db/viewer.h"
-#include "state_db/workspace_policy.h"
+#include "state_db/workspace_row.h"
 
 namespace moorage::state_db {
 
 class Store;
-
-struct WorkspaceRow {
-  base::WorkspaceId id{};
-  std::string name{};
-  uint32_t owner_uid = 0;
-  std::optional<uint32_t> team_gid{};  // whose members may use it, too; unset: private
-  base::RepoId repository{};
-  std::string base_ref{};     // what was asked for: "main", "v2.1", "" = the default branch
-  std::string base_commit{};  // what it was then: 40 hex digits
-  std::string branch{};       // the agent's branch
-  base::LayerId layer{};      // the writable one; 0 after the purge
-  std::string backend{};
-  std::string image{};
-  WorkspacePolicy policy{};
-  int64_t used_execs = 0;    // commands so far, without hooks
-  int64_t used_exec_ms = 0;  // wall time of those that ended
-  WorkspaceState state = WorkspaceState::creating;
-  std::string reason{};  // of the last move: why it failed, who deleted it
-  bool disposable = false;
-  std::optional<uint64_t> changes_files{};  // as of changes_wall_ms; unset: never counted
-  int64_t changes_wall_ms = 0;
-  std::optional<uint64_t> unpushed{};  // commits
-  std::optional<uint64_t> disk_bytes{};
-  std::optional<uint64_t> disk_files{};
-  int64_t rest_age_ms = 0;  // the store's age when it was made or last stopped
-  int64_t created_wall_ms = 0;
-  std::optional<int64_t> deleted_wall_ms{};  // tombstone; undelete clears it
-  std::optional<int64_t> deleted_age_ms{};   // the store's age then (store_age.h)
-  std::optional<int64_t> purge_wall_ms{};    // its files are being removed: no undelete
-  std::optional<int64_t> purged_wall_ms{};   // they are gone; the row stays as history
-  std::optional<std::string> idempotency_key{};
-  std::map<std::string, std::string> labels{};
-};
-
-struct NewWorkspace {
-  std::string name{};
-  uint32_t owner_uid = 0;
-  std::optional<uint32_t> team_gid{};
-  base::RepoId repository{};
-  std::string base_ref{};
-  std::string base_commit{};
-  std::string branch{};
-  base::LayerId parent_layer{};  // 0: the new layer is directly on the base tree
-  std::string backend{};
-  std::string image{};
-  WorkspacePolicy policy{};
-  bool disposable = false;
-  std::map<std::string, std::string> labels{};
-  std::optional<std::string> idempotency_key{};  // one workspace for (owner, key)
-  std::string request_hash{};                    // of the request with that key
-};
-
-// What was measured; only what is set is written, in one commit.
-struct WorkspaceFacts {
-  std::optional<uint64_t> changes_files{};  // sets changes_wall_ms to now
-  std::optional<uint64_t> unpushed{};
-  std::optional<uint64_t> disk_bytes{};
-  std::optional<uint64_t> disk_files{};
-  std::optional<int64_t> rest_age_ms{};
-  std::optional<std::string> branch{};
-};
-
-struct WorkspaceQuery {
-  std::optional<uint32_t> owner_uid{};
-  std::optional<Viewer> seen_by{};  // what this one owns, and what is his teams'
-  std::optional<WorkspaceState> state{};
-  base::RepoId repository{};  // 0: any
-  bool with_deleted = false;  // tombstones too; ignored if state is set
-};
 
 class Workspaces {
  public:

@@ -185,6 +185,15 @@ std::shared_ptr<const Mounted> Active::at_rest(base::WorkspaceId workspace,
   return share(workspace, mount());
 }
 
+std::set<base::WorkspaceId> Active::mounted() {
+  const std::lock_guard lock(mutex_);
+  std::set<base::WorkspaceId> workspaces;
+  for (const auto& [workspace, mounts] : open_) {
+    if (mounts > 0) workspaces.insert(workspace);
+  }
+  return workspaces;
+}
+
 void Active::wait_unmounted(base::WorkspaceId workspace, std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
   if (closed_.wait_for(lock, patience, [&] { return !open_.contains(workspace); })) return;

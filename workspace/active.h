@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -82,6 +83,7 @@ class Active {
   std::shared_ptr<const Running> take_unused(const Running& running);
   void set_rest(base::WorkspaceId workspace, const Rest& rest);
   std::optional<Rest> rest(base::WorkspaceId workspace);  // of the running one, once looked at
+  std::set<base::WorkspaceId> mounted();  // those with mounts, being closed included
 
   // Counts a mount of the workspace until it is closed. Caller holds the workspace's lock and has
   // waited until the one before was unmounted.

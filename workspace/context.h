@@ -53,6 +53,8 @@ struct Options {
   int64_t undelete_window_ms = 7LL * 24 * 3600 * 1000;
   uint64_t min_free_bytes = 0;  // of the store's file system, see disk_room.h; 0: the usual
   uint64_t min_free_inodes = 0;
+  uint64_t disk_limit_bytes = 0;  // of new workspaces; 0: none
+  uint64_t disk_limit_files = 0;
 };
 
 struct Context {

@@ -123,6 +123,7 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
   }
 
   const auto repo = repository_for(caller, request, progress);
+  if (admit_) admit_(caller.uid, repo.id);
   const std::string repo_dir = Repositories::directory(repo.id);
   if (request.import) {
     workspace.base_commit = context_.repos.resolve(repo_dir, request.import->head_commit).commit;
@@ -131,17 +132,17 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
     workspace.base_commit = resolved.commit;
     workspace.base_ref = resolved.ref;
   }
-  repositories_.ensure_base_tree(repo.id, workspace.base_commit, progress);
-
   workspace.repository = repo.id;
   workspace.policy.limits = {.memory_bytes = context_.options.memory_bytes,
                              .cpus = context_.options.cpus,
-                             .pids = context_.options.pids};
+                             .pids = context_.options.pids,
+                             .disk_bytes = context_.options.disk_limit_bytes,
+                             .disk_files = context_.options.disk_limit_files};
   apply_policy(request.policy, workspace.policy);
   workspace.disposable = request.disposable;
   workspace.team_gid = request.team_gid;
   workspace.labels = request.labels;
-  const auto created = insert(workspace, request, repo);
+  const auto created = stand_on_base(workspace, request, repo, progress);
   if (created.existed) return view(existing(created.id));
   after_intent.pass();
 
@@ -194,9 +195,25 @@ state_db::WorkspaceRow Workspaces::existing(base::WorkspaceId id) {
   return row;
 }
 
-state_db::Workspaces::Created Workspaces::insert(state_db::NewWorkspace& workspace,
-                                                 const CreateRequest& request,
-                                                 const state_db::RepositoryRow& repo) {
+// Collection takes a base tree that nobody stands on: when it came in between, the tree is made
+// again.
+state_db::Workspaces::Created Workspaces::stand_on_base(state_db::NewWorkspace& workspace,
+                                                        const CreateRequest& request,
+                                                        const state_db::RepositoryRow& repo,
+                                                        const Progress& progress) {
+  constexpr int kTries = 5;
+  for (int attempt = 1; attempt <= kTries; ++attempt) {
+    repositories_.ensure_base_tree(repo.id, workspace.base_commit, progress);
+    if (const auto created = insert(workspace, request, repo)) return *created;
+  }
+  throw Error(Code::conflict, "the base tree of " + repo.name + " was removed again and again",
+              "try again");
+}
+
+// Nothing: the base tree is gone.
+std::optional<state_db::Workspaces::Created> Workspaces::insert(
+    state_db::NewWorkspace& workspace, const CreateRequest& request,
+    const state_db::RepositoryRow& repo) {
   state_db::Workspaces table(context_.store);
   for (int attempt = 1;; ++attempt) {
     workspace.name = request.name;
@@ -208,12 +225,14 @@ state_db::Workspaces::Created Workspaces::insert(state_db::NewWorkspace& workspa
     try {
       // In one transaction, as `remove` does: a repository never goes while a workspace of it
       // comes.
-      return context_.store.transaction([&] {
-        const bool evicted = state_db::Repositories(context_.store).get(repo.id).state ==
-                             state_db::RepositoryState::evicted;
-        if (evicted || !state_db::BaseTrees(context_.store).find(repo.id, workspace.base_commit)) {
+      using Made = std::optional<state_db::Workspaces::Created>;
+      return context_.store.transaction([&]() -> Made {
+        if (state_db::Repositories(context_.store).get(repo.id).state ==
+            state_db::RepositoryState::evicted) {
           throw Error(Code::conflict, repo.name + " was removed meanwhile", "try again");
         }
+        if (!state_db::BaseTrees(context_.store).find(repo.id, workspace.base_commit))
+          return std::nullopt;
         return table.create(workspace);
       });
     } catch (const Error& error) {

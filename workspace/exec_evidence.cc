@@ -68,6 +68,7 @@ std::optional<ExecCategory> categorize(const state_db::ExecOutcome& outcome,
   if (evidence.out_of_memory) return ExecCategory::out_of_memory;
   if (outcome.state == ExecState::signalled) return ExecCategory::signal;
   if (evidence.refused.forks > 0) return ExecCategory::pids_limit;
+  if (evidence.disk_quota) return ExecCategory::disk_quota;
   if (evidence.disk_full) return ExecCategory::disk_full;
   if (evidence.refused.packets > 0) return ExecCategory::network_denied;
   return std::nullopt;

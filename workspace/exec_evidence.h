@@ -28,7 +28,8 @@ struct ExecEvidence {
   bool stopping = false;  // its sandbox was being stopped when it ended
   bool out_of_memory = false;
   bool disk_full = false;
-  Refusals refused{};  // while it ran
+  bool disk_quota = false;  // the kernel counts as much as the workspace may take
+  Refusals refused{};       // while it ran
 };
 
 bool succeeded(const state_db::ExecOutcome& outcome);

@@ -27,6 +27,8 @@ MOORAGE_CRASH_POINT(after_outcome, "exec.after_outcome");
 // Pause between two tries to write outcomes that the database did not take.
 constexpr std::chrono::milliseconds kWritePause{500};
 constexpr uint64_t kLeastBytes = 64 << 10;  // free: less is a full disk
+// A quota refuses before its last byte: the kernel asks for room by the extent.
+constexpr uint64_t kQuotaSlack = 1 << 20;
 
 }  // namespace
 
@@ -174,6 +176,23 @@ void ExecWatcher::end_bomb(const Watched& watched, backends::ExecGroup& group) {
             {{"ws", workspace.id}, {"ex", watched.row.id}, {"processes", left}});
 }
 
+// Only where the kernel refuses: else the watcher of quotas ends it, and says so.
+bool ExecWatcher::is_at_limit(base::WorkspaceId workspace) {
+  auto& quota = context_.storage.quota();
+  if (!quota.refuses_bytes()) return false;
+  const auto row = state_db::Workspaces(context_.store).find(workspace);
+  if (!row || !row->layer) return false;
+  const auto& limits = row->policy.limits;
+  try {
+    const auto use = quota.use(row->layer, context_.storage.layer_path(row->layer));
+    if (!use) return false;
+    const bool bytes = limits.disk_bytes > 0 && use->bytes + kQuotaSlack > limits.disk_bytes;
+    return bytes || (limits.disk_files > 0 && use->files.value_or(0) >= limits.disk_files);
+  } catch (const base::Error&) {
+    return false;  // the workspace is going away
+  }
+}
+
 bool ExecWatcher::is_stopping(base::SandboxId sandbox) {
   const auto row = state_db::Sandboxes(context_.store).find(sandbox);
   return row && (row->state == state_db::SandboxState::stopping ||
@@ -188,6 +207,7 @@ ExecEvidence ExecWatcher::look_at_end(const Watched& watched,
     const auto space = base::file_system_space(context_.options.store);
     evidence.disk_full =
         space.free_bytes < kLeastBytes || (space.total_inodes > 0 && space.free_inodes == 0);
+    evidence.disk_quota = is_at_limit(watched.row.request.workspace);
     evidence.stopping = is_stopping(watched.row.request.sandbox);
   }
   const auto running = active_.by_sandbox(watched.row.request.sandbox);

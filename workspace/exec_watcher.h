@@ -113,6 +113,7 @@ class ExecWatcher {
   bool apply_verdict(const Watched& watched, state_db::ExecOutcome& outcome);
   // What is known about why. Removes its group, or ends a bomb that it left.
   ExecEvidence look_at_end(const Watched& watched, const state_db::ExecOutcome& outcome);
+  bool is_at_limit(base::WorkspaceId workspace);
   bool is_stopping(base::SandboxId sandbox);
   void end_bomb(const Watched& watched, backends::ExecGroup& group);
   void notify(base::ExecId exec);

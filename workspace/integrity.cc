@@ -154,6 +154,7 @@ void IntegrityCheck::keep(const state_db::WorkspaceRow& row, const Taken& taken)
   if (!taken.seal) return;
   state_db::WorkspaceFacts facts;
   facts.disk_bytes = taken.seal->bytes;
+  facts.disk_files = taken.seal->files;
   state_db::Workspaces(context_.store).set_facts(row.id, facts);
 }
 

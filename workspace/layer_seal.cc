@@ -226,6 +226,7 @@ class Sealer {
       if (!linked_.insert({status.st_dev, status.st_ino}).second) return;
     }
     seal_.bytes += static_cast<uint64_t>(status.st_blocks) * 512;
+    seal_.files += 1;
   }
 
   const std::string& layer_;

@@ -23,6 +23,7 @@ struct Seal {
   std::string hash;    // 64 hex digits
   uint64_t paths = 0;  // below the upper directories
   uint64_t bytes = 0;  // on disk, of the whole layer; files with several names count once
+  uint64_t files = 0;  // inodes, the same
   std::string list;    // per path: its name, NUL, a short hash, newline; for tell_differences
 };
 

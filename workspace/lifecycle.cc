@@ -9,6 +9,7 @@
 #include "state_db/integrity.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
+#include "state_db/store_age.h"
 #include "workspace/metrics.h"
 #include "workspace/workspaces.h"
 
@@ -175,6 +176,9 @@ void Workspaces::stop_sandbox(const state_db::WorkspaceRow& row, const std::stri
   context_.store.transaction([&] {
     table.set_stopped(sandbox->id, reason);
     integrity_.keep(row, taken);
+    state_db::WorkspaceFacts facts;
+    facts.rest_age_ms = state_db::StoreAge(context_.store).now_ms();
+    state_db::Workspaces(context_.store).set_facts(row.id, facts);
   });
   clear_sandbox(table.get(sandbox->id), reason);
 }

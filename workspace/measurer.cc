@@ -104,8 +104,10 @@ state_db::WorkspaceFacts Measurer::look(const state_db::WorkspaceRow& row) {
   // The walk that sealed it has told its size.
   const bool sealed = !state_db::Integrity(context_.store).get(row.id).seal.empty();
   attempt(row, "disk", [&] {
-    if (sealed && row.disk_bytes) return;
-    facts.disk_bytes = base::tree_usage(context_.storage.layer_path(row.layer), kUsageLimits).bytes;
+    if (sealed && row.disk_bytes && row.disk_files) return;
+    const auto usage = base::tree_usage(context_.storage.layer_path(row.layer), kUsageLimits);
+    facts.disk_bytes = usage.bytes;
+    facts.disk_files = usage.inodes;
   });
   if (const auto running = active_.running(row.id)) {
     facts.unpushed = count_unpushed(*running, row.base_commit, kGitDeadline);
@@ -128,6 +130,7 @@ void Measurer::keep(const state_db::WorkspaceRow& row, const state_db::Workspace
   const auto is_news = [](const auto& fact, const auto& known) { return fact && fact != known; };
   const bool news = is_news(facts.changes_files, row.changes_files) ||
                     is_news(facts.disk_bytes, row.disk_bytes) ||
+                    is_news(facts.disk_files, row.disk_files) ||
                     is_news(facts.unpushed, row.unpushed);
   const bool counts = counted && facts.changes_files;
   if (!news && !counts) return;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/metrics.h"
 #include "state_db/execs.h"
+#include "workspace/gc_plan.h"
 
 namespace moorage::workspace {
 
@@ -28,8 +29,11 @@ struct Metrics {
   static constexpr size_t kCategories = state_db::kExecCategoryNames.size() + 1;
   std::array<std::array<base::Counter, kCategories>, 7> ended;
   base::Counter output_bytes;
-  base::Counter ended_for_space;    // execs, by the disk guard
-  base::Counter stopped_for_space;  // sandboxes
+  base::Counter ended_for_space;                             // execs, by the disk guard
+  base::Counter ended_for_quota;                             // execs, by the watcher of quotas
+  base::Counter stopped_for_space;                           // sandboxes
+  std::array<base::Counter, kGcRungNames.size()> collected;  // rows of gc, by rung
+  base::Counter collected_bytes;
 
   void count_end(const state_db::ExecRow& row, const state_db::ExecOutcome& outcome);
 

@@ -95,7 +95,8 @@ class OverlayStorage : public Storage {
         layers_(options_.store + "/layers"),
         empty_(options_.store + "/empty"),
         mounter_((base::make_directories(layers_), layers_), options_.disk_first_id + kIds),
-        ordered_(keeps_order(layers_)) {
+        ordered_(keeps_order(layers_)),
+        quota_(probe_disk_quota(layers_, options_.watch_only)) {
     make_owned_directory(empty_, agent_owner());
   }
 
@@ -105,7 +106,7 @@ class OverlayStorage : public Storage {
 
   void make_layer(base::LayerId layer) override {
     const std::string top = layer_path(layer);
-    if (mkdir(top.c_str(), 0700) < 0 && errno != EEXIST) base::throw_errno("make " + top);
+    if (!base::path_exists(top)) quota_->make(layer, top);
     std::vector<std::string> made;
     for (const char* part : {"tree", "home", "system"}) {
       // An id that the mount's map does not cover would be nobody to the kernel, and even the
@@ -123,7 +124,9 @@ class OverlayStorage : public Storage {
     for (const std::string& directory : made) base::sync_directory(directory);
   }
 
-  void remove_layer(base::LayerId layer) override { base::remove_tree(layer_path(layer)); }
+  void remove_layer(base::LayerId layer) override { quota_->remove(layer, layer_path(layer)); }
+
+  DiskQuota& quota() override { return *quota_; }
 
   ActiveMounts mount(const Chain& chain, uint32_t first_host_id) override {
     const uint32_t mounter = mounter_owner().id;  // itself on both sides
@@ -194,6 +197,7 @@ class OverlayStorage : public Storage {
   IdMaps id_maps_;
   Mounter mounter_;
   const bool ordered_;
+  const std::unique_ptr<DiskQuota> quota_;
 };
 
 }  // namespace

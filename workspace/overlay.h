@@ -14,12 +14,14 @@
 
 #include "base/fd.h"
 #include "base/ids.h"
+#include "workspace/disk_quota.h"
 
 namespace moorage::workspace {
 
 // What lies under the writable layer, nearest first.
 struct Chain {
   base::LayerId writable;
+  QuotaLimit limit;                   // of the writable layer
   std::vector<base::LayerId> frozen;  // newest first
   std::string base_tree;              // absolute path of the immutable checkout
   std::string image_home;             // lowest directory of /home/user; may be empty
@@ -41,6 +43,7 @@ class Storage {
   // reaches the disk only after it.
   virtual void make_layer(base::LayerId layer) = 0;
   virtual void remove_layer(base::LayerId layer) = 0;
+  virtual DiskQuota& quota() = 0;
   virtual std::string layer_path(base::LayerId layer) const = 0;
   // Mounts with ids shown as first_host_id...; see the invariant above.
   virtual ActiveMounts mount(const Chain& chain, uint32_t first_host_id) = 0;
@@ -51,6 +54,7 @@ class Storage {
 struct OverlayOptions {
   std::string store;
   uint32_t disk_first_id = 1'900'000'000;
+  bool watch_only = false;  // no quota of the kernel, even where it has one
 };
 std::unique_ptr<Storage> make_overlay_storage(const OverlayOptions& options);
 

@@ -1,6 +1,7 @@
 #include "workspace/policy.h"
 
 #include "base/error.h"
+#include "workspace/declared_caches.h"
 
 namespace moorage::workspace {
 namespace {
@@ -15,6 +16,8 @@ constexpr size_t kMaxHookBytes = 16 << 10;
 int64_t value_or(int64_t value, int64_t configured) {
   return value == state_db::kAsConfigured ? configured : value;
 }
+constexpr uint64_t kMinDiskBytes = 1 << 20;
+constexpr uint64_t kMinDiskFiles = 100;  // an empty layer has a dozen
 
 }  // namespace
 
@@ -38,6 +41,11 @@ void check_policy(const PolicyChange& change) {
   refuse_if("pre_stop", bytes > kMaxHookBytes, "pre_stop is longer than 16 KiB");
   refuse_if("pre_stop", nul, "pre_stop must not contain a NUL byte");
   refuse_if("pre_stop", !words.empty() && words.front().empty(), "pre_stop names no command");
+  refuse_if("disk_limit_bytes", limits.disk_bytes > 0 && limits.disk_bytes < kMinDiskBytes,
+            "limits.disk_bytes is below 1 MiB; 0 is no limit");
+  refuse_if("disk_limit_files", limits.disk_files > 0 && limits.disk_files < kMinDiskFiles,
+            "limits.disk_files is below 100; 0 is no limit");
+  if (change.named.contains("caches")) check_cache_paths(change.to.caches);
 }
 
 state_db::WorkspacePolicy effective_policy(const state_db::WorkspacePolicy& policy,

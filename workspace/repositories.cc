@@ -22,6 +22,10 @@ using state_db::RepositoryState;
 MOORAGE_CRASH_POINT(before_mirror, "repository.before_mirror");
 MOORAGE_CRASH_POINT(after_mirror, "repository.after_mirror");
 MOORAGE_CRASH_POINT(after_base_tree, "base_tree.after_write");
+MOORAGE_CRASH_POINT(evict_after_intent, "evict.after_intent");
+MOORAGE_CRASH_POINT(evict_after_files, "evict.after_files");
+MOORAGE_CRASH_POINT(drop_after_row, "drop_base_tree.after_row");
+MOORAGE_CRASH_POINT(drop_after_files, "drop_base_tree.after_files");
 
 constexpr std::chrono::minutes kCheckoutDeadline{30};
 // A base tree is marked as used at most this often: each mark is a synchronous write.
@@ -98,6 +102,7 @@ state_db::RepositoryRow Repositories::ensure(const std::string& url, const Progr
   state_db::Repositories table(context_.store);
   const auto [id, made] = table.find_or_create({parsed.key, "", parsed.display, parsed.fetch});
   const Work work(*this, id);
+  note_use(id);
   if (!made) settle_wanted(context_.store, id);
   before_mirror.pass();
   return refresh(id, parsed.fetch, progress);
@@ -118,6 +123,7 @@ state_db::RepositoryRow Repositories::refresh(base::RepoId id, const std::string
     throw;
   }
   after_mirror.pass();
+  note_use(id);
   // Many may have waited for one clone: the first writes the row, the others find it as they would.
   const auto guard = context_.locks.lock(id.str() + ".row", "update");
   const auto before = table.get(id);
@@ -199,7 +205,11 @@ std::string Repositories::tip(const state_db::RepositoryRow& row) {
 }
 
 void Repositories::remove(const Caller& caller, base::RepoId id) {
-  const auto row = get(caller, id);
+  evict(get(caller, id).id, "removed by uid " + std::to_string(caller.uid));
+}
+
+void Repositories::evict(base::RepoId id, const std::string& reason) {
+  const auto row = state_db::Repositories(context_.store).get(id);
   const auto guard = context_.locks.lock(id.str(), "remove");
   if (row.state == RepositoryState::cloning || row.state == RepositoryState::fetching) {
     throw Error(Code::conflict, row.name + " is being fetched", "try again when that has ended");
@@ -210,12 +220,43 @@ void Repositories::remove(const Caller& caller, base::RepoId id) {
           Code::conflict, row.name + " is the base of " + std::to_string(count) + " workspaces",
           "remove them first: moorage rm --purge NAME (deleted ones count until they are purged)");
     }
-    context_.store.move(id, row.state, RepositoryState::evicted,
-                        "removed by uid " + std::to_string(caller.uid));
+    context_.store.move(id, row.state, RepositoryState::evicted, reason);
     state_db::BaseTrees trees(context_.store);
     for (const auto& tree : trees.list(id)) trees.remove(id, tree.commit);
   });
+  evict_after_intent.pass();
   remove_evicted(context_, id);
+  evict_after_files.pass();
+}
+
+void Repositories::drop_base_tree(base::RepoId id, const std::string& commit) {
+  const auto guard = context_.locks.lock(id.str() + "." + commit, "collection", {});
+  // In one transaction with the look whether a layer starts from it: a create that comes now finds
+  // no row, and makes the tree again when this lock is free.
+  state_db::BaseTrees(context_.store).remove(id, commit);
+  drop_after_row.pass();
+  context_.base_trees.remove(directory(id), commit);
+  drop_after_files.pass();
+}
+
+void Repositories::note_use(base::RepoId id, const std::string& commit) {
+  constexpr size_t kMostKept = 10'000;
+  const auto now = std::chrono::steady_clock::now();
+  const std::lock_guard lock(used_mutex_);
+  if (used_.size() >= kMostKept)
+    std::erase_if(used_, [&](const auto& use) { return now - use.second > std::chrono::hours(1); });
+  used_[{id, commit}] = now;
+}
+
+bool Repositories::used_within(base::RepoId id, std::chrono::milliseconds age) {
+  return used_within(id, {}, age);
+}
+
+bool Repositories::used_within(base::RepoId id, const std::string& commit,
+                               std::chrono::milliseconds age) {
+  const std::lock_guard lock(used_mutex_);
+  const auto found = used_.find({id, commit});
+  return found != used_.end() && std::chrono::steady_clock::now() - found->second < age;
 }
 
 std::vector<std::string> Repositories::import_tips(const Caller& caller, const std::string& label) {
@@ -245,6 +286,7 @@ ImportedWork Repositories::finish_import(const Caller& caller, const std::string
       table.find_or_create({"local:" + label, scope, name.empty() ? "local" : name});
   const auto guard = context_.locks.lock(id.str() + ".row", "import");
   const Work work(*this, id);
+  note_use(id);
   if (!made) settle_wanted(context_.store, id);
   repo_cache::ImportLimits limits;
   repo_cache::ImportResult result;
@@ -270,6 +312,8 @@ std::string Repositories::ensure_base_tree(base::RepoId id, const std::string& c
                                            const Progress& progress) {
   state_db::BaseTrees table(context_.store);
   const std::string repo = directory(id);
+  note_use(id);
+  note_use(id, commit);
   // A tree that was not synced and comes from another boot may be torn: it is made again.
   const auto sound = [&](const std::optional<state_db::BaseTreeRow>& row) {
     return row && (row->synced || row->boot_id == base::boot_id()) &&
@@ -301,6 +345,7 @@ std::string Repositories::ensure_base_tree(base::RepoId id, const std::string& c
   } else if (context_.store.clock().wall_ms() - row->last_used_wall_ms > kTouchInterval_ms) {
     table.touch(id, commit);
   }
+  note_use(id, commit);  // a checkout takes its time
   return context_.base_trees.tree_path(repo, commit);
 }
 

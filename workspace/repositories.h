@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "workspace/context.h"
@@ -28,6 +29,14 @@ class Repositories {
   std::string tip(const state_db::RepositoryRow& row);  // commit of the default branch, or empty
   // conflict while a workspace (deleted ones that can come back included) stands on it.
   void remove(const Caller& caller, base::RepoId id);
+  // The same for collection. Conflict also where it is being fetched or its row is locked.
+  void evict(base::RepoId id, const std::string& reason);
+  // Removes a base tree that no layer stands on, and its row first. Conflict: one does, or it is
+  // being made.
+  void drop_base_tree(base::RepoId id, const std::string& commit);
+  // Somebody has asked for it in this process, not longer ago than that.
+  bool used_within(base::RepoId id, std::chrono::milliseconds age);
+  bool used_within(base::RepoId id, const std::string& commit, std::chrono::milliseconds age);
 
   // A local checkout, streamed by the CLI as a git bundle. `label` is its path on the client,
   // opaque here; scope "local:<uid>": never shared between users.
@@ -66,6 +75,10 @@ class Repositories {
   std::map<base::RepoId, int64_t> checked_;
   std::mutex work_mutex_;
   std::map<base::RepoId, int> work_;
+  void note_use(base::RepoId id, const std::string& commit = {});
+  std::mutex used_mutex_;
+  // By repository, and commit of a base tree; an empty commit: of the mirror.
+  std::map<std::pair<base::RepoId, std::string>, std::chrono::steady_clock::time_point> used_;
 };
 
 // What an evicted repository has on disk, unless it is wanted again by now.

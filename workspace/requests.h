@@ -60,6 +60,7 @@ struct WorkspaceView {
   state_db::IntegrityRow integrity;
   std::optional<state_db::SandboxRow> sandbox;            // the live one
   std::optional<backends::SandboxStatus> sandbox_status;  // detail only
+  std::string disk_quota;                                 // who holds it below its disk limit
   std::string isolation;                                  // of the sandbox's backend
   std::optional<state_db::ExecRow> doing;                 // newest running exec
   std::optional<LeaseView> lease;                         // while it is held

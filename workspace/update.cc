@@ -49,6 +49,13 @@ WorkspaceView Workspaces::update(const Caller& caller, const std::string& name,
   base::log(base::LogLevel::info, "workspace.updated",
             {{"ws", id}, {"uid", caller.uid}, {"change", difference}});
   auto answer = view(table.get(id));
+  if (answer.row.layer && answer.row.state == WorkspaceState::ready) {
+    context_.storage.quota().limit(answer.row.layer, context_.storage.layer_path(answer.row.layer),
+                                   {after.limits.disk_bytes, after.limits.disk_files});
+  }
+  // Those of the disk hold at once.
+  before.limits.disk_bytes = after.limits.disk_bytes;
+  before.limits.disk_files = after.limits.disk_files;
   if (before.limits != after.limits && answer.sandbox) {
     answer.notice =
         "the new limits hold from the next sandbox on; now: moorage stop " + answer.row.name;

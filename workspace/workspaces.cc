@@ -68,6 +68,7 @@ void Workspaces::measure(const state_db::WorkspaceRow& row, base::ExecId ended) 
 }
 
 void Workspaces::complete(WorkspaceView& view) {
+  view.disk_quota = context_.storage.quota().name();
   if (view.sandbox) {
     if (auto* backend = context_.backends.find(view.sandbox->backend)) {
       view.isolation = backends::isolation_name(backend->capabilities().isolation);
@@ -268,6 +269,9 @@ void Workspaces::accept(const state_db::WorkspaceRow& row) {
 
 // On a full disk with the room of the reserve: a workspace must start for its files to be removed.
 ActiveMounts Workspaces::mount_layers(const Chain& layers, uint32_t first_host_id) {
+  // Here, as whoever writes comes by here: a limit that was changed in between holds.
+  context_.storage.quota().limit(layers.writable, context_.storage.layer_path(layers.writable),
+                                 layers.limit);
   try {
     return context_.storage.mount(layers, first_host_id);
   } catch (const Error& error) {
@@ -290,6 +294,7 @@ Chain Workspaces::chain(const state_db::WorkspaceRow& row, Compare compare) {
   }
   Chain chain;
   chain.writable = current.layer;
+  chain.limit = {current.policy.limits.disk_bytes, current.policy.limits.disk_files};
   for (const auto& layer : state_db::Layers(context_.store).chain(current.layer)) {
     if (layer.id != current.layer) chain.frozen.push_back(layer.id);
   }

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,11 @@ class Workspaces {
  public:
   Workspaces(Context& context, Repositories& repositories, Active& active, ExecWatcher& watcher);
   ~Workspaces();
+
+  // Asked before a workspace is made on a repository; throws when there must be none more. Set
+  // once, before the first create.
+  using Admit = std::function<void(uint32_t owner_uid, base::RepoId repository)>;
+  void set_admission(Admit admit) { admit_ = std::move(admit); }
 
   WorkspaceView create(const Caller& caller, const CreateRequest& request,
                        const Progress& progress);
@@ -108,9 +114,13 @@ class Workspaces {
   std::optional<uint64_t> behind(const WorkspaceView& view);  // commits; nothing: not known
   state_db::RepositoryRow repository_for(const Caller& caller, const CreateRequest& request,
                                          const Progress& progress);
-  state_db::Workspaces::Created insert(state_db::NewWorkspace& workspace,
-                                       const CreateRequest& request,
-                                       const state_db::RepositoryRow& repo);
+  state_db::Workspaces::Created stand_on_base(state_db::NewWorkspace& workspace,
+                                              const CreateRequest& request,
+                                              const state_db::RepositoryRow& repo,
+                                              const Progress& progress);
+  std::optional<state_db::Workspaces::Created> insert(state_db::NewWorkspace& workspace,
+                                                      const CreateRequest& request,
+                                                      const state_db::RepositoryRow& repo);
   state_db::WorkspaceRow existing(base::WorkspaceId id);
   enum class Compare { always, sometimes };
   Chain chain(const state_db::WorkspaceRow& row, Compare compare = Compare::always);
@@ -129,6 +139,7 @@ class Workspaces {
   ExecWatcher& watcher_;
   Changes changes_;
   Measurer measurer_;
+  Admit admit_;
   HookRunner hook_runner_;
   std::atomic<bool> leaving_{false};
   Leases leases_;

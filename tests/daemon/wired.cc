@@ -39,6 +39,10 @@ Wired::Wired() {
                                                         active_, *watcher_);
   doctor_ = std::make_unique<workspace::Doctor>(*context_, *repositories_, *workspaces_, *watcher_,
                                                 *reconciler_);
+  gc_ = std::make_unique<workspace::Gc>(*context_, active_, *repositories_, workspace::Gc::Rules{},
+                                        workspace::Gc::Hooks{});
+  quotas_ = std::make_unique<workspace::QuotaWatch>(*context_, active_, *watcher_,
+                                                    workspace::QuotaWatch::Stop{});
   api_ = std::make_unique<Api>(Api{*context_,
                                    *repositories_,
                                    *workspaces_,
@@ -47,6 +51,8 @@ Wired::Wired() {
                                    *usage_,
                                    *top_,
                                    *doctor_,
+                                   *gc_,
+                                   *quotas_,
                                    1 << 20,
                                    {},
                                    {}});

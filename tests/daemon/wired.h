@@ -54,6 +54,8 @@ class Wired {
   std::unique_ptr<workspace::Top> top_;
   std::unique_ptr<workspace::Reconciler> reconciler_;
   std::unique_ptr<workspace::Doctor> doctor_;
+  std::unique_ptr<workspace::Gc> gc_;
+  std::unique_ptr<workspace::QuotaWatch> quotas_;
   std::unique_ptr<Api> api_;
   std::map<base::ExecId, uint64_t> output_bytes_;
 };

@@ -15,6 +15,8 @@ WRITER = "i=0; while [ $i -lt {n} ]; do i=$((i+1)); echo line $i >> log.txt; ech
 
 
 class Crash(harness.TestCase):
+    settings = {"gc.keep_unused_s": 0}
+
     def kill(self, what, name):
         pids = self.daemon.sandbox_pids(name)
         if what in ("monitor", "all"):
@@ -270,15 +272,33 @@ class Crash(harness.TestCase):
                 pack.chmod(0o600)
                 pack.write_bytes(b"broken")
             self.client.fetch(repo["id"])
+            self.collect(name)
             return None
         except (moorage.MoorageError, OSError, AssertionError) as error:
             return error
+
+    def collect(self, name):
+        """A declared cache; a base tree and a mirror that nobody stands on."""
+        self.client.create(repo_url=self.url, name=f"{name}-cache", caches=["cache"])
+        self.client.exec(f"{name}-cache", "mkdir cache; echo rubbish >cache/rubbish; echo kept >kept")
+        self.client.stop(f"{name}-cache")
+        harness.commit(self.upstream / "acme" / "shop", "again.txt", name)
+        self.client.create(repo_url=self.url, name=f"{name}-tree")
+        self.client.delete(f"{name}-tree", purge=True)
+        self.client.gc_run()
 
     def settle(self, name):
         # A command that outlived the daemon may need a moment more to end.
         harness.wait_until(lambda: not self.client.execs(running=True), what="the end of every command")
         self.assert_no_strays()
         for workspace in self.client.workspaces():
+            if workspace["name"] == f"{name}-cache":
+                self.client.gc_run()
+                listed = self.client.exec(workspace["id"], "ls; cat kept 2>/dev/null").stdout.decode()
+                self.assertNotIn("cache", listed.split(), listed)
+                self.client.delete(workspace["id"], purge=True)
+            if workspace["name"] == f"{name}-tree":
+                self.client.delete(workspace["id"], purge=True)
             if workspace["name"] != name:
                 continue
             self.assertEqual(workspace["state"], "ready")

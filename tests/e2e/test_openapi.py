@@ -195,7 +195,7 @@ class OpenApi(harness.TestCase):
         self.call(200, "GET", "/metrics")
         self.call(200, "GET", "/v1/events", {"since": 0})
         for path in ("/v1/health", "/v1/info", "/v1/config", "/metrics", "/v1/events", "/v1/repos", "/v1/workspaces",
-                     "/v1/execs", "/v1/top", "/v1/du"):
+                     "/v1/execs", "/v1/top", "/v1/du", "/v1/gc"):
             self.bad(400, "GET", path, {"nonsense": 1}, code="invalid_argument")
         self.bad(400, "GET", "/v1/events", {"follow": "perhaps"})
         self.call(200, "GET", "/v1/doctor", {"deep": 1})
@@ -397,6 +397,15 @@ class OpenApi(harness.TestCase):
             self.assertIn("category", self.call(200, "GET", f"/v1/execs/{ended['id']}/wait"))
         self.call(200, "GET", "/v1/workspaces/one/history", {"limit": 3, "before": ended["id"]})
         self.bad(400, "GET", "/v1/workspaces/one/history", {"limit": 0})
+        self.call(200, "PATCH", "/v1/workspaces/one",
+                  body={"pinned": True, "caches": ["node_modules", "/home/user/.cache"],
+                        "limits": {"disk_bytes": 1 << 30, "disk_files": 100_000}})
+        self.call(200, "GET", "/v1/gc")
+        self.call(200, "POST", "/v1/gc", body={"until_free_bytes": 1})
+        self.bad(400, "POST", "/v1/gc", body={"until_free_bytes": 0})
+        for caches in (["../x"], [".git"], ["a//b"], [""]):
+            self.bad(400, "PATCH", "/v1/workspaces/one", body={"caches": caches})
+        self.call(200, "PATCH", "/v1/workspaces/one", body={"pinned": False, "caches": []})
         self.call(200, "GET", "/v1/du")
         self.call(200, "GET", "/v1/du", {"workspace": "one"})
         self.bad(404, "GET", "/v1/du", {"workspace": "nobody"})

@@ -1,4 +1,4 @@
-"""Taking all there is of something: rows 55 and 60. Overload by honest clients is tests/overload's."""
+"""Taking all there is of something: rows 36, 55 and 60. Overload by honest clients is tests/overload's."""
 
 import contextlib
 import json
@@ -27,6 +27,34 @@ BOMBS = {
     "temporary files": "n = 0\ntry:\n  while True:\n    open('/tmp/%d' % n, 'wb').write(bytes(1 << 20)); n += 1\nexcept OSError: pass",
     "signals to all": "import os, signal, time\nsignal.signal(15, signal.SIG_IGN)\nfor i in range(2000):\n  os.kill(-1, 15)",
 }
+
+
+class DiskFill(Threats):
+    settings = {"store.disk_quota": "watched", "workspace.disk_limit_bytes": 32 << 20, "workspace.disk_limit_files": 3000}
+    attacks = {"bytes": "i=0; while :; do i=$((i+1)); head -c 1M /dev/urandom >b$i; sleep 0.05; done",
+               "inodes": "i=0; while :; do i=$((i+1)); : >i$i; [ $((i % 100)) = 0 ] && sleep 0.1; done",
+               "bytes outside of any page": "i=0; while :; do i=$((i+1)); fallocate -l 1M f$i; sleep 0.05; done",
+               "a writer left behind": "(while :; do head -c 1M /dev/urandom; sleep 0.05; done >>left) >/dev/null 2>&1 & sleep 30"}
+
+    def ends(self, name):
+        """Category of the end of each attack, one after the other."""
+        for what, script in self.attacks.items():
+            record = self.client.start_exec(name, ["bash", "-c", script])
+            yield what, self.client.wait(record["id"], 90_000)
+            self.client.exec(name, "pkill -9 head; rm -rf b* i* f* left", user="root")
+
+    @threat(36, "H", "fill the disk of the store with bytes, files, unwritten extents, from a process that was left behind",
+            "the workspace's limit ends it with the reason, others and the database write on",
+            "a workspace without a limit takes as much and is not ended")
+    def test_nobody_fills_the_disk(self):
+        self.client.create(repo_url=self.url, name="free", limits={"disk_bytes": 0, "disk_files": 0})
+        free = self.client.start_exec("free", ["bash", "-c", "head -c 64M /dev/zero >big; for i in $(seq 4000); do : >f$i; done; sleep 4"])
+        for what, end in self.ends("jail"):
+            with self.subTest(what):
+                self.assertEqual(end["category"], "disk_quota", end)
+        self.assertEqual(self.client.wait(free["id"])["exit_code"], 0)
+        self.assertEqual(self.out("echo goes on >on; cat on"), "goes on")
+        self.client.delete("free", purge=True)
 
 
 class Exhaustion(Threats):

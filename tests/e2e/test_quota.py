@@ -1,0 +1,161 @@
+"""The disk limit of a workspace: held by the kernel where the file system can, else by the daemon's watcher."""
+
+import os
+import shutil
+import unittest
+
+import harness
+import moorage
+
+LIMIT = 24 << 20
+MIB = 1 << 20
+
+
+class QuotaTest(unittest.TestCase):
+    file_system = None  # of an image of its own; none: where the tests are
+    settings = {}
+
+    def setUp(self):
+        self.daemon = harness.Daemon(self.settings)
+        self.addCleanup(lambda: harness.run("rm", "-rf", self.daemon.directory))
+        if self.file_system:
+            self.mount()
+        self.addCleanup(self.daemon.close)
+        upstream = self.daemon.directory / "upstream"
+        harness.make_repository(upstream / "acme" / "shop")
+        self.git_server = harness.GitServer(upstream)
+        self.addCleanup(self.git_server.stop)
+        self.daemon.start()
+        self.client = self.daemon.client
+        self.url = self.git_server.url("acme/shop")
+        self.client.create(repo_url=self.url, name="work", limits={"disk_bytes": LIMIT, "disk_files": 2000})
+
+    def mount(self):
+        program, *options = self.file_system
+        if not shutil.which(program):
+            self.skipTest(f"{program} is not installed")
+        image = self.daemon.directory / "disk.img"
+        with open(image, "wb") as file:
+            file.truncate(600 * MIB)
+        harness.run(program, *options, image)
+        harness.run("mount", "-o", "loop", image, self.daemon.store)
+        self.addCleanup(lambda: harness.run("umount", self.daemon.store))
+        os.chmod(self.daemon.store, 0o700)
+
+    def kind(self):
+        return next(c["text"] for c in self.client.info()["checks"] if c["name"] == "disk quota")
+
+    def used(self):
+        return self.client.workspace("work").get("disk_bytes", 0)
+
+    def check_upload_refused(self):
+        with self.assertRaises(moorage.MoorageError) as refused:
+            self.client.write_file("work", "huge", bytes(LIMIT + MIB))
+        self.assertEqual(refused.exception.code, "resource_exhausted")
+        self.assertNotIn("huge", [e["name"] for e in self.client.list_files("work")["entries"]])
+
+    def check_neighbour(self):
+        """Nobody else notices."""
+        self.client.create(repo_url=self.url, name="neighbour", limits={"disk_bytes": 0, "disk_files": 0})
+        self.assertEqual(self.client.exec("neighbour", f"head -c {2 * LIMIT} /dev/zero >big").exit_code, 0)
+        self.client.delete("neighbour", purge=True)
+
+
+class Watched(QuotaTest):
+    settings = {"store.disk_quota": "watched"}
+
+    def test_who_goes_over_is_ended_with_the_reason_and_can_remove(self):
+        self.assertEqual(self.kind(), "watched")
+        self.assertEqual(self.client.workspace("work")["disk_quota"], "watched")
+        script = f"i=0; while :; do i=$((i+1)); head -c {MIB} /dev/urandom >big$i; sleep 0.05; done"
+        ended = self.client.wait(self.client.start_exec("work", ["sh", "-c", script])["id"], 60_000)
+        self.assertEqual(ended["category"], "disk_quota")
+        self.assertIn("over its disk limit", ended["error"])
+        self.assertIn("moorage set work --disk", ended["error"])
+        self.check_upload_refused()
+        # It may look and remove; taking yet more ends it again.
+        self.assertEqual(self.client.exec("work", "ls | wc -l; sleep 3; echo done").exit_code, 0)
+        again = self.client.wait(self.client.start_exec("work", ["sh", "-c", script.replace("big$i", "more$i")])["id"], 60_000)
+        self.assertEqual(again["category"], "disk_quota")
+        self.assertEqual(self.client.exec("work", "rm -f big* more*; sleep 2; echo fine >fine").exit_code, 0)
+        self.client.write_file("work", "small", b"x")
+        self.check_neighbour()
+        self.assertIn("workspace.disk_quota", [e["kind"] for e in self.client.events()])
+
+    def test_files_count_as_well(self):
+        script = "i=0; while :; do i=$((i+1)); : >f$i; [ $((i % 100)) = 0 ] && sleep 0.05; done"
+        ended = self.client.wait(self.client.start_exec("work", ["bash", "-c", script])["id"], 60_000)
+        self.assertEqual(ended["category"], "disk_quota")
+        self.assertIn("of 2000 files", ended["error"])
+
+    def test_what_a_command_left_behind_goes_with_the_sandbox(self):
+        self.client.exec("work", f"(i=0; while :; do i=$((i+1)); head -c {MIB} /dev/urandom >big$i; sleep 0.05; done)"
+                                 " >/dev/null 2>&1 &")
+        harness.wait_until(lambda: "sandbox" not in self.client.workspace("work"), seconds=60, what="the stop")
+
+    def test_the_limit_can_be_raised(self):
+        self.daemon.cli("set", "work", "--disk", "200M", "--disk-files", "0")
+        ended = self.client.exec("work", f"head -c {2 * LIMIT} /dev/zero >big; sleep 3; echo done")
+        self.assertEqual(ended.stdout, b"done\n")
+        self.client.stop("work")
+        harness.wait_until(lambda: self.used() > LIMIT, what="the measure")
+        self.assertIn("of 200M", self.daemon.cli("show", "work").stdout.decode())
+
+
+class Btrfs(QuotaTest):
+    file_system = ["mkfs.btrfs", "-q"]
+
+    def test_the_kernel_refuses_and_the_rest_goes_on(self):
+        self.assertEqual(self.kind(), "btrfs qgroup")
+        ended = self.client.exec("work", f"head -c {2 * LIMIT} /dev/urandom >big")
+        self.assertNotEqual(ended.exit_code, 0)
+        self.assertRegex(ended.stderr, b"quota exceeded|No space left")
+        self.assertEqual(ended.exec["category"], "disk_quota")
+        self.check_neighbour()
+        self.assertEqual(self.client.exec("work", "rm big; sync; echo fine >fine; cat fine").stdout, b"fine\n")
+        self.client.stop("work")
+        self.assertEqual(self.client.exec("work", "cat fine; git status --porcelain").stdout, b"fine\n?? fine\n")
+        self.daemon.cli("set", "work", "--disk", "200M")
+        self.assertEqual(self.client.exec("work", f"head -c {2 * LIMIT} /dev/urandom >big && sync").exit_code, 0)
+
+    def test_files_are_watched_there(self):
+        script = "i=0; while :; do i=$((i+1)); : >f$i; [ $((i % 100)) = 0 ] && sleep 0.05; done"
+        ended = self.client.wait(self.client.start_exec("work", ["bash", "-c", script])["id"], 90_000)
+        self.assertEqual(ended["category"], "disk_quota")
+
+    def test_a_layer_is_a_subvolume_and_goes_whole(self):
+        layers = self.daemon.store / "layers"
+        layer = next(layers.iterdir())
+        self.assertEqual(layer.stat().st_ino, 256)
+        self.client.exec("work", "mkdir -p a/b/c && echo x >a/b/c/d")
+        self.client.delete("work", purge=True)
+        self.assertEqual(list(layers.iterdir()), [])
+        self.assertNotIn("ly_", harness.run("btrfs", "subvolume", "list", self.daemon.store).stdout.decode())
+
+
+class Project(QuotaTest):
+    """Of ext4 and XFS. Where this kernel has no project quotas, the store says `watched` and nothing is pretended."""
+
+    file_system = ["mkfs.ext4", "-q", "-F", "-O", "quota,project", "-E", "quotatype=prjquota"]
+
+    def mount(self):
+        try:
+            super().mount()
+        except AssertionError as error:  # this kernel does not even mount it
+            self.addCleanup(lambda: None)
+            self.skipTest(f"no project quotas here: {error}")
+
+    def test_the_kernel_refuses_bytes_and_files(self):
+        if self.kind() == "watched":
+            self.skipTest("this kernel has no project quotas")
+        self.assertEqual(self.kind(), "project quota")
+        ended = self.client.exec("work", f"head -c {2 * LIMIT} /dev/urandom >big")
+        self.assertEqual(ended.exec["category"], "disk_quota")
+        self.client.exec("work", "rm big")
+        ended = self.client.exec("work", "for i in $(seq 3000); do : >f$i || exit 1; done")
+        self.assertEqual(ended.exec["category"], "disk_quota")
+        self.check_neighbour()
+
+
+if __name__ == "__main__":
+    unittest.main()

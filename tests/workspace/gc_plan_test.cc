@@ -1,0 +1,182 @@
+#include "workspace/gc_plan.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <functional>
+
+namespace moorage::workspace {
+namespace {
+
+using state_db::WorkspaceState;
+
+constexpr int64_t kDay_ms = 24LL * 3'600'000;
+const std::string kCommit(40, 'a');
+
+struct Rows {
+  GcFacts facts;
+  GcRules rules;
+
+  Rows() {
+    facts.age_ms = 100 * kDay_ms;
+    rules.archives = true;
+    rules.archive_after_ms = 7 * kDay_ms;
+    state_db::RepositoryRow repository;
+    repository.id = {1};
+    repository.name = "acme/shop";
+    repository.state = state_db::RepositoryState::ready;
+    repository.bytes = 1000;
+    facts.repositories.push_back(repository);
+    state_db::BaseTreeRow tree;
+    tree.repository = {1};
+    tree.commit = kCommit;
+    tree.bytes = 500;
+    tree.files = 5;
+    facts.trees.push_back(tree);
+  }
+
+  // At rest for a month, large, with a cache.
+  state_db::WorkspaceRow& add(int64_t id = 7) {
+    state_db::WorkspaceRow row;
+    row.id = {id};
+    row.name = "ws" + std::to_string(id);
+    row.repository = {1};
+    row.base_commit = kCommit;
+    row.state = WorkspaceState::ready;
+    row.disk_bytes = 1'000'000;
+    row.rest_age_ms = 70 * kDay_ms;
+    row.policy.caches = {"node_modules"};
+    facts.workspaces.push_back(row);
+    facts.stood_on.insert({{1}, kCommit});
+    return facts.workspaces.back();
+  }
+
+  GcRow row(GcRung rung) const {
+    const auto rows = plan_gc(facts, rules);
+    const auto found =
+        std::find_if(rows.begin(), rows.end(), [&](const GcRow& r) { return r.rung == rung; });
+    REQUIRE(found != rows.end());
+    return *found;
+  }
+};
+
+TEST_CASE("the ladder: caches, base trees, workspaces, mirrors; what is kept comes last") {
+  Rows rows;
+  rows.add();
+  rows.facts.stood_on.clear();
+  auto other = rows.facts.repositories.front();
+  other.id = {2};
+  rows.facts.repositories.push_back(other);
+  std::string order;
+  for (const GcRow& row : plan_gc(rows.facts, rows.rules))
+    order += std::string(row.goes ? "" : "-") +
+             std::string(kGcRungNames.at(static_cast<size_t>(row.rung))) + " ";
+  CHECK(order == "cache base_tree workspace mirror -mirror ");
+}
+
+TEST_CASE("pinned, leased, running, in transfer or not ready: never, and it says why") {
+  struct Case {
+    const char* why;
+    std::function<void(Rows&, state_db::WorkspaceRow&)> make;
+  };
+  const std::vector<Case> cases{
+      {"pinned", [](Rows&, auto& row) { row.policy.pinned = true; }},
+      {"leased", [](Rows& rows, auto& row) { rows.facts.leased.insert(row.id); }},
+      {"its sandbox runs", [](Rows& rows, auto& row) { rows.facts.running.insert(row.id); }},
+      {"files of it are being transferred",
+       [](Rows& rows, auto& row) { rows.facts.mounted.insert(row.id); }},
+      {"it is archiving", [](Rows&, auto& row) { row.state = WorkspaceState::archiving; }},
+      {"it is creating", [](Rows&, auto& row) { row.state = WorkspaceState::creating; }},
+  };
+  for (const Case& one : cases) {
+    Rows rows;
+    one.make(rows, rows.add());
+    for (const GcRung rung : {GcRung::cache, GcRung::workspace}) {
+      const GcRow row = rows.row(rung);
+      CHECK_FALSE(row.goes);
+      CHECK(row.why == one.why);
+    }
+    CHECK_FALSE(rows.row(GcRung::mirror).goes);
+  }
+}
+
+TEST_CASE("a workspace is archived only after its time, and only for a gain") {
+  Rows rows;
+  auto& row = rows.add();
+  CHECK(rows.row(GcRung::workspace).goes);
+  CHECK(*rows.row(GcRung::workspace).bytes == 1'000'000 - 500'000 - 1000);
+  rows.rules.archive_elsewhere = true;
+  CHECK(*rows.row(GcRung::workspace).bytes == 1'000'000);
+  rows.rules.archive_elsewhere = false;
+  row.disk_bytes = 1500;  // half of it and the mirror's objects are as much
+  CHECK(rows.row(GcRung::workspace).why == "its archive would be as large as it is");
+  row.disk_bytes.reset();
+  CHECK(rows.row(GcRung::workspace).why == "it was never measured");
+  row.disk_bytes = 1'000'000;
+  row.rest_age_ms = 94 * kDay_ms;
+  CHECK(rows.row(GcRung::workspace).why == "at rest for 6 days only");
+  row.rest_age_ms = 200 * kDay_ms;  // whatever wrote that: it is not old
+  CHECK_FALSE(rows.row(GcRung::workspace).goes);
+  row.rest_age_ms = 0;
+  row.disposable = true;
+  CHECK_FALSE(rows.row(GcRung::workspace).goes);
+  row.disposable = false;
+  rows.rules.archives = false;
+  CHECK(rows.row(GcRung::workspace).why == "nothing here can archive it");
+}
+
+TEST_CASE("a wall clock that jumps makes nothing go") {
+  Rows rows;
+  auto& row = rows.add();
+  row.rest_age_ms = rows.facts.age_ms;
+  for (const int64_t jump : {-10'000 * kDay_ms, 10'000 * kDay_ms}) {
+    row.created_wall_ms = jump;
+    rows.facts.trees.front().created_wall_ms = jump;
+    rows.facts.trees.front().last_used_wall_ms = jump;
+    rows.facts.repositories.front().fetched_wall_ms = jump;
+    for (const GcRow& one : plan_gc(rows.facts, rows.rules))
+      CHECK(one.goes == (one.rung == GcRung::cache));  // that one has no age
+  }
+}
+
+TEST_CASE("a base tree goes when no layer stands on it and nobody asked for it just now") {
+  Rows rows;
+  CHECK(rows.row(GcRung::base_tree).goes);
+  CHECK(*rows.row(GcRung::base_tree).bytes == 500);
+  rows.facts.trees_used_lately.insert({{1}, kCommit});
+  CHECK_FALSE(rows.row(GcRung::base_tree).goes);
+  rows.facts.trees_used_lately.clear();
+  rows.add();
+  CHECK(rows.row(GcRung::base_tree).why == "workspaces stand on it");
+}
+
+TEST_CASE("a mirror stays while a workspace needs it, also a deleted or an archived one") {
+  Rows rows;
+  CHECK(rows.row(GcRung::mirror).goes);
+  rows.facts.repos_used_lately.insert({1});
+  CHECK_FALSE(rows.row(GcRung::mirror).goes);
+  rows.facts.repos_used_lately.clear();
+  auto& row = rows.add();
+  for (const auto state : {WorkspaceState::ready, WorkspaceState::deleted, WorkspaceState::archived,
+                           WorkspaceState::unarchiving}) {
+    row.state = state;
+    CHECK_FALSE(rows.row(GcRung::mirror).goes);
+  }
+  row.state = WorkspaceState::failed;
+  CHECK(rows.row(GcRung::mirror).goes);
+  rows.facts.repositories.front().state = state_db::RepositoryState::fetching;
+  CHECK(rows.row(GcRung::mirror).why == "it is being fetched");
+}
+
+TEST_CASE("ten thousand workspaces are decided in far less than a second") {
+  Rows rows;
+  for (int64_t id = 1; id <= 10'000; ++id) rows.add(id);
+  const auto began = std::chrono::steady_clock::now();
+  const auto plan = plan_gc(rows.facts, rows.rules);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  CHECK(plan.size() == 20'002);
+  CHECK(took.count() < 1.0);
+}
+
+}  // namespace
+}  // namespace moorage::workspace

@@ -1,0 +1,144 @@
+// btrfs: a layer is a subvolume, and its quota group 0/ID is made by the kernel along with it.
+// Ioctls as in linux/btrfs.h; what a group has taken is in /sys/fs/btrfs/UUID/qgroups (Linux 5.9).
+#include <fcntl.h>
+#include <linux/btrfs.h>
+#include <linux/magic.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "workspace/disk_quota.h"
+
+namespace moorage::workspace {
+namespace {
+
+// Inode of the root of every subvolume (BTRFS_FIRST_FREE_OBJECTID).
+constexpr uint64_t kSubvolumeRoot = 256;
+constexpr uint64_t kNoLimit = UINT64_MAX;  // takes a limit away
+
+std::string groups_directory(int file_system) {
+  btrfs_ioctl_fs_info_args info{};
+  base::check(ioctl(file_system, BTRFS_IOC_FS_INFO, &info), "ask for the btrfs");
+  std::string uuid;
+  for (size_t i = 0; i < sizeof info.fsid; ++i) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", info.fsid[i]);
+    if (i == 4 || i == 6 || i == 8 || i == 10) uuid += '-';
+    uuid += digits;
+  }
+  return "/sys/fs/btrfs/" + uuid + "/qgroups";
+}
+
+std::pair<std::string, std::string> split(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return {path.substr(0, slash), path.substr(slash + 1)};
+}
+
+template <typename Arguments>
+void put_name(Arguments& arguments, const std::string& name) {
+  if (name.size() >= sizeof arguments.name)
+    throw base::Error(base::Code::internal, "too long a name for a subvolume: " + name);
+  std::memcpy(arguments.name, name.c_str(), name.size() + 1);
+}
+
+bool is_subvolume(const std::string& path) {
+  struct stat status {};
+  return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         status.st_ino == kSubvolumeRoot;
+}
+
+uint64_t subvolume_id(int directory) {
+  btrfs_ioctl_ino_lookup_args lookup{};
+  lookup.objectid = kSubvolumeRoot;
+  base::check(ioctl(directory, BTRFS_IOC_INO_LOOKUP, &lookup), "ask for the subvolume");
+  return lookup.treeid;
+}
+
+class BtrfsQuota : public DiskQuota {
+ public:
+  explicit BtrfsQuota(std::string groups) : groups_(std::move(groups)) {}
+
+  std::string name() const override { return "btrfs qgroup"; }
+  bool refuses_bytes() const override { return true; }
+
+  void make(base::LayerId, const std::string& path) override {
+    if (base::path_exists(path)) return;
+    const auto [parent, name] = split(path);
+    btrfs_ioctl_vol_args arguments{};
+    put_name(arguments, name);
+    const base::Fd directory = base::open_directory(parent);
+    if (ioctl(directory.get(), BTRFS_IOC_SUBVOL_CREATE, &arguments) < 0 && errno != EEXIST)
+      base::throw_errno("make the subvolume " + path);
+    base::check(chmod(path.c_str(), 0700), "set the mode of " + path);
+  }
+
+  // A layer that an earlier release made as a directory has no group of its own: it is watched.
+  void limit(base::LayerId, const std::string& path, const QuotaLimit& limit) override {
+    if (!is_subvolume(path)) return;
+    const base::Fd directory = base::open_directory(path);
+    btrfs_ioctl_qgroup_limit_args arguments{};  // qgroupid 0: that of this subvolume
+    arguments.lim.flags = BTRFS_QGROUP_LIMIT_MAX_RFER;
+    arguments.lim.max_rfer = limit.bytes == 0 ? kNoLimit : limit.bytes;
+    base::check(ioctl(directory.get(), BTRFS_IOC_QGROUP_LIMIT, &arguments), "limit " + path);
+  }
+
+  std::optional<QuotaUse> use(base::LayerId, const std::string& path) override {
+    if (!is_subvolume(path)) return std::nullopt;
+    const base::Fd directory = base::open_directory(path);
+    const auto text = base::read_file_if_exists(
+        groups_ + "/0_" + std::to_string(subvolume_id(directory.get())) + "/referenced");
+    if (!text) return std::nullopt;
+    QuotaUse use;
+    use.bytes = std::strtoull(text->c_str(), nullptr, 10);
+    return use;
+  }
+
+  void remove(base::LayerId, const std::string& path) override {
+    if (!is_subvolume(path)) return base::remove_tree(path);
+    const auto [parent, name] = split(path);
+    const base::Fd directory = base::open_directory(parent);
+    btrfs_ioctl_qgroup_create_args group{};
+    group.qgroupid = subvolume_id(base::open_directory(path).get());
+    btrfs_ioctl_vol_args arguments{};
+    put_name(arguments, name);
+    base::check(ioctl(directory.get(), BTRFS_IOC_SNAP_DESTROY, &arguments),
+                "remove the subvolume " + path);
+    // Newer kernels drop the group themselves, and it may still be in use for a moment.
+    if (ioctl(directory.get(), BTRFS_IOC_QGROUP_CREATE, &group) < 0 && errno != ENOENT) {
+      base::log(base::LogLevel::debug, "store.group_left",
+                {{"path", path}, {"error", std::strerror(errno)}});
+    }
+  }
+
+ private:
+  const std::string groups_;
+};
+
+}  // namespace
+
+std::unique_ptr<DiskQuota> probe_btrfs_quota(const std::string& layers) {
+  struct statfs status {};
+  if (statfs(layers.c_str(), &status) < 0 || status.f_type != BTRFS_SUPER_MAGIC) return nullptr;
+  const base::Fd directory = base::open_directory(layers);
+  const std::string groups = groups_directory(directory.get());
+  btrfs_ioctl_quota_ctl_args enable{};
+  enable.cmd = BTRFS_QUOTA_CTL_ENABLE;
+  const bool known = base::path_exists(groups);
+  if (!known && ioctl(directory.get(), BTRFS_IOC_QUOTA_CTL, &enable) < 0) {
+    base::log(base::LogLevel::warning, "store.no_btrfs_quota", {{"error", std::strerror(errno)}});
+    return nullptr;
+  }
+  if (!base::path_exists(groups)) return nullptr;  // a kernel before 5.9 tells nobody what is used
+  return std::make_unique<BtrfsQuota>(groups);
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,174 @@
+#include "workspace/gc_plan.h"
+
+#include <algorithm>
+#include <map>
+
+namespace moorage::workspace {
+namespace {
+
+using state_db::RepositoryState;
+using state_db::WorkspaceRow;
+using state_db::WorkspaceState;
+
+constexpr int64_t kHour_ms = 3'600'000;
+
+std::string hours(int64_t ms) {
+  if (ms < 48 * kHour_ms) return std::to_string(ms / kHour_ms) + " h";
+  return std::to_string(ms / kHour_ms / 24) + " days";
+}
+
+class Planner {
+ public:
+  Planner(const GcFacts& facts, const GcRules& rules) : facts_(facts), rules_(rules) {
+    for (const auto& row : facts.repositories) repositories_[row.id] = &row;
+    for (const auto& row : facts.workspaces) {
+      if (row.state != WorkspaceState::failed) ++needed_by_[row.repository];
+    }
+  }
+
+  std::vector<GcRow> run() {
+    for (const auto& row : facts_.workspaces) caches(row);
+    for (const auto& tree : by_use()) base_tree(*tree);
+    for (const auto* row : by_rest()) workspace(*row);
+    for (const auto& row : facts_.repositories) mirror(row);
+    std::stable_partition(rows_.begin(), rows_.end(), [](const GcRow& row) { return row.goes; });
+    return std::move(rows_);
+  }
+
+ private:
+  // Why collection must not touch the files of a workspace; empty: it may.
+  std::string held(const WorkspaceRow& row) const {
+    if (row.policy.pinned) return "pinned";
+    if (facts_.leased.contains(row.id)) return "leased";
+    if (facts_.running.contains(row.id)) return "its sandbox runs";
+    if (facts_.mounted.contains(row.id)) return "files of it are being transferred";
+    if (row.state != WorkspaceState::ready)
+      return "it is " + std::string(state_db::state_name(row.state));
+    return {};
+  }
+
+  void add(GcRow row, const std::string& kept, const std::string& safe) {
+    row.goes = kept.empty();
+    row.why = kept.empty() ? safe : kept;
+    rows_.push_back(std::move(row));
+  }
+
+  void caches(const WorkspaceRow& row) {
+    for (const std::string& path : row.policy.caches) {
+      GcRow cache;
+      cache.rung = GcRung::cache;
+      cache.repository = row.repository;
+      cache.workspace = row.id;
+      cache.path = path;
+      cache.subject = row.name + ":" + path;
+      add(std::move(cache), held(row),
+          "declared as a cache; what the base has is kept, and so is a path that git tracks there");
+    }
+  }
+
+  std::vector<const state_db::BaseTreeRow*> by_use() const {
+    std::vector<const state_db::BaseTreeRow*> trees;
+    for (const auto& tree : facts_.trees) trees.push_back(&tree);
+    // The order alone is by the wall clock: which go is not.
+    std::stable_sort(trees.begin(), trees.end(), [](const auto* one, const auto* other) {
+      return one->last_used_wall_ms < other->last_used_wall_ms;
+    });
+    return trees;
+  }
+
+  void base_tree(const state_db::BaseTreeRow& tree) {
+    const TreeKey key{tree.repository, tree.commit};
+    GcRow row;
+    row.rung = GcRung::base_tree;
+    row.repository = tree.repository;
+    row.commit = tree.commit;
+    row.subject = name_of(tree.repository) + " " + tree.commit.substr(0, 12);
+    row.bytes = tree.bytes;
+    row.files = tree.files;
+    std::string kept;
+    if (facts_.stood_on.contains(key)) kept = "workspaces stand on it";
+    if (kept.empty() && facts_.trees_used_lately.contains(key))
+      kept = "it was made or asked for a moment ago";
+    add(std::move(row), kept, "no layer stands on it; the mirror makes it again when it is wanted");
+  }
+
+  std::vector<const WorkspaceRow*> by_rest() const {
+    std::vector<const WorkspaceRow*> rows;
+    for (const auto& row : facts_.workspaces) rows.push_back(&row);
+    std::stable_sort(rows.begin(), rows.end(), [](const auto* one, const auto* other) {
+      return one->rest_age_ms < other->rest_age_ms;
+    });
+    return rows;
+  }
+
+  // An archive holds the base commit's objects, too, and is about half as large as what it packs.
+  uint64_t gain(const WorkspaceRow& row) const {
+    const uint64_t bytes = row.disk_bytes.value_or(0);
+    if (rules_.archive_elsewhere) return bytes;
+    const auto repository = repositories_.find(row.repository);
+    const uint64_t objects = repository == repositories_.end() ? 0 : repository->second->bytes;
+    return bytes - std::min(bytes, bytes / 2 + objects);
+  }
+
+  void workspace(const WorkspaceRow& row) {
+    if (row.state == WorkspaceState::deleted || row.state == WorkspaceState::failed) return;
+    GcRow line;
+    line.rung = GcRung::workspace;
+    line.repository = row.repository;
+    line.workspace = row.id;
+    line.subject = row.name;
+    line.bytes = gain(row);
+    line.files = row.disk_files;
+    const int64_t rested_ms = facts_.age_ms - row.rest_age_ms;
+    std::string kept = held(row);
+    if (kept.empty() && row.disposable) kept = "it goes by itself after its command";
+    if (kept.empty() && !row.disk_bytes) kept = "it was never measured";
+    if (kept.empty() && rested_ms < rules_.archive_after_ms)
+      kept = "at rest for " + hours(rested_ms) + " only";
+    if (kept.empty() && gain(row) == 0) kept = "its archive would be as large as it is";
+    if (kept.empty() && !rules_.archives) kept = "nothing here can archive it";
+    add(std::move(line), kept,
+        "at rest for " + hours(rested_ms) +
+            "; archived and verified first, unarchive brings it back");
+  }
+
+  void mirror(const state_db::RepositoryRow& row) {
+    if (row.state == RepositoryState::evicted) return;
+    GcRow line;
+    line.rung = GcRung::mirror;
+    line.repository = row.id;
+    line.subject = row.name;
+    line.bytes = row.bytes;
+    std::string kept;
+    const auto needed = needed_by_.find(row.id);
+    if (needed != needed_by_.end())
+      kept = "needed by " + std::to_string(needed->second) + " workspaces, deleted ones included";
+    if (kept.empty() && facts_.repos_used_lately.contains(row.id))
+      kept = "it was asked for a moment ago";
+    if (kept.empty() && row.state != RepositoryState::ready && row.state != RepositoryState::broken)
+      kept = "it is being fetched";
+    add(std::move(line), kept,
+        row.scope.empty() ? "no workspace needs it; upstream has it, the next use clones it again"
+                          : "no workspace needs it; a copy of a checkout, the next create --from "
+                            "sends it again");
+  }
+
+  std::string name_of(base::RepoId id) const {
+    const auto found = repositories_.find(id);
+    return found == repositories_.end() ? id.str() : found->second->name;
+  }
+
+  const GcFacts& facts_;
+  const GcRules& rules_;
+  std::map<base::RepoId, const state_db::RepositoryRow*> repositories_;
+  std::map<base::RepoId, uint64_t> needed_by_;
+  std::vector<GcRow> rows_;
+};
+
+}  // namespace
+
+std::vector<GcRow> plan_gc(const GcFacts& facts, const GcRules& rules) {
+  return Planner(facts, rules).run();
+}
+
+}  // namespace moorage::workspace
