@@ -19,7 +19,12 @@ OPERATIONS = {
     "delete /v1/workspaces/{workspace}": ("delete", "purge"),
     "post /v1/workspaces/{workspace}/undelete": ONE_WRITE,
     "post /v1/workspaces/{workspace}/start": ("start",),
-    "post /v1/workspaces/{workspace}/stop": ("stop",),
+    "post /v1/workspaces/{workspace}/stop": ("stop", "pre_stop"),
+    "patch /v1/workspaces/{workspace}": ONE_WRITE,
+    "post /v1/workspaces/{workspace}/share": ONE_WRITE,
+    "post /v1/workspaces/{workspace}/lease": ("lease.acquire", "lease.takeover"),
+    "put /v1/workspaces/{workspace}/lease": "nothing is written: the daemon remembers who was heard of",
+    "delete /v1/workspaces/{workspace}/lease": ONE_WRITE,
     "put /v1/workspaces/{workspace}/file": ("file",),
     "delete /v1/workspaces/{workspace}/file": ONE_CALL,
     "post /v1/workspaces/{workspace}/files/move": ONE_CALL,
@@ -30,6 +35,8 @@ OPERATIONS = {
     "post /v1/execs/{exec}/signal": NO_STATE,
     "post /v1/execs/{exec}/cancel": ONE_WRITE + ", before the signal; adopted at the next start",
     "post /v1/execs/{exec}/resize": NO_STATE,
+    "post /v1/gc": ("gc", "evict", "drop_base_tree"),
+    "post /v1/doctor": ("recovery",),  # its mends are the steps of every start
 }
 
 
@@ -53,7 +60,7 @@ class Lives:
 
     def workspace(self, name):
         harness.commit(self.suite.upstream / "acme" / "shop", "moved.txt", name)  # a fetch and a base tree
-        self.client.create(repo_url=self.suite.url, name=name)
+        self.client.create(repo_url=self.suite.url, name=name, pre_stop="echo stopping")
         self.acknowledged["created"] = True
         record = self.client.wait(self.counted(name)["id"], 20_000)
         if record["state"] == "exited" and record["exit_code"] == 0:
@@ -65,6 +72,29 @@ class Lives:
         self.deleting = True
         self.client.delete(name, purge=True)
         self.acknowledged["purged"] = True
+
+    def held(self, name):
+        self.client.create(repo_url=self.suite.url, name=name)
+        self.acknowledged["created"] = True
+        with self.client.lease(name, "first") as first:
+            first.start_exec(name, ["sleep", "60"])
+            second = harness.Client(str(self.daemon.socket))
+            second.generation = self.client.acquire_lease(name, "second", takeover=True)["generation"]
+        second.release_lease(name)
+
+    def collected(self, name):
+        self.client.create(repo_url=self.suite.url, name=name, caches=["cache"])
+        self.acknowledged["created"] = True
+        record = self.client.exec(name, "mkdir cache; echo rubbish > cache/rubbish; echo untracked > untracked", sync=True)
+        if record.exit_code == 0:
+            self.acknowledged["untracked"] = b"untracked\n"
+        self.client.stop(name)
+        harness.commit(self.suite.upstream / "acme" / "shop", "moved.txt", name)
+        self.client.create(repo_url=self.suite.url, name=f"{name}-tree")
+        self.client.delete(f"{name}-tree", purge=True)
+        harness.make_repository(self.suite.upstream / "acme" / name)
+        self.client.add_repo(self.suite.git_server.url(f"acme/{name}"))
+        self.client.gc_run()
 
     def imported(self, name):
         local = self.daemon.directory / f"local-{name}"
@@ -89,6 +119,14 @@ class Lives:
         test = self.suite
         harness.wait_until(lambda: not self.client.execs(running=True), what="the end of every command")
         found = {w["name"]: w for w in self.client.workspaces()}
+        if f"{name}-tree" in found:
+            self.client.delete(f"{name}-tree", purge=True)
+        if name in found and "holder" in found[name]:
+            test.assertEqual(self.client.execs(workspace=name, running=True), [], "a writer of the lease before")
+            mine = harness.Client(str(self.daemon.socket))
+            mine.generation = self.client.acquire_lease(name, "settled", takeover=True)["generation"]
+            test.assertGreater(mine.generation, found[name]["holder"]["generation"])
+            mine.release_lease(name)
         if self.acknowledged.get("created") and not self.deleting:
             test.assertIn(name, found, "it was created")
         test.assertFalse(self.acknowledged.get("purged") and name in found, "it was purged and is back")
