@@ -82,13 +82,15 @@ class User:
 
 
 # Every operation of the document: what it wants, and a request that is good but for who asks. "read", "write": members too;
-# "own": the owner; "repo": who imported it; "list": all may ask, and see what is theirs; "open": about nobody's things.
+# "own": the owner; "repo": who imported it; "list": all may ask, and see what is theirs; "open": about nobody's things;
+# "root": nobody else.
 # The order is that in which the owner asks, so what destroys comes last.
 FILE = {"query": "?path=README.md"}
 REQUESTS = {
     ("get", "/v1/health"): ("open", {}), ("get", "/v1/info"): ("open", {}), ("get", "/v1/config"): ("open", {}),
     ("get", "/metrics"): ("list", {}), ("get", "/v1/top"): ("list", {}), ("get", "/v1/events"): ("list", {}),
     ("get", "/v1/repos"): ("list", {}), ("get", "/v1/workspaces"): ("list", {"query": "?deleted=1"}), ("get", "/v1/execs"): ("list", {}),
+    ("get", "/v1/gc"): ("list", {}), ("post", "/v1/gc"): ("root", {}), ("get", "/v1/doctor"): ("root", {}), ("post", "/v1/doctor"): ("root", {}),
     ("get", "/v1/du"): ("read", {"target": "/v1/du?workspace={}"}),
     ("post", "/v1/repos"): ("open", {"body": {"url": "ftp://x/y"}}),
     ("get", "/v1/repos/import"): ("open", {"query": "?label=/x"}), ("post", "/v1/repos/import"): ("open", {"query": "?label=/x", "body": b"x"}),
@@ -200,7 +202,7 @@ class Access(Threats):
                             self.assertNotRegex(raw, rb'"' + re.escape(word.encode()) + rb'"')
                         self.assertNotIn(b"BUG", self.verdict(status, raw).encode())
                         continue
-                    self.assertEqual(self.verdict(status, raw), "hidden", raw)
+                    self.assertEqual(self.verdict(status, raw), "forbidden" if wants == "root" else "hidden", raw)
                     if name is not None:  # not a word tells it from one that is not there
                         none_status, none = user.ask(method, nothing, body, **headers)
                         self.assertEqual((status, raw.replace(name.encode(), b"*")),
@@ -216,7 +218,7 @@ class Access(Threats):
         for wants, _, method, target, body, headers, _ in self.requests(ids):
             with self.subTest("member", method=method, target=target):
                 got = self.verdict(*self.member.ask(method, target, body, **headers))
-                expected = {"own": ("forbidden",), "repo": ("hidden",)}.get(wants, ("done", "allowed"))
+                expected = {"own": ("forbidden",), "root": ("forbidden",), "repo": ("hidden",)}.get(wants, ("done", "allowed"))
                 if target == not_deleted:
                     expected = ("hidden",)
                 self.assertIn(got, expected)
@@ -224,7 +226,10 @@ class Access(Threats):
         for wants, _, method, target, body, headers, _ in self.requests(ids):
             with self.subTest("owner", method=method, target=target):
                 got = self.verdict(*self.owner.ask(method, target, body, **headers))
-                self.assertIn(got, ("hidden",) if target == not_deleted else ("done", "allowed"))
+                expected = {"root": ("forbidden",)}.get(wants, ("done", "allowed"))
+                self.assertIn(got, ("hidden",) if target == not_deleted else expected)
+        for call in (root.doctor, root.gc_run):
+            call()
         for left in root.workspaces(deleted=True):
             if left["name"] != "jail":
                 self.end(left["id"])
