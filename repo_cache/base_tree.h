@@ -47,7 +47,7 @@ class BaseTrees {
   std::string tree_path(const std::string& repo,
                         const std::string& commit) const;  // .../trees/<commit>/tree
   bool exists(const std::string& repo, const std::string& commit) const;
-  // A cheap look, 0.1 ms: manifest, index and root are as they were written. A damaged tree is not
+  // A cheap look: manifest, index and root are as they were written. A damaged tree is not
   // to be served.
   bool whole(const std::string& repo, const std::string& commit) const;
   // Every file is looked at. Empty: it is whole. Else what is wrong, for people.

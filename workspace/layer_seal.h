@@ -3,7 +3,7 @@
 // links the target; of directories overlay's marks instead of times, as their times follow from
 // their entries. No content is read: who changes a file changes its ctime, and that cannot be set.
 // Inode numbers are not in it. A walk holds one descriptor, never follows a link, never enters a
-// mount, and goes as deep as the tree does. 100,000 files take 0.4 s, a fresh workspace 0.1 ms.
+// mount, and goes as deep as the tree does; its cost follows what the layer has, not the base tree.
 #pragma once
 
 #include <chrono>

@@ -42,6 +42,9 @@ class Collection(harness.TestCase):
         self.assertIn("node_modules", self.client.exec("cached", "ls").stdout.decode())
         self.client.stop("cached")
         self.client.update("cached", pinned=False)
+        with self.client.lease("cached", "bot"):
+            self.assertEqual({row["why"] for row in self.rows("cache")}, {"leased"})
+            self.assertEqual(self.rows("cache", self.client.gc_run()), [])
         done = {row["path"]: row for row in self.rows("cache", self.client.gc_run())}
         self.assertTrue(done["node_modules"]["goes"] and done["/home/user/.cache"]["goes"])
         self.assertGreaterEqual(done["node_modules"]["bytes"], 2 << 20)

@@ -100,6 +100,14 @@ class Idle(harness.TestCase):
         self.until_stopped("upload")
         self.assertEqual(len(self.client.read_file("upload", "big")), 2_000_000)
 
+    def test_a_held_lease_keeps_it(self):
+        self.make("leased")
+        with self.client.lease("leased", "bot") as held:
+            held.exec("leased", "true")
+            harness.wait_until(lambda: self.sandbox("leased").get("busy_with") == "its lease", what="that it is seen")
+            self.stays("leased", 4 * IDLE_STOP_S)
+        self.until_stopped("leased")
+
     def test_a_workspace_has_its_own_time(self):
         self.make("never", idle_stop_s=0)
         self.make("later", idle_stop_s=3600)
