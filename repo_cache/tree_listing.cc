@@ -17,7 +17,10 @@ using base::Error;
 constexpr size_t kMaxNameBytes = 255;
 constexpr size_t kMaxPathBytes = 4095;
 constexpr size_t kMaxDepth = 1000;
-constexpr size_t kMaxFiles = 20'000'000;
+// A few small trees that name each other stand for any number of paths, and all of them are held in
+// memory: about 150 bytes each, and the path.
+constexpr size_t kMaxEntries = 5'000'000;
+constexpr size_t kMaxPathsBytes = 512 << 20;
 
 [[noreturn]] void refuse(std::string_view path, const std::string& why) {
   throw Error(Code::invalid_argument,
@@ -71,6 +74,7 @@ class Lister {
   // Returns the directory's place in the listing.
   uint32_t list(const git_oid& oid, const std::string& path, size_t depth) {
     if (depth > kMaxDepth) refuse(path, "more than 1000 directories deep");
+    count(path);
     const auto here = static_cast<uint32_t>(listing_.directories.size());
     listing_.directories.push_back({path, oid, 0, {}});
     git_tree* raw = nullptr;
@@ -106,15 +110,25 @@ class Lister {
     }
     auto& files = listing_.files;
     if (!files.empty() && files.back().path >= path) refuse(path, "entries out of order");
-    if (files.size() >= kMaxFiles)
-      throw Error(Code::resource_exhausted, "the tree has too many files");
+    count(path);
     const auto name_at = static_cast<uint32_t>(path.size() - name.size());
     files.push_back({std::move(path), name_at, mode, oid});
     return 1;
   }
 
+  void count(const std::string& path) {
+    paths_bytes_ += path.size();
+    const size_t entries = listing_.files.size() + listing_.directories.size();
+    if (entries < kMaxEntries && paths_bytes_ <= kMaxPathsBytes) return;
+    throw Error(Code::resource_exhausted,
+                "the tree of the commit has too many files and directories (" +
+                    std::to_string(entries) + " so far)",
+                "the commit is broken or hostile; choose another one");
+  }
+
   git_repository* repository_;
   TreeListing& listing_;
+  size_t paths_bytes_ = 0;
 };
 
 }  // namespace

@@ -343,6 +343,26 @@ TEST_CASE("a hostile tree is refused with its path, and nothing of it appears") 
       BaseTrees(world.cache).write("repo_1", world.upstream.run({"rev-parse", "main"}), "", kLong));
 }
 
+TEST_CASE("a few trees that stand for billions of files are refused before they are listed") {
+  Trees world;
+  world.upstream.commit({{"good", "x"}});
+  std::string tree =
+      world.upstream.run({"mktree"}, "100644 blob " + hash_of(world.upstream, "x") + "\tfile\n");
+  for (int level = 0; level < 12; ++level) {
+    std::string entries;
+    for (const char* name : {"a", "b", "c", "d", "e", "f", "g", "h"}) {
+      entries += "040000 tree " + tree + "\t" + name + std::string(200, 'x') + "\n";
+    }
+    tree = world.upstream.run({"mktree"}, entries);
+  }
+  const std::string commit = world.upstream.run({"commit-tree", "-m", "x", tree});
+  world.upstream.run({"branch", "bomb", commit});
+  world.refresh();
+  const base::Error error = failure_of([&] { world.trees.write("repo_1", commit, "", kLong); });
+  CHECK(error.code() == base::Code::resource_exhausted);
+  CHECK_FALSE(world.trees.exists("repo_1", commit));
+}
+
 TEST_CASE("a base tree is written once, however many ask at once") {
   Trees world;
   std::map<std::string, std::string> files;
