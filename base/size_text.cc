@@ -21,4 +21,8 @@ std::string size_text(uint64_t bytes) {
   return text;
 }
 
+std::string count_text(uint64_t n, std::string_view noun) {
+  return std::to_string(n) + " " + std::string(noun) + (n == 1 ? "" : "s");
+}
+
 }  // namespace moorage::base

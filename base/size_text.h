@@ -1,11 +1,13 @@
-// A size for people: "412M", "1.2G", bytes as they are below 1 KiB.
+// Sizes and counts for people: "412M", "1.2G", bytes as they are below 1 KiB; "1 file", "37 files".
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace moorage::base {
 
 std::string size_text(uint64_t bytes);
+std::string count_text(uint64_t n, std::string_view noun);  // a noun that takes an s
 
 }  // namespace moorage::base

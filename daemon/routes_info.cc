@@ -18,11 +18,14 @@ namespace {
 void tell_of_lost_work(const std::string& directory, InfoView& view) {
   const size_t count = base::path_exists(directory) ? base::list_directory(directory).size() : 0;
   if (count == 0) return;
-  view.checks.push_back({"state.db", false,
-                         "it knew nothing of " + std::to_string(count) +
-                             " layers and journals; they are kept in " + directory,
-                         "was an older state.db restored? take out of them what is needed, then "
-                         "remove them"});
+  view.checks.push_back(
+      {"state.db", false,
+       "it knew nothing of " +
+           (count == 1 ? "a layer or journal; it is kept in "
+                       : std::to_string(count) + " layers and journals; they are kept in ") +
+           directory,
+       "was an older state.db restored? take out of them what is needed, then "
+       "remove them"});
 }
 
 void tell_of_room(const workspace::DiskRoom& room, InfoView& view) {

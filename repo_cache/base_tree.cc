@@ -15,6 +15,7 @@
 #include "base/files.h"
 #include "base/keyed_mutex.h"
 #include "base/log.h"
+#include "base/size_text.h"
 #include "repo_cache/blob_writer.h"
 #include "repo_cache/git_command.h"
 #include "repo_cache/git_handles.h"
@@ -185,7 +186,7 @@ class Checkout {
     const int percent = static_cast<int>(done * 100 / listing_.files.size());
     int shown = percent_.load();
     if (percent <= shown || !percent_.compare_exchange_strong(shown, percent)) return;
-    progress_(Progress{"checkout", percent, std::to_string(done) + " files"});
+    progress_(Progress{"checkout", percent, base::count_text(done, "file")});
   }
 
   const uint32_t owner_;

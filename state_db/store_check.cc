@@ -33,8 +33,12 @@ std::vector<std::string> Store::check_id_ranges() {
       "SELECT count(*) FROM sandboxes s WHERE s.state <> 'destroyed' AND NOT EXISTS "
       "(SELECT 1 FROM id_ranges r WHERE r.sandbox = s.id)");
   if (held > 0)
-    problems.push_back(std::to_string(held) + " id ranges belong to sandboxes that are gone");
-  if (without > 0) problems.push_back(std::to_string(without) + " sandboxes have no id range");
+    problems.push_back(std::to_string(held) +
+                       (held == 1 ? " id range belongs" : " id ranges belong") +
+                       " to sandboxes that are gone");
+  if (without > 0)
+    problems.push_back(std::to_string(without) +
+                       (without == 1 ? " sandbox has" : " sandboxes have") + " no id range");
   return problems;
 }
 

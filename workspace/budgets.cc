@@ -40,7 +40,7 @@ struct Budgets::Budget {
   bool is_bytes = true;
 
   std::string text(uint64_t amount) const {
-    return is_bytes ? base::size_text(amount) : std::to_string(amount) + " files";
+    return is_bytes ? base::size_text(amount) : base::count_text(amount, "file");
   }
 };
 

@@ -195,8 +195,10 @@ void Doctor::store(Findings& found) {
   if (!lost.empty()) {
     found.push_back(
         {"lost", Severity::warning, context_.options.lost(),
-         std::to_string(lost.size()) + " layers and journals are kept in lost/", "",
-         "take out of " + context_.options.lost() + " what is needed, then remove the rest"});
+         (lost.size() == 1 ? "a layer or journal is"
+                           : std::to_string(lost.size()) + " layers and journals are") +
+             " kept in lost/",
+         "", "take out of " + context_.options.lost() + " what is needed, then remove the rest"});
   }
   for (const auto& name : upload_leftovers(context_.options.uploads())) {
     found.push_back({"uploads", Severity::warning, name,

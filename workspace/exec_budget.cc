@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/size_text.h"
 #include "workspace/execs.h"
 
 namespace moorage::workspace {
@@ -29,8 +30,9 @@ void Execs::apply_budget(const state_db::WorkspaceRow& row, state_db::ExecReques
   const auto& policy = row.policy;
   if (policy.max_execs > 0 && row.used_execs >= policy.max_execs) {
     refuse(row,
-           std::to_string(row.used_execs) + " of " + std::to_string(policy.max_execs) +
-               " commands (max_execs)",
+           std::to_string(row.used_execs) + " of " +
+               base::count_text(static_cast<uint64_t>(policy.max_execs), "command") +
+               " (max_execs)",
            "--max-execs N");
   }
   if (policy.max_exec_s > 0) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "base/size_text.h"
+
 namespace moorage::workspace {
 namespace {
 
@@ -142,7 +144,8 @@ class Planner {
     std::string kept;
     const auto needed = needed_by_.find(row.id);
     if (needed != needed_by_.end())
-      kept = "needed by " + std::to_string(needed->second) + " workspaces, deleted ones included";
+      kept =
+          "needed by " + base::count_text(needed->second, "workspace") + ", deleted ones included";
     if (kept.empty() && facts_.repos_used_lately.contains(row.id))
       kept = "it was asked for a moment ago";
     if (kept.empty() && row.state != RepositoryState::ready && row.state != RepositoryState::broken)

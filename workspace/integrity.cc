@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/size_text.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
 #include "workspace/birth.h"
@@ -24,9 +25,9 @@ bool is_directory(const std::string& path) {
 }
 
 std::string text_of(const Differences& differences, int64_t sealed_wall_ms) {
-  std::string text = std::to_string(differences.count) + " path" +
-                     (differences.count == 1 ? " differs" : "s differ") +
-                     " from what was left at " + base::format_utc(sealed_wall_ms);
+  std::string text = base::count_text(differences.count, "path") +
+                     (differences.count == 1 ? " differs" : " differ") + " from what was left at " +
+                     base::format_utc(sealed_wall_ms);
   const char* before = ": ";
   for (const auto& path : differences.first) {
     text += before + base::escape_for_message(path);

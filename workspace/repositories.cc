@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/size_text.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/store.h"
@@ -217,7 +218,7 @@ void Repositories::evict(base::RepoId id, const std::string& reason) {
   context_.store.transaction([&] {
     if (const auto count = workspace_count(id); count > 0) {
       throw Error(
-          Code::conflict, row.name + " is the base of " + std::to_string(count) + " workspaces",
+          Code::conflict, row.name + " is the base of " + base::count_text(count, "workspace"),
           "remove them first: moorage rm --purge NAME (deleted ones count until they are purged)");
     }
     context_.store.move(id, row.state, RepositoryState::evicted, reason);

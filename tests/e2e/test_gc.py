@@ -117,7 +117,7 @@ class Collection(harness.TestCase):
         repo = self.client.add_repo(url)["id"]
         self.client.create(repo_url=url, name="other")
         mirror = next(row for row in self.rows("mirror") if row["repo"] == repo)
-        self.assertIn("needed by 1 workspaces", mirror["why"])
+        self.assertIn("needed by 1 workspace,", mirror["why"])
         self.client.delete("other")
         self.client.gc_run()
         self.assertTrue((self.daemon.store / "repos" / repo / "git").exists())
