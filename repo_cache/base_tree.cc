@@ -29,7 +29,8 @@ namespace {
 using base::Code;
 using base::Error;
 
-constexpr size_t kMinPiece = 64;      // files
+constexpr size_t kMinPiece = 64;  // files
+constexpr uint64_t kLookBytes = 4 << 20;
 constexpr size_t kPiecesAThread = 8;  // at first; pieces shrink towards the end
 
 MOORAGE_CRASH_POINT(tree_written, "tree.written");
@@ -102,13 +103,15 @@ void add(BaseTreeInfo& total, const BaseTreeInfo& part) {
 class Checkout {
  public:
   Checkout(const RepoCache& cache, std::string git_directory, const std::string& commit,
-           const Deadline& deadline, const ProgressFunction& progress)
+           const Deadline& deadline, const ProgressFunction& progress,
+           const std::function<void()>& look)
       : owner_(cache.options().disk_first_id + 1000),
         threads_(thread_count(cache.options())),
         git_directory_(std::move(git_directory)),
         commit_(commit),
         deadline_(deadline),
-        progress_(progress) {
+        progress_(progress),
+        look_(look) {
     const GitRepository repository = open_mirror(git_directory_);
     listing_ = list_tree(repository.get(), commit);
     attributes_ = read_attributes(repository.get(), listing_);
@@ -172,10 +175,16 @@ class Checkout {
 
   // By paths from the root: every directory in them was made by us before.
   void write_piece(int root, const Piece& piece, BlobWriter& writer) {
+    uint64_t written = 0;
     for (size_t i = piece.first; i < piece.end && !failed_; ++i) {
       const ListedFile& file = listing_.files[i];
       stats_[i] = writer.write(root, file.path.c_str(), file);
-      if (i % kMinPiece == 0) deadline_.left();
+      written += stats_[i].size;
+      if (i % kMinPiece == 0 || written >= kLookBytes) {
+        deadline_.left();
+        if (look_) look_();
+        written = 0;
+      }
       report();
     }
   }
@@ -195,6 +204,7 @@ class Checkout {
   const std::string commit_;
   const Deadline& deadline_;
   const ProgressFunction& progress_;
+  const std::function<void()>& look_;
   TreeListing listing_;
   Attributes attributes_;
   uint32_t mtime_s_ = 0;
@@ -273,7 +283,7 @@ std::vector<std::string> BaseTrees::list(const std::string& repo) const {
 
 BaseTreeInfo BaseTrees::write(const std::string& repo, const std::string& commit,
                               const std::string& origin_url, Duration patience,
-                              const ProgressFunction& progress) {
+                              const ProgressFunction& progress, const std::function<void()>& look) {
   const Deadline deadline(patience);
   const std::string place = directory(repo, commit);
   if (base::path_exists(place)) return info(repo, commit);
@@ -284,8 +294,8 @@ BaseTreeInfo BaseTrees::write(const std::string& repo, const std::string& commit
   base::remove_tree(temporary);
   base::make_directories(temporary, 0755);
   try {
-    BaseTreeInfo info = Checkout(cache_, cache_.mirror_directory(repo), commit, deadline, progress)
-                            .write(temporary + "/tree", origin_url);
+    Checkout checkout(cache_, cache_.mirror_directory(repo), commit, deadline, progress, look);
+    BaseTreeInfo info = checkout.write(temporary + "/tree", origin_url);
     info.index_bytes = index_bytes_of(temporary + "/tree");
     info.root = root_of(temporary + "/tree");
     base::write_file(temporary + "/manifest", manifest_of(commit, info));

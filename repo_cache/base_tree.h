@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -56,10 +57,11 @@ class BaseTrees {
   std::vector<std::string> list(const std::string& repo) const;                 // commits, sorted
 
   // Writes the tree unless it is there. One writer a tree: later callers wait for it. origin_url
-  // goes into the tree's .git/config as remote "origin" ("" = no remote).
+  // goes into the tree's .git/config as remote "origin" ("" = no remote). `look` is asked every few
+  // files or 4 MiB by any thread, and throws for it to end: then nothing is left.
   BaseTreeInfo write(const std::string& repo, const std::string& commit,
                      const std::string& origin_url, Duration deadline,
-                     const ProgressFunction& progress = {});
+                     const ProgressFunction& progress = {}, const std::function<void()>& look = {});
   void sync(const std::string& repo, const std::string& commit) const;  // syncfs
   void remove(const std::string& repo, const std::string& commit);
   // Out of the way but kept, as sandboxes may stand on it: remove_damaged, when none does.

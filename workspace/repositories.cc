@@ -330,7 +330,9 @@ std::string Repositories::ensure_base_tree(base::RepoId id, const std::string& c
       const auto repository = state_db::Repositories(context_.store).get(id);
       const std::string origin = repository.scope.empty() ? repository.fetch_url : "";
       const auto info =
-          context_.base_trees.write(repo, commit, origin, kCheckoutDeadline, adapt(progress));
+          context_.base_trees.write(repo, commit, origin, kCheckoutDeadline, adapt(progress), [&] {
+            require_room(context_.options, "the files of " + repository.name + " do not fit");
+          });
       after_base_tree.pass();
       state_db::BaseTreeRow made;
       made.repository = id;

@@ -159,6 +159,15 @@ class GuardedDisk(DiskTest):
         self.assertEqual(self.client.exec("work", "echo goes on").stdout, b"goes on\n")
         self.assertTrue(self.check()["ok"])
 
+    def test_a_checkout_ends_before_the_disk_does(self):
+        large = {f"large-{number}": bytes(1 << 20) + bytes([number]) for number in range(200)}
+        harness.make_repository(self.daemon.directory / "upstream" / "acme" / "large", large)
+        told = self.refused(self.client.create, repo_url=self.git_server.url("acme/large"), name="large")
+        self.assertIn("the files of acme/large do not fit", told.message)
+        self.assertGreater(self.disk.free(), 100 << 20)  # what was written is gone again
+        self.assertEqual([w["name"] for w in self.client.workspaces()], ["work"])
+        self.assertEqual(self.client.exec("work", "echo goes on").stdout, b"goes on\n")
+
     def test_an_upload_ends_before_the_disk_does(self):
         with self.assertRaises(moorage.MoorageError) as caught:
             self.client.write_file("work", "huge", bytes(self.disk.free() - (16 << 20)))
