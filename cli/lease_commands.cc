@@ -132,11 +132,20 @@ class Heartbeat {
   std::thread thread_;  // last: uses the rest
 };
 
+// A lease does not lapse while the daemon is away, however long that is.
+bool is_away(const Error& error) {
+  return error.code() == Code::unavailable || error.code() == Code::unknown_outcome;
+}
+
 int keep(Context& context, const LeaseOptions& options) {
   const std::string path = context.workspace_path(options.name, "/lease");
-  for (;;) {
-    const Json lease = Json::parse(context.api().send("PUT", path));
-    std::this_thread::sleep_for(std::chrono::milliseconds(lease.number("ttl_s", 60) * 1000 / 3));
+  for (int64_t ttl_s = 0;;) {
+    try {
+      ttl_s = Json::parse(context.api().send("PUT", path)).number("ttl_s", 60);
+    } catch (const Error& error) {
+      if (ttl_s == 0 || !is_away(error)) throw;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(ttl_s * 1000 / 3));
   }
 }
 

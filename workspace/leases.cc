@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "state_db/execs.h"
 #include "state_db/store.h"
 
 namespace moorage::workspace {
@@ -23,6 +24,16 @@ constexpr std::chrono::seconds kPatience{30};  // for changes that are going on
 std::string person(const LeaseRow& row) {
   return row.holder + " (uid " + std::to_string(row.holder_uid) + ", lease " +
          std::to_string(row.generation) + ")";
+}
+
+std::optional<base::ExecId> first_running(state_db::Store& store, base::WorkspaceId id) {
+  state_db::ExecQuery query;
+  query.workspace = id;
+  query.state = state_db::ExecState::running;
+  query.limit = 1;
+  const auto found = state_db::Execs(store).list(query);
+  if (found.empty()) return std::nullopt;
+  return found.front().id;
 }
 
 std::string seconds_text(int64_t ms) { return std::to_string(std::max<int64_t>(0, ms) / 1000); }
@@ -150,6 +161,18 @@ void Leases::require(const Caller& caller, const WorkspaceRow& row, Entry& entry
 }
 
 Leases::Writing Leases::write(const Caller& caller, const WorkspaceRow& row) {
+  Writing writing = begin(caller, row);
+  const std::lock_guard lock(mutex_);
+  const Entry& entry = entries_[row.id];
+  if (!caller.is_daemon && entry.row && entry.row->held() && entry.row->clearing) {
+    throw Error(Code::conflict,
+                row.name + " was taken over, and what ran in it before has not ended yet",
+                "it is tried again every few seconds; moorage show " + row.name);
+  }
+  return writing;
+}
+
+Leases::Writing Leases::begin(const Caller& caller, const WorkspaceRow& row) {
   Lock lock(mutex_);
   if (has_lapsed(entries_[row.id])) lapse(lock, row.id);
   wait_until(
@@ -196,13 +219,20 @@ LeaseView Leases::acquire(const Caller& caller, const WorkspaceRow& row, const W
     stranger.is_daemon = false;
     require(stranger, row, change.entry());
   }
+  const bool ends_all = before && (held || before->ended == "lapsed");
+  const auto running = first_running(store_, row.id);
+  if (running && !ends_all && !wanted.take_over && !wanted.keep_execs) {
+    throw Error(Code::conflict,
+                row.name + " is not at rest: " + running->str() + " runs, and holds no lease",
+                "wait for it, or: moorage lease acquire " + row.name +
+                    " --takeover, which ends it; --keep-execs lets it run on beside you");
+  }
   state_db::NewLease lease;
   lease.workspace = row.id;
   lease.holder = wanted.holder;
   lease.holder_uid = caller.uid;
   lease.ttl_ms = wanted.ttl_ms;
-  // What was released, its holder has put down in order.
-  lease.end_execs = before && (held || before->ended == "lapsed") && !wanted.keep_execs;
+  lease.end_execs = (ends_all || running) && !wanted.keep_execs;
   if (!wanted.key.empty()) lease.request_key = wanted.key;
   auto granted = change.unlocked([&] { return state_db::Leases(store_).grant(lease); });
   Entry& entry = change.entry();
@@ -225,7 +255,7 @@ void Leases::require_generation(const Caller& caller) {
 
 LeaseView Leases::heartbeat(const Caller& caller, const WorkspaceRow& row) {
   require_generation(caller);
-  const Writing writing = write(caller, row);
+  const Writing writing = begin(caller, row);
   const std::lock_guard lock(mutex_);
   return view(entries_[row.id]);
 }

@@ -47,7 +47,8 @@ class Leases {
     Leases* owner_ = nullptr;
     base::WorkspaceId id_;
   };
-  // Conflict: another holds the lease, or the request carries a generation that is over.
+  // Conflict: another holds the lease, the request carries a generation that is over, or what ran
+  // before a take-over has not ended yet.
   Writing write(const Caller& caller, const state_db::WorkspaceRow& row);
   // At the door: the same refusals, before anything is prepared.
   void check(const Caller& caller, const state_db::WorkspaceRow& row) { write(caller, row); }
@@ -59,7 +60,8 @@ class Leases {
     bool keep_execs = false;
     std::string key;
   };
-  // Conflict while another's lease is held, unless it is to be taken over. Durable when it returns.
+  // Conflict while another's lease is held, or a command runs that began without one, unless it is
+  // to be taken over. Durable when it returns.
   // `clearing` in the answer: the caller ends what ran before, then calls cleared().
   LeaseView acquire(const Caller& caller, const state_db::WorkspaceRow& row, const Wanted& wanted);
   void cleared(base::WorkspaceId id);
@@ -84,6 +86,7 @@ class Leases {
   class Change;
   using Lock = std::unique_lock<std::mutex>;
 
+  Writing begin(const Caller& caller, const state_db::WorkspaceRow& row);
   int64_t now();  // boot time; with mutex_
   bool has_lapsed(const Entry& entry);
   void lapse(Lock& lock, base::WorkspaceId id);

@@ -238,8 +238,8 @@ WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name) 
     delete_after_intent.pass();
     run_pre_stop(current);
     stop_sandbox(row, reason);
-    table.finish_delete(row.id);
     leases_.end(row.id, "deleted");
+    table.finish_delete(row.id);
     base::log(base::LogLevel::info, "workspace.deleted", {{"ws", row.id}, {"name", row.name}});
   }
   return view(table.get(row.id));

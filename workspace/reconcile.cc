@@ -123,6 +123,7 @@ void Reconciler::settle(const state_db::WorkspaceRow& row, const std::string& re
     case Mend::finish:
       if (row.state == WorkspaceState::creating) return finish_birth(row);
       workspaces_.stop_sandbox(row, "being deleted");
+      workspaces_.leases().end(row.id, "deleted");
       return state_db::Workspaces(context_.store).finish_delete(row.id);
     case Mend::unset:
     case Mend::nothing:

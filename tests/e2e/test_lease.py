@@ -109,10 +109,18 @@ class Lease(harness.TestCase):
             with self.subTest(what):
                 self.assert_refused(what, "is over: released", call)
         self.assert_refused("heartbeat", "is over", first.heartbeat, self.name)
-        second = self.acquire("agent-b")
+        self.assert_refused("beside a writer", f"{exec_id} runs, and holds no lease", self.acquire, "agent-b")
+        second = self.acquire("agent-b", keep_execs=True)
         self.assertEqual(second.generation, first.generation + 1)
         self.assertEqual(self.client.get_exec(exec_id)["state"], "running", "nothing was taken over")
         self.assertEqual([e["kind"] for e in self.events()], ["lease.acquired", "lease.released", "lease.acquired"])
+
+    def test_a_command_without_a_lease_is_a_writer_too(self):
+        exec_id = self.client.start_exec(self.name, ["sleep", "600"])["id"]
+        self.assert_refused("beside a writer", "runs, and holds no lease", self.acquire, "agent-a")
+        self.assertFalse(self.client.show_lease(self.name)["held"])
+        self.acquire("agent-a", takeover=True)
+        self.assertEqual(self.client.get_exec(exec_id)["state"], "cancelled")
 
     def test_a_holder_that_dies_loses_it_after_its_ttl(self):
         dead = self.acquire("agent-dead", ttl_s=5)

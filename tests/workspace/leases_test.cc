@@ -132,6 +132,7 @@ TEST_CASE_METHOD(LeaseFixture, "who takes over waits for the change that is goin
   writing.reset();
   other.join();
   CHECK(refused(old).starts_with("lease 1 of ws is over: b (uid 1000, lease 2) has it since "));
+  leases->cleared(row.id);
   CHECK(refused(2).empty());
 }
 
@@ -141,8 +142,11 @@ TEST_CASE_METHOD(LeaseFixture, "what was released ends nothing, what was held or
   CHECK(leases->acquire(bearing({}), row, {"b", 60'000, false, false, ""}).row.clearing == false);
   CHECK(leases->acquire(bearing({}), row, {"c", 60'000, true, false, ""}).row.clearing);
   CHECK(leases->being_cleared() == std::vector{row.id});
+  CHECK(refused(3) == "ws was taken over, and what ran in it before has not ended yet");
+  CHECK_NOTHROW(leases->heartbeat(bearing(3), row));
   leases->cleared(row.id);
   CHECK(leases->being_cleared().empty());
+  CHECK(refused(3).empty());
   CHECK_FALSE(leases->acquire(bearing({}), row, {"d", 60'000, true, true, ""}).row.clearing);
   pass(61);
   CHECK(leases->acquire(bearing({}), row, {"e", 60'000, false, false, ""}).row.clearing);
