@@ -25,6 +25,10 @@ bool is_directory(const std::string& path) {
 }
 
 std::string text_of(const Differences& differences, int64_t sealed_wall_ms) {
+  if (differences.count == 0) {
+    return "it differs from what was left at " + base::format_utc(sealed_wall_ms) +
+           ", in one of the paths that are too many to be listed";
+  }
   std::string text = base::count_text(differences.count, "path") +
                      (differences.count == 1 ? " differs" : " differ") + " from what was left at " +
                      base::format_utc(sealed_wall_ms);
@@ -33,8 +37,7 @@ std::string text_of(const Differences& differences, int64_t sealed_wall_ms) {
     text += before + base::escape_for_message(path);
     before = ", ";
   }
-  return differences.count > differences.first.size() && differences.count > 0 ? text + "..."
-                                                                               : text;
+  return differences.count > differences.first.size() ? text + "..." : text;
 }
 
 }  // namespace
@@ -100,10 +103,19 @@ void IntegrityCheck::compare(const state_db::WorkspaceRow& row,
                              const state_db::IntegrityRow& known) {
   state_db::Integrity table(context_.store);
   Seal now;
+  bool differs = false;
   try {
-    now = take_seal(context_.storage.layer_path(row.layer));
+    const std::string layer = context_.storage.layer_path(row.layer);
+    now = take_seal(layer, {}, SealList::skip);
+    differs = now.hash != known.seal;
+    if (differs) now = take_seal(layer);  // its list tells what differs
   } catch (const Error& error) {
     if (error.code() == Code::not_found) throw;
+    // Too much to be looked at in time is no change.
+    if (error.code() == Code::resource_exhausted && !differs) {
+      if (known.state == IntegrityState::changed_outside) return;
+      return table.set(row.id, IntegrityState::intact, "it was not compared: " + error.message());
+    }
     return table.set(row.id, IntegrityState::changed_outside,
                      "it could not be compared: " + error.message());
   }

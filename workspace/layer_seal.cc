@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <climits>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <unordered_map>
@@ -31,6 +33,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kNodeBytes = 64;        // of a set, or of the heap around a name
 constexpr size_t kMaxListedPath = 4096;  // longer ones are in the hash alone
+// A digest is slow in small pieces, so they are gathered.
+constexpr size_t kDigestPiece = 64 << 10;
 
 // FNV-1a: short, for naming what differs; the seal itself is SHA-256.
 uint64_t short_hash(std::string_view text) {
@@ -45,8 +49,16 @@ std::string hex(uint64_t value) {
   return text;
 }
 
-std::string number(const timespec& time) {
-  return std::to_string(time.tv_sec) + "." + std::to_string(time.tv_nsec);
+template <typename Number>
+void append(std::string& text, Number value) {
+  char digits[24];
+  text.append(digits, std::to_chars(digits, std::end(digits), value).ptr);
+}
+
+void append(std::string& text, const timespec& time) {
+  append(text, time.tv_sec);
+  text += '.';
+  append(text, time.tv_nsec);
 }
 
 int open_below(int parent, const char* name) {
@@ -58,8 +70,11 @@ int open_below(int parent, const char* name) {
 
 class Sealer {
  public:
-  Sealer(const std::string& layer, const SealLimits& limits)
-      : layer_(layer), limits_(limits), until_(Clock::now() + limits.time) {}
+  Sealer(const std::string& layer, const SealLimits& limits, SealList list)
+      : layer_(layer),
+        limits_(limits),
+        lists_(list == SealList::make),
+        until_(Clock::now() + limits.time) {}
 
   Seal seal() {
     add_bytes(stat_of(layer_));
@@ -69,9 +84,11 @@ class Sealer {
       hashed_ = false;
       walk(place + "/work", "");
       hashed_ = true;
-      hash_.add(part + "\n");
+      add(part);
+      add("\n");
       walk(place + "/upper", part);
     }
+    hash_.add(pending_);
     seal_.hash = base::to_hex(hash_.raw());
     return std::move(seal_);
   }
@@ -161,7 +178,7 @@ class Sealer {
   }
 
   void leave() {
-    if (hashed_) hash_.add(std::string_view("\0", 1));  // no name is empty: the directory ends here
+    if (hashed_) add(std::string_view("\0", 1));  // no name is empty: the directory ends here
     path_.resize(levels_.back().path_bytes);
     levels_.pop_back();
     memory_ -= sizeof(Level);
@@ -173,49 +190,70 @@ class Sealer {
     here_ = std::move(up);
   }
 
-  std::string describe(const std::string& name, const struct stat& status) const {
-    std::string text = common(status);
+  // What is returned is about_.
+  const std::string& describe(const std::string& name, const struct stat& status) {
+    describe_common(status);
     if (S_ISLNK(status.st_mode)) {
       char target[PATH_MAX];
       const ssize_t size = readlinkat(here_.get(), name.c_str(), target, sizeof target);
       if (size < 0) throw_changing();
-      return text.append(target, static_cast<size_t>(size));
+      return about_.append(target, static_cast<size_t>(size));
     }
     if (S_ISBLK(status.st_mode) || S_ISCHR(status.st_mode)) {
-      text += std::to_string(major(status.st_rdev)) + ":" + std::to_string(minor(status.st_rdev));
+      append(about_, major(status.st_rdev));
+      about_ += ':';
+      append(about_, minor(status.st_rdev));
     }
-    return text + " " + std::to_string(status.st_size) + " " + number(status.st_mtim) + " " +
-           number(status.st_ctim);
+    about_ += ' ';
+    append(about_, status.st_size);
+    about_ += ' ';
+    append(about_, status.st_mtim);
+    about_ += ' ';
+    append(about_, status.st_ctim);
+    return about_;
   }
 
-  static std::string describe_directory(int fd, const struct stat& status) {
-    std::string text = common(status);
+  const std::string& describe_directory(int fd, const struct stat& status) {
+    describe_common(status);
     for (const char* mark : {"trusted.overlay.opaque", "trusted.overlay.redirect"}) {
       char value[PATH_MAX];
       const ssize_t size = fgetxattr(fd, mark, value, sizeof value);
-      if (size >= 0) text.append(value, static_cast<size_t>(size));
-      text += '\n';
+      if (size >= 0) about_.append(value, static_cast<size_t>(size));
+      about_ += '\n';
     }
-    return text;
+    return about_;
   }
 
-  static std::string common(const struct stat& status) {
-    return std::to_string(status.st_mode) + " " + std::to_string(status.st_uid) + " " +
-           std::to_string(status.st_gid) + " ";
+  void describe_common(const struct stat& status) {
+    about_.clear();
+    for (const uint64_t value :
+         {uint64_t{status.st_mode}, uint64_t{status.st_uid}, uint64_t{status.st_gid}}) {
+      append(about_, value);
+      about_ += ' ';
+    }
   }
 
-  void record(const std::string& name, const std::string& about) {
+  void add(std::string_view text) {
+    pending_ += text;
+    if (pending_.size() < kDigestPiece) return;
+    hash_.add(pending_);
+    pending_.clear();
+  }
+
+  void record(std::string_view name, std::string_view about) {
     if (!hashed_) return;
     seal_.paths += 1;
-    hash_.add(name);
-    hash_.add(std::string_view("\0", 1));
-    hash_.add(std::to_string(about.size()) + ":");
-    hash_.add(about);
+    add(name);
+    add(std::string_view("\0", 1));
+    append(pending_, about.size());
+    add(":");
+    add(about);
+    if (!lists_) return;
     // path_ is where the entry lies; of a root, the root itself.
     const size_t bytes = path_.size() + 1 + name.size() + 18;
     if (bytes > kMaxListedPath || seal_.list.size() + bytes > limits_.max_list_bytes) return;
     seal_.list += path_;
-    if (!name.empty()) seal_.list += "/" + name;
+    if (!name.empty()) seal_.list.append("/").append(name);
     seal_.list += '\0';
     seal_.list += hex(short_hash(about)) + "\n";
   }
@@ -231,9 +269,12 @@ class Sealer {
 
   const std::string& layer_;
   const SealLimits& limits_;
+  const bool lists_;
   const Clock::time_point until_;
   Seal seal_;
   base::Sha256 hash_;
+  std::string pending_;  // of hash_
+  std::string about_;    // what was described last
   bool hashed_ = false;
   base::Fd here_;
   std::string path_;  // of here_, in the layer
@@ -271,8 +312,8 @@ std::string inside(std::string_view path) {
 
 }  // namespace
 
-Seal take_seal(const std::string& layer, const SealLimits& limits) {
-  return Sealer(layer, limits).seal();
+Seal take_seal(const std::string& layer, const SealLimits& limits, SealList list) {
+  return Sealer(layer, limits, list).seal();
 }
 
 Differences tell_differences(const std::string& before, const std::string& now, size_t shown) {

@@ -240,12 +240,18 @@ void Workspaces::seal_at_rest(base::WorkspaceId id) {
     const auto row = state_db::Workspaces(context_.store).find(id);
     if (!row || row->state != WorkspaceState::ready || active_.mounted(id)) return;
     const auto known = state_db::Integrity(context_.store).get(id);
-    const bool sealed = !known.seal.empty() || known.state != state_db::IntegrityState::intact;
-    if (sealed || state_db::Sandboxes(context_.store).live(id)) return;
+    using state_db::IntegrityState;
+    // Files may have been written to one that never ran.
+    const bool is_new = known.state == IntegrityState::unknown;
+    const bool seals = known.seal.empty() && (is_new || known.state == IntegrityState::intact);
+    if (!seals || state_db::Sandboxes(context_.store).live(id)) return;
     const auto taken = integrity_.take(*row);
     if (!taken.seal) return;
+    // A seal that outlived what it is of would make a power cut a change from outside.
+    base::sync_file_system(context_.storage.layer_path(row->layer));
     context_.store.transaction([&] {
       state_db::Integrity table(context_.store);
+      if (is_new) table.set(id, IntegrityState::intact);
       table.set_seal(id, taken.seal->hash);
     });
   } catch (const Error& error) {
@@ -264,6 +270,7 @@ void Workspaces::accept(const state_db::WorkspaceRow& row) {
   const auto guard = context_.locks.lock(row.id.str(), "accept");
   const bool rests = !active_.mounted(row.id) && !state_db::Sandboxes(context_.store).live(row.id);
   const auto taken = rests ? integrity_.take(row) : IntegrityCheck::Taken{};
+  base::sync_file_system(context_.options.store);
   context_.store.transaction([&] { integrity_.keep(row, taken); });
 }
 

@@ -159,6 +159,28 @@ class Integrity(harness.TestCase):
             self.assertEqual(self.client.exec("base", "cat README.md src/a.txt; git status --porcelain").stdout, b"hello\na\n")
             self.client.stop("base")
 
+    def test_files_of_one_that_never_ran_are_compared_too(self):
+        self.client.create(repo_url=self.url, name="unstarted")
+        self.client.write_file("unstarted", "note", b"mine")
+        harness.wait_until(lambda: self.seal("unstarted"), what="the seal")
+        (self.upper("unstarted") / "note").write_text("another's")
+        self.client.start("unstarted")
+        answer = self.integrity("unstarted")
+        self.assertEqual(answer["state"], "changed-outside")
+        self.assertIn("/workspace/note", answer["reason"])
+
+    def test_a_change_that_no_list_has_room_for_is_said_as_such(self):
+        descend = "import os\nfor _ in range(14):\n    os.makedirs('d' * 250, exist_ok=True)\n    os.chdir('d' * 250)\n"
+        script = descend + "for number in range(4900): open('f%04d' % number, 'w').close()\n"
+        self.client.create(repo_url=self.url, name="deep")
+        self.assertEqual(self.client.exec("deep", ["python3", "-c", script]).exit_code, 0)
+        self.client.stop("deep")
+        harness.run("python3", "-c", descend + "open('f4899', 'w').write('outside')", cwd=self.upper("deep"))
+        self.client.start("deep")
+        answer = self.integrity("deep")
+        self.assertEqual(answer["state"], "changed-outside")
+        self.assertIn("too many to be listed", answer["reason"])
+
     def test_the_look_costs_little(self):
         self.stopped("large", "mkdir many; cd many; python3 -c \"\nfor i in range(20000): open(str(i), 'w')\"")
         begin = time.monotonic()

@@ -113,6 +113,21 @@ class ReadOnly(SmallDisk):
         self.at_rest()
 
 
+class Sealed(rig.TestCase):
+    settings = {"workspace.sync_interval_s": 3600, "daemon.reconcile_interval_s": 3600}
+
+    def test_a_seal_is_written_after_what_it_is_of(self):
+        """Else a power cut keeps the seal alone, and what it took is told as a change from outside."""
+        made = self.client.create(repo_url=self.url, name="sealed")
+        trace = self.daemon.directory / "calls"
+        with traced(self.daemon.process.pid, "-y", "-e", "trace=syncfs,fdatasync", "-o", str(trace)):
+            self.client.write_file("sealed", "file", b"x")
+            seals = "SELECT seal FROM workspace_integrity WHERE seal <> '' AND workspace = ?"
+            harness.wait_until(lambda: rig.rows(self.daemon.store, seals, int(made["id"][3:])), what="the seal")
+        calls = [line.split()[1].split("(")[0] for line in trace.read_text().splitlines() if "sync(" in line or "syncfs(" in line]
+        self.assertEqual(calls[-2:], ["syncfs", "fdatasync"], calls)
+
+
 class Broken(rig.TestCase):
     def test_a_failed_sync_ends_the_daemon_and_the_next_one_has_it_all(self):
         """Row 63. At the n-th sync of each kind, by the daemon or by git."""
