@@ -92,8 +92,42 @@ void QuotaWatch::look() {
                 {{"ws", running->workspace}, {"error", error.message()}});
     }
   }
+  std::map<base::WorkspaceId, QuotaUse> rested;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(seen_, [&](const auto& seen) {
+      return !live.contains(seen.first) && !seen.second.uploaded && Clock::now() > seen.second.next;
+    });
+    for (const auto& [id, seen] : seen_) {
+      const bool rests = !live.contains(id) && !active_.mounted(id);
+      if (rests && seen.uploaded && Clock::now() > seen.next) rested[id] = seen.use;
+    }
+  }
+  for (const auto& [id, use] : rested) measure_rested(id, use);
+}
+
+// What was uploaded to one at rest counts until it is measured, and that is in its row then.
+void QuotaWatch::measure_rested(base::WorkspaceId id, const QuotaUse& counted) {
+  const auto row = state_db::Workspaces(context_.store).find(id);
+  const bool there = row && row->state == state_db::WorkspaceState::ready && row->layer;
+  const auto began = Clock::now();
+  const auto measured = there ? measure(*row) : QuotaUse{};
+  if (there && measured) {
+    state_db::WorkspaceFacts facts;
+    facts.disk_bytes = measured->bytes;
+    facts.disk_files = measured->files;
+    state_db::Workspaces(context_.store).set_facts(id, facts);
+  }
+  const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - began);
   const std::lock_guard lock(mutex_);
-  std::erase_if(seen_, [&](const auto& seen) { return !live.contains(seen.first); });
+  const auto found = seen_.find(id);
+  if (found == seen_.end()) return;
+  Seen& seen = found->second;
+  seen.next = Clock::now() + std::max(milliseconds(1'000), took * kShare);
+  const bool same = seen.use.bytes == counted.bytes && seen.use.files == counted.files;
+  if (!same || !measured) return;  // more came meanwhile: the next look
+  seen.use = *measured;
+  seen.uploaded = false;
 }
 
 void QuotaWatch::look_at(const Running& running) {
@@ -163,6 +197,8 @@ void QuotaWatch::require_room(const state_db::WorkspaceRow& row, uint64_t bytes)
   const QuotaUse wanted{seen.use.bytes + bytes, seen.use.files.value_or(0) + 1};
   if (!is_over(wanted, limit)) {
     seen.use.bytes = wanted.bytes;
+    if (bytes == 0) seen.use.files = wanted.files;  // asked once a file, before its bytes
+    seen.uploaded = true;
     return;
   }
   throw Error(Code::resource_exhausted,

@@ -41,10 +41,12 @@ class QuotaWatch {
     QuotaUse use;
     uint64_t written_bytes = 0;
     Clock::time_point next{};
+    bool uploaded = false;         // since it was measured
     std::optional<QuotaUse> over;  // the least that it took since it was over the limit
   };
   std::optional<QuotaUse> measure(const state_db::WorkspaceRow& row);
   void look_at(const Running& running);
+  void measure_rested(base::WorkspaceId id, const QuotaUse& counted);
   void judge(const state_db::WorkspaceRow& row, const Running& running, Seen& seen);
 
   Context& context_;
