@@ -1,45 +1,99 @@
 #include "cli/policy_options.h"
 
+#include <cstdio>
+
+#include "base/error.h"
 #include "cli/text.h"
 
 namespace moorage::cli {
 namespace {
 
+// Not given: the field is left out. A word for none, which is 0 on the wire; one for what the
+// daemon's settings say, which is -1; else what `parse` makes of it.
+template <typename Parse>
+void add_limit(JsonObject& request, const char* field, const std::string& text,
+               const std::string& option, const Parse& parse) {
+  if (text.empty()) return;
+  int64_t value = 0;
+  if (text == "default") {
+    value = -1;
+  } else if (text != "none" && text != "never" && text != "0") {
+    value = parse(text, option);
+  }
+  request.add(field, value);
+}
+
+int64_t size(const std::string& text, const std::string& option) {
+  return static_cast<int64_t>(parse_size(text, option));
+}
+int64_t count(const std::string& text, const std::string& option) {
+  const double number = parse_number(text, option);
+  const auto whole = static_cast<int64_t>(number);
+  if (static_cast<double>(whole) == number) return whole;
+  throw base::Error(base::Code::invalid_argument, option + " '" + text + "' is no whole number");
+}
+// Whole ones, at least one.
+int64_t seconds(const std::string& text, const std::string& option) {
+  return (parse_duration_ms(text, option) + 999) / 1000;
+}
+
 JsonObject limits_of(const PolicyOptions& policy) {
   JsonObject limits;
-  if (!policy.memory.empty()) {
-    limits.add("memory_bytes", static_cast<int64_t>(parse_size(policy.memory, "--memory")));
-  }
+  add_limit(limits, "memory_bytes", policy.memory, "--memory", size);
   if (!policy.cpus.empty()) limits.add("cpus", parse_number(policy.cpus, "--cpus"));
-  if (!policy.pids.empty()) {
-    limits.add("pids", static_cast<int64_t>(parse_number(policy.pids, "--pids")));
-  }
-  // Of these two 0 is a word of its own: no limit.
-  if (policy.disk == "0") limits.add("disk_bytes", int64_t{0});
-  if (policy.disk_files == "0") limits.add("disk_files", int64_t{0});
-  if (!policy.disk.empty() && policy.disk != "0") {
-    limits.add("disk_bytes", static_cast<int64_t>(parse_size(policy.disk, "--disk")));
-  }
-  if (!policy.disk_files.empty() && policy.disk_files != "0") {
-    limits.add("disk_files", static_cast<int64_t>(parse_number(policy.disk_files, "--disk-files")));
-  }
+  add_limit(limits, "pids", policy.pids, "--pids", count);
+  add_limit(limits, "disk_bytes", policy.disk, "--disk", size);
+  add_limit(limits, "disk_files", policy.disk_files, "--disk-files", count);
   return limits;
 }
 
-// Whole seconds, at least one; a word for none, and one for what the daemon's settings say.
-void add_seconds(JsonObject& request, const char* field, const std::string& text,
-                 const std::string& option) {
-  if (text.empty()) return;
-  int64_t seconds = 0;
-  if (text == "default") {
-    seconds = -1;
-  } else if (text != "never" && text != "none") {
-    seconds = (parse_duration_ms(text, option) + 999) / 1000;
-  }
-  request.add(field, seconds);
+using Text = std::string (*)(const Json& workspace, const std::string& field);
+
+std::string size_or_none(const Json& workspace, const std::string& field) {
+  const auto bytes = static_cast<uint64_t>(workspace.number(field));
+  return bytes == 0 ? "none" : format_size(bytes);
+}
+std::string number_or_none(const Json& workspace, const std::string& field) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.15g", workspace.real(field));
+  return workspace.real(field) == 0 ? "none" : text;
+}
+std::string time_or_none(const Json& workspace, const std::string& field) {
+  const int64_t seconds = workspace.number(field);
+  return seconds == 0 ? "none" : format_seconds(seconds);
+}
+std::string time_or_never(const Json& workspace, const std::string& field) {
+  const int64_t seconds = workspace.number(field);
+  return seconds == 0 ? "never" : format_seconds(seconds);
+}
+std::string words_or_none(const Json& workspace, const std::string& field) {
+  const auto words = workspace.at({}).byte_list(field);
+  return words.empty() ? "none" : shorten(join_command(words), 60);
 }
 
 }  // namespace
+
+std::vector<FieldChange> policy_changes(const PolicyOptions& given, const Json& before,
+                                        const Json& after) {
+  std::vector<FieldChange> changes;
+  const auto add = [&](bool is_given, const char* name, const char* field, Text text) {
+    if (is_given) changes.push_back({name, text(before, field), text(after, field)});
+  };
+  add(!given.memory.empty(), "memory", "limits.memory_bytes", size_or_none);
+  add(!given.cpus.empty(), "cpus", "limits.cpus", number_or_none);
+  add(!given.pids.empty(), "pids", "limits.pids", number_or_none);
+  add(!given.disk.empty(), "disk", "limits.disk_bytes", size_or_none);
+  add(!given.disk_files.empty(), "disk-files", "limits.disk_files", number_or_none);
+  add(!given.idle_stop.empty(), "idle-stop", "idle_stop_s", time_or_never);
+  add(!given.max_lifetime.empty(), "max-lifetime", "max_lifetime_s", time_or_none);
+  add(!given.pre_stop.empty(), "pre-stop", "pre_stop", words_or_none);
+  add(!given.pre_stop_deadline.empty(), "pre-stop-deadline", "pre_stop_deadline_s", time_or_none);
+  add(!given.max_exec.empty(), "max-exec", "max_exec_s", time_or_none);
+  add(!given.max_execs.empty(), "max-execs", "max_execs", number_or_none);
+  add(!given.max_exec_total.empty(), "max-exec-total", "max_exec_total_s", time_or_none);
+  add(!given.caches.empty(), "cache", "caches", words_or_none);
+  return changes;
+}
 
 void declare_policy(Options& options, PolicyOptions& policy) {
   options.value({"--memory", "SIZE", "Memory limit, like 4G"}, policy.memory);
@@ -57,9 +111,8 @@ void declare_policy(Options& options, PolicyOptions& policy) {
   options.value({"--max-execs", "N", "How many commands may ever run; none"}, policy.max_execs);
   options.value({"--max-exec-total", "TIME", "Time of all commands together; none"},
                 policy.max_exec_total);
-  options.value({"--disk", "SIZE", "Limit of what it takes on disk, like 20G; 0 is none"},
-                policy.disk);
-  options.value({"--disk-files", "N", "Limit of its files; 0 is none"}, policy.disk_files);
+  options.value({"--disk", "SIZE", "Limit of what it takes on disk, like 20G; none"}, policy.disk);
+  options.value({"--disk-files", "N", "Limit of its files; none"}, policy.disk_files);
   options.values({"--cache", "PATH", "What gc may remove at rest, like /home/user/.cache"},
                  policy.caches);
 }
@@ -67,21 +120,18 @@ void declare_policy(Options& options, PolicyOptions& policy) {
 void add_policy(JsonObject& request, const PolicyOptions& policy) {
   const JsonObject limits = limits_of(policy);
   if (!limits.empty()) request.add("limits", limits);
-  add_seconds(request, "idle_stop_s", policy.idle_stop, "--idle-stop");
-  add_seconds(request, "max_lifetime_s", policy.max_lifetime, "--max-lifetime");
+  add_limit(request, "idle_stop_s", policy.idle_stop, "--idle-stop", seconds);
+  add_limit(request, "max_lifetime_s", policy.max_lifetime, "--max-lifetime", seconds);
   if (policy.pre_stop == "none") {
     request.add("pre_stop", std::vector<std::string>());
   } else if (!policy.pre_stop.empty()) {
     request.add("pre_stop", policy.pre_stop);
   }
-  add_seconds(request, "pre_stop_deadline_s", policy.pre_stop_deadline, "--pre-stop-deadline");
-  add_seconds(request, "max_exec_s", policy.max_exec, "--max-exec");
-  if (policy.max_execs == "none") {
-    request.add("max_execs", int64_t{0});
-  } else if (!policy.max_execs.empty()) {
-    request.add("max_execs", static_cast<int64_t>(parse_number(policy.max_execs, "--max-execs")));
-  }
-  add_seconds(request, "max_exec_total_s", policy.max_exec_total, "--max-exec-total");
+  add_limit(request, "pre_stop_deadline_s", policy.pre_stop_deadline, "--pre-stop-deadline",
+            seconds);
+  add_limit(request, "max_exec_s", policy.max_exec, "--max-exec", seconds);
+  add_limit(request, "max_execs", policy.max_execs, "--max-execs", count);
+  add_limit(request, "max_exec_total_s", policy.max_exec_total, "--max-exec-total", seconds);
   if (!policy.caches.empty()) request.add_bytes("caches", policy.caches);
 }
 

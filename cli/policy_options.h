@@ -1,5 +1,6 @@
 // The options that say what a workspace may do: `create` and `run` take them for a new one, `set`
-// changes them. A field more is a text here, its option, and its line in add_policy.
+// changes them. A field more is a text here, its option, and its lines in add_policy and in
+// policy_changes.
 #pragma once
 
 #include <string>
@@ -29,5 +30,13 @@ struct PolicyOptions {
 void declare_policy(Options& options, PolicyOptions& policy);
 // Adds what was given. Throws Error(invalid_argument) that names the option.
 void add_policy(JsonObject& request, const PolicyOptions& policy);
+struct FieldChange {
+  std::string name;  // as its option
+  std::string from;
+  std::string to;
+};
+// Of the options that were given: what the daemon says that holds before and after.
+std::vector<FieldChange> policy_changes(const PolicyOptions& given, const Json& before,
+                                        const Json& after);
 
 }  // namespace moorage::cli

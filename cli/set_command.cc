@@ -14,6 +14,7 @@ struct SetOptions {
 };
 
 int set(Context& context, const SetOptions& options) {
+  const std::string path = context.workspace_path(options.name);
   JsonObject request;
   add_policy(request, options.policy);
   if (request.empty()) {
@@ -21,11 +22,14 @@ int set(Context& context, const SetOptions& options) {
         base::Code::invalid_argument, "what shall be set?",
         "moorage set --help lists what can be; moorage show " + options.name + " tells what is");
   }
-  const std::string answer =
-      context.api().send("PATCH", context.workspace_path(options.name), request.str());
+  const Json before = context.json ? Json() : Json::parse(context.api().get(path));
+  const std::string answer = context.api().send("PATCH", path, request.str());
   if (context.printed_json(answer)) return 0;
   const Json workspace = Json::parse(answer);
   context.print(label_line("set", workspace.text("name")));
+  for (const auto& [field, was, is] : policy_changes(options.policy, before, workspace))
+    context.print(
+        label_line("", field + " " + (was == is ? is + ", as before" : was + " -> " + is)));
   if (workspace.has("notice")) context.print(label_line("note", workspace.text("notice")));
   return 0;
 }

@@ -178,21 +178,29 @@ class Page {
     line("budget", text);
   }
 
-  // "30 min after the last exec ends (now busy: exec ex_3)", "in 12m"; a lifetime comes on top.
+  // "30m after the last exec ends (now busy: exec ex_3)", "in 12m"; a lifetime comes on top. Of one
+  // that does not run: what will hold when it does.
   void stops() {
     const int64_t after_s = ws_.number("idle_stop_s");
+    const int64_t most_s = ws_.number("max_lifetime_s");
+    const std::string after = format_seconds(after_s) + " after the last exec ends";
     std::string text;
     if (ws_.text("sandbox.state") == "running") {
       const std::string busy = ws_.text("sandbox.busy_with");
       if (ws_.has("sandbox.idle_stop_in_ms")) {
         text = "in " + format_age(ws_.number("sandbox.idle_stop_in_ms")) + ", if nothing runs; ";
       } else if (after_s > 0) {
-        text = format_age_long(after_s * 1000) + " after the last exec ends";
+        text = after;
         text += busy.empty() ? "; " : " (now busy: " + busy + "); ";
       }
       if (ws_.has("sandbox.lifetime_left_ms"))
         text += "in any case in " + format_age(ws_.number("sandbox.lifetime_left_ms")) + "; ";
       if (text.empty()) text = "moorage stop " + ws_.text("name") + "; ";
+    } else {
+      if (after_s > 0) text = after;
+      if (most_s > 0)
+        text += (text.empty() ? "" : ", ") + format_seconds(most_s) + " after it starts";
+      text = "when it runs: " + (text.empty() ? "by hand" : text) + "; ";
     }
     line("stops", text + "no timer deletes the workspace");
   }

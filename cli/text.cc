@@ -75,6 +75,19 @@ std::string format_age_long(int64_t ms) {
   return std::to_string(ms / kDay) + " days";
 }
 
+std::string format_seconds(int64_t seconds) {
+  std::string text;
+  const auto add = [&](int64_t unit, char letter) {
+    if (seconds >= unit) text += std::to_string(seconds / unit) + letter;
+    seconds %= unit;
+  };
+  add(86'400, 'd');
+  add(3600, 'h');
+  add(60, 'm');
+  if (seconds > 0 || text.empty()) text += std::to_string(seconds) + "s";
+  return text;
+}
+
 std::string format_took(int64_t ms) {
   if (ms < kSecond) return std::to_string(ms) + " ms";
   char text[32];

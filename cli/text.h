@@ -17,6 +17,8 @@ std::string format_size(uint64_t bytes);
 std::string format_age(int64_t ms);
 // "41 s", "2 min", "3 h", "5 days": for a sentence.
 std::string format_age_long(int64_t ms);
+// "1h30m", "45s", all of it, as it is typed: a setting.
+std::string format_seconds(int64_t seconds);
 // "6 ms", "2.6 s", "3m52s": how long a step took.
 std::string format_took(int64_t ms);
 // "1 file", "37 files", "2 entries", "2 sandboxes".

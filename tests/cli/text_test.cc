@@ -32,6 +32,9 @@ TEST_CASE("ages name the two units that matter") {
   CHECK(format_took(6) == "6 ms");
   CHECK(format_took(2600) == "2.6 s");
   CHECK(format_took(9000) == "9 s");
+  CHECK(format_seconds(0) == "0s");
+  CHECK(format_seconds(5400) == "1h30m");
+  CHECK(format_seconds(2 * 86'400 + 61) == "2d1m1s");
   CHECK(count_of(1, "entry") == "1 entry");
   CHECK(count_of(2, "entry") == "2 entries");
   CHECK(count_of(0, "sandbox") == "0 sandboxes");

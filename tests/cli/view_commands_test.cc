@@ -336,12 +336,20 @@ TEST_CASE("set sends what was named and nothing else, and tells what the daemon 
   std::string sent;
   ScriptedServer server([&](Call& call) {
     sent = call.method + " " + call.path + " " + call.body();
-    call.reply(200, R"({"name":"auth","notice":"from the next sandbox on"})", test::json_header());
+    const std::string limits = call.method == "GET" ? R"({"memory_bytes":4294967296,"cpus":0.5})"
+                                                    : R"({"memory_bytes":1073741824,"cpus":0.5})";
+    call.reply(200,
+               R"({"name":"auth","notice":"from the next sandbox on","limits":)" + limits + "}",
+               test::json_header());
   });
   const RunOptions options{server.socket_path(), "", {}};
   const Ran ran = run_moorage({"set", "auth", "--memory", "1G", "--cpus", "0.5"}, options);
   CHECK(ran.err == "");
-  CHECK(ran.out == " set      auth\n note     from the next sandbox on\n");
+  CHECK(ran.out ==
+        " set      auth\n"
+        "          memory 4G -> 1G\n"
+        "          cpus 0.5, as before\n"
+        " note     from the next sandbox on\n");
   CHECK(sent == R"(PATCH /v1/workspaces/auth {"limits":{"memory_bytes":1073741824,"cpus":0.5}})");
   const Ran nothing = run_moorage({"set", "auth"}, options);
   CHECK(nothing.code == 1);

@@ -29,6 +29,40 @@ class Policy(harness.TestCase):
         self.assertIn("moorage stop limits", out)
         self.assertEqual(self.client.workspace("limits")["limits"]["memory_bytes"], 1 << 30)
 
+    def test_the_word_for_none_is_the_same_for_all(self):
+        self.client.create(repo_url=self.url, name="words")
+        options = {"idle-stop": ("20m", 1200), "max-lifetime": ("2h", 7200), "max-exec": ("1h", 3600),
+                   "max-execs": ("9", 9), "max-exec-total": ("90s", 90), "disk": ("2G", 2 << 30), "disk-files": ("5000", 5000)}
+
+        def value(option):
+            shown = self.client.workspace("words")
+            name = {"disk": "disk_bytes", "max-execs": "max_execs", "disk-files": "disk_files"}.get(
+                option, option.replace("-", "_") + "_s")
+            return shown["limits"][name] if option.startswith("disk") else shown[name]
+        for option, (text, number) in options.items():
+            for none in ("none", "never", "0"):
+                self.daemon.cli("set", "words", f"--{option}", text)
+                self.assertEqual(value(option), number, option)
+                self.daemon.cli("set", "words", f"--{option}", none)
+                self.assertEqual(value(option), 0, (option, none))
+        refused = self.daemon.cli("set", "words", "--max-execs", "0.5", check=False)
+        self.assertIn(b"no whole number", refused.stderr)
+
+    def test_set_says_what_it_changed_and_show_what_holds_at_rest(self):
+        self.client.create(repo_url=self.url, name="told")
+        self.daemon.cli("set", "told", "--memory", "1G", "--idle-stop", "90m")
+        out = self.daemon.cli("set", "told", "--memory", "512M", "--idle-stop", "never", "--max-lifetime", "8h30m", "--max-execs", "9",
+                              "--pre-stop", "make save", "--cpus", "2").stdout.decode()
+        self.assertEqual([line.strip() for line in out.splitlines()],
+                         ["set      told", "memory 1G -> 512M", "cpus 2, as before", "idle-stop 1h30m -> never", "max-lifetime none -> 8h30m",
+                          "pre-stop none -> /bin/sh -c 'make save'", "max-execs none -> 9"])
+        stops = lambda: next(l for l in self.daemon.cli("show", "told").stdout.decode().splitlines() if "stops" in l)  # noqa: E731
+        self.assertIn("when it runs: 8h30m after it starts; no timer deletes the workspace", stops())
+        self.daemon.cli("set", "told", "--idle-stop", "45m", "--max-lifetime", "none")
+        self.assertIn("when it runs: 45m after the last exec ends; no timer", stops())
+        self.daemon.cli("set", "told", "--idle-stop", "never")
+        self.assertIn("when it runs: by hand; no timer", stops())
+
     def test_two_who_change_at_once_undo_nothing_of_each_other(self):
         self.client.create(repo_url=self.url, name="both")
         fields = {"pids": range(100, 140), "memory_bytes": range(1 << 30, (1 << 30) + 40)}
