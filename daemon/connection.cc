@@ -180,6 +180,7 @@ Awaitable<Reply> Connection::answer(Incoming& in) {
     co_return reply;
   }
   in.route = std::get<const Route*>(found);
+  in.route->access.check(request.caller);
   request.caller.route = in.route->access.right();
   request.if_match = joined(message, http::field::if_match);
   request.if_none_match = joined(message, http::field::if_none_match);

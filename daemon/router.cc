@@ -31,6 +31,12 @@ std::optional<std::vector<std::string>> match_segments(
 
 }  // namespace
 
+void Access::check(const workspace::Caller& caller) const {
+  if (!root_ || caller.root()) return;
+  throw Error(Code::permission_denied, "only root may do this: it is about everybody's things",
+              "ask root, or use sudo");
+}
+
 void Router::add(Route route) {
   routes_.push_back(std::move(route));
   traffic_->routes.emplace_back();

@@ -22,16 +22,24 @@ using Handler = std::function<Reply(const Request&)>;
 using LongHandler = std::function<Reply(const Request&, const workspace::Progress&)>;
 using UploadHandler = std::function<std::unique_ptr<BodySink>(const Request&)>;
 
-// What a route wants of the workspace that it names. There is no default, so that a new route does
-// not compile before it says it; its verbs are refused more than it says (access.h).
+// What a route wants of the workspace that it names, or that only root may use it. There is no
+// default, so that a new route does not compile before it says it; its verbs are refused more than
+// it says (access.h).
 class Access {
  public:
   constexpr Access(workspace::Right right)
       : right_(right) {}  // NOLINT(google-explicit-constructor)
+  static constexpr Access root() {
+    Access access(workspace::Right::none);
+    access.root_ = true;
+    return access;
+  }
   workspace::Right right() const { return right_; }
+  void check(const workspace::Caller& caller) const;  // permission_denied: it wants root
 
  private:
   workspace::Right right_;
+  bool root_ = false;
 };
 
 struct Route {

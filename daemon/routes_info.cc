@@ -64,19 +64,11 @@ Reply top(Api& api, const Request& request) {
                               {space.total_bytes, space.free_bytes, 0}));
 }
 
-void require_root(const Request& request) {
-  if (request.caller.root()) return;
-  throw base::Error(base::Code::permission_denied, "doctor looks at everybody's things",
-                    "ask root: sudo moorage doctor");
-}
-
 Reply doctor(Api& api, const Request& request) {
-  require_root(request);
   return Reply::json(diagnosis_json(api.doctor.look(request.query_flag("deep"))));
 }
 
 Reply doctor_fix(Api& api, const Request& request) {
-  require_root(request);
   JsonFields fields = JsonFields::parse(request.body);
   const bool deep = fields.flag("deep");
   fields.finish();
@@ -119,14 +111,14 @@ void add_info_routes(Router& router, Api& api) {
               .query = {"workspace"}});
   router.add({.method = "GET",
               .pattern = "/v1/doctor",
-              .access = Right::none,
+              .access = Access::root(),
               .handler = Handler([&api](const Request& request) { return doctor(api, request); }),
               .query = {"deep"},
               .lane = Lane::slow});
   router.add(
       {.method = "POST",
        .pattern = "/v1/doctor",
-       .access = Right::none,
+       .access = Access::root(),
        .handler = Handler([&api](const Request& request) { return doctor_fix(api, request); }),
        .lane = Lane::slow});
   router.add({.method = "GET",
