@@ -18,7 +18,7 @@ constexpr std::string_view kSelect =
     "directory, user, terminal, input, timeout_ms, state, cancel_requested, started_wall_ms, "
     "reason, "
     "exit_code, signal, ended_wall_ms, output_bytes, omitted_bytes, user_ms, system_ms, "
-    "max_rss_bytes, category, changed_files, hook "
+    "max_rss_bytes, category, changed_files, hook, imported_from "
     "FROM execs WHERE ";
 
 ExecRow read_row(Statement& query) {
@@ -33,7 +33,8 @@ ExecRow read_row(Statement& query) {
              request.terminal, request.input, request.timeout_ms, row.state, row.cancel_requested,
              row.started_wall_ms, outcome.error, outcome.exit_code, outcome.signal,
              outcome.ended_wall_ms, outcome.output_bytes, outcome.omitted_bytes, outcome.user_ms,
-             outcome.system_ms, outcome.max_rss_bytes, category, row.changed_files, request.hook);
+             outcome.system_ms, outcome.max_rss_bytes, category, row.changed_files, request.hook,
+             row.imported_from);
   outcome.category = category_from_name(category);
   request.argv = decode_words(argv);
   request.environment = decode_word_map(environment);
@@ -137,6 +138,40 @@ void Execs::finish(base::ExecId id, const ExecOutcome& outcome) {
   });
 }
 
+base::ExecId Execs::add_past(const ExecRow& row) {
+  const ExecRequest& request = row.request;
+  const ExecOutcome& outcome = row.outcome;
+  const std::string argv = encode_words(request.argv);
+  const std::string environment = encode_word_map(request.environment);
+  return store_.transaction([&] {
+    if (request.hook.empty()) {
+      store_.prepare("UPDATE workspaces SET used_execs = used_execs + 1 WHERE id = ?")
+          .run(request.workspace);
+    }
+    store_
+        .prepare(
+            "INSERT INTO execs (workspace, sandbox, owner_uid, request_hash, argv, environment, "
+            "directory, user, terminal, input, timeout_ms, hook, state, reason, cancel_requested, "
+            "exit_code, signal, started_wall_ms, ended_wall_ms, output_bytes, omitted_bytes, "
+            "user_ms, system_ms, max_rss_bytes, changed_files, category, imported_from) VALUES "
+            "(?, ?, ?, '', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+        .run(request.workspace, request.sandbox, request.owner_uid, Blob{argv}, Blob{environment},
+             Blob{request.directory}, request.user, request.terminal, request.input,
+             request.timeout_ms, request.hook, outcome.state, outcome.error, row.cancel_requested,
+             outcome.exit_code, outcome.signal, row.started_wall_ms, outcome.ended_wall_ms,
+             outcome.output_bytes, outcome.omitted_bytes, outcome.user_ms, outcome.system_ms,
+             outcome.max_rss_bytes, row.changed_files,
+             outcome.category ? category_name(*outcome.category) : "", row.imported_from);
+    return base::ExecId{store_.last_insert_id()};
+  });
+}
+
+void Execs::forget_past(base::WorkspaceId workspace) {
+  store_.transaction([&] {
+    store_.prepare("DELETE FROM execs WHERE workspace = ? AND imported_from <> ''").run(workspace);
+  });
+}
+
 void Execs::set_changed_files(base::ExecId id, uint64_t files) {
   store_.prepare("UPDATE execs SET changed_files = ? WHERE id = ?").run(files, id);
 }
@@ -175,6 +210,12 @@ std::vector<ExecRow> Execs::list(const ExecQuery& query) {
           "(?4 IS NULL OR state = ?4) AND (?5 IS NULL OR id < ?5) ORDER BY id DESC LIMIT ?6",
       query.workspace, query.sandbox, viewer_uid, state, query.before, query.limit,
       query.seen_by ? group_list(*query.seen_by) : "[]");
+}
+
+std::vector<ExecRow> Execs::list_after(base::WorkspaceId workspace, base::ExecId after,
+                                       size_t limit) {
+  return select(store_, "workspace = ? AND id > ? ORDER BY id LIMIT ?", workspace, after.value,
+                limit);
 }
 
 std::vector<ExecRow> Execs::running(base::SandboxId sandbox) {

@@ -57,6 +57,7 @@ struct ExecRow {
   int64_t started_wall_ms = 0;
   ExecOutcome outcome{};                    // only if state is not running
   std::optional<uint64_t> changed_files{};  // of its workspace, as it left them; unset: not counted
+  std::string imported_from{};              // "STORE_ID/ex_N": it ran there; empty: it ran here
 };
 
 struct ExecQuery {
@@ -81,6 +82,10 @@ class Execs {
   Created create(const ExecRequest& request);
   // running -> outcome.state. conflict: it has ended already.
   void finish(base::ExecId id, const ExecOutcome& outcome);
+  // One that ran and ended in another store, with a new id: of row.id only imported_from tells. No
+  // event of it, as nothing happened here, and no budget refuses it.
+  base::ExecId add_past(const ExecRow& row);
+  void forget_past(base::WorkspaceId workspace);  // those, of an import that failed
   void set_changed_files(base::ExecId id, uint64_t files);
   // True if it runs: the mark is durable. False if it has ended.
   bool request_cancel(base::ExecId id);
@@ -89,6 +94,8 @@ class Execs {
   std::optional<ExecRow> find(base::ExecId id);
   std::optional<ExecRow> find_by_key(base::WorkspaceId workspace, const std::string& key);
   std::vector<ExecRow> list(const ExecQuery& query = {});  // newest first
+  // Of a workspace, oldest first, those newer than `after`.
+  std::vector<ExecRow> list_after(base::WorkspaceId workspace, base::ExecId after, size_t limit);
   std::vector<ExecRow> running(base::SandboxId sandbox);
   std::vector<ExecRow> running();
   uint64_t count_running();

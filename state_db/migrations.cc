@@ -85,6 +85,13 @@ constexpr std::array kMigrations{
               "ALTER TABLE workspaces ADD COLUMN disk_limit_bytes INTEGER NOT NULL DEFAULT 0;"
               "ALTER TABLE workspaces ADD COLUMN disk_limit_files INTEGER NOT NULL DEFAULT 0;"
               "UPDATE workspaces SET rest_age_ms = coalesce((SELECT age_ms FROM store_age), 0)"},
+    Migration{"0012-archives",
+              "CREATE TABLE archives (id INTEGER PRIMARY KEY AUTOINCREMENT, workspace INTEGER NOT "
+              "NULL UNIQUE REFERENCES workspaces (id), whole INTEGER NOT NULL DEFAULT 0, bytes "
+              "INTEGER NOT NULL DEFAULT 0, sha256 TEXT NOT NULL DEFAULT '', wall_ms INTEGER NOT "
+              "NULL DEFAULT 0) STRICT;"
+              "ALTER TABLE execs ADD COLUMN imported_from TEXT NOT NULL DEFAULT ''"},
+    Migration{"0013-archive-seal", "ALTER TABLE archives ADD COLUMN seal TEXT NOT NULL DEFAULT ''"},
 };
 
 std::string quote(std::string_view text) {

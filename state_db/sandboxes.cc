@@ -85,6 +85,22 @@ SandboxRow Sandboxes::create(const NewSandbox& wanted) {
   });
 }
 
+base::SandboxId Sandboxes::add_past(const NewSandbox& past, std::string_view reason) {
+  return store_.transaction([&] {
+    store_
+        .prepare(
+            "INSERT INTO sandboxes (workspace, backend, image, state, boot_id, created_wall_ms) "
+            "VALUES (?, ?, ?, ?, ?, ?)")
+        .run(past.workspace, past.backend, past.image, LifeCycle<SandboxState>::kFirst,
+             base::boot_id(), store_.clock().wall_ms());
+    const base::SandboxId id{store_.last_insert_id()};
+    store_.record_new<SandboxState>(id);
+    set_lost(id, SandboxState::starting, reason);
+    set_destroyed(id, SandboxState::lost, reason);
+    return id;
+  });
+}
+
 void Sandboxes::set_running(base::SandboxId id, const SandboxStart& start) {
   store_.transaction([&] {
     store_.move(id, SandboxState::starting, SandboxState::running);

@@ -57,6 +57,8 @@ class Sandboxes {
   // In `starting`, with a slot. conflict: the workspace has one that is neither stopped nor
   // destroyed. resource_exhausted: no free slot.
   SandboxRow create(const NewSandbox& sandbox);
+  // A destroyed one that holds no slot: commands that ran in another store refer to it.
+  base::SandboxId add_past(const NewSandbox& sandbox, std::string_view reason);
   void set_running(base::SandboxId id, const SandboxStart& start);     // starting -> running
   void set_stopped(base::SandboxId id, std::string_view reason = {});  // stopping -> stopped
   void set_lost(base::SandboxId id, SandboxState from, std::string_view reason);

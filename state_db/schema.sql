@@ -157,6 +157,16 @@ CREATE TABLE leases (            -- The right to write, one row a workspace; it 
   request_key      TEXT            -- Idempotency key of the acquire, so that a repeat gets the same generation.
 ) STRICT;
 
+CREATE TABLE archives (          -- Files that workspaces lie in, from the intent to make one until it is gone.
+  id        INTEGER PRIMARY KEY AUTOINCREMENT,  -- Number in the file's name.
+  workspace INTEGER NOT NULL UNIQUE REFERENCES workspaces (id),  -- Whose archive it is.
+  whole     INTEGER NOT NULL DEFAULT 0,  -- 1 if the workspace is in it; 0: being made, or to be removed.
+  bytes     INTEGER NOT NULL DEFAULT 0,  -- Size of the file.
+  sha256    TEXT NOT NULL DEFAULT '',    -- Of the whole file, 64 hex digits; empty: not made yet.
+  wall_ms   INTEGER NOT NULL DEFAULT 0,  -- When it was verified; 0 is not yet.
+  seal      TEXT NOT NULL DEFAULT ''     -- Of the layer as it was put into the file, 64 hex digits; empty: not known.
+) STRICT;
+
 CREATE TABLE sandboxes (         -- Execution environments, each for one workspace; kept as history.
   id               INTEGER PRIMARY KEY AUTOINCREMENT,  -- sb_N; names its directory, container and cgroup.
   workspace        INTEGER NOT NULL REFERENCES workspaces (id),  -- Whom it serves.
@@ -213,6 +223,7 @@ CREATE TABLE execs (             -- Commands, kept after their sandbox is gone.
   changed_files    INTEGER,       -- Changed files of the workspace, counted after it and before another ran; null: not counted.
   category         TEXT NOT NULL DEFAULT '',    -- Why it ended so, a word of exec_category.h; empty if not known.
   hook             TEXT NOT NULL DEFAULT '',    -- pre_stop: the workspace's own command; empty is a client's.
+  imported_from    TEXT NOT NULL DEFAULT '',    -- "STORE_ID/ex_N": it ran there, and came with an archive; empty: it ran here.
   UNIQUE (workspace, idempotency_key)
 ) STRICT;
 CREATE INDEX execs_of_workspace ON execs (workspace, id);

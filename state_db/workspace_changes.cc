@@ -1,6 +1,7 @@
 // The part of Workspaces (workspaces.h) that changes rows which exist.
 #include "base/clock.h"
 #include "base/error.h"
+#include "state_db/archives.h"
 #include "state_db/statement.h"
 #include "state_db/store.h"
 #include "state_db/store_age.h"
@@ -114,7 +115,10 @@ void Workspaces::undelete(base::WorkspaceId id, const std::string& new_name) {
             "UPDATE workspaces SET deleted_wall_ms = NULL, deleted_age_ms = NULL, name = ? "
             "WHERE id = ?")
         .run(name, id);
-    store_.move(id, WorkspaceState::deleted, WorkspaceState::ready, "undeleted");
+    const auto archive = Archives(store_).find(id);
+    store_.move(id, WorkspaceState::deleted,
+                archive && archive->whole ? WorkspaceState::archived : WorkspaceState::ready,
+                "undeleted");
   });
 }
 

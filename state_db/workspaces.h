@@ -66,8 +66,8 @@ class Workspaces {
   void set_team(base::WorkspaceId id, std::optional<uint32_t> gid);  // with an event, if it changes
 
   void finish_delete(base::WorkspaceId id);  // deleting -> deleted, with the time
-  // deleted -> ready, under another name if one is given. conflict: being purged, or not deleted.
-  // already_exists: the name is taken.
+  // deleted -> ready, or archived if it was, under another name if one is given. conflict: being
+  // purged, or not deleted. already_exists: the name is taken.
   void undelete(base::WorkspaceId id, const std::string& new_name = {});
   void begin_purge(base::WorkspaceId id);   // only a deleted one; repeats are fine
   void finish_purge(base::WorkspaceId id);  // lets go of its layer (Layers::remove it afterwards)

@@ -1,0 +1,71 @@
+// Archives of workspaces, one row each from the intent to write the file until the file is gone.
+// The file's name is derived from the row, so none is ever without one. `whole` says that the
+// workspace is in the file and perhaps nowhere else; without it the file is being made or is to be
+// removed. Here are also the moves of a workspace into an archive and back.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "state_db/lifecycle.h"
+
+namespace moorage::state_db {
+
+class Store;
+
+struct ArchiveRow {
+  int64_t number = 0;
+  base::WorkspaceId workspace{};
+  bool whole = false;
+  uint64_t bytes = 0;    // of the file
+  std::string sha256{};  // of the file, hex
+  int64_t wall_ms = 0;   // when it was whole; 0: never
+  std::string seal{};    // of the layer that went into it
+};
+
+struct ArchiveFile {
+  uint64_t bytes = 0;
+  std::string sha256{};
+  std::string seal{};
+};
+
+// "moorage-0a1b2c3d-ws_3.7.tar.zst"
+std::string archive_file_name(const std::string& store_id, base::WorkspaceId workspace,
+                              int64_t number);
+// The number in the name of an archive of that workspace; nothing: it is not one.
+std::optional<int64_t> archive_number(const std::string& file_name, const std::string& store_id,
+                                      base::WorkspaceId workspace);
+
+class Archives {
+ public:
+  explicit Archives(Store& store) : store_(store) {}
+
+  ArchiveRow begin(base::WorkspaceId id);  // ready -> archiving; conflict in any other state
+  void finish(base::WorkspaceId id, const ArchiveFile& file);          // archiving -> archived
+  void undo(base::WorkspaceId id, const std::string& reason);          // archiving -> ready
+  void begin_restore(base::WorkspaceId id);                            // archived -> unarchiving
+  void finish_restore(base::WorkspaceId id);                           // unarchiving -> ready
+  void undo_restore(base::WorkspaceId id, const std::string& reason);  // unarchiving -> archived
+  void forget(base::WorkspaceId id);                                   // its file is gone
+
+  std::optional<ArchiveRow> find(base::WorkspaceId id);
+  std::vector<ArchiveRow> list();  // by number
+  // With the row of its workspace, as far as it tells where that is.
+  struct Place {
+    base::WorkspaceId workspace{};
+    bool whole = false;
+    WorkspaceState state = WorkspaceState::archived;
+    base::LayerId layer{};
+  };
+  std::vector<Place> places();
+  std::string file_name(const ArchiveRow& row) const;
+  std::string name_prefix() const;  // of every file of this store
+
+ private:
+  Store& store_;
+};
+
+}  // namespace moorage::state_db
