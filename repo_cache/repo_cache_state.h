@@ -33,6 +33,9 @@ struct RepoCache::State {
   std::condition_variable changed;
   std::map<std::string, Flight> flights;
   std::map<std::string, std::shared_ptr<const WorkspaceRefs>> workspace_refs;
+  // commit, ref, limit -> how far behind: asked for every row of a list.
+  using Distances = std::map<std::tuple<std::string, std::string, int>, int>;
+  std::map<std::string, Distances> distances;
   std::map<std::string, uint64_t> generations;  // counts the moments at which answers became old
 
   struct Turn {
@@ -70,6 +73,7 @@ struct RepoCache::State {
   }
   void forget_locked(const std::string& repo) {
     workspace_refs.erase(repo);
+    distances.erase(repo);
     ++generations[repo];
   }
 };

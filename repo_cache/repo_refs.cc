@@ -201,10 +201,10 @@ ResolvedRef RepoCache::resolve(const std::string& repo, std::string_view text) c
               some_branches(repository.get()));
 }
 
-int RepoCache::behind(const std::string& repo, const std::string& commit, const std::string& ref,
-                      int limit) const {
-  const GitRepository repository = open_served(*this, repo);
-  if (!ref.starts_with("refs/")) throw Error(Code::invalid_argument, "not a full reference name");
+namespace {
+
+int count_behind(const GitRepository& repository, const std::string& commit, const std::string& ref,
+                 int limit) {
   const std::optional<git_oid> tip = commit_of_ref(repository.get(), to_mirror_ref(ref));
   if (!tip) return -1;
   const git_oid base = parse_oid(commit);
@@ -217,6 +217,25 @@ int RepoCache::behind(const std::string& repo, const std::string& commit, const 
   int count = 0;
   git_oid oid;
   while (count < limit && git_revwalk_next(&oid, walk.get()) == 0) ++count;
+  return count;
+}
+
+}  // namespace
+
+int RepoCache::behind(const std::string& repo, const std::string& commit, const std::string& ref,
+                      int limit) const {
+  if (!ref.starts_with("refs/")) throw Error(Code::invalid_argument, "not a full reference name");
+  const std::tuple key{commit, ref, limit};
+  uint64_t generation = 0;
+  {
+    const std::lock_guard lock(state_->mutex);
+    const auto& known = state_->distances[repo];
+    if (const auto found = known.find(key); found != known.end()) return found->second;
+    generation = state_->generations[repo];
+  }
+  const int count = count_behind(open_served(*this, repo), commit, ref, limit);
+  const std::lock_guard lock(state_->mutex);
+  if (generation == state_->generations[repo]) state_->distances[repo][key] = count;
   return count;
 }
 

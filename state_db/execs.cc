@@ -196,19 +196,25 @@ std::optional<ExecRow> Execs::find_by_key(base::WorkspaceId workspace, const std
 }
 
 std::vector<ExecRow> Execs::list(const ExecQuery& query) {
-  std::optional<std::string> state;
-  if (query.state) state = std::string(state_name(*query.state));
   std::optional<uint32_t> viewer_uid;
   if (query.seen_by) viewer_uid = query.seen_by->uid;
-  // The first form is by index: a workspace's list does not read the commands of all others.
-  const std::string_view workspace = query.workspace ? "workspace = ?1" : "?1 IS NULL";
+  // By index: a workspace's list does not read the commands of all others, and what runs (the
+  // pluses) is not looked for among all that ever ran.
+  std::string where = query.workspace ? "workspace = ?1" : "?1 IS NULL";
+  std::string order = "id";
+  if (query.state) where += " AND state = '" + std::string(state_name(*query.state)) + "'";
+  if (query.state == ExecState::running) {
+    where.insert(0, query.workspace ? "+" : "");
+    order.insert(0, "+");
+  }
   return select(
       store_,
-      std::string(workspace) +
+      where +
           " AND (?2 IS NULL OR sandbox = ?2) AND (?3 IS NULL OR workspace IN (SELECT id FROM "
-          "workspaces WHERE owner_uid = ?3 OR team_gid IN (SELECT value FROM json_each(?7)))) AND "
-          "(?4 IS NULL OR state = ?4) AND (?5 IS NULL OR id < ?5) ORDER BY id DESC LIMIT ?6",
-      query.workspace, query.sandbox, viewer_uid, state, query.before, query.limit,
+          "workspaces WHERE owner_uid = ?3 OR team_gid IN (SELECT value FROM json_each(?6)))) AND "
+          "(?4 IS NULL OR id < ?4) ORDER BY " +
+          order + " DESC LIMIT ?5",
+      query.workspace, query.sandbox, viewer_uid, query.before, query.limit,
       query.seen_by ? group_list(*query.seen_by) : "[]");
 }
 

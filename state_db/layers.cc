@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "state_db/id_list.h"
 #include "state_db/statement.h"
 #include "state_db/store.h"
 
@@ -69,6 +70,15 @@ std::optional<LayerRow> Layers::find(base::LayerId id) {
 std::vector<LayerRow> Layers::list() {
   Statement query = store_.prepare(select("ORDER BY id"));
   return read_all(query);
+}
+
+std::vector<base::LayerId> Layers::unknown(const std::vector<base::LayerId>& ids) {
+  Statement query =
+      store_.prepare("SELECT value FROM json_each(?) WHERE value NOT IN (SELECT id FROM layers)");
+  query.bind(id_list(ids));
+  std::vector<base::LayerId> unknown;
+  while (query.step()) query.read(unknown.emplace_back());
+  return unknown;
 }
 
 std::vector<LayerRow> Layers::chain(base::LayerId top) {

@@ -38,6 +38,7 @@ class Layers {
   LayerRow get(base::LayerId id);               // not_found
   std::optional<LayerRow> find(base::LayerId id);
   std::vector<LayerRow> list();
+  std::vector<base::LayerId> unknown(const std::vector<base::LayerId>& ids);  // without a row
   // The layer and its parents, top first.
   std::vector<LayerRow> chain(base::LayerId top);
   void freeze(base::LayerId id);

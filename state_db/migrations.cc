@@ -92,6 +92,8 @@ constexpr std::array kMigrations{
               "NULL DEFAULT 0) STRICT;"
               "ALTER TABLE execs ADD COLUMN imported_from TEXT NOT NULL DEFAULT ''"},
     Migration{"0013-archive-seal", "ALTER TABLE archives ADD COLUMN seal TEXT NOT NULL DEFAULT ''"},
+    Migration{"0014-workspaces-left",
+              "CREATE INDEX workspaces_left ON workspaces (id) WHERE purged_wall_ms IS NULL"},
 };
 
 std::string quote(std::string_view text) {

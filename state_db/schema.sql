@@ -126,6 +126,7 @@ CREATE TABLE workspaces (        -- The durable things that tasks work in.
 ) STRICT;
 CREATE UNIQUE INDEX workspaces_live_name ON workspaces (owner_uid, name) WHERE state NOT IN ('deleted','failed');
 CREATE INDEX workspaces_kept ON workspaces (state) WHERE purged_wall_ms IS NULL;
+CREATE INDEX workspaces_left ON workspaces (id) WHERE purged_wall_ms IS NULL;
 CREATE INDEX workspaces_of_layer ON workspaces (layer) WHERE layer IS NOT NULL;
 CREATE INDEX workspaces_of_team ON workspaces (team_gid) WHERE team_gid IS NOT NULL;
 

@@ -79,7 +79,13 @@ struct WorkspaceQuery {
   std::optional<Viewer> seen_by{};  // what this one owns, and what is his teams'
   std::optional<WorkspaceState> state{};
   base::RepoId repository{};  // 0: any
-  bool with_deleted = false;  // tombstones too; ignored if state is set
+  std::string name{};         // empty: any
+  bool only_disposable = false;
+  bool with_deleted = false;  // tombstones too; this and the next are ignored if state is set
+  bool with_failed = true;
+  // A page: at most so many, with higher ids than this one (it need not exist). 0: all.
+  size_t limit = 0;
+  base::WorkspaceId after{};
 };
 
 }  // namespace moorage::state_db

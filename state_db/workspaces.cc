@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "state_db/id_list.h"
 #include "state_db/layers.h"
 #include "state_db/statement.h"
 #include "state_db/store.h"
@@ -180,19 +181,72 @@ std::vector<WorkspaceRow> Workspaces::find_by_name(const std::string& name,
 }
 
 std::vector<WorkspaceRow> Workspaces::list(const WorkspaceQuery& query) {
-  const std::string whose =
+  std::string where =
       "purged_wall_ms IS NULL AND (?1 IS NULL OR owner_uid = ?1) AND "
       "(?2 IS NULL OR repository = ?2) AND (?3 IS NULL OR owner_uid = ?3 OR "
-      "team_gid IN (SELECT value FROM json_each(?4))) AND ";
-  const Seen seen(query.seen_by);
-  // The plus: else SQLite walks all rows there ever were in their order, and not the short index.
-  const std::string in_order = " ORDER BY +id";
+      "team_gid IN (SELECT value FROM json_each(?4))) AND (?5 = '' OR name = ?5) AND "
+      "(NOT ?6 OR disposable)";
   if (query.state) {
-    return select(store_, whose + "state = ?5" + in_order, query.owner_uid, query.repository,
-                  seen.uid, seen.groups, std::string(state_name(*query.state)));
+    where += " AND state = '" + std::string(state_name(*query.state)) + "'";
+  } else {
+    if (!query.with_deleted) where += " AND state <> 'deleted'";
+    if (!query.with_failed) where += " AND state <> 'failed'";
   }
-  return select(store_, whose + "(?5 OR state <> 'deleted')" + in_order, query.owner_uid,
-                query.repository, seen.uid, seen.groups, query.with_deleted);
+  // A page is walked in order through workspaces_left. All of a state: the plus, else SQLite walks
+  // in order what is in any.
+  where += query.limit > 0 ? " AND id > ?7 ORDER BY id LIMIT ?8" : " ORDER BY +id";
+  const Seen seen(query.seen_by);
+  Statement statement = store_.prepare(select_columns() + where);
+  statement.bind(query.owner_uid, query.repository, seen.uid, seen.groups, query.name,
+                 query.only_disposable);
+  if (query.limit > 0) statement.bind(query.after.value, query.limit);
+  return read_all(store_, statement);
+}
+
+uint64_t Workspaces::count(base::RepoId repository) {
+  Statement query = store_.prepare(
+      "SELECT count(*) FROM workspaces WHERE purged_wall_ms IS NULL AND repository = ?");
+  query.bind(repository);
+  query.step();
+  uint64_t count = 0;
+  query.read(count);
+  return count;
+}
+
+std::vector<base::WorkspaceId> Workspaces::unknown(const std::vector<base::WorkspaceId>& ids) {
+  Statement query = store_.prepare(
+      "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT id FROM workspaces)");
+  query.bind(id_list(ids));
+  std::vector<base::WorkspaceId> unknown;
+  while (query.step()) query.read(unknown.emplace_back());
+  return unknown;
+}
+
+std::string Workspaces::free_name(uint32_t owner_uid, const std::string& wish) {
+  const auto name = [&](uint64_t number) {
+    return number == 1 ? wish : wish + "-" + std::to_string(number);
+  };
+  const auto is_taken = [&](uint64_t number) {
+    Statement query = store_.prepare(
+        "SELECT 1 FROM workspaces WHERE owner_uid = ? AND name = ? AND "
+        "state NOT IN ('deleted','failed')");
+    query.bind(owner_uid, name(number));
+    return query.step();
+  };
+  if (!is_taken(1)) return wish;
+  // Doubled until one is free, then halved: ten thousand in a row are asked for thirty of them.
+  uint64_t free = 2;
+  while (is_taken(free)) free *= 2;
+  for (uint64_t taken = free / 2; free - taken > 1;) {
+    const uint64_t between = taken + (free - taken) / 2;
+    (is_taken(between) ? taken : free) = between;
+  }
+  return name(free);
+}
+
+std::vector<WorkspaceRow> Workspaces::at_rest_after(base::WorkspaceId after, size_t limit) {
+  return select(store_, "id > ?1 AND state IN ('ready','archived') ORDER BY id LIMIT ?2",
+                after.value, limit);
 }
 
 Workspaces::Counts Workspaces::count_by_state() {
@@ -219,13 +273,29 @@ uint64_t Workspaces::count_live() {
 
 namespace {
 
-template <typename... Values>
-Workspaces::Disk sum_disk(Store& store, const std::string& which, const Values&... values) {
+struct DiskOf {
+  std::optional<uint32_t> owner_uid{};
+  base::RepoId repository{};
+  std::optional<Viewer> seen_by{};
+};
+
+// The few that are archived are added by themselves, from their side (CROSS: SQLite keeps that
+// order): a join from the other would look for an archive of each row.
+Workspaces::Disk sum_disk(Store& store, const DiskOf& of) {
+  const std::string which =
+      "w.purged_wall_ms IS NULL AND (?1 IS NULL OR w.owner_uid = ?1) AND "
+      "(?2 IS NULL OR w.repository = ?2) AND (?3 IS NULL OR w.owner_uid = ?3 OR "
+      "w.team_gid IN (SELECT value FROM json_each(?4)))";
+  const std::string archived =
+      "FROM archives a CROSS JOIN workspaces w ON w.id = a.workspace WHERE a.whole AND " + which;
   Statement query = store.prepare(
-      "SELECT coalesce(sum(disk_bytes), 0), coalesce(sum(disk_files), 0) FROM workspaces WHERE "
-      "purged_wall_ms IS NULL" +
-      which);
-  query.bind(values...);
+      "SELECT coalesce(sum(disk_bytes), 0) + (SELECT coalesce(sum(a.bytes - "
+      "coalesce(w.disk_bytes, 0)), 0) " +
+      archived +
+      "), coalesce(sum(disk_files), 0) + (SELECT coalesce(sum(1 - coalesce(w.disk_files, 0)), 0) " +
+      archived + ") FROM workspaces w WHERE " + which);
+  const Seen seen(of.seen_by);
+  query.bind(of.owner_uid, of.repository, seen.uid, seen.groups);
   query.step();
   Workspaces::Disk disk;
   query.read(disk.bytes, disk.files);
@@ -234,12 +304,16 @@ Workspaces::Disk sum_disk(Store& store, const std::string& which, const Values&.
 
 }  // namespace
 
+Workspaces::Disk Workspaces::disk_seen_by(const std::optional<Viewer>& viewer) {
+  return sum_disk(store_, {.seen_by = viewer});
+}
+
 Workspaces::Disk Workspaces::disk_of_owner(uint32_t owner_uid) {
-  return sum_disk(store_, " AND owner_uid = ?", owner_uid);
+  return sum_disk(store_, {.owner_uid = owner_uid});
 }
 
 Workspaces::Disk Workspaces::disk_of_repository(base::RepoId repository) {
-  return sum_disk(store_, " AND repository = ?", repository);
+  return sum_disk(store_, {.repository = repository});
 }
 
 }  // namespace moorage::state_db

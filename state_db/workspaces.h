@@ -37,9 +37,16 @@ class Workspaces {
   std::optional<WorkspaceRow> find(base::WorkspaceId id);
   std::optional<WorkspaceRow> find_live(uint32_t owner_uid, const std::string& name);
   std::vector<WorkspaceRow> list(const WorkspaceQuery& query = {});  // by id; never purged ones
+  uint64_t count(base::RepoId repository);                           // deleted ones, too
+  // Of these, those that there never were.
+  std::vector<base::WorkspaceId> unknown(const std::vector<base::WorkspaceId>& ids);
+  // `wish`, or with the next number behind it where the owner has a live one of that name.
+  std::string free_name(uint32_t owner_uid, const std::string& wish);
   // Live ones with this name, of any owner, or of those that one may see.
   std::vector<WorkspaceRow> find_by_name(const std::string& name,
                                          const std::optional<Viewer>& seen_by = {});
+  // Ready or archived ones, by id.
+  std::vector<WorkspaceRow> at_rest_after(base::WorkspaceId after, size_t limit);
   uint64_t count_live();
   // Those not purged, by state.
   using Counts = std::array<uint64_t, LifeCycle<WorkspaceState>::kNames.size()>;
@@ -49,6 +56,7 @@ class Workspaces {
     uint64_t bytes = 0;
     uint64_t files = 0;
   };
+  Disk disk_seen_by(const std::optional<Viewer>& viewer);  // nothing: of all
   Disk disk_of_owner(uint32_t owner_uid);
   Disk disk_of_repository(base::RepoId repository);
   void set_facts(base::WorkspaceId id, const WorkspaceFacts& facts);

@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "state_db/archives.h"
 #include "state_db/layers.h"
 #include "state_db/store_age.h"
 #include "state_db/workspaces.h"
@@ -228,6 +229,114 @@ TEST_CASE("workspaces are listed by owner, state and repository") {
   CHECK(workspaces.list({.repository = two}).size() == 2);
   CHECK(workspaces.list({.state = WorkspaceState::creating}).size() == 1);
   CHECK(workspaces.list({.owner_uid = 1001, .state = WorkspaceState::ready}).empty());
+}
+
+TEST_CASE("a list comes in pages, whose ends need not exist any more") {
+  TestStore test;
+  const auto repository = make_repository(*test.store);
+  Workspaces workspaces(*test.store);
+  std::vector<base::WorkspaceId> ids;
+  for (int i = 0; i < 9; ++i) {
+    NewWorkspace wanted = new_workspace(repository, "w" + std::to_string(i));
+    wanted.owner_uid = i % 3 == 0 ? 1001 : 1000;  // 0, 3 and 6 are another's
+    ids.push_back(workspaces.create(wanted).id);
+    workspaces.set_ready(ids.back());
+  }
+  test.store->move(workspaces.create(new_workspace(repository, "never")).id,
+                   WorkspaceState::creating, WorkspaceState::failed, "no room");
+  WorkspaceQuery query{.with_failed = false, .limit = 4};
+  query.seen_by = Viewer{.uid = 1000};
+  const auto names = [&] {
+    std::string text;
+    for (const auto& row : workspaces.list(query)) text += row.name + " ";
+    return text;
+  };
+  CHECK(names() == "w1 w2 w4 w5 ");
+  query.after = ids[5];
+  CHECK(names() == "w7 w8 ");
+  query.after = ids[8];
+  CHECK(names().empty());
+  // What was deleted, and purged, between two pages is neither shown nor in the way.
+  for (const int gone : {4, 5}) {
+    delete_workspace(*test.store, ids[gone]);
+    workspaces.begin_purge(ids[gone]);
+    workspaces.finish_purge(ids[gone]);
+  }
+  query.after = ids[4];
+  CHECK(names() == "w7 w8 ");
+  query.after = {};
+  CHECK(names() == "w1 w2 w7 w8 ");
+  query.with_deleted = true;
+  delete_workspace(*test.store, ids[1]);
+  CHECK(names() == "w1 w2 w7 w8 ");
+  query.seen_by.reset();
+  query.after = ids[8];
+  CHECK(names().empty());
+  query.with_failed = true;
+  CHECK(names() == "never ");
+  query.name = "w1";
+  query.after = {};
+  CHECK(names() == "w1 ");
+}
+
+TEST_CASE("a name that is taken gets the next number, however many there are") {
+  TestStore test;
+  const auto repository = make_repository(*test.store);
+  Workspaces workspaces(*test.store);
+  for (int number = 1; number <= 70; ++number) {
+    const std::string name = workspaces.free_name(1000, "shop");
+    CHECK(name == (number == 1 ? "shop" : "shop-" + std::to_string(number)));
+    workspaces.create(new_workspace(repository, name));
+  }
+  CHECK(workspaces.free_name(1001, "shop") == "shop");
+  const auto gone = workspaces.find_live(1000, "shop-40");
+  workspaces.set_ready(gone->id);
+  delete_workspace(*test.store, gone->id);
+  const std::string name = workspaces.free_name(1000, "shop");
+  CHECK_FALSE(workspaces.find_live(1000, name));
+}
+
+TEST_CASE("rows are counted by repository, and ids without one are told") {
+  TestStore test;
+  const auto one = make_repository(*test.store, "https://host/one");
+  const auto two = make_repository(*test.store, "https://host/two");
+  Workspaces workspaces(*test.store);
+  const auto a = make_workspace(*test.store, one, "a");
+  const auto b = make_workspace(*test.store, one, "b");
+  delete_workspace(*test.store, b);
+  CHECK(workspaces.count(one) == 2);
+  CHECK(workspaces.count(two) == 0);
+  CHECK(workspaces.unknown({a, {77}, b, {78}}) == std::vector<base::WorkspaceId>{{77}, {78}});
+  CHECK(workspaces.unknown({}).empty());
+  const auto layer = workspaces.get(a).layer;
+  CHECK(Layers(*test.store).unknown({{99}, layer}) == std::vector<base::LayerId>{{99}});
+}
+
+TEST_CASE(
+    "what the disk takes is told by owner, repository and viewer, an archive for its hot copy") {
+  TestStore test;
+  const auto one = make_repository(*test.store, "https://host/one");
+  const auto two = make_repository(*test.store, "https://host/two");
+  Workspaces workspaces(*test.store);
+  NewWorkspace shared = new_workspace(two, "shared");
+  shared.owner_uid = 1001;
+  shared.team_gid = 50;
+  const auto a = make_workspace(*test.store, one, "a");
+  const auto b = workspaces.create(shared).id;
+  workspaces.set_ready(b, {.disk_bytes = 1000, .disk_files = 7});
+  workspaces.set_facts(a, {.disk_bytes = 500, .disk_files = 5});
+  make_workspace(*test.store, one, "never-measured");
+  CHECK(workspaces.disk_of_owner(1000).bytes == 500);
+  CHECK(workspaces.disk_of_repository(two).files == 7);
+  CHECK(workspaces.disk_seen_by({}).bytes == 1500);
+  CHECK(workspaces.disk_seen_by(Viewer{.uid = 1000}).bytes == 500);
+  CHECK(workspaces.disk_seen_by(Viewer{.uid = 1000, .gids = {50}}).bytes == 1500);
+  Archives archives(*test.store);
+  archives.begin(b);
+  CHECK(workspaces.disk_seen_by({}).bytes == 1500);
+  archives.finish(b, {.bytes = 30, .sha256 = "x"});
+  CHECK(workspaces.disk_seen_by({}).bytes == 530);
+  CHECK(workspaces.disk_of_repository(two).files == 1);
 }
 
 TEST_CASE("labels and the layer can be changed") {

@@ -1,0 +1,18 @@
+// Ids as json_each takes them, "[3,17]": so that one statement asks about many.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace moorage::state_db {
+
+template <typename Tag>
+std::string id_list(const std::vector<base::Id<Tag>>& ids) {
+  std::string list;
+  for (const auto id : ids) list += (list.empty() ? "" : ",") + std::to_string(id.value);
+  return "[" + list + "]";
+}
+
+}  // namespace moorage::state_db
