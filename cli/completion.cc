@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/text.h"
+#include "cli/workspace_pages.h"
 #include "cli/workspace_view.h"
 
 namespace moorage::cli {
@@ -35,8 +36,8 @@ Json ask(Context& context, const std::string& target) {
 
 Candidates workspaces(Context& context, bool deleted) {
   Candidates found;
-  const Json answer = ask(context, deleted ? "/v1/workspaces?deleted=1" : "/v1/workspaces");
-  for (const Json& workspace : answer.items("workspaces")) {
+  const auto page = [&](const std::string& target) { return ask(context, target); };
+  for (const Json& workspace : all_workspaces(page, deleted).workspaces) {
     if (deleted != (workspace.text("state") == "deleted")) continue;
     // As `ls` has it: a name reaches one's own, an id everybody's.
     const bool ours = person_text(workspace.at("owner")) == "you";

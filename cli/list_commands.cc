@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/text.h"
+#include "cli/workspace_pages.h"
 #include "cli/workspace_view.h"
 
 namespace moorage::cli {
@@ -56,8 +57,7 @@ std::string footer(size_t workspaces, const Json& store) {
 // Two of them may have had one name: the id and the time tell them apart.
 int list_deleted(Context& context) {
   std::vector<Json> deleted;
-  const Json json = Json::parse(context.api().get("/v1/workspaces?deleted=1"));  // live ones, too
-  for (const Json& workspace : json.items("workspaces")) {
+  for (const Json& workspace : all_workspaces(context, true).workspaces) {  // live ones, too
     if (workspace.text("state") == "deleted") deleted.push_back(workspace);
   }
   if (context.json) {
@@ -91,10 +91,12 @@ int list_deleted(Context& context) {
 
 int list_workspaces(Context& context, const LsOptions& options) {
   if (options.deleted) return list_deleted(context);
-  const std::string answer = context.api().get("/v1/workspaces");
-  if (context.printed_json(answer)) return 0;
-  const Json json = Json::parse(answer);
-  const std::vector<Json> workspaces = json.items("workspaces");
+  const WorkspaceList list = all_workspaces(context);
+  if (context.json) {
+    context.print_json(list.json());
+    return 0;
+  }
+  const std::vector<Json>& workspaces = list.workspaces;
   if (workspaces.empty()) {
     context.print("no workspace yet; make one:\n  moorage create --repo URL\n");
     return 0;
@@ -110,7 +112,7 @@ int list_workspaces(Context& context, const LsOptions& options) {
                {"HOLDER"}});
   for (const Json& workspace : workspaces) table.add(row_of(workspace, now_ms));
   context.print_table(table);
-  context.print(footer(workspaces.size(), json.at("store")));
+  context.print(footer(workspaces.size(), list.first.at("store")));
   return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "cli/context.h"
 #include "cli/exec_result.h"
 #include "cli/text.h"
+#include "cli/workspace_pages.h"
 #include "cli/workspace_view.h"
 
 namespace moorage::cli {
@@ -25,6 +26,9 @@ Colour colour_of(const Json& exec) {
   return exit_code_of(exec) == 0 ? Colour::plain : Colour::red;
 }
 
+// What the daemon tells at most.
+constexpr size_t kListed = 1000;
+
 struct PsOptions {
   std::string workspace;
   bool all = false;
@@ -33,8 +37,7 @@ struct PsOptions {
 // Execs name their workspace by its id; a person knows its name. Deleted ones keep the id.
 std::map<std::string, std::string> workspace_names(Context& context) {
   std::map<std::string, std::string> names;
-  const Json json = Json::parse(context.api().get("/v1/workspaces"));
-  for (const Json& workspace : json.items("workspaces")) {
+  for (const Json& workspace : all_workspaces(context).workspaces) {
     names[workspace.text("id")] = workspace.text("name");
   }
   return names;
@@ -71,6 +74,12 @@ int list_execs(Context& context, const PsOptions& options) {
                join_command(exec.byte_list("argv"))});
   }
   context.print_table(table);
+  if (execs.size() >= kListed) {
+    context.note("there may be older ones: " +
+                 (options.workspace.empty() ? std::string("moorage history NAME")
+                                            : "moorage history " + options.workspace) +
+                 " has those of a workspace");
+  }
   return 0;
 }
 

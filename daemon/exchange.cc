@@ -42,6 +42,19 @@ std::optional<uint64_t> Request::query_number(const std::string& name, uint64_t 
   return number;
 }
 
+size_t Request::query_limit(size_t usual) const {
+  constexpr uint64_t kMost = 1000;
+  uint64_t limit = 0;
+  try {
+    limit = query_number("limit", kMost).value_or(usual);
+  } catch (const Error&) {
+    limit = 0;
+  }
+  if (limit > 0) return limit;
+  throw Error(Code::invalid_argument, "the query parameter 'limit' is a number from 1 to 1000",
+              "leave it out for " + std::to_string(usual) + ", and ask page by page for more");
+}
+
 Reply Reply::json(std::string body, int status) {
   Reply reply;
   reply.status = status;

@@ -47,6 +47,18 @@ struct Request {
   bool query_flag(const std::string& name) const;
   // A decimal number; invalid_argument if it is none or above max.
   std::optional<uint64_t> query_number(const std::string& name, uint64_t max = INT64_MAX) const;
+  // "limit", 1 to 1000 rows; `usual` if it is absent.
+  size_t query_limit(size_t usual) const;
+  // An id like ws_3, in a parameter that names a row to go on from; 0 if it is absent.
+  template <typename Id>
+  Id query_id(const std::string& name) const {
+    const auto text = query_text(name);
+    if (!text) return {};
+    if (const auto id = Id::parse(*text)) return *id;
+    throw base::Error(base::Code::invalid_argument,
+                      "the query parameter '" + name + "' is an id such as " + Id{3}.str(),
+                      "take the one that the page before ended with");
+  }
 };
 
 // A long answer, read piece by piece on the pool. Throwing before the first byte was sent becomes

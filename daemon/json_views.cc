@@ -166,15 +166,15 @@ std::string workspace_json(const workspace::WorkspaceView& view) {
   return boost::json::serialize(workspace_object(view));
 }
 
-std::string workspaces_json(const std::vector<workspace::WorkspaceView>& views,
-                            const StoreSpace& space) {
+std::string workspaces_json(const workspace::WorkspacePage& page, const StoreSpace& space) {
   boost::json::array list;
-  for (const auto& view : views) list.push_back(workspace_object(view));
-  const JsonObject object{{"workspaces", std::move(list)},
-                          {"store",
-                           {{"total_bytes", space.total_bytes},
-                            {"used_bytes", space.used_bytes},
-                            {"free_bytes", space.free_bytes}}}};
+  for (const auto& view : page.views) list.push_back(workspace_object(view));
+  JsonObject object{{"workspaces", std::move(list)},
+                    {"store",
+                     {{"total_bytes", space.total_bytes},
+                      {"used_bytes", space.used_bytes},
+                      {"free_bytes", space.free_bytes}}}};
+  if (page.more) object["next"] = page.views.back().row.id.str();
   return boost::json::serialize(object);
 }
 

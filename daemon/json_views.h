@@ -37,8 +37,7 @@ struct StoreSpace {
   uint64_t used_bytes = 0;
 };
 std::string workspace_json(const workspace::WorkspaceView& view);
-std::string workspaces_json(const std::vector<workspace::WorkspaceView>& views,
-                            const StoreSpace& space);
+std::string workspaces_json(const workspace::WorkspacePage& page, const StoreSpace& space);
 std::string lease_json(const std::optional<workspace::LeaseView>& lease);
 std::string status_json(const workspace::ChangeList& list);
 std::string diff_stat_json(const std::vector<workspace::DiffStat>& stats);

@@ -15,8 +15,8 @@ using std::chrono::milliseconds;
 
 constexpr uint64_t kMaxWaitMs = 3'600'000;
 constexpr uint64_t kDefaultWaitMs = 60'000;
-constexpr uint64_t kMaxHistory = 1000;
-constexpr uint64_t kDefaultHistory = 100;
+constexpr size_t kUsualList = 1000;
+constexpr size_t kUsualHistory = 100;
 
 base::ExecId exec_id(const Request& request) {
   const std::string& text = request.parameter(0);
@@ -124,21 +124,17 @@ Reply get(Api& api, const Request& request) {
 }
 
 Reply list(Api& api, const Request& request) {
-  std::optional<std::string> workspace;
-  if (!request.parameters.empty()) workspace = request.parameter(0);
-  return Reply::json(
-      execs_json(api.execs.list(request.caller, workspace, request.query_flag("running"))));
+  workspace::Execs::ListWanted wanted;
+  if (!request.parameters.empty()) wanted.workspace = request.parameter(0);
+  wanted.running_only = request.query_flag("running");
+  wanted.before = request.query_id<base::ExecId>("before");
+  wanted.limit = request.query_limit(kUsualList);
+  return Reply::json(execs_json(api.execs.list(request.caller, wanted)));
 }
 
 Reply history(Api& api, const Request& request) {
-  const uint64_t limit = request.query_number("limit", kMaxHistory).value_or(kDefaultHistory);
-  if (limit == 0) throw Error(Code::invalid_argument, "the query parameter 'limit' is 1 to 1000");
-  base::ExecId before;
-  if (const auto text = request.query_text("before")) {
-    const auto id = base::ExecId::parse(*text);
-    if (!id) throw Error(Code::invalid_argument, "the query parameter 'before' is an id, ex_N");
-    before = *id;
-  }
+  const auto before = request.query_id<base::ExecId>("before");
+  const size_t limit = request.query_limit(kUsualHistory);
   return Reply::json(
       history_json(api.execs.history(request.caller, request.parameter(0), before, limit)));
 }
@@ -198,7 +194,7 @@ void add_exec_routes(Router& router, Api& api) {
               .pattern = "/v1/workspaces/{}/execs",
               .access = Right::read,
               .handler = verb(list),
-              .query = {"running"}});
+              .query = {"running", "before", "limit"}});
   router.add({.method = "GET",
               .pattern = "/v1/workspaces/{}/history",
               .access = Right::read,
@@ -209,7 +205,7 @@ void add_exec_routes(Router& router, Api& api) {
               .pattern = "/v1/execs",
               .access = Right::read,
               .handler = verb(list),
-              .query = {"running"}});
+              .query = {"running", "before", "limit"}});
   router.add(
       {.method = "GET", .pattern = "/v1/execs/{}", .access = Right::read, .handler = verb(get)});
   router.add({.method = "GET",

@@ -13,6 +13,8 @@ using workspace::Progress;
 using workspace::WorkspaceView;
 using Counted = workspace::Verb;
 
+constexpr size_t kUsualPage = 1000;
+
 Reply answer(const WorkspaceView& view, int status = 200) {
   Reply reply = Reply::json(workspace_json(view), status);
   reply.subject = view.row.id.str();
@@ -61,11 +63,12 @@ workspace::CreateRequest create_request(const Request& request) {
 }
 
 Reply list(Api& api, const Request& request) {
-  const auto views = api.workspaces.list(request.caller, request.query_flag("deleted"));
+  const workspace::PageRequest wanted{.with_deleted = request.query_flag("deleted"),
+                                      .after = request.query_id<base::WorkspaceId>("after"),
+                                      .limit = request.query_limit(kUsualPage)};
+  const auto page = api.workspaces.list(request.caller, wanted);
   const auto space = base::file_system_space(api.context.options.store);
-  StoreSpace shown{space.total_bytes, space.free_bytes, 0};
-  for (const auto& view : views) shown.used_bytes += view.row.disk_bytes.value_or(0);
-  return Reply::json(workspaces_json(views, shown));
+  return Reply::json(workspaces_json(page, {space.total_bytes, space.free_bytes, page.used_bytes}));
 }
 
 Reply update(Api& api, const Request& request) {
@@ -153,7 +156,7 @@ void add_workspace_routes(Router& router, Api& api) {
               .pattern = "/v1/workspaces",
               .access = Right::read,
               .handler = plain(list),
-              .query = {"deleted"}});
+              .query = {"deleted", "after", "limit"}});
   router.add({.method = "GET",
               .pattern = "/v1/workspaces/{}",
               .access = Right::read,

@@ -284,7 +284,22 @@ class Moorage:
         return self._long("POST", "/workspaces", fields, progress, key)
 
     def workspaces(self, deleted=False):
-        return self.request("GET", "/workspaces", {"deleted": 1 if deleted else None})["workspaces"]
+        """All of them, by id; each_workspace() does not hold them all."""
+        return list(self.each_workspace(deleted))
+
+    def each_workspace(self, deleted=False, page=None):
+        """Iterates over them by id, and asks for the next page (of 1000, or `page`) when it is needed."""
+        after = None
+        while True:
+            answer = self.workspace_page(deleted, after, page)
+            yield from answer["workspaces"]
+            after = answer.get("next")
+            if after is None:
+                return
+
+    def workspace_page(self, deleted=False, after=None, limit=None):
+        """{workspaces, store, next}: those after the id `after`; `next`, if there are more, is the one to go on after."""
+        return self.request("GET", "/workspaces", {"deleted": 1 if deleted else None, "after": after, "limit": limit})
 
     def workspace(self, workspace):
         return self.request("GET", f"/workspaces/{workspace}")
@@ -438,9 +453,10 @@ class Moorage:
         return self.request("PUT", f"/execs/{exec_id}/stdin", {"offset": offset, "close": 1 if close else None},
                             body=data)["accepted"]
 
-    def execs(self, workspace=None, running=False):
+    def execs(self, workspace=None, running=False, limit=None, before=None):
+        """The newest `limit` (1000), newest first; before: those older than this one, for the next page."""
         path = f"/workspaces/{workspace}/execs" if workspace else "/execs"
-        return self.request("GET", path, {"running": 1 if running else None})
+        return self.request("GET", path, {"running": 1 if running else None, "limit": limit, "before": before})
 
     def history(self, workspace, limit=None, before=None):
         """What ran in a workspace, also in a deleted one, newest last: {workspace, execs, truncated}."""

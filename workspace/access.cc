@@ -113,10 +113,8 @@ WorkspaceRow find_deleted(state_db::Store& store, const Caller& caller, const st
   state_db::WorkspaceQuery query;
   query.state = WorkspaceState::deleted;
   query.seen_by = caller.viewer();
-  std::vector<WorkspaceRow> found;
-  for (auto& row : state_db::Workspaces(store).list(query)) {
-    if (row.name == name) found.push_back(std::move(row));
-  }
+  query.name = name;
+  auto found = state_db::Workspaces(store).list(query);
   const auto own = [&](const WorkspaceRow& row) { return row.owner_uid == caller.uid; };
   if (std::any_of(found.begin(), found.end(), own)) {
     found.erase(std::remove_if(found.begin(), found.end(), std::not_fn(own)), found.end());

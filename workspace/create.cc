@@ -24,8 +24,6 @@ MOORAGE_CRASH_POINT(after_intent, "create.after_intent");
 MOORAGE_CRASH_POINT(after_layer, "create.after_layer");
 MOORAGE_CRASH_POINT(after_ready, "create.after_ready");
 
-constexpr int kNameTries = 1000;
-
 // "acme/My_Shop" -> "my-shop": a proposal, checked like any name a user gives.
 std::string proposed_name(const std::string& display) {
   std::string name;
@@ -215,31 +213,21 @@ std::optional<state_db::Workspaces::Created> Workspaces::insert(
     state_db::NewWorkspace& workspace, const CreateRequest& request,
     const state_db::RepositoryRow& repo) {
   state_db::Workspaces table(context_.store);
-  for (int attempt = 1;; ++attempt) {
-    workspace.name = request.name;
-    if (workspace.name.empty()) {
-      workspace.name = proposed_name(repo.name);
-      if (attempt > 1) workspace.name += "-" + std::to_string(attempt);
+  // In one transaction, as `remove` does: a repository never goes while a workspace of it comes.
+  using Made = std::optional<state_db::Workspaces::Created>;
+  return context_.store.transaction([&]() -> Made {
+    if (state_db::Repositories(context_.store).get(repo.id).state ==
+        state_db::RepositoryState::evicted) {
+      throw Error(Code::conflict, repo.name + " was removed meanwhile", "try again");
     }
+    if (!state_db::BaseTrees(context_.store).find(repo.id, workspace.base_commit))
+      return std::nullopt;
+    workspace.name = request.name.empty()
+                         ? table.free_name(workspace.owner_uid, proposed_name(repo.name))
+                         : request.name;
     workspace.branch = request.branch.empty() ? "moorage/" + workspace.name : request.branch;
-    try {
-      // In one transaction, as `remove` does: a repository never goes while a workspace of it
-      // comes.
-      using Made = std::optional<state_db::Workspaces::Created>;
-      return context_.store.transaction([&]() -> Made {
-        if (state_db::Repositories(context_.store).get(repo.id).state ==
-            state_db::RepositoryState::evicted) {
-          throw Error(Code::conflict, repo.name + " was removed meanwhile", "try again");
-        }
-        if (!state_db::BaseTrees(context_.store).find(repo.id, workspace.base_commit))
-          return std::nullopt;
-        return table.create(workspace);
-      });
-    } catch (const Error& error) {
-      if (error.code() != Code::already_exists || !request.name.empty() || attempt >= kNameTries)
-        throw;
-    }
-  }
+    return table.create(workspace);
+  });
 }
 
 }  // namespace moorage::workspace

@@ -269,16 +269,16 @@ ExecView Execs::get(const Caller& caller, base::ExecId id) {
   return view(find_exec(context_.store, caller, id, Right::read));
 }
 
-std::vector<ExecView> Execs::list(const Caller& caller, const std::optional<std::string>& workspace,
-                                  bool running_only, size_t limit) {
+std::vector<ExecView> Execs::list(const Caller& caller, const ListWanted& wanted) {
   state_db::ExecQuery query;
-  query.limit = limit;
-  if (workspace) {
-    query.workspace = workspaces_.find(caller, *workspace, Right::read).id;
+  query.limit = wanted.limit;
+  query.before = wanted.before;
+  if (wanted.workspace) {
+    query.workspace = workspaces_.find(caller, *wanted.workspace, Right::read).id;
   } else {
     query.seen_by = caller.viewer();
   }
-  if (running_only) query.state = state_db::ExecState::running;
+  if (wanted.running_only) query.state = state_db::ExecState::running;
   std::vector<ExecView> views;
   for (auto& row : state_db::Execs(context_.store).list(query))
     views.push_back(view(std::move(row)));

@@ -39,8 +39,14 @@ class Execs {
   // The same key for another request: already_exists.
   ExecView start(const Caller& caller, const std::string& workspace, const ExecRequest& request);
   ExecView get(const Caller& caller, base::ExecId id);
-  std::vector<ExecView> list(const Caller& caller, const std::optional<std::string>& workspace,
-                             bool running_only, size_t limit = 1000);
+  // Newest first, those older than `before` (0: from the newest).
+  struct ListWanted {
+    std::optional<std::string> workspace{};  // unset: of all that the caller sees
+    bool running_only = false;
+    base::ExecId before{};
+    size_t limit = 1000;
+  };
+  std::vector<ExecView> list(const Caller& caller, const ListWanted& wanted);
   // Commands of a workspace, also of a deleted one, oldest first: the last `limit` of those before
   // `before` (0: of all). What the newest one left is counted, if that can be had shortly.
   struct History {

@@ -46,7 +46,8 @@ void raise(Context& context, Id used) {
             {{"id", used}, {"effect", "ids go on above it"}});
 }
 
-void set_aside(Context& context, const std::string& directory, const std::string& name) {
+// What to tell of it.
+std::string set_aside(Context& context, const std::string& directory, const std::string& name) {
   std::string time = base::format_utc(context.store.clock().wall_ms());
   std::erase(time, ':');
   const std::string from = directory + "/" + name;
@@ -55,22 +56,30 @@ void set_aside(Context& context, const std::string& directory, const std::string
   base::rename_into_place(from, to);
   const std::string hint = "state.db knows nothing of it; was an older one restored?";
   base::log(LogLevel::error, "reconcile.set_aside", {{"path", from}, {"now", to}, {"hint", hint}});
-  context.store.add_event("store.set_aside", {}, from + " is " + to + " now: " + hint);
+  return from + " is " + to + " now: " + hint;
 }
 
-// Each on its own: what cannot be moved stays where it is, and in nobody's way.
+// Each on its own: what cannot be moved stays where it is, and in nobody's way. One commit tells of
+// all: there may be thousands, and the daemon does not answer yet.
 template <typename Id, typename Table>
 void set_aside_unknown(Context& context, const std::string& directory, Table table) {
+  std::vector<Id> ids;
   for (const auto& name : names_in(directory)) {
-    const auto id = Id::parse(name);
-    if (!id || table.find(*id)) continue;
+    if (const auto id = Id::parse(name)) ids.push_back(*id);
+  }
+  std::vector<std::string> events;
+  for (const auto id : table.unknown(ids)) {
     try {
-      set_aside(context, directory, name);
+      events.push_back(set_aside(context, directory, id.str()));
     } catch (const base::Error& error) {
       base::log(LogLevel::error, "reconcile.set_aside",
-                {{"path", directory + "/" + name}, {"error", error.message()}});
+                {{"path", directory + "/" + id.str()}, {"error", error.message()}});
     }
   }
+  if (events.empty()) return;
+  context.store.transaction([&] {
+    for (const auto& event : events) context.store.add_event("store.set_aside", {}, event);
+  });
 }
 
 }  // namespace

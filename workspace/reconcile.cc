@@ -184,10 +184,10 @@ void Reconciler::remove_used() {
   state_db::Execs execs(context_.store);
   state_db::WorkspaceQuery ready;
   ready.state = WorkspaceState::ready;
+  ready.only_disposable = true;
   const auto now = std::chrono::steady_clock::now();
   decltype(unused_) unused;
   for (const auto& row : table.list(ready)) {
-    if (!row.disposable) continue;
     state_db::ExecQuery last;
     last.workspace = row.id;
     last.limit = 1;

@@ -191,10 +191,7 @@ std::vector<state_db::RepositoryRow> Repositories::list(const Caller& caller) {
 }
 
 uint64_t Repositories::workspace_count(base::RepoId id) {
-  state_db::WorkspaceQuery query;
-  query.repository = id;
-  query.with_deleted = true;
-  return state_db::Workspaces(context_.store).list(query).size();
+  return state_db::Workspaces(context_.store).count(id);
 }
 
 std::string Repositories::tip(const state_db::RepositoryRow& row) {

@@ -72,6 +72,18 @@ struct WorkspaceView {
   std::string notice;                              // what the caller should know of its request
 };
 
+struct PageRequest {
+  bool with_deleted = false;
+  base::WorkspaceId after{};  // need not exist any more
+  size_t limit = 1000;
+};
+
+struct WorkspacePage {
+  std::vector<WorkspaceView> views;  // by id
+  bool more = false;                 // after the last of these
+  uint64_t used_bytes = 0;           // of all that the caller sees, on every page
+};
+
 struct ExecRequest {
   std::vector<std::string> argv;                   // at least one, none with NUL
   std::map<std::string, std::string> environment;  // added to the built one

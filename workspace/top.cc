@@ -26,10 +26,10 @@ TopView Top::look(const Caller& caller, bool own) {
     execs[exec.request.workspace].push_back(std::move(exec));
   state_db::WorkspaceQuery query;
   query.seen_by = caller.viewer();
+  query.with_failed = false;
   if (own) query.owner_uid = caller.uid;
   size_t execs_left = kMostExecs;
   for (auto& row : state_db::Workspaces(context_.store).list(query)) {
-    if (row.state == state_db::WorkspaceState::failed) continue;
     TopLine line;
     if (const auto found = sandboxes.find(row.id); found != sandboxes.end())
       line.sandbox = std::move(found->second);

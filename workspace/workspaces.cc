@@ -1,8 +1,6 @@
 #include "workspace/workspaces.h"
 
-#include <algorithm>
 #include <map>
-#include <tuple>
 
 #include "backends/registry.h"
 #include "base/error.h"
@@ -25,6 +23,20 @@ using state_db::WorkspaceState;
 constexpr size_t kSealers = 1;
 // Files of a workspace at rest are read one by one; each need not compare it anew.
 constexpr std::chrono::milliseconds kComparedFor{10'000};
+
+// Commits; nothing: not known.
+std::optional<uint64_t> behind(const repo_cache::RepoCache& repos, const WorkspaceView& view) {
+  const auto& row = view.row;
+  if (row.base_ref.empty() || !view.repo.scope.empty()) return std::nullopt;
+  try {
+    const int behind =
+        repos.behind(Repositories::directory(row.repository), row.base_commit, row.base_ref);
+    if (behind >= 0) return static_cast<uint64_t>(behind);
+  } catch (const Error&) {
+    // The mirror is being rebuilt: how far behind is not known now, and the view says nothing.
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -83,55 +95,28 @@ void Workspaces::complete(WorkspaceView& view) {
   }
 }
 
-std::optional<uint64_t> Workspaces::behind(const WorkspaceView& view) {
-  const auto& row = view.row;
-  if (row.base_ref.empty() || !view.repo.scope.empty()) return std::nullopt;
-  try {
-    const int behind = context_.repos.behind(Repositories::directory(row.repository),
-                                             row.base_commit, row.base_ref);
-    if (behind >= 0) return static_cast<uint64_t>(behind);
-  } catch (const Error&) {
-    // The mirror is being rebuilt: how far behind is not known now, and the view says nothing.
-  }
-  return std::nullopt;
-}
-
-std::vector<WorkspaceView> Workspaces::list(const Caller& caller, bool with_deleted) {
+// Everything of a row is looked up by index, so a page costs what is on it, whatever else there is.
+WorkspacePage Workspaces::list(const Caller& caller, const PageRequest& wanted) {
+  state_db::Workspaces table(context_.store);
   state_db::WorkspaceQuery query;
   query.seen_by = caller.viewer();
-  query.with_deleted = with_deleted;
+  query.with_deleted = wanted.with_deleted;
+  // One that never came to be is told by its create, and by the events.
+  query.with_failed = wanted.with_deleted;
+  query.after = wanted.after;
+  query.limit = wanted.limit + 1;
+  auto rows = table.list(query);
+  WorkspacePage page;
+  page.more = rows.size() > wanted.limit;
+  if (page.more) rows.pop_back();
+  page.used_bytes = table.disk_seen_by(query.seen_by).bytes;
   std::map<base::RepoId, state_db::RepositoryRow> repos;
-  for (auto& repo : state_db::Repositories(context_.store).list()) repos[repo.id] = std::move(repo);
-  auto sandboxes = state_db::Sandboxes(context_.store).all_live();
-  const auto integrity = state_db::Integrity(context_.store).all();
-  std::map<base::WorkspaceId, state_db::ExecRow> doing;
-  for (auto& exec : state_db::Execs(context_.store).running()) {
-    auto& newest = doing[exec.request.workspace];
-    if (exec.id > newest.id) newest = std::move(exec);
+  for (auto& row : rows) {
+    const auto [repo, is_new] = repos.try_emplace(row.repository);
+    if (is_new) repo->second = state_db::Repositories(context_.store).get(row.repository);
+    page.views.push_back(outline(std::move(row), repo->second));
   }
-  // Most workspaces begin at few commits, and each question opens the mirror.
-  std::map<std::tuple<base::RepoId, std::string, std::string>, std::optional<uint64_t>> behind_of;
-  std::vector<WorkspaceView> views;
-  for (auto& row : state_db::Workspaces(context_.store).list(query)) {
-    // One that never came to be is told by its create, and by the events.
-    if (row.state == WorkspaceState::failed && !with_deleted) continue;
-    WorkspaceView view;
-    view.repo = repos[row.repository];
-    if (const auto found = sandboxes.find(row.id); found != sandboxes.end())
-      view.sandbox = found->second;
-    if (const auto found = integrity.find(row.id); found != integrity.end())
-      view.integrity = found->second;
-    if (const auto found = doing.find(row.id); found != doing.end()) view.doing = found->second;
-    view.row = std::move(row);
-    view.lease = held_lease(view.row.id);
-    complete(view);
-    const auto [known, is_new] =
-        behind_of.try_emplace({view.row.repository, view.row.base_commit, view.row.base_ref});
-    if (is_new) known->second = behind(view);
-    view.behind = known->second;
-    views.push_back(std::move(view));
-  }
-  return views;
+  return page;
 }
 
 std::optional<LeaseView> Workspaces::held_lease(base::WorkspaceId id) {
@@ -140,24 +125,29 @@ std::optional<LeaseView> Workspaces::held_lease(base::WorkspaceId id) {
   return lease;
 }
 
-WorkspaceView Workspaces::view(const state_db::WorkspaceRow& row) {
+WorkspaceView Workspaces::outline(state_db::WorkspaceRow row, state_db::RepositoryRow repo) {
   WorkspaceView view;
-  view.row = row;
-  view.repo = state_db::Repositories(context_.store).get(row.repository);
-  view.integrity = state_db::Integrity(context_.store).get(row.id);
-  view.sandbox = state_db::Sandboxes(context_.store).live(row.id);
+  view.row = std::move(row);
+  view.repo = std::move(repo);
+  const auto id = view.row.id;
+  view.integrity = state_db::Integrity(context_.store).get(id);
+  view.sandbox = state_db::Sandboxes(context_.store).live(id);
+  if (view.sandbox) {
+    auto running = state_db::Execs(context_.store).running(view.sandbox->id);
+    if (!running.empty()) view.doing = std::move(running.back());
+  }
+  view.lease = held_lease(id);
+  complete(view);
+  view.behind = behind(context_.repos, view);
+  return view;
+}
+
+WorkspaceView Workspaces::view(const state_db::WorkspaceRow& row) {
+  auto view = outline(row, state_db::Repositories(context_.store).get(row.repository));
   view.base_tree = state_db::BaseTrees(context_.store).find(row.repository, row.base_commit);
-  view.lease = held_lease(row.id);
-  state_db::ExecQuery query;
-  query.workspace = row.id;
-  query.state = state_db::ExecState::running;
-  query.limit = 1;
-  for (auto& exec : state_db::Execs(context_.store).list(query)) view.doing = std::move(exec);
   if (const auto running = active_.running(row.id)) {
     view.sandbox_status = running->backend->inspect(running->name);
   }
-  complete(view);
-  view.behind = behind(view);
   return view;
 }
 

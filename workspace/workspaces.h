@@ -35,7 +35,7 @@ class Workspaces {
 
   WorkspaceView create(const Caller& caller, const CreateRequest& request,
                        const Progress& progress);
-  std::vector<WorkspaceView> list(const Caller& caller, bool with_deleted);
+  WorkspacePage list(const Caller& caller, const PageRequest& wanted);
   // With what is known of its changes; waits shortly for that to be measured anew.
   WorkspaceView show(const Caller& caller, const std::string& name);
   state_db::WorkspaceRow find(const Caller& caller, const std::string& name, Right right);
@@ -101,17 +101,16 @@ class Workspaces {
   void finish_takeover(const state_db::WorkspaceRow& row);
   // Undoes a create that will not go on, and says why in its row.
   void abandon(const state_db::WorkspaceRow& row, const std::string& reason);
-  // syncfs of the store if anything ran or was checked out since the last call: bounds what a power
-  // cut takes.
+  // syncfs of the store if anything ran since the last call: bounds what a power cut takes.
   void sync_active();
   // Kills what is left of a sandbox and closes its row, whatever state it is in.
   void clear_sandbox(const state_db::SandboxRow& sandbox, const std::string& reason);
 
  private:
+  WorkspaceView outline(state_db::WorkspaceRow row, state_db::RepositoryRow repo);
   WorkspaceView view(const state_db::WorkspaceRow& row);
   std::optional<LeaseView> held_lease(base::WorkspaceId id);
   void complete(WorkspaceView& view);
-  std::optional<uint64_t> behind(const WorkspaceView& view);  // commits; nothing: not known
   state_db::RepositoryRow repository_for(const Caller& caller, const CreateRequest& request,
                                          const Progress& progress);
   state_db::Workspaces::Created stand_on_base(state_db::NewWorkspace& workspace,

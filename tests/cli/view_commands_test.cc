@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <mutex>
@@ -72,6 +73,37 @@ TEST_CASE("ls tells a line a workspace and the store's room") {
         "spike   acme/api   v2.1      stopped  -               -            0  -\n"
         "lost-1  acme/api   main      CHECK    2 files differ\\x1b[31m: moorage show lost-1\n"
         "3 workspaces | 31G of 200G, 169G free\n");
+}
+
+TEST_CASE("ls and ps ask for page after page and print one table") {
+  const std::string you = std::to_string(::getuid());
+  ScriptedServer server([&](Call& call) {
+    const auto row = [&](int number) {
+      const std::string n = std::to_string(number);
+      return R"({"id":"ws_)" + n + R"(","name":"w)" + n + R"(","state":"ready","owner":)" + you +
+             "}";
+    };
+    call.body();
+    std::string page;
+    if (call.target == "/v1/workspaces") page = row(1) + "," + row(2) + R"(],"next":"ws_2")";
+    if (call.target == "/v1/workspaces?after=ws_2") page = row(5) + R"(],"next":"ws_5")";
+    if (call.target == "/v1/workspaces?after=ws_5") page = row(7) + "]";
+    const std::string body = call.target.starts_with("/v1/execs")
+                                 ? R"([{"id":"ex_1","workspace":"ws_7","state":"running"}])"
+                                 : R"({"store":{"total_bytes":0},"workspaces":[)" + page + "}";
+    call.reply(200, body, test::json_header());
+  });
+  const RunOptions options{server.socket_path(), "", {}};
+  const Ran ran = run_moorage({"ls"}, options);
+  CHECK(ran.err == "");
+  CHECK(std::count(ran.out.begin(), ran.out.end(), '\n') == 6);
+  CHECK(ran.out.find("\nw7 ") != std::string::npos);
+  CHECK(ran.out.ends_with("4 workspaces\n"));
+  const Json json = Json::parse(run_moorage({"--json", "ls"}, options).out);
+  CHECK(json.items("workspaces").size() == 4);
+  CHECK_FALSE(json.has("next"));
+  CHECK(json.is_object("store"));
+  CHECK(run_moorage({"ps"}, options).out.find(" w7 ") != std::string::npos);
 }
 
 TEST_CASE("ls names other people's workspaces by id, which is how root reaches them") {

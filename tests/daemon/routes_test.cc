@@ -166,17 +166,39 @@ TEST_CASE("a member of the team sees and writes, and does not govern or destroy"
     CHECK(code_of(member, right) == "not_found");
     CHECK(code_of(stranger, right) == "not_found");
   }
-  CHECK(workspaces.list(member, false).empty());
+  CHECK(workspaces.list(member, {}).views.empty());
   workspaces.share(owner, "shared", 70);
   CHECK(code_of(member, Right::read) == "ok");
   CHECK(code_of(member, Right::write) == "ok");
   CHECK(code_of(member, Right::govern) == "permission_denied");
   CHECK(code_of(member, Right::destroy) == "permission_denied");
   CHECK(code_of(stranger, Right::read) == "not_found");
-  CHECK(workspaces.list(member, false).size() == 1);
-  CHECK(workspaces.list(stranger, false).empty());
-  CHECK(wired.api().execs.list(member, {}, false).size() == 1);
-  CHECK(wired.api().execs.list(stranger, {}, false).empty());
+  CHECK(workspaces.list(member, {}).views.size() == 1);
+  CHECK(workspaces.list(stranger, {}).views.empty());
+  CHECK(wired.api().execs.list(member, {}).size() == 1);
+  CHECK(wired.api().execs.list(stranger, {}).empty());
+}
+
+TEST_CASE("a page is full of what its reader sees, however many others' rows lie between") {
+  Wired wired;
+  auto& workspaces = wired.api().workspaces;
+  for (int i = 0; i < 12; ++i)
+    wired.make_workspace("w" + std::to_string(i), i % 4 == 0 ? 1000 : 1001);  // 0, 4, 8
+  workspaces.share(workspace::Caller{1001}, "w6", 70);
+  const auto names = [&](const workspace::Caller& caller, const workspace::PageRequest& wanted) {
+    const auto page = workspaces.list(caller, wanted);
+    std::string text;
+    for (const auto& view : page.views) text += view.row.name + " ";
+    return text + (page.more ? "more" : "end");
+  };
+  const workspace::Caller one{1000};
+  const workspace::Caller member{1000, {70}};
+  CHECK(names(one, {.limit = 2}) == "w0 w4 more");
+  CHECK(names(one, {.limit = 3}) == "w0 w4 w8 end");
+  CHECK(names(one, {.after = {5}, .limit = 2}) == "w8 end");
+  CHECK(names(member, {.after = {1}, .limit = 2}) == "w4 w6 more");
+  CHECK(names(workspace::Caller{1002}, {.limit = 1}) == "end");
+  CHECK(names(workspace::Caller{}, {.after = {10}, .limit = 1}) == "w10 more");
 }
 
 TEST_CASE("a name is one's own first, then the team's; two of them are told apart by id") {

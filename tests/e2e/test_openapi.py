@@ -253,6 +253,11 @@ class OpenApi(harness.TestCase):
         for body in ({"repo_url": self.url, "name": "NOT/A/NAME"}, {"repo_url": self.url, "privileged": True}, {}):
             self.bad(400, "POST", "/v1/workspaces", body=body)
         self.call(200, "GET", "/v1/workspaces")
+        first = self.call(200, "GET", "/v1/workspaces", {"limit": 1})
+        self.assertIn("next", first)
+        self.call(200, "GET", "/v1/workspaces", {"after": first["next"], "limit": 2})
+        self.bad(400, "GET", "/v1/workspaces", {"limit": 1001})
+        self.bad(400, "GET", "/v1/workspaces", {"after": "one"})
         self.call(200, "GET", "/v1/workspaces/one")
         self.bad(404, "GET", "/v1/workspaces/nobody")
         self.call(200, "PATCH", "/v1/workspaces/one", body={"limits": {"pids": 300}})
