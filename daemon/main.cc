@@ -154,7 +154,7 @@ daemon::Limits limits(const config::Settings& settings) {
 }
 
 void exit_if_failed(const state_db::Store& store) {
-  if (store.failed()) exit_failed("the database could not write to its disk");
+  if (store.failed()) exit_failed("state.db could not be read or written");
 }
 
 void tidy(state_db::Store& store) {

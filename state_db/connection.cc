@@ -3,6 +3,8 @@
 #include <SQLiteCpp/SQLiteCpp.h>
 #include <sqlite3.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace moorage::state_db {
@@ -94,6 +96,41 @@ std::string Connection::query_text(const std::string& statement) {
   }
 }
 
+std::vector<std::string> Connection::query_column(const std::string& statement) {
+  std::vector<std::string> column;
+  try {
+    SQLite::Statement query(*database_, statement);
+    while (query.executeStep()) column.push_back(query.getColumn(0).getString());
+  } catch (const SQLite::Exception& error) {
+    rethrow(error, "state.db");
+  }
+  return column;
+}
+
+std::vector<std::string> Connection::check(const std::string& pragma) {
+  std::vector<std::string> problems;
+  std::vector<std::string> rows;
+  try {
+    rows = query_column("PRAGMA " + pragma);
+  } catch (const Error& error) {
+    if (error.code() != Code::corrupted) throw;
+    problems.push_back("its check ends at a damaged page");
+  }
+  for (const auto& row : rows) {
+    for (size_t at = 0; at < row.size();) {
+      const size_t end = std::min(row.find('\n', at), row.size());
+      const std::string line = row.substr(at, end - at);
+      at = end + 1;
+      if (line != "ok" && !line.starts_with("*** in database")) problems.push_back(line);
+    }
+  }
+  return problems;
+}
+
+void Connection::keep_log() {
+  sqlite3_db_config(database_->getHandle(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+}
+
 bool Connection::in_transaction() const {
   return sqlite3_get_autocommit(database_->getHandle()) == 0;
 }
@@ -105,7 +142,10 @@ int64_t Connection::total_changes() const {
 int64_t Connection::last_insert_id() const { return database_->getLastInsertRowid(); }
 
 void Connection::require_usable() const {
-  if (broken_) throw Error(Code::io, "the database could not write to its disk", hint_of(Code::io));
+  if (broken_) {
+    throw Error(Code::io, "the database failed, and is looked at when the daemon starts again",
+                hint_of(Code::io));
+  }
 }
 
 std::unique_ptr<SQLite::Statement> Connection::lease(std::string_view sql) {
@@ -135,7 +175,7 @@ void Connection::give_back(std::unique_ptr<SQLite::Statement> statement) noexcep
 void Connection::rethrow(const SQLite::Exception& error, const std::string& what) {
   const int extended_code = error.getExtendedErrorCode();
   const Code code = code_of(extended_code);
-  if (code == Code::io) broken_ = true;
+  if (code == Code::io || code == Code::corrupted) broken_ = true;
   if (extended_code == SQLITE_FULL && on_full_) on_full_();
   throw Error(code, what + ": " + error.what(), hint_of(code));
 }

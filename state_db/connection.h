@@ -1,10 +1,10 @@
 // A SQLite connection of a store, without its lock: Store guards it. It keeps prepared
 // statements for reuse and turns SQLite's errors into base::Error:
 //   UNIQUE, PRIMARY KEY -> already_exists    other constraints -> conflict     BUSY -> unavailable
-//   FULL -> resource_exhausted               CORRUPT, NOTADB -> corrupted      IOERR -> io, and
-//   broken()
+//   FULL -> resource_exhausted               CORRUPT, NOTADB -> corrupted, and IOERR -> io, both
+//   with broken()
 // After a failed write of the disk SQLite cannot say what is there (fsync reports an error once),
-// so a broken connection refuses everything.
+// and on a damaged page it would build; so a broken connection refuses everything.
 #pragma once
 
 #include <atomic>
@@ -35,6 +35,12 @@ class Connection {
   void execute(const std::string& statements);
   int64_t query_integer(const std::string& statement);   // first column of the first row, or 0
   std::string query_text(const std::string& statement);  // the same, or ""
+  std::vector<std::string> query_column(const std::string& statement);  // first of each row
+  // PRAGMA integrity_check and its like: what is wrong, a sentence each; empty: nothing.
+  std::vector<std::string> check(const std::string& pragma);
+  // The last one to close a database brings its log over and removes it. Not this one: for a
+  // database that is damaged and is to stay as it was found.
+  void keep_log();
   bool in_transaction() const;
   int64_t total_changes() const;
   int64_t last_insert_id() const;

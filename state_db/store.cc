@@ -1,6 +1,7 @@
 #include "state_db/store.h"
 
 #include <sys/random.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <cassert>
@@ -64,48 +65,53 @@ std::string known_store_id(Connection& connection) {
   return connection.query_text("SELECT value FROM meta WHERE name = 'store_id'");
 }
 
+bool has_log(const std::string& directory) {
+  struct stat status {};
+  return stat((directory + "/state.db-wal").c_str(), &status) == 0 && status.st_size > 0;
+}
+
 std::string savepoint(int depth) { return "moorage_" + std::to_string(depth); }
 
 }  // namespace
 
-Store::Store(const StoreOptions& options)
+Store::Store(const StoreOptions& options) : Store(options, lock_store(options.directory)) {}
+
+Store::Store(const StoreOptions& options, base::Fd lock)
     : clock_(options.clock),
       directory_(options.directory),
       reserve_bytes_(options.reserve_bytes),
-      lock_file_(lock_store(options.directory)),
+      lock_file_(std::move(lock)),
       connection_(
           std::make_unique<Connection>(options.directory + "/state.db", options.busy_timeout_ms)) {
-  refuse_unknown(*connection_, present_schema());
-  store_id_ = known_store_id(*connection_);
-  if (!store_id_.empty() && options.before_changes) options.before_changes(store_id_);
-  connection_->on_full([this] { release_reserve(directory_); });
-  refill_reserve();
-  bring_up(*connection_, present_schema(), clock_->wall_ms());
-  connection_->execute(kLongLog);
-  connection_->execute(kCache);
-  checkpointer_ =
-      std::make_unique<Connection>(options.directory + "/state.db", options.busy_timeout_ms);
-  checkpointer_->execute("PRAGMA synchronous = FULL");
-  checkpointer_->execute(kCache);
-  checkpointer_->on_full([this] { release_reserve(directory_); });
-  const bool is_new = store_id_.empty();
-  was_clean_ =
-      is_new || connection_->query_text("SELECT value FROM meta WHERE name = 'clean'") == "1";
-  if (!was_clean_) {
-    const std::string verdict = connection_->query_text("PRAGMA quick_check(1)");
-    if (verdict != "ok") {
-      throw Error(
-          Code::corrupted, "state.db is damaged: " + verdict,
-          "Keep a copy of the store, then restore state.db from a backup; layers that are newer "
-          "than the backup are kept in lost/.");
-    }
+  try {
+    refuse_unknown(*connection_, present_schema());
+    store_id_ = known_store_id(*connection_);
+    if (store_id_.empty() && !options.may_make)
+      throw Error(Code::corrupted, "state.db is damaged: it has no tables");
+    if (!store_id_.empty() && options.before_changes) options.before_changes(store_id_);
+    was_clean_ = store_id_.empty() ||
+                 connection_->query_text("SELECT value FROM meta WHERE name = 'clean'") == "1";
+    if (!was_clean_) check_file();
+    connection_->on_full([this] { release_reserve(directory_); });
+    refill_reserve();
+    bring_up(*connection_, present_schema(), clock_->wall_ms());
+    connection_->execute(kLongLog);
+    connection_->execute(kCache);
+    checkpointer_ =
+        std::make_unique<Connection>(options.directory + "/state.db", options.busy_timeout_ms);
+    checkpointer_->execute("PRAGMA synchronous = FULL");
+    checkpointer_->execute(kCache);
+    checkpointer_->on_full([this] { release_reserve(directory_); });
+    if (store_id_.empty()) store_id_ = random_store_id();
+    transaction([&] {
+      prepare("INSERT OR IGNORE INTO meta (name, value) VALUES ('store_id', ?)").run(store_id_);
+      prepare("INSERT OR REPLACE INTO meta (name, value) VALUES ('clean', '0')").run();
+      StoreAge(*this).save();
+    });
+  } catch (const Error&) {
+    if (has_log(directory_)) connection_->keep_log();
+    throw;
   }
-  if (is_new) store_id_ = random_store_id();
-  transaction([&] {
-    prepare("INSERT OR IGNORE INTO meta (name, value) VALUES ('store_id', ?)").run(store_id_);
-    prepare("INSERT OR REPLACE INTO meta (name, value) VALUES ('clean', '0')").run();
-    StoreAge(*this).save();
-  });
 }
 
 Store::~Store() {

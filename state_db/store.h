@@ -2,9 +2,9 @@
 // process owns a store (flock on state.db.lock, held until destruction) and writes through one
 // connection in it, guarded by a mutex: every call is safe from any thread. The tables are in their
 // own headers (workspaces.h ...); states change through `move` alone. A commit is durable when the
-// call returns. If one fails in the disk, nothing is known about later ones: the store refuses all
-// further calls (Error io; failed() is true) and the daemon must exit and verify. A full disk
-// throws resource_exhausted, changes nothing, and gives the reserve file free for the next try.
+// call returns. If one fails in the disk, or meets a damaged page, the store refuses all further
+// calls (Error io; failed() is true): the daemon must exit and verify. A full disk throws
+// resource_exhausted, changes nothing, and gives the reserve file free for the next try.
 #pragma once
 
 #include <atomic>
@@ -35,14 +35,15 @@ struct StoreOptions {
   const base::Clock* clock = &base::system_clock();
   // Called with the id of a store that is not new, before anything in it is changed: may throw.
   std::function<void(const std::string& store_id)> before_changes = {};
+  bool may_make = true;  // false: a file without tables is damage, not a new store
 };
 
 class Store {
  public:
-  // Opens, or makes, the database; migrates it. Throws conflict (another process holds it),
-  // corrupted (quick_check after an unclean end), and before any change unsupported (made by a
-  // newer version).
+  // Opens, or makes, the database; migrates it. Throws conflict (another process holds it), and
+  // before any change corrupted (checked after an unclean end) and unsupported (a newer version's).
   explicit Store(const StoreOptions& options);
+  Store(const StoreOptions& options, base::Fd lock);  // of lock_store()
   ~Store();
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
@@ -51,11 +52,11 @@ class Store {
   uint64_t commits() const { return commits_; }              // synchronous writes since the open
   bool failed() const;                                       // of connection or checkpointer
   bool was_clean() const { return was_clean_; }              // the last owner closed it in order
+  const std::string& mended() const { return mended_; }      // what the open mended; empty: nothing
   const base::Clock& clock() const { return *clock_; }
 
   // Runs work() in one transaction and gives its answer; an exception rolls back. Holds the store's
-  // lock: do nothing slow in it. A call inside another is a savepoint of the outer one, so tables'
-  // methods compose into one commit.
+  // lock: do nothing slow in it. A call inside another is a savepoint, so tables' methods compose.
   template <typename Work>
   auto transaction(Work&& work) -> std::invoke_result_t<Work> {
     Transaction guard(*this);
@@ -70,9 +71,7 @@ class Store {
   }
 
   // The only writer of states: compare-and-set plus the event, in one transaction. Throws conflict
-  // when the row is not in `from`, not_found when there is none, internal when the move is not in
-  // the table. For exec and sandbox prefer their tables' finish()/set_running(), which add numbers
-  // to the move.
+  // (the row is not in `from`), not_found, internal (the move is not in the table).
   template <typename State>
   void move(typename LifeCycle<State>::Id id, State from, State to, std::string_view reason = {}) {
     move_row({LifeCycle<State>::kNoun, state_name(from), state_name(to), may_move(from, to)},
@@ -83,8 +82,7 @@ class Store {
   std::vector<Event> events(int64_t since_seq, size_t limit, base::WorkspaceId only = {});
   int64_t last_event();
   // Called after every commit that added events, with the last seq, on the committing thread,
-  // without the store's lock; calls may overtake each other. It must be quick: wake those who then
-  // read events(). Set once, before other threads use the store.
+  // without the store's lock; calls may overtake each other. Set once, before other threads come.
   void on_event(std::function<void(int64_t last_seq)> wake) { wake_ = std::move(wake); }
   int64_t trim_events(int64_t keep);  // drops all but the newest; returns how many
 
@@ -125,6 +123,7 @@ class Store {
     bool open_ = true;
   };
 
+  void check_file();
   void move_row(const RowMove& move, int64_t id, const std::string& id_text,
                 std::string_view reason);
   void record_row(std::string_view noun, int64_t id, std::string_view from, std::string_view to,
@@ -145,6 +144,7 @@ class Store {
   int64_t new_seq_ = 0;  // last event of the open transaction, 0 if none
   std::atomic<uint64_t> commits_{0};
   bool was_clean_ = true;
+  std::string mended_;
 };
 
 }  // namespace moorage::state_db

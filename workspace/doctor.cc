@@ -105,6 +105,10 @@ void Doctor::database(Findings& found) {
                      "stop mooraged, copy " + directory +
                          ", then: sqlite3 state.db 'REINDEX', or restore state.db from a backup"});
   }
+  if (!context_.store.mended().empty()) {
+    found.push_back({"database", Severity::note, "state.db",
+                     "at the last start " + context_.store.mended(), "", ""});
+  }
   for (const auto& problem : context_.store.check_id_ranges()) {
     found.push_back({"id ranges", Severity::error, "state.db", problem, "",
                      "stop mooraged and start it again; if it stays, report it"});
