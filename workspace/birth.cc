@@ -109,7 +109,7 @@ void write_git_files(Context& context, const state_db::WorkspaceRow& row) {
 
 bool is_born(Context& context, const state_db::WorkspaceRow& row) {
   return !was_cut(context.storage.layer_path(row.layer) + "/tree/upper") ||
-         base::path_exists(context.options.store + "/workspaces/" + row.id.str());
+         base::path_exists(context.options.store + "/workspaces/" + row.id.str() + "/journal");
 }
 
 bool birth_may_be_cut(Context& context, const state_db::WorkspaceRow& row) {

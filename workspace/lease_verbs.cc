@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "state_db/store.h"
+#include "workspace/about.h"
 #include "workspace/workspaces.h"
 
 namespace moorage::workspace {
@@ -76,6 +77,7 @@ WorkspaceView Workspaces::share(const Caller& caller, const std::string& name,
   const auto row = find(caller, name, Right::govern);
   state_db::Workspaces table(context_.store);
   table.set_team(row.id, team_gid);
+  keep_about(context_, table.get(row.id));
   return view(table.get(row.id));
 }
 

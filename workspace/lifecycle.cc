@@ -10,6 +10,7 @@
 #include "state_db/layers.h"
 #include "state_db/store.h"
 #include "state_db/store_age.h"
+#include "workspace/about.h"
 #include "workspace/metrics.h"
 #include "workspace/workspaces.h"
 
@@ -258,6 +259,7 @@ WorkspaceView Workspaces::undelete(const Caller& caller, const std::string& name
   }
   table.undelete(row.id, new_name);
   const auto back = table.get(row.id);
+  keep_about(context_, back);
   base::log(base::LogLevel::info, "workspace.undeleted", {{"ws", back.id}, {"name", back.name}});
   return view(back);
 }

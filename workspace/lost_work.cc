@@ -90,8 +90,8 @@ void raise_ids(Context& context) {
   const auto layer =
       std::max(highest_in<base::LayerId>(store + "/layers"), highest_in<base::LayerId>(lost));
   raise(context, layer);
-  // A workspace has a directory only after its first command, but it came with a layer of its own:
-  // there were never more workspaces than layers.
+  // One whose create was cut may have no directory yet, but it came with a layer of its own: there
+  // were never more workspaces than layers.
   const auto workspace = std::max(highest_in<base::WorkspaceId>(store + "/workspaces"),
                                   highest_in<base::WorkspaceId>(lost));
   raise(context, std::max(workspace, base::WorkspaceId{layer.value}));

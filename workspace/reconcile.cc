@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "state_db/store.h"
 #include "state_db/store_age.h"
+#include "workspace/about.h"
 #include "workspace/birth.h"
 #include "workspace/lost_work.h"
 #include "workspace/reconcile_step.h"
@@ -136,6 +137,30 @@ void Reconciler::settle(const state_db::WorkspaceRow& row, const std::string& re
   }
 }
 
+// Of new ones, and now and then of all; some at a time, so that a round stays short.
+void Reconciler::keep_notes() {
+  constexpr size_t kARound = 500;
+  constexpr std::chrono::minutes kNextPass{10};
+  const auto now = std::chrono::steady_clock::now();
+  if (now >= notes_due_) {
+    noted_ = {};
+    notes_due_ = now + kNextPass;
+  }
+  state_db::Workspaces table(context_.store);
+  auto wanted = std::exchange(unnoted_, {});
+  for (const auto& row : table.at_rest_after(noted_, kARound)) wanted.insert(noted_ = row.id);
+  for (const auto id : wanted) {
+    const auto guard = lock_if_free(context_, id.str());
+    if (!guard) {
+      unnoted_.insert(id);
+      continue;
+    }
+    const auto row = table.get(id);
+    if (row.state == WorkspaceState::ready || row.state == WorkspaceState::archived)
+      keep_about(context_, row);
+  }
+}
+
 void Reconciler::finish_birth(const state_db::WorkspaceRow& row) {
   state_db::Workspaces table(context_.store);
   table.set_ready(row.id);
@@ -221,6 +246,7 @@ void Reconciler::periodic() {
   attempt("reconcile.purge", "", [&] { purge_due(); });
   attempt("reconcile.uploads", "", [&] { sweep_uploads(workspaces_, context_.options.uploads()); });
   attempt("reconcile.seals", "", [&] { workspaces_.seal_unsealed(); });
+  attempt("reconcile.notes", "", [&] { keep_notes(); });
 }
 
 }  // namespace moorage::workspace

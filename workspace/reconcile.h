@@ -49,6 +49,7 @@ class Reconciler {
   void finish_takeovers();
   void settle(const state_db::WorkspaceRow& row, const std::string& reason);
   void finish_birth(const state_db::WorkspaceRow& row);
+  void keep_notes();
   void purge_due();
   void purge(const state_db::WorkspaceRow& due);
 
@@ -59,6 +60,9 @@ class Reconciler {
   ExecWatcher& watcher_;
   bool started_ = false;
   std::mutex periodic_mutex_;
+  base::WorkspaceId noted_;              // the last one that this pass over the notes came to
+  std::set<base::WorkspaceId> unnoted_;  // it came to them, but a verb had them
+  std::chrono::steady_clock::time_point notes_due_;
   std::mutex mutex_;  // guards the next two
   // Adopted execs of wardens that have not said yet whether they know them.
   std::map<base::SandboxId, std::vector<state_db::ExecRow>> unconfirmed_;

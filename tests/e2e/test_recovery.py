@@ -2,6 +2,8 @@
 disposable workspaces, cancels that come early, upstreams that hang."""
 
 import contextlib
+import grp
+import json
 import os
 import signal
 import socket
@@ -38,6 +40,30 @@ class Recovery(harness.TestCase):
             harness.run("chattr", "-i", stuck)
         harness.wait_until(lambda: self.sandbox_state("buried") is None, what="the dead sandbox is cleared")
         self.assertEqual(self.client.exec("buried", "cat kept").stdout, b"kept\n")
+
+    def note(self, workspace):
+        try:
+            return json.loads((self.daemon.store / "workspaces" / workspace["id"] / "about.json").read_text())
+        except (FileNotFoundError, ValueError):
+            return {}
+
+    def test_a_note_on_disk_follows_the_row(self):
+        made = self.client.create(repo_url=self.url, name="noted")
+        harness.wait_until(lambda: self.note(made), what="the note of a new workspace")
+        note = self.note(made)
+        self.assertEqual((note["id"], note["name"], note["owner_uid"], note["base_commit"]), (made["id"], "noted", 0, made["base"]["commit"]))
+        self.assertEqual((note["repository"]["url"], len(note["layers"])), (self.url, 1))
+        self.client.share("noted", "daemon")
+        self.assertEqual(self.note(made)["team_gid"], grp.getgrnam("daemon").gr_gid)
+        self.client.delete("noted")
+        self.client.undelete(made["id"], name="noted-again")
+        self.assertEqual(self.note(made)["name"], "noted-again")
+        for spoil in (lambda path: path.unlink(), lambda path: path.write_text('{"id":')):
+            spoil(self.daemon.store / "workspaces" / made["id"] / "about.json")
+            self.daemon.restart()
+            harness.wait_until(lambda: self.note(made).get("name") == "noted-again", what="a missing or torn note is made again")
+        self.client.delete("noted-again", purge=True)
+        self.assertFalse((self.daemon.store / "workspaces" / made["id"]).exists())
 
     def test_a_warden_without_cpu_keeps_its_commands_over_a_restart(self):
         self.client.create(repo_url=self.url, name="starved")
