@@ -164,6 +164,10 @@ class Run {
     const std::string program = find_program(name_);
     Fd input = make_input(options);
     Pipe out = make_output_pipe();
+    Fd file;
+    if (options.output_fd >= 0) {
+      file = Fd(check(fcntl(options.output_fd, F_DUPFD_CLOEXEC, 3), "duplicate the output"));
+    }
     Pipe error = make_output_pipe();
     Pipe failure = make_output_pipe();
     std::vector<std::string> variables;
@@ -176,12 +180,13 @@ class Run {
     }
     for (std::string& variable : variables) setup.environment.push_back(variable.data());
     setup.environment.push_back(nullptr);
-    setup.plan = {.directory = options.directory.c_str(),
-                  .streams = {input.get(), out.write_end.get(), error.write_end.get()},
-                  .inherit_fds = &options.inherit_fds,
-                  .max_memory_bytes = options.max_memory_bytes,
-                  .max_file_bytes = options.max_file_bytes,
-                  .failure_fd = failure.write_end.get()};
+    setup.plan = {
+        .directory = options.directory.c_str(),
+        .streams = {input.get(), file ? file.get() : out.write_end.get(), error.write_end.get()},
+        .inherit_fds = &options.inherit_fds,
+        .max_memory_bytes = options.max_memory_bytes,
+        .max_file_bytes = options.max_file_bytes,
+        .failure_fd = failure.write_end.get()};
     child_.emplace(setup, name_);
     out_ = std::move(out.read_end);
     error_ = std::move(error.read_end);

@@ -19,8 +19,9 @@ namespace moorage::base {
 struct ProcessOptions {
   std::map<std::string, std::string> environment;
   std::string directory = "/";
-  std::string input;  // fed to standard input, then end of file
-  int input_fd = -1;  // instead of `input`: the child reads this descriptor
+  std::string input;   // fed to standard input, then end of file
+  int input_fd = -1;   // instead of `input`: the child reads this descriptor
+  int output_fd = -1;  // instead of ProcessResult::output: the child writes to this descriptor
   std::chrono::milliseconds deadline{60'000};
   size_t max_output_bytes = 16 << 20;  // standard output; more: killed, resource_exhausted
   std::vector<int> inherit_fds;        // keep their numbers in the child

@@ -213,6 +213,8 @@ base::ProcessResult GitCommand::try_run(const std::vector<std::string>& argument
     options.environment[name] = value;
   }
   options.input = run.input;
+  options.input_fd = run.input_fd;
+  options.output_fd = run.output_fd;
   options.inherit_fds = run.inherit_fds;
   options.deadline = deadline.left();
   options.max_output_bytes = run.max_output_bytes;

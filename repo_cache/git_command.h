@@ -28,6 +28,8 @@ struct GitRun {
   std::string
       protocol;  // the one transport that is allowed: "https", "ssh", "git", "file"; empty: none
   std::string input;
+  int input_fd = -1;   // instead of `input`
+  int output_fd = -1;  // where standard output goes, if it is not to be returned
   std::vector<int> inherit_fds;
   uint64_t max_file_bytes = 0;
   size_t max_output_bytes = 128 << 20;

@@ -97,8 +97,19 @@ class RepoCache {
   // first). Makes the mirror if there is none. bundle_fd is borrowed; a regular file.
   ImportResult import_bundle(const std::string& repo, int bundle_fd, const ImportLimits& limits);
 
+  // Writes a pack of all that the mirror's refs and this commit reach to a regular file.
+  void export_pack(const std::string& repo, const std::string& commit, int pack_fd,
+                   Duration deadline) const;
+  // Takes a stranger's pack in, after git's full checks; what the tips reach must be in it or here.
+  // Makes the mirror if there is none. invalid_argument: it is broken, or not complete.
+  void import_pack(const std::string& repo, int pack_fd, const std::vector<std::string>& tips,
+                   const ImportLimits& limits);
+  bool has_objects(const std::string& repo, const std::vector<std::string>& oids) const;
+
   bool exists(const std::string& repo) const;
   std::vector<std::string> tips(const std::string& repo) const;  // of all refs, no duplicates
+  // "<oid> <name>", a line a ref, sorted by name: kept tips and imports, too.
+  std::string all_refs(const std::string& repo) const;
   // Branch, tag (peeled), full ref, or commit id of at least 7 digits; "" = upstream's HEAD (else
   // the last import).
   ResolvedRef resolve(const std::string& repo, std::string_view text) const;

@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "repo_cache/git_handles.h"
 #include "repo_cache/mirror.h"
+#include "repo_cache/quarantine.h"
 #include "repo_cache/repo_cache.h"
 #include "repo_cache/repo_cache_state.h"
 
@@ -24,24 +25,6 @@ MOORAGE_CRASH_POINT(import_fetched, "repo.import.fetched");
 
 constexpr const char* kHeadRef = "refs/moorage/head";
 constexpr const char* kWorkRef = "refs/moorage/work";
-
-class Quarantine {
- public:
-  explicit Quarantine(std::string path) : path_(std::move(path)) { base::remove_tree(path_); }
-  ~Quarantine() {
-    try {
-      base::remove_tree(path_);
-    } catch (const Error&) {
-      // The next import removes it.
-    }
-  }
-  Quarantine(const Quarantine&) = delete;
-  Quarantine& operator=(const Quarantine&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 void check_bundle_file(int fd, uint64_t max_bytes) {
   struct stat status {};

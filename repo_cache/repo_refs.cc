@@ -179,6 +179,17 @@ std::vector<std::string> RepoCache::tips(const std::string& repo) const {
   return Mirror(options_, directory(repo)).tip_commits();
 }
 
+std::string RepoCache::all_refs(const std::string& repo) const {
+  const GitRepository repository = open_served(*this, repo);
+  std::map<std::string, std::string> refs;
+  for_each_reference(repository.get(), [&](const git_reference* reference, const git_oid& oid) {
+    refs.emplace(git_reference_name(reference), format_oid(oid));
+  });
+  std::string lines;
+  for (const auto& [name, oid] : refs) lines += oid + " " + name + "\n";
+  return lines;
+}
+
 ResolvedRef RepoCache::resolve(const std::string& repo, std::string_view text) const {
   const GitRepository repository = open_served(*this, repo);
   if (text.empty() || text == "HEAD") {

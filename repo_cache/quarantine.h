@@ -1,0 +1,31 @@
+// A directory for what a stranger sent, until it was looked at; gone with its owner. The caller
+// holds the mirror's lock, so there is one at a time, and what a crash left is removed first.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace moorage::repo_cache {
+
+class Quarantine {
+ public:
+  explicit Quarantine(std::string path) : path_(std::move(path)) { base::remove_tree(path_); }
+  ~Quarantine() {
+    try {
+      base::remove_tree(path_);
+    } catch (const base::Error&) {
+      // The next import removes it.
+    }
+  }
+  Quarantine(const Quarantine&) = delete;
+  Quarantine& operator=(const Quarantine&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace moorage::repo_cache

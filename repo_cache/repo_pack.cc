@@ -1,0 +1,140 @@
+// Packs of archives (workspace/archives.h): everything that a workspace can need of its repository,
+// out of a mirror, and back into one. A pack that comes in is a stranger's: it is indexed in a
+// quarantine repository, and the mirror then fetches from there, with git's full object checks. Its
+// tips become refs/keep/<oid>, never anything of upstream's.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "repo_cache/git_handles.h"
+#include "repo_cache/mirror.h"
+#include "repo_cache/quarantine.h"
+#include "repo_cache/repo_cache.h"
+#include "repo_cache/repo_cache_state.h"
+
+namespace moorage::repo_cache {
+
+namespace {
+
+using base::Code;
+using base::Error;
+
+MOORAGE_CRASH_POINT(pack_indexed, "repo.pack.indexed");
+MOORAGE_CRASH_POINT(pack_fetched, "repo.pack.fetched");
+
+std::string keep_ref(const std::string& oid) { return "refs/keep/" + oid; }
+
+// A failure of git over a stranger's objects is the stranger's, unless it is our disk or memory.
+[[noreturn]] void throw_bad_pack(const base::ProcessResult& result) {
+  const Error failure = git_failure(result, "take the archive's objects in");
+  const bool ours =
+      failure.code() == Code::resource_exhausted || failure.code() == Code::deadline_exceeded;
+  throw Error(ours ? failure.code() : Code::invalid_argument, failure.message(), failure.hint());
+}
+
+void index_pack(const Mirror& mirror, const std::string& quarantine, int pack_fd,
+                const MirrorLock& lock, const ImportLimits& limits, const Deadline& deadline) {
+  base::check(lseek(pack_fd, 0, SEEK_SET), "rewind the pack");
+  mirror.initialize_at(quarantine, deadline);
+  GitRun run;
+  run.directory = quarantine;
+  run.inherit_fds = {lock.fd()};
+  run.input_fd = pack_fd;
+  run.max_file_bytes = limits.max_bytes;
+  const base::ProcessResult result = mirror.git().try_run({"index-pack", "--stdin"}, deadline, run);
+  if (!result.ok()) throw_bad_pack(result);
+}
+
+}  // namespace
+
+void RepoCache::export_pack(const std::string& repo, const std::string& commit, int pack_fd,
+                            Duration patience) const {
+  const Deadline deadline(patience);
+  const Mirror mirror(options_, directory(repo));
+  if (!mirror.exists()) throw Error(Code::not_found, "there is no mirror of " + repo);
+  GitRun run;
+  run.directory = mirror.git_directory();
+  run.input = format_oid(parse_oid(commit)) + "\n";
+  run.output_fd = pack_fd;
+  // Deltas are taken as they lie in the mirror's packs; none is looked for.
+  mirror.git().run({"pack-objects", "--revs", "--all", "--stdout", "--quiet", "--delta-base-offset",
+                    "--threads=1", "--window=0"},
+                   deadline, run, "pack the repository");
+}
+
+bool RepoCache::has_objects(const std::string& repo, const std::vector<std::string>& oids) const {
+  if (!exists(repo) || base::path_exists(directory(repo) + "/suspect")) return false;
+  const GitRepository repository = open_mirror(mirror_directory(repo));
+  const GitOdb odb = open_odb(repository.get());
+  return std::all_of(oids.begin(), oids.end(), [&](const std::string& hex) {
+    const git_oid oid = parse_oid(hex);
+    return git_odb_exists(odb.get(), &oid) == 1;
+  });
+}
+
+namespace {
+
+// A mirror made for a pack, until that is in it: an empty one would be taken for one that has all.
+class MadeMirror {
+ public:
+  MadeMirror(const Mirror& mirror, const MirrorLock& lock, const Deadline& deadline)
+      : mirror_(mirror), made_(!mirror.exists()) {
+    if (made_) mirror.initialize(lock, deadline);
+  }
+  ~MadeMirror() {
+    try {
+      if (made_) base::remove_tree(mirror_.git_directory());
+    } catch (const Error&) {
+      // The reconciler removes what an evicted repository has left.
+    }
+  }
+  MadeMirror(const MadeMirror&) = delete;
+  MadeMirror& operator=(const MadeMirror&) = delete;
+  void keep() { made_ = false; }
+
+ private:
+  const Mirror& mirror_;
+  bool made_;
+};
+
+}  // namespace
+
+void RepoCache::import_pack(const std::string& repo, int pack_fd,
+                            const std::vector<std::string>& tips, const ImportLimits& limits) {
+  const Deadline deadline(limits.deadline);
+  const std::string path = directory(repo);
+  const MirrorLock lock(path, deadline);
+  const Mirror mirror(options_, path);
+  MadeMirror made(mirror, lock, deadline);
+  mirror.recover(deadline);
+  const Quarantine quarantine(path + "/import.new");
+  index_pack(mirror, quarantine.path(), pack_fd, lock, limits, deadline);
+  std::vector<std::string> sorted;
+  for (const auto& tip : tips) sorted.push_back(format_oid(parse_oid(tip)));
+  std::sort(sorted.begin(), sorted.end());
+  sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+  std::string packed = "# pack-refs with: sorted \n";
+  for (const auto& tip : sorted) packed += tip + " " + keep_ref(tip) + "\n";
+  base::write_file(quarantine.path() + "/packed-refs", packed);
+  pack_indexed.pass();
+
+  GitRun run;
+  run.directory = mirror.git_directory();
+  run.protocol = "file";
+  run.inherit_fds = {lock.fd()};
+  run.max_file_bytes = limits.max_bytes;
+  const base::ProcessResult result =
+      mirror.git().try_run({"fetch", "--no-tags", "--no-auto-gc", "--no-write-fetch-head", "--",
+                            quarantine.path(), "+refs/keep/*:refs/keep/*"},
+                           deadline, run);
+  if (!result.ok()) throw_bad_pack(result);
+  made.keep();
+  pack_fetched.pass();
+  state_->forget(repo);
+}
+
+}  // namespace moorage::repo_cache
