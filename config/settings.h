@@ -87,6 +87,13 @@ struct GcSettings {
   int64_t keep_unused_s = 600;
 };
 
+struct ArchiveSettings {
+  std::string directory{};  // empty: archive, in the store
+  uint32_t level = 3;       // of zstd
+  uint32_t threads = 2;
+  uint64_t import_max_bytes = 1ULL << 40;
+};
+
 struct DaemonSettings {
   uint32_t threads = 16;
   int64_t reconcile_interval_s = 15;
@@ -103,6 +110,7 @@ struct Settings {
   WorkspaceSettings workspace{};
   UserSettings user{};
   GcSettings gc{};
+  ArchiveSettings archive{};
   DaemonSettings daemon{};
   std::string libexec_directory{};  // load() finds it near the program if it is not set
 };

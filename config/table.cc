@@ -252,6 +252,15 @@ std::vector<Setting> about_work() {
               "off does not count"),
       seconds("gc.keep_unused_s", MOORAGE_PLACE(gc.keep_unused_s), {0, 366 * kDay},
               "how long collection leaves alone what was made or asked for"),
+      path(
+          "archive.directory", MOORAGE_PLACE(archive.directory), true,
+          "where archives are kept, perhaps on another file system; empty is archive in the store"),
+      integer<uint32_t>("archive.level", MOORAGE_PLACE(archive.level), {1, 19},
+                        "how hard archives are compressed, as zstd counts it"),
+      integer<uint32_t>("archive.threads", MOORAGE_PLACE(archive.threads), {1, 64},
+                        "threads that compress one archive"),
+      bytes("archive.import_max_bytes", MOORAGE_PLACE(archive.import_max_bytes),
+            {kMiB, 1024 * kTiB}, "largest archive that may be imported, unpacked"),
       seconds("workspace.sync_interval_s", MOORAGE_PLACE(workspace.sync_interval_s), {1, 3600},
               "longest time that written files stay unsynced"),
   };

@@ -82,6 +82,11 @@ backends::BackendOptions backend_options(const config::Settings& settings,
   return options;
 }
 
+std::string archive_directory(const config::Settings& settings) {
+  const std::string& elsewhere = settings.archive.directory;
+  return elsewhere.empty() ? settings.store.directory + "/archive" : elsewhere;
+}
+
 workspace::Options workspace_options(const config::Settings& settings) {
   workspace::Options options;
   options.store = settings.store.directory;
@@ -104,6 +109,10 @@ workspace::Options workspace_options(const config::Settings& settings) {
   options.min_free_inodes = settings.store.min_free_inodes;
   options.disk_limit_bytes = settings.workspace.disk_limit_bytes;
   options.disk_limit_files = settings.workspace.disk_limit_files;
+  options.archive_directory = archive_directory(settings);
+  options.archive_level = static_cast<int>(settings.archive.level);
+  options.archive_threads = settings.archive.threads;
+  options.import_max_bytes = settings.archive.import_max_bytes;
   options.undelete_window_ms = settings.workspace.undelete_window_s * 1000;
   return options;
 }

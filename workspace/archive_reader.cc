@@ -158,6 +158,10 @@ struct ArchiveReader::State {
         throw Error(Code::resource_exhausted,
                     "the archive holds more than it may " + state->place());
       }
+      if (state->limits.look && state->bytes >= state->next_look) {
+        state->limits.look();
+        state->next_look = state->bytes + state->limits.look_bytes;
+      }
       *bytes = piece.data();
       return static_cast<la_ssize_t>(piece.size());
     } catch (...) {  // not through C
@@ -173,6 +177,7 @@ struct ArchiveReader::State {
   std::unique_ptr<archive, int (*)(archive*)> tar{archive_read_new(), archive_read_free};
   uint64_t step_bytes = 0;
   uint64_t bytes = 0;
+  uint64_t next_look = 0;
   ArchiveEntry entry;
   bool in_entry = false;
   EntryDigest digest;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,9 @@ struct ReadLimits {
   uint64_t max_entries = 20'000'000;
   uint64_t max_bytes = 1ULL << 50;    // of the tar, decompressed
   uint64_t max_step_bytes = 4 << 20;  // of one head, or of one map of holes
+  // Called before each so many bytes of the tar: for the disk that they go to. May throw.
+  std::function<void()> look = {};
+  uint64_t look_bytes = 4 << 20;
 };
 
 class ArchiveReader {

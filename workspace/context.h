@@ -33,6 +33,10 @@ struct Options {
   std::string store;  // /var/lib/moorage
   std::string uploads() const { return store + "/uploads"; }
   std::string lost() const { return store + "/lost"; }
+  std::string archive_directory;  // may be another file system
+  int archive_level = 3;          // of zstd
+  unsigned archive_threads = 2;
+  uint64_t import_max_bytes = 1ULL << 40;  // of an archive that comes in, unpacked
   uint32_t disk_first_id = 1'900'000'000;  // owners on disk, see overlay.h
   uint32_t sandbox_first_id = 1'000'000'000;
   uint32_t sandbox_slots = 4096;

@@ -1,0 +1,181 @@
+#include "workspace/archive_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "workspace/layer_restorer.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+
+constexpr std::string_view kJournals = "journal/";
+constexpr std::string_view kOutput = "/output";
+constexpr std::string_view kLayers = "layers/";
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  throw Error(Code::invalid_argument, "entry " + base::escape_for_message(path) + " " + why,
+              "this is no archive that moorage wrote");
+}
+
+// Reads entries in the only order that there is.
+class Sequence {
+ public:
+  Sequence(const ReadOptions& options, ArchiveReader& reader, ArchiveVisitor& visitor)
+      : options_(options), reader_(reader), visitor_(visitor) {}
+
+  void take(const ArchiveEntry& entry) {
+    const Stage stage = stage_of(entry.path);
+    const bool repeats = stage == Stage::journal || stage == Stage::layer;
+    // Each of the first four is there once, and nothing comes before what it needs.
+    const int step = static_cast<int>(stage) - static_cast<int>(stage_);
+    const bool in_order =
+        step == 1 || (step == 0 && repeats) || (stage_ == Stage::execs && stage == Stage::layer);
+    if (!in_order) refuse(entry.path, "is not in its place");
+    stage_ = stage;
+    if (stage != Stage::layer && entry.type != EntryType::file) refuse(entry.path, "is no file");
+    visit(stage, entry);
+  }
+
+  void finish() {
+    if (restorer_) restorer_->finish();
+    if (stage_ != Stage::layer || next_part_ != layers_ * std::size(kLayerParts)) {
+      throw Error(Code::invalid_argument, "the archive does not hold a whole workspace",
+                  "this is no archive that moorage wrote");
+    }
+  }
+
+ private:
+  enum class Stage { none, manifest, refs, pack, execs, journal, layer };
+
+  static Stage stage_of(const std::string& path) {
+    if (path == kManifestPath) return Stage::manifest;
+    if (path == kRefsPath) return Stage::refs;
+    if (path == kPackPath) return Stage::pack;
+    if (path == kExecsPath) return Stage::execs;
+    if (path.starts_with(kJournals)) return Stage::journal;
+    if (path.starts_with(kLayers)) return Stage::layer;
+    refuse(path, "has no place in an archive");
+  }
+
+  void visit(Stage stage, const ArchiveEntry& entry) {
+    switch (stage) {
+      case Stage::manifest: {
+        const Manifest manifest = parse_manifest(reader_.read_all(kMaxManifestBytes));
+        layers_ = manifest.layers.size();
+        return visitor_.manifest(manifest);
+      }
+      case Stage::refs:
+        return visitor_.refs(reader_.read_all(kMaxRefsBytes));
+      case Stage::pack:
+        return visitor_.pack(reader_, entry.size);
+      case Stage::execs:
+        return read_execs();
+      case Stage::journal:
+        return visitor_.journal(exec_of(entry.path), reader_);
+      case Stage::layer:
+        return take_layer_entry(entry);
+      case Stage::none:
+        break;
+    }
+  }
+
+  void read_execs() {
+    std::string rest;
+    uint64_t position = 0;
+    for (ArchiveReader::Piece piece; reader_.read(piece);) {
+      if (piece.offset != position) refuse(std::string(kExecsPath), "has a hole");
+      position += piece.bytes.size();
+      rest += piece.bytes;
+      size_t begin = 0;
+      for (size_t end = 0; (end = rest.find('\n', begin)) != std::string::npos; begin = end + 1) {
+        visitor_.exec(parse_exec_line(std::string_view(rest).substr(begin, end - begin)));
+      }
+      rest.erase(0, begin);
+      if (rest.size() > kMaxExecLineBytes) refuse(std::string(kExecsPath), "has too long a line");
+    }
+    if (!rest.empty()) refuse(std::string(kExecsPath), "ends in the middle of a line");
+  }
+
+  static base::ExecId exec_of(const std::string& path) {
+    const std::string name =
+        path.substr(kJournals.size(), path.find('/', kJournals.size()) - kJournals.size());
+    const auto id = base::ExecId::parse(name);
+    if (!id || path != std::string(kJournals) + name + std::string(kOutput)) {
+      refuse(path, "has no place in an archive");
+    }
+    return *id;
+  }
+
+  // Parts come one after the other, in the order of the manifest's layers, each with its root.
+  void take_layer_entry(const ArchiveEntry& entry) {
+    const bool begins =
+        next_part_ < layers_ * std::size(kLayerParts) && entry.path == prefix_at(next_part_);
+    if (begins) {
+      if (restorer_) restorer_->finish();
+      restorer_.reset();
+      const size_t layer = next_part_ / std::size(kLayerParts);
+      const auto upper = visitor_.upper(layer, kLayerParts[next_part_ % std::size(kLayerParts)]);
+      part_ = prefix_at(next_part_++);
+      if (upper) restorer_.emplace(*upper, part_, options_.disk_first_id);
+    } else if (!entry.path.starts_with(part_ + "/") || part_.empty()) {
+      refuse(entry.path, "is not in its place");
+    }
+    if (restorer_) restorer_->take(entry, reader_);
+  }
+
+  static std::string prefix_at(size_t place) {
+    return part_prefix(place / std::size(kLayerParts), kLayerParts[place % std::size(kLayerParts)]);
+  }
+
+  const ReadOptions& options_;
+  ArchiveReader& reader_;
+  ArchiveVisitor& visitor_;
+  Stage stage_ = Stage::none;
+  size_t layers_ = 0;
+  size_t next_part_ = 0;
+  std::string part_;
+  std::optional<LayerRestorer> restorer_;
+};
+
+}  // namespace
+
+std::string part_prefix(size_t layer, const std::string& part) {
+  return std::string(kLayers) + std::to_string(layer) + "/" + part;
+}
+
+ArchiveFacts write_archive(const ArchiveContents& contents, WriterOptions options, ByteSink sink) {
+  ArchiveWriter writer(std::move(options), std::move(sink));
+  writer.put(std::string(kManifestPath), write_manifest(contents.manifest));
+  writer.put(std::string(kRefsPath), contents.refs);
+  writer.put_file(std::string(kPackPath), contents.pack.fd.get(), contents.pack.bytes);
+  writer.put_file(std::string(kExecsPath), contents.execs.fd.get(), contents.execs.bytes);
+  for (const auto& journal : contents.journals) {
+    const base::Fd file = base::open_file(journal.path, O_RDONLY | O_NOFOLLOW);
+    struct stat status;
+    base::check(fstat(file.get(), &status), "look at " + journal.path);
+    writer.put_file(std::string(kJournals) + journal.exec.str() + std::string(kOutput), file.get(),
+                    static_cast<uint64_t>(status.st_size));
+  }
+  for (const LayerPart& part : contents.parts) archive_layer_part(writer, part);
+  if (contents.before_end) contents.before_end();
+  return writer.finish();
+}
+
+ArchiveFacts read_archive(ByteSource source, const ReadOptions& options, ArchiveVisitor& visitor) {
+  ArchiveReader reader(std::move(source), options.limits);
+  Sequence sequence(options, reader, visitor);
+  while (const ArchiveEntry* entry = reader.next()) sequence.take(*entry);
+  sequence.finish();
+  return reader.facts();
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,268 @@
+#include "workspace/archive_manifest.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <limits>
+#include <set>
+#include <type_traits>
+
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "state_db/exec_category.h"
+#include "state_db/word_list.h"
+
+namespace moorage::workspace {
+namespace {
+
+namespace json = boost::json;
+using base::Code;
+using base::Error;
+using state_db::ExecState;
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw Error(Code::invalid_argument, what, "this is no archive that moorage wrote");
+}
+
+// Any bytes, in JSON.
+std::string from_hex(const json::string& hex) {
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    refuse("the archive has a field that is not hexadecimal");
+  };
+  if (hex.size() % 2 != 0) refuse("the archive has a field that is not hexadecimal");
+  std::string bytes;
+  for (size_t i = 0; i < hex.size(); i += 2) {
+    bytes += static_cast<char>(digit(hex[i]) * 16 + digit(hex[i + 1]));
+  }
+  return bytes;
+}
+
+// Parses within bounds of depth and size, and turns what is missing or of another type into one
+// kind of error.
+template <typename Read>
+auto parsed(std::string_view text, const char* what, const Read& read) {
+  try {
+    json::parse_options options;
+    options.max_depth = 8;
+    return read(json::parse({text.data(), text.size()}, {}, options).as_object());
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception&) {
+    refuse(std::string(what) + " of the archive can not be read");
+  }
+}
+
+std::string text_of(const json::object& object, const char* name) {
+  return std::string(object.at(name).as_string());
+}
+
+json::object policy_object(const state_db::WorkspacePolicy& policy) {
+  json::object object;
+  state_db::each_policy_field(
+      [&](const char* name, const auto& field) { object[name] = json::value_from(field); }, policy);
+  return object;
+}
+
+// A field that the writer did not know keeps its default.
+state_db::WorkspacePolicy policy_of(const json::object& object) {
+  state_db::WorkspacePolicy policy;
+  state_db::each_policy_field(
+      [&](const char* name, auto& field) {
+        using T = std::remove_reference_t<decltype(field)>;
+        if (const json::value* value = object.if_contains(name)) field = json::value_to<T>(*value);
+      },
+      policy);
+  return policy;
+}
+
+json::object workspace_object(const state_db::WorkspaceRow& row) {
+  json::object labels;
+  for (const auto& [name, value] : row.labels) labels[name] = value;
+  return {{"id", row.id.str()},           {"name", row.name},
+          {"owner_uid", row.owner_uid},   {"branch", row.branch},
+          {"base_ref", row.base_ref},     {"base_commit", row.base_commit},
+          {"backend", row.backend},       {"image", row.image},
+          {"disposable", row.disposable}, {"created_wall_ms", row.created_wall_ms},
+          {"labels", std::move(labels)},  {"policy", policy_object(row.policy)}};
+}
+
+state_db::WorkspaceRow workspace_of(const json::object& object) {
+  state_db::WorkspaceRow row;
+  row.id = base::WorkspaceId::parse(text_of(object, "id")).value();
+  row.name = text_of(object, "name");
+  row.owner_uid = json::value_to<uint32_t>(object.at("owner_uid"));
+  row.branch = text_of(object, "branch");
+  row.base_ref = text_of(object, "base_ref");
+  row.base_commit = text_of(object, "base_commit");
+  row.backend = text_of(object, "backend");
+  row.image = text_of(object, "image");
+  row.disposable = object.at("disposable").as_bool();
+  row.created_wall_ms = json::value_to<int64_t>(object.at("created_wall_ms"));
+  for (const auto& [name, value] : object.at("labels").as_object()) {
+    row.labels[std::string(name)] = std::string(value.as_string());
+  }
+  row.policy = policy_of(object.at("policy").as_object());
+  return row;
+}
+
+// What the writer escapes, or never has: it is shown to people as it is.
+bool has_control(std::string_view text) {
+  return std::any_of(text.begin(), text.end(),
+                     [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
+bool is_object_id(std::string_view text) {
+  return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+}  // namespace
+
+std::string write_manifest(const Manifest& manifest) {
+  const auto& repository = manifest.repository;
+  const json::object object{{"format", kArchiveFormat},
+                            {"moorage", MOORAGE_VERSION},
+                            {"store", manifest.store},
+                            {"made_wall_ms", manifest.made_wall_ms},
+                            {"workspace", workspace_object(manifest.workspace)},
+                            {"repository",
+                             {{"url", repository.url},
+                              {"fetch_url", repository.fetch_url},
+                              {"scope", repository.scope},
+                              {"name", repository.name},
+                              {"default_branch", repository.default_branch}}},
+                            {"layers", json::value_from(manifest.layers)}};
+  return json::serialize(object) + "\n";
+}
+
+Manifest parse_manifest(const std::string& text) {
+  return parsed(text, "the manifest", [](const json::object& object) {
+    const auto format = json::value_to<int64_t>(object.at("format"));
+    if (format != kArchiveFormat) {
+      throw Error(Code::unsupported,
+                  "the archive has format " + std::to_string(format) + ", and this moorage knows " +
+                      std::to_string(kArchiveFormat),
+                  "use the moorage that wrote it, or a newer one");
+    }
+    Manifest manifest;
+    manifest.store = text_of(object, "store");
+    manifest.made_wall_ms = json::value_to<int64_t>(object.at("made_wall_ms"));
+    manifest.workspace = workspace_of(object.at("workspace").as_object());
+    const json::object& repository = object.at("repository").as_object();
+    manifest.repository.url = text_of(repository, "url");
+    manifest.repository.fetch_url = text_of(repository, "fetch_url");
+    manifest.repository.scope = text_of(repository, "scope");
+    manifest.repository.name = text_of(repository, "name");
+    manifest.repository.default_branch = text_of(repository, "default_branch");
+    manifest.layers = json::value_to<std::vector<std::string>>(object.at("layers"));
+    const bool good_store =
+        manifest.store.size() == 8 &&
+        manifest.store.find_first_not_of("0123456789abcdef") == std::string::npos;
+    const std::string& ref = manifest.workspace.base_ref;
+    const bool good_ref = ref.size() <= 1024 && !has_control(ref) && !ref.starts_with('-');
+    if (!good_store || !good_ref || !is_object_id(manifest.workspace.base_commit) ||
+        manifest.layers.empty()) {
+      refuse("the manifest of the archive has a field that can not be");
+    }
+    return manifest;
+  });
+}
+
+std::string write_exec_line(const state_db::ExecRow& exec) {
+  const auto& request = exec.request;
+  const auto& outcome = exec.outcome;
+  json::object line{
+      {"id", exec.id.str()},
+      {"argv", base::to_hex(state_db::encode_words(request.argv))},
+      {"environment", base::to_hex(state_db::encode_word_map(request.environment))},
+      {"directory", base::to_hex(request.directory)},
+      {"user", request.user},
+      {"terminal", request.terminal},
+      {"input", request.input},
+      {"timeout_ms", request.timeout_ms},
+      {"state", state_db::state_name(exec.state)},
+      {"cancel_requested", exec.cancel_requested},
+      {"started_wall_ms", exec.started_wall_ms},
+      {"ended_wall_ms", outcome.ended_wall_ms},
+      {"category", outcome.category ? state_db::category_name(*outcome.category) : ""},
+      {"error", base::escape_for_message(outcome.error)},
+      {"output_bytes", outcome.output_bytes},
+      {"omitted_bytes", outcome.omitted_bytes},
+      {"user_ms", outcome.user_ms},
+      {"system_ms", outcome.system_ms},
+      {"max_rss_bytes", outcome.max_rss_bytes},
+      {"imported_from", exec.imported_from}};
+  if (outcome.exit_code) line["exit_code"] = *outcome.exit_code;
+  if (outcome.signal) line["signal"] = *outcome.signal;
+  if (exec.changed_files) line["changed_files"] = *exec.changed_files;
+  if (!request.hook.empty()) line["hook"] = request.hook;
+  return json::serialize(line) + "\n";
+}
+
+state_db::ExecRow parse_exec_line(std::string_view text) {
+  return parsed(text, "a command", [](const json::object& line) {
+    state_db::ExecRow exec;
+    auto& request = exec.request;
+    auto& outcome = exec.outcome;
+    const auto number = [&line](const char* name) {
+      const auto value = json::value_to<int64_t>(line.at(name));
+      if (value < 0) refuse("a command of the archive has a number below zero");
+      return value;
+    };
+    const auto maybe_number = [&line](const char* name, auto& to) {
+      if (const json::value* value = line.if_contains(name)) {
+        to = json::value_to<typename std::remove_reference_t<decltype(to)>::value_type>(*value);
+      }
+    };
+    exec.id = base::ExecId::parse(text_of(line, "id")).value();
+    request.argv = state_db::decode_words(from_hex(line.at("argv").as_string()));
+    request.environment = state_db::decode_word_map(from_hex(line.at("environment").as_string()));
+    request.directory = from_hex(line.at("directory").as_string());
+    request.user = text_of(line, "user");
+    request.terminal = line.at("terminal").as_bool();
+    request.input = line.at("input").as_bool();
+    request.timeout_ms = number("timeout_ms");
+    exec.state = state_db::state_from_name<ExecState>(text_of(line, "state")).value();
+    exec.cancel_requested = line.at("cancel_requested").as_bool();
+    exec.started_wall_ms = number("started_wall_ms");
+    outcome.state = exec.state;
+    outcome.ended_wall_ms = number("ended_wall_ms");
+    outcome.category = state_db::category_from_name(text_of(line, "category"));
+    outcome.error = text_of(line, "error");
+    outcome.output_bytes = static_cast<uint64_t>(number("output_bytes"));
+    outcome.omitted_bytes = static_cast<uint64_t>(number("omitted_bytes"));
+    outcome.user_ms = number("user_ms");
+    outcome.system_ms = number("system_ms");
+    outcome.max_rss_bytes = static_cast<uint64_t>(number("max_rss_bytes"));
+    exec.imported_from = text_of(line, "imported_from");
+    if (line.if_contains("hook")) request.hook = text_of(line, "hook");
+    maybe_number("exit_code", outcome.exit_code);
+    maybe_number("signal", outcome.signal);
+    maybe_number("changed_files", exec.changed_files);
+    if (exec.state == ExecState::running || request.argv.empty() ||
+        exec.imported_from.size() > 100 || request.user.size() > 100 ||
+        (!request.hook.empty() && request.hook != "pre_stop") || has_control(outcome.error) ||
+        has_control(request.user) || has_control(exec.imported_from)) {
+      refuse("a command of the archive has a field that can not be");
+    }
+    return exec;
+  });
+}
+
+std::vector<std::string> ref_objects(std::string_view text) {
+  std::set<std::string> found;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.empty() || line.starts_with('#')) continue;
+    if (line.starts_with('^')) line.remove_prefix(1);
+    const std::string_view oid = line.substr(0, 40);
+    if (!is_object_id(oid)) refuse("the references of the archive can not be read");
+    found.emplace(oid);
+  }
+  return {found.begin(), found.end()};
+}
+
+}  // namespace moorage::workspace

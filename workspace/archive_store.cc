@@ -1,0 +1,268 @@
+#include "workspace/archive_store.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+#include <set>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "state_db/store.h"
+#include "workspace/layer_seal.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using state_db::WorkspaceState;
+
+constexpr size_t kReadBytes = 1 << 20;
+constexpr const char* kTemporary = ".tmp";
+
+constexpr SealLimits kSealLimits{.time = std::chrono::minutes(10)};
+// What was `system` in a layer that goes, as it is in its archive: what is left of it may not be
+// all. A rename, as that wants no room of a full disk.
+constexpr const char* kGoing = "/going";
+
+void remove_file(const std::string& path) {
+  if (unlink(path.c_str()) < 0 && errno != ENOENT) base::throw_errno("remove " + path);
+}
+
+// The mark goes last.
+void remove_archived_layer(Context& context, const state_db::WorkspaceRow& row) {
+  const std::string layer = context.storage.layer_path(row.layer);
+  if (!base::path_exists(layer + kGoing)) {
+    base::check(rename((layer + "/system").c_str(), (layer + kGoing).c_str()), "mark " + layer);
+    base::sync_directory(layer);
+  }
+  for (const char* part : {"/tree", "/home"}) base::remove_tree(layer + part);
+  context.storage.remove_layer(row.layer);
+}
+
+}  // namespace
+
+ByteSource read_file_in_pieces(int fd) {
+  return [fd, piece = std::make_shared<std::string>()]() -> std::string_view {
+    *piece = base::read_up_to(fd, kReadBytes);
+    return *piece;
+  };
+}
+
+std::string ArchiveStore::path(const state_db::ArchiveRow& row) const {
+  return directory() + "/" + state_db::Archives(context_.store).file_name(row);
+}
+
+base::Fd ArchiveStore::spool(const std::string& directory) {
+  // O_TMPFILE is not everywhere (NFS); a name that is taken back at once is.
+  std::string path = directory + "/spool-XXXXXX";
+  base::Fd fd(mkostemp(path.data(), O_CLOEXEC));
+  base::check(fd.get(), "make a temporary file in " + directory);
+  remove_file(path);
+  return fd;
+}
+
+// An empty directory, where another file system should be mounted, has none.
+std::string ArchiveStore::mark() const {
+  return directory() + "/.moorage-" + context_.store.store_id();
+}
+
+void ArchiveStore::require_same() const {
+  if (base::path_exists(mark())) return;
+  bool any = false;
+  for (const auto& row : state_db::Archives(context_.store).list()) {
+    if (!row.whole) continue;
+    if (is_there(row)) return;
+    any = true;
+  }
+  if (!any) return;
+  throw Error(Code::unavailable,
+              "archive.directory " + directory() + " is there, and nothing of this store is in it",
+              "is it mounted? If it is a new place on purpose: touch " + mark());
+}
+
+void ArchiveStore::require_writable() const {
+  try {
+    // Our own is made; another, which may be a mount point, is not.
+    if (directory() == context_.options.store + "/archive") base::make_directories(directory());
+    spool(directory());
+    require_same();
+    if (!base::path_exists(mark())) base::write_file_durable(mark(), "");
+  } catch (const Error& error) {
+    if (error.code() == Code::unavailable) throw;
+    throw Error(error.code() == Code::resource_exhausted ? error.code() : Code::unavailable,
+                "archive.directory can not be written: " + error.message(),
+                "is " + directory() + " there, mounted, writable and not full?");
+  }
+}
+
+ArchiveFacts ArchiveStore::write(const state_db::ArchiveRow& row, const ArchiveContents& contents,
+                                 const std::function<void(const char* step)>& made) const {
+  const std::string place = path(row);
+  const std::string temporary = place + kTemporary;
+  if (base::path_exists(place)) {
+    throw Error(Code::conflict, place + " is there, and this store knows nothing of it",
+                "a newer state.db may have; look at it, and move it away");
+  }
+  remove_file(temporary);
+  const base::Fd file = base::open_file(temporary, O_WRONLY | O_CREAT | O_EXCL, 0600);
+  WriterOptions options{.level = context_.options.archive_level,
+                        .threads = context_.options.archive_threads,
+                        .index = spool(directory())};
+  const ArchiveFacts written =
+      write_archive(contents, std::move(options),
+                    [&file](std::string_view bytes) { base::write_all(file.get(), bytes); });
+  base::check(fsync(file.get()), "sync " + temporary);
+  made("written");
+  verify(temporary, written);
+  base::check(rename(temporary.c_str(), place.c_str()), "rename " + temporary);
+  base::sync_directory(directory());
+  made("named");
+  return written;
+}
+
+// From the disk, not from memory: the pages are given up first, which works as they are clean.
+void ArchiveStore::verify(const std::string& path, const ArchiveFacts& written) const {
+  const base::Fd file = base::open_file(path, O_RDONLY);
+  posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
+  ArchiveVisitor nothing;
+  const ReadOptions options{.limits = {}, .disk_first_id = context_.options.disk_first_id};
+  const ArchiveFacts read = read_archive(read_file_in_pieces(file.get()), options, nothing);
+  if (read.digest != written.digest || read.stream.sha256 != written.stream.sha256 ||
+      read.entries != written.entries) {
+    throw Error(Code::corrupted, path + " is not what was written into it",
+                "the disk or the network under archive.directory changes data");
+  }
+}
+
+bool ArchiveStore::is_elsewhere() const {
+  struct stat store;
+  base::check(stat(context_.options.store.c_str(), &store), "look at " + context_.options.store);
+  struct stat archive;
+  if (stat(directory().c_str(), &archive) == 0) return archive.st_dev != store.st_dev;
+  return directory() != context_.options.store + "/archive";
+}
+
+bool ArchiveStore::is_there(const state_db::ArchiveRow& row) const {
+  struct stat status;
+  return lstat(path(row).c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         static_cast<uint64_t>(status.st_size) == row.bytes;
+}
+
+void ArchiveStore::check(const state_db::ArchiveRow& row) const {
+  const base::Fd file = open(row);
+  posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);  // what is on the disk is asked about
+  ArchiveVisitor nothing;
+  const ReadOptions options{.limits = {}, .disk_first_id = context_.options.disk_first_id};
+  const ArchiveFacts read = read_archive(read_file_in_pieces(file.get()), options, nothing);
+  if (read.stream.sha256 != row.sha256)
+    throw Error(Code::corrupted, "it is not the file that was written");
+}
+
+std::vector<std::string> ArchiveStore::unknown() const {
+  std::vector<std::string> found;
+  if (!base::path_exists(directory())) return found;
+  state_db::Archives table(context_.store);
+  const auto names = base::list_directory(directory());  // before the rows: those come first
+  std::set<std::string> known;
+  for (const auto& row : table.list()) known.insert(table.file_name(row));
+  for (const auto& name : names) {
+    const bool ours = name.starts_with(table.name_prefix()) && !name.ends_with(kTemporary);
+    if (ours && !known.contains(name)) found.push_back(directory() + "/" + name);
+  }
+  return found;
+}
+
+base::Fd ArchiveStore::open(const state_db::ArchiveRow& row) const {
+  try {
+    return base::open_file(path(row), O_RDONLY | O_NOFOLLOW);
+  } catch (const Error& error) {
+    throw Error(Code::unavailable, "its archive can not be opened: " + error.message(),
+                "is archive.directory mounted, and the one that it was when this was archived?");
+  }
+}
+
+void ArchiveStore::remove(const state_db::ArchiveRow& row) const {
+  if (!base::path_exists(directory())) {
+    throw Error(Code::unavailable, "archive.directory " + directory() + " is not there",
+                "mount it: an archive in it is to be removed");
+  }
+  if (!base::path_exists(path(row))) require_same();
+  remove_file(path(row));
+  remove_file(path(row) + kTemporary);
+  base::sync_directory(directory());
+}
+
+void ArchiveStore::remove_temporary() const {
+  if (!base::path_exists(directory())) return;
+  const std::string prefix = state_db::Archives(context_.store).name_prefix();
+  for (const std::string& name : base::list_directory(directory())) {
+    if (!name.starts_with(prefix) || !name.ends_with(kTemporary)) continue;
+    base::log(base::LogLevel::warning, "archive.unfinished", {{"file", name}});
+    remove_file(directory() + "/" + name);
+  }
+}
+
+void remove_archive(Context& context, base::WorkspaceId id) {
+  state_db::Archives table(context.store);
+  const auto archive = table.find(id);
+  if (!archive) return;
+  ArchiveStore(context).remove(*archive);
+  table.forget(id);
+}
+
+bool is_as_archived(const Context& context, const state_db::WorkspaceRow& row,
+                    const state_db::ArchiveRow& archive) {
+  const std::string layer = context.storage.layer_path(row.layer);
+  if (base::path_exists(layer + kGoing)) return true;
+  try {
+    return take_seal(layer, kSealLimits).hash == archive.seal;
+  } catch (const Error& error) {  // a part is missing, or somebody writes there
+    base::log(base::LogLevel::warning, "archive.not_compared",
+              {{"ws", row.id}, {"error", error.message()}});
+    return false;
+  }
+}
+
+void settle_archive(Context& context, const state_db::WorkspaceRow& row) {
+  state_db::Archives table(context.store);
+  const auto archive = table.find(row.id);
+  const auto is_both = [&] {
+    return archive && row.layer && base::path_exists(context.storage.layer_path(row.layer)) &&
+           ArchiveStore(context).is_there(*archive);
+  };
+  switch (row.state) {
+    case WorkspaceState::archiving:
+      try {
+        if (archive) ArchiveStore(context).remove(*archive);
+      } catch (const Error& error) {
+        // The workspace is hot and whole, whatever becomes of a file that nobody counts on.
+        base::log(base::LogLevel::warning, "archive.left_behind",
+                  {{"ws", row.id}, {"error", error.message()}});
+      }
+      table.undo(row.id, "its archiving was cut short; nothing was changed");
+      return;
+    case WorkspaceState::unarchiving:
+      if (is_both()) context.storage.remove_layer(row.layer);
+      table.undo_restore(row.id, "its return was cut short; it is in its archive");
+      return;
+    case WorkspaceState::archived:
+      if (is_both() && is_as_archived(context, row, *archive)) remove_archived_layer(context, row);
+      return;
+    case WorkspaceState::ready:
+      if (archive && !archive->whole) remove_archive(context, row.id);
+      return;
+    case WorkspaceState::creating:
+    case WorkspaceState::deleting:
+    case WorkspaceState::deleted:
+    case WorkspaceState::failed:
+      return;
+  }
+}
+
+}  // namespace moorage::workspace

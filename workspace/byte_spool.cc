@@ -1,0 +1,103 @@
+#include "workspace/byte_spool.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using std::chrono::milliseconds;
+
+// So much may wait whatever the disk says.
+constexpr uint64_t kAlwaysBytes = 16 << 20;
+constexpr uint64_t kGiveBackBytes = 4 << 20;
+constexpr milliseconds kPatience{120'000};  // of the writer, in all
+
+}  // namespace
+
+ByteSpool::ByteSpool(base::Fd file, std::function<bool()> has_room)
+    : file_(std::move(file)), has_room_(std::move(has_room)) {}
+
+void ByteSpool::wait_for_room(std::unique_lock<std::mutex>& lock) {
+  const auto little = [this] { return left_ || written_bytes_ - read_bytes_ < kAlwaysBytes; };
+  if (little()) return;
+  lock.unlock();
+  const bool room = has_room_();
+  lock.lock();
+  if (room) return;
+  const auto began = std::chrono::steady_clock::now();
+  const bool in_time = read_on_.wait_for(lock, kPatience - waited_, little);
+  waited_ += std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - began);
+  if (in_time && waited_ < kPatience) return;
+  throw Error(Code::resource_exhausted,
+              "the disk of the store is nearly full, and who takes this takes it too slowly",
+              "free space (moorage gc --explain tells what can go), or write it to a faster place");
+}
+
+void ByteSpool::write(std::string_view bytes) {
+  std::unique_lock lock(mutex_);
+  wait_for_room(lock);
+  if (left_) throw Error(Code::unavailable, "the other side has left");
+  uint64_t at = written_bytes_;
+  lock.unlock();
+  while (!bytes.empty()) {
+    const ssize_t count = ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at));
+    if (count < 0 && errno == EINTR) continue;
+    base::check(count, "keep what is to be sent");
+    at += static_cast<uint64_t>(count);
+    bytes.remove_prefix(static_cast<size_t>(count));
+  }
+  lock.lock();
+  written_bytes_ = at;
+}
+
+void ByteSpool::finish() {
+  const std::lock_guard lock(mutex_);
+  done_ = true;
+}
+
+void ByteSpool::fail(const Error& reason) {
+  const std::lock_guard lock(mutex_);
+  error_ = reason;
+  done_ = true;
+}
+
+std::optional<std::string> ByteSpool::try_read(size_t max_bytes) {
+  uint64_t at = 0;
+  uint64_t waiting = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    at = read_bytes_;
+    waiting = written_bytes_ - read_bytes_;
+    if (waiting == 0 && !done_) return std::nullopt;
+    if (waiting == 0 && error_) throw Error(*error_);
+    if (waiting == 0) return std::string();
+  }
+  std::string bytes = base::read_at(file_.get(), std::min<uint64_t>(max_bytes, waiting), at);
+  if (bytes.empty()) throw Error(Code::io, "what was kept to be sent is gone");
+  at += bytes.size();
+  if (at - given_back_bytes_ >= kGiveBackBytes) {
+    // Where that is not known the space comes back with the file.
+    fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+              static_cast<off_t>(given_back_bytes_), static_cast<off_t>(at - given_back_bytes_));
+    given_back_bytes_ = at;
+  }
+  const std::lock_guard lock(mutex_);
+  read_bytes_ = at;
+  read_on_.notify_all();
+  return bytes;
+}
+
+void ByteSpool::leave() {
+  const std::lock_guard lock(mutex_);
+  left_ = true;
+  read_on_.notify_all();
+}
+
+}  // namespace moorage::workspace
