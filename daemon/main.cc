@@ -219,8 +219,9 @@ int serve(const config::Loaded& loaded) {
                      return workspaces.leases().is_held(row.id);
                    }});
   workspace::Budgets budgets(context, gc, budget_limits(settings));
-  workspaces.set_admission(
-      [&](uint32_t uid, base::RepoId repository) { budgets.admit(uid, repository); });
+  workspaces.hooks().admit = [&](uint32_t uid, base::RepoId repository) {
+    budgets.admit(uid, repository);
+  };
   const auto stop = [&](base::WorkspaceId id, const std::string& reason) {
     workspaces.stop_because(id, reason);
   };

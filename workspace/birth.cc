@@ -107,7 +107,12 @@ void write_git_files(Context& context, const state_db::WorkspaceRow& row) {
   put(git.get(), "HEAD", "ref: refs/heads/" + row.branch + "\n", owner);
 }
 
+std::string incoming_mark(Context& context, base::LayerId layer) {
+  return context.storage.layer_path(layer) + "/incoming";
+}
+
 bool is_born(Context& context, const state_db::WorkspaceRow& row) {
+  if (base::path_exists(incoming_mark(context, row.layer))) return false;
   return !was_cut(context.storage.layer_path(row.layer) + "/tree/upper") ||
          base::path_exists(context.options.store + "/workspaces/" + row.id.str() + "/journal");
 }

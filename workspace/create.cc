@@ -121,7 +121,7 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
   }
 
   const auto repo = repository_for(caller, request, progress);
-  if (admit_) admit_(caller.uid, repo.id);
+  if (hooks_.admit) hooks_.admit(caller.uid, repo.id);
   const std::string repo_dir = Repositories::directory(repo.id);
   if (request.import) {
     workspace.base_commit = context_.repos.resolve(repo_dir, request.import->head_commit).commit;
@@ -177,6 +177,9 @@ void Workspaces::abandon(const state_db::WorkspaceRow& row, const std::string& r
   context_.store.move(row.id, state_db::WorkspaceState::creating, state_db::WorkspaceState::failed,
                       reason);
   context_.storage.remove_layer(row.layer);
+  // Of an import:
+  base::remove_tree(context_.options.store + "/workspaces/" + row.id.str());
+  state_db::Execs(context_.store).forget_past(row.id);
 }
 
 // What an earlier request with the same key made.

@@ -88,6 +88,7 @@ Doctor::Findings Doctor::look_once(bool deep) {
   part("sandboxes", [&] { sandboxes(found); });
   part("execs", [&] { execs(found, deep); });
   part("layers", [&] { layers(found); });
+  part("archives", [&] { archives(found, deep); });
   part("journals", [&] { journals(found); });
   part("integrity", [&] { integrity(found); });
   part("repositories", [&] { repositories(found, deep); });

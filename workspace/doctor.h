@@ -54,6 +54,7 @@ class Doctor {
   void sandboxes(Findings& found);
   void execs(Findings& found, bool deep);
   void layers(Findings& found);
+  void archives(Findings& found, bool deep);
   void journals(Findings& found);
   void integrity(Findings& found);
   void repositories(Findings& found, bool deep);

@@ -10,6 +10,7 @@
 #include "base/journal.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
+#include "workspace/archive_store.h"
 #include "workspace/doctor.h"
 #include "workspace/upload_note.h"
 
@@ -79,7 +80,9 @@ void Doctor::layers(Findings& found) {
   all.with_deleted = true;
   for (const auto& row : state_db::Workspaces(context_.store).list(all)) {
     const bool should = row.state == WorkspaceState::ready || row.state == WorkspaceState::deleted;
-    if (!should || row.purge_wall_ms || !row.layer || row.reason == "archived") continue;
+    if (!should || row.purge_wall_ms || !row.layer) continue;
+    const auto archive = state_db::Archives(context_.store).find(row.id);
+    if (archive && archive->whole) continue;  // deleted while it was archived
     for (const char* part : {"/tree/upper", "/home/upper", "/system/upper"}) {
       const std::string path = context_.storage.layer_path(row.layer) + part;
       if (base::path_exists(path) || at_work(row.id.str())) continue;
@@ -87,6 +90,54 @@ void Doctor::layers(Findings& found) {
                        row.name + " has lost " + path.substr(context_.options.store.size() + 1), "",
                        "restore " + path + " from a backup"});
       break;
+    }
+  }
+}
+
+void Doctor::archives(Findings& found, bool deep) {
+  const ArchiveStore store(context_);
+  for (const auto& path : store.unknown()) {
+    found.push_back({"archives", Severity::error, path,
+                     path + " is an archive of this store that state.db knows nothing of", "",
+                     "look at it: moorage import " + path + "; then move it away"});
+  }
+  for (const auto& archive : state_db::Archives(context_.store).list()) {
+    const auto row = state_db::Workspaces(context_.store).get(archive.workspace);
+    if (row.purge_wall_ms || at_work(row.id.str())) continue;
+    const std::string path = store.path(archive);
+    const bool hot = row.layer && base::path_exists(context_.storage.layer_path(row.layer));
+    const auto add = [&](Severity severity, const std::string& text, const std::string& mend,
+                         const std::string& command) {
+      found.push_back({"archives", severity, row.id.str(), text, mend, command});
+    };
+    if (!archive.whole) {
+      add(Severity::warning, row.name + " has come back, and its archive is left in " + path,
+          "the archive is removed", "");
+    } else if (!store.is_there(archive)) {
+      add(Severity::error,
+          row.name + " is archived, and " + path + " is not there, or not as long as it was" +
+              (hot ? "; " + row.layer.str() + " is there and is kept" : ""),
+          "", "mount the directory of archives, or restore the file from a backup");
+    } else if (hot && row.state == WorkspaceState::archived &&
+               !is_as_archived(context_, row, archive)) {
+      add(Severity::error,
+          row.name + " is archived, and " + context_.storage.layer_path(row.layer) +
+              " is there, which is not what was archived; both are kept: was an older state.db "
+              "restored?",
+          "",
+          "move the layer away; then moorage unarchive " + row.name +
+              ", and copy into it what is needed");
+    } else if (hot && row.state == WorkspaceState::archived) {
+      add(Severity::warning, row.name + " is archived, and " + row.layer.str() + " is still there",
+          "the layer is removed: all of it is in the archive", "");
+    } else if (deep) {
+      try {
+        store.check(archive);
+      } catch (const Error& error) {
+        add(Severity::error,
+            path + ", which has all of " + row.name + ", is damaged: " + error.message(), "",
+            "restore it from a backup");
+      }
     }
   }
 }

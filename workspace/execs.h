@@ -30,9 +30,10 @@ class Execs {
  public:
   Execs(Context& context, Workspaces& workspaces, Active& active, ExecWatcher& watcher)
       : context_(context), workspaces_(workspaces), active_(active), watcher_(watcher) {
-    workspaces_.on_pre_stop([this](const state_db::WorkspaceRow& row, const Running& running) {
+    workspaces_.hooks().pre_stop = [this](const state_db::WorkspaceRow& row,
+                                          const Running& running) {
       return run_pre_stop(row, running);
-    });
+    };
   }
 
   // Starts the sandbox if need be. The same key and request: the first run's view, nothing is run.

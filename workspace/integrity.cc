@@ -69,6 +69,9 @@ void IntegrityCheck::look_for_loss(const state_db::WorkspaceRow& row) {
   const std::string missing = missing_part(row);
   if (missing.empty()) return;
   if (birth_may_be_cut(context_, row)) return;
+  // Who only asks holds no lock: meanwhile it may have been archived, or purged, which is no loss.
+  if (state_db::Workspaces(context_.store).get(row.id).state != row.state) return;
+  if (missing_part(row).empty()) return;
   lose(row, missing + " is gone from the store",
        "restore " + context_.options.store + "/layers/" + missing +
            " from a backup; nothing was changed");
@@ -164,6 +167,21 @@ void IntegrityCheck::keep(const state_db::WorkspaceRow& row, const Taken& taken)
   }
   table.set(row.id, IntegrityState::intact, taken.why_none);
   table.set_seal(row.id, taken.seal ? taken.seal->hash : "");
+  if (!taken.seal) return;
+  state_db::WorkspaceFacts facts;
+  facts.disk_bytes = taken.seal->bytes;
+  facts.disk_files = taken.seal->files;
+  state_db::Workspaces(context_.store).set_facts(row.id, facts);
+}
+
+void IntegrityCheck::keep_returned(const state_db::WorkspaceRow& row, const Taken& taken) {
+  state_db::Integrity table(context_.store);
+  const auto known = table.get(row.id);
+  if (known.state == IntegrityState::unknown || known.state == IntegrityState::lost)
+    return keep(row, taken);
+  // One that was changed outside has no seal until that is accepted, or it ran.
+  const bool seals = taken.seal && known.state == IntegrityState::intact;
+  table.set_seal(row.id, seals ? taken.seal->hash : "");
   if (!taken.seal) return;
   state_db::WorkspaceFacts facts;
   facts.disk_bytes = taken.seal->bytes;

@@ -48,6 +48,9 @@ class IntegrityCheck {
   Taken take(const state_db::WorkspaceRow& row);  // of a layer that nobody has mounted
   // In the transaction that says that it is at rest. Its size is known by then, too.
   void keep(const state_db::WorkspaceRow& row, const Taken& taken);
+  // In the transaction that says that it came back from its archive, as it had gone into it: what
+  // was said of it then is still so.
+  void keep_returned(const state_db::WorkspaceRow& row, const Taken& taken);
   // In the transaction that says that the sandbox is lost.
   void set_recovered(const state_db::SandboxRow& sandbox);
 

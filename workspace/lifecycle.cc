@@ -6,11 +6,13 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "repo_cache/repo_cache.h"
+#include "state_db/archives.h"
 #include "state_db/integrity.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
 #include "state_db/store_age.h"
 #include "workspace/about.h"
+#include "workspace/archive_store.h"
 #include "workspace/metrics.h"
 #include "workspace/workspaces.h"
 
@@ -54,6 +56,8 @@ std::shared_ptr<const Running> Workspaces::ensure_running(const state_db::Worksp
   if (const auto old = state_db::Sandboxes(context_.store).live(row.id)) {
     clear_sandbox(*old, "found dead at start");
   }
+  const auto current = state_db::Workspaces(context_.store).get(row.id);
+  if (current.state == WorkspaceState::archived && hooks_.bring_back) hooks_.bring_back(current);
   return start_sandbox(row);
 }
 
@@ -143,7 +147,7 @@ void Workspaces::bury(base::WorkspaceId workspace, base::SandboxId sandbox) {
 std::string Workspaces::run_pre_stop(const state_db::WorkspaceRow& row) {
   const auto running = active_.running(row.id);
   if (row.policy.pre_stop.empty() || !running || !base::process_alive(running->init)) return {};
-  const std::string trouble = hook_runner_(row, *running);
+  const std::string trouble = hooks_.pre_stop(row, *running);
   stop_after_hook.pass();
   if (!trouble.empty()) {
     context_.store.add_event("workspace.pre_stop",
@@ -184,6 +188,36 @@ void Workspaces::stop_sandbox(const state_db::WorkspaceRow& row, const std::stri
   clear_sandbox(table.get(sandbox->id), reason);
 }
 
+void Workspaces::bring_to_rest(const state_db::WorkspaceRow& row, const std::string& reason) {
+  const auto refuse_busy = [&] {
+    for (const auto& exec : state_db::Execs(context_.store).running()) {
+      if (exec.request.workspace != row.id) continue;
+      throw Error(Code::conflict, row.name + " is busy: " + exec.id.str() + " is running",
+                  "wait for it, or end it: moorage kill " + exec.id.str());
+    }
+    if (active_.in_use(row.id)) {
+      throw Error(Code::conflict, row.name + " is busy: a command begins, or a file is transferred",
+                  "try again in a moment");
+    }
+  };
+  refuse_busy();
+  if (auto running = active_.running(row.id)) {
+    measurer_.before_stop(row);
+    run_pre_stop(row);
+    auto taken = active_.take_unused(*running);
+    running.reset();  // it holds the mounts
+    try {
+      refuse_busy();  // one that began meanwhile
+      if (!taken) throw Error(Code::conflict, row.name + " was used at this moment", "try again");
+    } catch (const Error&) {
+      if (taken) active_.set_running(std::move(taken));
+      throw;
+    }
+  }
+  stop_sandbox(row, reason);
+  active_.wait_unmounted(row.id, context_.options.transfer_patience);
+}
+
 // A transfer that still has the mounts goes on after the stop; the seal is taken when it ends.
 IntegrityCheck::Taken Workspaces::seal_stopped(const state_db::WorkspaceRow& row) {
   try {
@@ -198,7 +232,7 @@ WorkspaceView Workspaces::start(const Caller& caller, const std::string& name) {
   const auto row = find(caller, name, Right::write);
   leases_.check(caller, row);  // a sandbox that nobody runs a command in writes nothing
   ensure_running(row);
-  return view(row);
+  return view(state_db::Workspaces(context_.store).get(row.id));
 }
 
 WorkspaceView Workspaces::stop(const Caller& caller, const std::string& name, Hook hook) {
@@ -253,7 +287,8 @@ WorkspaceView Workspaces::undelete(const Caller& caller, const std::string& name
   const auto guard = context_.locks.lock(row.id.str(), "undelete");
   leases_.check(caller, row);
   state_db::Workspaces table(context_.store);
-  if (!base::path_exists(context_.storage.layer_path(row.layer))) {
+  const auto archive = state_db::Archives(context_.store).find(row.id);
+  if (!(archive && archive->whole) && !base::path_exists(context_.storage.layer_path(row.layer))) {
     throw Error(Code::not_found, row.name + " has no files that could come back",
                 "its create failed, or its layer was taken from the store");
   }
@@ -288,6 +323,7 @@ void Workspaces::purge(const Caller& caller, const std::string& name) {
 void Workspaces::finish_purge(const state_db::WorkspaceRow& row) {
   active_.wait_unmounted(row.id, context_.options.transfer_patience);
   if (row.layer) context_.storage.remove_layer(row.layer);
+  remove_archive(context_, row.id);
   const std::string histories = context_.options.store + "/workspaces";
   base::remove_tree(histories + "/" + row.id.str());
   // Before the row forgets them: btrfs keeps no order between a removal and the write of a row, and
@@ -298,6 +334,7 @@ void Workspaces::finish_purge(const state_db::WorkspaceRow& row) {
   context_.store.transaction([&] {
     state_db::Workspaces(context_.store).finish_purge(row.id);
     state_db::Integrity(context_.store).remove(row.id);
+    state_db::Execs(context_.store).forget_past(row.id);  // what ran here stays history
     if (row.layer) state_db::Layers(context_.store).remove(row.layer);
   });
   measurer_.forget(row.id);

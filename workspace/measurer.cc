@@ -30,9 +30,7 @@ constexpr base::UsageLimits kUsageLimits{.time = milliseconds(10'000)};
 }  // namespace
 
 ChangeSource change_source(const Context& context, const state_db::WorkspaceRow& row) {
-  if (row.state != WorkspaceState::ready) {
-    throw Error(Code::conflict, row.name + " is " + std::string(state_db::state_name(row.state)));
-  }
+  require_ready(row);
   ChangeSource source;
   source.repo_dir = Repositories::directory(row.repository);
   source.base_commit = row.base_commit;
@@ -85,6 +83,9 @@ void Measurer::measure(base::WorkspaceId id) {
     if (!found || found->state != WorkspaceState::ready) return;
     const base::ExecId before = uncounted(id);
     const auto facts = look(*found);
+    // Its files may have gone into an archive under the look.
+    const auto now = state_db::Workspaces(context_.store).find(id);
+    if (!now || now->state != WorkspaceState::ready) return;
     const base::ExecId after = uncounted(id);
     keep(*found, facts, before == after ? before : base::ExecId{});
   });

@@ -11,9 +11,24 @@
 
 namespace moorage::workspace {
 
-enum class Verb { create, start, stop, remove, undelete, purge, exec, fetch, update };
-inline constexpr std::array<std::string_view, 9> kVerbNames{
-    "create", "start", "stop", "delete", "undelete", "purge", "exec", "fetch", "update"};
+enum class Verb {
+  create,
+  start,
+  stop,
+  remove,
+  undelete,
+  purge,
+  exec,
+  fetch,
+  update,
+  archive,
+  unarchive,
+  export_,
+  import
+};
+inline constexpr std::array<std::string_view, 13> kVerbNames{
+    "create", "start",  "stop",    "delete",    "undelete", "purge", "exec",
+    "fetch",  "update", "archive", "unarchive", "export",   "import"};
 
 struct VerbMetrics {
   base::Histogram seconds;                 // of those that succeeded

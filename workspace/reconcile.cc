@@ -9,6 +9,7 @@
 #include "state_db/store.h"
 #include "state_db/store_age.h"
 #include "workspace/about.h"
+#include "workspace/archive_store.h"
 #include "workspace/birth.h"
 #include "workspace/lost_work.h"
 #include "workspace/reconcile_step.h"
@@ -64,6 +65,7 @@ void Reconciler::at_start() {
   attempt("reconcile.lost_work", "", [&] { keep_lost_work(context_); });
   attempt("reconcile.strangers", "", [&] { remove_strangers(); });
   attempt("reconcile.base_trees", "", [&] { settle_base_trees(); });
+  attempt("reconcile.archives", "", [&] { ArchiveStore(context_).remove_temporary(); });
   after_strangers.pass();
   settle_workspaces();
   finish_takeovers();
@@ -90,11 +92,31 @@ void Reconciler::settle_orphans() {
 void Reconciler::settle_workspaces() {
   for (const auto& row : state_db::Workspaces(context_.store).list()) {
     attempt("reconcile.workspace", row.id.str(), [&] {
-      if (row.state == WorkspaceState::ready) return mend_birth(context_, row);
+      if (row.state == WorkspaceState::ready) {
+        settle_archive(context_, row);
+        return mend_birth(context_, row);
+      }
       settle(row, "the daemon was stopped while it was being created");
     });
   }
   purge_due();
+}
+
+// Of an archive and a hot copy one goes: what could not when the verb ended, as the disk or the
+// directory of archives was away.
+void Reconciler::settle_archives() {
+  state_db::Workspaces table(context_.store);
+  for (const auto& archive : state_db::Archives(context_.store).places()) {
+    // Ten thousand may lie in archives: of those that are as they should be only this is looked at.
+    const bool file_is_left = archive.state == WorkspaceState::ready && !archive.whole;
+    const bool copy_is_left = archive.state == WorkspaceState::archived && archive.layer &&
+                              base::path_exists(context_.storage.layer_path(archive.layer));
+    if (!file_is_left && !copy_is_left) continue;
+    attempt("reconcile.archive", archive.workspace.str(), [&] {
+      if (const auto guard = lock_if_free(context_, archive.workspace.str()))
+        settle_archive(context_, table.get(archive.workspace));
+    });
+  }
 }
 
 // A verb that could not even write that it failed leaves its row in between. The age keeps off
@@ -102,7 +124,9 @@ void Reconciler::settle_workspaces() {
 void Reconciler::settle_cut() {
   constexpr int64_t kNoLongerYoung_ms = 10'000;
   state_db::Workspaces table(context_.store);
-  for (const auto state : {WorkspaceState::creating, WorkspaceState::deleting}) {
+  for (const auto state :
+       {WorkspaceState::creating, WorkspaceState::deleting, WorkspaceState::archiving,
+        WorkspaceState::unarchiving}) {
     state_db::WorkspaceQuery query;
     query.state = state;
     for (const auto& row : table.list(query)) {
@@ -120,9 +144,11 @@ void Reconciler::settle(const state_db::WorkspaceRow& row, const std::string& re
   switch (decide(row.state, look_at_layer(context_, row))) {
     case Mend::undo:
       if (row.state == WorkspaceState::creating) return workspaces_.abandon(row, reason);
-      return context_.storage.remove_layer(row.layer);
+      if (row.state == WorkspaceState::failed) return context_.storage.remove_layer(row.layer);
+      return settle_archive(context_, row);
     case Mend::finish:
       if (row.state == WorkspaceState::creating) return finish_birth(row);
+      if (row.state == WorkspaceState::archived) return settle_archive(context_, row);
       workspaces_.stop_sandbox(row, "being deleted");
       workspaces_.leases().end(row.id, "deleted");
       return state_db::Workspaces(context_.store).finish_delete(row.id);
@@ -242,6 +268,7 @@ void Reconciler::periodic() {
   attempt("reconcile.base_trees", "", [&] { settle_base_trees(); });
   attempt("reconcile.disposables", "", [&] { remove_used(); });
   attempt("reconcile.workspaces", "", [&] { settle_cut(); });
+  attempt("reconcile.archives", "", [&] { settle_archives(); });
   finish_takeovers();
   attempt("reconcile.purge", "", [&] { purge_due(); });
   attempt("reconcile.uploads", "", [&] { sweep_uploads(workspaces_, context_.options.uploads()); });

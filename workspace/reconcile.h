@@ -46,6 +46,7 @@ class Reconciler {
   void remove_strangers();
   void settle_workspaces();
   void settle_cut();
+  void settle_archives();
   void finish_takeovers();
   void settle(const state_db::WorkspaceRow& row, const std::string& reason);
   void finish_birth(const state_db::WorkspaceRow& row);

@@ -56,9 +56,9 @@ inline constexpr std::array<std::array<Mend, 4>, 8> kWorkspaces{{
     //                 at_work  born     unborn   missing
     /* creating    */ {wait,    finish,  undo,    undo},
     /* ready       */ {wait,    nothing, nothing, tell},     // unborn: mended (birth.h)
-    /* archiving   */ {wait,    wait,    wait,    wait},     // its own verb settles it
-    /* archived    */ {wait,    nothing, nothing, nothing},
-    /* unarchiving */ {wait,    wait,    wait,    wait},
+    /* archiving   */ {wait,    undo,    undo,    undo},     // ready; its archive goes
+    /* archived    */ {wait,    finish,  finish,  nothing},  // the layer goes, if the archive is there
+    /* unarchiving */ {wait,    undo,    undo,    undo},     // archived; the same
     /* deleting    */ {wait,    finish,  finish,  finish},
     /* deleted     */ {wait,    nothing, nothing, nothing},  // until the purge
     /* failed      */ {wait,    undo,    undo,    nothing}}};

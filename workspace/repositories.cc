@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/crash_point.h"
 #include "base/error.h"
 #include "base/files.h"
@@ -29,6 +31,7 @@ MOORAGE_CRASH_POINT(drop_after_row, "drop_base_tree.after_row");
 MOORAGE_CRASH_POINT(drop_after_files, "drop_base_tree.after_files");
 
 constexpr std::chrono::minutes kCheckoutDeadline{30};
+constexpr std::string_view kImported = "import:";  // before the URL that an archive names
 // A base tree is marked as used at most this often: each mark is a synchronous write.
 constexpr int64_t kTouchInterval_ms = 3'600'000;
 
@@ -294,16 +297,66 @@ ImportedWork Repositories::finish_import(const Caller& caller, const std::string
     settle_failed(context_.store, id, context_.repos.exists(directory(id)), error);
     throw;
   }
+  const int64_t now_ms = context_.store.clock().wall_ms();
+  settle_imported(id, {.fetched_wall_ms = now_ms, .checked_wall_ms = now_ms});
+  return {id, result.head_commit, result.work_commit};
+}
+
+bool Repositories::has_objects(base::RepoId id, const std::vector<std::string>& objects) {
+  const auto row = state_db::Repositories(context_.store).get(id);
+  return row.state == RepositoryState::ready && context_.repos.has_objects(directory(id), objects);
+}
+
+void Repositories::take_pack(base::RepoId id, const std::vector<std::string>& objects,
+                             int pack_fd) {
+  const auto guard = context_.locks.lock(id.str() + ".row", "import");
+  const Work work(*this, id);
+  note_use(id);
+  settle_wanted(context_.store, id);
+  repo_cache::ImportLimits limits;
+  limits.max_bytes = context_.repos.options().max_fetch_bytes;
+  limits.deadline = context_.options.fetch_deadline;
+  try {
+    context_.repos.import_pack(directory(id), pack_fd, objects, limits);
+  } catch (Error& error) {
+    settle_failed(context_.store, id, context_.repos.exists(directory(id)), error);
+    throw;
+  }
+  settle_imported(id, {.fetched_wall_ms = context_.store.clock().wall_ms()});
+}
+
+void Repositories::settle_imported(base::RepoId id, state_db::RepositoryFacts facts) {
   after_mirror.pass();
-  const uint64_t bytes = base::tree_usage(context_.repos.mirror_directory(directory(id))).bytes;
+  facts.bytes = base::tree_usage(context_.repos.mirror_directory(directory(id))).bytes;
   context_.store.transaction([&] {
     settle_ready(context_.store, id);
-    state_db::RepositoryFacts facts;
-    facts.fetched_wall_ms = facts.checked_wall_ms = context_.store.clock().wall_ms();
-    facts.bytes = bytes;
-    table.set_facts(id, facts);
+    state_db::Repositories(context_.store).set_facts(id, facts);
   });
-  return {id, result.head_commit, result.work_commit};
+}
+
+// What a stranger calls an upstream is never taken for it: the refs of a shared mirror come from
+// upstream alone, and an import has a repository of its own user.
+base::RepoId Repositories::adopt(const Caller& caller, const state_db::RepositoryRow& from,
+                                 const std::vector<std::string>& objects, int pack_fd) {
+  state_db::Repositories table(context_.store);
+  if (from.scope.empty()) {
+    const auto here = table.find(from.url, "");
+    if (here && has_objects(here->id, objects)) return here->id;
+  }
+  for (const std::string* text : {&from.url, &from.fetch_url, &from.name}) {
+    const bool odd = std::any_of(text->begin(), text->end(),
+                                 [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+    if (text->size() > 4096 || odd) {
+      throw Error(Code::invalid_argument, "the archive names its repository in an odd way");
+    }
+  }
+  const auto id =
+      table
+          .find_or_create({std::string(kImported) + from.url, "local:" + std::to_string(caller.uid),
+                           from.name, from.scope.empty() ? from.fetch_url : ""})
+          .first;
+  if (!has_objects(id, objects)) take_pack(id, objects, pack_fd);
+  return id;
 }
 
 std::string Repositories::ensure_base_tree(base::RepoId id, const std::string& commit,
@@ -325,7 +378,9 @@ std::string Repositories::ensure_base_tree(base::RepoId id, const std::string& c
       // Sandboxes may stand on a tree that was damaged while they ran: the reconciler removes it.
       context_.base_trees.set_aside(repo, commit);
       const auto repository = state_db::Repositories(context_.store).get(id);
-      const std::string origin = repository.scope.empty() ? repository.fetch_url : "";
+      // Of an import it is a name in the agent's git configuration, and nothing that we fetch.
+      const bool has_origin = repository.scope.empty() || repository.url.starts_with(kImported);
+      const std::string origin = has_origin ? repository.fetch_url : "";
       const auto info =
           context_.base_trees.write(repo, commit, origin, kCheckoutDeadline, adapt(progress), [&] {
             require_room(context_.options, "the files of " + repository.name + " do not fit");

@@ -45,6 +45,14 @@ class Repositories {
   base::Fd begin_import();
   ImportedWork finish_import(const Caller& caller, const std::string& label, base::Fd bundle);
 
+  // Where a workspace out of an archive stands: the mirror of its URL if that is here and has all
+  // of `objects`, else one of the caller's own, which takes the pack. `from` is a stranger's word.
+  base::RepoId adopt(const Caller& caller, const state_db::RepositoryRow& from,
+                     const std::vector<std::string>& objects, int pack_fd);
+  // The same for a workspace of this store whose mirror may have been evicted or lost.
+  bool has_objects(base::RepoId id, const std::vector<std::string>& objects);
+  void take_pack(base::RepoId id, const std::vector<std::string>& objects, int pack_fd);
+
   // Directory below repos/, as repo_cache names it.
   static std::string directory(base::RepoId id) { return id.str(); }
   // Immutable checkout of a commit, made when missing; its path. Single flight per commit.
@@ -68,6 +76,7 @@ class Repositories {
   };
   state_db::RepositoryRow refresh(base::RepoId id, const std::string& url,
                                   const Progress& progress);
+  void settle_imported(base::RepoId id, state_db::RepositoryFacts facts);
 
   Context& context_;
   // When upstream last answered: kept in memory, as a row's update a check would cost a sync.

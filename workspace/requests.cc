@@ -29,26 +29,6 @@ void check_no_nul(const std::string& what, const std::string& text) {
   }
 }
 
-void check_labels(const std::map<std::string, std::string>& labels) {
-  if (labels.size() > kMaxLabels) {
-    throw Error(Code::invalid_argument, "more than 64 labels");
-  }
-  for (const auto& [key, value] : labels) {
-    const bool good_key = !key.empty() && key.size() <= 63 &&
-                          std::all_of(key.begin(), key.end(), [](unsigned char c) {
-                            return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
-                          });
-    if (!good_key) {
-      throw Error(Code::invalid_argument,
-                  "label '" + key + "': a key is 1-63 of A-Z a-z 0-9 - _ .");
-    }
-    if (value.size() > 255 || has_control(value)) {
-      throw Error(Code::invalid_argument,
-                  "label '" + key + "': a value is at most 255 bytes without control characters");
-    }
-  }
-}
-
 }  // namespace
 
 void check_workspace_name(const std::string& name) {
@@ -80,6 +60,39 @@ void check_branch_name(const std::string& branch) {
   if (has_control(branch) || branch.find_first_of(" ~^:?*[\\") != std::string::npos) {
     bad("it contains a space, a control character or one of ~^:?*[\\");
   }
+}
+
+void check_labels(const std::map<std::string, std::string>& labels) {
+  if (labels.size() > kMaxLabels) {
+    throw Error(Code::invalid_argument, "more than 64 labels");
+  }
+  for (const auto& [key, value] : labels) {
+    const bool good_key = !key.empty() && key.size() <= 63 &&
+                          std::all_of(key.begin(), key.end(), [](unsigned char c) {
+                            return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+                          });
+    if (!good_key) {
+      throw Error(Code::invalid_argument,
+                  "label '" + key + "': a key is 1-63 of A-Z a-z 0-9 - _ .");
+    }
+    if (value.size() > 255 || has_control(value)) {
+      throw Error(Code::invalid_argument,
+                  "label '" + key + "': a value is at most 255 bytes without control characters");
+    }
+  }
+}
+
+void require_ready(const state_db::WorkspaceRow& row) {
+  using state_db::WorkspaceState;
+  if (row.state == WorkspaceState::ready) return;
+  std::string hint = "try again when that has ended; moorage show " + row.name + " tells";
+  if (row.state == WorkspaceState::failed) hint = "make another; moorage events tells why";
+  if (row.state == WorkspaceState::deleted) hint = "moorage undelete " + row.id.str();
+  if (row.state == WorkspaceState::archived) {
+    hint = "moorage unarchive " + row.name + ", or start it: its files come back first";
+  }
+  throw Error(Code::conflict, row.name + " is " + std::string(state_db::state_name(row.state)),
+              hint);
 }
 
 void check_request(const CreateRequest& request) {

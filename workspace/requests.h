@@ -11,6 +11,7 @@
 
 #include "backends/backend.h"
 #include "base/ids.h"
+#include "state_db/archives.h"
 #include "state_db/execs.h"
 #include "state_db/integrity.h"
 #include "state_db/repositories.h"
@@ -66,6 +67,8 @@ struct WorkspaceView {
   std::optional<LeaseView> lease;                         // while it is held
   int64_t last_output_ms = 0;                      // wall time of doing's last output, 0: none yet
   std::optional<uint64_t> behind;                  // commits, bounded at 10,000
+  std::optional<state_db::ArchiveRow> archive;     // detail only: where it lies, if it is archived
+  std::string archive_file;                        // its path
   std::optional<state_db::BaseTreeRow> base_tree;  // detail only: submodules, LFS files
   state_db::WorkspacePolicy policy;                // the effective one
   std::optional<RestView> rest;                    // of a running sandbox
@@ -97,10 +100,14 @@ struct ExecRequest {
   std::string idempotency_key;  // empty: none
 };
 
+// Throws conflict for a workspace in another state, with what to do about it.
+void require_ready(const state_db::WorkspaceRow& row);
+
 // 1-63 of [a-z0-9-], not starting with a dash; anything else is refused, never repaired.
 void check_workspace_name(const std::string& name);
 // As git check-ref-format --branch.
 void check_branch_name(const std::string& branch);
+void check_labels(const std::map<std::string, std::string>& labels);
 void check_request(const CreateRequest& request);
 void check_request(const ExecRequest& request);
 void check_request(const Leases::Wanted& wanted);

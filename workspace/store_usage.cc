@@ -108,6 +108,7 @@ class StoreUsage::Walk {
     if (name == "layers") return layers(path);
     if (name == "workspaces") return journals(path);
     if (name == "repos") return repositories(path);
+    if (name == "archive") return add(StorePart::archives, path);
     if (name == "reserve") return add(StorePart::reserve, path);
     if (name.starts_with("state.db")) return add(StorePart::database, path);
     if (name == "images") return add(StorePart::images, path);

@@ -24,6 +24,7 @@ namespace moorage::workspace {
 
 enum class StorePart {
   edits,       // layers of workspaces, the deleted ones included
+  archives,    // of workspaces, unless their directory is elsewhere
   journals,    // records and output of commands
   base_trees,  // checkouts that workspaces share
   mirrors,     // repositories as they came, and their indexes
@@ -34,9 +35,9 @@ enum class StorePart {
   lost,   // see lost_work.h
   other,  // uploads, directories of ours, what nobody knows
 };
-inline constexpr std::array<std::string_view, 10> kStorePartNames{
-    "edits",     "journals", "base_trees", "mirrors", "images",
-    "sandboxes", "database", "reserve",    "lost",    "other"};
+inline constexpr std::array<std::string_view, 11> kStorePartNames{
+    "edits",     "archives", "journals", "base_trees", "mirrors", "images",
+    "sandboxes", "database", "reserve",  "lost",       "other"};
 
 struct WorkspaceUse {
   state_db::WorkspaceRow row;

@@ -7,9 +7,11 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "repo_cache/repo_cache.h"
+#include "state_db/archives.h"
 #include "state_db/integrity.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
+#include "workspace/archive_store.h"
 #include "workspace/birth.h"
 #include "workspace/idle.h"
 
@@ -23,6 +25,15 @@ using state_db::WorkspaceState;
 constexpr size_t kSealers = 1;
 // Files of a workspace at rest are read one by one; each need not compare it anew.
 constexpr std::chrono::milliseconds kComparedFor{10'000};
+
+// A look takes no lock: its files may have gone into an archive meanwhile, and fewer changes would
+// be told than there are.
+template <typename Look>
+auto look_at_changes(Context& context, const state_db::WorkspaceRow& row, const Look& look) {
+  auto found = look(change_source(context, row));
+  require_ready(state_db::Workspaces(context.store).get(row.id));
+  return found;
+}
 
 // Commits; nothing: not known.
 std::optional<uint64_t> behind(const repo_cache::RepoCache& repos, const WorkspaceView& view) {
@@ -144,6 +155,8 @@ WorkspaceView Workspaces::outline(state_db::WorkspaceRow row, state_db::Reposito
 
 WorkspaceView Workspaces::view(const state_db::WorkspaceRow& row) {
   auto view = outline(row, state_db::Repositories(context_.store).get(row.repository));
+  view.archive = state_db::Archives(context_.store).find(row.id);
+  if (view.archive) view.archive_file = ArchiveStore(context_).path(*view.archive);
   view.base_tree = state_db::BaseTrees(context_.store).find(row.repository, row.base_commit);
   if (const auto running = active_.running(row.id)) {
     view.sandbox_status = running->backend->inspect(running->name);
@@ -165,15 +178,18 @@ WorkspaceView Workspaces::show(const Caller& caller, const std::string& name) {
 }
 
 ChangeList Workspaces::status(const Caller& caller, const std::string& name) {
-  return changes_.status(change_source(context_, find(caller, name, Right::read)));
+  return look_at_changes(context_, find(caller, name, Right::read),
+                         [&](const auto& at) { return changes_.status(at); });
 }
 
 std::string Workspaces::patch(const Caller& caller, const std::string& name) {
-  return changes_.patch(change_source(context_, find(caller, name, Right::read)));
+  return look_at_changes(context_, find(caller, name, Right::read),
+                         [&](const auto& at) { return changes_.patch(at); });
 }
 
 std::vector<DiffStat> Workspaces::diff_stat(const Caller& caller, const std::string& name) {
-  return changes_.stat(change_source(context_, find(caller, name, Right::read)));
+  return look_at_changes(context_, find(caller, name, Right::read),
+                         [&](const auto& at) { return changes_.stat(at); });
 }
 
 void Workspaces::after_exec(const state_db::ExecRow& exec) {
@@ -284,11 +300,7 @@ void Workspaces::sync_active() {
 
 Chain Workspaces::chain(const state_db::WorkspaceRow& row, Compare compare) {
   const auto current = state_db::Workspaces(context_.store).get(row.id);
-  if (current.state != WorkspaceState::ready) {
-    throw Error(
-        Code::conflict, current.name + " is " + std::string(state_db::state_name(current.state)),
-        current.state == WorkspaceState::deleted ? "moorage undelete " + current.id.str() : "");
-  }
+  require_ready(current);
   Chain chain;
   chain.writable = current.layer;
   chain.limit = {current.policy.limits.disk_bytes, current.policy.limits.disk_files};

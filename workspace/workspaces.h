@@ -28,10 +28,15 @@ class Workspaces {
   Workspaces(Context& context, Repositories& repositories, Active& active, ExecWatcher& watcher);
   ~Workspaces();
 
-  // Asked before a workspace is made on a repository; throws when there must be none more. Set
-  // once, before the first create.
-  using Admit = std::function<void(uint32_t owner_uid, base::RepoId repository)>;
-  void set_admission(Admit admit) { admit_ = std::move(admit); }
+  // What others do for it: set once, before the first verb.
+  struct Hooks {
+    // Before a workspace is made on a repository; throws when there must be none more.
+    std::function<void(uint32_t owner_uid, base::RepoId repository)> admit;
+    // An archived one that is to start comes back; with its lock held.
+    std::function<void(const state_db::WorkspaceRow&)> bring_back;
+    std::function<std::string(const state_db::WorkspaceRow&, const Running&)> pre_stop;
+  };
+  Hooks& hooks() { return hooks_; }
 
   WorkspaceView create(const Caller& caller, const CreateRequest& request,
                        const Progress& progress);
@@ -80,19 +85,16 @@ class Workspaces {
   // For Execs and Reconcile. The running sandbox of a workspace; starts one if there is none.
   std::shared_ptr<const Running> ensure_running(const state_db::WorkspaceRow& row);
   void stop_sandbox(const state_db::WorkspaceRow& row, const std::string& reason);
-  // Takes the seals that are missing: what rests was written to, or its sandbox died.
-  void seal_unsealed();
-  // A person says that what was changed outside is as it should be.
-  void accept(const state_db::WorkspaceRow& row);
+  // Stops an idle one as `stop` does and waits until nobody has its files. Conflict if anything
+  // runs or is transferred. Caller holds the lock.
+  void bring_to_rest(const state_db::WorkspaceRow& row, const std::string& reason);
+  void seal_unsealed();                            // what rests was written to, or its sandbox died
+  void accept(const state_db::WorkspaceRow& row);  // a person says: it is right as it is now
   // Stops the sandbox that runs, for a reason of ours. Conflict while a verb is at work on it.
   void stop_because(base::WorkspaceId id, const std::string& reason);
   // Runs pre_stop in the running sandbox, if there are both, and waits for it at most its deadline.
   // Tells what went wrong, if anything did; that is an event, too. Caller holds the lock.
   std::string run_pre_stop(const state_db::WorkspaceRow& row);
-  // How that is done: set once, by Execs.
-  using HookRunner =
-      std::function<std::string(const state_db::WorkspaceRow& row, const Running& running)>;
-  void on_pre_stop(HookRunner runner) { hook_runner_ = std::move(runner); }
   // From now on no hook is waited for: their stops are given up (Error unavailable).
   void leave() { leaving_ = true; }
   bool leaving() const { return leaving_; }
@@ -138,8 +140,7 @@ class Workspaces {
   ExecWatcher& watcher_;
   Changes changes_;
   Measurer measurer_;
-  Admit admit_;
-  HookRunner hook_runner_;
+  Hooks hooks_;
   std::atomic<bool> leaving_{false};
   Leases leases_;
   IntegrityCheck integrity_;

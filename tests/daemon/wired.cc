@@ -26,6 +26,7 @@ Wired::Wired() {
   storage_ = workspace::make_overlay_storage({.store = directory_.path()});
   workspace::Options verbs;
   verbs.store = directory_.path();
+  verbs.archive_directory = directory_.path() + "/archive";
   context_ = std::make_unique<workspace::Context>(workspace::Context{
       *store_, *repos_, *base_trees_, *registry_, *storage_, locks_, verbs, metrics_});
   watcher_ = std::make_unique<workspace::ExecWatcher>(*context_, active_);

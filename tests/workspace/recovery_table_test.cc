@@ -80,6 +80,13 @@ TEST_CASE("what lives is never undone, and what may be work is never removed") {
   CHECK(decide(Stranger::workspace_directory) == Mend::keep_aside);
   CHECK(decide(state_db::WorkspaceState::ready, LayerSeen::missing) == Mend::tell);
   CHECK(decide(state_db::WorkspaceState::creating, LayerSeen::born) == Mend::finish);
+  for (const auto seen : {LayerSeen::born, LayerSeen::unborn, LayerSeen::missing}) {
+    // Back to where it came from: at any moment one of the two is whole, and the row says which.
+    CHECK(decide(state_db::WorkspaceState::archiving, seen) == Mend::undo);
+    CHECK(decide(state_db::WorkspaceState::unarchiving, seen) == Mend::undo);
+  }
+  CHECK(decide(state_db::WorkspaceState::archived, LayerSeen::born) == Mend::finish);
+  CHECK(decide(state_db::WorkspaceState::archived, LayerSeen::missing) == Mend::nothing);
   for (const auto& line : kWorkspaces) CHECK(line.front() == Mend::wait);
   for (const auto& line : kSandboxes) CHECK(line.front() == Mend::wait);
 }

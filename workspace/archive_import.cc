@@ -1,0 +1,326 @@
+// Archives::begin_import: a workspace out of a stream that a stranger may have written. It becomes
+// `ready` only when all of it was read, verified and synced; until then it is a workspace that is
+// being created, and goes as one when anything fails. What it says of its repository goes through
+// Repositories::adopt; its files through LayerRestorer; the rest is checked as a request would be.
+#include <fcntl.h>
+
+#include <condition_variable>
+
+#include "backends/registry.h"
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/size_text.h"
+#include "state_db/layers.h"
+#include "state_db/store.h"
+#include "workspace/about.h"
+#include "workspace/archives.h"
+#include "workspace/birth.h"
+#include "workspace/disk_room.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+
+MOORAGE_CRASH_POINT(import_intent, "import.after_intent");
+MOORAGE_CRASH_POINT(import_files, "import.after_files");
+MOORAGE_CRASH_POINT(import_outcome, "import.after_outcome");
+
+constexpr size_t kReadBytes = 256 << 10;
+constexpr size_t kExecsAtOnce = 500;
+constexpr size_t kMostOfOneUser = 4;
+constexpr int kNameTries = 1000;
+// Each is a row of state.db, whatever it takes in an archive.
+constexpr size_t kMaxExecs = 250'000;
+
+// What a client sends. One that sends next to nothing ends: a thread waits for it.
+class Client {
+ public:
+  explicit Client(BytePipe& pipe) : pipe_(pipe) {}
+  std::string_view next() {
+    const auto began = Clock::now();
+    piece_ = pipe_.read(kReadBytes);
+    bytes_ += piece_.size();
+    waited_ += Clock::now() - began;
+    const auto waited_s = std::chrono::duration_cast<std::chrono::seconds>(waited_);
+    if (waited_s > kGrace && bytes_ < static_cast<uint64_t>(waited_s.count()) * kLeastRate) {
+      throw Error(Code::deadline_exceeded,
+                  "the archive comes too slowly: " + std::to_string(bytes_) + " bytes in " +
+                      std::to_string(waited_s.count()) + " s",
+                  "copy the file near to the store first, then import it");
+    }
+    return piece_;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kGrace{120};
+  static constexpr uint64_t kLeastRate = 4 << 10;  // bytes a second, as a modem had
+  BytePipe& pipe_;
+  std::string piece_;
+  uint64_t bytes_ = 0;
+  Clock::duration waited_{0};
+};
+
+class Newcomer : public ArchiveVisitor {
+ public:
+  using Admit = std::function<void(uint32_t owner_uid, base::RepoId repository)>;
+  Newcomer(Context& context, Repositories& repositories, Admit admit, const Caller& caller,
+           std::string name)
+      : context_(context),
+        repositories_(repositories),
+        admit_(std::move(admit)),
+        caller_(caller),
+        name_(std::move(name)) {}
+
+  void manifest(const Manifest& manifest) override {
+    manifest_ = manifest;
+    const auto& row = manifest.workspace;
+    check_workspace_name(name_.empty() ? row.name : name_);
+    check_branch_name(row.branch);
+    check_labels(row.labels);
+    PolicyChange policy;
+    policy.to = row.policy;
+    state_db::each_policy_field([&](const char* field, const auto&) { policy.named.insert(field); },
+                                policy.to);
+    check_policy(policy);
+    if (row.image != "host" || manifest.layers.size() != 1) {
+      throw Error(Code::unsupported,
+                  "the archive needs image " + row.image + " and " +
+                      base::count_text(manifest.layers.size(), "layer"),
+                  "this moorage can not make such a workspace");
+    }
+  }
+
+  void refs(const std::string& text) override {
+    objects_ = ref_objects(text);
+    objects_.push_back(manifest_.workspace.base_commit);
+  }
+
+  void pack(ArchiveReader& reader, uint64_t) override {
+    const base::Fd file = ArchiveStore::spool(context_.options.store);
+    for (ArchiveReader::Piece piece; reader.read(piece);) base::write_all(file.get(), piece.bytes);
+    repository_ = repositories_.adopt(caller_, manifest_.repository, objects_, file.get());
+    if (admit_) admit_(caller_.uid, repository_);
+    repositories_.ensure_base_tree(repository_, manifest_.workspace.base_commit, {});
+    create();
+  }
+
+  void exec(const state_db::ExecRow& row) override {
+    if (ids_.size() + execs_.size() >= kMaxExecs) {
+      throw Error(Code::resource_exhausted,
+                  "the archive has more than " + std::to_string(kMaxExecs) + " commands");
+    }
+    execs_.push_back(row);
+    if (execs_.size() >= kExecsAtOnce) add_execs();
+  }
+
+  void journal(base::ExecId old, ArchiveReader& reader) override {
+    add_execs();
+    const auto found = ids_.find(old);
+    if (found == ids_.end()) {
+      throw Error(Code::invalid_argument, "the archive has output of a command that it lacks");
+    }
+    const std::string directory = journal_directory(context_.options, id_, found->second);
+    base::make_directories(directory);
+    const base::Fd file = base::open_file(directory + "/output", O_WRONLY | O_CREAT | O_EXCL, 0600);
+    for (ArchiveReader::Piece piece; reader.read(piece);) base::write_all(file.get(), piece.bytes);
+    base::set_append_only(file.get(), true);
+  }
+
+  std::optional<std::string> upper(size_t, const std::string& part) override {
+    add_execs();
+    return context_.storage.layer_path(layer_) + "/" + part + "/upper";
+  }
+
+  base::WorkspaceId id() const { return id_; }  // 0: not made yet
+
+ private:
+  // As create does: the first free one of name, name-2, ... if none was asked for.
+  void create() {
+    state_db::Workspaces table(context_.store);
+    const auto& from = manifest_.workspace;
+    state_db::NewWorkspace wanted;
+    wanted.owner_uid = caller_.uid;
+    wanted.repository = repository_;
+    wanted.base_ref = from.base_ref;
+    wanted.base_commit = from.base_commit;
+    wanted.branch = from.branch;
+    wanted.image = from.image;
+    wanted.policy = from.policy;
+    wanted.labels = from.labels;
+    auto* backend = context_.backends.find(from.backend);
+    wanted.backend =
+        backend && backend->capabilities().usable ? from.backend : context_.options.default_backend;
+    const std::string name = name_.empty() ? from.name : name_;
+    for (int attempt = 1; !id_; ++attempt) {
+      wanted.name = attempt == 1 ? name : name.substr(0, 55) + "-" + std::to_string(attempt);
+      try {
+        insert(table, wanted);
+      } catch (const Error& error) {
+        const bool taken = error.code() == Code::already_exists;
+        if (!taken || !name_.empty() || attempt >= kNameTries) throw;
+      }
+    }
+    import_intent.pass();
+    guard_ = context_.locks.lock(id_.str(), "import");
+    context_.storage.make_layer(layer_);
+    base::write_file_durable(incoming_mark(context_, layer_), "");
+  }
+
+  void insert(state_db::Workspaces& table, const state_db::NewWorkspace& wanted) {
+    context_.store.transaction([&] {
+      if (!state_db::BaseTrees(context_.store).find(repository_, wanted.base_commit)) {
+        throw Error(Code::conflict, "its repository was removed meanwhile", "try again");
+      }
+      const auto made = table.create(wanted);
+      sandbox_ = state_db::Sandboxes(context_.store)
+                     .add_past({made.id, wanted.backend, wanted.image}, "of an imported workspace");
+      id_ = made.id;
+      layer_ = made.layer;
+    });
+  }
+
+  void add_execs() {
+    if (execs_.empty()) return;
+    context_.store.transaction([&] {
+      for (auto& exec : execs_) {
+        const base::ExecId old = exec.id;
+        if (exec.imported_from.empty()) exec.imported_from = manifest_.store + "/" + old.str();
+        exec.request.workspace = id_;
+        exec.request.sandbox = sandbox_;
+        exec.request.owner_uid = caller_.uid;
+        if (!ids_.emplace(old, state_db::Execs(context_.store).add_past(exec)).second) {
+          throw Error(Code::invalid_argument, "the archive has a command twice");
+        }
+      }
+    });
+    execs_.clear();
+  }
+
+  Context& context_;
+  Repositories& repositories_;
+  const Admit admit_;
+  const Caller caller_;
+  const std::string name_;
+  Manifest manifest_;
+  std::vector<std::string> objects_;
+  base::RepoId repository_;
+  base::WorkspaceId id_;
+  base::LayerId layer_;
+  base::SandboxId sandbox_;
+  base::KeyedMutex::Guard guard_;
+  std::vector<state_db::ExecRow> execs_;
+  std::map<base::ExecId, base::ExecId> ids_;  // old to new
+};
+
+}  // namespace
+
+struct Archives::Import::Outcome {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  std::optional<WorkspaceView> view;
+  std::optional<Error> error;
+};
+
+WorkspaceView Archives::Import::wait() {
+  std::unique_lock lock(outcome->mutex);
+  outcome->changed.wait(lock, [this] { return outcome->done; });
+  if (outcome->error) throw Error(*outcome->error);
+  return *outcome->view;
+}
+
+WorkspaceView Archives::take_in(const Caller& caller, const std::string& name, ByteSource source) {
+  base::WorkspaceId id;
+  {
+    Newcomer newcomer(context_, repositories_, workspaces_.hooks().admit, caller, name);
+    ReadOptions options{.limits = {.max_bytes = context_.options.import_max_bytes},
+                        .disk_first_id = context_.options.disk_first_id};
+    // What is kept back for those who run stays free, whatever a few bytes unpack to.
+    options.limits.look = [this] {
+      require_room(context_.options, "the archive is not taken in any further");
+    };
+    state_db::Workspaces table(context_.store);
+    try {
+      read_archive(std::move(source), options, newcomer);
+      id = newcomer.id();
+      const auto row = table.get(id);
+      const auto taken = integrity_.take(row);
+      base::sync_file_system(context_.options.store);
+      base::remove_tree(incoming_mark(context_, row.layer));
+      import_files.pass();
+      context_.store.transaction([&] {
+        table.set_ready(id);
+        integrity_.keep(row, taken);
+      });
+    } catch (Error& error) {
+      if (newcomer.id()) workspaces_.abandon(table.get(newcomer.id()), error.message());
+      // What is wrong with what a client sent is no damage of ours.
+      if (error.code() == Code::corrupted) {
+        throw Error(Code::invalid_argument, error.message(), "export it again, or copy it again");
+      }
+      throw;
+    }
+    import_outcome.pass();
+    keep_about(context_, table.get(id));
+  }
+  base::log(base::LogLevel::info, "workspace.imported", {{"ws", id}});
+  Caller owner = caller;  // of a route that names no workspace; this one is his
+  owner.route = Right::read;
+  return workspaces_.show(owner, id.str());
+}
+
+// Each waits for its client with a thread: one user's must not be all there are.
+std::shared_ptr<void> Archives::count_import(uint32_t uid) {
+  const std::lock_guard lock(imports_mutex_);
+  if (uid != 0 && imports_[uid] >= kMostOfOneUser) {
+    throw Error(Code::conflict, std::to_string(kMostOfOneUser) + " imports of yours are under way",
+                "wait until one of them has ended");
+  }
+  imports_[uid] += 1;
+  return {nullptr, [this, uid](void*) {
+            const std::lock_guard again(imports_mutex_);
+            if (--imports_[uid] == 0) imports_.erase(uid);
+          }};
+}
+
+Archives::Import Archives::begin_import(const Caller& caller, const std::string& name) {
+  if (!name.empty()) {
+    check_workspace_name(name);
+    if (state_db::Workspaces(context_.store).find_live(caller.uid, name)) {
+      throw Error(Code::already_exists, "there is a workspace '" + name + "' already",
+                  "choose another name: moorage import FILE --name NAME");
+    }
+  }
+  require_room(context_.options, "no workspace is imported");
+  Import import;
+  import.pipe = std::make_shared<BytePipe>();
+  import.outcome = std::make_shared<Import::Outcome>();
+  importers_.submit([this, caller, name, pipe = import.pipe, outcome = import.outcome,
+                     counted = count_import(caller.uid)]() mutable {
+    Client client(*pipe);
+    std::optional<WorkspaceView> view;
+    std::optional<Error> failure;
+    try {
+      view = take_in(caller, name, [&client] { return client.next(); });
+    } catch (const Error& error) {
+      failure = error;
+    } catch (const std::exception& error) {
+      failure = Error(Code::internal, error.what());
+    }
+    pipe->leave();
+    counted.reset();
+    const std::lock_guard lock(outcome->mutex);
+    outcome->view = std::move(view);
+    outcome->error = std::move(failure);
+    outcome->done = true;
+    outcome->changed.notify_all();
+  });
+  return import;
+}
+
+}  // namespace moorage::workspace

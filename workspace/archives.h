@@ -1,0 +1,72 @@
+// Verbs that take a workspace to where it is cold, and back, or to another host: archive,
+// unarchive, export, import. All of them want it at rest: a busy one, or one that another holds, is
+// refused, an idle sandbox is stopped in order. The hot copy goes only after the archive was read
+// back from its disk and compared, and the archive only after the hot copy is synced and `ready`:
+// so at any moment at least one of the two is whole, and the row says which. Journals stay in the
+// store (history and logs go on), and are in the archive as well. What a crash leaves is settled by
+// settle_archive (archive_store.h).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "base/thread_pool.h"
+#include "workspace/archive_store.h"
+#include "workspace/byte_pipe.h"
+#include "workspace/byte_spool.h"
+#include "workspace/workspaces.h"
+
+namespace moorage::workspace {
+
+class Archives {
+ public:
+  // Workspaces calls back here when an exec or a start wants an archived one.
+  Archives(Context& context, Repositories& repositories, Workspaces& workspaces, Active& active);
+  ~Archives();  // waits for exports and imports under way, which end when their streams do
+
+  WorkspaceView archive(const Caller& caller, const std::string& name, const Progress& progress);
+  WorkspaceView unarchive(const Caller& caller, const std::string& name, const Progress& progress);
+
+  // For collection: archives one that rests, and tells how many bytes of the store that gave back.
+  // Conflict if it is wanted, or a verb is at work on it.
+  uint64_t collect(base::WorkspaceId id, const std::string& reason);
+
+  // A stream of the archive. Throws at once if it cannot be. The workspace is held at rest until
+  // all of it was read, which is not a matter of the client's speed.
+  std::shared_ptr<ByteSpool> begin_export(const Caller& caller, const std::string& name);
+
+  // An archive as it is written into the pipe; the workspace is the caller's, and new.
+  struct Import {
+    std::shared_ptr<BytePipe> pipe;
+    WorkspaceView wait();  // once the pipe was closed: the workspace, or why there is none
+    struct Outcome;
+    std::shared_ptr<Outcome> outcome;
+  };
+  Import begin_import(const Caller& caller, const std::string& name);
+
+ private:
+  void bring_back(const state_db::WorkspaceRow& row);  // caller holds the lock
+  ArchiveContents contents_of(const state_db::WorkspaceRow& row, const std::string& spool);
+  SpooledFile spool_execs(base::WorkspaceId id, const std::string& spool,
+                          ArchiveContents& contents);
+  // Of a ready one, under its lock.
+  void put_away(const state_db::WorkspaceRow& row, const std::string& reason,
+                const Progress& progress);
+  std::shared_ptr<void> count_import(uint32_t uid);
+  WorkspaceView take_in(const Caller& caller, const std::string& name, ByteSource source);
+
+  Context& context_;
+  Repositories& repositories_;
+  Workspaces& workspaces_;
+  Active& active_;
+  IntegrityCheck integrity_;
+  std::mutex imports_mutex_;
+  std::map<uint32_t, size_t> imports_;  // under way, by user
+  base::ThreadPool exporters_;
+  base::ThreadPool importers_;
+};
+
+}  // namespace moorage::workspace
