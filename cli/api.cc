@@ -16,7 +16,6 @@ using base::Code;
 using base::Error;
 
 constexpr std::chrono::seconds kPatience{30};
-constexpr int kLongSilenceMs = 30 * 60'000;  // a clone that says nothing for half an hour is lost
 
 Error error_of(const Json& json, int status) {
   const std::string message = json.text("message", "the daemon answered " + std::to_string(status));
@@ -141,8 +140,9 @@ std::string Api::send_long(const std::string& method, const std::string& target,
   return lines ? lines->finish() : whole;
 }
 
-void Api::download(const std::string& target, const BodySink& sink) {
+void Api::download(const std::string& target, const BodySink& sink, int silence_timeout_ms) {
   ExchangeOptions options;
+  options.silence_timeout_ms = silence_timeout_ms;
   options.sink = sink;
   const HttpResponse response = connection_.exchange({"GET", target, {}, {}, {}}, options);
   if (!response.ok()) throw_api_error(response);

@@ -15,6 +15,9 @@ namespace moorage::cli {
 
 class Json;
 
+// Of a verb that takes long: one that says nothing for half an hour is lost.
+inline constexpr int kLongSilenceMs = 30 * 60'000;
+
 // Throws the Error that a non-2xx answer carries.
 [[noreturn]] void throw_api_error(const HttpResponse& response);
 std::string new_idempotency_key();  // 128 random bits
@@ -39,7 +42,8 @@ class Api {
                         const std::function<void(const Json&)>& on_progress);
 
   // One attempt each: a body that was half read or half written cannot be taken back.
-  void download(const std::string& target, const BodySink& sink);
+  void download(const std::string& target, const BodySink& sink,
+                int silence_timeout_ms = ExchangeOptions{}.silence_timeout_ms);
   std::string upload(const std::string& method, const std::string& target,
                      const BodySource& source);
 

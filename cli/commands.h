@@ -52,6 +52,11 @@ Action lease_keep_command(Options& options);
 Action lease_release_command(Options& options);
 Action lease_run_command(Options& options);
 Action share_command(Options& options);
+// archive_commands.cc
+Action archive_command(Options& options);
+Action unarchive_command(Options& options);
+Action export_command(Options& options);
+Action import_command(Options& options);
 // exec_commands.cc
 Action exec_command(Options& options);
 Action shell_command(Options& options);

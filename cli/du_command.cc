@@ -44,6 +44,7 @@ Table workspace_table(const std::vector<Json>& workspaces) {
 Table store_table(const Json& usage) {
   constexpr std::pair<std::string_view, std::string_view> kParts[] = {
       {"edits", "workspaces' files, homes and deleted ones in their undo window"},
+      {"archives", "archived workspaces"},
       {"journals", "output and end of commands"},
       {"base_trees", "checkouts that workspaces share"},
       {"mirrors", "repositories"},

@@ -177,7 +177,7 @@ struct HttpConnection::Link {
   // Sends; true when the daemon answered before it had the whole body.
   bool send(const HttpRequest& given, const std::string& lease) {
     HttpRequest leased;
-    const bool bears = !lease.empty() && given.method != "GET";
+    const bool bears = !lease.empty();
     if (bears) {
       leased = given;
       leased.headers.emplace_back("Moorage-Lease", lease);

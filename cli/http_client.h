@@ -3,8 +3,8 @@
 // lost answer means is the caller's knowledge (api.h, output_follower.h, stdin_pump.h). Errors:
 // unavailable or permission_denied = not connected, nothing was sent; unknown_outcome = the
 // connection ended, or fell silent, before the whole answer was there. An HTTP error status is
-// data. Every request that changes something carries MOORAGE_LEASE of the environment, as it was
-// when the connection was made, as its lease.
+// data. Every request carries MOORAGE_LEASE of the environment, as it was when the connection was
+// made, as its lease; reading asks for none, but an export may stop what runs.
 #pragma once
 
 #include <atomic>

@@ -156,6 +156,10 @@ class Page {
     }
     line("safe", safe);
     if (ws_.has("disk_bytes")) line("disk", disk_text());
+    if (ws_.has("archive")) {
+      line("archive", size("archive.bytes") + " in " + ws_.text("archive.file") +
+                          ago("archive.archived_at", ", "));
+    }
     line("made", ago("created_at", ""));
     budget();
     stops();
@@ -208,6 +212,9 @@ class Page {
   void next() {
     const std::string name = ws_.text("name");
     if (ws_.text("state") == "deleted") return line("next", "moorage undelete " + name);
+    if (ws_.text("state") == "archived") {
+      return line("next", "moorage unarchive " + name + " | start " + name + " | history " + name);
+    }
     const std::string exec = ws_.text("doing.exec");
     const std::string first = exec.empty() ? "exec " + name + " -- CMD" : "attach " + exec;
     line("next", "moorage " + first + " | diff " + name + " | shell " + name + " | logs " + name);

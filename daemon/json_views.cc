@@ -125,6 +125,13 @@ JsonObject workspace_object(const workspace::WorkspaceView& view) {
     object["doing"] = std::move(doing);
   }
   if (view.sandbox) object["sandbox"] = sandbox_object(view);
+  if (view.archive && view.archive->whole) {
+    JsonObject archive{{"file", view.archive_file},
+                       {"bytes", view.archive->bytes},
+                       {"sha256", view.archive->sha256}};
+    put_time(archive, "archived_at", view.archive->wall_ms);
+    object["archive"] = std::move(archive);
+  }
   if (view.base_tree) {
     object["submodules"] = view.base_tree->submodules;
     object["lfs"] = view.base_tree->lfs_files;

@@ -39,6 +39,7 @@ JsonObject exec_object(const workspace::ExecView& view, std::optional<uint64_t> 
   put_text(object, "hook", row.request.hook);
   put_known(object, "stdin_accepted", accepted);
   put_known(object, "changed_files", row.changed_files);
+  put_text(object, "imported_from", row.imported_from);
   put_outcome(object, row);
   return object;
 }

@@ -210,6 +210,7 @@ int serve(const config::Loaded& loaded) {
   workspace::Repositories repositories(context);
   workspace::Workspaces workspaces(context, repositories, active, *watching);
   workspace::Execs execs(context, workspaces, active, *watching);
+  workspace::Archives archives(context, repositories, workspaces, active);
   workspace::Reconciler reconciler(context, repositories, workspaces, active, *watching);
   workspace::Doctor doctor(context, repositories, workspaces, *watching, reconciler);
   workspace::StoreUsage usage(context);
@@ -235,6 +236,7 @@ int serve(const config::Loaded& loaded) {
                   repositories,
                   workspaces,
                   execs,
+                  archives,
                   events,
                   usage,
                   top,

@@ -8,6 +8,7 @@
 #include "daemon/event_stream.h"
 #include "daemon/json_views.h"
 #include "daemon/router.h"
+#include "workspace/archives.h"
 #include "workspace/doctor.h"
 #include "workspace/execs.h"
 #include "workspace/gc.h"
@@ -26,6 +27,7 @@ struct Api {
   workspace::Repositories& repositories;
   workspace::Workspaces& workspaces;
   workspace::Execs& execs;
+  workspace::Archives& archives;
   EventHub& events;
   workspace::StoreUsage& usage;
   workspace::Top& top;
@@ -39,6 +41,7 @@ struct Api {
 
 void add_repository_routes(Router& router, Api& api);
 void add_workspace_routes(Router& router, Api& api);
+void add_archive_routes(Router& router, Api& api);
 void add_file_routes(Router& router, Api& api);
 void add_exec_routes(Router& router, Api& api);
 void add_lease_routes(Router& router, Api& api);

@@ -3,7 +3,8 @@
 
 packages_build=(g++ cmake ninja-build ccache pkg-config git
   libsqlitecpp-dev libsqlite3-dev libgit2-dev libboost1.81-dev libboost-json1.81-dev libboost-filesystem1.81-dev
-  libyaml-cpp-dev libspdlog-dev libcli11-dev libssl-dev zlib1g-dev libarchive-dev libzstd-dev lxc-dev libseccomp-dev libfuse3-dev catch2)
+  libyaml-cpp-dev libspdlog-dev libcli11-dev libssl-dev zlib1g-dev libarchive-dev libzstd-dev lxc-dev libseccomp-dev libfuse3-dev catch2
+  zstd)
 packages_fuzz=(clang-19 libclang-rt-19-dev llvm-19)
 # apparmor: Debian's kernel has it on, and LXC starts nothing there before its profile is loaded.
 packages_run=(lxc git sudo python3 ca-certificates apparmor)

@@ -149,7 +149,7 @@ class Moorage:
         query = {k: v for k, v in (query or {}).items() if v is not None}
         target = "/v1" + path + ("?" + urllib.parse.urlencode(query) if query else "")
         headers = {"Accept": accept, **(headers or {})}
-        if self.generation is not None and method != "GET":
+        if self.generation is not None:  # reading asks for none, but an export may stop what runs
             headers["Moorage-Lease"] = str(self.generation)
         if method in ("POST", "PUT", "PATCH", "DELETE"):
             headers["Idempotency-Key"] = key or uuid.uuid4().hex
@@ -354,6 +354,24 @@ class Moorage:
                 mine.exec("fix", ["npm", "test"])
         """
         return Lease(self, workspace, holder, **fields)
+
+    def archive(self, workspace, progress=None, key=None):
+        """Puts it away into one verified file; an exec or start brings it back."""
+        return self._long("POST", f"/workspaces/{workspace}/archive", None, progress, key)
+
+    def unarchive(self, workspace, progress=None, key=None):
+        return self._long("POST", f"/workspaces/{workspace}/unarchive", None, progress, key)
+
+    def export(self, workspace, to):
+        """Writes its archive into an open binary file. Raises if it is cut, not if it is damaged: import_ checks it."""
+        connection, response = self._open("GET", f"/workspaces/{workspace}/export", accept="*/*")
+        with Stream(connection, response) as stream:
+            while piece := stream.read(1 << 20):
+                to.write(piece)
+
+    def import_(self, archive, name=None, key=None):
+        """archive: bytes, or an open binary file. A new workspace, of the caller."""
+        return self.request("POST", "/workspaces/import", {"name": name}, body=archive, key=key)
 
     def diff(self, workspace):
         """The patch over the base commit, as bytes for `git apply --binary`."""

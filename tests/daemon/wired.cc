@@ -34,6 +34,8 @@ Wired::Wired() {
   workspaces_ =
       std::make_unique<workspace::Workspaces>(*context_, *repositories_, active_, *watcher_);
   execs_ = std::make_unique<workspace::Execs>(*context_, *workspaces_, active_, *watcher_);
+  archives_ =
+      std::make_unique<workspace::Archives>(*context_, *repositories_, *workspaces_, active_);
   usage_ = std::make_unique<workspace::StoreUsage>(*context_);
   top_ = std::make_unique<workspace::Top>(*context_, active_, *watcher_);
   reconciler_ = std::make_unique<workspace::Reconciler>(*context_, *repositories_, *workspaces_,
@@ -48,6 +50,7 @@ Wired::Wired() {
                                    *repositories_,
                                    *workspaces_,
                                    *execs_,
+                                   *archives_,
                                    *events_,
                                    *usage_,
                                    *top_,

@@ -1,5 +1,6 @@
 """kill -9 of the daemon, the sandbox, LXC's monitor, all; idle and in the middle of an exec. Nothing may be missing."""
 
+import io
 import os
 import signal
 import socket
@@ -9,6 +10,7 @@ import unittest
 
 import harness
 import moorage
+import trees
 
 # Writes numbered lines to a file and to standard output at the same time.
 WRITER = "i=0; while [ $i -lt {n} ]; do i=$((i+1)); echo line $i >> log.txt; echo line $i; done; echo finished >&2"
@@ -261,6 +263,11 @@ class Crash(harness.TestCase):
                 second.generation = self.client.acquire_lease(name, "second", takeover=True)["generation"]
             second.release_lease(name)
             self.client.exec(name, "cat kept")
+            self.client.archive(name)
+            self.client.unarchive(name)
+            archive = io.BytesIO()
+            self.client.export(name, archive)
+            self.import_into_no_mirror(name, archive)
             self.client.delete(name, purge=True)
             local = self.daemon.directory / f"local-{name}"
             harness.make_repository(local)
@@ -287,10 +294,19 @@ class Crash(harness.TestCase):
         self.client.delete(f"{name}-tree", purge=True)
         self.client.gc_run()
 
+    def import_into_no_mirror(self, name, archive):
+        """The objects have to come from the archive: its repository is one that is not here."""
+        other = archive.getvalue()
+        self.client.import_(trees.edited(other, {b"manifest.json": lambda m: m.replace(b"acme/shop", name.encode())}),
+                            name=f"{name}-import")
+        self.client.exec(f"{name}-import", "cat kept", sync=True)
+        self.client.delete(f"{name}-import", purge=True)
+
     def settle(self, name):
         # A command that outlived the daemon may need a moment more to end.
         harness.wait_until(lambda: not self.client.execs(running=True), what="the end of every command")
         self.assert_no_strays()
+        kept = self.daemon.store / "archive"
         for workspace in self.client.workspaces():
             if workspace["name"] == f"{name}-cache":
                 self.client.gc_run()
@@ -299,15 +315,23 @@ class Crash(harness.TestCase):
                 self.client.delete(workspace["id"], purge=True)
             if workspace["name"] == f"{name}-tree":
                 self.client.delete(workspace["id"], purge=True)
+            if workspace["name"] == f"{name}-import":
+                self.assertEqual(workspace["state"], "ready")
+                self.assertEqual(self.client.exec(workspace["id"], "cat kept").stdout, b"kept\n")
+                self.client.delete(workspace["id"], purge=True)
             if workspace["name"] != name:
                 continue
-            self.assertEqual(workspace["state"], "ready")
+            # Hot or cold, and never both.
+            self.assertIn(workspace["state"], ("ready", "archived"))
+            self.assertEqual(len(list(kept.glob("moorage-*"))), int(workspace["state"] == "archived"))
             if "holder" in workspace:  # it outlives the daemon; whoever comes takes it over
                 self.assertEqual(self.client.execs(workspace=name, running=True), [], "a writer of the lease before")
                 mine = harness.Client(str(self.daemon.socket))
                 mine.generation = self.client.acquire_lease(name, "settled", takeover=True)["generation"]
                 self.assertGreater(mine.generation, workspace["holder"]["generation"])
                 mine.release_lease(name)
+            if self.client.history(name)["execs"]:
+                self.assertIn(self.client.exec(name, "cat kept").stdout, (b"kept\n", b""))
             self.assertEqual(self.client.exec(name, "git status --porcelain --untracked-files=no").stdout, b"")
             self.client.delete(name, purge=True)
         again = self.client.create(repo_url=self.url, name=name)

@@ -9,6 +9,7 @@ import contextlib
 import grp
 import hashlib
 import http.client
+import io
 import json
 import os
 import shutil
@@ -279,6 +280,7 @@ class OpenApi(harness.TestCase):
         self.call(200, "POST", "/v1/workspaces/two/stop", body={"no_hook": True})
         self.bad(400, "POST", "/v1/workspaces/two/stop", body={"hook": False})
         self.bad(404, "POST", "/v1/workspaces/nobody/stop")
+        self.about_archives()
         self.call(200, "DELETE", "/v1/workspaces/two")
         self.call(200, "GET", "/v1/workspaces", {"deleted": 1})
         self.call(200, "GET", "/v1/workspaces/two/history")
@@ -312,6 +314,27 @@ class OpenApi(harness.TestCase):
         self.assertEqual(self.call(200, "POST", one + "/share", body={"private": True})["access"], "private")
         for body in ({}, {"group": group, "private": True}, {"group": "no-such-group"}):
             self.bad(400, "POST", one + "/share", body=body)
+
+    def about_archives(self):
+        self.call(200, "POST", "/v1/workspaces/two/archive")
+        self.assertIn("sha256", self.call(200, "GET", "/v1/workspaces/two")["archive"])
+        self.bad(409, "GET", "/v1/workspaces/two/export", code="conflict")
+        self.bad(400, "POST", "/v1/workspaces/two/unarchive", body={"fast": True})
+        self.call(200, "POST", "/v1/workspaces/two/unarchive", Accept="application/x-ndjson")
+        self.call(200, "POST", "/v1/workspaces/two/archive", Accept="application/x-ndjson")
+        self.call(200, "POST", "/v1/workspaces/two/unarchive")
+        archive = self.call(200, "GET", "/v1/workspaces/two/export")
+        kept = io.BytesIO()
+        self.client.export("two", kept)
+        placeholder = b"x" * len(kept.getvalue())
+        self.assertGreater(len(archive), 1000)
+        self.forwarder.swap = (placeholder, kept.getvalue())
+        self.call(201, "POST", "/v1/workspaces/import", {"name": "four"}, body=placeholder)
+        self.forwarder.swap = None
+        self.call(204, "DELETE", "/v1/workspaces/four", {"purge": 1})
+        self.bad(400, "POST", "/v1/workspaces/import", {"name": "five"}, body=b"no archive")
+        for verb in ("archive", "unarchive"):
+            self.bad(404, "POST", f"/v1/workspaces/nobody/{verb}")
 
     def about_files(self):
         files = "/v1/workspaces/one/files"

@@ -87,7 +87,7 @@ def at_rest(store):
     """Rows that do not rest, and what of the database and the disk does not fit: plain sentences."""
     found = [f"state.db: {row[0]}" for row in rows(store, "PRAGMA integrity_check") if row[0] != "ok"]
     found += [f"state.db: a reference without a row in {row[0]}" for row in rows(store, "PRAGMA foreign_key_check")]
-    resting = {"workspaces": ("ready", "deleted", "failed"), "sandboxes": ("running", "destroyed"),
+    resting = {"workspaces": ("ready", "archived", "deleted", "failed"), "sandboxes": ("running", "destroyed"),
                "repositories": ("ready", "broken", "evicted")}
     for table, states in resting.items():
         marks = ",".join("?" * len(states))

@@ -1,5 +1,6 @@
 """Every verb in short lives: what the suites kill in the middle of, and what must hold of it afterwards."""
 
+import io
 import shutil
 
 from rig import harness, moorage
@@ -25,6 +26,9 @@ OPERATIONS = {
     "post /v1/workspaces/{workspace}/lease": ("lease.acquire", "lease.takeover"),
     "put /v1/workspaces/{workspace}/lease": "nothing is written: the daemon remembers who was heard of",
     "delete /v1/workspaces/{workspace}/lease": ONE_WRITE,
+    "post /v1/workspaces/{workspace}/archive": ("archive",),
+    "post /v1/workspaces/{workspace}/unarchive": ("unarchive",),
+    "post /v1/workspaces/import": ("import", "repo.pack"),
     "put /v1/workspaces/{workspace}/file": ("file",),
     "delete /v1/workspaces/{workspace}/file": ONE_CALL,
     "post /v1/workspaces/{workspace}/files/move": ONE_CALL,
@@ -96,6 +100,30 @@ class Lives:
         self.client.add_repo(self.suite.git_server.url(f"acme/{name}"))
         self.client.gc_run()
 
+    def archived(self, name):
+        self.client.create(repo_url=self.suite.url, name=name)
+        self.acknowledged["created"] = True
+        self.client.wait(self.counted(name)["id"], 20_000)
+        self.acknowledged["kept"] = b"kept\n"
+        self.client.archive(name)
+        self.client.unarchive(name)
+        file = io.BytesIO()
+        self.client.export(name, file)
+        self.client.import_(file.getvalue(), name=f"{name}-import")
+        self.client.delete(f"{name}-import", purge=True)
+
+    def packed(self, name):
+        """An import where the repository is not: it comes out of the archive."""
+        harness.make_repository(self.suite.upstream / "acme" / name)
+        made = self.client.create(repo_url=self.suite.git_server.url(f"acme/{name}"), name=f"{name}-import")
+        self.client.write_file(f"{name}-import", "kept", b"kept\n")
+        file = io.BytesIO()
+        self.client.export(f"{name}-import", file)
+        self.client.delete(f"{name}-import", purge=True)
+        self.client.delete_repo(made["repo"]["id"])
+        self.client.import_(file.getvalue(), name=f"{name}-import")
+        self.client.delete(f"{name}-import", purge=True)
+
     def imported(self, name):
         local = self.daemon.directory / f"local-{name}"
         harness.make_repository(local)
@@ -130,8 +158,12 @@ class Lives:
         if self.acknowledged.get("created") and not self.deleting:
             test.assertIn(name, found, "it was created")
         test.assertFalse(self.acknowledged.get("purged") and name in found, "it was purged and is back")
+        if f"{name}-import" in found:  # all of it, or it is not there
+            test.assertEqual(self.client.read_file(f"{name}-import", "kept"), b"kept\n")
+            self.client.delete(f"{name}-import", purge=True)
         if name in found:
-            test.assertEqual(found[name]["state"], "ready")
+            test.assertIn(found[name]["state"], ("ready", "archived"))
+            self.client.unarchive(name)
             for path in self.acknowledged.keys() & {"kept", "put", "untracked"}:
                 test.assertEqual(self.client.read_file(name, path), self.acknowledged[path], path)
             if "kept" in self.acknowledged:

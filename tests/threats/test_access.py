@@ -108,6 +108,8 @@ REQUESTS = {
     ("post", "/v1/workspaces/{workspace}/files/move"): ("write", {"body": {"from": "new", "to": "newer"}}),
     ("delete", "/v1/workspaces/{workspace}/file"): ("write", {"query": "?path=newer"}),
     ("post", "/v1/workspaces/{workspace}/start"): ("write", {}),
+    ("get", "/v1/workspaces/{workspace}/export"): ("read", {}), ("post", "/v1/workspaces/{workspace}/archive"): ("write", {}),
+    ("post", "/v1/workspaces/{workspace}/unarchive"): ("write", {}), ("post", "/v1/workspaces/import"): ("open", {"body": b"no archive"}),
     ("post", "/v1/workspaces/{workspace}/execs"): ("write", {"body": {"argv": ["true"]}}),
     ("put", "/v1/execs/{exec}/stdin"): ("write", {"body": b"x"}), ("post", "/v1/execs/{exec}/signal"): ("write", {"body": {"signal": "CONT"}}),
     ("post", "/v1/execs/{exec}/resize"): ("write", {"body": {"rows": 5}}),

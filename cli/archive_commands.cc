@@ -1,0 +1,191 @@
+// `archive`, `unarchive`, `export`, `import`: workspaces to where they are cold, and to other
+// hosts.
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/json.h"
+#include "cli/progress.h"
+#include "cli/text.h"
+
+namespace moorage::cli {
+namespace {
+
+using base::Code;
+using base::Error;
+
+// The end of every archive: a zstd frame that zstd passes over, with the SHA-256 of all before it.
+// Whether that agrees is for import, which reads all of it; here it tells that nothing was cut.
+constexpr size_t kTrailerBytes = 48;
+constexpr std::string_view kTrailerHead{"\x5E\x2A\x4D\x18\x28\x00\x00\x00MOORAGE\x01", 16};
+
+// Sees an archive go by, and can tell whether its end came.
+class Watch {
+ public:
+  void see(std::string_view bytes) {
+    bytes_ += bytes.size();
+    tail_ += bytes;
+    if (tail_.size() > kTrailerBytes) tail_.erase(0, tail_.size() - kTrailerBytes);
+  }
+  void require_whole() const {
+    if (tail_.size() == kTrailerBytes && tail_.starts_with(kTrailerHead)) return;
+    throw Error(Code::corrupted, "what came is not a whole archive", "try again");
+  }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  std::string tail_;
+  uint64_t bytes_ = 0;
+};
+
+int for_each(Context& context, const std::vector<std::string>& names, const std::string& verb,
+             const std::function<std::string(const Json&)>& tell) {
+  for (const std::string& name : names) {
+    Progress progress(context);
+    const std::string answer = context.api().send_long(
+        "POST", context.workspace_path(name, "/" + verb), {}, progress.sink());
+    progress.finish();
+    if (context.printed_json(answer)) continue;
+    context.print(label_line(verb + "d", name + "   " + tell(Json::parse(answer))));
+  }
+  return 0;
+}
+
+// A file that has its name only when all of it is there and on the disk.
+class NewFile {
+ public:
+  explicit NewFile(const std::string& path)
+      : path_(path),
+        temporary_(path + ".part"),
+        fd_(base::open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL, 0600)) {}
+  ~NewFile() {
+    if (!done_) ::unlink(temporary_.c_str());
+  }
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+  int fd() const { return fd_.get(); }
+  void commit() {
+    base::check(::fsync(fd_.get()), "sync " + temporary_);
+    base::check(::rename(temporary_.c_str(), path_.c_str()), "rename " + temporary_);
+    done_ = true;
+    const size_t slash = path_.rfind('/');
+    base::sync_directory(slash == std::string::npos ? "." : path_.substr(0, slash + 1));
+  }
+
+ private:
+  const std::string path_;
+  const std::string temporary_;
+  base::Fd fd_;
+  bool done_ = false;
+};
+
+struct Transfer {
+  std::string workspace;
+  std::string file;
+  std::string name;
+};
+
+int export_workspace(Context& context, const Transfer& transfer) {
+  const bool to_output = transfer.file == "-";
+  if (to_output && ::isatty(STDOUT_FILENO)) {
+    throw Error(Code::invalid_argument, "an archive is not for a terminal",
+                "moorage export " + transfer.workspace + " FILE, or a pipe behind it");
+  }
+  std::optional<NewFile> file;
+  if (!to_output) file.emplace(transfer.file);
+  Watch watch;
+  Progress progress(context);
+  context.api().download(
+      context.workspace_path(transfer.workspace, "/export"),
+      [&](std::string_view bytes) {
+        watch.see(bytes);
+        base::write_all(to_output ? STDOUT_FILENO : file->fd(), bytes);
+        progress.update("export", -1, format_size(watch.bytes()));
+      },
+      kLongSilenceMs);
+  watch.require_whole();
+  if (file) file->commit();
+  progress.finish();
+  if (to_output) return 0;
+  if (context.json) {
+    context.print_json(JsonObject()
+                           .add("workspace", transfer.workspace)
+                           .add("file", transfer.file)
+                           .add("bytes", static_cast<int64_t>(watch.bytes()))
+                           .str());
+    return 0;
+  }
+  context.print(label_line("exported", transfer.workspace + "   " + format_size(watch.bytes()) +
+                                           " in " + transfer.file +
+                                           ", whole; the workspace stays as it is"));
+  return 0;
+}
+
+int import_workspace(Context& context, const Transfer& transfer) {
+  const bool from_input = transfer.file == "-";
+  const base::Fd file =
+      from_input ? base::Fd(base::check(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3), "the input"))
+                 : base::open_file(transfer.file, O_RDONLY);
+  std::string target = "/v1/workspaces/import";
+  if (!transfer.name.empty()) target += "?name=" + percent_encode(transfer.name);
+  uint64_t sent = 0;
+  Progress progress(context);
+  const std::string answer =
+      context.api().upload("POST", target, [&](char* buffer, size_t room) -> size_t {
+        const ssize_t got = base::check(::read(file.get(), buffer, room), transfer.file);
+        sent += static_cast<uint64_t>(got);
+        progress.update("import", -1, format_size(sent));
+        return static_cast<size_t>(got);
+      });
+  progress.finish();
+  if (context.printed_json(answer)) return 0;
+  const std::string name = Json::parse(answer).text("name");
+  context.print(label_line(
+      "imported", name + "   " + format_size(sent) + "   next: moorage exec " + name + " -- CMD"));
+  return 0;
+}
+
+}  // namespace
+
+Action archive_command(Options& options) {
+  auto names = std::make_shared<std::vector<std::string>>();
+  options.required_arguments({"NAME", "", "The workspaces"}, *names);
+  return [names](Context& context) {
+    return for_each(context, *names, "archive", [](const Json& workspace) {
+      return format_size(static_cast<uint64_t>(workspace.number("archive.bytes"))) +
+             ", verified; an exec or start brings it back";
+    });
+  };
+}
+
+Action unarchive_command(Options& options) {
+  auto names = std::make_shared<std::vector<std::string>>();
+  options.required_arguments({"NAME", "ARCHIVED", "The workspaces"}, *names);
+  return [names](Context& context) {
+    return for_each(context, *names, "unarchive",
+                    [](const Json&) { return std::string("all of it is back"); });
+  };
+}
+
+Action export_command(Options& options) {
+  auto transfer = std::make_shared<Transfer>();
+  options.argument({"NAME", "", "The workspace"}, transfer->workspace);
+  options.argument({"FILE", "", "Where to; - is standard output"}, transfer->file);
+  return [transfer](Context& context) { return export_workspace(context, *transfer); };
+}
+
+Action import_command(Options& options) {
+  auto transfer = std::make_shared<Transfer>();
+  options.argument({"FILE", "", "What export wrote; - is standard input"}, transfer->file);
+  options.value({"--name", "NAME", "Name of the new workspace; else the one in the archive"},
+                transfer->name);
+  return [transfer](Context& context) { return import_workspace(context, *transfer); };
+}
+
+}  // namespace moorage::cli

@@ -1,0 +1,140 @@
+"""What an archive that unpacks to very much, or a client that takes very long, costs the others: nothing."""
+
+import contextlib
+import http.client
+import io
+import socket
+import sqlite3
+import tarfile
+import threading
+import time
+import unittest
+
+import harness
+import moorage
+import test_full_disk
+import trees
+
+
+def exported(client, name):
+    out = io.BytesIO()
+    client.export(name, out)
+    return trees.members_of(out.getvalue())
+
+
+class SmallDisk(test_full_disk.DiskTest):
+    settings = {"store.min_free_bytes": 60 << 20}
+
+    def take_in(self, archive):
+        """Refused for the disk; the least that was free meanwhile."""
+        least, done = [self.disk.free()], threading.Event()
+
+        def look():
+            while not done.wait(0.002):
+                least[0] = min(least[0], self.disk.free())
+        looker = threading.Thread(target=look)
+        looker.start()
+        try:
+            with self.assertRaises(moorage.MoorageError) as refused:
+                self.client.import_(archive, name="bomb")
+        finally:
+            done.set()
+            looker.join()
+        self.assertEqual(refused.exception.code, "resource_exhausted", refused.exception.message)
+        self.assertIn("nearly full", refused.exception.message)
+        self.assertNotIn("bomb", [w["name"] for w in self.client.workspaces()])
+        return least[0]
+
+    def test_an_archive_never_takes_what_is_kept_back(self):
+        members = exported(self.client, "work")
+        at = max(i for i, (m, _) in enumerate(members) if m.name.startswith("layers/0/tree")) + 1
+        big = tarfile.TarInfo("layers/0/tree/big")
+        big.uid = big.gid = 1000
+        one_file = trees.archive_of(members[:at] + [(big, b"\0" * (200 << 20))] + members[at:])
+        self.assertLess(len(one_file), 1 << 20)
+        self.assertGreater(self.take_in(one_file), 45 << 20)
+
+        self.client.exec("work", "true")
+        members = exported(self.client, "work")
+        one = next(c for m, c in members if m.name == "execs.jsonl").splitlines()[0]
+        many = b"".join(one.replace(b'"ex_1"', b'"ex_%d"' % n).replace(b'"imported_from":""', b'"imported_from":"%s"' % (b"x" * 90)) + b"\n"
+                        for n in range(1, 400_000))
+        bomb = trees.archive_of([(m, many if m.name == "execs.jsonl" else c) for m, c in members
+                                 if not m.name.startswith("journal/")])
+        self.assertLess(len(bomb), 8 << 20)
+        database = self.daemon.store / "state.db"
+        # The half of it is the line below which the guard ends those who write.
+        self.assertGreater(self.take_in(bomb), 30 << 20)
+        with contextlib.closing(sqlite3.connect(database)) as db:
+            self.assertEqual(db.execute("SELECT count(*) FROM execs WHERE imported_from <> ''").fetchone(), (0,))
+            self.assertEqual(db.execute("SELECT count(*) FROM events WHERE kind = 'exec.state' AND workspace <> 1").fetchone(), (0,))
+        self.assertEqual(self.client.exec("work", "true", free_space=True).exit_code, 0)
+
+
+class Connection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("localhost", timeout=60)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.sock.settimeout(60)
+        self.sock.connect(self.path)
+
+
+class SlowClients(harness.TestCase):
+    def open(self, method, path, headers=None):
+        connection = Connection(str(self.daemon.socket))
+        self.addCleanup(connection.close)
+        connection.putrequest(method, "/v1" + path)
+        for name, value in (headers or {}).items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        return connection
+
+    def test_who_reads_an_export_slowly_holds_nobody_up(self):
+        self.client.create(repo_url=self.url, name="sent")
+        self.client.exec("sent", "head -c 24M /dev/urandom > random")
+        answers = []
+        for _ in range(6):  # more than there are threads for it
+            connection = self.open("GET", "/workspaces/sent/export")
+            answers.append(connection.getresponse())
+        began = time.monotonic()
+        self.assertEqual(self.client.exec("sent", "wc -c < random").stdout.strip(), str(24 << 20).encode())
+        self.assertLess(time.monotonic() - began, 25)
+        # Whoever reads on has all of it.
+        self.assertIn("random", [m.name.split("/")[-1] for m, _ in trees.members_of(answers[-1].read())])
+        self.assertEqual(self.client.archive("sent")["state"], "archived")
+        self.client.delete("sent", purge=True)
+
+    def test_who_sends_an_import_slowly_holds_nobody_up(self):
+        self.client.create(repo_url=self.url, name="here")
+        self.client.exec("here", "echo kept > kept")
+        out = io.BytesIO()
+        self.client.export("here", out)
+        for number in range(12):
+            connection = self.open("POST", f"/workspaces/import?name=slow-{number}", {"Content-Length": "1000000"})
+            connection.send(out.getvalue()[:100])
+        began = time.monotonic()
+        self.client.import_(out.getvalue(), name="quick")
+        self.client.archive("here")
+        self.assertEqual(self.client.exec("here", "cat kept").stdout, b"kept\n")
+        self.assertLess(time.monotonic() - began, 30)
+        for name in ("here", "quick"):
+            self.client.delete(name, purge=True)
+
+    def test_the_daemon_stops_with_slow_clients(self):
+        self.client.create(repo_url=self.url, name="stopped")
+        self.client.exec("stopped", "head -c 24M /dev/urandom > random")
+        self.open("GET", "/workspaces/stopped/export").getresponse()
+        self.open("POST", "/workspaces/import?name=never", {"Content-Length": "1000000"}).send(b"x")
+        began = time.monotonic()
+        self.daemon.restart()
+        self.assertLess(time.monotonic() - began, 30)
+        self.assertEqual({w["name"]: w["state"] for w in self.client.workspaces()}["stopped"], "ready")
+        self.client.delete("stopped", purge=True)
+
+
+if __name__ == "__main__":
+    unittest.main()
