@@ -117,9 +117,10 @@ workspace::Options workspace_options(const config::Settings& settings) {
   return options;
 }
 
-workspace::Gc::Rules gc_rules(const config::Settings& settings) {
+workspace::Gc::Rules gc_rules(const config::Settings& settings, workspace::Context& context) {
   workspace::Gc::Rules rules;
   rules.archive_after_ms = settings.gc.archive_after_s * 1000;
+  rules.archive_elsewhere = workspace::ArchiveStore(context).is_elsewhere();
   rules.lately = seconds(settings.gc.keep_unused_s);
   return rules;
 }
@@ -215,10 +216,12 @@ int serve(const config::Loaded& loaded) {
   workspace::Doctor doctor(context, repositories, workspaces, *watching, reconciler);
   workspace::StoreUsage usage(context);
   workspace::Top top(context, active, *watching);
-  workspace::Gc gc(context, active, repositories, gc_rules(settings),
-                   {.is_leased = [&](const state_db::WorkspaceRow& row) {
-                     return workspaces.leases().is_held(row.id);
-                   }});
+  workspace::Gc gc(
+      context, active, repositories, gc_rules(settings, context),
+      {.archive_one = [&](base::WorkspaceId id,
+                          const std::string& reason) { return archives.collect(id, reason); },
+       .is_leased =
+           [&](const state_db::WorkspaceRow& row) { return workspaces.leases().is_held(row.id); }});
   workspace::Budgets budgets(context, gc, budget_limits(settings));
   workspaces.hooks().admit = [&](uint32_t uid, base::RepoId repository) {
     budgets.admit(uid, repository);

@@ -26,6 +26,9 @@ using base::Code;
 using base::Error;
 using std::chrono::milliseconds;
 
+// An archive of what rests may take long; a create that is over its budget must not wait for it.
+constexpr milliseconds kPatience{20'000};
+
 MOORAGE_CRASH_POINT(before_cache, "gc.before_cache");
 MOORAGE_CRASH_POINT(after_cache, "gc.after_cache");
 
@@ -37,6 +40,7 @@ Gc::Gc(Context& context, Active& active, Repositories& repositories, Rules rules
       repositories_(repositories),
       rules_(rules),
       hooks_(std::move(hooks)),
+      integrity_(context),
       flights_(1, [this](int64_t) { make_room(); }) {}
 
 std::vector<GcRow> Gc::plan(const Scope& scope) {
@@ -85,7 +89,11 @@ std::vector<GcRow> Gc::plan(const Scope& scope) {
 
 Gc::Result Gc::run(const std::string& reason, const Scope& scope,
                    const std::function<bool()>& enough) {
-  const std::lock_guard lock(one_run_);
+  const std::unique_lock lock(one_run_, kPatience);
+  if (!lock) {
+    throw Error(Code::conflict, "a collection is at work, and has more to do",
+                "try again when it has ended: moorage events tells what it takes");
+  }
   Result result;
   clear_strays();
   for (GcRow& row : plan(scope)) {
@@ -152,6 +160,7 @@ std::optional<uint64_t> Gc::take_cache(const GcRow& row, const std::string& reas
   const DeclaredCache cache(uppers, place.path);
   if (!cache.exists()) return std::nullopt;
   const auto usage = cache.usage();
+  integrity_.look(current);  // what somebody else changed in it would not be seen any more
   // What was decided is said before it is done: a daemon that dies in it has said so.
   context_.store.add_event("gc.cache", {.workspace = row.workspace},
                            row.subject + ", " + base::size_text(usage.bytes) + ": " + reason);

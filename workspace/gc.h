@@ -15,6 +15,7 @@
 #include "base/flights.h"
 #include "workspace/active.h"
 #include "workspace/gc_plan.h"
+#include "workspace/integrity.h"
 #include "workspace/repositories.h"
 
 namespace moorage::workspace {
@@ -46,7 +47,7 @@ class Gc {
   Gc(Context& context, Active& active, Repositories& repositories, Rules rules, Hooks hooks);
 
   std::vector<GcRow> plan(const Scope& scope = {});
-  // Takes rows of the plan in its order until `enough` says so.
+  // Takes rows of the plan in its order until `enough` says so. Conflict: another run goes on.
   Result run(const std::string& reason, const Scope& scope, const std::function<bool()>& enough);
   // The same on a thread of its own, until twice of what is kept back is free. Never waits.
   void request();
@@ -64,7 +65,8 @@ class Gc {
   Repositories& repositories_;
   const Rules rules_;
   const Hooks hooks_;
-  std::mutex one_run_;
+  IntegrityCheck integrity_;
+  std::timed_mutex one_run_;
   base::Flights flights_;  // last: its thread uses the rest
 };
 

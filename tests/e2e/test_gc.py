@@ -58,6 +58,17 @@ class Collection(harness.TestCase):
         self.assertEqual(len(texts), 2)
         self.assertIn("asked for by uid 0", texts[0])
 
+    def test_what_was_changed_from_outside_is_told_all_the_same(self):
+        self.make("touched", caches=["node_modules"])
+        self.client.exec("touched", CACHE_FILES + "; echo mine >work")
+        self.client.stop("touched")
+        newest = max((self.daemon.store / "layers").iterdir(), key=lambda path: int(path.name[3:]))
+        (newest / "tree/upper/work").write_text("somebody's\n")
+        self.assertTrue(self.rows("cache", self.client.gc_run())[0]["goes"])
+        integrity = self.client.workspace("touched")["integrity"]
+        self.assertEqual(integrity["state"], "changed-outside")
+        self.assertIn("/workspace/work", integrity["reason"])
+
     def test_a_base_tree_goes_when_nobody_stands_on_it_and_comes_back(self):
         first = self.make("stands")["base"]["commit"]
         second = harness.commit(self.upstream / "acme" / "shop", "news.txt", "news")
@@ -207,8 +218,6 @@ class Budgets(harness.TestCase):
 
 
 class Many(harness.TestCase):
-    settings = {"gc.archive_after_s": 0}
-
     def test_ten_thousand_workspaces_are_decided_in_seconds(self):
         self.client.create(repo_url=self.url, name="first")
         self.client.stop("first")
