@@ -91,6 +91,8 @@ constexpr Command kCommands[] = {
     {"info", kHost, "Tell what this host can do", "moorage info", info_command},
     {"doctor", kHost, "Compare the database with the disk; 0: clean, 1: not",
      "moorage doctor\nmoorage doctor --fix", doctor_command},
+    {"rescue export", kHost, "Save a workspace from disk when state.db cannot be read",
+     "moorage rescue export auth auth.tar.zst", rescue_export_command},
     {"gc", kHost, "Tell what could go from the disk and why, or remove it",
      "moorage gc --explain\nmoorage gc --run --until-free 20G", gc_command},
     {"du", kHost, "Tell what takes the disk", "moorage du\nmoorage du auth", du_command},

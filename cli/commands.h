@@ -84,8 +84,9 @@ Action repo_add_command(Options& options);
 Action repo_ls_command(Options& options);
 Action repo_fetch_command(Options& options);
 Action repo_rm_command(Options& options);
-// du_command.cc
+// doctor_command.cc, rescue_command.cc, du_command.cc
 Action doctor_command(Options& options);
+Action rescue_export_command(Options& options);
 Action du_command(Options& options);
 // gc_command.cc
 Action gc_command(Options& options);

@@ -19,7 +19,8 @@ int print_info(Context& context) {
     text += label_lines(label, about, context.terminal.columns);
   };
   line("moorage", info.text("version"));
-  line("store", info.text("store") + " (" + info.text("store_id") + "), " +
+  if (info.has("rescue")) line("RESCUE", info.text("rescue"));
+  line("store", info.text("store") + " (" + info.text("store_id", "id not known") + "), " +
                     size("space.free_bytes") + " free of " + size("space.total_bytes"));
   line("host", "kernel " + info.text("kernel") + ", cgroup " + info.text("cgroup"));
   line("now", count_of(info.number("counts.workspaces"), "workspace") + ", " +

@@ -97,7 +97,8 @@ int list_workspaces(Context& context, const LsOptions& options) {
     return 0;
   }
   const std::vector<Json>& workspaces = list.workspaces;
-  if (workspaces.empty()) {
+  const bool rescue = list.first.has("rescue");
+  if (workspaces.empty() && !rescue) {
     context.print("no workspace yet; make one:\n  moorage create --repo URL\n");
     return 0;
   }
@@ -113,6 +114,10 @@ int list_workspaces(Context& context, const LsOptions& options) {
   for (const Json& workspace : workspaces) table.add(row_of(workspace, now_ms));
   context.print_table(table);
   context.print(footer(workspaces.size(), list.first.at("store")));
+  if (rescue) {
+    context.print(printable(list.first.text("rescue")) +
+                  "\nsave one: moorage rescue export NAME FILE\nnext:     moorage doctor\n");
+  }
   return 0;
 }
 

@@ -22,6 +22,11 @@ int64_t age_of(const Json& json, const std::string& field, int64_t now_ms) {
 
 Cell state_cell(const Json& workspace, int64_t now_ms) {
   if (needs_check(workspace)) return {"CHECK", Colour::red};
+  if (workspace.flag("rescued")) {  // state.db cannot be read: this is what the disk has
+    if (workspace.has("archive")) return {"archived", Colour::yellow};
+    if (!workspace.items("lost_layers").empty()) return {"PART LOST", Colour::red};
+    return {workspace.items("layers").empty() ? "no files" : "on disk", Colour::yellow};
+  }
   const std::string state = workspace.text("state");
   if (state == "failed") return {state, Colour::red};
   if (state != "ready") return {state, Colour::yellow};

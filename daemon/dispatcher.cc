@@ -81,12 +81,12 @@ class KeyedSink : public BodySink {
 
 template <typename Verb>
 Reply Dispatcher::run_once(const Route& route, const Request& request, const Verb& verb) {
-  if (!route.keep_answers || request.idempotency_key.empty()) return verb();
-  const auto claim = answers_.claim(request);
+  if (answers_ == nullptr || !route.keep_answers || request.idempotency_key.empty()) return verb();
+  const auto claim = answers_->claim(request);
   const std::string hash = base::sha256_hex(request.body);
-  if (auto kept = answers_.find(request, hash)) return std::move(*kept);
+  if (auto kept = answers_->find(request, hash)) return std::move(*kept);
   Reply reply = verb();
-  answers_.keep(request, hash, reply);
+  answers_->keep(request, hash, reply);
   return reply;
 }
 
@@ -111,7 +111,8 @@ Reply Dispatcher::answer(const Route& route, const Request& request) {
 
 std::unique_ptr<BodySink> Dispatcher::begin_upload(const Route& route, const Request& request) {
   auto inner = std::get<UploadHandler>(route.handler)(request);
-  return std::make_unique<KeyedSink>(answers_, request, std::move(inner), route.keep_answers);
+  if (answers_ == nullptr) return inner;
+  return std::make_unique<KeyedSink>(*answers_, request, std::move(inner), route.keep_answers);
 }
 
 }  // namespace moorage::daemon

@@ -13,7 +13,9 @@ namespace moorage::daemon {
 
 class Dispatcher {
  public:
-  Dispatcher(Lanes& lanes, KeyedAnswers& answers) : lanes_(lanes), answers_(answers) {}
+  Dispatcher(Lanes& lanes, KeyedAnswers& answers) : lanes_(lanes), answers_(&answers) {}
+  // Of routes that change nothing: no answer is kept.
+  explicit Dispatcher(Lanes& lanes) : lanes_(lanes) {}
 
   // Never throws: what goes wrong is in the reply.
   Reply answer(const Route& route, const Request& request);
@@ -25,7 +27,7 @@ class Dispatcher {
   Reply run_once(const Route& route, const Request& request, const Verb& verb);
 
   Lanes& lanes_;
-  KeyedAnswers& answers_;
+  KeyedAnswers* answers_ = nullptr;
 };
 
 }  // namespace moorage::daemon

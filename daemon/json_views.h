@@ -15,6 +15,7 @@
 #include "workspace/doctor.h"
 #include "workspace/execs.h"
 #include "workspace/requests.h"
+#include "workspace/rescue.h"
 #include "workspace/top.h"
 #include "workspace/tree_files.h"
 
@@ -55,6 +56,9 @@ std::string accepted_json(uint64_t bytes);
 std::string offset_json(uint64_t offset);
 std::string notice_json(const std::string& text);
 
+std::string rescue_health_json(const std::string& why);
+std::string rescued_json(const std::vector<workspace::RescuedWorkspace>& found,
+                         const StoreSpace& space, const std::string& why);
 std::string diagnosis_json(const workspace::Diagnosis& diagnosis);
 
 std::string event_json(const state_db::Event& event);
@@ -86,6 +90,7 @@ struct InfoView {
   uint64_t workspaces = 0;
   uint64_t sandboxes = 0;
   uint64_t execs_running = 0;
+  std::string rescue;  // why nothing but rescue mode is served; empty: all is
 };
 std::string info_json(const InfoView& info);
 

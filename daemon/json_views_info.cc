@@ -37,7 +37,7 @@ std::string info_json(const InfoView& info) {
                                   {"reason", lossy_utf8(backend.reason)},
                                   {"isolation", backend.isolation}});
   }
-  const JsonObject object{
+  JsonObject object{
       {"version", info.version},
       {"store_id", info.store_id},
       {"store", lossy_utf8(info.store)},
@@ -50,7 +50,48 @@ std::string info_json(const InfoView& info) {
        {{"workspaces", info.workspaces},
         {"sandboxes", info.sandboxes},
         {"execs_running", info.execs_running}}}};
+  put_text(object, "rescue", info.rescue);
   return boost::json::serialize(object);
+}
+
+std::string rescue_health_json(const std::string& why) {
+  return boost::json::serialize(JsonObject{{"rescue", lossy_utf8(why)}});
+}
+
+std::string rescued_json(const std::vector<workspace::RescuedWorkspace>& found,
+                         const StoreSpace& space, const std::string& why) {
+  boost::json::array list;
+  for (const auto& one : found) {
+    JsonObject object{{"id", one.id}, {"name", one.id}, {"rescued", true}};
+    if (const auto& about = one.about) {
+      object["name"] = lossy_utf8(about->name);
+      object["owner"] = about->owner_uid;
+      object["access"] = about->team_gid ? "team" : "private";
+      object["repo"] = {{"id", about->repository.str()},
+                        {"name", lossy_utf8(about->repo_name)},
+                        {"url", lossy_utf8(about->repo_url)}};
+      object["base"] = {{"ref", lossy_utf8(about->base_ref)}, {"commit", about->base_commit}};
+      object["branch"] = lossy_utf8(about->branch);
+      put_time(object, "created_at", about->created_wall_ms);
+    }
+    boost::json::array layers;
+    for (const auto& layer : one.layers) layers.emplace_back(layer.str());
+    object["layers"] = std::move(layers);
+    if (!one.lost_layers.empty()) {
+      boost::json::array lost;
+      for (const auto& layer : one.lost_layers) lost.emplace_back(layer.str());
+      object["lost_layers"] = std::move(lost);
+    }
+    put_text(object, "archive", one.archive);
+    put_known(object, "disk_bytes", one.bytes);
+    list.push_back(std::move(object));
+  }
+  return boost::json::serialize(JsonObject{{"workspaces", std::move(list)},
+                                           {"rescue", lossy_utf8(why)},
+                                           {"store",
+                                            {{"total_bytes", space.total_bytes},
+                                             {"used_bytes", space.used_bytes},
+                                             {"free_bytes", space.free_bytes}}}});
 }
 
 std::string diagnosis_json(const workspace::Diagnosis& diagnosis) {

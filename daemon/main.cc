@@ -20,11 +20,13 @@
 #include "daemon/host_info.h"
 #include "daemon/metrics_page.h"
 #include "daemon/process_setup.h"
+#include "daemon/rescue.h"
 #include "daemon/routes.h"
 #include "daemon/server.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/idempotency.h"
+#include "state_db/opening.h"
 #include "state_db/store.h"
 #include "workspace/budgets.h"
 #include "workspace/disk_guard.h"
@@ -156,6 +158,15 @@ daemon::Limits limits(const config::Settings& settings) {
   return limits;
 }
 
+daemon::RescueSetup rescue_setup(const config::Settings& settings) {
+  return {
+      .rescue = {settings.store.directory, archive_directory(settings), settings.ids.disk_first_id},
+      .socket = settings.api.socket,
+      .group = settings.api.group,
+      .threads = settings.daemon.threads,
+      .limits = limits(settings)};
+}
+
 // Nothing can be acknowledged any more; the next start looks at what the disk really has.
 [[noreturn]] void exit_failed(const std::string& what) {
   base::log(base::LogLevel::error, "daemon.store_failed",
@@ -189,11 +200,14 @@ int serve(const config::Loaded& loaded) {
 
   base::on_failed_sync(exit_failed);
   base::make_directories(settings.store.directory);
-  state_db::Store store({.directory = settings.store.directory,
-                         .reserve_bytes = settings.store.reserve_bytes,
-                         .before_changes = [](const std::string& store_id) {
-                           backends::refuse_foreign_sandboxes(name_prefix(store_id));
-                         }});
+  const auto opened =
+      state_db::open_store({.directory = settings.store.directory,
+                            .reserve_bytes = settings.store.reserve_bytes,
+                            .before_changes = [](const std::string& store_id) {
+                              backends::refuse_foreign_sandboxes(name_prefix(store_id));
+                            }});
+  if (opened.unreadable) return daemon::serve_rescue(*opened.unreadable, rescue_setup(settings));
+  state_db::Store& store = *opened.store;
   daemon::EventHub events(store);
   backends::Registry registry(backend_options(settings, store.store_id()));
   repo_cache::RepoCache repos(repo_options(settings));

@@ -69,6 +69,7 @@ std::variant<const Route*, Router::Missed> Router::match(std::string_view text,
     request.query = std::move(target.query);
     return &route;
   }
+  if (refusal_) throw Error(*refusal_);
   return missed;
 }
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -59,6 +60,8 @@ struct Route {
 class Router {
  public:
   void add(Route route);
+  // What has no route is refused with this, instead of being told that it does not exist.
+  void refuse_others(base::Error refusal) { refusal_ = std::move(refusal); }
   struct Missed {
     std::string allow;  // methods of this path; empty: no such path
   };
@@ -72,6 +75,7 @@ class Router {
  private:
   std::unique_ptr<Traffic> traffic_ = std::make_unique<Traffic>();
   std::vector<Route> routes_;
+  std::optional<base::Error> refusal_;
 };
 
 }  // namespace moorage::daemon

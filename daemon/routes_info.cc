@@ -4,6 +4,7 @@
 #include "daemon/disk_usage.h"
 #include "daemon/json_fields.h"
 #include "daemon/metrics_page.h"
+#include "daemon/rescue.h"
 #include "daemon/routes.h"
 #include "state_db/execs.h"
 #include "state_db/sandboxes.h"
@@ -147,6 +148,7 @@ void add_all_routes(Router& router, Api& api) {
   add_exec_routes(router, api);
   add_lease_routes(router, api);
   add_gc_routes(router, api);
+  add_no_rescue_route(router);
 }
 
 }  // namespace moorage::daemon

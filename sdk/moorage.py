@@ -211,7 +211,12 @@ class Moorage:
     # -- the daemon ---------------------------------------------------------------------------------
 
     def health(self):
-        self.request("GET", "/health")
+        """None; in rescue mode {"rescue": why}: then only info, workspaces, doctor and rescue_export answer, to root."""
+        return self.request("GET", "/health")
+
+    def rescue_export(self, workspace):
+        """In rescue mode: a Stream of all that the disk has of a workspace, a tar in zstd. Close it."""
+        return Stream(*self._open("GET", f"/rescue/workspaces/{workspace}", accept="*/*"))
 
     def info(self):
         return self.request("GET", "/info")

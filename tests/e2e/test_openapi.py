@@ -183,6 +183,7 @@ class OpenApi(harness.TestCase):
         self.about_workspaces()
         self.about_files()
         self.about_execs()
+        self.about_rescue()
         self.about_ends()
         self.about_what_is_not_there()
         documented = {(method.upper(), path, status) for path, item in self.document["paths"].items()
@@ -203,7 +204,30 @@ class OpenApi(harness.TestCase):
         (self.daemon.store / "reserve").unlink()
         self.assertTrue(self.call(200, "POST", "/v1/doctor", body={"deep": False})["findings"])
         self.bad(400, "GET", "/v1/doctor", {"nonsense": 1}, code="invalid_argument")
+        self.bad(409, "GET", "/v1/rescue/workspaces/one", code="conflict")  # there is nothing to rescue
         self.bad(400, "POST", "/v1/doctor", body={"nonsense": 1}, code="invalid_argument")
+
+    def about_rescue(self):
+        """The same API without a state.db, then with it again."""
+        workspace = self.client.workspaces()[0]["id"]
+        self.daemon.stop()
+        file = self.daemon.store / "state.db"
+        file.rename(file.with_suffix(".away"))
+        self.daemon.start(wait=False)
+        harness.wait_until(self.daemon.answers, what="rescue mode")
+        try:
+            self.assertIn("state.db is gone", self.call(200, "GET", "/v1/health")["rescue"])
+            self.assertIn("rescue", self.call(200, "GET", "/v1/info"))
+            self.assertTrue(self.call(200, "GET", "/v1/workspaces")["workspaces"][0]["rescued"])
+            self.assertFalse(self.call(200, "GET", "/v1/doctor")["clean"])
+            self.call(200, "GET", f"/v1/rescue/workspaces/{workspace}")
+            self.bad(404, "GET", "/v1/rescue/workspaces/nobody")
+            for method, path in (("GET", "/v1/repos"), ("GET", "/v1/execs"), ("POST", f"/v1/workspaces/{workspace}/start")):
+                self.bad(503, method, path, code="unavailable")
+        finally:
+            self.daemon.stop()
+            file.with_suffix(".away").rename(file)
+            self.daemon.start()
 
     def about_repositories(self):
         self.call(200, "GET", "/v1/repos")

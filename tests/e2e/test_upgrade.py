@@ -174,9 +174,12 @@ class Upgrade(harness.TestCase):
         with database:
             database.execute("INSERT INTO migrations VALUES ('9999-later', '9.9.9', 1)")
         database.close()
-        said = self.refused()
-        for part in ("newer version (moorage 9.9.9, change 9999-later)", "Install moorage 9.9.9 or newer"):
-            self.assertIn(part, said)
+        self.daemon.start(wait=False)
+        harness.wait_until(self.daemon.answers, what="rescue mode")
+        said = self.client.doctor()["findings"][0]
+        self.assertIn("newer version (moorage 9.9.9, change 9999-later)", said["text"])
+        self.assertIn("Install moorage 9.9.9 or newer", said["command"])
+        self.daemon.stop()
         os.kill(init, 0)
         database = sqlite3.connect(self.daemon.store / "state.db")
         with database:

@@ -153,7 +153,7 @@ class Broken(rig.TestCase):
         print(f"{exits} daemons ended at a failed sync")
         self.assertGreater(exits, 0)
 
-    def test_a_database_with_a_damaged_page_is_refused_and_left_alone(self):
+    def test_a_database_with_a_damaged_page_is_left_alone(self):
         self.client.create(repo_url=self.url, name="damaged")
         self.daemon.stop()
         file = self.daemon.store / "state.db"
@@ -167,12 +167,18 @@ class Broken(rig.TestCase):
                 database.seek(len(whole) // 4096 // 2 * 4096)
                 database.write(os.urandom(4096))
             damaged = file.read_bytes()
-            refused = harness.run(harness.BIN / "mooraged", "--config", self.daemon.config, check=False, timeout=30)
-            self.assertEqual(refused.returncode, 1)
-            self.assertIn(b"state.db", refused.stderr)
-            self.assertIn(b"Keep a copy", refused.stderr)
+            self.daemon.start(wait=False)
+            harness.wait_until(self.daemon.answers, what="rescue mode")
+            self.assertIn("state.db is damaged", self.client.health()["rescue"])
+            with self.assertRaises(moorage.MoorageError) as refused:
+                self.client.exec("damaged", "true")
+            self.assertEqual(refused.exception.code, "unavailable")
             self.assertEqual(file.read_bytes(), damaged, "nothing was written to it")
         finally:
+            self.daemon.kill()
+            for copy in self.daemon.store.glob("state.db.damaged-*"):
+                self.assertEqual((copy / "state.db").read_bytes(), damaged)
+                shutil.rmtree(copy)
             for log in self.daemon.store.glob("state.db-*"):
                 log.unlink()
             file.write_bytes(whole)

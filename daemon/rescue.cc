@@ -1,0 +1,165 @@
+#include "daemon/rescue.h"
+
+#include <unistd.h>
+
+#include "backends/probe.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "daemon/dispatcher.h"
+#include "daemon/json_views.h"
+#include "daemon/pipe_source.h"
+#include "daemon/process_setup.h"
+
+namespace moorage::daemon {
+namespace {
+
+using base::Code;
+using base::Error;
+using state_db::Trouble;
+using state_db::Unreadable;
+using workspace::Rescue;
+using workspace::Right;
+using workspace::Severity;
+
+std::string sentence(const Unreadable& trouble) { return "rescue mode: " + trouble.what; }
+
+Error refusal(const Unreadable& trouble) {
+  return {Code::unavailable, sentence(trouble) + "; nothing runs, and nothing is changed",
+          "as root: moorage doctor tells what can be done, moorage rescue export NAME FILE saves a "
+          "workspace"};
+}
+
+StoreSpace space_of(const std::string& store) {
+  const auto space = base::file_system_space(store);
+  return {space.total_bytes, space.free_bytes, 0};
+}
+
+std::string info_of(Rescue& rescue, const Unreadable& trouble, const std::string& store) {
+  InfoView view;
+  view.version = MOORAGE_VERSION;
+  view.store = store;
+  view.kernel = backends::kernel_release();
+  view.cgroup = backends::cgroup_kind();
+  view.checks.push_back({"state.db", false, trouble.what, trouble.hint});
+  view.space = space_of(store);
+  view.workspaces = rescue.count();
+  view.rescue = sentence(trouble);
+  return info_json(view);
+}
+
+std::string list_of(Rescue& rescue, const Unreadable& trouble, const std::string& store) {
+  const auto found = rescue.list();
+  StoreSpace space = space_of(store);
+  for (const auto& one : found) space.used_bytes += one.bytes.value_or(0);
+  return rescued_json(found, space, sentence(trouble));
+}
+
+std::string diagnosis_of(const Unreadable& trouble, const std::string& store) {
+  workspace::Diagnosis diagnosis;
+  const auto add = [&](Severity severity, const std::string& text, const std::string& command) {
+    workspace::Finding finding;
+    finding.check = "database";
+    finding.severity = severity;
+    finding.subject = "state.db";
+    finding.text = text;
+    finding.command = command;
+    diagnosis.findings.push_back(std::move(finding));
+  };
+  add(Severity::error, trouble.what, trouble.hint);
+  if (trouble.trouble == Trouble::damaged) {
+    for (const auto& problem : state_db::tell_damage(trouble.copy.empty() ? store : trouble.copy))
+      add(Severity::error, problem, "");
+  }
+  if (!trouble.copy.empty())
+    add(Severity::note, "a copy of it as it was found is kept in " + trouble.copy, "");
+  if (!trouble.no_copy.empty())
+    add(Severity::warning, "no copy of it was made: " + trouble.no_copy,
+        "copy " + store + "/state.db* to another disk before anything else");
+  if (trouble.trouble == Trouble::damaged && !trouble.copy.empty()) {
+    add(Severity::note, "without a good state.db, SQLite may still read most of its rows",
+        "sqlite3 " + trouble.copy + "/state.db .recover | sqlite3 " + store +
+            "/state.db.recovered, look at it, stop mooraged, and move it to state.db");
+  }
+  add(Severity::note, "the work of the workspaces is on the disk, whatever state.db is",
+      "moorage ls; moorage rescue export NAME FILE");
+  return diagnosis_json(diagnosis);
+}
+
+}  // namespace
+
+void add_rescue_routes(Router& router, Rescue& rescue, const Unreadable& trouble,
+                       const RescueSetup& setup) {
+  const auto add = [&](const std::string& pattern, std::function<Reply(const Request&)> answer,
+                       std::vector<std::string> query = {}) {
+    const Handler for_root = [&trouble, answer = std::move(answer)](const Request& request) {
+      if (!request.caller.root()) throw refusal(trouble);
+      return answer(request);
+    };
+    router.add({.method = "GET",
+                .pattern = pattern,
+                .access = Right::none,
+                .handler = for_root,
+                .query = std::move(query),
+                .lane = Lane::slow});
+  };
+  const std::string store = setup.rescue.store;
+  add("/v1/health",
+      [&trouble](const Request&) { return Reply::json(rescue_health_json(sentence(trouble))); });
+  add("/v1/info", [&rescue, &trouble, store](const Request&) {
+    return Reply::json(info_of(rescue, trouble, store));
+  });
+  add("/v1/workspaces",
+      [&rescue, &trouble, store](const Request&) {
+        return Reply::json(list_of(rescue, trouble, store));
+      },
+      {"deleted"});
+  add("/v1/doctor",
+      [&trouble, store](const Request&) { return Reply::json(diagnosis_of(trouble, store)); },
+      {"deep"});
+  add("/v1/rescue/workspaces/{}", [&rescue](const Request& request) {
+    Reply reply;
+    reply.content_type = kBytesType;
+    reply.source = std::make_unique<PipeSource<workspace::BytePipe>>(
+        rescue.begin_export(request.parameter(0)));
+    return reply;
+  });
+  router.refuse_others(refusal(trouble));
+}
+
+void add_no_rescue_route(Router& router) {
+  router.add({.method = "GET",
+              .pattern = "/v1/rescue/workspaces/{}",
+              .access = Right::none,
+              .handler = Handler([](const Request& request) -> Reply {
+                if (!request.caller.root()) {
+                  throw Error(Code::permission_denied, "only root saves what the disk has");
+                }
+                throw Error(Code::conflict, "state.db is sound, so there is nothing to rescue",
+                            "moorage export NAME FILE writes all of a workspace into a file");
+              })});
+}
+
+int serve_rescue(const Unreadable& trouble, const RescueSetup& setup) {
+  base::log(base::LogLevel::error, "daemon.rescue",
+            {{"what", trouble.what},
+             {"hint", trouble.hint},
+             {"copy", trouble.copy},
+             {"no_copy", trouble.no_copy},
+             {"effect", "workspaces are listed and exported, nothing else is served"}});
+  Rescue rescue(setup.rescue);
+  Router router;
+  add_rescue_routes(router, rescue, trouble, setup);
+  Lanes lanes(setup.threads);
+  Dispatcher dispatcher(lanes);
+  Server server({router, dispatcher, lanes, setup.limits});
+  server.listen(listen_for_clients(setup.socket, setup.group));
+  tell_service_manager("READY=1\nSTATUS=" + base::escape_for_message(sentence(trouble)));
+  const bool drained = server.run(true);
+  tell_service_manager("STOPPING=1");
+  unlink(setup.socket.c_str());
+  base::log(base::LogLevel::info, "daemon.stopped", {{"drained", drained ? "yes" : "no"}});
+  if (!drained) _exit(0);
+  return 0;
+}
+
+}  // namespace moorage::daemon

@@ -1,0 +1,180 @@
+// Notes on disk, and what is told and saved of a store by them alone.
+#include "workspace/rescue.h"
+
+#include <catch2/catch.hpp>
+#include <csignal>
+
+#include "archive_fixture.h"
+
+namespace moorage::workspace {
+namespace {
+
+About about(int64_t id, const std::string& name, std::vector<base::LayerId> layers) {
+  About about;
+  about.id = {id};
+  about.store = "0a1b2c3d";
+  about.name = name;
+  about.owner_uid = 1004;
+  about.repository = {1};
+  about.repo_name = "acme/shop";
+  about.repo_url = "https://host/acme/shop";
+  about.base_ref = "refs/heads/\xff main";
+  about.base_commit = std::string(40, 'a');
+  about.branch = "moorage/" + name;
+  about.layers = std::move(layers);
+  about.created_wall_ms = 1'700'000'000'123;
+  return about;
+}
+
+struct RescueStore : TemporaryDirectory {
+  RescueStore() { std::signal(SIGPIPE, SIG_IGN); }  // as the daemon has it
+
+  Rescue rescue{{path(), path() + "/archive", kDiskFirstId}};
+
+  void note(const About& one) const {
+    base::make_directories(path() + "/workspaces/" + one.id.str());
+    base::write_file(about_path(path(), one.id), write_about_text(one));
+  }
+  void layer(const std::string& id, const std::string& file, const std::string& bytes) const {
+    const std::string upper = path() + "/layers/" + id + "/tree/upper";
+    base::make_directories(upper);
+    base::write_file(upper + "/" + file, bytes);
+    for (const auto& place : {upper, upper + "/" + file})
+      REQUIRE(chown(place.c_str(), kDiskFirstId + kAgent, kDiskFirstId + kAgent) == 0);
+  }
+  std::map<std::string, std::string> exported(const std::string& name) {
+    const auto pipe = rescue.begin_export(name);
+    std::string bytes;
+    for (;;) {
+      const std::string piece = pipe->read(64 << 10);
+      if (piece.empty()) break;
+      bytes += piece;
+    }
+    std::map<std::string, std::string> files;
+    ArchiveReader reader(from_memory(bytes), {});
+    while (const ArchiveEntry* entry = reader.next()) {
+      const std::string path = entry->path;
+      std::string& content = files[path];
+      for (ArchiveReader::Piece piece; reader.read(piece);) content += piece.bytes;
+    }
+    return files;
+  }
+};
+
+base::Code code_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const base::Error& error) {
+    return error.code();
+  }
+  FAIL("nothing was thrown");
+  return base::Code::internal;
+}
+
+}  // namespace
+
+TEST_CASE("a note is read as it was written, and a torn one not at all") {
+  About one = about(3, "auth", {{7}, {5}});
+  one.team_gid = 60;
+  const std::string text = write_about_text(one);
+  const auto read = parse_about(text);
+  REQUIRE(read.has_value());
+  CHECK(write_about_text(*read) == text);
+  CHECK(read->base_ref == one.base_ref);
+  CHECK(read->layers == one.layers);
+  CHECK(read->team_gid == one.team_gid);
+  for (size_t size = 0; size + 2 < text.size(); ++size)
+    CHECK_FALSE(parse_about(text.substr(0, size)).has_value());
+  CHECK_FALSE(parse_about(std::string(text.size(), '\0')).has_value());
+  CHECK_FALSE(parse_about("[1]").has_value());
+}
+
+TEST_CASE("workspaces are told by their notes, and layers that no note names by themselves") {
+  RescueStore store;
+  store.note(about(1, "auth", {{7}, {5}}));
+  store.note(about(2, "gone", {{9}}));
+  base::make_directories(store.path() + "/workspaces/ws_3");
+  base::write_file(store.path() + "/workspaces/ws_3/about.json", "{\"id\":");
+  base::make_directories(store.path() + "/workspaces/not-ours");
+  for (const char* layer : {"ly_5", "ly_7", "ly_8"}) store.layer(layer, "file", "x\n");
+
+  const auto found = store.rescue.list();
+  REQUIRE(found.size() == 4);
+  CHECK(found[0].id == "ws_1");
+  CHECK(found[0].layers == std::vector<base::LayerId>{{7}, {5}});
+  CHECK(found[0].lost_layers.empty());
+  CHECK(found[0].bytes.value_or(0) > 0);
+  CHECK(found[1].id == "ws_2");
+  CHECK(found[1].lost_layers == std::vector<base::LayerId>{{9}});
+  CHECK(found[2].id == "ws_3");
+  CHECK_FALSE(found[2].about.has_value());
+  CHECK(found[3].id == "ly_8");
+  CHECK(store.rescue.count() == 4);
+}
+
+TEST_CASE("one is found by its id, or by a name that only it has") {
+  RescueStore store;
+  store.note(about(1, "auth", {{1}}));
+  store.note(about(2, "auth", {{2}}));
+  store.note(about(3, "other", {{3}}));
+  CHECK(store.rescue.find("ws_2").id == "ws_2");
+  CHECK(store.rescue.find("other").id == "ws_3");
+  CHECK(code_of([&] { store.rescue.find("auth"); }) == base::Code::conflict);
+  CHECK(code_of([&] { store.rescue.find("../../etc"); }) == base::Code::not_found);
+}
+
+TEST_CASE("an export has the note, the journals and every layer") {
+  RescueStore store;
+  store.note(about(1, "auth", {{7}, {5}}));
+  store.layer("ly_7", "new", "of today\n");
+  store.layer("ly_5", "old", "of yesterday\n");
+  store.layer("ly_6", "other", "another's\n");
+  const std::string journal = store.path() + "/workspaces/ws_1/journal/ex_3";
+  base::make_directories(journal);
+  base::write_file(journal + "/output", "what it said");
+
+  const auto files = store.exported("auth");
+  CHECK(files.at("layers/ly_7/tree/new") == "of today\n");
+  CHECK(files.at("layers/ly_5/tree/old") == "of yesterday\n");
+  CHECK(files.at("journal/ex_3/output") == "what it said");
+  CHECK(parse_about(files.at("about.json")).has_value());
+  CHECK(files.count("layers/ly_6/tree/other") == 0);
+  CHECK(store.exported("ly_6").at("layers/ly_6/tree/other") == "another's\n");
+}
+
+TEST_CASE("one that is archived is told by its file, and saved as that") {
+  RescueStore store;
+  store.note(about(1, "auth", {{7}}));
+  base::make_directories(store.path() + "/archive");
+  // Of another store, of another workspace, older, unfinished, and none at all.
+  for (const char* name : {"moorage-ffffffff-ws_1.9.tar.zst", "moorage-0a1b2c3d-ws_11.9.tar.zst",
+                           "moorage-0a1b2c3d-ws_1.2.tar.zst", "moorage-0a1b2c3d-ws_1.4.tar.zst.tmp",
+                           "moorage-0a1b2c3d-ws_1.+5.tar.zst", "moorage-0a1b2c3d-ws_1..tar.zst"})
+    base::write_file(store.path() + "/archive/" + name, name);
+  const std::string newest = store.path() + "/archive/moorage-0a1b2c3d-ws_1.3.tar.zst";
+  base::write_file(newest, "all of it");
+
+  const auto found = store.rescue.list();
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].archive == newest);
+  CHECK(found[0].lost_layers.empty());
+  CHECK(found[0].bytes.value_or(0) > 0);
+  CHECK(store.rescue.begin_export("auth")->read(1 << 20) == "all of it");
+}
+
+TEST_CASE("a reader who leaves ends the export, and one that cannot be whole says so") {
+  RescueStore store;
+  store.note(about(1, "auth", {{7}}));
+  store.layer("ly_7", "large", std::string(8 << 20, 'x'));
+  store.rescue.begin_export("auth")->leave();
+  const std::string strange = store.path() + "/layers/ly_7/tree/upper/strange";
+  base::write_file(strange, "x");
+  REQUIRE(chown(strange.c_str(), 0, 0) == 0);
+  const auto pipe = store.rescue.begin_export("auth");
+  CHECK(code_of([&] {
+          while (!pipe->read(1 << 20).empty()) {
+          }
+        }) == base::Code::corrupted);
+}
+
+}  // namespace moorage::workspace
