@@ -216,21 +216,28 @@ void Doctor::repositories(Findings& found, bool deep) {
     using state_db::RepositoryState;
     const std::string name = Repositories::directory(row.id);
     if (row.state == RepositoryState::evicted || repositories_.at_work(row.id)) continue;
+    const bool has_upstream = row.scope.empty();
+    const std::string mend = has_upstream ? "it is cloned again" : "";
+    const std::string command = has_upstream ? "moorage repo fetch " + row.id.str()
+                                             : "bring it again from where it came from: moorage "
+                                               "create --from DIR, or moorage import FILE";
     if (row.state == RepositoryState::broken) {
-      found.push_back({"repositories", Severity::warning, row.id.str(),
-                       row.name + " has no sound mirror: " + row.reason, "",
-                       "moorage repo fetch " + row.id.str()});
+      // Nobody needs it: a first clone was cut, and the next use goes on with it.
+      state_db::WorkspaceQuery standing;
+      standing.repository = row.id;
+      const bool needed = !state_db::Workspaces(context_.store).list(standing).empty();
+      found.push_back({"repositories", needed ? Severity::warning : Severity::note, row.id.str(),
+                       row.name + " has no sound mirror: " + row.reason, "", command});
     } else if (row.state == RepositoryState::ready && !context_.repos.exists(name)) {
-      found.push_back({"repositories", Severity::warning, row.id.str(),
-                       "the mirror of " + row.name + " is gone", "it is cloned again",
-                       "moorage repo fetch " + row.id.str()});
+      found.push_back({"repositories", has_upstream ? Severity::warning : Severity::error,
+                       row.id.str(), "the mirror of " + row.name + " is gone", mend, command});
     } else if (deep && row.state == RepositoryState::ready) {
       try {
         context_.repos.check(name, std::chrono::minutes(10));
       } catch (const Error& error) {
         found.push_back({"repositories", Severity::error, row.id.str(),
-                         "the mirror of " + row.name + " is damaged: " + error.message(),
-                         "it is cloned again", "moorage repo fetch " + row.id.str()});
+                         "the mirror of " + row.name + " is damaged: " + error.message(), mend,
+                         command});
       }
     }
     base_trees(found, row, deep);
@@ -280,9 +287,10 @@ void Doctor::base_trees(Findings& found, const state_db::RepositoryRow& row, boo
     if (at_work(row.id.str() + "." + name.substr(0, 40))) continue;
     found.push_back({"base trees", damaged ? Severity::note : Severity::warning,
                      row.id.str() + "/" + name,
-                     damaged ? "a damaged base tree is kept while sandboxes stand on it"
+                     damaged ? "a damaged base tree is kept while sandboxes stand on it, and goes "
+                               "after them"
                              : "a checkout that was cut is left",
-                     "it is removed", ""});
+                     damaged ? "" : "it is removed", ""});
   }
 }
 

@@ -236,10 +236,14 @@ void Doctor::store(Findings& found) {
                      "the reserve for a full disk is not there", "it is made", ""});
   }
   const auto space = base::file_system_space(place);
-  if (space.free_bytes < kLeastFree_bytes || space.free_inodes < kLeastFree_inodes) {
+  const bool counts_inodes = space.total_inodes > 0;  // btrfs makes them as they are needed
+  if (space.free_bytes < kLeastFree_bytes ||
+      (counts_inodes && space.free_inodes < kLeastFree_inodes)) {
+    const std::string inodes =
+        counts_inodes ? " and " + std::to_string(space.free_inodes) + " inodes" : "";
     found.push_back({"space", Severity::warning, place,
-                     "the disk is nearly full: " + std::to_string(space.free_bytes >> 20) +
-                         " MiB and " + std::to_string(space.free_inodes) + " inodes are free",
+                     "the disk is nearly full: " + std::to_string(space.free_bytes >> 20) + " MiB" +
+                         inodes + " are free",
                      "", "moorage du tells what takes it; moorage rm --purge NAME frees it"});
   }
   const auto lost = names_in(context_.options.lost());
@@ -251,7 +255,7 @@ void Doctor::store(Findings& found) {
              " kept in lost/",
          "", "take out of " + context_.options.lost() + " what is needed, then remove the rest"});
   }
-  for (const auto& name : upload_leftovers(context_.options.uploads())) {
+  for (const auto& name : upload_leftovers(workspaces_, context_.options.uploads())) {
     found.push_back({"uploads", Severity::warning, name,
                      "an upload was cut, and its temporary file may be left",
                      "the file and its note are removed", ""});

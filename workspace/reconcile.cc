@@ -119,18 +119,18 @@ void Reconciler::settle_archives() {
   }
 }
 
-// A verb that could not even write that it failed leaves its row in between. The age keeps off
-// those whose verb is about to take the lock.
+// A verb that could not even write that it failed leaves its row in between, and a create that
+// failed may leave its layer. The age keeps off those whose verb is about to take the lock.
 void Reconciler::settle_cut() {
-  constexpr int64_t kNoLongerYoung_ms = 10'000;
   state_db::Workspaces table(context_.store);
   for (const auto state :
        {WorkspaceState::creating, WorkspaceState::deleting, WorkspaceState::archiving,
-        WorkspaceState::unarchiving}) {
+        WorkspaceState::unarchiving, WorkspaceState::failed}) {
     state_db::WorkspaceQuery query;
     query.state = state;
     for (const auto& row : table.list(query)) {
-      if (context_.store.clock().wall_ms() - row.created_wall_ms < kNoLongerYoung_ms) continue;
+      if (is_young(context_, row.created_wall_ms)) continue;
+      if (decide(row.state, look_at_layer(context_, row)) == Mend::nothing) continue;
       attempt("reconcile.workspace", row.id.str(), [&] {
         if (const auto guard = lock_if_free(context_, row.id.str())) {
           settle(table.get(row.id), "it could not be finished");

@@ -19,9 +19,6 @@ namespace {
 using base::LogLevel;
 using state_db::RepositoryState;
 
-// Its verb may have written the row and not be known to be at work yet.
-constexpr int64_t kYoung_ms = 10'000;
-
 std::vector<std::string> names_in(const std::string& directory) {
   return base::path_exists(directory) ? base::list_directory(directory)
                                       : std::vector<std::string>{};
@@ -39,13 +36,12 @@ void Reconciler::settle_repository(const state_db::RepositoryRow& row) {
   const std::string name = Repositories::directory(row.id);
   const bool stepping =
       row.state == RepositoryState::cloning || row.state == RepositoryState::fetching;
-  const bool young = context_.store.clock().wall_ms() - row.created_wall_ms < kYoung_ms;
   RepositorySeen seen =
       context_.repos.exists(name) ? RepositorySeen::mirror : RepositorySeen::no_mirror;
   if (row.state == RepositoryState::evicted && base::path_exists(context_.repos.directory(name)))
     seen = RepositorySeen::mirror;
-  if (repositories_.at_work(row.id) || (started_ && stepping && young))
-    seen = RepositorySeen::at_work;
+  const bool young = started_ && stepping && is_young(context_, row.created_wall_ms);
+  if (repositories_.at_work(row.id) || young) seen = RepositorySeen::at_work;
   const Mend mend = decide(row.state, seen);
   if (stepping && (mend == Mend::finish || mend == Mend::undo)) {
     context_.store.move(row.id, row.state,

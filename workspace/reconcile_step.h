@@ -5,8 +5,10 @@
 #include <optional>
 #include <string>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "state_db/store.h"
 #include "workspace/context.h"
 
 namespace moorage::workspace {
@@ -18,6 +20,14 @@ void attempt(const char* event, const std::string& subject, Step step) {
   } catch (const base::Error& error) {
     base::log(base::LogLevel::error, event, {{"subject", subject}, {"error", error.message()}});
   }
+}
+
+// Its verb may have written the row and not be known to be at work yet. A row of the future was
+// made before the clock was set back.
+inline bool is_young(Context& context, int64_t created_wall_ms) {
+  constexpr int64_t kYoung_ms = 10'000;
+  const int64_t age_ms = context.store.clock().wall_ms() - created_wall_ms;
+  return age_ms >= 0 && age_ms < kYoung_ms;
 }
 
 // Nothing: a verb is at work on it.

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "workspace/recovery_table.h"
 #include "workspace/workspaces.h"
 
 namespace moorage::workspace {
@@ -66,6 +67,21 @@ void remove_upload(Workspaces& workspaces, const std::string& text) {
   }
 }
 
+// One that is archived or deleted has no mount: its note waits for it to come back.
+UploadSeen look_at(Workspaces& workspaces, const std::string& note) {
+  if (at_work().has(note)) return UploadSeen::at_work;
+  try {
+    const std::string text = text_of(note);
+    const auto row =
+        workspaces.find_with_deleted(daemon_for(0), text.substr(0, text.find('/')), Right::read);
+    return row.state == state_db::WorkspaceState::ready ? UploadSeen::file
+                                                        : UploadSeen::no_workspace;
+  } catch (const Error& error) {
+    if (error.code() != Code::not_found) throw;
+    return UploadSeen::no_file;  // it was purged
+  }
+}
+
 }  // namespace
 
 UploadNote::UploadNote(const UploadNotes& notes, const std::string& parent,
@@ -97,22 +113,23 @@ UploadNote::~UploadNote() {
   at_work().remove(path_);
 }
 
-std::vector<std::string> upload_leftovers(const std::string& directory) {
+std::vector<std::string> upload_leftovers(Workspaces& workspaces, const std::string& directory) {
   std::vector<std::string> notes;
   if (!base::path_exists(directory)) return notes;
   for (const auto& name : base::list_directory(directory)) {
-    if (!at_work().has(directory + "/" + name)) notes.push_back(directory + "/" + name);
+    const std::string note = directory + "/" + name;
+    if (decide(look_at(workspaces, note)) == Mend::undo) notes.push_back(note);
   }
   return notes;
 }
 
 void sweep_uploads(Workspaces& workspaces, const std::string& directory) {
-  for (const auto& note : upload_leftovers(directory)) {
+  for (const auto& note : upload_leftovers(workspaces, directory)) {
     try {
       remove_upload(workspaces, text_of(note));
       base::check(unlink(note.c_str()), "remove " + note);
     } catch (const Error& error) {
-      // A deleted workspace, for one, has no mount: the note waits for it to come back.
+      if (error.code() == Code::not_found) continue;  // its transfer ended at this moment
       base::log(base::LogLevel::warning, "upload.not_swept",
                 {{"note", note}, {"error", error.message()}});
     }

@@ -37,8 +37,9 @@ class UploadNote {
 class Workspaces;
 
 // When the sandboxes are adopted: removes the files that the notes of no present transfer name, and
-// the notes.
-std::vector<std::string> upload_leftovers(const std::string& directory);  // their notes
+// the notes. Those of a workspace that is away (archived, deleted) wait for it.
+std::vector<std::string> upload_leftovers(Workspaces& workspaces,
+                                          const std::string& directory);  // their notes
 void sweep_uploads(Workspaces& workspaces, const std::string& directory);
 
 }  // namespace moorage::workspace

@@ -67,6 +67,19 @@ class Doctor(harness.TestCase):
         harness.run("rm", "-rf", store / "lost")
         self.assertTrue(self.doctor()["clean"])
 
+    def test_3_what_has_no_upstream_is_not_said_to_be_cloned_again(self):
+        harness.make_repository(self.daemon.directory / "checkout")
+        self.daemon.cli("create", "--from", self.daemon.directory / "checkout", "--name", "local")
+        repo = self.client.workspace("local")["repo"]["id"]
+        mirror = self.daemon.store / "repos" / repo / "git"
+        mirror.rename(mirror.with_name("away"))
+        found = self.doctor("--fix")["findings"]
+        mirror.with_name("away").rename(mirror)
+        gone = next(f for f in found if f["subject"] == repo)
+        self.assertEqual((gone["severity"], gone.get("mend", ""), gone["mended"]), ("error", "", False))
+        self.assertIn("moorage create --from DIR", gone["command"])
+        self.assertTrue(self.doctor()["clean"])
+
     def test_4_damaged_git_objects_are_found_when_asked_for(self):
         other = self.upstream / "acme" / "deep"
         harness.make_repository(other)

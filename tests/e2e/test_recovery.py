@@ -1,8 +1,10 @@
 """What the daemon comes back to by itself, and what must not hold it up: burials that fail, wardens without CPU,
 disposable workspaces, cancels that come early, upstreams that hang."""
 
+import concurrent.futures
 import contextlib
 import grp
+import io
 import json
 import os
 import signal
@@ -10,6 +12,7 @@ import socket
 import sqlite3
 import subprocess
 import threading
+import time
 import unittest
 
 import harness
@@ -129,6 +132,85 @@ class Recovery(harness.TestCase):
         with self.assertRaises(moorage.MoorageError) as refused:
             self.client.exec("keyed", "true", key="one", sync=True)
         self.assertEqual(refused.exception.code, "already_exists")
+
+    def change_row(self, name, sql):
+        """As a verb leaves it that died, or could not write its outcome."""
+        number = self.client.workspace(name)["id"].removeprefix("ws_")
+        with contextlib.closing(sqlite3.connect(self.daemon.store / "state.db", timeout=20)) as database, database:
+            layer = database.execute("SELECT layer FROM workspaces WHERE id = ?", (number,)).fetchone()[0]
+            database.execute(f"UPDATE workspaces SET {sql} WHERE id = ?", (number,))
+        return self.daemon.store / "layers" / f"ly_{layer}"
+
+    def test_a_row_from_before_the_clock_was_set_back_comes_to_rest(self):
+        made = self.client.create(repo_url=self.url, name="future")
+        self.change_row("future", "state = 'deleting', created_wall_ms = created_wall_ms + 400 * 86400000")
+        states = lambda: {w["id"]: w["state"] for w in self.client.workspaces(deleted=True)}  # noqa: E731
+        harness.wait_until(lambda: states()[made["id"]] == "deleted", what="the delete is finished")
+
+    def test_the_layer_of_a_create_that_failed_goes_also_later(self):
+        self.client.create(repo_url=self.url, name="unmade")
+        layer = self.change_row("unmade", "state = 'failed', created_wall_ms = 0")
+        harness.wait_until(lambda: not layer.exists(), what="the layer is removed")
+
+    def test_a_delete_that_was_cut_ends_the_lease(self):
+        for point in ("delete.after_intent", "stop.after_backend"):
+            with self.subTest(point):
+                made = self.client.create(repo_url=self.url, name="leased")
+                bearer = harness.Client(str(self.daemon.socket))
+                bearer.generation = self.client.acquire_lease("leased", "agent", ttl_s=600)["generation"]
+                bearer.exec("leased", "true")
+                self.daemon.stop()
+                self.daemon.start(crash_at=point)
+                with contextlib.suppress(OSError, moorage.MoorageError):
+                    bearer.delete("leased")
+                self.daemon.process.wait(20)
+                self.daemon.restart()
+                self.assertEqual(self.client.show_lease(made["id"])["ended"], "deleted")
+                self.client.delete(made["id"], purge=True)
+
+    def test_the_note_of_an_upload_waits_for_a_workspace_that_is_away(self):
+        made = self.client.create(repo_url=self.url, name="away")
+        name = ".moorage-" + "0" * 32
+        self.client.write_file("away", name, b"half a file")
+        self.client.archive("away")
+        note = self.daemon.store / "uploads" / name[1:]
+        note.parent.mkdir(exist_ok=True)
+        note.symlink_to(f"{made['id']}/workspace/{name}")
+        for _ in range(2):
+            self.assertIn(b"clean", self.daemon.cli("doctor", "--fix").stdout)
+        self.assertTrue(note.is_symlink())
+        self.assertNotIn("upload.not_swept", self.daemon.log.read_text())
+        self.client.unarchive("away")
+        harness.wait_until(lambda: not note.is_symlink(), what="the note is gone")
+        self.assertNotIn(name, [e["name"] for e in self.client.list_files("away")["entries"]])
+
+    def test_a_repository_that_comes_out_of_an_archive_is_left_alone_meanwhile(self):
+        harness.make_repository(self.upstream / "acme" / "travels")
+        made = self.client.create(repo_url=self.git_server.url("acme/travels"), name="travels")
+        archive = io.BytesIO()
+        self.client.export("travels", archive)
+        self.client.delete(made["id"], purge=True)
+        self.client.delete_repo(made["repo"]["id"])
+        gate = self.daemon.directory / "gate"
+        self.daemon.stop()
+        self.daemon.environment["MOORAGE_PAUSE_AT"] = f"repository.after_mirror={gate}"
+        self.daemon.start()
+        last = max(e["seq"] for e in self.client.events())
+        gate.touch()
+        try:
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                importing = pool.submit(harness.Client(str(self.daemon.socket)).import_, archive.getvalue())
+                harness.wait_until(lambda: gate.with_name("gate.reached").exists(), what="the objects are there")
+                time.sleep(13)  # no longer young
+                gate.unlink()
+                self.assertEqual(importing.result()["state"], "ready")
+        finally:
+            gate.unlink(missing_ok=True)
+            del self.daemon.environment["MOORAGE_PAUSE_AT"]
+            self.daemon.restart()
+        moves = [(e["to"], e.get("text", "")) for e in self.client.events(since=last) if e["kind"] == "repository.state"]
+        self.assertEqual([to for to, _ in moves], ["cloning", "ready"], moves)
+        self.assertNotIn("interrupted", str(moves))
 
     def repositories_in(self, state):
         query = "SELECT count(*) FROM repositories WHERE state = ?"
