@@ -68,7 +68,7 @@ int fsync(int fd) { return sync_with("fsync", fd); }
 int fdatasync(int fd) { return sync_with("fdatasync", fd); }
 int syncfs(int fd) noexcept { return sync_with("syncfs", fd); }
 
-int open(const char* path, int flags, ...) {
+int openat(int directory, const char* path, int flags, ...) {
   va_list list;
   va_start(list, flags);
   const auto mode = static_cast<mode_t>(va_arg(list, int));
@@ -76,7 +76,7 @@ int open(const char* path, int flags, ...) {
   if (std::strcmp(path, "/proc/sys/kernel/random/boot_id") == 0) {
     if (const char* other = broken("boot-id")) path = other;
   }
-  return real<int(const char*, int, ...)>("open")(path, flags, mode);
+  return real<int(int, const char*, int, ...)>("openat")(directory, path, flags, mode);
 }
 
 int fsconfig(int fd, unsigned command, const char* key, const void* value, int aux) noexcept {

@@ -118,8 +118,8 @@ class Machine:
             self.namespace.run("mount", "-o", "loop", image, self.daemon.store)
             self.namespace.run("chmod", "700", self.daemon.store)
             if rebooted:
-                boot = directory / "boot_id"
-                boot.write_text(f"{uuid.uuid4()}\n")
+                boot, self.boot_id = directory / "boot_id", str(uuid.uuid4())
+                boot.write_text(f"{self.boot_id}\n")
                 broken += f" boot-id={boot}"
             if broken:
                 self.daemon.environment |= {"LD_PRELOAD": rig.BROKEN, "BROKEN": broken}

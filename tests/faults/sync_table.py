@@ -2,7 +2,8 @@
 """Prints what each verb writes synchronously, and what that costs on a disk that takes 2 ms more for each: the table of
 docs/reliability.md. Root; MOORAGE_BIN as in the tests.
 
-Counted with strace, the daemon's timers off; the mirror, the base tree and the home's skeleton are there. What a command
+Counted with strace, the daemon's timers off; the mirror, the base tree and the home's skeleton are there. Each verb is
+counted three times and the least is told: the first commit after a checkpoint of the log costs one more. What a command
 writes inside of its sandbox is not counted, nor what git does. Times are the best of ten, from a machine that should do
 nothing else.
 """
@@ -29,6 +30,8 @@ def verbs(client, url):
         "exec --sync": lambda: client.exec("work", ["true"], sync=True),
         "file PUT": lambda: client.write_file("work", "file", b"x"),
         "stop": lambda: client.stop("work"),
+        "archive (at rest)": lambda: client.archive("work"),
+        "unarchive": lambda: client.unarchive("work"),
         "delete (at rest)": lambda: client.delete("work"),
         "undelete": lambda: client.undelete(next(w["id"] for w in client.workspaces(deleted=True) if w["state"] == "deleted")),
         "delete --purge (at rest)": lambda: client.delete("work", purge=True),
@@ -65,7 +68,8 @@ def main():
         client = daemon.start().client
         client.create(repo_url=url, name="first")
         client.exec("first", "true")
-        writes = {name: counted(daemon, call) for name, call in verbs(client, url).items()}
+        lives = [{name: counted(daemon, call) for name, call in verbs(client, url).items()} for _ in range(3)]
+        writes = {name: min((life[name] for life in lives), key=collections.Counter.total) for name in lives[0]}
         plain, slow = best_ms(daemon, url, 0), best_ms(daemon, url, DELAY_MS)
         print(f"| verb | synchronous writes | of what | ms | ms, each {DELAY_MS} ms slower |\n|---|---|---|---|---|")
         for name, found in writes.items():
