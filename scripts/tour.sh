@@ -13,16 +13,17 @@ choose_tour_user() {  # choose_tour_user SOURCE
 moorage() { if [ "$tour_user" = root ]; then /usr/local/bin/moorage "$@"; else sudo -u "$tour_user" -- /usr/local/bin/moorage "$@"; fi; }
 
 kill_everything() {  # kill -9: the daemon, the sandbox's process 1, LXC's monitor
-  local pid name line
+  local pid name store
   name=$(moorage show "$tour" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["sandbox"]["id"])')
+  store=$(moorage info --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["store_id"])')
   if systemd_runs; then pid=$(systemctl show -p MainPID --value moorage); else pid=$(daemon_pid); fi
   systemd_runs && systemctl kill -s KILL moorage || kill -9 "$pid"
-  for pid in $(sandbox_pids "$name"); do kill -9 "$pid" 2>/dev/null || true; done
+  for pid in $(sandbox_pids "$store-$name"); do kill -9 "$pid" 2>/dev/null || true; done
 }
 
-# Host pids of everything whose control group carries this sandbox's name.
+# Host pids of everything whose control group carries this sandbox's name: other stores have one of that number, too.
 sandbox_pids() {
-  grep -lsE -- "moorage-[0-9a-f]{8}-$1(/|\$)" /proc/[0-9]*/cgroup 2>/dev/null | cut -d/ -f3
+  grep -lsE -- "moorage-$1(/|\$)" /proc/[0-9]*/cgroup 2>/dev/null | cut -d/ -f3
 }
 
 # The id of the tour user's own workspace of that name: root is shown other people's too.
