@@ -2,6 +2,7 @@
 
 import decimal
 import hashlib
+import inspect
 import io
 import json
 import os
@@ -62,9 +63,27 @@ os.chown("/workspace/one", 4321, 65534)
 END
 """
 
-# Run inside, too: the merged tree as the agent sees it.
-LOOK = r"""
-import hashlib, json, os, stat, sys
+
+def contents(path):
+    """Of a regular file. Not its blocks: they count what the file system takes to find the data, too, which depends on
+    when that was written."""
+    data, digest, at = [], hashlib.sha256(), 0
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        while at < size:
+            try:
+                begin = os.lseek(file.fileno(), at, os.SEEK_DATA)
+            except OSError:  # a hole to the end
+                break
+            at = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
+            data.append([begin, at])
+            file.seek(begin)
+            digest.update(file.read(at - begin))
+    return {"size": size, "data": data, "sha256": digest.hexdigest()}
+
+
+# Run inside: the merged tree as the agent sees it.
+LOOK = "import hashlib, json, os, stat, sys\n" + inspect.getsource(contents) + r"""
 result, inodes = {}, {}
 def look(path):
     status = os.lstat(path)
@@ -77,21 +96,7 @@ def look(path):
     if stat.S_ISLNK(status.st_mode):
         entry["target"] = os.readlink(path).hex()
     if stat.S_ISREG(status.st_mode):
-        entry["size"], entry["blocks"] = status.st_size, status.st_blocks
-        if status.st_size < 64 << 20:
-            entry["sha256"] = hashlib.sha256(open(path, "rb").read()).hexdigest()
-        else:
-            with open(path, "rb") as file:
-                digest, at = hashlib.sha256(), 0
-                while at < status.st_size:
-                    try:
-                        begin = os.lseek(file.fileno(), at, os.SEEK_DATA)
-                    except OSError:
-                        break
-                    at = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
-                    file.seek(begin)
-                    digest.update(b"%d" % begin + file.read(at - begin))
-            entry["sha256"] = digest.hexdigest()
+        entry |= contents(path)
     result[path.hex()] = entry
     if stat.S_ISDIR(status.st_mode):
         for name in sorted(os.listdir(path)):
@@ -139,10 +144,7 @@ def raw(top):
             entry["links"] = status.st_nlink
             entry["first"] = first.setdefault(status.st_ino, path.hex())
         if stat.S_ISREG(status.st_mode):
-            entry["size"], entry["blocks"] = status.st_size, status.st_blocks
-            if status.st_size < 64 << 20:
-                with open(path, "rb") as file:
-                    entry["sha256"] = hashlib.sha256(file.read()).hexdigest()
+            entry |= contents(path)
         result[path.hex()] = entry
         if stat.S_ISDIR(status.st_mode):
             for name in sorted(os.listdir(path)):
