@@ -131,6 +131,18 @@ void Connection::keep_log() {
   sqlite3_db_config(database_->getHandle(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
 }
 
+void Connection::watch_log(int most_pages) {
+  most_log_pages_ = most_pages;
+  const auto committed = [](void* self, sqlite3* database, const char* name, int pages) {
+    auto* connection = static_cast<Connection*>(self);
+    connection->log_pages_ = pages;
+    // One that fails is not lost: the log has it all, and the next one brings it over.
+    if (pages >= connection->most_log_pages_) sqlite3_wal_checkpoint(database, name);
+    return SQLITE_OK;
+  };
+  sqlite3_wal_hook(database_->getHandle(), committed, this);
+}
+
 bool Connection::in_transaction() const {
   return sqlite3_get_autocommit(database_->getHandle()) == 0;
 }

@@ -41,6 +41,11 @@ class Connection {
   // The last one to close a database brings its log over and removes it. Not this one: for a
   // database that is damaged and is to stay as it was found.
   void keep_log();
+  // Counts the pages of the log at each commit of this connection; at so many a commit brings them
+  // over itself. In the place of PRAGMA wal_autocheckpoint.
+  void watch_log(int most_pages);
+  int log_pages() const { return log_pages_; }
+  void log_is_over() { log_pages_ = 0; }  // another connection has brought it over
   bool in_transaction() const;
   int64_t total_changes() const;
   int64_t last_insert_id() const;
@@ -59,6 +64,8 @@ class Connection {
   std::map<std::string, std::vector<std::unique_ptr<SQLite::Statement>>, std::less<>> kept_;
   std::function<void()> on_full_;
   std::atomic<bool> broken_{false};
+  std::atomic<int> log_pages_{0};
+  int most_log_pages_ = 0;
 };
 
 }  // namespace moorage::state_db

@@ -167,9 +167,21 @@ base::ExecId Execs::add_past(const ExecRow& row) {
 }
 
 void Execs::forget_past(base::WorkspaceId workspace) {
-  store_.transaction([&] {
-    store_.prepare("DELETE FROM execs WHERE workspace = ? AND imported_from <> ''").run(workspace);
-  });
+  // What is freed is written over with zeros, and that goes through the log.
+  constexpr int kRowsAtOnce = 500;
+  constexpr int kBytesAtOnce = 1 << 20;
+  for (int rows = 1; rows > 0; store_.checkpoint()) {
+    store_.transaction([&] {
+      rows = store_
+                 .prepare(
+                     "DELETE FROM execs WHERE id IN (SELECT id FROM (SELECT id, "
+                     "sum(bytes) OVER (ORDER BY id) - bytes AS before FROM (SELECT id, "
+                     "length(argv) + length(environment) + length(directory) AS bytes FROM "
+                     "execs WHERE workspace = ? AND imported_from <> '' ORDER BY id LIMIT ?)) "
+                     "WHERE before < ?)")
+                 .run(workspace, kRowsAtOnce, kBytesAtOnce);
+    });
+  }
 }
 
 void Execs::set_changed_files(base::ExecId id, uint64_t files) {

@@ -85,7 +85,9 @@ class Execs {
   // One that ran and ended in another store, with a new id: of row.id only imported_from tells. No
   // event of it, as nothing happened here, and no budget refuses it.
   base::ExecId add_past(const ExecRow& row);
-  void forget_past(base::WorkspaceId workspace);  // those, of an import that failed
+  // Those, of an import that failed or a purge: in several commits, and not within a transaction,
+  // so that the log never holds all of it.
+  void forget_past(base::WorkspaceId workspace);
   void set_changed_files(base::ExecId id, uint64_t files);
   // True if it runs: the mark is durable. False if it has ended.
   bool request_cancel(base::ExecId id);

@@ -44,10 +44,10 @@ const StateTable& state_table(std::string_view noun) {
   throw Error(Code::internal, "no table of states for " + std::string(noun));
 }
 
-// A commit writes a few pages of 4 KiB to the log. The second number, in pages, only bounds it
-// where nobody calls checkpoint().
-constexpr uint64_t kCommitsACheckpoint = 128;
-constexpr const char* kLongLog = "PRAGMA wal_autocheckpoint = 16000";
+// In pages of 4 KiB; most commits write a few. The second only bounds the log where nobody calls
+// checkpoint().
+constexpr int kLogPagesDue = 512;
+constexpr int kMostLogPages = 16'000;
 // In KiB, of the pages that a connection keeps: those of the newest rows and the trees' roots.
 constexpr const char* kCache = "PRAGMA cache_size = -256";
 
@@ -95,7 +95,7 @@ Store::Store(const StoreOptions& options, base::Fd lock)
     connection_->on_full([this] { release_reserve(directory_); });
     refill_reserve();
     bring_up(*connection_, present_schema(), clock_->wall_ms());
-    connection_->execute(kLongLog);
+    connection_->watch_log(kMostLogPages);
     connection_->execute(kCache);
     checkpointer_ =
         std::make_unique<Connection>(options.directory + "/state.db", options.busy_timeout_ms);
@@ -126,8 +126,7 @@ bool Store::failed() const { return connection_->broken() || checkpointer_->brok
 
 void Store::checkpoint() {
   const std::lock_guard lock(checkpoint_mutex_);
-  const uint64_t commits = commits_;
-  if (commits - checkpointed_commits_ < kCommitsACheckpoint) return;
+  if (connection_->log_pages() < kLogPagesDue) return;
   checkpointer_->require_usable();
   // PASSIVE waits for nobody. Then the little that came meanwhile, with nobody committing: only a
   // log that was brought over whole begins anew, and writing over it is cheaper to sync than
@@ -135,7 +134,7 @@ void Store::checkpoint() {
   checkpointer_->query_text("PRAGMA wal_checkpoint(PASSIVE)");
   const std::lock_guard quiet(mutex_);
   checkpointer_->query_text("PRAGMA wal_checkpoint(PASSIVE)");
-  checkpointed_commits_ = commits;
+  connection_->log_is_over();
 }
 
 bool Store::give_room() { return release_reserve(directory_); }

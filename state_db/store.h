@@ -86,7 +86,8 @@ class Store {
   void on_event(std::function<void(int64_t last_seq)> wake) { wake_ = std::move(wake); }
   int64_t trim_events(int64_t keep);  // drops all but the newest; returns how many
 
-  // Brings the log into state.db where that is due; no commit waits. Call it once a second.
+  // Brings the log into state.db where that is due; no commit waits. Call it once a second, and
+  // between the commits of who writes much: what is in the log takes its room a second time.
   void checkpoint();
   bool give_room();       // gives the reserve file free; false if there is none
   bool refill_reserve();  // makes it again; false if there is still no room
@@ -137,7 +138,6 @@ class Store {
   std::unique_ptr<Connection> connection_;
   std::mutex checkpoint_mutex_;
   std::unique_ptr<Connection> checkpointer_;
-  uint64_t checkpointed_commits_ = 0;
   std::string store_id_;
   std::function<void(int64_t)> wake_;
   int depth_ = 0;

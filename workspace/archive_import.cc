@@ -31,6 +31,7 @@ MOORAGE_CRASH_POINT(import_outcome, "import.after_outcome");
 
 constexpr size_t kReadBytes = 256 << 10;
 constexpr size_t kExecsAtOnce = 500;
+constexpr size_t kExecBytesAtOnce = 1 << 20;
 constexpr size_t kMostOfOneUser = 4;
 constexpr int kNameTries = 1000;
 // Each is a row of state.db, whatever it takes in an archive.
@@ -64,6 +65,13 @@ class Client {
   uint64_t bytes_ = 0;
   Clock::duration waited_{0};
 };
+
+size_t bytes_of(const state_db::ExecRequest& request) {
+  size_t bytes = request.directory.size();
+  for (const auto& word : request.argv) bytes += word.size();
+  for (const auto& [name, value] : request.environment) bytes += name.size() + value.size();
+  return bytes;
+}
 
 class Newcomer : public ArchiveVisitor {
  public:
@@ -115,7 +123,8 @@ class Newcomer : public ArchiveVisitor {
                   "the archive has more than " + std::to_string(kMaxExecs) + " commands");
     }
     execs_.push_back(row);
-    if (execs_.size() >= kExecsAtOnce) add_execs();
+    exec_bytes_ += bytes_of(row.request);
+    if (execs_.size() >= kExecsAtOnce || exec_bytes_ >= kExecBytesAtOnce) add_execs();
   }
 
   void journal(base::ExecId old, ArchiveReader& reader) override {
@@ -199,6 +208,8 @@ class Newcomer : public ArchiveVisitor {
       }
     });
     execs_.clear();
+    exec_bytes_ = 0;
+    context_.store.checkpoint();
   }
 
   Context& context_;
@@ -214,6 +225,7 @@ class Newcomer : public ArchiveVisitor {
   base::SandboxId sandbox_;
   base::KeyedMutex::Guard guard_;
   std::vector<state_db::ExecRow> execs_;
+  size_t exec_bytes_ = 0;
   std::map<base::ExecId, base::ExecId> ids_;  // old to new
 };
 

@@ -173,13 +173,13 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
 }
 
 void Workspaces::abandon(const state_db::WorkspaceRow& row, const std::string& reason) {
-  // The row first: a layer that a row calls ready is never removed.
+  // Of an import, and first: a row that is still `creating` comes here again.
+  state_db::Execs(context_.store).forget_past(row.id);
+  // The row before the files: a layer that a row calls ready is never removed.
   context_.store.move(row.id, state_db::WorkspaceState::creating, state_db::WorkspaceState::failed,
                       reason);
   context_.storage.remove_layer(row.layer);
-  // Of an import:
-  base::remove_tree(context_.options.store + "/workspaces/" + row.id.str());
-  state_db::Execs(context_.store).forget_past(row.id);
+  base::remove_tree(context_.options.store + "/workspaces/" + row.id.str());  // of an import
 }
 
 // What an earlier request with the same key made.

@@ -331,10 +331,10 @@ void Workspaces::finish_purge(const state_db::WorkspaceRow& row) {
   if (row.layer) base::sync_directory(context_.options.store + "/layers");
   if (base::path_exists(histories)) base::sync_directory(histories);
   purge_after_files.pass();
+  state_db::Execs(context_.store).forget_past(row.id);  // what ran here stays history
   context_.store.transaction([&] {
     state_db::Workspaces(context_.store).finish_purge(row.id);
     state_db::Integrity(context_.store).remove(row.id);
-    state_db::Execs(context_.store).forget_past(row.id);  // what ran here stays history
     if (row.layer) state_db::Layers(context_.store).remove(row.layer);
   });
   measurer_.forget(row.id);

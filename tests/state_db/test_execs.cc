@@ -1,5 +1,6 @@
 // Sandboxes, execs, operations and kept answers.
 #include <catch2/catch.hpp>
+#include <filesystem>
 
 #include "state_db/execs.h"
 #include "state_db/idempotency.h"
@@ -192,4 +193,26 @@ TEST_CASE("an answer is kept for its owner, key and request for a day") {
   test.clock.now_ms += 1;
   CHECK(keys.expire() == 1);
   CHECK_FALSE(keys.find(request));
+}
+
+TEST_CASE("long commands that are brought in, and forgotten again, keep the log short") {
+  RunningSandbox test;
+  const auto log_bytes = [&] { return std::filesystem::file_size(test.file() + "-wal"); };
+  const auto here = Execs(*test.store).create(new_exec(test.sandbox)).id;
+  ExecRow row;
+  row.request = new_exec(test.sandbox);
+  row.request.argv = {std::string(100'000, 'x')};
+  row.state = row.outcome.state = ExecState::exited;
+  row.outcome.exit_code = 0;
+  row.imported_from = "store/ex_1";
+  base::ExecId last;
+  for (int i = 0; i < 200; ++i) {
+    last = Execs(*test.store).add_past(row);
+    test.store->checkpoint();
+  }
+  CHECK(log_bytes() < 4 << 20);
+  Execs(*test.store).forget_past(test.sandbox.workspace);
+  CHECK(log_bytes() < 6 << 20);
+  CHECK_FALSE(Execs(*test.store).find(last));
+  CHECK(Execs(*test.store).find(here));
 }
