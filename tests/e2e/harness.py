@@ -156,7 +156,11 @@ class Daemon:
             self.process = subprocess.Popen([*prefix, str(self.bin / "mooraged"), "--config", str(self.config)], env=environment,
                                             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         if wait:
-            wait_until(self.answers, what=f"the daemon's answer; log: {self.log_tail()}")
+            try:
+                wait_until(self.answers, what="the daemon's answer")
+            except AssertionError as late:
+                self.kill()
+                raise AssertionError(f"{late}; log: {self.log_tail()}") from None
             self.store_id()
         return self
 
