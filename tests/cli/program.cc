@@ -71,6 +71,9 @@ Running::Running(const std::vector<std::string>& words, const RunOptions& option
     base::check(::openpty(&master, &slave, nullptr, nullptr, &size), "openpty");
     terminal_.reset(master);
     const base::Fd slave_fd(slave);
+    termios modes{};
+    base::check(::tcgetattr(slave, &modes), "look at the terminal");
+    modes_before_ = modes.c_lflag;
     ::fcntl(master, F_SETFD, FD_CLOEXEC);
     ::fcntl(slave, F_SETFD, FD_CLOEXEC);
     spawn(words, options, slave, slave, err.write_end.get());

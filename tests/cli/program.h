@@ -39,12 +39,14 @@ class Running {
   std::string read_until(std::string_view text);  // of standard output; fails after 20 s
   Ran finish();                                   // reads everything and waits
   int terminal() const { return terminal_.get(); }
+  unsigned terminal_modes_before() const { return modes_before_; }  // c_lflag before it began
 
  private:
   void spawn(const std::vector<std::string>& words, const RunOptions& options, int in, int out,
              int err);
   pid_t pid_ = -1;
   base::Fd in_, out_, err_, terminal_;
+  unsigned modes_before_ = 0;
   std::string read_;
 };
 

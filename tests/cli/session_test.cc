@@ -22,8 +22,7 @@ TEST_CASE("a terminal is raw while the command runs and as before afterwards") {
   ExecScene scene;
   scene.exec.write(RecordKind::terminal, "prompt$ ");
   Running running({"exec", "auth", "-t", "--", "bash"}, scene.options(), true);
-  termios before{}, during{}, after{};
-  ::tcgetattr(running.terminal(), &before);
+  termios during{}, after{};
   running.read_until("prompt$ ");
   ::tcgetattr(running.terminal(), &during);
   CHECK((during.c_lflag & (ICANON | ECHO | ISIG)) == 0);
@@ -38,7 +37,7 @@ TEST_CASE("a terminal is raw while the command runs and as before afterwards") {
   scene.exec.finish(R"("state":"exited","exit_code":5)");
   CHECK(running.finish().code == 5);
   ::tcgetattr(running.terminal(), &after);
-  CHECK(after.c_lflag == before.c_lflag);
+  CHECK(after.c_lflag == running.terminal_modes_before());
 }
 
 TEST_CASE("Ctrl-P Ctrl-Q leaves a terminal command running") {
