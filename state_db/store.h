@@ -87,7 +87,7 @@ class Store {
   int64_t trim_events(int64_t keep);  // drops all but the newest; returns how many
 
   // Brings the log into state.db where that is due; no commit waits. Call it once a second, and
-  // between the commits of who writes much: what is in the log takes its room a second time.
+  // between the transactions of who writes much, never within one: it takes locks the other way.
   void checkpoint();
   bool give_room();       // gives the reserve file free; false if there is none
   bool refill_reserve();  // makes it again; false if there is still no room

@@ -173,13 +173,14 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
 }
 
 void Workspaces::abandon(const state_db::WorkspaceRow& row, const std::string& reason) {
-  // Of an import, and first: a row that is still `creating` comes here again.
-  state_db::Execs(context_.store).forget_past(row.id);
-  // The row before the files: a layer that a row calls ready is never removed.
+  // The row first: a layer that a row calls ready is never removed, and one that is whole, as an
+  // import's may be, is never finished without its history.
   context_.store.move(row.id, state_db::WorkspaceState::creating, state_db::WorkspaceState::failed,
                       reason);
   context_.storage.remove_layer(row.layer);
-  base::remove_tree(context_.options.store + "/workspaces/" + row.id.str());  // of an import
+  // Of an import:
+  base::remove_tree(context_.options.store + "/workspaces/" + row.id.str());
+  state_db::Execs(context_.store).forget_past(row.id);
 }
 
 // What an earlier request with the same key made.
