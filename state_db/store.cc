@@ -10,6 +10,7 @@
 #include "state_db/connection.h"
 #include "state_db/event.h"
 #include "state_db/migrations.h"
+#include "state_db/reading.h"
 #include "state_db/statement.h"
 #include "state_db/store_age.h"
 #include "state_db/store_lock.h"
@@ -70,6 +71,9 @@ bool has_log(const std::string& directory) {
   return stat((directory + "/state.db-wal").c_str(), &status) == 0 && status.st_size > 0;
 }
 
+// The store whose reader this thread uses.
+thread_local const Store* reading_of = nullptr;
+
 std::string savepoint(int depth) { return "moorage_" + std::to_string(depth); }
 
 }  // namespace
@@ -102,6 +106,10 @@ Store::Store(const StoreOptions& options, base::Fd lock)
     checkpointer_->execute("PRAGMA synchronous = FULL");
     checkpointer_->execute(kCache);
     checkpointer_->on_full([this] { release_reserve(directory_); });
+    reader_ =
+        std::make_unique<Connection>(options.directory + "/state.db", options.busy_timeout_ms);
+    reader_->execute("PRAGMA query_only = ON");
+    reader_->execute(kCache);
     if (store_id_.empty()) store_id_ = random_store_id();
     transaction([&] {
       prepare("INSERT OR IGNORE INTO meta (name, value) VALUES ('store_id', ?)").run(store_id_);
@@ -122,7 +130,9 @@ Store::~Store() {
   }
 }
 
-bool Store::failed() const { return connection_->broken() || checkpointer_->broken(); }
+bool Store::failed() const {
+  return connection_->broken() || checkpointer_->broken() || reader_->broken();
+}
 
 void Store::checkpoint() {
   const std::lock_guard lock(checkpoint_mutex_);
@@ -143,13 +153,32 @@ bool Store::refill_reserve() { return make_reserve(directory_, reserve_bytes_); 
 bool Store::has_reserve() const { return reserve_is_there(directory_, reserve_bytes_); }
 
 Statement Store::prepare(std::string_view sql) {
+  if (reading_of == this) return Statement(std::unique_lock(reader_mutex_), *reader_, sql);
   return Statement(std::unique_lock(mutex_), *connection_, sql);
 }
 
 int64_t Store::last_insert_id() { return connection_->last_insert_id(); }
 
+Reading::Reading(Store& store) : store_(store), lock_(store.reader_mutex_) {
+  if (reading_of) throw Error(Code::internal, "a reading within another");
+  store_.connection_->require_usable();
+  store_.reader_->require_usable();
+  store_.reader_->execute("BEGIN");
+  reading_of = &store_;
+}
+
+Reading::~Reading() {
+  reading_of = nullptr;
+  try {
+    store_.reader_->execute("COMMIT");
+  } catch (const Error&) {
+    // It changed nothing; a reader that is broken refuses what follows.
+  }
+}
+
 Store::Transaction::Transaction(Store& store)
     : store_(store), lock_(store.mutex_), seq_before_(store.new_seq_) {
+  if (reading_of == &store) throw Error(Code::internal, "a transaction while reading");
   store_.connection_->require_usable();
   if (store_.depth_ == 0) {
     changes_before_ = store_.connection_->total_changes();

@@ -22,21 +22,13 @@
 #include "base/ids.h"
 #include "state_db/event.h"
 #include "state_db/lifecycle.h"
+#include "state_db/store_options.h"
 
 namespace moorage::state_db {
 
 class Connection;
+class Reading;
 class Statement;
-
-struct StoreOptions {
-  std::string directory;        // must exist; state.db, state.db.lock and reserve are made in it
-  uint64_t reserve_bytes = 0;   // size of DIRECTORY/reserve; 0: none
-  int busy_timeout_ms = 5'000;  // somebody else reading state.db (sqlite3 shell, backup)
-  const base::Clock* clock = &base::system_clock();
-  // Called with the id of a store that is not new, before anything in it is changed: may throw.
-  std::function<void(const std::string& store_id)> before_changes = {};
-  bool may_make = true;  // false: a file without tables is damage, not a new store
-};
 
 class Store {
  public:
@@ -50,7 +42,7 @@ class Store {
 
   const std::string& store_id() const { return store_id_; }  // 8 hex digits, made once
   uint64_t commits() const { return commits_; }              // synchronous writes since the open
-  bool failed() const;                                       // of connection or checkpointer
+  bool failed() const;                                       // of any of its connections
   bool was_clean() const { return was_clean_; }              // the last owner closed it in order
   const std::string& mended() const { return mended_; }      // what the open mended; empty: nothing
   const base::Clock& clock() const { return *clock_; }
@@ -104,6 +96,7 @@ class Store {
   }
 
  private:
+  friend class Reading;
   struct RowMove {
     std::string_view noun;
     std::string_view from;
@@ -123,7 +116,6 @@ class Store {
     int64_t changes_before_ = 0;
     bool open_ = true;
   };
-
   void check_file();
   void move_row(const RowMove& move, int64_t id, const std::string& id_text,
                 std::string_view reason);
@@ -138,6 +130,8 @@ class Store {
   std::unique_ptr<Connection> connection_;
   std::mutex checkpoint_mutex_;
   std::unique_ptr<Connection> checkpointer_;
+  std::recursive_mutex reader_mutex_;
+  std::unique_ptr<Connection> reader_;
   std::string store_id_;
   std::function<void(int64_t)> wake_;
   int depth_ = 0;

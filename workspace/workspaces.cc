@@ -10,6 +10,7 @@
 #include "state_db/archives.h"
 #include "state_db/integrity.h"
 #include "state_db/layers.h"
+#include "state_db/reading.h"
 #include "state_db/store.h"
 #include "workspace/archive_store.h"
 #include "workspace/birth.h"
@@ -91,6 +92,8 @@ void Workspaces::measure(const state_db::WorkspaceRow& row, base::ExecId ended) 
 }
 
 void Workspaces::complete(WorkspaceView& view) {
+  view.lease = held_lease(view.row.id);
+  view.behind = behind(context_.repos, view);
   view.disk_quota = context_.storage.quota().name();
   if (view.sandbox) {
     if (auto* backend = context_.backends.find(view.sandbox->backend)) {
@@ -107,8 +110,8 @@ void Workspaces::complete(WorkspaceView& view) {
 }
 
 // Everything of a row is looked up by index, so a page costs what is on it, whatever else there is.
+// Its rows are of one moment, and wait for nobody who commits.
 WorkspacePage Workspaces::list(const Caller& caller, const PageRequest& wanted) {
-  state_db::Workspaces table(context_.store);
   state_db::WorkspaceQuery query;
   query.seen_by = caller.viewer();
   query.with_deleted = wanted.with_deleted;
@@ -116,17 +119,22 @@ WorkspacePage Workspaces::list(const Caller& caller, const PageRequest& wanted) 
   query.with_failed = wanted.with_deleted;
   query.after = wanted.after;
   query.limit = wanted.limit + 1;
-  auto rows = table.list(query);
   WorkspacePage page;
-  page.more = rows.size() > wanted.limit;
-  if (page.more) rows.pop_back();
-  page.used_bytes = table.disk_seen_by(query.seen_by).bytes;
-  std::map<base::RepoId, state_db::RepositoryRow> repos;
-  for (auto& row : rows) {
-    const auto [repo, is_new] = repos.try_emplace(row.repository);
-    if (is_new) repo->second = state_db::Repositories(context_.store).get(row.repository);
-    page.views.push_back(outline(std::move(row), repo->second));
+  {
+    const state_db::Reading moment(context_.store);
+    state_db::Workspaces table(context_.store);
+    auto rows = table.list(query);
+    page.more = rows.size() > wanted.limit;
+    if (page.more) rows.pop_back();
+    page.used_bytes = table.disk_seen_by(query.seen_by).bytes;
+    std::map<base::RepoId, state_db::RepositoryRow> repos;
+    for (auto& row : rows) {
+      const auto [repo, is_new] = repos.try_emplace(row.repository);
+      if (is_new) repo->second = state_db::Repositories(context_.store).get(row.repository);
+      page.views.push_back(outline(std::move(row), repo->second));
+    }
   }
+  for (WorkspaceView& view : page.views) complete(view);
   return page;
 }
 
@@ -147,14 +155,12 @@ WorkspaceView Workspaces::outline(state_db::WorkspaceRow row, state_db::Reposito
     auto running = state_db::Execs(context_.store).running(view.sandbox->id);
     if (!running.empty()) view.doing = std::move(running.back());
   }
-  view.lease = held_lease(id);
-  complete(view);
-  view.behind = behind(context_.repos, view);
   return view;
 }
 
 WorkspaceView Workspaces::view(const state_db::WorkspaceRow& row) {
   auto view = outline(row, state_db::Repositories(context_.store).get(row.repository));
+  complete(view);
   view.archive = state_db::Archives(context_.store).find(row.id);
   if (view.archive) view.archive_file = ArchiveStore(context_).path(*view.archive);
   view.base_tree = state_db::BaseTrees(context_.store).find(row.repository, row.base_commit);

@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/files.h"
 #include "state_db/connection.h"
+#include "state_db/reading.h"
 #include "state_db/repositories.h"
 #include "state_db/statement.h"
 #include "state_db/store_lock.h"
@@ -175,6 +176,30 @@ TEST_CASE("a transaction that changes nothing costs no commit") {
   const uint64_t commits = test.store->commits();
   test.store->transaction([&] { Repositories(*test.store).list(); });
   CHECK(test.store->commits() == commits);
+}
+
+TEST_CASE("a reading is of one moment, waits for nobody who writes, and writes nothing") {
+  TestStore test;
+  Store& store = *test.store;
+  const int64_t before = store.add_event("n", {});
+  {
+    const Reading moment(store);
+    CHECK(store.last_event() == before);
+    CHECK_THROWS_AS(store.add_event("n", {}), base::Error);
+    CHECK_THROWS_AS(store.transaction([] {}), base::Error);
+    CHECK_THROWS_AS(Reading(store), base::Error);
+    std::thread([&] { store.add_event("n", {}); }).join();
+    CHECK(store.last_event() == before);
+  }
+  CHECK(store.last_event() == before + 1);
+  store.transaction([&] {
+    store.add_event("n", {});
+    std::thread([&] {
+      const Reading moment(store);  // the store's lock is held: what waits for it never ends
+      CHECK(store.last_event() == before + 1);
+    }).join();
+  });
+  CHECK(store.last_event() == before + 2);
 }
 
 TEST_CASE("followers are woken once a commit, after it, with the last event") {
