@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "backends/exec_cgroup.h"
 #include "base/error.h"
@@ -88,13 +89,15 @@ bool wait_for_event(const std::string& group, std::string_view key, uint64_t wan
 }  // namespace
 
 SandboxCgroup::SandboxCgroup(const CgroupHierarchies& hierarchies, std::string name)
-    : hierarchies_(hierarchies), name_(std::move(name)) {}
+    : hierarchies_(hierarchies),
+      name_(std::move(name)),
+      group_(std::string(kSandboxesGroup) + "/" + name_) {}
 
 std::vector<std::string> SandboxCgroup::all_paths() const {
   std::vector<std::string> paths{unified_path()};
   for (const std::string* top : {&hierarchies_.memory_v1, &hierarchies_.pids_v1,
                                  &hierarchies_.cpu_v1, &hierarchies_.disk_v1}) {
-    const std::string path = *top + "/" + name_;
+    const std::string path = *top + "/" + group_;
     if (!top->empty() && std::find(paths.begin(), paths.end(), path) == paths.end()) {
       paths.push_back(path);
     }
@@ -112,10 +115,13 @@ void SandboxCgroup::create(const Limits& limits) {
   const std::string below_commands = h.memory && h.memory_v1.empty() ? "+memory" : "";
 
   // The unified one first: whatever is cut off later, `list` finds the name there.
+  const std::string all = h.unified + "/" + kSandboxesGroup;
+  make_group(all);
   make_group(unified_path());
   if (!controllers.empty()) {
-    write_cgroup_file(h.unified + "/cgroup.subtree_control", controllers);
-    write_cgroup_file(unified_path() + "/cgroup.subtree_control", controllers);
+    for (const std::string& group : {h.unified, all, unified_path()}) {
+      write_cgroup_file(group + "/cgroup.subtree_control", controllers);
+    }
   }
   make_group(unified_path() + "/launch");
   make_group(unified_path() + "/cmd");
@@ -123,8 +129,9 @@ void SandboxCgroup::create(const Limits& limits) {
     write_cgroup_file(unified_path() + "/cmd/cgroup.subtree_control", below_commands);
   }
   for (const std::string& path : all_paths()) {
+    make_group(std::filesystem::path(path).parent_path());
     make_group(path);
-    const bool has_no_parts = path == h.cpu_v1 + "/" + name_ || path == h.disk_v1 + "/" + name_;
+    const bool has_no_parts = path == h.cpu_v1 + "/" + group_ || path == h.disk_v1 + "/" + group_;
     if (path == unified_path() || has_no_parts) continue;
     make_group(path + "/warden");
     make_group(path + "/cmd");
@@ -134,12 +141,13 @@ void SandboxCgroup::create(const Limits& limits) {
 
 void SandboxCgroup::weigh_cpu(uint32_t weight) const {
   if (!hierarchies_.cpu) return;
+  const std::string all = std::string("/") + kSandboxesGroup;
   if (!hierarchies_.cpu_v1.empty()) {
     constexpr uint64_t kSharesOfAService = 1024;
     const uint64_t shares = std::max<uint64_t>(2, weight * kSharesOfAService / kWeightOfAService);
-    write_cgroup_file(hierarchies_.cpu_v1 + "/" + name_ + "/cpu.shares", std::to_string(shares));
+    write_cgroup_file(hierarchies_.cpu_v1 + all + "/cpu.shares", std::to_string(shares));
   } else {
-    write_cgroup_file(unified_path() + "/cpu.weight", std::to_string(weight));
+    write_cgroup_file(hierarchies_.unified + all + "/cpu.weight", std::to_string(weight));
   }
 }
 
@@ -149,7 +157,7 @@ void SandboxCgroup::limit_disk(const std::string& disk, uint64_t bytes_per_s) co
     write_cgroup_file(unified_path() + "/io.max", disk + " rbps=" + rate + " wbps=" + rate);
     return;
   }
-  const std::string group = hierarchies_.disk_v1 + "/" + name_;
+  const std::string group = hierarchies_.disk_v1 + "/" + group_;
   write_cgroup_file(group + "/blkio.throttle.read_bps_device", disk + " " + rate);
   write_cgroup_file(group + "/blkio.throttle.write_bps_device", disk + " " + rate);
 }
@@ -157,7 +165,7 @@ void SandboxCgroup::limit_disk(const std::string& disk, uint64_t bytes_per_s) co
 void SandboxCgroup::add_warden_part() const { make_group(unified_path() + "/warden"); }
 
 void SandboxCgroup::apply_limits(const Limits& limits) const {
-  const std::string group = "/" + name_;
+  const std::string group = "/" + group_;
   if (hierarchies_.memory) {
     limit_memory(hierarchies_, group, limits.memory_bytes + kHeadroomBytes);
     limit_memory(hierarchies_, group + "/cmd", limits.memory_bytes);
@@ -184,10 +192,10 @@ std::vector<std::string> SandboxCgroup::join_files(const std::string& part) cons
   const std::string part_v1 = part == "cmd" ? "/cmd" : "/warden";
   std::vector<std::string> files{unified_path() + "/" + part + "/cgroup.procs"};
   for (const std::string* top : {&hierarchies_.memory_v1, &hierarchies_.pids_v1}) {
-    if (!top->empty()) files.push_back(*top + "/" + name_ + part_v1 + "/cgroup.procs");
+    if (!top->empty()) files.push_back(*top + "/" + group_ + part_v1 + "/cgroup.procs");
   }
   for (const std::string* top : {&hierarchies_.cpu_v1, &hierarchies_.disk_v1}) {
-    if (!top->empty()) files.push_back(*top + "/" + name_ + "/cgroup.procs");
+    if (!top->empty()) files.push_back(*top + "/" + group_ + "/cgroup.procs");
   }
   return files;
 }
@@ -236,7 +244,7 @@ void SandboxCgroup::kill_and_remove(milliseconds deadline) {
 
 CgroupUsage SandboxCgroup::usage() const {
   const CgroupHierarchies& h = hierarchies_;
-  const std::string group = "/" + name_;
+  const std::string group = "/" + group_;
   auto number = [](const std::string& path) -> uint64_t {
     auto text = base::read_file_if_exists(path);
     return text ? std::strtoull(text->c_str(), nullptr, 10) : 0;
@@ -268,7 +276,7 @@ std::unique_ptr<ExecGroup> SandboxCgroup::exec_group(const std::string& exec_nam
   if (!base::path_exists(unified_path() + "/cmd")) {
     throw Error(Code::not_found, "there is no sandbox " + name_);
   }
-  return make_exec_cgroup(hierarchies_, name_ + "/cmd", exec_name);
+  return make_exec_cgroup(hierarchies_, group_ + "/cmd", exec_name);
 }
 
 std::vector<std::string> sandbox_cgroups(const CgroupHierarchies& hierarchies,
@@ -277,7 +285,9 @@ std::vector<std::string> sandbox_cgroups(const CgroupHierarchies& hierarchies,
   for (const std::string* top : {&hierarchies.unified, &hierarchies.memory_v1, &hierarchies.pids_v1,
                                  &hierarchies.cpu_v1, &hierarchies.disk_v1}) {
     if (top->empty()) continue;
-    for (std::string& name : base::list_directory(*top)) {
+    const std::string all = *top + "/" + kSandboxesGroup;
+    if (!base::path_exists(all)) continue;
+    for (std::string& name : base::list_directory(all)) {
       if (name.starts_with(prefix)) names.push_back(std::move(name));
     }
   }

@@ -1,14 +1,15 @@
 // The control groups of sandboxes, on a host with cgroup v2 only or with v1 controllers beside it.
 //
-//   NAME/       the sandbox: cpu, memory and pids with headroom over what commands may use
+// moorage/      all sandboxes of the host: their share of the processors
+// moorage/NAME/ the sandbox: cpu, memory and pids with headroom over what commands may use
 //     launch/   moorage-launch while it works
 //     monitor/  LXC's monitor
 //     warden/   process 1 of the sandbox
 //     cmd/      all commands: their own, lower ceiling
 //       EXEC/   one exec: killed as one, its OOM kills counted
 //
-// NAME stands at the top of each hierarchy as this process sees it, not below the daemon's own
-// group: it must be found again by the next daemon, from whatever shell or service that one is
+// They stand at the top of each hierarchy as this process sees it, not below the daemon's own
+// group: NAME must be found again by the next daemon, from whatever shell or service that one is
 // started, and systemd starts no service in a group that has living children with controllers
 // (docs/decisions/0301-cgroups-at-the-top.md). The unified hierarchy always holds the whole tree:
 // it kills (cgroup.kill), freezes and says what is alive, also where the controllers are v1. The
@@ -26,6 +27,8 @@
 #include "backends/backend.h"
 
 namespace moorage::backends {
+
+inline constexpr const char* kSandboxesGroup = "moorage";
 
 struct CgroupHierarchies {
   std::string unified;  // mount points; empty: not there
@@ -62,7 +65,8 @@ class SandboxCgroup {
   SandboxCgroup(const CgroupHierarchies& hierarchies, std::string name);
 
   void create(const Limits& limits);
-  // When the processor is short: 100 is what a service of the host has (cgroup v2's cpu.weight).
+  // When the processors are short, of all sandboxes of the host together: 100 is what a service of
+  // the host has (cgroup v2's cpu.weight). After create().
   void weigh_cpu(uint32_t weight) const;
   // Bytes a second, each way, on a whole disk ("254:0"). What v1 counts is what bypasses the page
   // cache or is read; written pages are counted under v2 only.
@@ -72,7 +76,7 @@ class SandboxCgroup {
   bool populated() const;  // a process lives in it; LXC's monitor and the launcher do not count
   // Files to write "0" to, so that the writer and its children are in the group `part`.
   std::vector<std::string> join_files(const std::string& part) const;
-  std::string unified_path() const { return hierarchies_.unified + "/" + name_; }
+  std::string unified_path() const { return hierarchies_.unified + "/" + group_; }
 
   void freeze(std::chrono::milliseconds deadline);  // thawed again when it throws deadline_exceeded
   void thaw(std::chrono::milliseconds deadline);
@@ -93,6 +97,7 @@ class SandboxCgroup {
 
   CgroupHierarchies hierarchies_;
   std::string name_;
+  std::string group_;  // moorage/NAME
 };
 
 // Names of the sandboxes that begin with prefix, from all hierarchies, sorted.

@@ -17,7 +17,7 @@ struct BackendOptions {
   std::string launch_program;    // absolute path of moorage-launch
   std::string warden_program;    // absolute path of moorage-warden
   bool allow_process = false;    // `process` isolates nothing, so it must be asked for
-  uint32_t cpu_weight = 10;      // of one sandbox; 100 is what a service of the host has
+  uint32_t cpu_weight = 100;     // of all sandboxes together; a service of the host has 100
   uint64_t disk_rate_bytes = 0;  // each way, of one sandbox on the store's disk; 0: no limit
   // A sandbox may make user and other namespaces, and mount in them.
   bool nested_namespaces = false;

@@ -59,7 +59,7 @@ struct SandboxSettings {
   int64_t start_deadline_s = 20;
   int64_t stop_grace_s = 5;
   bool sudo = true;
-  uint32_t cpu_weight = 10;
+  uint32_t cpu_weight = 100;
   uint64_t disk_rate_bytes = 0;  // a second; 0: no limit
   bool nested_namespaces = false;
   int64_t idle_stop_s = 1800;  // 0: never

@@ -222,8 +222,8 @@ std::vector<Setting> about_work() {
               "time between the request to end and the kill"),
       flag("sandbox.sudo", MOORAGE_PLACE(sandbox.sudo), "sudo without password inside the sandbox"),
       integer<uint32_t>("sandbox.cpu_weight", MOORAGE_PLACE(sandbox.cpu_weight), {1, 10'000},
-                        "share of one sandbox when the CPUs are short; a service of the host has "
-                        "100"),
+                        "share of all sandboxes together when the CPUs are short; a service of the "
+                        "host has 100"),
       bytes("sandbox.disk_rate_bytes", MOORAGE_PLACE(sandbox.disk_rate_bytes), {0, kTiB},
             "bytes a second, each way, of one sandbox on the store's disk; 0 is no limit"),
       flag("sandbox.nested_namespaces", MOORAGE_PLACE(sandbox.nested_namespaces),

@@ -321,7 +321,7 @@ TEST_CASE("with LXC's monitor killed the sandbox runs on, answers, and can be de
   SandboxFixture sandboxes("lxc");
   if (!tests::available(sandboxes)) return;
   const auto status = sandboxes.start(1);
-  const std::string group = backends::find_cgroups().unified + "/" + sandboxes.name(1);
+  const std::string group = sandboxes.group(1);
   const int monitor = std::stoi(base::read_file(group + "/monitor/cgroup.procs"));
   REQUIRE(kill(monitor, SIGKILL) == 0);
   REQUIRE(tests::within_a_second([&] { return !backends::cgroup_populated(group + "/monitor"); }));
@@ -337,7 +337,7 @@ TEST_CASE("all of a sandbox killed at once is seen, and a start mends it") {
   SandboxFixture sandboxes("lxc");
   if (!tests::available(sandboxes)) return;
   sandboxes.start(1);
-  const std::string group = backends::find_cgroups().unified + "/" + sandboxes.name(1);
+  const std::string group = sandboxes.group(1);
   backends::write_cgroup_file(group + "/cgroup.kill", "1");
   CHECK(tests::within_a_second([&] {
     return sandboxes.backend().inspect(sandboxes.name(1)).state == backends::SandboxState::stopped;

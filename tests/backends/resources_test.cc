@@ -84,14 +84,14 @@ TEST_CASE("no process of a sandbox opens or makes a device, though it were the h
   CHECK(mknod(made.c_str(), S_IFCHR | 0600, makedev(1, 1)) == 0);
 }
 
-TEST_CASE("a sandbox comes after the host's services when the processor is short") {
+TEST_CASE("all sandboxes together have a share of the processors when those are short") {
   SandboxFixture sandboxes("lxc", [](auto& options) { options.cpu_weight = 50; });
   if (!tests::available(sandboxes)) return;
   sandboxes.start(1);
   const auto hierarchies = backends::find_cgroups();
   const std::string top = hierarchies.cpu_v1.empty() ? hierarchies.unified : hierarchies.cpu_v1;
   const std::string file = hierarchies.cpu_v1.empty() ? "/cpu.weight" : "/cpu.shares";
-  CHECK(base::read_file(top + "/" + sandboxes.name(1) + file) ==
+  CHECK(base::read_file(top + "/" + backends::kSandboxesGroup + file) ==
         (hierarchies.cpu_v1.empty() ? "50\n" : "512\n"));
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "backends/cgroups.h"
 #include "backends/registry.h"
 #include "patience.h"
 
@@ -55,6 +56,9 @@ class SandboxFixture {
   // A spec with name "<prefix>sb_N", its own id range, directory and mounts.
   backends::SandboxSpec spec(int number);
   backends::SandboxStatus start(int number) { return backend_->start(spec(number)); }
+  std::string group(int number) const {  // in the unified hierarchy
+    return backends::SandboxCgroup(backends::find_cgroups(), name(number)).unified_path();
+  }
   std::string name(int number) const { return prefix() + "sb_" + std::to_string(number); }
   std::string workspace(int number) const;  // on the host
   Outcome run(int number, const Command& command);

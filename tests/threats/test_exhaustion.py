@@ -146,8 +146,8 @@ class Exhaustion(Threats):
                 self.assertEqual(end["state"], "oom_killed")
             if name == "fork bomb":
                 group = self.daemon.sandbox_pids("bomb")["name"]
-                events = next(p for p in map(pathlib.Path, (f"/sys/fs/cgroup/pids/{group}/cmd/pids.events",
-                                                            f"/sys/fs/cgroup/{group}/cmd/pids.events")) if p.exists())
+                events = next(p for p in map(pathlib.Path, (f"/sys/fs/cgroup/pids/moorage/{group}/cmd/pids.events",
+                                                            f"/sys/fs/cgroup/moorage/{group}/cmd/pids.events")) if p.exists())
                 self.assertGreater(int(events.read_text().split()[1]), 0)
             harness.wait_until(lambda: self.client.exec("bomb", "echo fine").stdout == b"fine\n", 60, f"a command after the {name}")
         flood = self.client.exec("bomb", "timeout 3 yes; yes | head -c 20000000", timeout_ms=30_000)

@@ -92,7 +92,7 @@ for kind, options in ((b"cgroup", b"memory"), (b"cgroup", b"none,name=own"), (b"
         self.assertEqual(self.out("ls /dev | tr '\\n' ' '"), "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero")
         place = self.daemon.directory / "node"
         os.mknod(place, 0o20600, os.makedev(1, 11))  # kmsg
-        group = self.daemon.sandbox_pids("jail")["name"]
+        group = "moorage/" + self.daemon.sandbox_pids("jail")["name"]
         top = next(p for p in ("/sys/fs/cgroup/unified", "/sys/fs/cgroup") if os.path.exists(f"{p}/{group}"))
         attack = TRY + f"open('{top}/{group}/launch/cgroup.procs', 'w').write('0')\nprint(attempt(lambda: os.open('{place}', os.O_WRONLY)))"
         self.assertEqual(self.on_host(attack), "EPERM")
