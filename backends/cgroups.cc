@@ -33,6 +33,9 @@ constexpr uint64_t kWeightOfAService = 100;
 constexpr const char* kLabel = "trusted.moorage";
 constexpr milliseconds kFreezePatience{300};
 
+// In one hierarchy, the group that holds those of all sandboxes.
+std::string all_sandboxes(const std::string& top) { return top + "/" + kSandboxesGroup; }
+
 void make_group(const std::string& path) {
   if (mkdir(path.c_str(), 0755) < 0 && errno != EEXIST) base::throw_errno("make cgroup " + path);
 }
@@ -115,7 +118,7 @@ void SandboxCgroup::create(const Limits& limits) {
   const std::string below_commands = h.memory && h.memory_v1.empty() ? "+memory" : "";
 
   // The unified one first: whatever is cut off later, `list` finds the name there.
-  const std::string all = h.unified + "/" + kSandboxesGroup;
+  const std::string all = all_sandboxes(h.unified);
   make_group(all);
   make_group(unified_path());
   if (!controllers.empty()) {
@@ -141,13 +144,12 @@ void SandboxCgroup::create(const Limits& limits) {
 
 void SandboxCgroup::weigh_cpu(uint32_t weight) const {
   if (!hierarchies_.cpu) return;
-  const std::string all = std::string("/") + kSandboxesGroup;
   if (!hierarchies_.cpu_v1.empty()) {
     constexpr uint64_t kSharesOfAService = 1024;
     const uint64_t shares = std::max<uint64_t>(2, weight * kSharesOfAService / kWeightOfAService);
-    write_cgroup_file(hierarchies_.cpu_v1 + all + "/cpu.shares", std::to_string(shares));
+    write_cgroup_file(all_sandboxes(hierarchies_.cpu_v1) + "/cpu.shares", std::to_string(shares));
   } else {
-    write_cgroup_file(hierarchies_.unified + all + "/cpu.weight", std::to_string(weight));
+    write_cgroup_file(all_sandboxes(hierarchies_.unified) + "/cpu.weight", std::to_string(weight));
   }
 }
 
@@ -285,7 +287,7 @@ std::vector<std::string> sandbox_cgroups(const CgroupHierarchies& hierarchies,
   for (const std::string* top : {&hierarchies.unified, &hierarchies.memory_v1, &hierarchies.pids_v1,
                                  &hierarchies.cpu_v1, &hierarchies.disk_v1}) {
     if (top->empty()) continue;
-    const std::string all = *top + "/" + kSandboxesGroup;
+    const std::string all = all_sandboxes(*top);
     if (!base::path_exists(all)) continue;
     for (std::string& name : base::list_directory(all)) {
       if (name.starts_with(prefix)) names.push_back(std::move(name));

@@ -116,6 +116,7 @@ class Store {
     int64_t changes_before_ = 0;
     bool open_ = true;
   };
+
   void check_file();
   void move_row(const RowMove& move, int64_t id, const std::string& id_text,
                 std::string_view reason);
