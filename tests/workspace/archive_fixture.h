@@ -63,6 +63,7 @@ inline ArchiveFacts restore_part(const std::string& bytes, const std::string& up
 struct TreeManifest {
   struct Options {
     bool overlay_marks = true;
+    bool link_counts = true;
   };
   std::map<std::string, std::string> lines;
   std::map<std::pair<dev_t, ino_t>, std::string> first;
@@ -83,7 +84,7 @@ struct TreeManifest {
               std::to_string(status.st_mtim.tv_nsec);
     }
     if (!S_ISDIR(status.st_mode) && !whiteout) {
-      line += " links " + std::to_string(status.st_nlink) + " as " +
+      line += (options.link_counts ? " links " + std::to_string(status.st_nlink) : "") + " as " +
               first.emplace(std::pair{status.st_dev, status.st_ino}, path).first->second;
     }
     if (S_ISLNK(status.st_mode)) {

@@ -1,0 +1,321 @@
+#include "workspace/layer_copy.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <ctime>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "workspace/layer_record.h"
+#include "workspace/node_copy.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using base::Fd;
+
+constexpr std::array kParts{"tree", "home", "system"};
+constexpr unsigned kMaxDepth = 900;  // of directories: three descriptors each
+constexpr size_t kMaxLinkPathBytes = 4000;
+constexpr uint64_t kMaxRecordBytes = 1ULL << 30;
+// The clock that change times are taken from moves in steps of 10 ms at most.
+constexpr int64_t kTickNs = 20'000'000;
+
+int64_t nanoseconds(const timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
+
+int64_t kernel_time() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  return nanoseconds(now);
+}
+
+// What a look at `looked_ns` or later can tell by: 0 if it may change again without that showing.
+int64_t change_stamp(const struct stat& status, int64_t looked_ns) {
+  const int64_t changed = nanoseconds(status.st_ctim);
+  return changed + kTickNs < looked_ns ? changed : 0;
+}
+
+// One directory in its three places.
+struct Place {
+  Fd live;
+  Fd copy;
+  Fd earlier;  // may be none
+  std::string path;
+  unsigned depth = 0;
+};
+
+Fd open_directory_at(const Fd& parent, const std::string& name) {
+  if (!parent) return {};
+  return Fd(openat(parent.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
+const RecordedEntry* find(const RecordedDirectory* directory, const std::string& name) {
+  if (!directory) return nullptr;
+  const auto found = directory->entries.find(name);
+  return found == directory->entries.end() ? nullptr : &found->second;
+}
+
+const RecordedDirectory* below(const RecordedEntry* entry) {
+  return entry ? entry->directory.get() : nullptr;
+}
+
+// Of one part of the layer.
+class Part {
+ public:
+  Part(const LayerCopy::Places& places, const std::string& part, const CopyLimits& limits)
+      : limits_(limits),
+        live_(places.live + "/" + part + "/upper"),
+        copy_(places.copy + "/" + part + "/upper"),
+        record_path_(places.copy + "/" + part + "/copied") {
+    if (places.earlier.empty()) return;
+    const std::string earlier = places.earlier + "/" + part;
+    const auto text = base::read_file_if_exists(earlier + "/copied", kMaxRecordBytes);
+    if (text) earlier_record_ = parse_record(*text);
+    if (earlier_record_) earlier_ = earlier + "/upper";
+  }
+
+  void run(CopyPass& pass, const std::set<ino_t>* mapped) {
+    pass_ = &pass;
+    mapped_ = mapped;
+    fresh_links_.clear();
+    Place root{base::open_directory(live_), base::open_directory(copy_), {}, "", 0};
+    if (!earlier_.empty()) root.earlier = base::open_directory(earlier_);
+    copy_root_ = root.copy.get();
+    top_.directory =
+        top_.directory ? std::move(top_.directory) : std::make_unique<RecordedDirectory>();
+    enter(root, top_, earlier_record_ ? &*earlier_record_ : nullptr);
+  }
+
+  void keep_record() { base::write_file(record_path_, format_record(*top_.directory)); }
+
+ private:
+  // What has several names (the kernel makes whiteouts so, too): where the copy has it, and as of
+  // which stamp.
+  struct Linked {
+    int64_t stamp;
+    std::string path;
+  };
+
+  bool frozen() const { return mapped_ != nullptr; }
+
+  // In a pass beside commands the next one looks again.
+  void vanished(const std::string& path) const {
+    if (!frozen()) return;
+    throw Error(Code::conflict, base::escape_for_message(path) + " changed while all was frozen",
+                "something on the host writes into the layer");
+  }
+
+  bool same(const RecordedEntry* known, const struct stat& now) const {
+    return known && known->inode == now.st_ino && known->changed_ns != 0 &&
+           known->changed_ns == nanoseconds(now.st_ctim);
+  }
+
+  void enter(const Place& at, RecordedEntry& entry, const RecordedDirectory* earlier) {
+    struct stat status {};
+    const int64_t looked_ns = kernel_time();
+    base::check(fstat(at.live.get(), &status), "look at a directory of the layer");
+    const bool unchanged = same(&entry, status);
+    entry.inode = status.st_ino;
+    entry.changed_ns = change_stamp(status, looked_ns);  // before it is listed
+    const bool wrote = visit(at, *entry.directory, earlier, unchanged);
+    if (wrote || !unchanged) copy_directory_attributes(at.live.get(), at.copy.get(), status);
+  }
+
+  // Whether the copy's directory was written to.
+  bool visit(const Place& at, RecordedDirectory& record, const RecordedDirectory* earlier,
+             bool unchanged) {
+    bool wrote = false;
+    std::vector<std::string> names;
+    if (unchanged) {
+      for (const auto& [name, entry] : record.entries) names.push_back(name);
+    } else {
+      names = base::list_directory(at.live.get());
+      std::vector<std::string> gone;
+      auto next = names.begin();
+      for (const auto& [name, entry] : record.entries) {
+        while (next != names.end() && *next < name) ++next;
+        if (next == names.end() || *next != name) gone.push_back(name);
+      }
+      for (const std::string& name : gone) drop(at, record, name);
+      wrote = !gone.empty();
+    }
+    for (const std::string& name : names) wrote |= take(at, record, earlier, name);
+    return wrote;
+  }
+
+  void drop(const Place& at, RecordedDirectory& record, const std::string& name) {
+    if (record.entries.erase(name) == 0) return;
+    base::remove_tree_at(at.copy.get(), name);
+    ++pass_->removed;
+  }
+
+  bool take(const Place& at, RecordedDirectory& record, const RecordedDirectory* earlier,
+            const std::string& name) {
+    struct stat now {};
+    if (fstatat(at.live.get(), name.c_str(), &now, AT_SYMLINK_NOFOLLOW) < 0) {
+      if (errno != ENOENT) base::throw_errno("look at " + base::escape_for_message(name));
+      vanished(at.path + name);
+      drop(at, record, name);
+      return true;
+    }
+    if (++pass_->entries > limits_.max_entries) {
+      throw Error(Code::resource_exhausted,
+                  "more than " + std::to_string(limits_.max_entries) +
+                      " files were changed: too many to copy beside running commands",
+                  "stop the sandbox first: then nothing is copied");
+    }
+    const RecordedEntry* known = find(&record, name);
+    if (S_ISDIR(now.st_mode)) return take_directory(at, record, earlier, name, now);
+    if (same(known, now) && !known->directory && !is_mapped(now)) return false;
+    take_node(at, record, find(earlier, name), name, now);
+    return true;
+  }
+
+  bool is_mapped(const struct stat& now) const {
+    return frozen() && mapped_->count(now.st_ino) > 0;
+  }
+
+  bool take_directory(const Place& at, RecordedDirectory& record, const RecordedDirectory* earlier,
+                      const std::string& name, const struct stat& now) {
+    if (at.depth >= kMaxDepth) {
+      throw Error(
+          Code::resource_exhausted,
+          "directories are nested deeper than " + std::to_string(kMaxDepth) + ": too deep to copy",
+          "stop the sandbox first: then nothing is copied");
+    }
+    const RecordedEntry* known = find(&record, name);
+    bool made = false;
+    if (!known || !known->directory || known->inode != now.st_ino) {
+      drop(at, record, name);
+      base::check(mkdirat(at.copy.get(), name.c_str(), 0700), "make a directory of a copy");
+      record.entries[name] = {now.st_ino, 0, std::make_unique<RecordedDirectory>()};
+      made = true;
+    }
+    Place inner{open_directory_at(at.live, name), open_directory_at(at.copy, name),
+                open_directory_at(at.earlier, name), at.path + name + "/", at.depth + 1};
+    base::check(inner.copy.get(), "open a directory of a copy");
+    if (!inner.live) {
+      vanished(inner.path);
+      drop(at, record, name);
+      return true;
+    }
+    const RecordedEntry* before = inner.earlier ? find(earlier, name) : nullptr;
+    enter(inner, record.entries[name], below(before));
+    return made;
+  }
+
+  void take_node(const Place& at, RecordedDirectory& record, const RecordedEntry* before,
+                 const std::string& name, const struct stat& now) {
+    drop(at, record, name);
+    auto stamp = link_again(at, name, now);
+    if (!stamp) stamp = link_earlier(at, before, name, now);
+    if (!stamp) stamp = copy(at, name);
+    if (!stamp) return vanished(at.path + name);
+    record.entries[name] = {now.st_ino, *stamp};
+  }
+
+  // The three below: nothing, if it was not done; else the stamp of what is in the copy now.
+  std::optional<int64_t> copy(const Place& at, const std::string& name) {
+    const int64_t looked_ns = kernel_time();
+    const auto made = copy_node({at.live.get(), at.copy.get(), name});
+    if (!made) return std::nullopt;
+    if (S_ISREG(made->status.st_mode)) {
+      ++pass_->copied_files;
+      pass_->copied_bytes += made->bytes;
+    }
+    const int64_t stamp = is_mapped(made->status) ? 0 : change_stamp(made->status, looked_ns);
+    remember_link(at, name, made->status, stamp);
+    return stamp;
+  }
+
+  std::optional<int64_t> link_earlier(const Place& at, const RecordedEntry* before,
+                                      const std::string& name, const struct stat& now) {
+    if (!at.earlier || !same(before, now) || is_mapped(now)) return std::nullopt;
+    if (linkat(at.earlier.get(), name.c_str(), at.copy.get(), name.c_str(), 0) < 0) {
+      if (errno == EMLINK || errno == ENOENT) return std::nullopt;
+      base::throw_errno("link a file of an earlier copy");
+    }
+    ++pass_->linked_files;
+    remember_link(at, name, now, before->changed_ns);
+    return before->changed_ns;
+  }
+
+  // Another name of what is in the copy.
+  std::optional<int64_t> link_again(const Place& at, const std::string& name,
+                                    const struct stat& now) {
+    if (now.st_nlink < 2) return std::nullopt;
+    const auto found = links_.find(now.st_ino);
+    if (found == links_.end()) return std::nullopt;
+    // What was copied while its time was the present may have changed since, but not within this
+    // pass if all is frozen.
+    const auto& [stamp, path] = found->second;
+    const bool fresh = frozen() && fresh_links_.count(now.st_ino) > 0;
+    if (!fresh && (stamp != nanoseconds(now.st_ctim) || is_mapped(now))) return std::nullopt;
+    if (linkat(copy_root_, path.c_str(), at.copy.get(), name.c_str(), 0) == 0) return stamp;
+    if (errno != ENOENT && errno != ENOTDIR && errno != EMLINK)
+      base::throw_errno("link a file of a copy");
+    return std::nullopt;
+  }
+
+  void remember_link(const Place& at, const std::string& name, const struct stat& status,
+                     int64_t stamp) {
+    if (status.st_nlink < 2 || at.path.size() + name.size() > kMaxLinkPathBytes) return;
+    links_[status.st_ino] = {stamp, at.path + name};
+    fresh_links_.insert(status.st_ino);
+  }
+
+  const CopyLimits limits_;
+  const std::string live_;
+  const std::string copy_;
+  const std::string record_path_;
+  std::string earlier_;
+  std::optional<RecordedDirectory> earlier_record_;
+  RecordedEntry top_;
+  std::map<ino_t, Linked> links_;
+  std::set<ino_t> fresh_links_;  // of this pass
+  int copy_root_ = -1;
+  CopyPass* pass_ = nullptr;
+  const std::set<ino_t>* mapped_ = nullptr;  // set while all is frozen
+};
+
+}  // namespace
+
+struct LayerCopy::State {
+  std::vector<std::unique_ptr<Part>> parts;
+
+  CopyPass run(const std::set<ino_t>* mapped) {
+    CopyPass pass;
+    for (const auto& part : parts) part->run(pass, mapped);
+    return pass;
+  }
+};
+
+LayerCopy::LayerCopy(const Places& places, const CopyLimits& limits)
+    : state_(std::make_unique<State>()) {
+  for (const char* part : kParts)
+    state_->parts.push_back(std::make_unique<Part>(places, part, limits));
+}
+
+LayerCopy::~LayerCopy() = default;
+
+CopyPass LayerCopy::pass() { return state_->run(nullptr); }
+
+CopyPass LayerCopy::finish(const std::set<ino_t>& mapped) { return state_->run(&mapped); }
+
+void LayerCopy::keep_record() {
+  for (const auto& part : state_->parts) part->keep_record();
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,31 @@
+// One thing of a stranger's tree (file, link, fifo, whiteout) made anew in a directory of ours,
+// with owner, mode, attributes and times: overlay's marks are attributes, and belong to it.
+// Contents are shared with the source where the file system can, else copied without their holes.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace moorage::workspace {
+
+struct NodeName {
+  int from = -1;  // descriptors of the two directories
+  int to = -1;
+  std::string name;  // in both; in `to` it is not there yet
+};
+
+struct MadeNode {
+  struct stat status {};  // of the source, from before its contents were read
+  uint64_t bytes = 0;     // of contents, copied or shared
+};
+
+// Empty: it vanished, or became something else meanwhile, and nothing was made. Not for
+// directories.
+std::optional<MadeNode> copy_node(const NodeName& node);
+// Of an open directory, onto one of ours: attributes that it no longer has go.
+void copy_directory_attributes(int from, int to, const struct stat& status);
+
+}  // namespace moorage::workspace
