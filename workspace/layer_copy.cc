@@ -229,7 +229,7 @@ class Part {
   // The three below: nothing, if it was not done; else the stamp of what is in the copy now.
   std::optional<int64_t> copy(const Place& at, const std::string& name) {
     const int64_t looked_ns = kernel_time();
-    const auto made = copy_node({at.live.get(), at.copy.get(), name});
+    const auto made = copy_node({at.live.get(), at.copy.get(), name, name});
     if (!made) return std::nullopt;
     if (S_ISREG(made->status.st_mode)) {
       ++pass_->copied_files;

@@ -175,6 +175,10 @@ Fd LayerWalk::open_below(size_t layer, const std::string& path, int flags) {
   return fd;
 }
 
+Fd LayerWalk::open_directory(const UpperDirectory& source) {
+  return open_below(source.layer, source.path, kDirectoryFlags);
+}
+
 Fd LayerWalk::open_file(const UpperDirectory& source) {
   Fd fd = open_below(source.layer, source.path,
                      O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);

@@ -72,6 +72,8 @@ class LayerWalk {
   };
   Open open(const MergedDirectory& directory) { return Open(*this, directory); }
 
+  // A directory found before. Empty if it is no longer one.
+  base::Fd open_directory(const UpperDirectory& source);
   // A regular file found before. Empty if it is no longer one.
   base::Fd open_file(const UpperDirectory& source);
   std::optional<std::string> read_link(const UpperDirectory& source);

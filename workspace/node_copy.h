@@ -14,7 +14,8 @@ namespace moorage::workspace {
 struct NodeName {
   int from = -1;  // descriptors of the two directories
   int to = -1;
-  std::string name;  // in both; in `to` it is not there yet
+  std::string name;
+  std::string new_name;  // not there yet
 };
 
 struct MadeNode {
