@@ -42,8 +42,8 @@ struct SandboxTag {
 struct ExecTag {
   static constexpr std::string_view kPrefix = "ex";
 };
-struct OperationTag {
-  static constexpr std::string_view kPrefix = "op";
+struct SnapshotTag {
+  static constexpr std::string_view kPrefix = "sn";
 };
 
 using RepoId = Id<RepoTag>;
@@ -51,7 +51,7 @@ using LayerId = Id<LayerTag>;
 using WorkspaceId = Id<WorkspaceTag>;
 using SandboxId = Id<SandboxTag>;
 using ExecId = Id<ExecTag>;
-using OperationId = Id<OperationTag>;
+using SnapshotId = Id<SnapshotTag>;
 
 }  // namespace moorage::base
 

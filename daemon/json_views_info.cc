@@ -9,7 +9,7 @@ std::string event_json(const state_db::Event& event) {
   if (event.subject.workspace) object["workspace"] = event.subject.workspace.str();
   if (event.subject.sandbox) object["sandbox"] = event.subject.sandbox.str();
   if (event.subject.exec) object["exec"] = event.subject.exec.str();
-  if (event.subject.operation) object["operation"] = event.subject.operation.str();
+  if (event.subject.snapshot) object["snapshot"] = event.subject.snapshot.str();
   put_text(object, "from", event.from);
   put_text(object, "to", event.to);
   put_text(object, "text", event.text);

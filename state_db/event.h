@@ -16,7 +16,7 @@ struct Subject {
   base::WorkspaceId workspace{};
   base::SandboxId sandbox{};
   base::ExecId exec{};
-  base::OperationId operation{};
+  base::SnapshotId snapshot{};
 };
 
 // kind: "workspace.state" and so on for moves (from is empty for a new row), free for others.

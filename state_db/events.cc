@@ -18,9 +18,9 @@ int64_t Store::add_event(std::string_view kind, const Subject& subject, std::str
   return transaction([&] {
     prepare(
         "INSERT INTO events (wall_ms, kind, from_state, to_state, text, repository, workspace, "
-        "sandbox, exec, operation) VALUES (?, ?, '', '', ?, ?, ?, ?, ?, ?)")
+        "sandbox, exec, snapshot) VALUES (?, ?, '', '', ?, ?, ?, ?, ?, ?)")
         .run(clock_->wall_ms(), kind, event_text(text), subject.repository, subject.workspace,
-             subject.sandbox, subject.exec, subject.operation);
+             subject.sandbox, subject.exec, subject.snapshot);
     new_seq_ = last_insert_id();
     return new_seq_;
   });
@@ -30,7 +30,7 @@ std::vector<Event> Store::events(int64_t since_seq, size_t limit, base::Workspac
   constexpr std::string_view kColumns =
       "SELECT seq, wall_ms, kind, from_state, to_state, text, repository, workspace, sandbox, "
       "exec, "
-      "operation FROM events ";
+      "snapshot FROM events ";
   std::string sql(kColumns);
   sql += only ? "WHERE workspace = ? AND seq > ? ORDER BY seq LIMIT ?"
               : "WHERE seq > ? ORDER BY seq LIMIT ?";
@@ -42,7 +42,7 @@ std::vector<Event> Store::events(int64_t since_seq, size_t limit, base::Workspac
     Event& event = events.emplace_back();
     Subject& about = event.subject;
     query.read(event.seq, event.wall_ms, event.kind, event.from, event.to, event.text,
-               about.repository, about.workspace, about.sandbox, about.exec, about.operation);
+               about.repository, about.workspace, about.sandbox, about.exec, about.snapshot);
   }
   return events;
 }

@@ -16,7 +16,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kTables{{
     {base::WorkspaceTag::kPrefix, "workspaces"},
     {base::SandboxTag::kPrefix, "sandboxes"},
     {base::ExecTag::kPrefix, "execs"},
-    {base::OperationTag::kPrefix, "operations"},
+    {base::SnapshotTag::kPrefix, "snapshots"},
 }};
 
 std::string_view table_of(std::string_view prefix) {

@@ -82,11 +82,11 @@ std::vector<base::LayerId> Layers::unknown(const std::vector<base::LayerId>& ids
 }
 
 std::vector<LayerRow> Layers::chain(base::LayerId top) {
-  // A parent is older than its child, so descending ids are the order from the top.
+  // By depth, not by id: layers that were merged into one stand on a younger one.
   Statement query = store_.prepare(
-      "WITH RECURSIVE below (id) AS (SELECT ? UNION SELECT layers.parent FROM layers JOIN below ON "
-      "layers.id = below.id WHERE layers.parent IS NOT NULL) " +
-      select("WHERE id IN below ORDER BY id DESC"));
+      "WITH RECURSIVE below (layer, depth) AS (SELECT ?, 0 UNION ALL SELECT layers.parent, depth + "
+      "1 FROM layers JOIN below ON layers.id = layer WHERE layers.parent IS NOT NULL) " +
+      select("JOIN below ON layer = id ORDER BY depth"));
   query.bind(top);
   return read_all(query);
 }
@@ -122,7 +122,10 @@ std::set<std::pair<base::RepoId, std::string>> Layers::bases() {
 std::vector<LayerRow> Layers::unused() {
   Statement query = store_.prepare(
       select("WHERE id NOT IN (SELECT layer FROM workspaces WHERE layer IS NOT NULL) AND "
-             "id NOT IN (SELECT parent FROM layers WHERE parent IS NOT NULL) ORDER BY id"));
+             "id NOT IN (SELECT parent FROM layers WHERE parent IS NOT NULL) AND "
+             "id NOT IN (SELECT layer FROM snapshots WHERE layer IS NOT NULL) AND "
+             "id NOT IN (SELECT next_layer FROM snapshots WHERE next_layer IS NOT NULL) "
+             "ORDER BY id"));
   return read_all(query);
 }
 

@@ -44,7 +44,7 @@ class Layers {
   void freeze(base::LayerId id);
   void remove(base::LayerId id);  // conflict while a workspace or a layer stands on it
   std::set<std::pair<base::RepoId, std::string>> bases();  // commits that layers start from
-  std::vector<LayerRow> unused();  // no workspace has it and no layer stands on it
+  std::vector<LayerRow> unused();  // no workspace or snapshot has it, and no layer stands on it
 
  private:
   Store& store_;

@@ -12,7 +12,6 @@
 
 namespace moorage::state_db {
 
-// Drawings and tables are to be read as rows.
 // clang-format off
 
 //  new -> cloning -> [ready] <-> fetching       cloning, ready, fetching -> [broken]
@@ -43,8 +42,8 @@ enum class SandboxState : uint8_t { starting, running, frozen, stopping, stopped
 enum class ExecState : uint8_t {
   running, exited, signalled, timed_out, oom_killed, cancelled, interrupted };
 
-//  new -> running -> [done] or [failed]
-enum class OperationState : uint8_t { running, done, failed };
+//  new -> taking -> [kept] -> [dropped] <- taking        (how a cut one is settled: snapshots.h)
+enum class SnapshotState : uint8_t { taking, kept, dropped };
 
 template <typename State>
 struct Move { State from; State to; };
@@ -116,13 +115,14 @@ struct LifeCycle<ExecState> {
 };
 
 template <>
-struct LifeCycle<OperationState> {
-  using S = OperationState;
-  using Id = base::OperationId;
-  static constexpr std::string_view kNoun = "operation";
-  static constexpr std::array<std::string_view, 3> kNames{"running", "done", "failed"};
-  static constexpr S kFirst = S::running;
-  static constexpr std::array<Move<S>, 2> kMoves{{{S::running, S::done}, {S::running, S::failed}}};
+struct LifeCycle<SnapshotState> {
+  using S = SnapshotState;
+  using Id = base::SnapshotId;
+  static constexpr std::string_view kNoun = "snapshot";
+  static constexpr std::array<std::string_view, 3> kNames{"taking", "kept", "dropped"};
+  static constexpr S kFirst = S::taking;
+  static constexpr std::array<Move<S>, 3> kMoves{{
+      {S::taking, S::kept}, {S::taking, S::dropped}, {S::kept, S::dropped}}};
 };
 // clang-format on
 

@@ -94,6 +94,28 @@ constexpr std::array kMigrations{
     Migration{"0013-archive-seal", "ALTER TABLE archives ADD COLUMN seal TEXT NOT NULL DEFAULT ''"},
     Migration{"0014-workspaces-left",
               "CREATE INDEX workspaces_left ON workspaces (id) WHERE purged_wall_ms IS NULL"},
+    // No verb ever made an operation.
+    Migration{"0015-snapshots",
+              "CREATE TABLE snapshots (id INTEGER PRIMARY KEY AUTOINCREMENT, workspace "
+              "INTEGER NOT NULL REFERENCES workspaces (id), parent INTEGER REFERENCES "
+              "snapshots (id), layer INTEGER REFERENCES layers (id), next_layer INTEGER "
+              "REFERENCES layers (id), name TEXT NOT NULL, external_id TEXT NOT NULL, cause "
+              "TEXT NOT NULL, exec INTEGER REFERENCES execs (id), way TEXT NOT NULL, "
+              "tree_device INTEGER NOT NULL DEFAULT 0, pause_us INTEGER NOT NULL DEFAULT 0, "
+              "durable INTEGER NOT NULL DEFAULT 0, state TEXT NOT NULL CHECK (state IN "
+              "('taking','kept','dropped')), reason TEXT NOT NULL DEFAULT '', "
+              "created_wall_ms INTEGER NOT NULL, created_age_ms INTEGER NOT NULL, "
+              "idempotency_key TEXT, request_hash TEXT NOT NULL DEFAULT '', UNIQUE "
+              "(workspace, idempotency_key)) STRICT;CREATE UNIQUE INDEX snapshots_by_name ON "
+              "snapshots (workspace, name) WHERE name <> '' AND state <> 'dropped';CREATE "
+              "INDEX snapshots_of_layer ON snapshots (layer) WHERE layer IS NOT NULL;CREATE "
+              "INDEX snapshots_of_next_layer ON snapshots (next_layer) WHERE next_layer IS "
+              "NOT NULL;ALTER TABLE workspaces ADD COLUMN stands_on INTEGER REFERENCES "
+              "snapshots (id);ALTER TABLE workspaces ADD COLUMN forked_from INTEGER "
+              "REFERENCES snapshots (id);ALTER TABLE workspaces ADD COLUMN attempt INTEGER "
+              "NOT NULL DEFAULT 0;ALTER TABLE workspaces ADD COLUMN attempts INTEGER NOT "
+              "NULL DEFAULT 0;DROP TABLE operations;ALTER TABLE events RENAME COLUMN operation "
+              "TO snapshot"},
 };
 
 std::string quote(std::string_view text) {

@@ -28,7 +28,7 @@ CREATE TABLE events (            -- What happened, for followers and for people;
   workspace  INTEGER,            -- The workspace it is about, also if it is about its sandbox or exec.
   sandbox    INTEGER,            -- The sandbox it is about, if any.
   exec       INTEGER,            -- The exec it is about, if any.
-  operation  INTEGER,            -- The operation it is about, if any.
+  snapshot   INTEGER,            -- The snapshot it is about, if any.
   from_state TEXT NOT NULL,      -- State before a move; empty for a new row and for other events.
   to_state   TEXT NOT NULL,      -- State after a move; empty for other events.
   text       TEXT NOT NULL       -- Reason, for people.
@@ -122,6 +122,10 @@ CREATE TABLE workspaces (        -- The durable things that tasks work in.
   caches          BLOB NOT NULL DEFAULT x'',   -- Inside paths that may be removed at rest: each followed by NUL.
   disk_limit_bytes INTEGER NOT NULL DEFAULT 0, -- Limit of its layers; 0 is none.
   disk_limit_files INTEGER NOT NULL DEFAULT 0, -- Limit of their inodes; 0 is none.
+  stands_on       INTEGER REFERENCES snapshots (id),  -- The last one taken of it or restored; none: its base commit.
+  forked_from     INTEGER REFERENCES snapshots (id),  -- Where it began, if it is a fork.
+  attempt         INTEGER NOT NULL DEFAULT 0,  -- Which of several forks made together it is, from 1; 0 is alone.
+  attempts        INTEGER NOT NULL DEFAULT 0,  -- Of how many.
   UNIQUE (owner_uid, idempotency_key)
 ) STRICT;
 CREATE UNIQUE INDEX workspaces_live_name ON workspaces (owner_uid, name) WHERE state NOT IN ('deleted','failed');
@@ -230,18 +234,31 @@ CREATE TABLE execs (             -- Commands, kept after their sandbox is gone.
 CREATE INDEX execs_of_workspace ON execs (workspace, id);
 CREATE INDEX execs_running ON execs (sandbox) WHERE state = 'running';
 
-CREATE TABLE operations (        -- Long verbs that a restart must finish or undo.
-  id              INTEGER PRIMARY KEY AUTOINCREMENT,  -- op_N.
-  kind            TEXT NOT NULL, -- Name of the verb.
-  repository      INTEGER REFERENCES repositories (id),  -- What it works on, if a repository.
-  workspace       INTEGER REFERENCES workspaces (id),    -- What it works on, if a workspace.
-  state           TEXT NOT NULL CHECK (state IN ('running','done','failed')),  -- Life cycle.
-  reason          TEXT NOT NULL DEFAULT '',  -- Why it failed.
-  detail          TEXT NOT NULL, -- JSON of the verb's own.
-  started_wall_ms INTEGER NOT NULL,  -- When it began.
-  ended_wall_ms   INTEGER NOT NULL DEFAULT 0  -- When it ended; 0 is running.
+CREATE TABLE snapshots (         -- States of workspaces that one can go back to.
+  id              INTEGER PRIMARY KEY AUTOINCREMENT,  -- sn_N.
+  workspace       INTEGER NOT NULL REFERENCES workspaces (id),  -- Whose state it is.
+  parent          INTEGER REFERENCES snapshots (id),  -- What the workspace stood on then; none: its base commit.
+  layer           INTEGER REFERENCES layers (id),     -- The frozen layer; none once dropped.
+  next_layer      INTEGER REFERENCES layers (id),     -- While it is taken in place: the writable layer that follows.
+  name            TEXT NOT NULL, -- What people call it; empty is nothing. Unique among the workspace's kept ones.
+  external_id     TEXT NOT NULL, -- What another program calls it, such as an agent framework's checkpoint.
+  cause           TEXT NOT NULL, -- Why it was taken: a name of snapshot_row.h.
+  exec            INTEGER REFERENCES execs (id),      -- The command that it was taken before, if any.
+  way             TEXT NOT NULL, -- How it was taken: a name of snapshot_row.h.
+  tree_device     INTEGER NOT NULL DEFAULT 0,  -- While it is taken: st_dev of the tree's new mount.
+  pause_us        INTEGER NOT NULL DEFAULT 0,  -- How long the sandbox was frozen.
+  durable         INTEGER NOT NULL DEFAULT 0,  -- 1 once its files are on disk, too.
+  state           TEXT NOT NULL CHECK (state IN ('taking','kept','dropped')),  -- Life cycle.
+  reason          TEXT NOT NULL DEFAULT '',    -- Why the last move was made.
+  created_wall_ms INTEGER NOT NULL,  -- When it was asked for.
+  created_age_ms  INTEGER NOT NULL,  -- The store's age then: what retention counts from.
+  idempotency_key TEXT,          -- Key of the request that took it.
+  request_hash    TEXT NOT NULL DEFAULT '',    -- Hash of that request, to tell a retry from a clash.
+  UNIQUE (workspace, idempotency_key)
 ) STRICT;
-CREATE INDEX operations_running ON operations (id) WHERE state = 'running';
+CREATE UNIQUE INDEX snapshots_by_name ON snapshots (workspace, name) WHERE name <> '' AND state <> 'dropped';
+CREATE INDEX snapshots_of_layer ON snapshots (layer) WHERE layer IS NOT NULL;
+CREATE INDEX snapshots_of_next_layer ON snapshots (next_layer) WHERE next_layer IS NOT NULL;
 
 CREATE TABLE idempotency_keys (  -- Answers of mutating requests, kept a day for retries.
   owner_uid INTEGER NOT NULL,    -- Host uid of the caller.

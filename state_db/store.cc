@@ -23,7 +23,7 @@ using base::Error;
 namespace {
 
 // Where the states of a life cycle are, and what an event of one row is about: repository,
-// workspace, sandbox, exec, operation.
+// workspace, sandbox, exec, snapshot.
 struct StateTable {
   std::string_view noun;
   std::string_view table;
@@ -35,7 +35,7 @@ constexpr std::array kStateTables{
     StateTable{"workspace", "workspaces", "repository, id, NULL, NULL, NULL"},
     StateTable{"sandbox", "sandboxes", "NULL, workspace, id, NULL, NULL"},
     StateTable{"exec", "execs", "NULL, workspace, sandbox, id, NULL"},
-    StateTable{"operation", "operations", "repository, workspace, NULL, NULL, id"},
+    StateTable{"snapshot", "snapshots", "NULL, workspace, NULL, exec, id"},
 };
 
 const StateTable& state_table(std::string_view noun) {
@@ -253,7 +253,7 @@ void Store::record_row(std::string_view noun, int64_t id, std::string_view from,
   const int64_t written =
       prepare(
           "INSERT INTO events (wall_ms, kind, from_state, to_state, text, repository, workspace, "
-          "sandbox, exec, operation) SELECT ?, ?, ?, ?, ?, " +
+          "sandbox, exec, snapshot) SELECT ?, ?, ?, ?, ?, " +
           std::string(about.subject) + " FROM " + std::string(about.table) + " WHERE id = ?")
           .run(clock_->wall_ms(), std::string(noun) + ".state", from, to, event_text(text), id);
   assert(written == 1);

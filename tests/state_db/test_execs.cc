@@ -1,10 +1,9 @@
-// Sandboxes, execs, operations and kept answers.
+// Sandboxes, execs and kept answers.
 #include <catch2/catch.hpp>
 #include <filesystem>
 
 #include "state_db/execs.h"
 #include "state_db/idempotency.h"
-#include "state_db/operations.h"
 #include "store_fixture.h"
 
 using namespace moorage;
@@ -157,23 +156,6 @@ TEST_CASE("a workspace has one live sandbox, and its rows tell the whole story")
   const auto second = make_sandbox(*test.store, workspace);
   CHECK(sandboxes.of_workspace(workspace).size() == 2);
   CHECK(sandboxes.last(workspace)->id == second.id);
-}
-
-TEST_CASE("operations are found again while they run") {
-  TestStore test;
-  Operations operations(*test.store);
-  const auto repository = make_repository(*test.store);
-  const auto first = operations.begin({.kind = "fetch", .repository = repository, .detail = "{}"});
-  const auto second = operations.begin({.kind = "clone", .repository = repository});
-  CHECK(operations.running().size() == 2);
-  operations.set_done(first);
-  operations.set_failed(second, "no route");
-  CHECK(operations.running().empty());
-  CHECK(operations.get(second).error == "no route");
-  CHECK(operations.get(second).state == OperationState::failed);
-  CHECK(operations.get(first).ended_wall_ms == test.clock.now_ms);
-  REQUIRE(operations.list(1).size() == 1);
-  CHECK(operations.list(1)[0].id == second);
 }
 
 TEST_CASE("an answer is kept for its owner, key and request for a day") {

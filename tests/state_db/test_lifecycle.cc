@@ -3,7 +3,7 @@
 #include <set>
 
 #include "state_db/lifecycle.h"
-#include "state_db/operations.h"
+#include "state_db/snapshots.h"
 #include "state_db/statement.h"
 #include "store_fixture.h"
 
@@ -104,7 +104,7 @@ TEST_CASE("every legal move works and every illegal one is refused") {
   const auto workspace = make_workspace(store, repository);
   const auto sandbox = make_sandbox(store, workspace);
   const auto exec = Execs(store).create(new_exec(sandbox)).id;
-  const auto operation = Operations(store).begin({.kind = "fetch", .repository = repository});
+  const auto snapshot = Snapshots(store).begin({.workspace = workspace}).id;
 
   SECTION("repository") {
     check_all_pairs<RepositoryState>(store, "repositories", repository);
@@ -122,9 +122,9 @@ TEST_CASE("every legal move works and every illegal one is refused") {
     check_all_pairs<ExecState>(store, "execs", exec);
     check_conflicts<ExecState>(store, "execs", exec);
   }
-  SECTION("operation") {
-    check_all_pairs<OperationState>(store, "operations", operation);
-    check_conflicts<OperationState>(store, "operations", operation);
+  SECTION("snapshot") {
+    check_all_pairs<SnapshotState>(store, "snapshots", snapshot);
+    check_conflicts<SnapshotState>(store, "snapshots", snapshot);
   }
 }
 
@@ -133,7 +133,7 @@ TEST_CASE("every state can be reached and no move is written twice") {
   check_reachable<WorkspaceState>();
   check_reachable<SandboxState>();
   check_reachable<ExecState>();
-  check_reachable<OperationState>();
+  check_reachable<SnapshotState>();
 }
 
 TEST_CASE("a state's name leads back to the state") {

@@ -1,0 +1,195 @@
+#include "state_db/snapshots.h"
+
+#include <array>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "state_db/layers.h"
+#include "state_db/statement.h"
+#include "state_db/store.h"
+#include "state_db/store_age.h"
+
+namespace moorage::state_db {
+
+using base::Code;
+using base::Error;
+
+namespace {
+
+constexpr std::array<std::string_view, 7> kCauses{
+    "manual", "before-exec", "on-stop", "interval", "before-restore", "fork", "promote"};
+constexpr std::array<std::string_view, 4> kWays{"at-rest", "restack", "copy", "subvolume"};
+
+constexpr std::string_view kSelect =
+    "SELECT id, workspace, parent, layer, next_layer, name, external_id, cause, exec, way, "
+    "tree_device, pause_us, durable, state, reason, created_wall_ms, created_age_ms FROM "
+    "snapshots ";
+
+template <typename Value, size_t kCount>
+Value value_of(const std::array<std::string_view, kCount>& names, const std::string& name) {
+  for (size_t i = 0; i < kCount; ++i) {
+    if (names[i] == name) return static_cast<Value>(i);
+  }
+  throw Error(Code::corrupted, "a snapshot has " + name + ", which this version does not know");
+}
+
+std::vector<SnapshotRow> read_all(Statement& query) {
+  std::vector<SnapshotRow> rows;
+  while (query.step()) {
+    SnapshotRow& row = rows.emplace_back();
+    std::string cause;
+    std::string way;
+    query.read(row.id, row.workspace, row.parent, row.layer, row.next_layer, row.name,
+               row.external_id, cause, row.exec, way, row.tree_device, row.pause_us, row.durable,
+               row.state, row.reason, row.created_wall_ms, row.created_age_ms);
+    row.cause = value_of<SnapshotCause>(kCauses, cause);
+    row.way = value_of<SnapshotWay>(kWays, way);
+  }
+  return rows;
+}
+
+template <typename... Values>
+std::vector<SnapshotRow> select(Store& store, std::string_view where, const Values&... values) {
+  Statement query = store.prepare(std::string(kSelect) + std::string(where));
+  query.bind(values...);
+  return read_all(query);
+}
+
+std::optional<SnapshotRow> only(std::vector<SnapshotRow> rows) {
+  if (rows.empty()) return std::nullopt;
+  return std::move(rows.front());
+}
+
+// Also under one that still changes: until the snapshot is finished nothing stands on it.
+base::LayerId add_layer(Store& store, const LayerRow& like, base::LayerId parent) {
+  store
+      .prepare(
+          "INSERT INTO layers (parent, repository, base_commit, created_wall_ms) VALUES (?, ?, ?, "
+          "?)")
+      .run(parent, like.repository, like.base_commit, store.clock().wall_ms());
+  return base::LayerId{store.last_insert_id()};
+}
+
+}  // namespace
+
+std::string_view cause_name(SnapshotCause cause) { return kCauses.at(static_cast<size_t>(cause)); }
+std::string_view way_name(SnapshotWay way) { return kWays.at(static_cast<size_t>(way)); }
+
+SnapshotRow Snapshots::begin(const NewSnapshot& wanted) {
+  return store_.transaction([&] {
+    if (!wanted.name.empty() && find_by_name(wanted.workspace, wanted.name)) {
+      throw Error(Code::already_exists, "it has a snapshot " + wanted.name + " already",
+                  "Choose another name, or drop that one first.");
+    }
+    if (!select(store_, "WHERE workspace = ? AND state = 'taking'", wanted.workspace).empty()) {
+      throw Error(Code::conflict, "another snapshot of it is being taken", "Try again.");
+    }
+    Statement query = store_.prepare("SELECT layer, stands_on FROM workspaces WHERE id = ?");
+    query.bind(wanted.workspace);
+    if (!query.step()) throw Error(Code::not_found, "there is no " + wanted.workspace.str());
+    base::LayerId writable;
+    base::SnapshotId parent;
+    query.read(writable, parent);
+    const LayerRow row = Layers(store_).get(writable);
+    const bool here = in_place(wanted.way);
+    const base::LayerId made = add_layer(store_, row, here ? writable : row.parent);
+    store_
+        .prepare(
+            "INSERT INTO snapshots (workspace, parent, layer, next_layer, name, external_id, "
+            "cause, exec, way, state, created_wall_ms, created_age_ms, idempotency_key, "
+            "request_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+        .run(wanted.workspace, parent, here ? writable : made, here ? made : base::LayerId{},
+             wanted.name, wanted.external_id, cause_name(wanted.cause), wanted.exec,
+             way_name(wanted.way), LifeCycle<SnapshotState>::kFirst, store_.clock().wall_ms(),
+             StoreAge(store_).now_ms(), wanted.idempotency_key, wanted.request_hash);
+    const base::SnapshotId id{store_.last_insert_id()};
+    store_.record_new<SnapshotState>(id, wanted.name);
+    return get(id);
+  });
+}
+
+void Snapshots::set_tree_device(base::SnapshotId id, uint64_t device) {
+  store_.prepare("UPDATE snapshots SET tree_device = ? WHERE id = ?").run(device, id);
+}
+
+void Snapshots::finish(base::SnapshotId id, uint64_t pause_us) {
+  store_.transaction([&] {
+    const SnapshotRow row = get(id);
+    store_.move(id, SnapshotState::taking, SnapshotState::kept);
+    Layers(store_).freeze(row.layer);
+    store_.prepare("UPDATE workspaces SET stands_on = ?, layer = ifnull(?, layer) WHERE id = ?")
+        .run(id, row.next_layer, row.workspace);
+    store_
+        .prepare(
+            "UPDATE snapshots SET next_layer = NULL, tree_device = 0, pause_us = ? WHERE id = ?")
+        .run(pause_us, id);
+  });
+}
+
+void Snapshots::undo(base::SnapshotId id, const std::string& reason) {
+  store_.transaction([&] {
+    store_.move(id, SnapshotState::taking, SnapshotState::dropped, reason);
+    store_
+        .prepare(
+            "UPDATE snapshots SET layer = NULL, next_layer = NULL, tree_device = 0 WHERE id = ?")
+        .run(id);
+  });
+}
+
+void Snapshots::drop(base::SnapshotId id, const std::string& reason) {
+  store_.transaction([&] {
+    const SnapshotRow row = get(id);
+    store_.move(id, SnapshotState::kept, SnapshotState::dropped, reason);
+    store_.prepare("UPDATE snapshots SET layer = NULL WHERE id = ?").run(id);
+    store_.prepare("UPDATE snapshots SET parent = ? WHERE parent = ?").run(row.parent, id);
+    store_.prepare("UPDATE workspaces SET stands_on = ? WHERE stands_on = ?").run(row.parent, id);
+  });
+}
+
+void Snapshots::set_durable(base::SnapshotId id) {
+  store_.prepare("UPDATE snapshots SET durable = 1 WHERE id = ?").run(id);
+}
+
+base::LayerId Snapshots::stand_on(base::WorkspaceId workspace, base::SnapshotId id) {
+  return store_.transaction([&] {
+    const SnapshotRow row = get(id);
+    if (row.state != SnapshotState::kept) {
+      throw Error(Code::conflict, id.str() + " is " + std::string(state_name(row.state)));
+    }
+    const LayerRow frozen = Layers(store_).get(row.layer);
+    const base::LayerId layer = Layers(store_).create(
+        {.parent = frozen.id, .repository = frozen.repository, .base_commit = frozen.base_commit});
+    store_.prepare("UPDATE workspaces SET layer = ?, stands_on = ? WHERE id = ?")
+        .run(layer, id, workspace);
+    return layer;
+  });
+}
+
+SnapshotRow Snapshots::get(base::SnapshotId id) {
+  if (auto row = find(id)) return *std::move(row);
+  throw Error(Code::not_found, "there is no " + id.str());
+}
+
+std::optional<SnapshotRow> Snapshots::find(base::SnapshotId id) {
+  return only(select(store_, "WHERE id = ?", id));
+}
+
+std::optional<SnapshotRow> Snapshots::find_by_name(base::WorkspaceId workspace,
+                                                   const std::string& name) {
+  return only(
+      select(store_, "WHERE workspace = ? AND name = ? AND state <> 'dropped'", workspace, name));
+}
+
+std::vector<SnapshotRow> Snapshots::kept(base::WorkspaceId workspace) {
+  return select(store_, "WHERE workspace = ? AND state = 'kept' ORDER BY id", workspace);
+}
+
+std::vector<SnapshotRow> Snapshots::taking() {
+  return select(store_, "WHERE state = 'taking' ORDER BY id");
+}
+
+std::vector<SnapshotRow> Snapshots::not_durable() {
+  return select(store_, "WHERE state = 'kept' AND NOT durable ORDER BY id");
+}
+
+}  // namespace moorage::state_db

@@ -1,0 +1,98 @@
+// Snapshots: states of a workspace that one can go back to, each a frozen layer. One is taken in
+// two commits. `begin` makes the rows of the layers that are needed; between the two the layer is
+// put in its place; `finish` says what stands on what. In place (at_rest, restack) the writable
+// layer itself becomes the snapshot's and a new one over it follows. As a copy (copy, subvolume)
+// the snapshot's layer is a new one over the same parent, and the writable one stays.
+//
+// To finish one in place that was cut is always right unless a sandbox still writes to the layer:
+// then it is undone. A layer that no row has any more is in Layers::unused().
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "state_db/lifecycle.h"
+
+namespace moorage::state_db {
+
+class Store;
+
+// The names are on the wire.
+enum class SnapshotCause : uint8_t {
+  manual,
+  before_exec,
+  on_stop,
+  interval,
+  before_restore,
+  fork,
+  promote
+};
+enum class SnapshotWay : uint8_t { at_rest, restack, copy, subvolume };
+std::string_view cause_name(SnapshotCause cause);
+std::string_view way_name(SnapshotWay way);
+constexpr bool in_place(SnapshotWay way) {
+  return way == SnapshotWay::at_rest || way == SnapshotWay::restack;
+}
+
+struct SnapshotRow {
+  base::SnapshotId id{};
+  base::WorkspaceId workspace{};
+  base::SnapshotId parent{};   // what the workspace stood on; 0: its base commit
+  base::LayerId layer{};       // 0 once dropped
+  base::LayerId next_layer{};  // while it is taken in place
+  std::string name{};          // may be empty
+  std::string external_id{};
+  SnapshotCause cause = SnapshotCause::manual;
+  base::ExecId exec{};  // that it was taken before; 0: none
+  SnapshotWay way = SnapshotWay::at_rest;
+  uint64_t tree_device = 0;  // while it is taken: st_dev of the new mount of the tree; 0: none yet
+  uint64_t pause_us = 0;     // how long the sandbox was frozen
+  bool durable = false;      // its files are on disk, too
+  SnapshotState state = SnapshotState::taking;
+  std::string reason{};
+  int64_t created_wall_ms = 0;
+  int64_t created_age_ms = 0;  // the store's age (store_age.h)
+};
+
+struct NewSnapshot {
+  base::WorkspaceId workspace{};
+  std::string name{};
+  std::string external_id{};
+  SnapshotCause cause = SnapshotCause::manual;
+  base::ExecId exec{};
+  SnapshotWay way = SnapshotWay::at_rest;
+  std::optional<std::string> idempotency_key{};
+  std::string request_hash{};
+};
+
+class Snapshots {
+ public:
+  explicit Snapshots(Store& store) : store_(store) {}
+
+  // already_exists: the name is taken. conflict: another one of it is being taken.
+  SnapshotRow begin(const NewSnapshot& wanted);
+  void set_tree_device(base::SnapshotId id, uint64_t device);
+  void finish(base::SnapshotId id, uint64_t pause_us);        // taking -> kept
+  void undo(base::SnapshotId id, const std::string& reason);  // taking -> dropped
+  // kept -> dropped: it lets go of its layer, and what stood on it stands on its parent.
+  void drop(base::SnapshotId id, const std::string& reason);
+  void set_durable(base::SnapshotId id);
+  // The workspace goes on with a new writable layer on the snapshot's, which it returns; the layer
+  // that it had is let go. conflict: the snapshot is not kept.
+  base::LayerId stand_on(base::WorkspaceId workspace, base::SnapshotId id);
+
+  SnapshotRow get(base::SnapshotId id);  // not_found
+  std::optional<SnapshotRow> find(base::SnapshotId id);
+  std::optional<SnapshotRow> find_by_name(base::WorkspaceId workspace, const std::string& name);
+  std::vector<SnapshotRow> kept(base::WorkspaceId workspace);  // oldest first
+  std::vector<SnapshotRow> taking();
+  std::vector<SnapshotRow> not_durable();  // kept ones
+
+ private:
+  Store& store_;
+};
+
+}  // namespace moorage::state_db

@@ -1,0 +1,112 @@
+// Snapshots and the layers under them.
+#include <catch2/catch.hpp>
+
+#include "state_db/layers.h"
+#include "state_db/snapshots.h"
+#include "state_db/workspaces.h"
+#include "store_fixture.h"
+
+using namespace moorage;
+using namespace moorage::state_db;
+using namespace moorage::state_db_test;
+
+namespace {
+
+struct OneWorkspace : TestStore {
+  OneWorkspace() : id(make_workspace(*store, make_repository(*store))) {}
+  WorkspaceRow row() { return Workspaces(*store).get(id); }
+  SnapshotRow take(const std::string& name, SnapshotWay way = SnapshotWay::at_rest) {
+    Snapshots snapshots(*store);
+    const auto made = snapshots.begin({.workspace = id, .name = name, .way = way});
+    snapshots.finish(made.id, 7);
+    return snapshots.get(made.id);
+  }
+  std::vector<base::LayerId> chain() {
+    std::vector<base::LayerId> ids;
+    for (const auto& layer : Layers(*store).chain(row().layer)) ids.push_back(layer.id);
+    return ids;
+  }
+  base::WorkspaceId id;
+};
+
+}  // namespace
+
+TEST_CASE("a snapshot in place freezes the layer, and the workspace goes on over it") {
+  OneWorkspace test;
+  const base::LayerId first = test.row().layer;
+  const auto taking = Snapshots(*test.store).begin({.workspace = test.id, .name = "one"});
+  CHECK(taking.layer == first);
+  CHECK(test.row().layer == first);
+  CHECK_FALSE(Layers(*test.store).get(first).frozen);
+  CHECK(Layers(*test.store).unused().empty());  // the next one is in use
+  test.reopen();
+  CHECK(Snapshots(*test.store).taking().size() == 1);
+  const uint64_t commits = test.store->commits();
+  Snapshots(*test.store).finish(taking.id, 7);
+  CHECK(test.store->commits() == commits + 1);
+  const auto row = Snapshots(*test.store).get(taking.id);
+  CHECK(row.state == SnapshotState::kept);
+  CHECK(row.pause_us == 7);
+  CHECK_FALSE(row.next_layer);
+  CHECK(Layers(*test.store).get(first).frozen);
+  CHECK(test.chain() == std::vector{taking.next_layer, first});
+  const auto second = test.take("two");
+  CHECK(second.parent == taking.id);
+  CHECK(test.chain().size() == 3);
+}
+
+TEST_CASE("a copy stands beside the layer, which stays") {
+  OneWorkspace test;
+  const auto below = test.take("below");
+  const base::LayerId writable = test.row().layer;
+  const auto copy = test.take("copy", SnapshotWay::copy);
+  CHECK(copy.layer != writable);
+  CHECK(test.row().layer == writable);
+  CHECK(Layers(*test.store).get(copy.layer).parent == below.layer);
+  CHECK(Layers(*test.store).get(copy.layer).frozen);
+  CHECK(copy.parent == below.id);
+}
+
+TEST_CASE("one that is undone or dropped lets go of its layers") {
+  OneWorkspace test;
+  Snapshots snapshots(*test.store);
+  const base::LayerId first = test.row().layer;
+  const auto cut = snapshots.begin({.workspace = test.id, .name = "n"});
+  CHECK(code_thrown_by([&] { snapshots.begin({.workspace = test.id}); }) == base::Code::conflict);
+  CHECK(code_thrown_by([&] { snapshots.begin({.workspace = test.id, .name = "n"}); }) ==
+        base::Code::already_exists);
+  snapshots.undo(cut.id, "busy");
+  CHECK(test.row().layer == first);
+  REQUIRE(Layers(*test.store).unused().size() == 1);
+  CHECK(Layers(*test.store).unused()[0].id == cut.next_layer);
+  Layers(*test.store).remove(cut.next_layer);
+
+  const auto a = test.take("n");
+  const auto b = test.take("b");
+  const auto c = test.take("c");
+  snapshots.drop(b.id, "retention");
+  CHECK(snapshots.get(c.id).parent == a.id);
+  CHECK_FALSE(snapshots.get(b.id).layer);
+  CHECK(Layers(*test.store).unused().empty());  // c stands on it
+  CHECK(snapshots.kept(test.id).size() == 2);
+  snapshots.drop(c.id, "retention");
+  CHECK(snapshots.find(c.id)->state == SnapshotState::dropped);
+  CHECK(code_thrown_by([&] { snapshots.stand_on(test.id, c.id); }) == base::Code::conflict);
+}
+
+TEST_CASE("a workspace goes back to a snapshot, and what it had is let go") {
+  OneWorkspace test;
+  Snapshots snapshots(*test.store);
+  const auto a = test.take("a");
+  test.take("b");
+  const base::LayerId had = test.row().layer;
+  const base::LayerId now = snapshots.stand_on(test.id, a.id);
+  CHECK(test.chain() == std::vector{now, a.layer});
+  REQUIRE(Layers(*test.store).unused().size() == 1);
+  CHECK(Layers(*test.store).unused()[0].id == had);
+  CHECK(test.take("c").parent == a.id);
+  CHECK(snapshots.find_by_name(test.id, "b"));
+  CHECK(snapshots.not_durable().size() == 3);
+  snapshots.set_durable(a.id);
+  CHECK(snapshots.not_durable().size() == 2);
+}
