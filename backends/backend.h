@@ -87,6 +87,8 @@ class Backend {
   virtual void destroy(const std::string& name) = 0;
   // The truth from cgroup and init process, not the engine's word.
   virtual SandboxStatus inspect(const std::string& name) = 0;
+  // Host pids of all in it that the agent started, in no order; exact while it is frozen.
+  virtual std::vector<pid_t> members(const std::string& name) = 0;
   virtual std::vector<std::string> list() = 0;
   virtual Endpoint endpoint(const std::string& name) = 0;
   // The group of processes of one exec (idempotent by exec_name); see exec_group.h.

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
 
 #include "backends/exec_cgroup.h"
 #include "base/error.h"
@@ -259,6 +260,20 @@ CgroupUsage SandboxCgroup::usage() const {
   const std::string& pids = h.pids_v1.empty() ? h.unified : h.pids_v1;
   usage.processes = static_cast<uint32_t>(number(pids + group + "/cmd/pids.current"));
   return usage;
+}
+
+std::vector<pid_t> SandboxCgroup::members() const {
+  std::vector<pid_t> pids;
+  const std::string commands = unified_path() + "/cmd";
+  if (!base::path_exists(commands)) return pids;
+  // Commands may not make groups of their own: one level is all there is.
+  for (const auto& entry : std::filesystem::directory_iterator(commands)) {
+    if (!entry.is_directory()) continue;
+    const auto list = base::read_file_if_exists(entry.path().string() + "/cgroup.procs");
+    std::istringstream lines(list.value_or(""));
+    for (pid_t pid = 0; lines >> pid;) pids.push_back(pid);
+  }
+  return pids;
 }
 
 void SandboxCgroup::set_label(const std::string& label) {

@@ -85,6 +85,7 @@ class SandboxCgroup {
   // SIGKILL to all, the monitor too; returns when all are gone and every directory is removed.
   void kill_and_remove(std::chrono::milliseconds deadline);
   CgroupUsage usage() const;
+  std::vector<pid_t> members() const;  // of the commands' part
 
   void set_label(const std::string& label);
   std::optional<std::string> label() const;

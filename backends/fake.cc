@@ -103,6 +103,8 @@ SandboxStatus FakeBackend::inspect(const std::string& name) {
   return entry == sandboxes_.end() ? SandboxStatus{} : entry->second.status;
 }
 
+std::vector<pid_t> FakeBackend::members(const std::string&) { return {}; }
+
 std::vector<std::string> FakeBackend::list() {
   std::lock_guard lock(mutex_);
   std::vector<std::string> names;

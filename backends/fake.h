@@ -31,6 +31,7 @@ class FakeBackend : public Backend {
   void thaw(const std::string& name) override;
   void destroy(const std::string& name) override;
   SandboxStatus inspect(const std::string& name) override;
+  std::vector<pid_t> members(const std::string& name) override;
   std::vector<std::string> list() override;
   Endpoint endpoint(const std::string& name) override;
   std::unique_ptr<ExecGroup> exec_group(const std::string& name,

@@ -213,6 +213,8 @@ SandboxStatus LocalBackend::inspect(const std::string& name) {
   return status;
 }
 
+std::vector<pid_t> LocalBackend::members(const std::string& name) { return group(name).members(); }
+
 std::vector<std::string> LocalBackend::list() {
   return sandbox_cgroups(hierarchies(), options_.name_prefix);
 }

@@ -4,8 +4,8 @@ namespace moorage::cli {
 namespace {
 
 constexpr std::string_view kWork = "Work", kLeases = "Leases", kRun = "Run",
-                           kFiles = "Files and changes", kRepos = "Repositories",
-                           kHost = "This host";
+                           kFiles = "Files and changes", kStates = "Snapshots and forks",
+                           kRepos = "Repositories", kHost = "This host";
 
 constexpr Command kCommands[] = {
     {"create", kWork, "Make a workspace from a repository or a local directory",
@@ -37,6 +37,21 @@ constexpr Command kCommands[] = {
 
     {"share", kWork, "Let a group of this host use a workspace, too",
      "moorage share auth --group devs\nmoorage share auth --private", share_command},
+
+    {"snapshot", kStates, "Keep the present state of a workspace, to go back to",
+     "moorage snapshot auth green\nmoorage snapshot auth --external-id checkpoint-17",
+     snapshot_command},
+    {"snapshots", kStates, "List the states of a workspace that are kept", "moorage snapshots auth",
+     snapshots_command},
+    {"restore", kStates, "Bring a workspace back to a snapshot",
+     "moorage restore auth green\nmoorage restore auth sn_12 --kill", restore_command},
+    {"fork", kStates, "Make workspaces that go on from the state of one",
+     "moorage fork auth --count 5\nmoorage fork auth try-a try-b --at green", fork_command},
+    {"promote", kStates, "Let a workspace go on from the state of its fork",
+     "moorage promote auth-3", promote_command},
+    {"tree", kStates, "Show how snapshots and forks came from each other", "moorage tree auth",
+     tree_command},
+    {"drop", kStates, "Give up a snapshot", "moorage drop auth green", drop_command},
 
     {"lease acquire", kLeases, "Be the only one who may change a workspace",
      "moorage lease acquire auth --holder agent-7", lease_acquire_command},

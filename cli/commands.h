@@ -52,6 +52,14 @@ Action lease_keep_command(Options& options);
 Action lease_release_command(Options& options);
 Action lease_run_command(Options& options);
 Action share_command(Options& options);
+// snapshot_commands.cc
+Action snapshot_command(Options& options);
+Action snapshots_command(Options& options);
+Action drop_command(Options& options);
+Action restore_command(Options& options);
+Action fork_command(Options& options);
+Action promote_command(Options& options);
+Action tree_command(Options& options);
 // archive_commands.cc
 Action archive_command(Options& options);
 Action unarchive_command(Options& options);

@@ -100,6 +100,9 @@ JsonObject workspace_object(const workspace::WorkspaceView& view) {
   put_text(object, "notice", view.notice);
   object["access"] = row.team_gid ? "team" : "private";
   if (row.team_gid) object["team"] = lossy_utf8(workspace::group_name(*row.team_gid));
+  if (row.stands_on) object["stands_on"] = row.stands_on.str();
+  if (row.forked_from) object["forked_from"] = row.forked_from.str();
+  if (row.attempts > 0) object["attempt"] = {{"number", row.attempt}, {"of", row.attempts}};
   if (view.lease) object["holder"] = lease_object(*view.lease);
   put_known(object, "unpushed", row.unpushed);
   put_text(object, "reason", row.reason);
@@ -171,6 +174,12 @@ std::string lease_json(const std::optional<workspace::LeaseView>& lease) {
 
 std::string workspace_json(const workspace::WorkspaceView& view) {
   return boost::json::serialize(workspace_object(view));
+}
+
+std::string forks_json(const std::vector<workspace::WorkspaceView>& views) {
+  boost::json::array list;
+  for (const auto& view : views) list.push_back(workspace_object(view));
+  return boost::json::serialize(JsonObject{{"workspaces", std::move(list)}});
 }
 
 std::string workspaces_json(const workspace::WorkspacePage& page, const StoreSpace& space) {

@@ -16,6 +16,7 @@
 #include "workspace/execs.h"
 #include "workspace/requests.h"
 #include "workspace/rescue.h"
+#include "workspace/snapshots.h"
 #include "workspace/top.h"
 #include "workspace/tree_files.h"
 
@@ -39,6 +40,10 @@ struct StoreSpace {
 };
 std::string workspace_json(const workspace::WorkspaceView& view);
 std::string workspaces_json(const workspace::WorkspacePage& page, const StoreSpace& space);
+std::string snapshot_json(const state_db::SnapshotRow& row);
+std::string snapshots_json(const std::vector<state_db::SnapshotRow>& rows);
+std::string forks_json(const std::vector<workspace::WorkspaceView>& views);
+std::string lineage_json(const workspace::Snapshots::Lineage& lineage);
 std::string lease_json(const std::optional<workspace::LeaseView>& lease);
 std::string status_json(const workspace::ChangeList& list);
 std::string diff_stat_json(const std::vector<workspace::DiffStat>& stats);

@@ -226,6 +226,7 @@ int serve(const config::Loaded& loaded) {
   workspace::Workspaces workspaces(context, repositories, active, *watching);
   workspace::Execs execs(context, workspaces, active, *watching);
   workspace::Archives archives(context, repositories, workspaces, active);
+  workspace::Snapshots snapshots(context, workspaces, active);
   workspace::Reconciler reconciler(context, repositories, workspaces, active, *watching);
   workspace::Doctor doctor(context, repositories, workspaces, *watching, reconciler);
   workspace::StoreUsage usage(context);
@@ -254,6 +255,7 @@ int serve(const config::Loaded& loaded) {
                   workspaces,
                   execs,
                   archives,
+                  snapshots,
                   events,
                   usage,
                   top,

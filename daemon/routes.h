@@ -14,6 +14,7 @@
 #include "workspace/gc.h"
 #include "workspace/quota_watch.h"
 #include "workspace/repositories.h"
+#include "workspace/snapshots.h"
 #include "workspace/store_usage.h"
 #include "workspace/workspaces.h"
 
@@ -28,6 +29,7 @@ struct Api {
   workspace::Workspaces& workspaces;
   workspace::Execs& execs;
   workspace::Archives& archives;
+  workspace::Snapshots& snapshots;
   EventHub& events;
   workspace::StoreUsage& usage;
   workspace::Top& top;
@@ -42,6 +44,7 @@ struct Api {
 void add_repository_routes(Router& router, Api& api);
 void add_workspace_routes(Router& router, Api& api);
 void add_archive_routes(Router& router, Api& api);
+void add_snapshot_routes(Router& router, Api& api);
 void add_file_routes(Router& router, Api& api);
 void add_exec_routes(Router& router, Api& api);
 void add_lease_routes(Router& router, Api& api);

@@ -142,6 +142,7 @@ void add_metrics_route(Router& router, const MetricsPage& page) {
 void add_all_routes(Router& router, Api& api) {
   add_info_routes(router, api);
   add_repository_routes(router, api);
+  add_snapshot_routes(router, api);
   add_archive_routes(router, api);  // before {}, which matches "import" too
   add_workspace_routes(router, api);
   add_file_routes(router, api);

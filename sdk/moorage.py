@@ -360,6 +360,40 @@ class Moorage:
         """
         return Lease(self, workspace, holder, **fields)
 
+    # -- snapshots and forks ------------------------------------------------------------------------
+
+    def snapshot(self, workspace, name=None, external_id=None, key=None):
+        """Keeps its present state, to go back to. external_id: what another program calls it."""
+        body = {k: v for k, v in (("name", name), ("external_id", external_id)) if v is not None}
+        return self.request("POST", f"/workspaces/{workspace}/snapshots", json_body=body, key=key)
+
+    def snapshots(self, workspace):
+        """Those that are kept, oldest first."""
+        return self.request("GET", f"/workspaces/{workspace}/snapshots")["snapshots"]
+
+    def drop_snapshot(self, workspace, snapshot, key=None):
+        self.request("DELETE", f"/workspaces/{workspace}/snapshots/{snapshot}", key=key)
+
+    def restore(self, workspace, snapshot, kill=False, key=None):
+        """Brings it back to a snapshot; what it was until now is one, too. kill: end what runs there for it."""
+        return self.request("POST", f"/workspaces/{workspace}/restore", json_body={"snapshot": snapshot, "kill": kill}, key=key)
+
+    def fork(self, workspace, count=1, names=None, snapshot=None, labels=None, key=None):
+        """Workspaces that go on from its state, or from that of a snapshot: all of them, or none."""
+        body = {"names": names} if names else {"count": count}
+        body.update({k: v for k, v in (("snapshot", snapshot), ("labels", labels)) if v is not None})
+        return self.request("POST", f"/workspaces/{workspace}/fork", json_body=body, key=key)["workspaces"]
+
+    def promote(self, fork, kill=False, key=None):
+        """What it was forked from goes on from its state. That one's record."""
+        return self.request("POST", f"/workspaces/{fork}/promote", json_body={"kill": kill}, key=key)
+
+    def tree(self, workspace):
+        """How the snapshots and forks of its family came from each other."""
+        return self.request("GET", f"/workspaces/{workspace}/tree")
+
+    # -- archives -----------------------------------------------------------------------------------
+
     def archive(self, workspace, progress=None, key=None):
         """Puts it away into one verified file; an exec or start brings it back."""
         return self._long("POST", f"/workspaces/{workspace}/archive", None, progress, key)

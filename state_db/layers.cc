@@ -32,10 +32,9 @@ std::string select(std::string_view where) {
   return "SELECT " + std::string(kColumns) + " FROM layers " + std::string(where);
 }
 
+// The parent may still change, while a snapshot is taken: who stands on it is not ready before it
+// is frozen.
 void check_parent(const LayerRow& parent, const NewLayer& layer) {
-  if (!parent.frozen) {
-    throw Error(Code::conflict, parent.id.str() + " can still change: freeze it first");
-  }
   if (parent.repository != layer.repository || parent.base_commit != layer.base_commit) {
     throw Error(Code::internal, parent.id.str() + " stands on another base tree");
   }

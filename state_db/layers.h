@@ -34,8 +34,8 @@ class Layers {
  public:
   explicit Layers(Store& store) : store_(store) {}
 
-  base::LayerId create(const NewLayer& layer);  // conflict if the parent is not frozen
-  LayerRow get(base::LayerId id);               // not_found
+  base::LayerId create(const NewLayer& layer);
+  LayerRow get(base::LayerId id);  // not_found
   std::optional<LayerRow> find(base::LayerId id);
   std::vector<LayerRow> list();
   std::vector<base::LayerId> unknown(const std::vector<base::LayerId>& ids);  // without a row

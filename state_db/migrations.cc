@@ -99,7 +99,8 @@ constexpr std::array kMigrations{
               "CREATE TABLE snapshots (id INTEGER PRIMARY KEY AUTOINCREMENT, workspace "
               "INTEGER NOT NULL REFERENCES workspaces (id), parent INTEGER REFERENCES "
               "snapshots (id), layer INTEGER REFERENCES layers (id), next_layer INTEGER "
-              "REFERENCES layers (id), name TEXT NOT NULL, external_id TEXT NOT NULL, cause "
+              "REFERENCES layers (id), next_on INTEGER REFERENCES snapshots (id), name TEXT NOT "
+              "NULL, external_id TEXT NOT NULL, cause "
               "TEXT NOT NULL, exec INTEGER REFERENCES execs (id), way TEXT NOT NULL, "
               "tree_device INTEGER NOT NULL DEFAULT 0, pause_us INTEGER NOT NULL DEFAULT 0, "
               "durable INTEGER NOT NULL DEFAULT 0, state TEXT NOT NULL CHECK (state IN "
@@ -115,7 +116,9 @@ constexpr std::array kMigrations{
               "REFERENCES snapshots (id);ALTER TABLE workspaces ADD COLUMN attempt INTEGER "
               "NOT NULL DEFAULT 0;ALTER TABLE workspaces ADD COLUMN attempts INTEGER NOT "
               "NULL DEFAULT 0;DROP TABLE operations;ALTER TABLE events RENAME COLUMN operation "
-              "TO snapshot"},
+              "TO snapshot;CREATE INDEX workspaces_of_fork ON workspaces (forked_from) WHERE "
+              "forked_from IS NOT NULL;CREATE INDEX snapshots_of_workspace ON snapshots "
+              "(workspace)"},
 };
 
 std::string quote(std::string_view text) {

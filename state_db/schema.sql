@@ -132,6 +132,7 @@ CREATE UNIQUE INDEX workspaces_live_name ON workspaces (owner_uid, name) WHERE s
 CREATE INDEX workspaces_kept ON workspaces (state) WHERE purged_wall_ms IS NULL;
 CREATE INDEX workspaces_left ON workspaces (id) WHERE purged_wall_ms IS NULL;
 CREATE INDEX workspaces_of_layer ON workspaces (layer) WHERE layer IS NOT NULL;
+CREATE INDEX workspaces_of_fork ON workspaces (forked_from) WHERE forked_from IS NOT NULL;
 CREATE INDEX workspaces_of_team ON workspaces (team_gid) WHERE team_gid IS NOT NULL;
 
 CREATE TABLE workspace_integrity (  -- Whether a workspace is as it was left; no row: never looked at.
@@ -240,6 +241,7 @@ CREATE TABLE snapshots (         -- States of workspaces that one can go back to
   parent          INTEGER REFERENCES snapshots (id),  -- What the workspace stood on then; none: its base commit.
   layer           INTEGER REFERENCES layers (id),     -- The frozen layer; none once dropped.
   next_layer      INTEGER REFERENCES layers (id),     -- While it is taken in place: the writable layer that follows.
+  next_on         INTEGER REFERENCES snapshots (id),  -- While it is taken in place: what that stands on; none: this one.
   name            TEXT NOT NULL, -- What people call it; empty is nothing. Unique among the workspace's kept ones.
   external_id     TEXT NOT NULL, -- What another program calls it, such as an agent framework's checkpoint.
   cause           TEXT NOT NULL, -- Why it was taken: a name of snapshot_row.h.
@@ -256,6 +258,7 @@ CREATE TABLE snapshots (         -- States of workspaces that one can go back to
   request_hash    TEXT NOT NULL DEFAULT '',    -- Hash of that request, to tell a retry from a clash.
   UNIQUE (workspace, idempotency_key)
 ) STRICT;
+CREATE INDEX snapshots_of_workspace ON snapshots (workspace);
 CREATE UNIQUE INDEX snapshots_by_name ON snapshots (workspace, name) WHERE name <> '' AND state <> 'dropped';
 CREATE INDEX snapshots_of_layer ON snapshots (layer) WHERE layer IS NOT NULL;
 CREATE INDEX snapshots_of_next_layer ON snapshots (next_layer) WHERE next_layer IS NOT NULL;

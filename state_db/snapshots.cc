@@ -21,7 +21,8 @@ constexpr std::array<std::string_view, 7> kCauses{
 constexpr std::array<std::string_view, 4> kWays{"at-rest", "restack", "copy", "subvolume"};
 
 constexpr std::string_view kSelect =
-    "SELECT id, workspace, parent, layer, next_layer, name, external_id, cause, exec, way, "
+    "SELECT id, workspace, parent, layer, next_layer, next_on, name, external_id, cause, exec, "
+    "way, "
     "tree_device, pause_us, durable, state, reason, created_wall_ms, created_age_ms FROM "
     "snapshots ";
 
@@ -39,7 +40,7 @@ std::vector<SnapshotRow> read_all(Statement& query) {
     SnapshotRow& row = rows.emplace_back();
     std::string cause;
     std::string way;
-    query.read(row.id, row.workspace, row.parent, row.layer, row.next_layer, row.name,
+    query.read(row.id, row.workspace, row.parent, row.layer, row.next_layer, row.next_on, row.name,
                row.external_id, cause, row.exec, way, row.tree_device, row.pause_us, row.durable,
                row.state, row.reason, row.created_wall_ms, row.created_age_ms);
     row.cause = value_of<SnapshotCause>(kCauses, cause);
@@ -60,14 +61,17 @@ std::optional<SnapshotRow> only(std::vector<SnapshotRow> rows) {
   return std::move(rows.front());
 }
 
-// Also under one that still changes: until the snapshot is finished nothing stands on it.
-base::LayerId add_layer(Store& store, const LayerRow& like, base::LayerId parent) {
-  store
-      .prepare(
-          "INSERT INTO layers (parent, repository, base_commit, created_wall_ms) VALUES (?, ?, ?, "
-          "?)")
-      .run(parent, like.repository, like.base_commit, store.clock().wall_ms());
-  return base::LayerId{store.last_insert_id()};
+// Of a snapshot that one may go on from.
+base::LayerId kept_layer(Store& store, base::SnapshotId id, const LayerRow& present) {
+  const SnapshotRow row = Snapshots(store).get(id);
+  if (row.state != SnapshotState::kept) {
+    throw Error(Code::conflict, id.str() + " is " + std::string(state_name(row.state)));
+  }
+  const LayerRow frozen = Layers(store).get(row.layer);
+  if (frozen.repository != present.repository || frozen.base_commit != present.base_commit) {
+    throw Error(Code::conflict, id.str() + " is of another base commit");
+  }
+  return frozen.id;
 }
 
 }  // namespace
@@ -92,20 +96,40 @@ SnapshotRow Snapshots::begin(const NewSnapshot& wanted) {
     query.read(writable, parent);
     const LayerRow row = Layers(store_).get(writable);
     const bool here = in_place(wanted.way);
-    const base::LayerId made = add_layer(store_, row, here ? writable : row.parent);
+    base::LayerId below = here ? writable : row.parent;
+    if (wanted.next_on) below = kept_layer(store_, wanted.next_on, row);
+    const base::LayerId made = Layers(store_).create(
+        {.parent = below, .repository = row.repository, .base_commit = row.base_commit});
     store_
         .prepare(
-            "INSERT INTO snapshots (workspace, parent, layer, next_layer, name, external_id, "
-            "cause, exec, way, state, created_wall_ms, created_age_ms, idempotency_key, "
-            "request_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+            "INSERT INTO snapshots (workspace, parent, layer, next_layer, next_on, name, "
+            "external_id, cause, exec, way, state, created_wall_ms, created_age_ms, "
+            "idempotency_key, request_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
         .run(wanted.workspace, parent, here ? writable : made, here ? made : base::LayerId{},
-             wanted.name, wanted.external_id, cause_name(wanted.cause), wanted.exec,
+             wanted.next_on, wanted.name, wanted.external_id, cause_name(wanted.cause), wanted.exec,
              way_name(wanted.way), LifeCycle<SnapshotState>::kFirst, store_.clock().wall_ms(),
              StoreAge(store_).now_ms(), wanted.idempotency_key, wanted.request_hash);
     const base::SnapshotId id{store_.last_insert_id()};
     store_.record_new<SnapshotState>(id, wanted.name);
     return get(id);
   });
+}
+
+std::optional<SnapshotRow> Snapshots::find_made(const NewSnapshot& wanted) {
+  if (!wanted.idempotency_key) return std::nullopt;
+  auto made = only(select(store_, "WHERE workspace = ? AND idempotency_key = ?", wanted.workspace,
+                          wanted.idempotency_key));
+  if (!made) return std::nullopt;
+  Statement query = store_.prepare("SELECT request_hash FROM snapshots WHERE id = ?");
+  query.bind(made->id);
+  std::string hash;
+  if (query.step()) query.read(hash);
+  if (hash != wanted.request_hash) {
+    throw Error(Code::already_exists,
+                "the idempotency key " + *wanted.idempotency_key + " was used for another request",
+                "Use a new key for a new request.");
+  }
+  return made;
 }
 
 void Snapshots::set_tree_device(base::SnapshotId id, uint64_t device) {
@@ -118,10 +142,11 @@ void Snapshots::finish(base::SnapshotId id, uint64_t pause_us) {
     store_.move(id, SnapshotState::taking, SnapshotState::kept);
     Layers(store_).freeze(row.layer);
     store_.prepare("UPDATE workspaces SET stands_on = ?, layer = ifnull(?, layer) WHERE id = ?")
-        .run(id, row.next_layer, row.workspace);
+        .run(row.next_on ? row.next_on : id, row.next_layer, row.workspace);
     store_
         .prepare(
-            "UPDATE snapshots SET next_layer = NULL, tree_device = 0, pause_us = ? WHERE id = ?")
+            "UPDATE snapshots SET next_layer = NULL, next_on = NULL, tree_device = 0, pause_us = ? "
+            "WHERE id = ?")
         .run(pause_us, id);
   });
 }
@@ -131,7 +156,8 @@ void Snapshots::undo(base::SnapshotId id, const std::string& reason) {
     store_.move(id, SnapshotState::taking, SnapshotState::dropped, reason);
     store_
         .prepare(
-            "UPDATE snapshots SET layer = NULL, next_layer = NULL, tree_device = 0 WHERE id = ?")
+            "UPDATE snapshots SET layer = NULL, next_layer = NULL, next_on = NULL, tree_device = 0 "
+            "WHERE id = ?")
         .run(id);
   });
 }
@@ -146,23 +172,14 @@ void Snapshots::drop(base::SnapshotId id, const std::string& reason) {
   });
 }
 
-void Snapshots::set_durable(base::SnapshotId id) {
-  store_.prepare("UPDATE snapshots SET durable = 1 WHERE id = ?").run(id);
+void Snapshots::drop_all(base::WorkspaceId workspace, const std::string& reason) {
+  store_.transaction([&] {
+    for (const auto& row : kept(workspace)) drop(row.id, reason);
+  });
 }
 
-base::LayerId Snapshots::stand_on(base::WorkspaceId workspace, base::SnapshotId id) {
-  return store_.transaction([&] {
-    const SnapshotRow row = get(id);
-    if (row.state != SnapshotState::kept) {
-      throw Error(Code::conflict, id.str() + " is " + std::string(state_name(row.state)));
-    }
-    const LayerRow frozen = Layers(store_).get(row.layer);
-    const base::LayerId layer = Layers(store_).create(
-        {.parent = frozen.id, .repository = frozen.repository, .base_commit = frozen.base_commit});
-    store_.prepare("UPDATE workspaces SET layer = ?, stands_on = ? WHERE id = ?")
-        .run(layer, id, workspace);
-    return layer;
-  });
+void Snapshots::set_durable(base::SnapshotId id) {
+  store_.prepare("UPDATE snapshots SET durable = 1 WHERE id = ?").run(id);
 }
 
 SnapshotRow Snapshots::get(base::SnapshotId id) {
@@ -182,6 +199,19 @@ std::optional<SnapshotRow> Snapshots::find_by_name(base::WorkspaceId workspace,
 
 std::vector<SnapshotRow> Snapshots::kept(base::WorkspaceId workspace) {
   return select(store_, "WHERE workspace = ? AND state = 'kept' ORDER BY id", workspace);
+}
+
+std::vector<base::WorkspaceId> Snapshots::family(base::WorkspaceId workspace) {
+  Statement query = store_.prepare(
+      "WITH RECURSIVE above (id) AS (SELECT ? UNION SELECT snapshots.workspace FROM above JOIN "
+      "workspaces ON workspaces.id = above.id JOIN snapshots ON snapshots.id = "
+      "workspaces.forked_from), below (id) AS (SELECT id FROM above UNION SELECT workspaces.id "
+      "FROM below JOIN snapshots ON snapshots.workspace = below.id JOIN workspaces ON "
+      "workspaces.forked_from = snapshots.id) SELECT id FROM below ORDER BY id");
+  query.bind(workspace);
+  std::vector<base::WorkspaceId> ids;
+  while (query.step()) query.read(ids.emplace_back());
+  return ids;
 }
 
 std::vector<SnapshotRow> Snapshots::taking() {

@@ -1,7 +1,8 @@
 // Snapshots: states of a workspace that one can go back to, each a frozen layer. One is taken in
 // two commits. `begin` makes the rows of the layers that are needed; between the two the layer is
 // put in its place; `finish` says what stands on what. In place (at_rest, restack) the writable
-// layer itself becomes the snapshot's and a new one over it follows. As a copy (copy, subvolume)
+// layer itself becomes the snapshot's, and a new one follows: over it, or over another snapshot,
+// which is what restore and promote are. As a copy (copy, subvolume)
 // the snapshot's layer is a new one over the same parent, and the writable one stays.
 //
 // To finish one in place that was cut is always right unless a sandbox still writes to the layer:
@@ -43,6 +44,7 @@ struct SnapshotRow {
   base::SnapshotId parent{};   // what the workspace stood on; 0: its base commit
   base::LayerId layer{};       // 0 once dropped
   base::LayerId next_layer{};  // while it is taken in place
+  base::SnapshotId next_on{};  // the same: what next_layer stands on; 0: this one
   std::string name{};          // may be empty
   std::string external_id{};
   SnapshotCause cause = SnapshotCause::manual;
@@ -64,6 +66,7 @@ struct NewSnapshot {
   SnapshotCause cause = SnapshotCause::manual;
   base::ExecId exec{};
   SnapshotWay way = SnapshotWay::at_rest;
+  base::SnapshotId next_on{};  // in place: the workspace goes on from that one; 0: from this one
   std::optional<std::string> idempotency_key{};
   std::string request_hash{};
 };
@@ -72,23 +75,26 @@ class Snapshots {
  public:
   explicit Snapshots(Store& store) : store_(store) {}
 
-  // already_exists: the name is taken. conflict: another one of it is being taken.
+  // already_exists: the name is taken. conflict: another one of it is being taken, or next_on is
+  // not kept.
   SnapshotRow begin(const NewSnapshot& wanted);
+  // What (workspace, idempotency_key) took; already_exists: for another request_hash.
+  std::optional<SnapshotRow> find_made(const NewSnapshot& wanted);
   void set_tree_device(base::SnapshotId id, uint64_t device);
   void finish(base::SnapshotId id, uint64_t pause_us);        // taking -> kept
   void undo(base::SnapshotId id, const std::string& reason);  // taking -> dropped
   // kept -> dropped: it lets go of its layer, and what stood on it stands on its parent.
   void drop(base::SnapshotId id, const std::string& reason);
+  void drop_all(base::WorkspaceId workspace, const std::string& reason);
   void set_durable(base::SnapshotId id);
-  // The workspace goes on with a new writable layer on the snapshot's, which it returns; the layer
-  // that it had is let go. conflict: the snapshot is not kept.
-  base::LayerId stand_on(base::WorkspaceId workspace, base::SnapshotId id);
 
   SnapshotRow get(base::SnapshotId id);  // not_found
   std::optional<SnapshotRow> find(base::SnapshotId id);
   std::optional<SnapshotRow> find_by_name(base::WorkspaceId workspace, const std::string& name);
   std::vector<SnapshotRow> kept(base::WorkspaceId workspace);  // oldest first
   std::vector<SnapshotRow> taking();
+  // The workspace, what it was forked from and so on, and all forks of those; by id.
+  std::vector<base::WorkspaceId> family(base::WorkspaceId workspace);
   std::vector<SnapshotRow> not_durable();  // kept ones
 
  private:

@@ -19,10 +19,14 @@ struct WorkspaceRow {
   uint32_t owner_uid = 0;
   std::optional<uint32_t> team_gid{};  // whose members may use it, too; unset: private
   base::RepoId repository{};
-  std::string base_ref{};     // what was asked for: "main", "v2.1", "" = the default branch
-  std::string base_commit{};  // what it was then: 40 hex digits
-  std::string branch{};       // the agent's branch
-  base::LayerId layer{};      // the writable one; 0 after the purge
+  std::string base_ref{};          // what was asked for: "main", "v2.1", "" = the default branch
+  std::string base_commit{};       // what it was then: 40 hex digits
+  std::string branch{};            // the agent's branch
+  base::LayerId layer{};           // the writable one; 0 after the purge
+  base::SnapshotId stands_on{};    // the last one taken of it, or restored; 0: its base commit
+  base::SnapshotId forked_from{};  // 0: it is no fork
+  uint32_t attempt = 0;            // which of several forks made together, from 1; 0: it is alone
+  uint32_t attempts = 0;           // of how many
   std::string backend{};
   std::string image{};
   WorkspacePolicy policy{};
@@ -54,7 +58,9 @@ struct NewWorkspace {
   std::string base_ref{};
   std::string base_commit{};
   std::string branch{};
-  base::LayerId parent_layer{};  // 0: the new layer is directly on the base tree
+  base::SnapshotId forked_from{};  // 0: it stands directly on the base tree
+  uint32_t attempt = 0;
+  uint32_t attempts = 0;
   std::string backend{};
   std::string image{};
   WorkspacePolicy policy{};

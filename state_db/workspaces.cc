@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "state_db/id_list.h"
 #include "state_db/layers.h"
+#include "state_db/snapshots.h"
 #include "state_db/statement.h"
 #include "state_db/store.h"
 #include "state_db/store_age.h"
@@ -41,7 +42,8 @@ const std::string& select_columns() {
       "backend, "
       "image, state, reason, disposable, changes_files, changes_wall_ms, unpushed, disk_bytes, "
       "disk_files, rest_age_ms, created_wall_ms, deleted_wall_ms, deleted_age_ms, purge_wall_ms, "
-      "purged_wall_ms, idempotency_key, used_execs, used_exec_ms" +
+      "purged_wall_ms, idempotency_key, used_execs, used_exec_ms, stands_on, forked_from, "
+      "attempt, attempts" +
       policy_columns().names + " FROM workspaces WHERE ";
   return text;
 }
@@ -76,7 +78,8 @@ std::vector<WorkspaceRow> read_all(Store& store, Statement& query) {
                row.reason, row.disposable, row.changes_files, row.changes_wall_ms, row.unpushed,
                row.disk_bytes, row.disk_files, row.rest_age_ms, row.created_wall_ms,
                row.deleted_wall_ms, row.deleted_age_ms, row.purge_wall_ms, row.purged_wall_ms,
-               row.idempotency_key, row.used_execs, row.used_exec_ms);
+               row.idempotency_key, row.used_execs, row.used_exec_ms, row.stands_on,
+               row.forked_from, row.attempt, row.attempts);
     each_policy_field([&](const char*, auto& field) { query.read_next(field); }, row.policy);
     read_labels(store, row);
   }
@@ -101,13 +104,15 @@ void insert_row(Store& store, const NewWorkspace& wanted, base::LayerId layer) {
   Statement insert = store.prepare(
       "INSERT INTO workspaces (name, owner_uid, team_gid, repository, base_ref, base_commit, "
       "branch, layer, backend, image, state, disposable, created_wall_ms, "
-      "idempotency_key, request_hash, rest_age_ms" +
-      policy_columns().names + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?" +
+      "idempotency_key, request_hash, rest_age_ms, stands_on, forked_from, attempt, attempts" +
+      policy_columns().names +
+      ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?" +
       policy_columns().places + ")");
   insert.bind(wanted.name, wanted.owner_uid, wanted.team_gid, wanted.repository, wanted.base_ref,
               wanted.base_commit, wanted.branch, layer, wanted.backend, wanted.image,
               LifeCycle<WorkspaceState>::kFirst, wanted.disposable, store.clock().wall_ms(),
-              wanted.idempotency_key, wanted.request_hash, rest_age_ms);
+              wanted.idempotency_key, wanted.request_hash, rest_age_ms, wanted.forked_from,
+              wanted.forked_from, wanted.attempt, wanted.attempts);
   each_policy_field([&](const char*, const auto& field) { insert.bind(field); }, wanted.policy);
   insert.run();
 }
@@ -139,9 +144,10 @@ Workspaces::Created Workspaces::create(const NewWorkspace& wanted) {
                   "Choose another name, or delete it first.");
     }
     Layers layers(store_);
-    const base::LayerId layer = layers.create({.parent = wanted.parent_layer,
-                                               .repository = wanted.repository,
-                                               .base_commit = wanted.base_commit});
+    const base::LayerId parent =
+        wanted.forked_from ? Snapshots(store_).get(wanted.forked_from).layer : base::LayerId{};
+    const base::LayerId layer = layers.create(
+        {.parent = parent, .repository = wanted.repository, .base_commit = wanted.base_commit});
     insert_row(store_, wanted, layer);
     const base::WorkspaceId id{store_.last_insert_id()};
     for (const auto& [name, value] : wanted.labels) set_label(id, name, value);
@@ -152,6 +158,9 @@ Workspaces::Created Workspaces::create(const NewWorkspace& wanted) {
 
 void Workspaces::set_ready(base::WorkspaceId id, const WorkspaceFacts& facts) {
   store_.transaction([&] {
+    const LayerRow layer = Layers(store_).get(get(id).layer);
+    if (layer.parent && !Layers(store_).get(layer.parent).frozen)
+      throw Error(Code::conflict, layer.parent.str() + " can still change: freeze it first");
     set_facts(id, facts);
     store_.move(id, WorkspaceState::creating, WorkspaceState::ready);
   });

@@ -9,10 +9,12 @@
 #include "state_db/archives.h"
 #include "state_db/integrity.h"
 #include "state_db/layers.h"
+#include "state_db/snapshots.h"
 #include "state_db/store.h"
 #include "state_db/store_age.h"
 #include "workspace/about.h"
 #include "workspace/archive_store.h"
+#include "workspace/layer_collection.h"
 #include "workspace/metrics.h"
 #include "workspace/workspaces.h"
 
@@ -336,7 +338,9 @@ void Workspaces::finish_purge(const state_db::WorkspaceRow& row) {
     state_db::Workspaces(context_.store).finish_purge(row.id);
     state_db::Integrity(context_.store).remove(row.id);
     if (row.layer) state_db::Layers(context_.store).remove(row.layer);
+    state_db::Snapshots(context_.store).drop_all(row.id, "purged with its workspace");
   });
+  collect_layers(context_);
   measurer_.forget(row.id);
   base::log(base::LogLevel::info, "workspace.purged", {{"ws", row.id}, {"name", row.name}});
 }

@@ -24,11 +24,16 @@ enum class Verb {
   archive,
   unarchive,
   export_,
-  import
+  import,
+  snapshot,
+  drop,
+  restore,
+  fork,
+  promote
 };
-inline constexpr std::array<std::string_view, 13> kVerbNames{
-    "create", "start",  "stop",    "delete",    "undelete", "purge", "exec",
-    "fetch",  "update", "archive", "unarchive", "export",   "import"};
+inline constexpr std::array<std::string_view, 18> kVerbNames{
+    "create",  "start",     "stop",   "delete", "undelete", "purge", "exec",    "fetch", "update",
+    "archive", "unarchive", "export", "import", "snapshot", "drop",  "restore", "fork",  "promote"};
 
 struct VerbMetrics {
   base::Histogram seconds;                 // of those that succeeded

@@ -66,8 +66,8 @@ void copy_attributes(int from, int to) {
   }
 }
 
-// From `at` on, `length` bytes or up to the end. copy_file_range would share where FICLONE does, and
-// refuses between file systems.
+// From `at` on, `length` bytes or up to the end. copy_file_range would share where FICLONE does,
+// and refuses between file systems.
 void copy_piece(int from, int to, off_t at, off_t length) {
   base::check(lseek(to, at, SEEK_SET), "write a file");
   while (length > 0) {

@@ -11,6 +11,7 @@
 #include "workspace/about.h"
 #include "workspace/archive_store.h"
 #include "workspace/birth.h"
+#include "workspace/layer_collection.h"
 #include "workspace/lost_work.h"
 #include "workspace/reconcile_step.h"
 #include "workspace/recovery_table.h"
@@ -34,12 +35,15 @@ constexpr size_t kAskers = 4;
 MOORAGE_CRASH_POINT(after_repositories, "recovery.after_repositories");
 MOORAGE_CRASH_POINT(after_sandboxes, "recovery.after_sandboxes");
 MOORAGE_CRASH_POINT(after_execs, "recovery.after_execs");
+MOORAGE_CRASH_POINT(after_snapshots, "recovery.after_snapshots");
 MOORAGE_CRASH_POINT(after_strangers, "recovery.after_strangers");
 MOORAGE_CRASH_POINT(after_workspaces, "recovery.after_workspaces");
 
 LayerSeen look_at_layer(Context& context, const state_db::WorkspaceRow& row) {
   if (!row.layer || !base::path_exists(context.storage.layer_path(row.layer)))
     return LayerSeen::missing;
+  // A fork that is not ready is one of several of which none was told: none comes to be.
+  if (row.state == WorkspaceState::creating && row.forked_from) return LayerSeen::unborn;
   return is_born(context, row) ? LayerSeen::born : LayerSeen::unborn;
 }
 
@@ -61,6 +65,8 @@ void Reconciler::at_start() {
   after_sandboxes.pass();
   settle_orphans();
   after_execs.pass();
+  settle_snapshots();
+  after_snapshots.pass();
   attempt("reconcile.lost_work", "", [&] { raise_ids(context_); });
   attempt("reconcile.lost_work", "", [&] { keep_lost_work(context_); });
   attempt("reconcile.strangers", "", [&] { remove_strangers(); });
@@ -85,6 +91,18 @@ void Reconciler::settle_orphans() {
     attempt("reconcile.exec", exec.id.str(), [&] {
       watcher_.settle_exec(exec, ExecCategory::lost,
                            "its sandbox was gone when the daemon came back");
+    });
+  }
+}
+
+// At work: its verb has the lock, and settles it itself.
+void Reconciler::settle_snapshots() {
+  state_db::Snapshots table(context_.store);
+  for (const auto& row : table.taking()) {
+    attempt("reconcile.snapshot", row.id.str(), [&] {
+      const auto guard = lock_if_free(context_, row.workspace.str());
+      if (!guard || table.get(row.id).state != state_db::SnapshotState::taking) return;
+      settle_snapshot(context_, active_, row);
     });
   }
 }
@@ -267,7 +285,9 @@ void Reconciler::periodic() {
   attempt("reconcile.strangers", "", [&] { remove_strangers(); });
   attempt("reconcile.base_trees", "", [&] { settle_base_trees(); });
   attempt("reconcile.disposables", "", [&] { remove_used(); });
+  attempt("reconcile.snapshots", "", [&] { settle_snapshots(); });
   attempt("reconcile.workspaces", "", [&] { settle_cut(); });
+  attempt("reconcile.layers", "", [&] { collect_layers(context_); });
   attempt("reconcile.archives", "", [&] { settle_archives(); });
   finish_takeovers();
   attempt("reconcile.purge", "", [&] { purge_due(); });

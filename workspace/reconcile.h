@@ -44,6 +44,7 @@ class Reconciler {
   void clear_dead();
   void remove_used();
   void remove_strangers();
+  void settle_snapshots();
   void settle_workspaces();
   void settle_cut();
   void settle_archives();

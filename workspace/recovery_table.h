@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "state_db/lifecycle.h"
+#include "state_db/snapshots.h"
 
 namespace moorage::workspace {
 
@@ -82,6 +83,15 @@ inline constexpr std::array<Mend, 6> kRunningExec{
     // ended   known   unknown  silent  no_journal  sandbox_gone
        finish, adopt,  undo,    wait,   undo,       finish};
 
+// A snapshot that was being taken. mounts: which the sandbox has that was adopted.
+enum class SnapshotSeen : uint8_t { at_rest, old_mounts, new_mounts };
+inline constexpr std::array<std::array<Mend, 3>, 4> kSnapshots{{
+    //               at_rest  old_mounts  new_mounts
+    /* at_rest   */ {finish,  undo,       undo},
+    /* restack   */ {finish,  undo,       finish},
+    /* copy      */ {undo,    undo,       undo},
+    /* subvolume */ {undo,    undo,       undo}}};
+
 // A note of an upload (upload_note.h), of which no transfer of ours is going on.
 enum class UploadSeen : uint8_t { at_work, file, no_file, no_workspace };
 inline constexpr std::array<Mend, 4> kUploads{
@@ -112,6 +122,9 @@ constexpr Mend decide(state_db::WorkspaceState state, LayerSeen seen) {
 }
 constexpr Mend decide(state_db::SandboxState state, SandboxSeen seen) {
   return decide(kSandboxes, state, seen);
+}
+constexpr Mend decide(state_db::SnapshotWay way, SnapshotSeen seen) {
+  return decide(kSnapshots, way, seen);
 }
 constexpr Mend decide(ExecSeen seen) { return kRunningExec.at(static_cast<size_t>(seen)); }
 constexpr Mend decide(UploadSeen seen) { return kUploads.at(static_cast<size_t>(seen)); }

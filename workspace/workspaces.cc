@@ -11,6 +11,7 @@
 #include "state_db/integrity.h"
 #include "state_db/layers.h"
 #include "state_db/reading.h"
+#include "state_db/snapshots.h"
 #include "state_db/store.h"
 #include "workspace/archive_store.h"
 #include "workspace/birth.h"
@@ -300,7 +301,14 @@ ActiveMounts Workspaces::mount_layers(const Chain& layers, uint32_t first_host_i
 }
 
 void Workspaces::sync_active() {
-  if (!active_.all().empty()) base::sync_file_system(context_.options.store);
+  state_db::Snapshots snapshots(context_.store);
+  const auto unsynced = snapshots.not_durable();
+  if (!active_.all().empty() || !unsynced.empty()) base::sync_file_system(context_.options.store);
+  if (!unsynced.empty()) {
+    context_.store.transaction([&] {
+      for (const auto& row : unsynced) snapshots.set_durable(row.id);
+    });
+  }
   repositories_.sync_base_trees();
 }
 

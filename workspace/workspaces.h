@@ -103,7 +103,8 @@ class Workspaces {
   void finish_takeover(const state_db::WorkspaceRow& row);
   // Undoes a create that will not go on, and says why in its row.
   void abandon(const state_db::WorkspaceRow& row, const std::string& reason);
-  // syncfs of the store if anything ran since the last call: bounds what a power cut takes.
+  // syncfs of the store if anything ran or was kept since the last call: bounds what a power cut
+  // takes.
   void sync_active();
   // Kills what is left of a sandbox and closes its row, whatever state it is in.
   void clear_sandbox(const state_db::SandboxRow& sandbox, const std::string& reason);

@@ -91,22 +91,61 @@ TEST_CASE("one that is undone or dropped lets go of its layers") {
   CHECK(snapshots.kept(test.id).size() == 2);
   snapshots.drop(c.id, "retention");
   CHECK(snapshots.find(c.id)->state == SnapshotState::dropped);
-  CHECK(code_thrown_by([&] { snapshots.stand_on(test.id, c.id); }) == base::Code::conflict);
+  CHECK(code_thrown_by([&] { snapshots.begin({.workspace = test.id, .next_on = c.id}); }) ==
+        base::Code::conflict);
 }
 
-TEST_CASE("a workspace goes back to a snapshot, and what it had is let go") {
+TEST_CASE("a workspace goes back to a snapshot, and what it had is one, too") {
   OneWorkspace test;
   Snapshots snapshots(*test.store);
   const auto a = test.take("a");
-  test.take("b");
+  const auto b = test.take("b");
   const base::LayerId had = test.row().layer;
-  const base::LayerId now = snapshots.stand_on(test.id, a.id);
-  CHECK(test.chain() == std::vector{now, a.layer});
-  REQUIRE(Layers(*test.store).unused().size() == 1);
-  CHECK(Layers(*test.store).unused()[0].id == had);
+  const auto back = snapshots.begin(
+      {.workspace = test.id, .cause = SnapshotCause::before_restore, .next_on = a.id});
+  CHECK(back.layer == had);
+  snapshots.finish(back.id, 0);
+  CHECK(test.chain() == std::vector{back.next_layer, a.layer});
+  CHECK(test.row().stands_on == a.id);
+  CHECK(snapshots.get(back.id).parent == b.id);
+  CHECK(snapshots.get(back.id).layer == had);
+  CHECK(Layers(*test.store).unused().empty());
   CHECK(test.take("c").parent == a.id);
-  CHECK(snapshots.find_by_name(test.id, "b"));
-  CHECK(snapshots.not_durable().size() == 3);
+  CHECK(snapshots.not_durable().size() == 4);
   snapshots.set_durable(a.id);
-  CHECK(snapshots.not_durable().size() == 2);
+  CHECK(snapshots.not_durable().size() == 3);
+}
+
+TEST_CASE("one is taken once for one key") {
+  OneWorkspace test;
+  Snapshots snapshots(*test.store);
+  NewSnapshot wanted{.workspace = test.id, .idempotency_key = "k", .request_hash = "h"};
+  CHECK_FALSE(snapshots.find_made(wanted));
+  const auto made = snapshots.begin(wanted);
+  CHECK(snapshots.find_made(wanted)->id == made.id);
+  wanted.request_hash = "other";
+  CHECK(code_thrown_by([&] { snapshots.find_made(wanted); }) == base::Code::already_exists);
+}
+
+TEST_CASE("forks stand on a snapshot, also on one that is still being taken") {
+  OneWorkspace test;
+  Snapshots snapshots(*test.store);
+  const auto taking = snapshots.begin({.workspace = test.id, .cause = SnapshotCause::fork});
+  const WorkspaceRow row = test.row();
+  Workspaces table(*test.store);
+  const auto fork = table.create({.name = "f",
+                                  .repository = row.repository,
+                                  .base_commit = row.base_commit,
+                                  .forked_from = taking.id,
+                                  .attempt = 1,
+                                  .attempts = 2});
+  CHECK(Layers(*test.store).get(fork.layer).parent == taking.layer);
+  CHECK(code_thrown_by([&] { table.set_ready(fork.id); }) == base::Code::conflict);
+  snapshots.finish(taking.id, 0);
+  table.set_ready(fork.id);
+  const WorkspaceRow made = table.get(fork.id);
+  CHECK(made.forked_from == taking.id);
+  CHECK(made.stands_on == taking.id);
+  CHECK(made.attempt == 1);
+  CHECK(made.attempts == 2);
 }

@@ -1,0 +1,197 @@
+// `snapshot`, `snapshots`, `drop`, `restore`, `fork`, `promote`, `tree`: states of a workspace that
+// one can go back to, and go on from in several ways.
+#include <chrono>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/json.h"
+#include "cli/lineage.h"
+#include "cli/text.h"
+
+namespace moorage::cli {
+namespace {
+
+using base::Code;
+using base::Error;
+
+struct Wanted {
+  std::string workspace;
+  std::string snapshot;
+  std::string external_id;
+  std::string count;
+  std::vector<std::string> names;
+  bool kill = false;
+};
+
+std::string time_of(const Json& thing) {
+  const auto at = parse_utc(thing.text("created_at"));
+  if (!at) return "?";
+  const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::system_clock::now().time_since_epoch());
+  return format_age(now.count() - *at);
+}
+
+// "frozen for 11 ms" or "" for what was at rest.
+std::string pause_of(const Json& snapshot) {
+  const int64_t pause_us = snapshot.number("pause_us");
+  if (snapshot.text("way") == "at-rest") return {};
+  return "frozen for " + format_took((pause_us + 999) / 1000);
+}
+
+int take(Context& context, const Wanted& wanted) {
+  JsonObject body;
+  if (!wanted.snapshot.empty()) body.add("name", wanted.snapshot);
+  if (!wanted.external_id.empty()) body.add("external_id", wanted.external_id);
+  const std::string answer = context.api().send(
+      "POST", context.workspace_path(wanted.workspace, "/snapshots"), body.str(), {.slow = true});
+  if (context.printed_json(answer)) return 0;
+  const Json snapshot = Json::parse(answer);
+  const std::string name = snapshot.text("name");
+  const std::string pause = pause_of(snapshot);
+  context.print(label_line("kept", snapshot.text("id") + (name.empty() ? "" : "   " + name) +
+                                       (pause.empty() ? "" : "   " + pause) +
+                                       "   back with: moorage restore " + wanted.workspace + " " +
+                                       (name.empty() ? snapshot.text("id") : name)));
+  return 0;
+}
+
+int list(Context& context, const Wanted& wanted) {
+  const std::string answer =
+      context.api().get(context.workspace_path(wanted.workspace, "/snapshots"));
+  if (context.printed_json(answer)) return 0;
+  Table table({{"ID"}, {"NAME"}, {"AGE"}, {"TAKEN"}, {"ON"}, {"DURABLE"}});
+  for (const Json& row : Json::parse(answer).items("snapshots")) {
+    const std::string pause = pause_of(row);
+    table.add({row.text("id"), row.text("name", "-"), time_of(row),
+               row.text("cause") + (pause.empty() ? "" : ", " + pause), row.text("parent", "base"),
+               row.flag("durable") ? "yes" : "in a moment"});
+  }
+  if (table.empty()) {
+    context.print(label_line("none", "moorage snapshot " + wanted.workspace + " takes one"));
+    return 0;
+  }
+  context.print_table(table);
+  return 0;
+}
+
+int restore(Context& context, const Wanted& wanted) {
+  JsonObject body;
+  body.add("snapshot", wanted.snapshot);
+  if (wanted.kill) body.add("kill", true);
+  const std::string answer = context.api().send(
+      "POST", context.workspace_path(wanted.workspace, "/restore"), body.str(), {.slow = true});
+  if (context.printed_json(answer)) return 0;
+  context.print(label_line("restored", wanted.workspace + "   as of " + wanted.snapshot +
+                                           "; what was there is kept: moorage snapshots " +
+                                           wanted.workspace));
+  return 0;
+}
+
+int fork(Context& context, const Wanted& wanted) {
+  JsonObject body;
+  if (!wanted.snapshot.empty()) body.add("snapshot", wanted.snapshot);
+  if (!wanted.names.empty()) body.add("names", wanted.names);
+  if (!wanted.count.empty()) {
+    if (!wanted.names.empty())
+      throw Error(Code::invalid_argument, "--count and names of forks exclude each other");
+    body.add("count", static_cast<int64_t>(parse_number(wanted.count, "--count")));
+  }
+  const std::string answer = context.api().send(
+      "POST", context.workspace_path(wanted.workspace, "/fork"), body.str(), {.slow = true});
+  if (context.printed_json(answer)) return 0;
+  for (const Json& made : Json::parse(answer).items("workspaces")) {
+    context.print(label_line("forked", made.text("name") + "   of " + wanted.workspace + ", at " +
+                                           made.text("forked_from")));
+  }
+  return 0;
+}
+
+int promote(Context& context, const Wanted& wanted) {
+  JsonObject body;
+  if (wanted.kill) body.add("kill", true);
+  const std::string answer = context.api().send(
+      "POST", context.workspace_path(wanted.workspace, "/promote"), body.str(), {.slow = true});
+  if (context.printed_json(answer)) return 0;
+  const std::string name = Json::parse(answer).text("name");
+  context.print(label_line("promoted", name + " is now as " + wanted.workspace +
+                                           "; what it was is kept: moorage snapshots " + name));
+  return 0;
+}
+
+template <typename Run>
+Action with(std::shared_ptr<Wanted> wanted, Run run) {
+  return [wanted, run](Context& context) { return run(context, *wanted); };
+}
+
+}  // namespace
+
+Action snapshot_command(Options& options) {
+  auto wanted = std::make_shared<Wanted>();
+  options.argument({"NAME", "", "The workspace"}, wanted->workspace);
+  options.optional_argument({"LABEL", "", "What to call it"}, wanted->snapshot);
+  options.value({"--external-id", "ID", "What another program calls it, such as a checkpoint"},
+                wanted->external_id);
+  return with(wanted, take);
+}
+
+Action snapshots_command(Options& options) {
+  auto wanted = std::make_shared<Wanted>();
+  options.argument({"NAME", "", "The workspace"}, wanted->workspace);
+  return with(wanted, list);
+}
+
+Action drop_command(Options& options) {
+  auto wanted = std::make_shared<Wanted>();
+  options.argument({"NAME", "", "The workspace"}, wanted->workspace);
+  options.argument({"SNAPSHOT", "", "Its id or name"}, wanted->snapshot);
+  return [wanted](Context& context) {
+    context.api().send("DELETE", context.workspace_path(wanted->workspace, "/snapshots/") +
+                                     percent_encode(wanted->snapshot));
+    if (context.json) {
+      context.print_json(JsonObject().add("dropped", wanted->snapshot).str());
+      return 0;
+    }
+    context.print(label_line("dropped", wanted->snapshot + "   what stood on it stands as it did"));
+    return 0;
+  };
+}
+
+Action restore_command(Options& options) {
+  auto wanted = std::make_shared<Wanted>();
+  options.argument({"NAME", "", "The workspace"}, wanted->workspace);
+  options.argument({"SNAPSHOT", "", "Its id or name"}, wanted->snapshot);
+  options.flag({"--kill", "", "End what runs in the workspace for it"}, wanted->kill);
+  return with(wanted, restore);
+}
+
+Action fork_command(Options& options) {
+  auto wanted = std::make_shared<Wanted>();
+  options.argument({"NAME", "", "The workspace"}, wanted->workspace);
+  options.arguments({"FORK", "", "Names of the forks; else NAME-1, NAME-2..."}, wanted->names);
+  options.value({"--count", "N", "How many; 1 if nothing is said"}, wanted->count);
+  options.value({"--at", "SNAPSHOT", "From that state; else from now"}, wanted->snapshot);
+  return with(wanted, fork);
+}
+
+Action promote_command(Options& options) {
+  auto wanted = std::make_shared<Wanted>();
+  options.argument({"FORK", "NAME", "The fork"}, wanted->workspace);
+  options.flag({"--kill", "", "End what runs in the workspace that it was forked from"},
+               wanted->kill);
+  return with(wanted, promote);
+}
+
+Action tree_command(Options& options) {
+  auto wanted = std::make_shared<Wanted>();
+  options.argument({"NAME", "", "The workspace"}, wanted->workspace);
+  return [wanted](Context& context) {
+    const std::string answer =
+        context.api().get(context.workspace_path(wanted->workspace, "/tree"));
+    if (context.printed_json(answer)) return 0;
+    for (const auto& line : draw_lineage(Json::parse(answer))) context.print(line);
+    return 0;
+  };
+}
+
+}  // namespace moorage::cli

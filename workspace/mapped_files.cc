@@ -1,0 +1,91 @@
+#include "workspace/mapped_files.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <utility>
+
+#include "base/fd.h"
+#include "base/files.h"
+
+namespace moorage::workspace {
+namespace {
+
+constexpr std::string_view kRemoved = " (deleted)";
+
+// Newlines and backslashes are escaped there as \ooo.
+std::string unescaped(std::string_view text) {
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\' || i + 3 >= text.size()) {
+      plain += text[i];
+      continue;
+    }
+    plain +=
+        static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0'));
+    i += 3;
+  }
+  return plain;
+}
+
+// A stranger's path in a stranger's directory: looked up without following anything out of it.
+ino_t inode_at(int top, const std::string& path) {
+  open_how how{};
+  how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+  const base::Fd file(static_cast<int>(syscall(SYS_openat2, top, path.c_str(), &how, sizeof how)));
+  struct stat status;
+  if (!file || fstat(file.get(), &status) != 0) return 0;
+  return status.st_ino;
+}
+
+}  // namespace
+
+std::vector<std::string> mapped_paths(std::string_view maps, const std::string& target) {
+  // 7f1-7f2 rw-s 00000000 00:2f 1234      /workspace/build/db
+  constexpr size_t kColumnsBefore = 5;
+  std::vector<std::string> paths;
+  while (!maps.empty()) {
+    const std::string_view line = maps.substr(0, maps.find('\n'));
+    maps.remove_prefix(std::min(maps.size(), line.size() + 1));
+    size_t at = 0;
+    std::string_view permissions;
+    for (size_t column = 0; column < kColumnsBefore && at != std::string_view::npos; ++column) {
+      const size_t end = line.find(' ', at);
+      if (column == 1) permissions = line.substr(at, end - at);
+      at = line.find_first_not_of(' ', end);
+    }
+    if (at == std::string_view::npos || permissions.size() < 4) continue;
+    if (permissions[1] != 'w' || permissions[3] != 's') continue;
+    const std::string_view path = line.substr(at);
+    const bool inside = path.size() > target.size() + 1 && path.starts_with(target) &&
+                        path[target.size()] == '/' && !path.ends_with(kRemoved);
+    if (inside) paths.push_back(unescaped(path.substr(target.size() + 1)));
+  }
+  return paths;
+}
+
+std::set<ino_t> mapped_inodes(const std::vector<pid_t>& processes, const std::string& layer) {
+  constexpr std::array<std::pair<const char*, const char*>, 2> kParts{
+      {{"/workspace", "/tree/upper"}, {"/home/user", "/home/upper"}}};
+  std::set<ino_t> inodes;
+  std::array<base::Fd, kParts.size()> tops;
+  for (size_t part = 0; part < kParts.size(); ++part)
+    tops[part] = base::open_directory(layer + kParts[part].second);
+  for (const pid_t pid : processes) {
+    const auto maps = base::read_file_if_exists("/proc/" + std::to_string(pid) + "/maps");
+    if (!maps) continue;
+    for (size_t part = 0; part < kParts.size(); ++part) {
+      for (const auto& path : mapped_paths(*maps, kParts[part].first))
+        inodes.insert(inode_at(tops[part].get(), path));
+    }
+  }
+  inodes.erase(0);
+  return inodes;
+}
+
+}  // namespace moorage::workspace
