@@ -12,6 +12,8 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/files.h"
+#include "base/mount.h"
+#include "base/mount_namespace.h"
 
 namespace moorage::backends {
 namespace {
@@ -36,10 +38,8 @@ milliseconds left_until(Clock::time_point deadline) {
 }
 
 std::string request_text(const SandboxSpec& spec, const LaunchPlan& plan) {
-  json::array mounts;
-  for (const Mount& mount : spec.mounts) {
-    mounts.push_back(json::object{{"fd", mount.fd}, {"target", mount.target}});
-  }
+  json::array places;
+  for (const Mount& mount : spec.mounts) places.emplace_back(mount.target);
   json::array join(plan.join_files.begin(), plan.join_files.end());
   return json::serialize(json::object{{"mode", plan.mode},
                                       {"name", spec.name},
@@ -53,7 +53,7 @@ std::string request_text(const SandboxSpec& spec, const LaunchPlan& plan) {
                                       {"log", spec.directory + "/launch.log"},
                                       {"cgroup", plan.cgroup},
                                       {"join", std::move(join)},
-                                      {"mounts", std::move(mounts)}});
+                                      {"places", std::move(places)}});
 }
 
 // The engine's own words, for the reader of the error.
@@ -85,7 +85,6 @@ base::ProcessIdentity run_launch(const SandboxSpec& spec, const LaunchPlan& plan
   base::ProcessOptions options;
   options.input = request_text(spec, plan);
   options.deadline = left_until(deadline);
-  for (const Mount& mount : spec.mounts) options.inherit_fds.push_back(mount.fd);
   base::ProcessResult result = base::run_process({plan.program}, options);
   if (!result.ok()) throw_failed(result, spec.directory);
   const json::value answer = json::parse(result.output);
@@ -159,6 +158,11 @@ Launched launch(const SandboxSpec& spec, const LaunchPlan& plan) {
   base::Fd bootstrap = base::listen_unix(bootstrap_path, 0666);
   base::Fd listener = base::listen_unix(warden_path, 0600);
   const base::ProcessIdentity init = run_launch(spec, plan, deadline);
+  // From outside, so that they can be exchanged (base/mount_namespace.h). The warden waits
+  // meanwhile.
+  base::in_mount_namespace(init, [&] {
+    for (const Mount& mount : spec.mounts) base::attach_mount(mount.fd, mount.target);
+  });
   hand_over(bootstrap.get(), listener.get(), init, deadline);
   listener.reset();
   return {init, meet_warden(warden_path, init, deadline)};

@@ -34,7 +34,7 @@ Fd cloned_with_all_below(const std::string& path) {
 
 struct Entry {
   std::string path;  // absolute, the same on the host and inside
-  Fd mount;          // or none: a link
+  Fd mount;          // or none: a link, or a place for a mount to come
   std::string link;
   bool directory = true;
 };
@@ -74,9 +74,7 @@ void enter_new_root(const Request& request) {
                                        std::pair(&request.bootstrap, "/.moorage/bootstrap")}) {
     entries.push_back({target, base::clone_mount(AT_FDCWD, *source), {}, false});
   }
-  for (const MountRequest& mount : request.mounts) {
-    entries.push_back({mount.target, Fd(mount.fd), {}, true});
-  }
+  for (const std::string& place : request.places) entries.push_back({place, {}, {}, true});
 
   Fd root = base::make_file_system("tmpfs", {{"size", "1m"}, {"mode", "755"}}, {});
   base::attach_mount(root.get(), kNewRoot);
@@ -88,7 +86,7 @@ void enter_new_root(const Request& request) {
       continue;
     }
     make_place(place, entry.directory);
-    base::attach_mount(entry.mount.get(), place);
+    if (entry.mount) base::attach_mount(entry.mount.get(), place);
   }
   // pivot_root(2), "pivot_root(".", ".")": the old root is stacked below the new one and then taken
   // away.

@@ -24,10 +24,7 @@ Request parse_request(const std::string& text) {
     request.log = string("log");
     request.cgroup = string("cgroup");
     request.join = json::value_to<std::vector<std::string>>(value.at("join"));
-    for (const json::value& mount : value.at("mounts").as_array()) {
-      request.mounts.push_back(
-          {json::value_to<int>(mount.at("fd")), json::value_to<std::string>(mount.at("target"))});
-    }
+    request.places = json::value_to<std::vector<std::string>>(value.at("places"));
     return request;
   } catch (const std::exception& error) {
     throw base::Error(base::Code::invalid_argument,

@@ -1,5 +1,5 @@
 // What moorage-launch is asked to do: one JSON object on standard input, written by
-// backends/launcher.cc. Mount descriptors are inherited under the numbers that it names.
+// backends/launcher.cc.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,6 @@
 #include <vector>
 
 namespace moorage::launch {
-
-struct MountRequest {
-  int fd = -1;
-  std::string target;  // absolute, inside
-};
 
 struct Request {
   std::string mode;  // "lxc" or "process"
@@ -26,7 +21,7 @@ struct Request {
   std::string log;
   std::string cgroup;             // the sandbox's group in the unified hierarchy
   std::vector<std::string> join;  // files to write "0" to
-  std::vector<MountRequest> mounts;
+  std::vector<std::string> places;  // absolute, inside: directories where the caller mounts later
 };
 
 Request parse_request(const std::string& text);

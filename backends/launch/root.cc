@@ -76,10 +76,6 @@ std::vector<Place> clone_places(const Request& request, const std::optional<Fd>&
   places.push_back({private_tmpfs(request, "1777"), "/var/tmp"});
   places.push_back({private_tmpfs(request, "755"), "/run"});
   places.push_back({private_tmpfs(request, "700"), "/root"});
-  for (const MountRequest& mount : request.mounts) {
-    // Not ours to close, but this process ends soon and its children have no use for it.
-    places.push_back({Fd(mount.fd), mount.target});
-  }
   return places;
 }
 

@@ -8,7 +8,7 @@
 //                              0700), and for LXC's lock files, which would stay on the host
 //  5. cover /sys/fs/cgroup     with the sandbox's own group: LXC makes its groups in there and
 //                              nowhere else, and takes v1 controllers for absent
-//  6. attach                   skeleton, /usr, private tmpfs, the workspace, warden
+//  6. attach                   skeleton, /usr, private tmpfs, warden; the caller adds the workspace
 //
 // All of it vanishes with the last process of the namespace.
 #pragma once
