@@ -57,6 +57,7 @@ Action snapshot_command(Options& options);
 Action snapshots_command(Options& options);
 Action drop_command(Options& options);
 Action restore_command(Options& options);
+Action undo_command(Options& options);
 Action fork_command(Options& options);
 Action promote_command(Options& options);
 Action tree_command(Options& options);

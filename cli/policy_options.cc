@@ -1,6 +1,7 @@
 #include "cli/policy_options.h"
 
 #include <cstdio>
+#include <sstream>
 
 #include "base/error.h"
 #include "cli/text.h"
@@ -66,6 +67,37 @@ std::string time_or_never(const Json& workspace, const std::string& field) {
   const int64_t seconds = workspace.number(field);
   return seconds == 0 ? "never" : format_seconds(seconds);
 }
+std::string snapshot_moments(const Json& workspace, const std::string&) {
+  std::string text;
+  const auto add = [&](const std::string& moment) { text += (text.empty() ? "" : ",") + moment; };
+  if (workspace.flag("snapshot_before_exec")) add("before-exec");
+  if (workspace.flag("snapshot_on_stop")) add("on-stop");
+  if (const int64_t every = workspace.number("snapshot_every_s"); every > 0)
+    add(format_seconds(every));
+  return text.empty() ? "manual" : text;
+}
+
+// "before-exec,on-stop,10m", or "manual": whenever somebody asks, and then only.
+void add_snapshot_moments(JsonObject& request, const std::string& text) {
+  if (text.empty()) return;
+  bool before_exec = false;
+  bool on_stop = false;
+  int64_t every_s = 0;
+  std::istringstream moments(text);
+  for (std::string moment; std::getline(moments, moment, ',');) {
+    if (moment == "before-exec") {
+      before_exec = true;
+    } else if (moment == "on-stop") {
+      on_stop = true;
+    } else if (moment != "manual") {
+      every_s = seconds(moment, "--snapshot");
+    }
+  }
+  request.add("snapshot_before_exec", before_exec);
+  request.add("snapshot_on_stop", on_stop);
+  request.add("snapshot_every_s", every_s);
+}
+
 std::string words_or_none(const Json& workspace, const std::string& field) {
   const auto words = workspace.at({}).byte_list(field);
   return words.empty() ? "none" : shorten(join_command(words), 60);
@@ -91,6 +123,7 @@ std::vector<FieldChange> policy_changes(const PolicyOptions& given, const Json& 
   add(!given.max_exec.empty(), "max-exec", "max_exec_s", time_or_none);
   add(!given.max_execs.empty(), "max-execs", "max_execs", number_or_none);
   add(!given.max_exec_total.empty(), "max-exec-total", "max_exec_total_s", time_or_none);
+  add(!given.snapshot.empty(), "snapshot", "", snapshot_moments);
   add(!given.caches.empty(), "cache", "caches", words_or_none);
   return changes;
 }
@@ -115,6 +148,8 @@ void declare_policy(Options& options, PolicyOptions& policy) {
   options.value({"--disk-files", "N", "Limit of its files; none"}, policy.disk_files);
   options.values({"--cache", "PATH", "What gc may remove at rest, like /home/user/.cache"},
                  policy.caches);
+  options.value({"--snapshot", "WHEN", "before-exec,on-stop,10m (any of them), or manual"},
+                policy.snapshot);
 }
 
 void add_policy(JsonObject& request, const PolicyOptions& policy) {
@@ -133,6 +168,7 @@ void add_policy(JsonObject& request, const PolicyOptions& policy) {
   add_limit(request, "max_execs", policy.max_execs, "--max-execs", count);
   add_limit(request, "max_exec_total_s", policy.max_exec_total, "--max-exec-total", seconds);
   if (!policy.caches.empty()) request.add_bytes("caches", policy.caches);
+  add_snapshot_moments(request, policy.snapshot);
 }
 
 }  // namespace moorage::cli

@@ -25,6 +25,7 @@ struct PolicyOptions {
   std::string disk;
   std::string disk_files;
   std::vector<std::string> caches;
+  std::string snapshot;
 };
 
 void declare_policy(Options& options, PolicyOptions& policy);

@@ -1,5 +1,5 @@
-// `snapshot`, `snapshots`, `drop`, `restore`, `fork`, `promote`, `tree`: states of a workspace that
-// one can go back to, and go on from in several ways.
+// `snapshot`, `snapshots`, `drop`, `restore`, `undo`, `fork`, `promote`, `tree`: states of a
+// workspace that one can go back to, and go on from in several ways.
 #include <chrono>
 
 #include "base/error.h"
@@ -88,6 +88,19 @@ int restore(Context& context, const Wanted& wanted) {
   return 0;
 }
 
+int undo(Context& context, const Wanted& wanted) {
+  JsonObject body;
+  if (!wanted.snapshot.empty()) body.add("exec", wanted.snapshot);
+  if (wanted.kill) body.add("kill", true);
+  const std::string answer = context.api().send(
+      "POST", context.workspace_path(wanted.workspace, "/undo"), body.str(), {.slow = true});
+  if (context.printed_json(answer)) return 0;
+  context.print(
+      label_line("undone", wanted.workspace + "   as of " + Json::parse(answer).text("stands_on") +
+                               "; what was there is kept: moorage snapshots " + wanted.workspace));
+  return 0;
+}
+
 int fork(Context& context, const Wanted& wanted) {
   JsonObject body;
   if (!wanted.snapshot.empty()) body.add("snapshot", wanted.snapshot);
@@ -165,6 +178,15 @@ Action restore_command(Options& options) {
   return with(wanted, restore);
 }
 
+Action undo_command(Options& options) {
+  auto wanted = std::make_shared<Wanted>();
+  options.argument({"NAME", "", "The workspace"}, wanted->workspace);
+  options.optional_argument({"EXEC", "", "The command; else the last one that is not undone"},
+                            wanted->snapshot);
+  options.flag({"--kill", "", "End what runs in the workspace for it"}, wanted->kill);
+  return with(wanted, undo);
+}
+
 Action fork_command(Options& options) {
   auto wanted = std::make_shared<Wanted>();
   options.argument({"NAME", "", "The workspace"}, wanted->workspace);
@@ -189,7 +211,7 @@ Action tree_command(Options& options) {
     const std::string answer =
         context.api().get(context.workspace_path(wanted->workspace, "/tree"));
     if (context.printed_json(answer)) return 0;
-    for (const auto& line : draw_lineage(Json::parse(answer))) context.print(line);
+    for (const auto& line : draw_lineage(Json::parse(answer))) context.print(line + "\n");
     return 0;
   };
 }

@@ -33,6 +33,7 @@
 #include "workspace/idle.h"
 #include "workspace/metrics.h"
 #include "workspace/reconcile.h"
+#include "workspace/snapshot_keeper.h"
 
 namespace {
 
@@ -226,7 +227,18 @@ int serve(const config::Loaded& loaded) {
   workspace::Workspaces workspaces(context, repositories, active, *watching);
   workspace::Execs execs(context, workspaces, active, *watching);
   workspace::Archives archives(context, repositories, workspaces, active);
-  workspace::Snapshots snapshots(context, workspaces, active);
+  workspace::Flattening flattening(context, repositories, active);
+  workspaces.hooks().flatten = [&](const state_db::WorkspaceRow& row) {
+    flattening.require_shallow(row);
+  };
+  workspace::Snapshots snapshots(context, workspaces, active, flattening);
+  workspaces.hooks().before_exec = [&](const state_db::WorkspaceRow& row) {
+    return snapshots.before_exec(row);
+  };
+  workspaces.hooks().after_stop = [&](const state_db::WorkspaceRow& row) {
+    snapshots.after_stop(row);
+  };
+  workspace::SnapshotKeeper snapshot_keeper(context, active, snapshots);
   workspace::Reconciler reconciler(context, repositories, workspaces, active, *watching);
   workspace::Doctor doctor(context, repositories, workspaces, *watching, reconciler);
   workspace::StoreUsage usage(context);
@@ -284,6 +296,7 @@ int serve(const config::Loaded& loaded) {
   server.every(seconds(1), [&] { workspaces.leases().sweep(); });
   server.every(seconds(1), [&] { idle_keeper.look(); });
   server.every(seconds(1), [&] { quotas.look(); });
+  server.every(seconds(2), [&] { snapshot_keeper.look(); });
   metrics_page.look();
   server.every(kMeasurePause, [&] { usage.request(); });
   server.every(kLookPause, [&] { metrics_page.look(); });

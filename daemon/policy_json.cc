@@ -32,6 +32,11 @@ workspace::PolicyChange policy_change(JsonFields& fields) {
               to.max_exec_total_s);
   change.take("pinned", fields.given_flag("pinned"), to.pinned);
   change.take("caches", fields.byte_list("caches"), to.caches);
+  change.take("snapshot_before_exec", fields.given_flag("snapshot_before_exec"),
+              to.snapshot_before_exec);
+  change.take("snapshot_on_stop", fields.given_flag("snapshot_on_stop"), to.snapshot_on_stop);
+  change.take("snapshot_every_s", fields.whole("snapshot_every_s", 0, kMost_s),
+              to.snapshot_every_s);
   return change;
 }
 
@@ -52,6 +57,9 @@ void put_policy(JsonObject& object, const state_db::WorkspacePolicy& policy) {
   object["max_exec_total_s"] = policy.max_exec_total_s;
   object["pinned"] = policy.pinned;
   put_byte_list(object, "caches", policy.caches);
+  object["snapshot_before_exec"] = policy.snapshot_before_exec;
+  object["snapshot_on_stop"] = policy.snapshot_on_stop;
+  object["snapshot_every_s"] = policy.snapshot_every_s;
 }
 
 }  // namespace moorage::daemon

@@ -61,6 +61,17 @@ Reply restore(Api& api, const Request& request) {
   }));
 }
 
+Reply undo(Api& api, const Request& request) {
+  JsonFields fields = JsonFields::parse(request.body);
+  workspace::UndoRequest wanted;
+  wanted.exec = fields.text("exec").value_or("");
+  wanted.kill = fields.flag("kill");
+  fields.finish();
+  return answer(api.context.metrics.counted(Counted::restore, [&] {
+    return api.snapshots.undo(request.caller, request.parameter(0), wanted);
+  }));
+}
+
 Reply fork(Api& api, const Request& request) {
   JsonFields fields = JsonFields::parse(request.body);
   workspace::ForkRequest wanted;
@@ -119,6 +130,11 @@ void add_snapshot_routes(Router& router, Api& api) {
               .pattern = "/v1/workspaces/{}/restore",
               .access = Right::write,
               .handler = plain(restore),
+              .lane = Lane::slow});
+  router.add({.method = "POST",
+              .pattern = "/v1/workspaces/{}/undo",
+              .access = Right::write,
+              .handler = plain(undo),
               .lane = Lane::slow});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/fork",

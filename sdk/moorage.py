@@ -312,7 +312,8 @@ class Moorage:
     def update(self, workspace, key=None, **fields):
         """Changes its policy; fields as in create: limits (any of memory_bytes, cpus, pids, disk_bytes, disk_files),
         idle_stop_s, max_lifetime_s (seconds; 0: never, -1: as the daemon's settings say), pre_stop (words, or one text for
-        the shell), pre_stop_deadline_s, max_exec_s, max_execs, max_exec_total_s (0: no limit), pinned, caches."""
+        the shell), pre_stop_deadline_s, max_exec_s, max_execs, max_exec_total_s (0: no limit), pinned, caches,
+        snapshot_before_exec, snapshot_on_stop, snapshot_every_s (0: never)."""
         return self.request("PATCH", f"/workspaces/{workspace}", json_body=fields, key=key)
 
     def start(self, workspace, key=None):
@@ -377,6 +378,11 @@ class Moorage:
     def restore(self, workspace, snapshot, kill=False, key=None):
         """Brings it back to a snapshot; what it was until now is one, too. kill: end what runs there for it."""
         return self.request("POST", f"/workspaces/{workspace}/restore", json_body={"snapshot": snapshot, "kill": kill}, key=key)
+
+    def undo(self, workspace, exec_id=None, kill=False, key=None):
+        """Back to before a command, the last one that is not undone; for what has the policy snapshot_before_exec."""
+        body = {"kill": kill} if exec_id is None else {"exec": exec_id, "kill": kill}
+        return self.request("POST", f"/workspaces/{workspace}/undo", json_body=body, key=key)
 
     def fork(self, workspace, count=1, names=None, snapshot=None, labels=None, key=None):
         """Workspaces that go on from its state, or from that of a snapshot: all of them, or none."""

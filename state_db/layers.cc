@@ -98,6 +98,29 @@ void Layers::freeze(base::LayerId id) {
   });
 }
 
+void Layers::exchange_parent(base::LayerId id, base::LayerId from, base::LayerId to) {
+  store_.transaction([&] {
+    check_parent(
+        get(to),
+        {.parent = to, .repository = get(id).repository, .base_commit = get(id).base_commit});
+    if (store_.prepare("UPDATE layers SET parent = ? WHERE id = ? AND parent = ?")
+            .run(to, id, from) == 0) {
+      throw Error(Code::conflict, from.str() + " is not below " + id.str());
+    }
+  });
+}
+
+std::vector<base::WorkspaceId> Layers::workspaces_on(base::LayerId id) {
+  Statement query = store_.prepare(
+      "WITH RECURSIVE above (layer) AS (SELECT ? UNION SELECT layers.id FROM layers JOIN above ON "
+      "layers.parent = above.layer) SELECT workspaces.id FROM workspaces JOIN above ON "
+      "workspaces.layer = above.layer ORDER BY workspaces.id");
+  query.bind(id);
+  std::vector<base::WorkspaceId> ids;
+  while (query.step()) query.read(ids.emplace_back());
+  return ids;
+}
+
 void Layers::remove(base::LayerId id) {
   try {
     store_.transaction([&] { store_.prepare("DELETE FROM layers WHERE id = ?").run(id); });

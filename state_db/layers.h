@@ -42,6 +42,10 @@ class Layers {
   // The layer and its parents, top first.
   std::vector<LayerRow> chain(base::LayerId top);
   void freeze(base::LayerId id);
+  // Puts another frozen layer below it, which shows the same. conflict: `from` is not below it.
+  void exchange_parent(base::LayerId id, base::LayerId from, base::LayerId to);
+  // Those that have the layer in their chain.
+  std::vector<base::WorkspaceId> workspaces_on(base::LayerId id);
   void remove(base::LayerId id);  // conflict while a workspace or a layer stands on it
   std::set<std::pair<base::RepoId, std::string>> bases();  // commits that layers start from
   std::vector<LayerRow> unused();  // no workspace or snapshot has it, and no layer stands on it

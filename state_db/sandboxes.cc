@@ -113,6 +113,13 @@ void Sandboxes::set_running(base::SandboxId id, const SandboxStart& start) {
   });
 }
 
+void Sandboxes::set_devices(base::SandboxId id, uint64_t tree, uint64_t home) {
+  store_.transaction([&] {
+    store_.prepare("UPDATE sandboxes SET tree_device = ?, home_device = ? WHERE id = ?")
+        .run(tree, home, id);
+  });
+}
+
 void Sandboxes::set_stopped(base::SandboxId id, std::string_view reason) {
   store_.transaction([&] {
     store_.move(id, SandboxState::stopping, SandboxState::stopped, reason);

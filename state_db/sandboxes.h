@@ -60,6 +60,7 @@ class Sandboxes {
   // A destroyed one that holds no slot: commands that ran in another store refer to it.
   base::SandboxId add_past(const NewSandbox& sandbox, std::string_view reason);
   void set_running(base::SandboxId id, const SandboxStart& start);     // starting -> running
+  void set_devices(base::SandboxId id, uint64_t tree, uint64_t home);  // its mounts were exchanged
   void set_stopped(base::SandboxId id, std::string_view reason = {});  // stopping -> stopped
   void set_lost(base::SandboxId id, SandboxState from, std::string_view reason);
   void set_destroyed(base::SandboxId id, SandboxState from,

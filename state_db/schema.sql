@@ -126,6 +126,9 @@ CREATE TABLE workspaces (        -- The durable things that tasks work in.
   forked_from     INTEGER REFERENCES snapshots (id),  -- Where it began, if it is a fork.
   attempt         INTEGER NOT NULL DEFAULT 0,  -- Which of several forks made together it is, from 1; 0 is alone.
   attempts        INTEGER NOT NULL DEFAULT 0,  -- Of how many.
+  snapshot_before_exec INTEGER NOT NULL DEFAULT 0,  -- 1: of the state before each command.
+  snapshot_on_stop INTEGER NOT NULL DEFAULT 0,  -- 1: whenever its sandbox was stopped.
+  snapshot_every_s INTEGER NOT NULL DEFAULT 0,  -- While it runs and works; 0 is never.
   UNIQUE (owner_uid, idempotency_key)
 ) STRICT;
 CREATE UNIQUE INDEX workspaces_live_name ON workspaces (owner_uid, name) WHERE state NOT IN ('deleted','failed');
@@ -247,7 +250,6 @@ CREATE TABLE snapshots (         -- States of workspaces that one can go back to
   cause           TEXT NOT NULL, -- Why it was taken: a name of snapshot_row.h.
   exec            INTEGER REFERENCES execs (id),      -- The command that it was taken before, if any.
   way             TEXT NOT NULL, -- How it was taken: a name of snapshot_row.h.
-  tree_device     INTEGER NOT NULL DEFAULT 0,  -- While it is taken: st_dev of the tree's new mount.
   pause_us        INTEGER NOT NULL DEFAULT 0,  -- How long the sandbox was frozen.
   durable         INTEGER NOT NULL DEFAULT 0,  -- 1 once its files are on disk, too.
   state           TEXT NOT NULL CHECK (state IN ('taking','kept','dropped')),  -- Life cycle.

@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 4> kWays{"at-rest", "restack", "copy", "s
 constexpr std::string_view kSelect =
     "SELECT id, workspace, parent, layer, next_layer, next_on, name, external_id, cause, exec, "
     "way, "
-    "tree_device, pause_us, durable, state, reason, created_wall_ms, created_age_ms FROM "
+    "pause_us, durable, state, reason, created_wall_ms, created_age_ms FROM "
     "snapshots ";
 
 template <typename Value, size_t kCount>
@@ -41,8 +41,8 @@ std::vector<SnapshotRow> read_all(Statement& query) {
     std::string cause;
     std::string way;
     query.read(row.id, row.workspace, row.parent, row.layer, row.next_layer, row.next_on, row.name,
-               row.external_id, cause, row.exec, way, row.tree_device, row.pause_us, row.durable,
-               row.state, row.reason, row.created_wall_ms, row.created_age_ms);
+               row.external_id, cause, row.exec, way, row.pause_us, row.durable, row.state,
+               row.reason, row.created_wall_ms, row.created_age_ms);
     row.cause = value_of<SnapshotCause>(kCauses, cause);
     row.way = value_of<SnapshotWay>(kWays, way);
   }
@@ -132,8 +132,16 @@ std::optional<SnapshotRow> Snapshots::find_made(const NewSnapshot& wanted) {
   return made;
 }
 
-void Snapshots::set_tree_device(base::SnapshotId id, uint64_t device) {
-  store_.prepare("UPDATE snapshots SET tree_device = ? WHERE id = ?").run(device, id);
+SnapshotRow Snapshots::become_copy(base::SnapshotId id) {
+  return store_.transaction([&] {
+    const SnapshotRow row = get(id);
+    store_.prepare("UPDATE layers SET parent = ? WHERE id = ?")
+        .run(Layers(store_).get(row.layer).parent, row.next_layer);
+    store_
+        .prepare("UPDATE snapshots SET layer = next_layer, next_layer = NULL, way = ? WHERE id = ?")
+        .run(way_name(SnapshotWay::copy), id);
+    return get(id);
+  });
 }
 
 void Snapshots::finish(base::SnapshotId id, uint64_t pause_us) {
@@ -145,7 +153,7 @@ void Snapshots::finish(base::SnapshotId id, uint64_t pause_us) {
         .run(row.next_on ? row.next_on : id, row.next_layer, row.workspace);
     store_
         .prepare(
-            "UPDATE snapshots SET next_layer = NULL, next_on = NULL, tree_device = 0, pause_us = ? "
+            "UPDATE snapshots SET next_layer = NULL, next_on = NULL, pause_us = ? "
             "WHERE id = ?")
         .run(pause_us, id);
   });
@@ -156,7 +164,7 @@ void Snapshots::undo(base::SnapshotId id, const std::string& reason) {
     store_.move(id, SnapshotState::taking, SnapshotState::dropped, reason);
     store_
         .prepare(
-            "UPDATE snapshots SET layer = NULL, next_layer = NULL, next_on = NULL, tree_device = 0 "
+            "UPDATE snapshots SET layer = NULL, next_layer = NULL, next_on = NULL "
             "WHERE id = ?")
         .run(id);
   });
@@ -172,6 +180,11 @@ void Snapshots::drop(base::SnapshotId id, const std::string& reason) {
   });
 }
 
+void Snapshots::set_exec(base::SnapshotId id, base::ExecId exec) {
+  store_.transaction(
+      [&] { store_.prepare("UPDATE snapshots SET exec = ? WHERE id = ?").run(exec, id); });
+}
+
 void Snapshots::drop_all(base::WorkspaceId workspace, const std::string& reason) {
   store_.transaction([&] {
     for (const auto& row : kept(workspace)) drop(row.id, reason);
@@ -179,7 +192,8 @@ void Snapshots::drop_all(base::WorkspaceId workspace, const std::string& reason)
 }
 
 void Snapshots::set_durable(base::SnapshotId id) {
-  store_.prepare("UPDATE snapshots SET durable = 1 WHERE id = ?").run(id);
+  store_.transaction(
+      [&] { store_.prepare("UPDATE snapshots SET durable = 1 WHERE id = ?").run(id); });
 }
 
 SnapshotRow Snapshots::get(base::SnapshotId id) {
@@ -214,8 +228,27 @@ std::vector<base::WorkspaceId> Snapshots::family(base::WorkspaceId workspace) {
   return ids;
 }
 
+std::optional<SnapshotRow> Snapshots::newest(base::WorkspaceId workspace) {
+  return only(
+      select(store_, "WHERE workspace = ? AND state = 'kept' ORDER BY id DESC LIMIT 1", workspace));
+}
+
+std::vector<base::WorkspaceId> Snapshots::with_many(size_t more_than) {
+  Statement query = store_.prepare(
+      "SELECT workspace FROM snapshots WHERE state = 'kept' AND name = '' AND cause <> 'manual' "
+      "GROUP BY workspace HAVING count(*) > ? ORDER BY workspace");
+  query.bind(static_cast<int64_t>(more_than));
+  std::vector<base::WorkspaceId> ids;
+  while (query.step()) query.read(ids.emplace_back());
+  return ids;
+}
+
 std::vector<SnapshotRow> Snapshots::taking() {
   return select(store_, "WHERE state = 'taking' ORDER BY id");
+}
+
+std::optional<SnapshotRow> Snapshots::taking(base::WorkspaceId workspace) {
+  return only(select(store_, "WHERE workspace = ? AND state = 'taking'", workspace));
 }
 
 std::vector<SnapshotRow> Snapshots::not_durable() {

@@ -34,6 +34,8 @@ enum class SnapshotCause : uint8_t {
 enum class SnapshotWay : uint8_t { at_rest, restack, copy, subvolume };
 std::string_view cause_name(SnapshotCause cause);
 std::string_view way_name(SnapshotWay way);
+// Taken by itself, so it also goes by itself, unless it has a name.
+constexpr bool is_automatic(SnapshotCause cause) { return cause != SnapshotCause::manual; }
 constexpr bool in_place(SnapshotWay way) {
   return way == SnapshotWay::at_rest || way == SnapshotWay::restack;
 }
@@ -50,9 +52,8 @@ struct SnapshotRow {
   SnapshotCause cause = SnapshotCause::manual;
   base::ExecId exec{};  // that it was taken before; 0: none
   SnapshotWay way = SnapshotWay::at_rest;
-  uint64_t tree_device = 0;  // while it is taken: st_dev of the new mount of the tree; 0: none yet
-  uint64_t pause_us = 0;     // how long the sandbox was frozen
-  bool durable = false;      // its files are on disk, too
+  uint64_t pause_us = 0;  // how long the sandbox was frozen
+  bool durable = false;   // its files are on disk, too
   SnapshotState state = SnapshotState::taking;
   std::string reason{};
   int64_t created_wall_ms = 0;
@@ -80,19 +81,25 @@ class Snapshots {
   SnapshotRow begin(const NewSnapshot& wanted);
   // What (workspace, idempotency_key) took; already_exists: for another request_hash.
   std::optional<SnapshotRow> find_made(const NewSnapshot& wanted);
-  void set_tree_device(base::SnapshotId id, uint64_t device);
+  // A restack that met somebody who holds the mounts: taking, as a copy.
+  SnapshotRow become_copy(base::SnapshotId id);
   void finish(base::SnapshotId id, uint64_t pause_us);        // taking -> kept
   void undo(base::SnapshotId id, const std::string& reason);  // taking -> dropped
   // kept -> dropped: it lets go of its layer, and what stood on it stands on its parent.
   void drop(base::SnapshotId id, const std::string& reason);
+  void set_exec(base::SnapshotId id, base::ExecId exec);
   void drop_all(base::WorkspaceId workspace, const std::string& reason);
   void set_durable(base::SnapshotId id);
 
   SnapshotRow get(base::SnapshotId id);  // not_found
   std::optional<SnapshotRow> find(base::SnapshotId id);
   std::optional<SnapshotRow> find_by_name(base::WorkspaceId workspace, const std::string& name);
-  std::vector<SnapshotRow> kept(base::WorkspaceId workspace);  // oldest first
+  std::vector<SnapshotRow> kept(base::WorkspaceId workspace);      // oldest first
+  std::optional<SnapshotRow> newest(base::WorkspaceId workspace);  // of the kept ones
+  // Workspaces with more than so many kept ones that nobody named or asked for.
+  std::vector<base::WorkspaceId> with_many(size_t more_than);
   std::vector<SnapshotRow> taking();
+  std::optional<SnapshotRow> taking(base::WorkspaceId workspace);
   // The workspace, what it was forked from and so on, and all forks of those; by id.
   std::vector<base::WorkspaceId> family(base::WorkspaceId workspace);
   std::vector<SnapshotRow> not_durable();  // kept ones

@@ -31,6 +31,9 @@ struct WorkspacePolicy {
   int64_t max_exec_total_s = 0;       // wall time of all commands together, ever
   bool pinned = false;                // collection leaves it alone
   std::vector<std::string> caches{};  // inside paths that collection may remove at rest
+  bool snapshot_before_exec = false;  // so that any command can be undone
+  bool snapshot_on_stop = false;
+  int64_t snapshot_every_s = 0;  // while it runs and works; 0: never
   bool operator==(const WorkspacePolicy&) const = default;
 };
 
@@ -51,6 +54,9 @@ void each_policy_field(const Visit& visit, Policies&... policies) {
   visit("disk_limit_files", policies.limits.disk_files...);
   visit("pinned", policies.pinned...);
   visit("caches", policies.caches...);
+  visit("snapshot_before_exec", policies.snapshot_before_exec...);
+  visit("snapshot_on_stop", policies.snapshot_on_stop...);
+  visit("snapshot_every_s", policies.snapshot_every_s...);
 }
 
 // A field's value for people, and for telling two requests apart.

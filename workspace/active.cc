@@ -19,7 +19,8 @@ Active::Active() : closers_(kClosers, std::numeric_limits<size_t>::max()) {}
 Active::~Active() { running_.clear(); }
 
 std::shared_ptr<const Running> Active::running(base::WorkspaceId workspace) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  exchanged_.wait(lock, [&] { return !exchanging_.contains(workspace); });
   const auto found = running_.find(workspace);
   return found == running_.end() ? nullptr : found->second;
 }
@@ -31,7 +32,8 @@ base::SandboxId Active::running_sandbox(base::WorkspaceId workspace) {
 }
 
 std::shared_ptr<const Running> Active::by_sandbox(base::SandboxId sandbox) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  exchanged_.wait(lock, [&] { return exchanging_.empty(); });
   for (const auto& [workspace, running] : running_) {
     if (running->sandbox == sandbox) return running;
   }
@@ -127,8 +129,29 @@ std::optional<Rest> Active::rest(base::WorkspaceId workspace) {
   return found->second;
 }
 
-std::vector<std::shared_ptr<const Running>> Active::all() {
+std::unique_ptr<Active::Exchange> Active::begin_exchange(std::shared_ptr<const Running> running) {
   const std::lock_guard lock(mutex_);
+  const auto found = running_.find(running->workspace);
+  if (found == running_.end() || found->second != running) return nullptr;
+  // Ours, and the one kept here.
+  if (running.use_count() != 2 || running->mounted.use_count() != 1) return nullptr;
+  exchanging_.insert(running->workspace);
+  return std::make_unique<Exchange>(*this, std::move(running));
+}
+
+Active::Exchange::~Exchange() { owner_.end_exchange(std::move(running_)); }
+
+void Active::end_exchange(std::shared_ptr<const Running> running) {
+  const std::lock_guard lock(mutex_);
+  exchanging_.erase(running->workspace);
+  const auto found = running_.find(running->workspace);
+  if (found != running_.end()) found->second = std::move(running);  // else it was ended meanwhile
+  exchanged_.notify_all();
+}
+
+std::vector<std::shared_ptr<const Running>> Active::all() {
+  std::unique_lock lock(mutex_);
+  exchanged_.wait(lock, [&] { return exchanging_.empty(); });
   std::vector<std::shared_ptr<const Running>> all;
   for (const auto& [workspace, running] : running_) all.push_back(running);
   return all;

@@ -63,6 +63,22 @@ class Active {
     Active* owner_ = nullptr;
     base::WorkspaceId workspace_;
   };
+  // A running sandbox whose mounts are being exchanged: whoever asks for it waits. Without `done`
+  // all is as before.
+  class Exchange {
+   public:
+    Exchange(Active& owner, std::shared_ptr<const Running> running)
+        : owner_(owner), running_(std::move(running)) {}
+    Exchange(const Exchange&) = delete;
+    Exchange& operator=(const Exchange&) = delete;
+    ~Exchange();
+    const Running& running() const { return *running_; }
+    void done(std::shared_ptr<const Running> next) { running_ = std::move(next); }
+
+   private:
+    Active& owner_;
+    std::shared_ptr<const Running> running_;
+  };
   Active();
   ~Active();  // lets go of what runs, and ends when its mounts are closed
   std::shared_ptr<const Running> running(base::WorkspaceId workspace);
@@ -81,6 +97,9 @@ class Active {
   // Takes a running sandbox away from all who ask for it from now on, if nobody uses it. Null: it
   // is in use, or gone. Caller holds the workspace's lock.
   std::shared_ptr<const Running> take_unused(const Running& running);
+  // Null: somebody else has it, or its mounts, at this moment. Caller holds the workspace's lock,
+  // and gives up its own reference.
+  std::unique_ptr<Exchange> begin_exchange(std::shared_ptr<const Running> running);
   void set_rest(base::WorkspaceId workspace, const Rest& rest);
   std::optional<Rest> rest(base::WorkspaceId workspace);  // of the running one, once looked at
   std::set<base::WorkspaceId> mounted();  // those with mounts, being closed included
@@ -108,9 +127,12 @@ class Active {
   void close(base::WorkspaceId workspace, const Mounted* mounted);
   void end_use(base::WorkspaceId workspace);
   void forget_look(base::WorkspaceId workspace);
+  void end_exchange(std::shared_ptr<const Running> running);
 
   std::mutex mutex_;
   std::condition_variable closed_;
+  std::condition_variable exchanged_;
+  std::set<base::WorkspaceId> exchanging_;
   std::map<base::WorkspaceId, std::shared_ptr<const Running>> running_;
   std::map<base::WorkspaceId, Uses> uses_;  // of those in use, and of the running ones
   std::map<base::WorkspaceId, Rest> rests_;

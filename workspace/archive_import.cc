@@ -36,6 +36,7 @@ constexpr size_t kMostOfOneUser = 4;
 constexpr int kNameTries = 1000;
 // Each is a row of state.db, whatever it takes in an archive.
 constexpr size_t kMaxExecs = 250'000;
+constexpr size_t kMaxLayers = 60;  // of which a mount can be made (mounter.h)
 
 // What a client sends. One that sends next to nothing ends: a thread waits for it.
 class Client {
@@ -95,7 +96,7 @@ class Newcomer : public ArchiveVisitor {
     state_db::each_policy_field([&](const char* field, const auto&) { policy.named.insert(field); },
                                 policy.to);
     check_policy(policy);
-    if (row.image != "host" || manifest.layers.size() != 1) {
+    if (row.image != "host" || manifest.layers.size() > kMaxLayers) {
       throw Error(Code::unsupported,
                   "the archive needs image " + row.image + " and " +
                       base::count_text(manifest.layers.size(), "layer"),
@@ -140,9 +141,9 @@ class Newcomer : public ArchiveVisitor {
     base::set_append_only(file.get(), true);
   }
 
-  std::optional<std::string> upper(size_t, const std::string& part) override {
+  std::optional<std::string> upper(size_t layer, const std::string& part) override {
     add_execs();
-    return context_.storage.layer_path(layer_) + "/" + part + "/upper";
+    return context_.storage.layer_path(layers_.at(layer)) + "/" + part + "/upper";
   }
 
   base::WorkspaceId id() const { return id_; }  // 0: not made yet
@@ -161,6 +162,7 @@ class Newcomer : public ArchiveVisitor {
     wanted.image = from.image;
     wanted.policy = from.policy;
     wanted.labels = from.labels;
+    wanted.frozen_layers = manifest_.layers.size() - 1;
     auto* backend = context_.backends.find(from.backend);
     wanted.backend =
         backend && backend->capabilities().usable ? from.backend : context_.options.default_backend;
@@ -176,7 +178,10 @@ class Newcomer : public ArchiveVisitor {
     }
     import_intent.pass();
     guard_ = context_.locks.lock(id_.str(), "import");
-    context_.storage.make_layer(layer_);
+    for (const auto& layer : state_db::Layers(context_.store).chain(layer_)) {
+      context_.storage.make_layer(layer.id);
+      layers_.push_back(layer.id);
+    }
     base::write_file_durable(incoming_mark(context_, layer_), "");
   }
 
@@ -221,7 +226,8 @@ class Newcomer : public ArchiveVisitor {
   std::vector<std::string> objects_;
   base::RepoId repository_;
   base::WorkspaceId id_;
-  base::LayerId layer_;
+  base::LayerId layer_;                // the writable one
+  std::vector<base::LayerId> layers_;  // and what it stands on
   base::SandboxId sandbox_;
   base::KeyedMutex::Guard guard_;
   std::vector<state_db::ExecRow> execs_;

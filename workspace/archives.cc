@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/clock.h"
 #include "base/crash_point.h"
@@ -64,15 +65,16 @@ class Return : public ArchiveVisitor {
   Return(Context& context, Repositories& repositories, const state_db::WorkspaceRow& row)
       : context_(context), repositories_(repositories), row_(row) {
     for (const auto& layer : state_db::Layers(context.store).chain(row.layer)) {
-      layers_.push_back(layer.id);
+      chain_.insert(layer.id.str());
     }
   }
 
   void manifest(const Manifest& manifest) override {
-    if (manifest.layers.size() != layers_.size() || manifest.workspace.id != row_.id ||
-        manifest.store != context_.store.store_id()) {
+    if (manifest.layers.empty() || manifest.layers.front() != row_.layer.str() ||
+        manifest.workspace.id != row_.id || manifest.store != context_.store.store_id()) {
       throw Error(Code::corrupted, "it is the archive of another workspace");
     }
+    layers_ = manifest.layers;
   }
   void refs(const std::string& text) override {
     objects_ = ref_objects(text);
@@ -85,12 +87,14 @@ class Return : public ArchiveVisitor {
     repositories_.take_pack(row_.repository, objects_, file.get());
   }
   std::optional<std::string> upper(size_t layer, const std::string& part) override {
-    const base::LayerId id = layers_.at(layer);
-    const std::string top = context_.storage.layer_path(id);
+    const auto id = base::LayerId::parse(layers_.at(layer));
+    if (!id) throw Error(Code::corrupted, "it has a layer " + layers_.at(layer));
+    const std::string top = context_.storage.layer_path(*id);
     if (part == kLayerParts[0]) {
-      // A frozen layer may be there still: others stand on it, too.
-      present_ = id != row_.layer && base::path_exists(top);
-      if (!present_) context_.storage.make_layer(id);
+      // A frozen layer may be there still, as others stand on it, too; or was merged meanwhile into
+      // one that is.
+      present_ = *id != row_.layer && (!chain_.contains(id->str()) || base::path_exists(top));
+      if (!present_) context_.storage.make_layer(*id);
     }
     if (present_) return std::nullopt;
     return top + "/" + part + "/upper";
@@ -100,7 +104,8 @@ class Return : public ArchiveVisitor {
   Context& context_;
   Repositories& repositories_;
   const state_db::WorkspaceRow& row_;
-  std::vector<base::LayerId> layers_;
+  std::set<std::string> chain_;      // as it is now
+  std::vector<std::string> layers_;  // of the archive
   std::vector<std::string> objects_;
   bool present_ = false;
 };

@@ -178,8 +178,8 @@ void Workspaces::abandon(const state_db::WorkspaceRow& row, const std::string& r
   context_.store.move(row.id, state_db::WorkspaceState::creating, state_db::WorkspaceState::failed,
                       reason);
   context_.storage.remove_layer(row.layer);
-  // What a fork stands on is not kept for one that never came to be.
-  if (row.forked_from) {
+  // What it stands on is not kept for one that never came to be.
+  if (row.layer && state_db::Layers(context_.store).get(row.layer).parent) {
     context_.store.transaction([&] {
       state_db::Workspaces(context_.store).set_layer(row.id, {});
       state_db::Layers(context_.store).remove(row.layer);

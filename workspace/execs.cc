@@ -14,6 +14,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "state_db/integrity.h"
+#include "state_db/snapshots.h"
 #include "state_db/store.h"
 #include "workspace/disk_room.h"
 #include "workspace/metrics.h"
@@ -137,6 +138,9 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
       request.timeout_ms > 0 ? request.timeout_ms : context_.options.default_timeout_ms;
   apply_budget(row, record);
   const auto use = active_.use(row.id);
+  base::SnapshotId snapshot;
+  if (row.policy.snapshot_before_exec && workspaces_.hooks().before_exec)
+    snapshot = workspaces_.hooks().before_exec(row);
   // By its id: who keeps a dead sandbox keeps its mounts, and no new one could start.
   const auto before = active_.running_sandbox(row.id);
   const auto running = workspaces_.ensure_running(row);
@@ -152,7 +156,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   record.terminal = request.terminal.has_value();
   record.input = request.input;
   const auto began = base::Histogram::Clock::now();
-  const auto created = record_intent(caller, row, record);
+  const auto created = record_intent(caller, row, record, snapshot);
   if (created.existed) return get(caller, created.id);
   after_intent.pass();
 
@@ -186,9 +190,15 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
 // ends it, or this finds the lease taken.
 state_db::Execs::Created Execs::record_intent(const Caller& caller,
                                               const state_db::WorkspaceRow& workspace,
-                                              const state_db::ExecRequest& record) {
+                                              const state_db::ExecRequest& record,
+                                              base::SnapshotId snapshot) {
   const auto writing = workspaces_.leases().write(caller, workspace);
-  return state_db::Execs(context_.store).create(record);
+  return context_.store.transaction([&] {
+    const auto created = state_db::Execs(context_.store).create(record);
+    if (snapshot && !created.existed)
+      state_db::Snapshots(context_.store).set_exec(snapshot, created.id);
+    return created;
+  });
 }
 
 void Execs::launch(const state_db::ExecRow& exec, const ExecRequest& request,

@@ -83,7 +83,8 @@ class Execs {
  private:
   state_db::Execs::Created record_intent(const Caller& caller,
                                          const state_db::WorkspaceRow& workspace,
-                                         const state_db::ExecRequest& record);
+                                         const state_db::ExecRequest& record,
+                                         base::SnapshotId snapshot);
   // exec_hook.cc
   std::string run_pre_stop(const state_db::WorkspaceRow& row, const Running& running);
   // exec_budget.cc. Cuts the time of a command to what its workspace allows; resource_exhausted:

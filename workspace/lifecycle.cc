@@ -16,6 +16,7 @@
 #include "workspace/archive_store.h"
 #include "workspace/layer_collection.h"
 #include "workspace/metrics.h"
+#include "workspace/sandbox_mounts.h"
 #include "workspace/workspaces.h"
 
 namespace moorage::workspace {
@@ -80,7 +81,7 @@ std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::Workspa
   running->name = sandbox.name;
   running->backend = &context_.backends.get(row.backend);
   try {
-    auto mounted = active_.share(row.id, {mount_layers(layers, first_id), first_id + kUser});
+    const ActiveMounts mounts = mount_layers(layers, first_id);
     const base::Fd objects = context_.storage.bind_read_only(
         context_.repos.objects_directory(Repositories::directory(row.repository)), first_id);
     start_after_mount.pass();
@@ -89,8 +90,8 @@ std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::Workspa
     spec.directory = sandbox_directory(context_.options, sandbox.id);
     spec.image = row.image;
     spec.first_host_id = first_id;
-    spec.mounts = {{mounted->mounts.tree.get(), "/workspace"},
-                   {mounted->mounts.home.get(), "/home/user"},
+    spec.mounts = {{mounts.tree.get(), kTreePlace},
+                   {mounts.home.get(), kHomePlace},
                    {objects.get(), kObjectsTarget}};
     spec.limits = {row.policy.limits.memory_bytes, row.policy.limits.cpus, row.policy.limits.pids};
     spec.sudo = context_.options.sudo;
@@ -99,9 +100,9 @@ std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::Workspa
     running->init = running->backend->start(spec).init;
     running->endpoint = running->backend->endpoint(sandbox.name);
     start_after_backend.pass();
-    table.set_running(sandbox.id,
-                      {running->init, mounted->mounts.tree_device, mounted->mounts.home_device});
-    running->mounted = std::move(mounted);
+    running->mounted =
+        active_.share(row.id, {copy_sandbox_mounts(running->init), first_id + kUser});
+    table.set_running(sandbox.id, {running->init, mounts.tree_device, mounts.home_device});
   } catch (Error& error) {
     clear_sandbox(table.get(sandbox.id), error.message());
     throw error.add_context(row.name + " could not be started");
@@ -160,10 +161,11 @@ std::string Workspaces::run_pre_stop(const state_db::WorkspaceRow& row) {
   return trouble;
 }
 
-void Workspaces::stop_sandbox(const state_db::WorkspaceRow& row, const std::string& reason) {
+void Workspaces::stop_sandbox(const state_db::WorkspaceRow& present, const std::string& reason) {
   state_db::Sandboxes table(context_.store);
-  const auto sandbox = table.live(row.id);
+  const auto sandbox = table.live(present.id);
   if (!sandbox) return;
+  const auto row = settled(present);
   if (sandbox->state == SandboxState::lost) return clear_sandbox(*sandbox, reason);
   watcher_.forget_sandbox(sandbox->id);
   if (sandbox->state != SandboxState::stopping) {
@@ -188,6 +190,8 @@ void Workspaces::stop_sandbox(const state_db::WorkspaceRow& row, const std::stri
     state_db::Workspaces(context_.store).set_facts(row.id, facts);
   });
   clear_sandbox(table.get(sandbox->id), reason);
+  if (row.policy.snapshot_on_stop && row.state == WorkspaceState::ready && hooks_.after_stop)
+    hooks_.after_stop(row);
 }
 
 void Workspaces::bring_to_rest(const state_db::WorkspaceRow& row, const std::string& reason) {
@@ -324,6 +328,7 @@ void Workspaces::purge(const Caller& caller, const std::string& name) {
 
 void Workspaces::finish_purge(const state_db::WorkspaceRow& row) {
   active_.wait_unmounted(row.id, context_.options.transfer_patience);
+  collect_layers(context_);  // such as one above it, of a snapshot that was undone
   if (row.layer) context_.storage.remove_layer(row.layer);
   remove_archive(context_, row.id);
   const std::string histories = context_.options.store + "/workspaces";

@@ -88,7 +88,9 @@ uint64_t copy_contents(int from, int to, off_t size) {
     const off_t data = lseek(from, at, SEEK_DATA);
     if (data < 0 && errno == ENXIO) break;  // a hole up to the end
     base::check(data, "find data of a file");
-    const off_t hole = std::min(base::check(lseek(from, data, SEEK_HOLE), "find a hole"), size);
+    const off_t end = lseek(from, data, SEEK_HOLE);
+    if (end < 0 && errno == ENXIO) break;  // cut meanwhile
+    const off_t hole = std::min(base::check(end, "find a hole"), size);
     if (hole <= data) break;
     copy_piece(from, to, data, hole - data);
     bytes += static_cast<uint64_t>(hole - data);

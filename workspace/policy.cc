@@ -16,6 +16,7 @@ constexpr size_t kMaxHookBytes = 16 << 10;
 int64_t value_or(int64_t value, int64_t configured) {
   return value == state_db::kAsConfigured ? configured : value;
 }
+constexpr int64_t kMinSnapshotEvery_s = 10;
 constexpr uint64_t kMinDiskBytes = 1 << 20;
 constexpr uint64_t kMinDiskFiles = 100;  // an empty layer has a dozen
 
@@ -45,6 +46,9 @@ void check_policy(const PolicyChange& change) {
             "limits.disk_bytes is below 1 MiB; 0 is no limit");
   refuse_if("disk_limit_files", limits.disk_files > 0 && limits.disk_files < kMinDiskFiles,
             "limits.disk_files is below 100; 0 is no limit");
+  refuse_if("snapshot_every_s",
+            change.to.snapshot_every_s > 0 && change.to.snapshot_every_s < kMinSnapshotEvery_s,
+            "snapshot_every_s is below 10; 0 is never");
   if (change.named.contains("caches")) check_cache_paths(change.to.caches);
 }
 

@@ -1,17 +1,20 @@
 // The part of the reconciler (reconcile.h) that settles sandboxes and their execs.
-#include <fcntl.h>
-#include <sys/stat.h>
+#include <linux/magic.h>
+#include <sys/vfs.h>
 
 #include <set>
 
 #include "backends/envd_client.h"
 #include "backends/registry.h"
 #include "base/crash_point.h"
+#include "base/error.h"
 #include "base/files.h"
+#include "state_db/snapshots.h"
 #include "state_db/store.h"
 #include "workspace/reconcile.h"
 #include "workspace/reconcile_step.h"
 #include "workspace/recovery_table.h"
+#include "workspace/sandbox_mounts.h"
 
 namespace moorage::workspace {
 namespace {
@@ -27,18 +30,26 @@ MOORAGE_CRASH_POINT(after_sandbox, "recovery.after_sandbox");
 constexpr size_t kAdopters = 8;
 constexpr std::chrono::milliseconds kWardenPatience{5'000};
 
-// The sandbox's view of a mount, taken again through its init. The agent may have mounted something
-// else in its place, so the device must be the one that was recorded.
-base::Fd reopen_mount(const base::ProcessIdentity& init, const std::string& target,
-                      uint64_t device) {
-  base::Fd fd = base::open_file("/proc/" + std::to_string(init.pid) + "/root" + target,
-                                O_PATH | O_DIRECTORY | O_NOFOLLOW);
-  struct stat status {};
-  base::check(fstat(fd.get(), &status), "fstat " + target);
-  if (status.st_dev != device) {
-    throw Error(base::Code::corrupted, target + " of the sandbox is not what was mounted there");
+bool is_overlay(const base::Fd& mount) {
+  struct statfs status {};
+  base::check(fstatfs(mount.get(), &status), "look at a mount");
+  return status.f_type == OVERLAYFS_SUPER_MAGIC;
+}
+
+// What it has mounted: what was recorded, or what a snapshot was putting in its place. The agent
+// may have mounted something else there.
+ActiveMounts adopted_mounts(state_db::Store& store, const state_db::SandboxRow& row) {
+  ActiveMounts mounts = copy_sandbox_mounts(row.init);
+  const bool tree_is_old = mounts.tree_device == row.tree_device;
+  const bool home_is_old = mounts.home_device == row.home_device;
+  if (tree_is_old && home_is_old) return mounts;
+  const auto taking = state_db::Snapshots(store).taking(row.workspace);
+  const bool exchanging = taking && taking->way == state_db::SnapshotWay::restack;
+  if (exchanging && !tree_is_old && !home_is_old && is_overlay(mounts.tree) &&
+      is_overlay(mounts.home)) {
+    return mounts;
   }
-  return fd;
+  throw Error(base::Code::corrupted, "what is mounted in the sandbox is not what was put there");
 }
 
 }  // namespace
@@ -81,10 +92,7 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
   try {
     running->endpoint = backend.endpoint(row.name);
     Mounted mounted;
-    mounted.mounts.tree = reopen_mount(row.init, "/workspace", row.tree_device);
-    mounted.mounts.home = reopen_mount(row.init, "/home/user", row.home_device);
-    mounted.mounts.tree_device = row.tree_device;
-    mounted.mounts.home_device = row.home_device;
+    mounted.mounts = adopted_mounts(context_.store, row);
     mounted.user_host_id = context_.options.first_host_id(row.slot.value()) + kUser;
     running->mounted = active_.share(row.workspace, std::move(mounted));
   } catch (const Error& error) {

@@ -13,6 +13,7 @@
 #include "state_db/reading.h"
 #include "state_db/store.h"
 #include "workspace/disk_room.h"
+#include "workspace/layer_birth.h"
 #include "workspace/layer_collection.h"
 #include "workspace/layer_copy.h"
 #include "workspace/live_copy.h"
@@ -27,14 +28,10 @@ using state_db::SnapshotRow;
 using state_db::SnapshotState;
 using state_db::SnapshotWay;
 
-MOORAGE_CRASH_POINT(after_intent, "snapshot.after_intent");
-MOORAGE_CRASH_POINT(after_layers, "snapshot.after_layers");
-MOORAGE_CRASH_POINT(after_outcome, "snapshot.after_outcome");
 MOORAGE_CRASH_POINT(promote_between, "promote.between");
 MOORAGE_CRASH_POINT(promote_after_outcome, "promote.after_outcome");
 
 constexpr size_t kMaxExternalIdBytes = 256;
-constexpr size_t kNamedHolders = 5;
 constexpr size_t kMaxForkStem = 50;  // of the 63 bytes of a name
 
 void check_snapshot_request(const SnapshotRequest& request) {
@@ -51,20 +48,6 @@ void check_snapshot_request(const SnapshotRequest& request) {
 }
 
 std::string by(const Caller& caller) { return "uid " + std::to_string(caller.uid); }
-
-// "node (1234), sh (1240) and 3 more"
-std::string name_processes(const std::vector<pid_t>& pids) {
-  std::string text;
-  for (size_t n = 0; n < std::min(pids.size(), kNamedHolders); ++n) {
-    const std::string pid = std::to_string(pids[n]);
-    std::string name = base::read_file_if_exists("/proc/" + pid + "/comm").value_or("?");
-    if (name.ends_with('\n')) name.pop_back();
-    text += (n == 0 ? "" : ", ") + base::escape_for_message(name) + " (" + pid + ")";
-  }
-  if (pids.size() > kNamedHolders)
-    text += " and " + std::to_string(pids.size() - kNamedHolders) + " more";
-  return text;
-}
 
 }  // namespace
 
@@ -89,100 +72,6 @@ SnapshotRow Snapshots::find(const Caller& caller, const state_db::WorkspaceRow& 
   if (found->state == SnapshotState::taking)
     throw Error(Code::conflict, found->id.str() + " is still being taken", "try again");
   return *found;
-}
-
-SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& row, state_db::NewSnapshot wanted,
-                                   std::vector<state_db::NewWorkspace> forks,
-                                   std::vector<base::WorkspaceId>* made) {
-  require_room(context_.options, "no snapshot is taken");
-  const auto running = active_.running(row.id);
-  wanted.workspace = row.id;
-  wanted.way = running ? SnapshotWay::copy : SnapshotWay::at_rest;
-  if (!running) active_.wait_unmounted(row.id, context_.options.transfer_patience);
-  state_db::Snapshots table(context_.store);
-  state_db::Workspaces workspaces(context_.store);
-  std::vector<state_db::Workspaces::Created> born;
-  const SnapshotRow taking = context_.store.transaction([&] {
-    const SnapshotRow begun = table.begin(wanted);
-    for (auto& fork : forks) {
-      fork.forked_from = begun.id;
-      born.push_back(workspaces.create(fork));
-    }
-    return begun;
-  });
-  after_intent.pass();
-  try {
-    const uint64_t pause_us = running ? make_copy(taking, row, *running) : make_next(taking);
-    for (const auto& fork : born) context_.storage.make_layer(fork.layer);
-    after_layers.pass();
-    const auto seal = running ? IntegrityCheck::Taken{} : seal_of(row, taking.next_layer);
-    context_.store.transaction([&] {
-      const bool was_sealed = !state_db::Integrity(context_.store).get(row.id).seal.empty();
-      table.finish(taking.id, pause_us);
-      if (!running) {
-        // A seal is only taken of what is synced.
-        if (was_sealed) table.set_durable(taking.id);
-        const bool seals = was_sealed && seal.seal;
-        state_db::Integrity(context_.store).set_seal(row.id, seals ? seal.seal->hash : "");
-      }
-      for (const auto& fork : born) workspaces.set_ready(fork.id);
-    });
-  } catch (Error& error) {
-    undo(taking, born, error.message());
-    throw error.add_context("no snapshot of " + row.name + " was taken");
-  }
-  after_outcome.pass();
-  if (made) {
-    for (const auto& fork : born) made->push_back(fork.id);
-  }
-  const SnapshotRow taken = table.get(taking.id);
-  base::log(base::LogLevel::info, "snapshot.taken",
-            {{"ws", row.id},
-             {"sn", taken.id},
-             {"way", state_db::way_name(taken.way)},
-             {"cause", state_db::cause_name(taken.cause)},
-             {"pause_us", taken.pause_us}});
-  return taken;
-}
-
-void Snapshots::undo(const SnapshotRow& taking,
-                     const std::vector<state_db::Workspaces::Created>& forks,
-                     const std::string& reason) {
-  state_db::Workspaces table(context_.store);
-  for (const auto& fork : forks) {
-    if (const auto row = table.get(fork.id); row.state == state_db::WorkspaceState::creating)
-      workspaces_.abandon(row, reason);
-  }
-  state_db::Snapshots(context_.store).undo(taking.id, reason);
-  collect_layers(context_);
-}
-
-uint64_t Snapshots::make_next(const SnapshotRow& taking) {
-  context_.storage.make_layer(taking.next_layer);
-  return 0;
-}
-
-IntegrityCheck::Taken Snapshots::seal_of(const state_db::WorkspaceRow& row, base::LayerId layer) {
-  state_db::WorkspaceRow next = row;
-  next.layer = layer;
-  return integrity_.take(next);
-}
-
-uint64_t Snapshots::make_copy(const SnapshotRow& taking, const state_db::WorkspaceRow& row,
-                              const Running& running) {
-  context_.storage.make_layer(taking.layer);
-  LayerCopy::Places places{.live = context_.storage.layer_path(row.layer),
-                           .copy = context_.storage.layer_path(taking.layer)};
-  state_db::Layers layers(context_.store);
-  if (taking.parent) {
-    // The one before it, if that was a copy of the same layer.
-    const auto earlier = state_db::Snapshots(context_.store).get(taking.parent);
-    const bool same = earlier.workspace == row.id && earlier.way == SnapshotWay::copy &&
-                      earlier.layer &&
-                      layers.get(earlier.layer).parent == layers.get(row.layer).parent;
-    if (same) places.earlier = context_.storage.layer_path(earlier.layer);
-  }
-  return copy_live_layer(places, running);
 }
 
 SnapshotRow Snapshots::take(const Caller& caller, const std::string& name,
@@ -230,30 +119,6 @@ void Snapshots::drop(const Caller& caller, const std::string& name, const std::s
   collect_layers(context_);
 }
 
-// What runs is only ended where that was asked for.
-void Snapshots::bring_to_rest(const state_db::WorkspaceRow& row, bool kill,
-                              const std::string& reason) {
-  if (kill) {
-    workspaces_.run_pre_stop(row);
-    workspaces_.stop_sandbox(row, reason);
-    return active_.wait_unmounted(row.id, context_.options.transfer_patience);
-  }
-  const std::string hint = "wait for it, or end what runs there: --kill";
-  if (const auto running = active_.running(row.id)) {
-    const auto holders = running->backend->members(running->name);
-    if (!holders.empty()) {
-      throw Error(Code::conflict, row.name + " is busy: " + name_processes(holders) + " run in it",
-                  hint);
-    }
-  }
-  try {
-    workspaces_.bring_to_rest(row, reason);
-  } catch (const Error& error) {
-    if (error.code() != Code::conflict) throw;
-    throw Error(Code::conflict, error.message(), hint);
-  }
-}
-
 WorkspaceView Snapshots::restore(const Caller& caller, const std::string& name,
                                  const RestoreRequest& request) {
   const auto found = workspaces_.find(caller, name, Right::write);
@@ -264,11 +129,69 @@ WorkspaceView Snapshots::restore(const Caller& caller, const std::string& name,
     const auto row = state_db::Workspaces(context_.store).get(found.id);
     require_ready(row);
     const auto target = find(caller, row, request.snapshot);
-    bring_to_rest(row, request.kill, "restored by " + by(caller));
-    take_locked(row, {.cause = SnapshotCause::before_restore, .next_on = target.id});
+    go_on_from(row, {.cause = SnapshotCause::before_restore, .next_on = target.id}, request.kill,
+               "restored by " + by(caller));
   }
-  workspaces_.measure(state_db::Workspaces(context_.store).get(found.id), {});
-  return workspaces_.show(caller, found.id.str());
+  return workspaces_.look(found.id);
+}
+
+WorkspaceView Snapshots::undo(const Caller& caller, const std::string& name,
+                              const UndoRequest& request) {
+  const auto row = workspaces_.find(caller, name, Right::write);
+  state_db::Snapshots table(context_.store);
+  const auto kept = table.kept(row.id);
+  std::optional<SnapshotRow> found;
+  if (!request.exec.empty()) {
+    const auto exec = base::ExecId::parse(request.exec);
+    for (const auto& snapshot : kept) {
+      if (exec && snapshot.exec == *exec) found = snapshot;
+    }
+  } else {
+    // One that was restored last has nothing above it that could be undone.
+    const auto newest = table.newest(row.id);
+    const bool restored = newest && newest->cause == SnapshotCause::before_restore;
+    auto at = row.stands_on;
+    if (restored && at) at = table.get(at).parent;
+    while (at && !found) {
+      const auto snapshot = table.get(at);
+      if (snapshot.cause == SnapshotCause::before_exec) found = snapshot;
+      at = snapshot.parent;
+    }
+  }
+  if (!found) {
+    throw Error(Code::not_found,
+                request.exec.empty() ? "there is nothing of " + row.name + " that could be undone"
+                                     : "no snapshot was taken before " + request.exec,
+                "moorage set " + row.name +
+                    " --snapshot before-exec keeps one before each command "
+                    "from now on");
+  }
+  return restore(caller, name, {.snapshot = found->id.str(), .kill = request.kill});
+}
+
+base::SnapshotId Snapshots::before_exec(const state_db::WorkspaceRow& row) {
+  const auto guard = context_.locks.lock(row.id.str(), "snapshot before a command");
+  const auto current = state_db::Workspaces(context_.store).get(row.id);
+  if (current.state != state_db::WorkspaceState::ready)
+    return {};  // it comes back from its archive
+  return take_locked(current, {.cause = SnapshotCause::before_exec}).id;
+}
+
+void Snapshots::after_stop(const state_db::WorkspaceRow& row) {
+  try {
+    if (active_.mounted(row.id) || is_empty(row.layer)) return;
+    take_locked(row, {.cause = SnapshotCause::on_stop});
+  } catch (const Error& error) {  // it is stopped, whatever becomes of this
+    base::log(base::LogLevel::warning, "snapshot.not_taken",
+              {{"ws", row.id}, {"cause", "on-stop"}, {"error", error.message()}});
+  }
+}
+
+void Snapshots::take_interval(base::WorkspaceId id) {
+  const auto guard = context_.locks.lock(id.str(), "snapshot", std::chrono::milliseconds(0));
+  const auto row = state_db::Workspaces(context_.store).get(id);
+  if (row.state == state_db::WorkspaceState::ready)
+    take_locked(row, {.cause = SnapshotCause::interval});
 }
 
 std::vector<state_db::NewWorkspace> Snapshots::planned_forks(const Caller& caller,
@@ -340,37 +263,8 @@ std::vector<WorkspaceView> Snapshots::fork(const Caller& caller, const std::stri
     }
   }
   std::vector<WorkspaceView> views;
-  for (const auto id : made) views.push_back(workspaces_.show(caller, id.str()));
+  for (const auto id : made) views.push_back(workspaces_.look(id));
   return views;
-}
-
-// On a snapshot that there is.
-std::vector<base::WorkspaceId> Snapshots::stand_on(const SnapshotRow& snapshot,
-                                                   std::vector<state_db::NewWorkspace> forks) {
-  require_room(context_.options, "no fork is made");
-  state_db::Workspaces table(context_.store);
-  std::vector<base::WorkspaceId> made;
-  std::vector<state_db::Workspaces::Created> born;
-  context_.store.transaction([&] {
-    for (auto& fork : forks) {
-      fork.forked_from = snapshot.id;
-      born.push_back(table.create(fork));
-    }
-  });
-  after_intent.pass();
-  try {
-    for (const auto& fork : born) context_.storage.make_layer(fork.layer);
-    after_layers.pass();
-    context_.store.transaction([&] {
-      for (const auto& fork : born) table.set_ready(fork.id);
-    });
-  } catch (const Error& error) {
-    for (const auto& fork : born) workspaces_.abandon(table.get(fork.id), error.message());
-    throw;
-  }
-  after_outcome.pass();
-  for (const auto& fork : born) made.push_back(fork.id);
-  return made;
 }
 
 Snapshots::Lineage Snapshots::tree(const Caller& caller, const std::string& name) {
@@ -409,14 +303,14 @@ WorkspaceView Snapshots::promote(const Caller& caller, const std::string& name, 
     require_ready(now);
     require_ready(before);
     const auto writing = workspaces_.leases().write(caller, before);
-    bring_to_rest(before, kill, "promoted by " + by(caller));
+    if (!kill) refuse_busy(before);
     const auto taken = take_locked(now, {.cause = SnapshotCause::promote});
     promote_between.pass();
-    take_locked(before, {.cause = SnapshotCause::promote, .next_on = taken.id});
+    go_on_from(before, {.cause = SnapshotCause::promote, .next_on = taken.id}, kill,
+               "promoted by " + by(caller));
     promote_after_outcome.pass();
   }
-  workspaces_.measure(state_db::Workspaces(context_.store).get(parent.id), {});
-  return workspaces_.show(caller, parent.id.str());
+  return workspaces_.look(parent.id);
 }
 
 }  // namespace moorage::workspace

@@ -2,6 +2,7 @@
 //
 //   at rest      its layer becomes the snapshot's, and a new one follows: the cost of a few
 //                directories
+//   by restack   the same while a sandbox runs, if nothing in it holds the mounts: restack.h
 //   as a copy    while a sandbox runs: layer_copy.h; every process is frozen for the last pass only
 //
 // restore and promote are a snapshot of what is there now, after which the workspace goes on from
@@ -15,6 +16,8 @@
 #include <vector>
 
 #include "state_db/snapshots.h"
+#include "workspace/flattening.h"
+#include "workspace/restack.h"
 #include "workspace/workspaces.h"
 
 namespace moorage::workspace {
@@ -30,6 +33,11 @@ struct RestoreRequest {
   bool kill = false;     // what runs in the workspace is ended for it
 };
 
+struct UndoRequest {
+  std::string exec;  // ex_N; empty: the last one
+  bool kill = false;
+};
+
 struct ForkRequest {
   std::string snapshot;            // sn_N, or its name; empty: as it is now
   std::vector<std::string> names;  // of the forks; empty: NAME-1, NAME-2...
@@ -41,8 +49,13 @@ inline constexpr uint32_t kMaxForks = 100;
 
 class Snapshots {
  public:
-  Snapshots(Context& context, Workspaces& workspaces, Active& active)
-      : context_(context), workspaces_(workspaces), active_(active), integrity_(context) {}
+  Snapshots(Context& context, Workspaces& workspaces, Active& active, Flattening& flattening)
+      : context_(context),
+        workspaces_(workspaces),
+        active_(active),
+        restack_(context, workspaces, active),
+        flattening_(flattening),
+        integrity_(context) {}
 
   state_db::SnapshotRow take(const Caller& caller, const std::string& name,
                              const SnapshotRequest& request);
@@ -53,6 +66,9 @@ class Snapshots {
   // conflict: something runs in it, or has its files, and is not to be ended; what, is said.
   WorkspaceView restore(const Caller& caller, const std::string& name,
                         const RestoreRequest& request);
+  // Back to before a command, of those that its policy keeps a snapshot before: the last one that
+  // was not undone, if none is named.
+  WorkspaceView undo(const Caller& caller, const std::string& name, const UndoRequest& request);
   // All of them, or none.
   std::vector<WorkspaceView> fork(const Caller& caller, const std::string& name,
                                   const ForkRequest& request);
@@ -64,9 +80,15 @@ class Snapshots {
   // The workspace that `name` was forked from goes on from what `name` is now. Its view.
   WorkspaceView promote(const Caller& caller, const std::string& name, bool kill);
 
+  // For the policy of a workspace (Workspaces::Hooks, snapshot_keeper.h). The first takes the lock.
+  base::SnapshotId before_exec(const state_db::WorkspaceRow& row);
+  void after_stop(const state_db::WorkspaceRow& row);
+  void take_interval(base::WorkspaceId id);
+
  private:
   // Of a ready one, under its lock; with forks of it that are made in the same two commits.
-  state_db::SnapshotRow take_locked(const state_db::WorkspaceRow& row, state_db::NewSnapshot wanted,
+  state_db::SnapshotRow take_locked(const state_db::WorkspaceRow& present,
+                                    state_db::NewSnapshot wanted,
                                     std::vector<state_db::NewWorkspace> forks = {},
                                     std::vector<base::WorkspaceId>* made = nullptr);
   std::vector<base::WorkspaceId> stand_on(const state_db::SnapshotRow& snapshot,
@@ -74,10 +96,13 @@ class Snapshots {
   void undo(const state_db::SnapshotRow& taking,
             const std::vector<state_db::Workspaces::Created>& forks, const std::string& reason);
   // Microseconds of pause.
-  uint64_t make_next(const state_db::SnapshotRow& taking);
   uint64_t make_copy(const state_db::SnapshotRow& taking, const state_db::WorkspaceRow& row,
                      const Running& running);
+  bool is_empty(base::LayerId layer) const;
   IntegrityCheck::Taken seal_of(const state_db::WorkspaceRow& row, base::LayerId layer);
+  void go_on_from(const state_db::WorkspaceRow& row, const state_db::NewSnapshot& wanted, bool kill,
+                  const std::string& reason);
+  void refuse_busy(const state_db::WorkspaceRow& row);
   void bring_to_rest(const state_db::WorkspaceRow& row, bool kill, const std::string& reason);
   state_db::SnapshotRow find(const Caller& caller, const state_db::WorkspaceRow& row,
                              const std::string& snapshot);
@@ -88,6 +113,8 @@ class Snapshots {
   Context& context_;
   Workspaces& workspaces_;
   Active& active_;
+  Restack restack_;
+  Flattening& flattening_;
   IntegrityCheck integrity_;
 };
 

@@ -16,6 +16,7 @@
 #include "workspace/archive_store.h"
 #include "workspace/birth.h"
 #include "workspace/idle.h"
+#include "workspace/layer_collection.h"
 
 namespace moorage::workspace {
 namespace {
@@ -171,6 +172,12 @@ WorkspaceView Workspaces::view(const state_db::WorkspaceRow& row) {
   return view;
 }
 
+WorkspaceView Workspaces::look(base::WorkspaceId id) {
+  const auto row = state_db::Workspaces(context_.store).get(id);
+  if (row.state == WorkspaceState::ready) measurer_.refresh_later(id, {});
+  return view(row);
+}
+
 WorkspaceView Workspaces::show(const Caller& caller, const std::string& name) {
   const auto row = find(caller, name, Right::read);
   if (row.state == WorkspaceState::ready) {
@@ -213,6 +220,10 @@ void Workspaces::after_exec(const state_db::ExecRow& exec) {
     base::log(base::LogLevel::warning, "workspace.after_exec",
               {{"ws", exec.request.workspace}, {"ex", exec.id}, {"error", error.what()}});
   }
+}
+
+ActiveMounts Workspaces::mount_for(const state_db::WorkspaceRow& row, const Running& running) {
+  return mount_layers(chain_at(row), running.mounted->user_host_id - kUser);
 }
 
 FilesLease Workspaces::files(const Caller& caller, const std::string& name, Right right) {
@@ -313,20 +324,31 @@ void Workspaces::sync_active() {
 }
 
 Chain Workspaces::chain(const state_db::WorkspaceRow& row, Compare compare) {
-  const auto current = state_db::Workspaces(context_.store).get(row.id);
+  const auto current = settled(row);
   require_ready(current);
-  Chain chain;
-  chain.writable = current.layer;
-  chain.limit = {current.policy.limits.disk_bytes, current.policy.limits.disk_files};
-  for (const auto& layer : state_db::Layers(context_.store).chain(current.layer)) {
-    if (layer.id != current.layer) chain.frozen.push_back(layer.id);
-  }
-  chain.base_tree = base_tree_of(current);
-  chain.image_home = ensure_home_skeleton(context_.options);
+  if (hooks_.flatten) hooks_.flatten(current);
   integrity_.look(current,
                   compare == Compare::always ? std::chrono::milliseconds(0) : kComparedFor);
   mend_birth(context_, current);
+  return chain_at(current);
+}
+
+Chain Workspaces::chain_at(const state_db::WorkspaceRow& row) {
+  Chain chain;
+  chain.writable = row.layer;
+  chain.limit = {row.policy.limits.disk_bytes, row.policy.limits.disk_files};
+  for (const auto& layer : state_db::Layers(context_.store).chain(row.layer)) {
+    if (layer.id != row.layer) chain.frozen.push_back(layer.id);
+  }
+  chain.base_tree = base_tree_of(row);
+  chain.image_home = ensure_home_skeleton(context_.options);
   return chain;
+}
+
+state_db::WorkspaceRow Workspaces::settled(const state_db::WorkspaceRow& row) {
+  if (const auto taking = state_db::Snapshots(context_.store).taking(row.id))
+    settle_snapshot(context_, active_, *taking);
+  return state_db::Workspaces(context_.store).get(row.id);
 }
 
 // A mirror that lost the commit is brought up to upstream once, which rebuilds a broken one.

@@ -20,6 +20,7 @@
 #include "workspace/measurer.h"
 #include "workspace/repositories.h"
 #include "workspace/requests.h"
+#include "workspace/workspace_hooks.h"
 
 namespace moorage::workspace {
 
@@ -28,19 +29,13 @@ class Workspaces {
   Workspaces(Context& context, Repositories& repositories, Active& active, ExecWatcher& watcher);
   ~Workspaces();
 
-  // What others do for it: set once, before the first verb.
-  struct Hooks {
-    // Before a workspace is made on a repository; throws when there must be none more.
-    std::function<void(uint32_t owner_uid, base::RepoId repository)> admit;
-    // An archived one that is to start comes back; with its lock held.
-    std::function<void(const state_db::WorkspaceRow&)> bring_back;
-    std::function<std::string(const state_db::WorkspaceRow&, const Running&)> pre_stop;
-  };
-  Hooks& hooks() { return hooks_; }
+  WorkspaceHooks& hooks() { return hooks_; }
 
   WorkspaceView create(const Caller& caller, const CreateRequest& request,
                        const Progress& progress);
   WorkspacePage list(const Caller& caller, const PageRequest& wanted);
+  // As the last measurement left it; another one is asked for.
+  WorkspaceView look(base::WorkspaceId id);
   // With what is known of its changes; waits shortly for that to be measured anew.
   WorkspaceView show(const Caller& caller, const std::string& name);
   state_db::WorkspaceRow find(const Caller& caller, const std::string& name, Right right);
@@ -82,20 +77,24 @@ class Workspaces {
                           const Leases::Wanted& wanted);
   Leases& leases() { return leases_; }
 
-  // For Execs and Reconcile. The running sandbox of a workspace; starts one if there is none.
+  // Of a workspace; starts one if there is none.
   std::shared_ptr<const Running> ensure_running(const state_db::WorkspaceRow& row);
-  void stop_sandbox(const state_db::WorkspaceRow& row, const std::string& reason);
+  void stop_sandbox(const state_db::WorkspaceRow& present, const std::string& reason);
   // Stops an idle one as `stop` does and waits until nobody has its files. Conflict if anything
   // runs or is transferred. Caller holds the lock.
   void bring_to_rest(const state_db::WorkspaceRow& row, const std::string& reason);
+  // The row, after a snapshot whose outcome could not be written was settled: else what is mounted
+  // next would be without what was written since. Caller holds the lock.
+  state_db::WorkspaceRow settled(const state_db::WorkspaceRow& row);
+  // New mounts of a row's layer, for the sandbox that runs. Caller holds the lock.
+  ActiveMounts mount_for(const state_db::WorkspaceRow& row, const Running& running);
   void seal_unsealed();                            // what rests was written to, or its sandbox died
   void accept(const state_db::WorkspaceRow& row);  // a person says: it is right as it is now
   // Stops the sandbox that runs, for a reason of ours. Conflict while a verb is at work on it.
   void stop_because(base::WorkspaceId id, const std::string& reason);
-  // Runs pre_stop in the running sandbox, if there are both, and waits for it at most its deadline.
-  // Tells what went wrong, if anything did; that is an event, too. Caller holds the lock.
+  // Runs pre_stop, if there is one and a sandbox. What went wrong is an event, too. Holds the lock.
   std::string run_pre_stop(const state_db::WorkspaceRow& row);
-  // From now on no hook is waited for: their stops are given up (Error unavailable).
+  // From now on no hook is waited for: its stop is given up (Error unavailable).
   void leave() { leaving_ = true; }
   bool leaving() const { return leaving_; }
   void finish_purge(const state_db::WorkspaceRow& row);
@@ -103,8 +102,7 @@ class Workspaces {
   void finish_takeover(const state_db::WorkspaceRow& row);
   // Undoes a create that will not go on, and says why in its row.
   void abandon(const state_db::WorkspaceRow& row, const std::string& reason);
-  // syncfs of the store if anything ran or was kept since the last call: bounds what a power cut
-  // takes.
+  // syncfs of the store, if anything ran or was kept: bounds what a power cut takes.
   void sync_active();
   // Kills what is left of a sandbox and closes its row, whatever state it is in.
   void clear_sandbox(const state_db::SandboxRow& sandbox, const std::string& reason);
@@ -126,6 +124,7 @@ class Workspaces {
   state_db::WorkspaceRow existing(base::WorkspaceId id);
   enum class Compare { always, sometimes };
   Chain chain(const state_db::WorkspaceRow& row, Compare compare = Compare::always);
+  Chain chain_at(const state_db::WorkspaceRow& row);
   std::string base_tree_of(const state_db::WorkspaceRow& row);
   ActiveMounts mount_layers(const Chain& layers, uint32_t first_host_id);
   std::shared_ptr<const Mounted> mounts(const state_db::WorkspaceRow& row, Right right);
@@ -141,7 +140,7 @@ class Workspaces {
   ExecWatcher& watcher_;
   Changes changes_;
   Measurer measurer_;
-  Hooks hooks_;
+  WorkspaceHooks hooks_;
   std::atomic<bool> leaving_{false};
   Leases leases_;
   IntegrityCheck integrity_;

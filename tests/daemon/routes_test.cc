@@ -73,7 +73,7 @@ TEST_CASE("every route that names a workspace or an exec hides it from who does 
       Request request;
       request.method = route.method;
       request.caller.uid = 1001;
-      request.parameters = {of_workspace ? name : exec.str()};
+      request.parameters = {of_workspace ? name : exec.str(), "sn_1"};
       request.query = {{"path", "README.md"}};
       // Bodies that each verb takes, so that none is refused before its owner is looked at.
       if (route.pattern.ends_with("/execs")) request.body = R"({"argv":["true"]})";
@@ -81,6 +81,7 @@ TEST_CASE("every route that names a workspace or an exec hides it from who does 
       if (route.pattern.ends_with("/lease") && route.method == "POST")
         request.body = R"({"holder":"x"})";
       if (route.pattern.ends_with("/lease") && route.method != "POST") request.caller.lease = 1;
+      if (route.pattern.ends_with("/restore")) request.body = R"({"snapshot":"sn_1"})";
       if (route.pattern.ends_with("/share")) request.body = R"({"private":true})";
       if (route.pattern.ends_with("/move")) request.body = R"({"from":"a","to":"b"})";
       if (route.pattern.ends_with("/mkdir")) request.body = R"({"path":"a"})";

@@ -36,6 +36,9 @@ Wired::Wired() {
   execs_ = std::make_unique<workspace::Execs>(*context_, *workspaces_, active_, *watcher_);
   archives_ =
       std::make_unique<workspace::Archives>(*context_, *repositories_, *workspaces_, active_);
+  flattening_ = std::make_unique<workspace::Flattening>(*context_, *repositories_, active_);
+  snapshots_ =
+      std::make_unique<workspace::Snapshots>(*context_, *workspaces_, active_, *flattening_);
   usage_ = std::make_unique<workspace::StoreUsage>(*context_);
   top_ = std::make_unique<workspace::Top>(*context_, active_, *watcher_);
   reconciler_ = std::make_unique<workspace::Reconciler>(*context_, *repositories_, *workspaces_,
@@ -51,6 +54,7 @@ Wired::Wired() {
                                    *workspaces_,
                                    *execs_,
                                    *archives_,
+                                   *snapshots_,
                                    *events_,
                                    *usage_,
                                    *top_,

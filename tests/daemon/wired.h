@@ -50,6 +50,8 @@ class Wired {
   std::unique_ptr<workspace::Workspaces> workspaces_;
   std::unique_ptr<workspace::Execs> execs_;
   std::unique_ptr<workspace::Archives> archives_;
+  std::unique_ptr<workspace::Flattening> flattening_;
+  std::unique_ptr<workspace::Snapshots> snapshots_;
   std::unique_ptr<workspace::ExecWatcher> watcher_;  // ends before the verbs that it calls
   std::unique_ptr<workspace::StoreUsage> usage_;
   std::unique_ptr<workspace::Top> top_;

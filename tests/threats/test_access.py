@@ -115,6 +115,7 @@ REQUESTS = {
     ("get", "/v1/workspaces/{workspace}/snapshots"): ("read", {}), ("get", "/v1/workspaces/{workspace}/snapshots/{snapshot}"): ("read", {}),
     ("get", "/v1/workspaces/{workspace}/tree"): ("read", {}), ("post", "/v1/workspaces/{workspace}/fork"): ("write", {"body": {"names": ["f"]}}),
     ("post", "/v1/workspaces/{workspace}/restore"): ("write", {"body": {"snapshot": "s"}}),
+    ("post", "/v1/workspaces/{workspace}/undo"): ("write", {}),
     ("delete", "/v1/workspaces/{workspace}/snapshots/{snapshot}"): ("write", {}), ("post", "/v1/workspaces/{workspace}/promote"): ("write", {}),
     ("post", "/v1/workspaces/{workspace}/execs"): ("write", {"body": {"argv": ["true"]}}),
     ("put", "/v1/execs/{exec}/stdin"): ("write", {"body": b"x"}), ("post", "/v1/execs/{exec}/signal"): ("write", {"body": {"signal": "CONT"}}),

@@ -1,7 +1,7 @@
 // Which files of a sandbox are mapped to be written to.
-#include <catch2/catch.hpp>
-
 #include "workspace/mapped_files.h"
+
+#include <catch2/catch.hpp>
 
 using namespace moorage;
 using workspace::mapped_paths;

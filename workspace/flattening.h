@@ -1,0 +1,42 @@
+// Chains of frozen layers are kept short: the lower ones of a deep chain are merged into one
+// (layer_merge.h), and what stood on the last of them stands on that. Snapshots among the merged
+// ones keep their own layers, of which the merged one has second names, so it costs no contents.
+// Merging needs no lock and takes as long as it takes; the exchange takes one commit, and is only
+// made while nobody who stands above it has his files mounted: a mount goes on with the layers that
+// it began with, and these must stay.
+#pragma once
+
+#include <cstddef>
+
+#include "base/flights.h"
+#include "base/ids.h"
+#include "workspace/active.h"
+#include "workspace/context.h"
+#include "workspace/repositories.h"
+
+namespace moorage::workspace {
+
+class Flattening {
+ public:
+  static constexpr size_t kDeep = 16;  // frozen layers; from here on it is worth it
+  static constexpr size_t kMost = 60;  // of which a mount can be made
+
+  Flattening(Context& context, Repositories& repositories, Active& active);
+
+  void request(base::WorkspaceId workspace);  // in the background, if its chain is deep
+  // Now, of one that rests. Caller holds the workspace's lock.
+  void require_shallow(const state_db::WorkspaceRow& row);
+
+ private:
+  enum class Held { by_caller, no };
+  void flatten(base::WorkspaceId workspace, Held held);
+  void merge(const state_db::WorkspaceRow& row, const std::vector<base::LayerId>& merged,
+             base::LayerId into);
+
+  Context& context_;
+  Repositories& repositories_;
+  Active& active_;
+  base::Flights flights_;  // last: its work uses the rest
+};
+
+}  // namespace moorage::workspace

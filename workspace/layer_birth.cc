@@ -1,0 +1,29 @@
+#include "workspace/layer_birth.h"
+
+#include <sys/stat.h>
+
+#include <string>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/files.h"
+#include "state_db/layers.h"
+#include "workspace/node_copy.h"
+#include "workspace/overlay.h"
+
+namespace moorage::workspace {
+
+void make_layer(Context& context, base::LayerId layer) {
+  context.storage.make_layer(layer);
+  const auto below = state_db::Layers(context.store).get(layer).parent;
+  if (!below) return;
+  for (const std::string part : {"/tree/upper", "/home/upper", "/system/upper"}) {
+    const base::Fd from = base::open_directory(context.storage.layer_path(below) + part);
+    const base::Fd to = base::open_directory(context.storage.layer_path(layer) + part);
+    struct stat status {};
+    base::check(fstat(from.get(), &status), "look at " + below.str() + part);
+    copy_directory_attributes(from.get(), to.get(), status);
+  }
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,84 @@
+#include "workspace/restack.h"
+
+#include <utility>
+
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "state_db/layers.h"
+#include "state_db/store.h"
+#include "workspace/frozen.h"
+#include "workspace/sandbox_mounts.h"
+
+namespace moorage::workspace {
+namespace {
+
+MOORAGE_CRASH_POINT(mounted, "restack.mounted");
+MOORAGE_CRASH_POINT(frozen, "restack.frozen");
+MOORAGE_CRASH_POINT(exchanged, "restack.exchanged");
+MOORAGE_CRASH_POINT(thawed, "restack.thawed");
+
+// A chain that is mounted cannot be flattened; from here on copies are taken, which add nothing to
+// it. Less than what can be mounted (mounter.h).
+constexpr size_t kDeepest = 48;
+
+// Whether the sandbox still has what it had.
+bool is_unchanged(const Running& running) {
+  try {
+    const ActiveMounts now = copy_sandbox_mounts(running.init);
+    const ActiveMounts& before = running.mounted->mounts;
+    return now.tree_device == before.tree_device && now.home_device == before.home_device;
+  } catch (const base::Error&) {  // its process 1 is gone, or has no such mount
+    return false;
+  }
+}
+
+}  // namespace
+
+bool Restack::is_likely(const state_db::WorkspaceRow& row, const Running& running) {
+  return running.backend->capabilities().restack &&
+         state_db::Layers(context_.store).chain(row.layer).size() < kDeepest &&
+         !hold_mounts(running.backend->members(running.name), running.init,
+                      running.mounted->mounts);
+}
+
+std::optional<Restack::Done> Restack::exchange(const state_db::SnapshotRow& taking,
+                                               state_db::WorkspaceRow row,
+                                               std::shared_ptr<const Running> running) {
+  const auto name = running->name;
+  row.layer = taking.next_layer;
+  Mounted next{workspaces_.mount_for(row, *running), running->mounted->user_host_id};
+  const auto give_up = [&] {
+    active_.share(row.id, std::move(next));  // unmounted there: that may wait for the disk
+    return std::nullopt;
+  };
+  mounted.pass();
+  const auto exchange = active_.begin_exchange(std::move(running));
+  if (!exchange) return give_up();
+  const Running& before = exchange->running();
+  uint64_t pause_us = 0;
+  try {
+    Frozen stopped(before);
+    frozen.pass();
+    const auto members = before.backend->members(name);
+    if (hold_mounts(members, before.init, before.mounted->mounts) ||
+        !exchange_sandbox_mounts(before.init, next.mounts)) {
+      return give_up();
+    }
+    exchanged.pass();
+    pause_us = stopped.thaw();
+  } catch (const base::Error&) {
+    if (!is_unchanged(before)) {
+      workspaces_.clear_sandbox(state_db::Sandboxes(context_.store).get(before.sandbox),
+                                "its mounts could not be exchanged");
+    }
+    throw;
+  }
+  thawed.pass();
+  auto after = std::make_shared<Running>(before);
+  after->mounted = active_.share(row.id, std::move(next));
+  exchange->done(after);
+  return Done{after, pause_us};
+}
+
+}  // namespace moorage::workspace

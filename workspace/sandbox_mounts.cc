@@ -1,0 +1,93 @@
+#include "workspace/sandbox_mounts.h"
+
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/mount.h"
+#include "base/mount_namespace.h"
+
+namespace moorage::workspace {
+namespace {
+
+MOORAGE_CRASH_POINT(unmounted, "restack.unmounted");
+MOORAGE_CRASH_POINT(half, "restack.half");
+
+std::pair<base::Fd, uint64_t> copy_of(const char* place) {
+  base::Fd copy = base::clone_mount(AT_FDCWD, place);
+  struct stat status {};
+  base::check(fstat(copy.get(), &status), std::string("look at ") + place);
+  return {std::move(copy), status.st_dev};
+}
+
+ActiveMounts copies() {
+  ActiveMounts mounts;
+  std::tie(mounts.tree, mounts.tree_device) = copy_of(kTreePlace);
+  std::tie(mounts.home, mounts.home_device) = copy_of(kHomePlace);
+  return mounts;
+}
+
+// False: busy. Never lazily: who has it open would write on into what is frozen.
+bool unmount(const char* place) {
+  if (umount2(place, UMOUNT_NOFOLLOW) == 0) return true;
+  if (errno == EBUSY) return false;
+  base::throw_errno(std::string("unmount ") + place);
+}
+
+}  // namespace
+
+ActiveMounts copy_sandbox_mounts(const base::ProcessIdentity& init) {
+  ActiveMounts mounts;
+  base::in_mount_namespace(init, [&] { mounts = copies(); });
+  return mounts;
+}
+
+bool hold_mounts(const std::vector<pid_t>& members, const base::ProcessIdentity& init,
+                 const ActiveMounts& mounts) {
+  const auto look = [](pid_t pid, const char* what) {
+    struct stat status {};
+    const std::string path = "/proc/" + std::to_string(pid) + what;
+    return stat(path.c_str(), &status) == 0 ? std::optional(status) : std::nullopt;
+  };
+  const auto own = look(init.pid, "/ns/mnt");
+  return std::any_of(members.begin(), members.end(), [&](pid_t pid) {
+    const auto place = look(pid, "/cwd");
+    const auto space = look(pid, "/ns/mnt");
+    if (!place || !space || !own) return false;  // it ended
+    return place->st_dev == mounts.tree_device || place->st_dev == mounts.home_device ||
+           space->st_ino != own->st_ino;
+  });
+}
+
+bool exchange_sandbox_mounts(const base::ProcessIdentity& init, ActiveMounts& next) {
+  bool exchanged = false;
+  base::in_mount_namespace(init, [&] {
+    const ActiveMounts before = copies();
+    if (!unmount(kTreePlace)) return;
+    const auto put_back = [&](const char* place, const base::Fd& mount) {
+      base::attach_mount(mount.get(), place);
+    };
+    try {
+      if (!unmount(kHomePlace)) return put_back(kTreePlace, before.tree);
+    } catch (...) {
+      put_back(kTreePlace, before.tree);
+      throw;
+    }
+    unmounted.pass();
+    base::attach_mount(next.tree.get(), kTreePlace);
+    half.pass();
+    base::attach_mount(next.home.get(), kHomePlace);
+    next = copies();
+    exchanged = true;
+  });
+  return exchanged;
+}
+
+}  // namespace moorage::workspace

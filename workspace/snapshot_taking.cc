@@ -1,0 +1,252 @@
+// Snapshots: how one is taken, and how a workspace goes on from another one.
+#include <algorithm>
+#include <utility>
+
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "state_db/layers.h"
+#include "state_db/store.h"
+#include "workspace/disk_room.h"
+#include "workspace/layer_birth.h"
+#include "workspace/layer_collection.h"
+#include "workspace/layer_copy.h"
+#include "workspace/live_copy.h"
+#include "workspace/snapshots.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using state_db::SnapshotCause;
+using state_db::SnapshotRow;
+using state_db::SnapshotState;
+using state_db::SnapshotWay;
+
+MOORAGE_CRASH_POINT(after_intent, "snapshot.after_intent");
+MOORAGE_CRASH_POINT(after_layers, "snapshot.after_layers");
+MOORAGE_CRASH_POINT(after_outcome, "snapshot.after_outcome");
+
+constexpr size_t kNamedHolders = 5;
+constexpr const char* kBusyHint = "wait for it, or end what runs there: --kill";
+
+// "node (1234), sh (1240) and 3 more"
+std::string name_processes(const std::vector<pid_t>& pids) {
+  std::string text;
+  for (size_t n = 0; n < std::min(pids.size(), kNamedHolders); ++n) {
+    const std::string pid = std::to_string(pids[n]);
+    std::string name = base::read_file_if_exists("/proc/" + pid + "/comm").value_or("?");
+    if (name.ends_with('\n')) name.pop_back();
+    text += (n == 0 ? "" : ", ") + base::escape_for_message(name) + " (" + pid + ")";
+  }
+  if (pids.size() > kNamedHolders)
+    text += " and " + std::to_string(pids.size() - kNamedHolders) + " more";
+  return text;
+}
+
+}  // namespace
+
+SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
+                                   state_db::NewSnapshot wanted,
+                                   std::vector<state_db::NewWorkspace> forks,
+                                   std::vector<base::WorkspaceId>* made) {
+  require_room(context_.options, "no snapshot is taken");
+  const auto row = workspaces_.settled(present);
+  auto running = active_.running(row.id);
+  wanted.workspace = row.id;
+  wanted.way = SnapshotWay::at_rest;
+  if (running) {
+    wanted.way = restack_.is_likely(row, *running) ? SnapshotWay::restack : SnapshotWay::copy;
+    if (wanted.next_on && wanted.way == SnapshotWay::copy)
+      throw Error(Code::conflict, row.name + " is being used");
+  } else {
+    active_.wait_unmounted(row.id, context_.options.transfer_patience);
+  }
+  state_db::Snapshots table(context_.store);
+  state_db::Workspaces workspaces(context_.store);
+  std::vector<state_db::Workspaces::Created> born;
+  SnapshotRow taking = context_.store.transaction([&] {
+    const SnapshotRow begun = table.begin(wanted);
+    for (auto& fork : forks) {
+      fork.forked_from = begun.id;
+      born.push_back(workspaces.create(fork));
+    }
+    return begun;
+  });
+  after_intent.pass();
+  bool exchanged = false;
+  try {
+    uint64_t pause_us = 0;
+    if (in_place(taking.way)) make_layer(context_, taking.next_layer);
+    for (const auto& fork : born) make_layer(context_, fork.layer);
+    if (taking.way == SnapshotWay::restack) {
+      if (const auto done = restack_.exchange(taking, row, std::move(running))) {
+        running = done->running;
+        pause_us = done->pause_us;
+        exchanged = true;
+      } else if (wanted.next_on) {
+        throw Error(Code::conflict, "something in " + row.name + " holds its files");
+      } else {
+        running = active_.running(row.id);
+        taking = table.become_copy(taking.id);
+      }
+    }
+    if (taking.way == SnapshotWay::copy) pause_us = make_copy(taking, row, *running);
+    after_layers.pass();
+    const bool rests = taking.way == SnapshotWay::at_rest;
+    const auto seal = rests ? seal_of(row, taking.next_layer) : IntegrityCheck::Taken{};
+    context_.store.transaction([&] {
+      const bool was_sealed = !state_db::Integrity(context_.store).get(row.id).seal.empty();
+      table.finish(taking.id, pause_us);
+      if (taking.way == SnapshotWay::restack) {
+        const ActiveMounts& mounts = running->mounted->mounts;
+        state_db::Sandboxes(context_.store)
+            .set_devices(running->sandbox, mounts.tree_device, mounts.home_device);
+      }
+      if (rests) {
+        // A seal is only taken of what is synced.
+        if (was_sealed) table.set_durable(taking.id);
+        const bool seals = was_sealed && seal.seal;
+        state_db::Integrity(context_.store).set_seal(row.id, seals ? seal.seal->hash : "");
+      }
+      for (const auto& fork : born) workspaces.set_ready(fork.id);
+    });
+  } catch (Error& error) {
+    // Commands write to the next layer already: it is finished by whoever is next (settled()).
+    if (exchanged) throw error.add_context("that a snapshot was taken could not be written");
+    undo(taking, born, error.message());
+    throw error.add_context("no snapshot of " + row.name + " was taken");
+  }
+  after_outcome.pass();
+  if (!running) flattening_.request(row.id);
+  if (made) {
+    for (const auto& fork : born) made->push_back(fork.id);
+  }
+  const SnapshotRow taken = table.get(taking.id);
+  base::log(base::LogLevel::info, "snapshot.taken",
+            {{"ws", row.id},
+             {"sn", taken.id},
+             {"way", state_db::way_name(taken.way)},
+             {"cause", state_db::cause_name(taken.cause)},
+             {"pause_us", taken.pause_us}});
+  return taken;
+}
+
+void Snapshots::undo(const SnapshotRow& taking,
+                     const std::vector<state_db::Workspaces::Created>& forks,
+                     const std::string& reason) {
+  state_db::Workspaces table(context_.store);
+  for (const auto& fork : forks) {
+    if (const auto row = table.get(fork.id); row.state == state_db::WorkspaceState::creating)
+      workspaces_.abandon(row, reason);
+  }
+  state_db::Snapshots(context_.store).undo(taking.id, reason);
+  collect_layers(context_);
+}
+
+IntegrityCheck::Taken Snapshots::seal_of(const state_db::WorkspaceRow& row, base::LayerId layer) {
+  state_db::WorkspaceRow next = row;
+  next.layer = layer;
+  return integrity_.take(next);
+}
+
+uint64_t Snapshots::make_copy(const SnapshotRow& taking, const state_db::WorkspaceRow& row,
+                              const Running& running) {
+  context_.storage.make_layer(taking.layer);
+  LayerCopy::Places places{.live = context_.storage.layer_path(row.layer),
+                           .copy = context_.storage.layer_path(taking.layer)};
+  state_db::Layers layers(context_.store);
+  if (taking.parent) {
+    // The one before it, if that was a copy of the same layer.
+    const auto earlier = state_db::Snapshots(context_.store).get(taking.parent);
+    const bool same = earlier.workspace == row.id && earlier.way == SnapshotWay::copy &&
+                      earlier.layer &&
+                      layers.get(earlier.layer).parent == layers.get(row.layer).parent;
+    if (same) places.earlier = context_.storage.layer_path(earlier.layer);
+  }
+  return copy_live_layer(places, running);
+}
+
+// On a snapshot that there is.
+std::vector<base::WorkspaceId> Snapshots::stand_on(const SnapshotRow& snapshot,
+                                                   std::vector<state_db::NewWorkspace> forks) {
+  require_room(context_.options, "no fork is made");
+  state_db::Workspaces table(context_.store);
+  std::vector<base::WorkspaceId> made;
+  std::vector<state_db::Workspaces::Created> born;
+  context_.store.transaction([&] {
+    for (auto& fork : forks) {
+      fork.forked_from = snapshot.id;
+      born.push_back(table.create(fork));
+    }
+  });
+  after_intent.pass();
+  try {
+    for (const auto& fork : born) make_layer(context_, fork.layer);
+    after_layers.pass();
+    context_.store.transaction([&] {
+      for (const auto& fork : born) table.set_ready(fork.id);
+    });
+  } catch (const Error& error) {
+    for (const auto& fork : born) workspaces_.abandon(table.get(fork.id), error.message());
+    throw;
+  }
+  after_outcome.pass();
+  for (const auto& fork : born) made.push_back(fork.id);
+  return made;
+}
+
+// Nothing was written since the snapshot below it.
+bool Snapshots::is_empty(base::LayerId layer) const {
+  const std::string path = context_.storage.layer_path(layer);
+  return base::list_directory(path + "/tree/upper").empty() &&
+         base::list_directory(path + "/home/upper").empty();
+}
+
+void Snapshots::refuse_busy(const state_db::WorkspaceRow& row) {
+  const auto running = active_.running(row.id);
+  if (!running) return;
+  const auto holders = running->backend->members(running->name);
+  if (holders.empty()) return;
+  throw Error(Code::conflict, row.name + " is busy: " + name_processes(holders) + " run in it",
+              kBusyHint);
+}
+
+// What runs is only ended where that was asked for.
+void Snapshots::bring_to_rest(const state_db::WorkspaceRow& row, bool kill,
+                              const std::string& reason) {
+  if (kill) {
+    workspaces_.run_pre_stop(row);
+    workspaces_.stop_sandbox(row, reason);
+    return active_.wait_unmounted(row.id, context_.options.transfer_patience);
+  }
+  refuse_busy(row);
+  try {
+    workspaces_.bring_to_rest(row, reason);
+  } catch (const Error& error) {
+    if (error.code() != Code::conflict) throw;
+    throw Error(Code::conflict, error.message(), kBusyHint);
+  }
+}
+
+// An idle sandbox gets the other state mounted, and runs on.
+void Snapshots::go_on_from(const state_db::WorkspaceRow& row, const state_db::NewSnapshot& wanted,
+                           bool kill, const std::string& reason) {
+  auto running = active_.running(row.id);
+  const bool is_idle = running && running->backend->members(running->name).empty();
+  running.reset();  // it holds the mounts
+  if (is_idle) {
+    try {
+      take_locked(row, wanted);
+      return;
+    } catch (const Error& error) {
+      if (error.code() != Code::conflict) throw;
+    }
+  }
+  bring_to_rest(row, kill, reason);
+  take_locked(row, wanted);
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,27 @@
+// What others do for the verbs on workspaces: set once, before the first verb. All are called with
+// the workspace's lock held, but for `admit` and `before_exec`.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "base/ids.h"
+#include "state_db/workspaces.h"
+#include "workspace/active.h"
+
+namespace moorage::workspace {
+
+struct WorkspaceHooks {
+  // Before a workspace is made on a repository; throws when there must be none more.
+  std::function<void(uint32_t owner_uid, base::RepoId repository)> admit;
+  // An archived one that is to start comes back.
+  std::function<void(const state_db::WorkspaceRow&)> bring_back;
+  std::function<std::string(const state_db::WorkspaceRow&, const Running&)> pre_stop;
+  // What its policy says: a snapshot before a command; one after a stop.
+  std::function<base::SnapshotId(const state_db::WorkspaceRow&)> before_exec;
+  std::function<void(const state_db::WorkspaceRow&)> after_stop;
+  // Before a mount: fewer layers, if there are too many for one.
+  std::function<void(const state_db::WorkspaceRow&)> flatten;
+};
+
+}  // namespace moorage::workspace
