@@ -269,6 +269,7 @@ class Crash(harness.TestCase):
             self.client.export(name, archive)
             self.import_into_no_mirror(name, archive)
             self.client.delete(name, purge=True)
+            self.snap(f"{name}-snap")
             local = self.daemon.directory / f"local-{name}"
             harness.make_repository(local)
             (local / "untracked").write_text(name)
@@ -283,6 +284,25 @@ class Crash(harness.TestCase):
             return None
         except (moorage.MoorageError, OSError, AssertionError) as error:
             return error
+
+    def snap(self, name):
+        """By every way; a chain that is flattened; layers that go."""
+        self.client.create(repo_url=self.url, name=name)
+        self.client.exec(name, "echo kept > kept", sync=True)
+        busy = self.client.start_exec(name, ["sleep", "1"])
+        self.client.snapshot(name)
+        self.client.wait(busy["id"], 10_000)
+        self.client.snapshot(name)
+        self.client.fork(name, names=[f"{name}-fork"])
+        self.client.promote(f"{name}-fork")
+        self.client.delete(f"{name}-fork", purge=True)
+        self.client.stop(name)
+        before = self.daemon.log.read_bytes().count(b"layers.flattened")
+        for _ in range(20):
+            self.client.snapshot(name)
+        harness.wait_until(lambda: self.client.workspaces() and self.daemon.log.read_bytes().count(b"layers.flattened") > before, what="a merge of layers")
+        self.client.drop_snapshot(name, self.client.snapshots(name)[-1]["id"])
+        self.client.delete(name, purge=True)
 
     def collect(self, name):
         """A declared cache; a base tree and a mirror that nobody stands on."""
@@ -307,6 +327,10 @@ class Crash(harness.TestCase):
         harness.wait_until(lambda: not self.client.execs(running=True), what="the end of every command")
         self.assert_no_strays()
         kept = self.daemon.store / "archive"
+        for workspace in self.client.workspaces(deleted=True):
+            # Deleted and not purged yet: its snapshots are kept with it.
+            if workspace["state"] == "deleted" and workspace["name"].startswith(f"{name}-snap"):
+                self.client.delete(workspace["id"], purge=True)
         for workspace in self.client.workspaces():
             if workspace["name"] == f"{name}-cache":
                 self.client.gc_run()
@@ -314,6 +338,11 @@ class Crash(harness.TestCase):
                 self.assertNotIn("cache", listed.split(), listed)
                 self.client.delete(workspace["id"], purge=True)
             if workspace["name"] == f"{name}-tree":
+                self.client.delete(workspace["id"], purge=True)
+            if workspace["name"] in (f"{name}-snap", f"{name}-snap-fork"):
+                # Nothing, or all of it.
+                kept = self.client.exec(workspace["id"], "cat kept 2>/dev/null").stdout
+                self.assertIn(kept, (b"kept\n", b"") if not self.client.snapshots(workspace["id"]) else (b"kept\n",))
                 self.client.delete(workspace["id"], purge=True)
             if workspace["name"] == f"{name}-import":
                 self.assertEqual(workspace["state"], "ready")

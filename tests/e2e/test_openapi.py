@@ -304,6 +304,7 @@ class OpenApi(harness.TestCase):
         self.call(200, "POST", "/v1/workspaces/two/stop", body={"no_hook": True})
         self.bad(400, "POST", "/v1/workspaces/two/stop", body={"hook": False})
         self.bad(404, "POST", "/v1/workspaces/nobody/stop")
+        self.about_snapshots()
         self.about_archives()
         self.call(200, "DELETE", "/v1/workspaces/two")
         self.call(200, "GET", "/v1/workspaces", {"deleted": 1})
@@ -338,6 +339,31 @@ class OpenApi(harness.TestCase):
         self.assertEqual(self.call(200, "POST", one + "/share", body={"private": True})["access"], "private")
         for body in ({}, {"group": group, "private": True}, {"group": "no-such-group"}):
             self.bad(400, "POST", one + "/share", body=body)
+
+    def about_snapshots(self):
+        two = "/v1/workspaces/two"
+        first = self.call(201, "POST", two + "/snapshots", body={"name": "first", "external_id": "c-1"})
+        self.assertEqual([s["id"] for s in self.call(200, "GET", two + "/snapshots")["snapshots"]], [first["id"]])
+        self.assertEqual(self.call(200, "GET", two + "/snapshots/first")["external_id"], "c-1")
+        fork = self.call(201, "POST", two + "/fork", body={"names": ["two-fork"], "labels": {"a": "b"}})["workspaces"][0]
+        self.call(201, "POST", two + "/fork", body={"count": 1, "snapshot": "first"})
+        self.assertEqual(fork["attempt"], {"number": 1, "of": 1})
+        self.assertEqual(self.call(200, "POST", "/v1/workspaces/two-fork/promote", body={"kill": True})["name"], "two")
+        self.call(200, "POST", two + "/restore", body={"snapshot": "first", "kill": True})
+        self.assertEqual(len(self.call(200, "GET", two + "/tree")["workspaces"]), 3)
+        self.call(204, "DELETE", two + "/snapshots/first")
+        self.bad(404, "POST", two + "/undo", body={"exec": "ex_1", "kill": True})
+        self.call(200, "PATCH", two, body={"snapshot_before_exec": True})
+        self.client.exec("two", "true")
+        self.call(200, "POST", two + "/undo", body={"kill": True})
+        self.call(200, "PATCH", two, body={"snapshot_before_exec": False})
+        for verb, body in (("snapshots", {"name": "A B"}), ("snapshots", {"fast": True}), ("restore", {}), ("fork", {"count": 0}), ("promote", {"x": 1})):
+            self.bad(400, "POST", f"{two}/{verb}", body=body)
+        for method, rest in (("GET", "/snapshots/none"), ("DELETE", "/snapshots/sn_999"), ("GET", "-none/tree"), ("GET", "-none/snapshots")):
+            self.bad(404, method, two + rest)
+        self.bad(404, "POST", two + "/restore", body={"snapshot": "none"})
+        for name in ("two-fork", "two-1"):
+            self.call(204, "DELETE", f"/v1/workspaces/{name}", {"purge": 1})
 
     def about_archives(self):
         self.call(200, "POST", "/v1/workspaces/two/archive")

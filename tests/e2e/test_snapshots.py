@@ -1,6 +1,8 @@
 """snapshot, restore, fork, promote: nothing is lost on the way, and each tree is what it was."""
 
-import threading
+import contextlib
+import os
+import sqlite3
 import time
 import unittest
 
@@ -8,6 +10,7 @@ import harness
 import moorage
 import trees
 
+SNAPSHOTS = int(os.environ.get("MOORAGE_SNAPSHOTS", "60"))  # live ones, in a row
 # Writes one file after the other, each whole by a rename, in a tree with a directory of its own and its cwd in there.
 WRITER = """
 import os, time
@@ -36,6 +39,11 @@ class Snapshots(harness.TestCase):
 
     def content(self, name):
         return self.run_in(name, "cat kept 2>/dev/null; ls | grep -v kept | sort | tr '\\n' ' '; git status --porcelain | sort")
+
+    def same(self, name, before):
+        now = trees.look(self.client, name)
+        differs = {bytes.fromhex(p): (before.get(p), now.get(p)) for p in before.keys() | now.keys() if before.get(p) != now.get(p)}
+        self.assertEqual(differs, {}, name)
 
     def layers(self):
         return {p.name for p in (self.daemon.store / "layers").iterdir()}
@@ -66,6 +74,7 @@ class Snapshots(harness.TestCase):
         self.assertEqual(self.client.exec("odd", ["python3", "-c", trees.MAKE]).exit_code, 0)
         self.assertEqual(self.client.exec("odd", trees.ROOT, user="root").exit_code, 0)
         before = trees.look(self.client, "odd")
+        self.client.start_exec("odd", ["sleep", "60"])
         live = self.client.snapshot("odd", name="live")
         self.assertEqual(live["way"], "copy")
         self.client.stop("odd")
@@ -73,9 +82,9 @@ class Snapshots(harness.TestCase):
         forks = self.client.fork("odd", names=["odd-live"], snapshot="live") + self.client.fork("odd", names=["odd-rest"], snapshot=rest["id"])
         self.run_in("odd", "rm -rf hostile moved; echo gone > suid2")
         for fork in forks:
-            self.assertEqual(trees.look(self.client, fork["name"]), before, fork["name"])
+            self.same(fork["name"], before)
         self.client.restore("odd", "live", kill=True)
-        self.assertEqual(trees.look(self.client, "odd"), before)
+        self.same("odd", before)
 
     def test_a_writer_notices_nothing_and_every_copy_is_of_one_moment(self):
         self.make("busy", "mkdir work")
@@ -101,6 +110,86 @@ class Snapshots(harness.TestCase):
             self.assertEqual(out.exit_code, 0, out.stderr)
             seen.append(int(out.stdout))
         self.assertEqual(seen, sorted(seen))
+
+    def test_an_idle_sandbox_gets_new_mounts_and_runs_on(self):
+        sandbox = self.client.start(self.make("idle")["id"])["sandbox"]["id"]
+        self.run_in("idle", "echo one > kept; echo mine > /tmp/mine; echo hidden > ~/.hidden")
+        one = self.client.snapshot("idle", name="one")
+        self.assertEqual(one["way"], "restack")
+        self.run_in("idle", "test $(cat kept) = one; echo two > kept; rm ~/.hidden; mkdir -p deep/er; git mv README.md deep/er/")
+        two = self.content("idle")
+        self.client.snapshot("idle", name="two")
+        # With one that runs elsewhere, and holds nothing.
+        elsewhere = self.client.start_exec("idle", ["sleep", "60"], cwd="/tmp")
+        self.assertEqual(self.client.snapshot("idle")["way"], "restack")
+        with self.assertRaises(moorage.MoorageError) as busy:
+            self.client.restore("idle", "one")
+        self.assertIn("sleep", str(busy.exception))
+        self.client.cancel(elsewhere["id"])
+        self.client.wait(elsewhere["id"], 10_000)
+        for name, content in (("one", "one\n"), ("two", "two\n"), ("one", "one\n")):
+            self.client.restore("idle", name)
+            self.assertEqual(self.run_in("idle", "cat kept"), content)
+        self.assertEqual(self.run_in("idle", "cat ~/.hidden /tmp/mine"), "hidden\nmine\n")
+        self.client.restore("idle", "two")
+        self.daemon.kill()
+        self.daemon.start()
+        self.assertEqual(self.content("idle"), two)
+        view = self.client.workspace("idle")
+        self.assertEqual(view["sandbox"]["id"], sandbox, "it is the same all the time")
+        self.run_in("idle", "cat /tmp/mine")
+        self.client.write_file("idle", "put", b"put")
+        self.client.stop("idle")
+        self.assertEqual(self.client.read_file("idle", "put"), b"put")
+        self.assertEqual(self.content("idle").count("put"), 2)
+
+    def test_what_holds_the_mounts_gets_a_copy_taken(self):
+        holders = {
+            "directory": "import os, time; os.chdir('/workspace/d'); ready(); time.sleep(60)",
+            "file": "import time; f = open('/workspace/d/log', 'a'); ready()\nwhile True: f.write('x\\n'); f.flush(); time.sleep(.01)",
+            "home": "import time; f = open('/home/user/f', 'a'); ready(); time.sleep(60)",
+            "mapping": "import mmap, time; f = open('/workspace/d/map', 'r+b'); m = mmap.mmap(f.fileno(), 0); f.close(); ready(); time.sleep(60)",
+            "socket": "import socket, time; s = socket.socket(socket.AF_UNIX); s.bind('/workspace/d/s'); ready(); time.sleep(60)",
+            "sent": "import socket, os, time; a, b = socket.socketpair(socket.AF_UNIX); f = open('/workspace/d/log'); "
+                    "socket.send_fds(a, [b'x'], [f.fileno()]); f.close(); ready(); time.sleep(60)",
+        }
+        for name, code in holders.items():
+            with self.subTest(name):
+                workspace = f"holds-{name}"
+                self.make(workspace, "mkdir d; echo log > d/log; head -c 5000 /dev/zero > d/map")
+                code = "def ready(): open('/tmp/ready', 'w').close()\n" + code
+                held = self.client.start_exec(workspace, ["python3", "-c", code], cwd="/tmp")["id"]
+                harness.wait_until(lambda: self.client.exec(workspace, ["test", "-e", "/tmp/ready"]).exit_code == 0, what="it holds")
+                self.assertEqual(self.client.snapshot(workspace)["way"], "copy")
+                self.assertIn("running", self.client.get_exec(held)["state"])
+                self.client.cancel(held)
+                self.client.wait(held, 10_000)
+                self.assertEqual(self.client.snapshot(workspace)["way"], "restack")
+                if name == "file":
+                    self.assertEqual(self.run_in(workspace, "grep -vc x d/log; ls d"), "1\nlog\nmap\n")
+
+    def test_a_writer_by_absolute_path_loses_no_byte(self):
+        """It holds nothing between two writes: some snapshots are restacked, some copied."""
+        self.make("absolute", "mkdir w")
+        code = ("import os\nn = 0\nwhile not os.path.exists('/tmp/stop'):\n"
+                "  with open('/workspace/w/log', 'a') as f: f.write(f'{n}\\n')\n"
+                "  with open(f'/workspace/w/f{n % 50}', 'w') as f: f.write(f'{n}\\n' * 100)\n  n += 1\nprint(n)")
+        running = self.client.start_exec("absolute", ["python3", "-c", code], cwd="/tmp")["id"]
+        ways = [self.client.snapshot("absolute")["way"] for _ in range(SNAPSHOTS)]
+        self.run_in("absolute", "touch /tmp/stop")
+        end = self.client.wait(running, 30_000)
+        self.assertEqual(end["exit_code"], 0)
+        count = int(self.client.raw_output(running).decode(errors="replace").split()[-1])
+        print({way: ways.count(way) for way in set(ways)}, "beside", count, "writes")
+        self.assertIn("restack", ways)
+        check = ("log = open('w/log').read().split()\nassert log == [str(n) for n in range(len(log))], log[-3:]\n"
+                 "for n in range(max(0, len(log) - 49), len(log)): assert open(f'w/f{n % 50}').read() == f'{n}\\n' * 100, n\nprint(len(log))")
+        out = self.client.exec("absolute", ["python3", "-c", check])
+        self.assertEqual((out.exit_code, out.stdout.decode()), (0, f"{count}\n"), out.stderr)
+        self.assertEqual(self.run_in("absolute", "ls -A / | tr '\\n' ' '; ls /home").split()[-1], "user")
+        self.client.stop("absolute")
+        skeletons = [path for image in (self.daemon.store / "images").iterdir() for path in image.rglob("workspace/*")]
+        self.assertEqual(skeletons, [], "left under a mount point")
 
     def test_forks_are_apart_and_one_becomes_the_parent(self):
         self.make("parent", "echo base > kept")
@@ -146,6 +235,69 @@ class Snapshots(harness.TestCase):
         self.assertEqual(len(self.layers() - before), 5)
         self.client.delete(fork["id"], purge=True)
         self.assertEqual(self.layers(), before)
+
+    def test_each_command_can_be_undone(self):
+        self.client.create(repo_url=self.url, name="undo", snapshot_before_exec=True)
+        for n in range(4):
+            self.run_in("undo", f"echo {n} >> kept")
+        execs = [e["id"] for e in self.client.history("undo")["execs"]]
+        self.assertEqual([s["exec"] for s in self.client.snapshots("undo")], execs)
+        self.client.undo("undo")
+        self.assertEqual(self.client.read_file("undo", "kept"), b"0\n1\n2\n")
+        self.client.undo("undo")
+        self.assertEqual(self.client.read_file("undo", "kept"), b"0\n1\n")
+        self.client.undo("undo", execs[3])
+        self.assertEqual(self.client.read_file("undo", "kept"), b"0\n1\n2\n")
+        self.run_in("undo", "echo new >> kept")
+        out = self.daemon.cli("undo", "undo").stdout.decode()
+        self.assertIn("as of sn_", out)
+        self.assertEqual(self.client.read_file("undo", "kept"), b"0\n1\n2\n")
+        with self.assertRaises(moorage.MoorageError) as refused:
+            self.client.undo("undo", "ex_99999")
+        self.assertEqual(refused.exception.code, "not_found")
+
+    def test_policies_take_them_and_retention_takes_them_away(self):
+        self.client.create(repo_url=self.url, name="stops", snapshot_on_stop=True)
+        for n in range(13):
+            self.run_in("stops", f"echo {n} > kept")
+            self.client.stop("stops")
+        self.client.start("stops")
+        self.client.stop("stops")  # nothing is new
+        taken = self.client.snapshots("stops")
+        self.assertEqual({s["cause"] for s in taken}, {"on-stop"})
+        harness.wait_until(lambda: len(self.client.snapshots("stops")) == 11, what="retention")  # the newest ten, and one of the hour
+        self.client.restore("stops", self.client.snapshots("stops")[3]["id"])
+        self.client.create(repo_url=self.url, name="often", snapshot_every_s=10)
+        running = self.client.start_exec("often", ["sh", "-c", "for i in $(seq 250); do echo $i >> kept; sleep 0.1; done"])["id"]
+        harness.wait_until(lambda: [s["cause"] for s in self.client.snapshots("often")] == ["interval"], 60, "one of the interval")
+        self.client.cancel(running)
+
+    def test_a_hundred_deep_is_as_good_as_new(self):
+        self.make("deep", "mkdir -p a/b; echo 0 > a/b/log; git mv README.md a/READ")
+        before = self.layers()
+        for n in range(1, 101):
+            self.client.stop("deep")
+            self.client.snapshot("deep", name=f"s{n}")
+            if n % 7 == 0:
+                self.run_in("deep", f"mv a/b a/c; mkdir a/b; mv a/c/log a/b/log; rm -r a/c; echo {n} >> a/b/log")
+        harness.wait_until(lambda: self.depth("deep") <= 20, what="it is flat")
+        log = "".join(f"{n}\n" for n in range(0, 101, 7))
+        self.assertEqual(self.run_in("deep", "cat a/b/log; cat a/READ"), log + "hello\n")
+        self.assertEqual(self.run_in("deep", "git status --porcelain"), self.run_in("deep", "git status --porcelain"))
+        for n in (1, 14, 55, 100):
+            fork = self.client.fork("deep", snapshot=f"s{n}")[0]
+            lines = [k for k in range(0, n, 7)]
+            self.assertEqual(self.run_in(fork["name"], "cat a/b/log"), "".join(f"{k}\n" for k in lines), n)
+            self.client.delete(fork["id"], purge=True)
+        self.client.delete("deep", purge=True)
+        harness.wait_until(lambda: self.layers() <= before, what="its layers are gone")
+
+    def depth(self, name):
+        self.client.stop(name)
+        with contextlib.closing(sqlite3.connect(f"file:{self.daemon.store / 'state.db'}?mode=ro", uri=True)) as db:
+            row = db.execute("WITH RECURSIVE c (id, n) AS (SELECT layer, 0 FROM workspaces WHERE name = ? UNION ALL "
+                             "SELECT parent, n + 1 FROM layers JOIN c USING (id) WHERE parent IS NOT NULL) SELECT max(n) FROM c", (name,))
+            return row.fetchone()[0]
 
     def test_a_key_makes_one(self):
         self.make("keyed", "echo x > kept")

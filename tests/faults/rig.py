@@ -88,7 +88,7 @@ def at_rest(store):
     found = [f"state.db: {row[0]}" for row in rows(store, "PRAGMA integrity_check") if row[0] != "ok"]
     found += [f"state.db: a reference without a row in {row[0]}" for row in rows(store, "PRAGMA foreign_key_check")]
     resting = {"workspaces": ("ready", "archived", "deleted", "failed"), "sandboxes": ("running", "destroyed"),
-               "repositories": ("ready", "broken", "evicted")}
+               "repositories": ("ready", "broken", "evicted"), "snapshots": ("kept", "dropped")}
     for table, states in resting.items():
         marks = ",".join("?" * len(states))
         found += [f"{table} {number} is {state}" for number, state in
@@ -107,9 +107,12 @@ def on_disk(store):
         found.extend(f"{what} {name} has no row" for name in sorted(there - known))
         found.extend(f"{what} {name} is missing" for name in sorted(needed - there))
 
-    layers = {f"ly_{row[0]}" for row in rows(store, "SELECT layer FROM workspaces WHERE layer IS NOT NULL AND state <> 'failed'")}
-    started = rows(store, "SELECT layer FROM workspaces WHERE layer IS NOT NULL AND state = 'ready'")
-    compare("layer", names(store / "layers"), layers, {f"ly_{row[0]}" for row in started})
+    # What a workspace or a snapshot stands on, and all below it.
+    chains = "WITH RECURSIVE chain (id) AS ({} UNION SELECT parent FROM layers JOIN chain USING (id) WHERE parent IS NOT NULL) SELECT id FROM chain"
+    stood_on = "SELECT layer FROM workspaces WHERE layer IS NOT NULL AND state {} UNION SELECT layer FROM snapshots WHERE layer IS NOT NULL"
+    layers = {f"ly_{row[0]}" for row in rows(store, chains.format(stood_on.format("<> 'failed'")))}
+    needed = {f"ly_{row[0]}" for row in rows(store, chains.format(stood_on.format("= 'ready'")))}
+    compare("layer", names(store / "layers"), layers, needed)
     sandboxes = {f"sb_{row[0]}" for row in rows(store, "SELECT id FROM sandboxes WHERE state <> 'destroyed'")}
     compare("sandbox directory", names(store / "sandboxes"), sandboxes, sandboxes)
     workspaces = {f"ws_{row[0]}" for row in rows(store, "SELECT id FROM workspaces WHERE purged_wall_ms IS NULL")}

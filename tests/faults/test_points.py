@@ -17,12 +17,13 @@ from verbs import OPERATIONS, Lives
 
 LIFE = {"repo.import": "imported", "repo.clone": "repaired", "repo.rebuild": "repaired", "lease.acquire": "held",
         "lease.takeover": "held", "gc": "collected", "evict": "collected", "drop_base_tree": "collected",
-        "archive": "archived", "unarchive": "archived", "import": "archived", "repo.pack": "packed"}
+        "archive": "archived", "unarchive": "archived", "import": "archived", "repo.pack": "packed",
+        "snapshot": "snapped", "promote": "snapped", "collect": "snapped", "restack": "snapped", "flatten": "flattened"}
 # The point that the recovery from a death there passes.
 IN_THE_WAY = {"delete.after_intent": "stop.after_intent", "purge.after_intent": "purge.after_files", "exec.after_intent": "exec.before_outcome",
               "exec.after_journal": "exec.before_outcome", "exec.after_start": "exec.after_outcome", "exec.before_outcome": "exec.after_outcome"}
 # What every start passes. The others of the recovery need what died with the daemon; e2e_crash dies twice at each.
-EVERY_START = ["recovery.after_repositories", "recovery.after_sandboxes", "recovery.after_execs", "recovery.after_strangers",
+EVERY_START = ["recovery.after_repositories", "recovery.after_sandboxes", "recovery.after_execs", "recovery.after_snapshots", "recovery.after_strangers",
                "recovery.after_workspaces"]
 STARTS = 2  # that are killed at a random moment, for each point
 

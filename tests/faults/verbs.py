@@ -28,6 +28,12 @@ OPERATIONS = {
     "delete /v1/workspaces/{workspace}/lease": ONE_WRITE,
     "post /v1/workspaces/{workspace}/archive": ("archive",),
     "post /v1/workspaces/{workspace}/unarchive": ("unarchive",),
+    "post /v1/workspaces/{workspace}/snapshots": ("snapshot", "restack", "flatten"),
+    "delete /v1/workspaces/{workspace}/snapshots/{snapshot}": ("collect",),
+    "post /v1/workspaces/{workspace}/restore": ("snapshot",),
+    "post /v1/workspaces/{workspace}/undo": ("snapshot",),
+    "post /v1/workspaces/{workspace}/fork": ("snapshot",),
+    "post /v1/workspaces/{workspace}/promote": ("promote",),
     "post /v1/workspaces/import": ("import", "repo.pack"),
     "put /v1/workspaces/{workspace}/file": ("file",),
     "delete /v1/workspaces/{workspace}/file": ONE_CALL,
@@ -112,6 +118,49 @@ class Lives:
         self.client.import_(file.getvalue(), name=f"{name}-import")
         self.client.delete(f"{name}-import", purge=True)
 
+    def snapped(self, name):
+        """All states of it have what was acknowledged before the first."""
+        self.client.create(repo_url=self.suite.url, name=name)
+        self.acknowledged["created"] = True
+        self.client.wait(self.counted(name)["id"], 20_000)
+        self.acknowledged["kept"] = b"kept\n"
+        busy = self.client.start_exec(name, ["sleep", "3"])  # it holds the mounts
+        self.client.snapshot(name, name="busy")
+        self.acknowledged["snapshots"] = {"busy"}
+        self.client.cancel(busy["id"])
+        self.client.wait(busy["id"], 20_000)
+        self.client.snapshot(name, name="live")
+        self.acknowledged["snapshots"] |= {"live"}
+        self.client.stop(name)
+        self.client.snapshot(name, name="rest")
+        self.acknowledged["snapshots"] |= {"rest"}
+        self.client.fork(name, names=self.forks(name))
+        self.acknowledged["forks"] = True
+        self.client.exec(f"{name}-f1", "echo of a fork > fork", sync=True)
+        self.client.promote(f"{name}-f1")
+        self.acknowledged["promoted"] = True
+        self.acknowledged["promoted"] = False
+        self.client.restore(name, "live", kill=True)
+        self.acknowledged["snapshots"] -= {"rest"}
+        self.client.drop_snapshot(name, "rest")
+        self.client.restore(name, "live", kill=True)
+        self.client.drop_snapshot(name, self.client.snapshots(name)[-1]["id"])
+
+    def flattened(self, name):
+        self.client.create(repo_url=self.suite.url, name=name)
+        self.acknowledged["created"] = True
+        self.client.wait(self.counted(name)["id"], 20_000)
+        self.acknowledged["kept"] = b"kept\n"
+        self.client.stop(name)
+        before = self.daemon.log.read_bytes().count(b"layers.flattened")
+        for _ in range(20):
+            self.client.snapshot(name)
+        harness.wait_until(lambda: self.client.workspaces() and self.daemon.log.read_bytes().count(b"layers.flattened") > before, what="a merge of layers")
+
+    @staticmethod
+    def forks(name):
+        return [f"{name}-f1", f"{name}-f2"]
+
     def packed(self, name):
         """An import where the repository is not: it comes out of the archive."""
         harness.make_repository(self.suite.upstream / "acme" / name)
@@ -161,6 +210,17 @@ class Lives:
         if f"{name}-import" in found:  # all of it, or it is not there
             test.assertEqual(self.client.read_file(f"{name}-import", "kept"), b"kept\n")
             self.client.delete(f"{name}-import", purge=True)
+        forks = [fork for fork in self.forks(name) if fork in found]
+        test.assertIn(len(forks), (0, 2), "all of the forks, or none")
+        test.assertTrue(forks or "forks" not in self.acknowledged, "there were forks")
+        if name in found:
+            kept = {s["name"] for s in self.client.snapshots(name)}
+            test.assertLessEqual(self.acknowledged.get("snapshots", set()), kept)
+            if self.acknowledged.get("promoted"):
+                test.assertEqual(self.client.exec(name, "cat fork 2>/dev/null || ls").stdout.split(), [b"of", b"a", b"fork"])
+        for fork in forks:
+            test.assertEqual(self.client.exec(fork, "cat kept counter").stdout, b"kept\nran\n")
+            self.client.delete(fork, purge=True)
         if name in found:
             test.assertIn(found[name]["state"], ("ready", "archived"))
             self.client.unarchive(name)
