@@ -6,16 +6,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <sstream>
 #include <thread>
 
 #include "base/crash_point.h"
-#include "base/digest.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/keyed_mutex.h"
 #include "base/log.h"
 #include "base/size_text.h"
+#include "repo_cache/base_manifest.h"
 #include "repo_cache/blob_writer.h"
 #include "repo_cache/git_command.h"
 #include "repo_cache/git_handles.h"
@@ -34,55 +33,16 @@ constexpr uint64_t kLookBytes = 4 << 20;
 constexpr size_t kPiecesAThread = 8;  // at first; pieces shrink towards the end
 
 MOORAGE_CRASH_POINT(tree_written, "tree.written");
+MOORAGE_CRASH_POINT(whole_written, "rebase.after_tree");
+MOORAGE_CRASH_POINT(whole_counts, "rebase.after_manifest");
 
-std::string manifest_of(const std::string& commit, const BaseTreeInfo& info) {
-  std::ostringstream out;
-  out << "moorage-tree 1\ncommit " << commit << "\nfiles " << info.files << "\ndirectories "
-      << info.directories << "\nbytes " << info.bytes << "\nsubmodules " << info.submodules
-      << "\nlfs_files " << info.lfs_files << "\nother_filters " << info.other_filters
-      << "\nindex_bytes " << info.index_bytes << "\nroot " << info.root << "\n";
-  return out.str();
-}
-
-// Empty in a manifest of an older release.
-void parse_look(std::istream& in, BaseTreeInfo& info) {
-  std::string word;
-  if (in >> word >> info.index_bytes >> word >> info.root && word == "root") return;
-  info.index_bytes = 0;
-  info.root.clear();
-}
-
-BaseTreeInfo parse_manifest(const std::string& text, const std::string& expected_commit) {
-  std::istringstream in(text);
-  std::string word;
-  int version = 0;
-  std::string commit;
-  BaseTreeInfo info;
-  in >> word >> version >> word >> commit >> word >> info.files >> word >> info.directories >>
-      word >> info.bytes >> word >> info.submodules >> word >> info.lfs_files >> word >>
-      info.other_filters;
-  if (!in || version != 1 || commit != expected_commit)
-    throw Error(Code::corrupted, "the manifest of a base tree is damaged");
-  parse_look(in, info);
+// What a later look must find.
+BaseTreeInfo seen(const std::string& tree, BaseTreeInfo info) {
+  info.index_bytes = index_bytes_of(tree);
+  info.root = root_of(tree);
+  info.own_files = info.files + info.directories;
+  info.own_bytes = info.bytes;
   return info;
-}
-
-// Names and kinds at the root: what is missing there is seen without a walk.
-std::string root_of(const std::string& tree) {
-  std::string text;
-  const base::Fd root = base::open_directory(tree);
-  for (const auto& name : base::list_directory(root.get())) {
-    struct stat status {};
-    base::check(fstatat(root.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW), "look at " + tree);
-    text += name + '\0' + std::to_string(status.st_mode & S_IFMT) + "\n";
-  }
-  return base::sha256_hex(text).substr(0, 16);
-}
-
-uint64_t index_bytes_of(const std::string& tree) {
-  struct stat status {};
-  base::check(lstat((tree + "/.git/index").c_str(), &status), "look at the index of " + tree);
-  return static_cast<uint64_t>(status.st_size);
 }
 
 unsigned thread_count(const RepoCacheOptions& options) {
@@ -104,7 +64,7 @@ class Checkout {
  public:
   Checkout(const RepoCache& cache, std::string git_directory, const std::string& commit,
            const Deadline& deadline, const ProgressFunction& progress,
-           const std::function<void()>& look)
+           const std::function<void()>& look, const std::string& old_index)
       : owner_(cache.options().disk_first_id + 1000),
         threads_(thread_count(cache.options())),
         git_directory_(std::move(git_directory)),
@@ -117,6 +77,7 @@ class Checkout {
     attributes_ = read_attributes(repository.get(), listing_);
     mtime_s_ = file_time_of(repository.get(), commit);
     stats_.resize(listing_.files.size());
+    if (!old_index.empty()) take_times(read_index(old_index));
   }
 
   BaseTreeInfo write(const std::string& place, const std::string& origin_url) {
@@ -135,6 +96,16 @@ class Checkout {
     size_t first;
     size_t end;
   };
+
+  void take_times(const std::vector<IndexedFile>& old_files) {
+    times_s_.assign(listing_.files.size(), mtime_s_);
+    auto old = old_files.begin();
+    for (size_t i = 0; i < listing_.files.size(); ++i) {
+      while (old != old_files.end() && old->path < listing_.files[i].path) ++old;
+      if (old != old_files.end() && old->path == listing_.files[i].path)
+        times_s_[i] = old->stat.mtime_s;
+    }
+  }
 
   void make_directories(const std::string& place) {
     base::check(mkdir(place.c_str(), 0755), "create the tree");
@@ -178,6 +149,7 @@ class Checkout {
     uint64_t written = 0;
     for (size_t i = piece.first; i < piece.end && !failed_; ++i) {
       const ListedFile& file = listing_.files[i];
+      if (!times_s_.empty()) writer.set_time(times_s_[i]);
       stats_[i] = writer.write(root, file.path.c_str(), file);
       written += stats_[i].size;
       if (i % kMinPiece == 0 || written >= kLookBytes) {
@@ -208,7 +180,8 @@ class Checkout {
   TreeListing listing_;
   Attributes attributes_;
   uint32_t mtime_s_ = 0;
-  std::vector<FileStat> stats_;  // of listing_.files; each is written by one thread
+  std::vector<uint32_t> times_s_;  // of listing_.files; empty: all have mtime_s_
+  std::vector<FileStat> stats_;    // of listing_.files; each is written by one thread
   std::atomic<size_t> next_{0};
   std::atomic<size_t> done_{0};
   std::atomic<int> percent_{-1};
@@ -240,13 +213,34 @@ bool BaseTrees::exists(const std::string& repo, const std::string& commit) const
 }
 
 BaseTreeInfo BaseTrees::info(const std::string& repo, const std::string& commit) const {
-  return parse_manifest(base::read_file(directory(repo, commit) + "/manifest", 64 << 10), commit);
+  return read_manifest(directory(repo, commit), commit);
+}
+
+BaseTreePlaces base_tree_places(const std::string& trees, const std::string& commit) {
+  BaseTreePlaces places;
+  std::string at = commit;
+  for (size_t depth = 0; depth <= kMaxDeltas; ++depth) {
+    const std::string directory = trees + "/" + at;
+    const BaseTreeInfo info = read_manifest(directory, at);
+    if (info.parent.empty()) {
+      places.tree = files_of(directory, info);
+      return places;
+    }
+    places.deltas.push_back(files_of(directory, info));
+    at = info.parent;
+  }
+  throw Error(Code::corrupted, "the base tree " + commit + " lies on more than " +
+                                   std::to_string(kMaxDeltas) + " others");
+}
+
+BaseTreePlaces BaseTrees::places(const std::string& repo, const std::string& commit) const {
+  return base_tree_places(cache_.directory(repo) + "/trees", format_oid(parse_oid(commit)));
 }
 
 bool BaseTrees::whole(const std::string& repo, const std::string& commit) const {
   try {
-    const std::string tree = tree_path(repo, commit);
     const BaseTreeInfo written = info(repo, commit);
+    const std::string tree = files_of(directory(repo, commit), written);
     const uint64_t index_bytes = index_bytes_of(tree);
     if (written.root.empty()) return index_bytes > 0;
     return index_bytes == written.index_bytes && root_of(tree) == written.root &&
@@ -264,13 +258,27 @@ std::string BaseTrees::damage(const std::string& repo, const std::string& commit
   base::UsageLimits limits;
   limits.max_memory_bytes = 256 << 20;
   // The index and the rest of .git are counted, too, so only fewer files are a damage.
-  const auto found = base::tree_usage(tree_path(repo, commit), limits);
-  const uint64_t expected = written.files + written.directories;
+  const auto found = base::tree_usage(files_of(directory(repo, commit), written), limits);
+  const uint64_t expected = written.own_files;
   if (found.complete && found.inodes < expected) {
     return "it has " + std::to_string(found.inodes) + " files and directories, and should have " +
            std::to_string(expected);
   }
   return {};
+}
+
+std::string BaseTrees::index(const std::string& repo, const std::string& commit) const {
+  try {
+    const std::string place = directory(repo, commit);
+    std::string bytes =
+        base::read_file(files_of(place, read_manifest(place, commit)) + "/.git/index", 2ull << 30);
+    read_index(bytes);
+    return bytes;
+  } catch (const Error& error) {
+    base::log(base::LogLevel::info, "base_tree.no_index",
+              {{"repo", repo}, {"commit", commit}, {"error", error.message()}});
+    return {};
+  }
 }
 
 std::vector<std::string> BaseTrees::list(const std::string& repo) const {
@@ -283,7 +291,8 @@ std::vector<std::string> BaseTrees::list(const std::string& repo) const {
 
 BaseTreeInfo BaseTrees::write(const std::string& repo, const std::string& commit,
                               const std::string& origin_url, Duration patience,
-                              const ProgressFunction& progress, const std::function<void()>& look) {
+                              const ProgressFunction& progress, const std::function<void()>& look,
+                              const std::string& old_index) {
   const Deadline deadline(patience);
   const std::string place = directory(repo, commit);
   if (base::path_exists(place)) return info(repo, commit);
@@ -294,11 +303,11 @@ BaseTreeInfo BaseTrees::write(const std::string& repo, const std::string& commit
   base::remove_tree(temporary);
   base::make_directories(temporary, 0755);
   try {
-    Checkout checkout(cache_, cache_.mirror_directory(repo), commit, deadline, progress, look);
-    BaseTreeInfo info = checkout.write(temporary + "/tree", origin_url);
-    info.index_bytes = index_bytes_of(temporary + "/tree");
-    info.root = root_of(temporary + "/tree");
-    base::write_file(temporary + "/manifest", manifest_of(commit, info));
+    Checkout checkout(cache_, cache_.mirror_directory(repo), commit, deadline, progress, look,
+                      old_index);
+    const BaseTreeInfo info =
+        seen(temporary + "/tree", checkout.write(temporary + "/tree", origin_url));
+    write_manifest(temporary, commit, info);
     tree_written.pass();
     base::rename_into_place(temporary, place);
     return info;
@@ -307,6 +316,79 @@ BaseTreeInfo BaseTrees::write(const std::string& repo, const std::string& commit
     if (error.code() == Code::corrupted) cache_.mark_suspect(repo);
     throw;
   }
+}
+
+BaseTreeInfo BaseTrees::write_over(const std::string& repo, const std::string& commit,
+                                   const std::string& parent, Duration patience) {
+  const std::string place = directory(repo, commit);
+  if (base::path_exists(place)) return info(repo, commit);
+  const auto guard = writers_->mutex.lock(repo + "/" + commit, "checkout", patience);
+  if (base::path_exists(place)) return info(repo, commit);
+  const std::string temporary = place + ".new";
+  base::remove_tree(temporary);
+  base::make_directories(temporary, 0755);
+  try {
+    const std::string delta = temporary + "/delta";
+    run_as_owner(cache_.options().disk_first_id + 1000, 1,
+                 [&](unsigned) { base::check(mkdir(delta.c_str(), 0755), "create the tree"); });
+    BaseTreeInfo info;
+    const base::Fd upper = base::open_directory(delta);
+    write_delta_with_index(repo, parent, commit, upper.get(), &info);
+    info = seen(delta, info);
+    const auto usage = base::tree_usage(delta);
+    info.parent = parent;
+    info.own_files = usage.inodes;
+    info.own_bytes = usage.bytes;
+    write_manifest(temporary, commit, info);
+    tree_written.pass();
+    base::rename_into_place(temporary, place);
+    return info;
+  } catch (const Error&) {
+    base::remove_tree(temporary);
+    throw;
+  }
+}
+
+BaseTreeInfo BaseTrees::make_whole(const std::string& repo, const std::string& commit,
+                                   const std::string& origin_url, Duration patience,
+                                   const std::function<void()>& look) {
+  const Deadline deadline(patience);
+  const std::string place = directory(repo, commit);
+  const auto guard = writers_->mutex.lock(repo + "/" + commit, "checkout", patience);
+  if (BaseTreeInfo present = info(repo, commit); present.parent.empty()) return present;
+  const std::string old_index = index(repo, commit);
+  const std::string temporary = place + "/tree.new";
+  base::remove_tree(temporary);
+  base::remove_tree(place + "/tree");  // of a try that was cut: the manifest does not name it
+  try {
+    Checkout checkout(cache_, cache_.mirror_directory(repo), commit, deadline, {}, look, old_index);
+    const BaseTreeInfo info = seen(temporary, checkout.write(temporary, origin_url));
+    base::rename_into_place(temporary, place + "/tree");
+    base::sync_file_system(place);
+    whole_written.pass();
+    write_manifest(place, commit, info);
+    whole_counts.pass();
+    return info;
+  } catch (const Error& error) {
+    base::remove_tree(temporary);
+    if (error.code() == Code::corrupted) cache_.mark_suspect(repo);
+    throw;
+  }
+}
+
+bool BaseTrees::has_old_form(const std::string& repo, const std::string& commit) const {
+  const std::string place = directory(repo, commit);
+  const bool is_delta = !info(repo, commit).parent.empty();
+  return base::path_exists(place + (is_delta ? "/tree" : "/delta")) ||
+         base::path_exists(place + "/tree.new");
+}
+
+void BaseTrees::remove_old_form(const std::string& repo, const std::string& commit) {
+  const std::string place = directory(repo, commit);
+  const auto guard = writers_->mutex.lock(repo + "/" + commit, "remove", Duration(0));
+  const bool is_delta = !info(repo, commit).parent.empty();
+  base::remove_tree(place + "/tree.new");
+  base::remove_tree(place + (is_delta ? "/tree" : "/delta"));
 }
 
 void BaseTrees::sync(const std::string& repo, const std::string& commit) const {

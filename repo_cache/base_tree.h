@@ -6,12 +6,14 @@
 // object database; files are born with their owner (D + 1000) and one constant time, older than the
 // index, so the first `git status` hashes nothing. A tree is there whole or not at all (temporary
 // name, rename). Not synced by write(): call sync() before it is relied on. Hostile trees (".git"
-// in any disguise, "..", "/") are refused with the path in the message.
+// in any disguise, "..", "/") are refused with the path in the message. A tree may be a delta: an
+// overlay upper directory, <root>/<repo>/trees/<commit>/delta, over the tree of another commit.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +32,20 @@ struct BaseTreeInfo {
   // kinds at its root. Empty in a tree of an older release.
   uint64_t index_bytes = 0;
   std::string root;
+  std::string parent;      // a delta's: the commit over whose tree it lies. Empty: a whole tree
+  uint64_t own_files = 0;  // files and directories that lie in its own directory
+  uint64_t own_bytes = 0;
 };
+
+// What an overlay needs to show a base tree.
+struct BaseTreePlaces {
+  std::string tree;                 // the whole tree at the bottom
+  std::vector<std::string> deltas;  // on it, nearest first
+};
+// trees: .../repos/repo_3/trees. Throws not_found, corrupted.
+BaseTreePlaces base_tree_places(const std::string& trees, const std::string& commit);
+
+inline constexpr size_t kMaxDeltas = 8;  // that lie on each other: a mount has room for few
 
 struct DeltaInfo {
   uint64_t written = 0;
@@ -47,9 +62,10 @@ class BaseTrees {
                         const std::string& commit) const;  // .../trees/<commit>
   std::string tree_path(const std::string& repo,
                         const std::string& commit) const;  // .../trees/<commit>/tree
+  BaseTreePlaces places(const std::string& repo, const std::string& commit) const;
   bool exists(const std::string& repo, const std::string& commit) const;
   // A cheap look: manifest, index and root are as they were written. A damaged tree is not
-  // to be served.
+  // to be served. Of a delta itself, not of what it lies on; the same for damage().
   bool whole(const std::string& repo, const std::string& commit) const;
   // Every file is looked at. Empty: it is whole. Else what is wrong, for people.
   std::string damage(const std::string& repo, const std::string& commit) const;
@@ -58,10 +74,27 @@ class BaseTrees {
 
   // Writes the tree unless it is there. One writer a tree: later callers wait for it. origin_url
   // goes into the tree's .git/config as remote "origin" ("" = no remote). `look` is asked every few
-  // files or 4 MiB by any thread, and throws for it to end: then nothing is left.
+  // files or 4 MiB by any thread, and throws for it to end: then nothing is left. Files that
+  // `old_index` has get the times in it: an index that a workspace made its own stays valid.
   BaseTreeInfo write(const std::string& repo, const std::string& commit,
                      const std::string& origin_url, Duration deadline,
-                     const ProgressFunction& progress = {}, const std::function<void()>& look = {});
+                     const ProgressFunction& progress = {}, const std::function<void()>& look = {},
+                     const std::string& old_index = {});
+  // The index of a tree, for the above. Empty where it cannot be read or is damaged.
+  std::string index(const std::string& repo, const std::string& commit) const;
+  // Files that differ. Empty: more than limit, or as many directories.
+  std::optional<uint64_t> distance(const std::string& repo, const std::string& from_commit,
+                                   const std::string& to_commit, uint64_t limit) const;
+  // As write(), as a delta over the tree of another commit, which must be whole and must stay.
+  BaseTreeInfo write_over(const std::string& repo, const std::string& commit,
+                          const std::string& parent, Duration deadline);
+  // Writes the whole tree beside a delta, synced, then lets it count. The delta's own directory
+  // stays, as mounts may stand on it, until remove_old_form().
+  BaseTreeInfo make_whole(const std::string& repo, const std::string& commit,
+                          const std::string& origin_url, Duration deadline,
+                          const std::function<void()>& look);
+  bool has_old_form(const std::string& repo, const std::string& commit) const;  // or what was cut
+  void remove_old_form(const std::string& repo, const std::string& commit);
   void sync(const std::string& repo, const std::string& commit) const;  // syncfs
   void remove(const std::string& repo, const std::string& commit);
   // Out of the way but kept, as sandboxes may stand on it: remove_damaged, when none does.
@@ -79,7 +112,8 @@ class BaseTrees {
   // The same, and .git/HEAD and .git/index for to_commit (its HEAD detached there): an upper
   // directory that turns a tree of from_commit into one of to_commit.
   DeltaInfo write_delta_with_index(const std::string& repo, const std::string& from_commit,
-                                   const std::string& to_commit, int upper_fd) const;
+                                   const std::string& to_commit, int upper_fd,
+                                   BaseTreeInfo* shown = nullptr) const;
 
  private:
   struct Writers;

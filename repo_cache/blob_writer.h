@@ -24,7 +24,8 @@ class BlobWriter {
   // Creates `name` (a path whose directories are ours) below directory_fd; it must not be there.
   // A submodule becomes an empty directory.
   FileStat write(int directory_fd, const char* name, const ListedFile& file);
-  const BaseTreeInfo& counts() const { return counts_; }  // files, bytes, submodules, lfs, filters
+  void set_time(uint32_t mtime_s) { mtime_s_ = mtime_s; }  // of the next ones
+  const BaseTreeInfo& counts() const { return counts_; }   // files, bytes, submodules, lfs, filters
 
  private:
   uint64_t write_file(int directory_fd, const char* name, const ListedFile& file);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <optional>
 
 #include "base/error.h"
 #include "repo_cache/tree_diff.h"
@@ -92,6 +93,149 @@ std::string sha1(std::string_view bytes) {
   return digest;
 }
 
+// A part of the cache tree of an old index.
+struct CacheNode {
+  std::string_view bytes;  // with all below it
+  git_oid oid{};
+  uint64_t directories = 1;  // it, and those below it
+  uint64_t files = 0;
+  std::map<std::string_view, uint32_t> children;
+};
+
+class CacheTree {
+ public:
+  // Without a valid one every tree is read.
+  explicit CacheTree(std::string_view extensions) {
+    while (extensions.size() > 8) {
+      const std::string_view name = extensions.substr(0, 4);
+      const size_t size = get32(extensions, 4);
+      if (size > extensions.size() - 8) return;
+      if (name == "TREE") {
+        rest_ = extensions.substr(8, size);
+        if (!parse(0)) nodes_.clear();
+        return;
+      }
+      extensions.remove_prefix(8 + size);
+    }
+  }
+  const CacheNode* root() const { return nodes_.empty() ? nullptr : &nodes_.front(); }
+  const CacheNode* child(const CacheNode* node, std::string_view name) const {
+    if (node == nullptr) return nullptr;
+    const auto found = node->children.find(name);
+    return found == node->children.end() ? nullptr : &nodes_[found->second];
+  }
+
+ private:
+  std::optional<uint64_t> number(char end) {
+    const size_t size = rest_.find(end);
+    if (size == 0 || size > 9) return std::nullopt;
+    uint64_t value = 0;
+    for (const char digit : rest_.substr(0, size)) {
+      if (digit < '0' || digit > '9') return std::nullopt;
+      value = value * 10 + static_cast<uint64_t>(digit - '0');
+    }
+    rest_.remove_prefix(size + 1);
+    return value;
+  }
+
+  bool parse(size_t depth) {
+    const std::string_view begin = rest_;
+    const size_t name_bytes = rest_.find('\0');
+    if (name_bytes == std::string_view::npos || depth > kMaxTreeDepth) return false;
+    const size_t place = nodes_.size();
+    nodes_.emplace_back();
+    rest_.remove_prefix(name_bytes + 1);
+    const auto files = number(' ');
+    const auto children = files ? number('\n') : std::nullopt;
+    if (!children || rest_.size() < kHashBytes) return false;
+    nodes_[place].files = *files;
+    memcpy(nodes_[place].oid.id, rest_.data(), kHashBytes);
+    rest_.remove_prefix(kHashBytes);
+    for (uint64_t i = 0; i < *children; ++i) {
+      const size_t child = nodes_.size();
+      const std::string_view name = rest_.substr(0, rest_.find('\0'));
+      if (!parse(depth + 1)) return false;
+      nodes_[place].children[name] = static_cast<uint32_t>(child);
+      nodes_[place].directories += nodes_[child].directories;
+    }
+    nodes_[place].bytes = begin.substr(0, begin.size() - rest_.size());
+    return true;
+  }
+
+  std::string_view rest_;
+  std::vector<CacheNode> nodes_;
+};
+
+// The cache tree of a commit, with the equal parts of an old one.
+class CacheTreeMerge {
+ public:
+  CacheTreeMerge(const CacheTree& old, const ReadTree& read_tree)
+      : old_(old), read_tree_(read_tree) {}
+
+  struct Below {
+    uint64_t files = 0;
+    uint64_t directories = 0;
+  };
+  Below put(std::string& out, std::string_view name, const git_oid& oid, const CacheNode* old) {
+    if (old != nullptr && git_oid_equal(&old->oid, &oid)) {
+      out += old->bytes;
+      return {old->files, old->directories};
+    }
+    std::vector<IndexTreeEntry> entries = read_tree_(oid);
+    Below below{0, 1};
+    std::vector<IndexTreeEntry> children;
+    for (IndexTreeEntry& entry : entries) {
+      if (entry.is_tree)
+        children.push_back(std::move(entry));
+      else
+        ++below.files;
+    }
+    std::sort(children.begin(), children.end(), [](const auto& a, const auto& b) {
+      return a.name.size() != b.name.size() ? a.name.size() < b.name.size() : a.name < b.name;
+    });
+    std::string inner;
+    for (const IndexTreeEntry& child : children) {
+      const Below part = put(inner, child.name, child.oid, old_.child(old, child.name));
+      below.files += part.files;
+      below.directories += part.directories;
+    }
+    out += name;
+    out += '\0';
+    out += std::to_string(below.files) + " " + std::to_string(children.size()) + "\n";
+    put_oid(out, oid);
+    out += inner;
+    return below;
+  }
+
+ private:
+  const CacheTree& old_;
+  const ReadTree& read_tree_;
+};
+
+// Which of the old entries are not in the new index as they are.
+std::vector<bool> find_replaced(const std::vector<IndexedFile>& files,
+                                const IndexChanges& changes) {
+  std::vector<bool> replaced(files.size(), false);
+  const auto first = [&files](std::string_view path) {
+    const auto found =
+        std::lower_bound(files.begin(), files.end(), path,
+                         [](const IndexedFile& file, std::string_view p) { return file.path < p; });
+    return static_cast<size_t>(found - files.begin());
+  };
+  const auto drop = [&](const std::string& path) {
+    const size_t at = first(path);
+    if (at < files.size() && files[at].path == path) replaced[at] = true;
+  };
+  for (const auto& [path, entry] : changes.put) drop(path);
+  for (const std::string& path : changes.gone) {
+    drop(path);
+    const std::string below = path + "/";
+    for (size_t at = first(below); at < files.size() && files[at].path.starts_with(below); ++at)
+      replaced[at] = true;
+  }
+  return replaced;
+}
+
 }  // namespace
 
 std::string make_index(const TreeListing& listing, const std::vector<FileStat>& stats) {
@@ -131,6 +275,7 @@ std::vector<IndexedFile> read_index(std::string_view bytes) {
     const size_t end = body.find('\0', path_at);
     if (end == std::string_view::npos) throw broken();
     IndexedFile file;
+    file.at = at;
     file.path = body.substr(path_at, end - path_at);
     file.mode = get32(body, at + 24);
     file.stat = {get32(body, at + 8), get32(body, at + 36)};
@@ -139,6 +284,62 @@ std::vector<IndexedFile> read_index(std::string_view bytes) {
     at = end + padding(kEntryBytes + file.path.size());
   }
   return files;
+}
+
+MergedIndex merge_index(std::string_view old_bytes, const std::vector<IndexedFile>& old_files,
+                        const IndexChanges& changes, const git_oid& root,
+                        const ReadTree& read_tree) {
+  const std::vector<bool> replaced = find_replaced(old_files, changes);
+  const auto end_of = [&](size_t i) {
+    return old_files[i].at + kEntryBytes + old_files[i].path.size() +
+           padding(kEntryBytes + old_files[i].path.size());
+  };
+  MergedIndex merged;
+  std::string& out = merged.bytes;
+  out.reserve(old_bytes.size() + changes.put.size() * 128);
+  out += "DIRC";
+  put32(out, 2);
+  put32(out, 0);
+  uint32_t count = 0;
+  auto fresh = changes.put.begin();
+  const auto put_fresh = [&] {
+    const auto& [path, entry] = *fresh++;
+    put_entry(out, ListedFile{path, 0, entry.mode, entry.oid}, entry.stat);
+    ++count;
+  };
+  // Runs of old entries are one copy each.
+  size_t run = 0;
+  const auto copy_until = [&](size_t end) {
+    if (run < end) out += old_bytes.substr(old_files[run].at, end_of(end - 1) - old_files[run].at);
+    run = end;
+  };
+  for (size_t i = 0; i < old_files.size(); ++i) {
+    const bool before = fresh != changes.put.end() && fresh->first < old_files[i].path;
+    if (before || replaced[i]) copy_until(i);
+    while (fresh != changes.put.end() && fresh->first < old_files[i].path) put_fresh();
+    if (replaced[i])
+      run = i + 1;
+    else
+      ++count;
+  }
+  copy_until(old_files.size());
+  while (fresh != changes.put.end()) put_fresh();
+  const uint32_t wire = htonl(count);
+  memcpy(out.data() + 8, &wire, sizeof wire);
+
+  const size_t extensions_at = old_files.empty() ? kHeaderBytes : end_of(old_files.size() - 1);
+  const CacheTree old(
+      old_bytes.substr(extensions_at, old_bytes.size() - kHashBytes - extensions_at));
+  std::string cache_tree;
+  const auto below = CacheTreeMerge(old, read_tree).put(cache_tree, "", root, old.root());
+  if (below.files != count)
+    throw Error(Code::corrupted, "the index of a base tree does not fit its commit");
+  merged.directories = below.directories - 1;
+  out += "TREE";
+  put32(out, static_cast<uint32_t>(cache_tree.size()));
+  out += cache_tree;
+  out += sha1(out);
+  return merged;
 }
 
 }  // namespace moorage::repo_cache

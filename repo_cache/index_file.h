@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,7 +30,35 @@ struct IndexedFile {
   uint32_t mode = 0;
   git_oid oid;
   FileStat stat;
+  size_t at = 0;  // where its entry is in `bytes`
 };
 std::vector<IndexedFile> read_index(std::string_view bytes);
+
+struct IndexChanges {
+  struct Entry {
+    uint32_t mode = 0;
+    git_oid oid{};
+    FileStat stat;
+  };
+  std::map<std::string, Entry> put;
+  std::set<std::string> gone;  // files, and directories with all below them
+};
+
+// The index of a commit out of another one's: entries of files that are the same, and equal parts
+// of the cache tree, are copied as they are, so that the cost beyond that follows the change.
+struct MergedIndex {
+  std::string bytes;
+  uint64_t directories = 0;
+};
+// read_tree: the entries of a tree of the new commit.
+struct IndexTreeEntry {
+  std::string name;
+  bool is_tree = false;
+  git_oid oid{};
+};
+using ReadTree = std::function<std::vector<IndexTreeEntry>(const git_oid& tree)>;
+MergedIndex merge_index(std::string_view old_bytes, const std::vector<IndexedFile>& old_files,
+                        const IndexChanges& changes, const git_oid& root,
+                        const ReadTree& read_tree);
 
 }  // namespace moorage::repo_cache

@@ -7,6 +7,7 @@
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -14,11 +15,13 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "repo_cache/base_manifest.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/blob_writer.h"
 #include "repo_cache/git_handles.h"
 #include "repo_cache/owner_thread.h"
 #include "repo_cache/tree_diff.h"
+#include "repo_cache/tree_distance.h"
 #include "repo_cache/workspace_git.h"
 
 namespace moorage::repo_cache {
@@ -33,6 +36,7 @@ struct Entry {
   git_oid oid{};
 };
 using Entries = std::map<std::string, Entry, std::less<>>;
+constexpr size_t kMaxWritten = 5'000'000;
 
 bool is_tree(const Entry& entry) { return entry.mode == GIT_FILEMODE_TREE; }
 // A submodule is an empty directory in a tree.
@@ -40,6 +44,11 @@ bool is_directory(const Entry& entry) { return is_tree(entry) || entry.mode == k
 
 std::string child_path(const std::string& directory, const std::string& name) {
   return directory.empty() ? name : directory + "/" + name;
+}
+
+[[noreturn]] void throw_too_many() {
+  throw Error(Code::resource_exhausted, "too many files differ between the two commits",
+              "the commit is broken or hostile; choose another one");
 }
 
 class DeltaWriter {
@@ -50,13 +59,13 @@ class DeltaWriter {
   void compare(const git_oid* before, const git_oid* after, const std::string& path) {
     const Entries old_entries = before ? read(*before) : Entries{};
     const Entries new_entries = after ? read(*after) : Entries{};
+    if (after) check_new(new_entries, *after, path);
     for (const auto& [name, entry] : old_entries) {
       if (new_entries.count(name)) continue;
       remove(path, name, entry);
       attributes_changed_ |= name == ".gitattributes";
     }
     for (const auto& [name, entry] : new_entries) {
-      check_entry_name(path, name, entry.mode);
       const auto old = old_entries.find(name);
       if (old == old_entries.end()) {
         create(path, name, entry);
@@ -77,6 +86,7 @@ class DeltaWriter {
   }
 
   const std::map<std::string, FileStat>& written() const { return written_; }
+  const IndexChanges& changes() const { return changes_; }
   uint64_t removed() const { return removed_; }
   bool attributes_changed() const { return attributes_changed_; }
 
@@ -93,6 +103,33 @@ class DeltaWriter {
           Entry{static_cast<uint32_t>(git_tree_entry_filemode(entry)), *git_tree_entry_id(entry)});
     }
     return entries;
+  }
+
+  // What list_tree() refuses is refused here, too. A name that is there twice is dropped by the
+  // map.
+  void check_new(const Entries& entries, const git_oid& oid, const std::string& path) {
+    git_tree* raw = nullptr;
+    check_git_object(git_tree_lookup(&raw, repository_, &oid), "read a tree");
+    const GitTree tree(raw);
+    if (git_tree_entrycount(raw) != entries.size()) refuse_path(path, "a name is there twice");
+    if (static_cast<size_t>(std::count(path.begin(), path.end(), '/')) >= kMaxTreeDepth)
+      refuse_path(path, "more than 1000 directories deep");
+    std::string last;
+    for (size_t i = 0; i < git_tree_entrycount(raw); ++i) {
+      const git_tree_entry* entry = git_tree_entry_byindex(raw, i);
+      const std::string name = git_tree_entry_name(entry);
+      const auto mode = static_cast<uint32_t>(git_tree_entry_filemode(entry));
+      check_entry_name(path, name, mode);
+      const std::string whole = child_path(path, name);
+      if (whole.size() > kMaxPathBytes) refuse_path(whole, "longer than 4095 bytes");
+      if (mode != GIT_FILEMODE_TREE && mode != kModeFile && mode != kModeExecutable &&
+          mode != kModeSymlink && mode != kModeSubmodule) {
+        refuse_path(whole, "unknown kind of entry");
+      }
+      std::string key = mode == GIT_FILEMODE_TREE ? name + "/" : name;
+      if (i > 0 && last >= key) refuse_path(whole, "entries out of order");
+      last = std::move(key);
+    }
   }
 
   // The directory in the upper, made with its parents when it is not there yet.
@@ -122,7 +159,14 @@ class DeltaWriter {
     file.name_at = static_cast<uint32_t>(file.path.size() - name.size());
     file.mode = entry.mode;
     file.oid = entry.oid;
-    written_[file.path] = blobs_.write(fd.get(), name.c_str(), file);
+    const FileStat stat = blobs_.write(fd.get(), name.c_str(), file);
+    written_[file.path] = stat;
+    put(file.path, entry, stat);
+  }
+
+  void put(const std::string& path, const Entry& entry, const FileStat& stat) {
+    if (changes_.put.size() >= kMaxWritten) throw_too_many();
+    changes_.put[path] = {entry.mode, entry.oid, stat};
   }
 
   void create(const std::string& directory, const std::string& name, const Entry& entry) {
@@ -132,6 +176,7 @@ class DeltaWriter {
       compare(nullptr, &entry.oid, path);
     } else if (entry.mode == kModeSubmodule) {
       open_directory(path);
+      put(path, entry, {});
     } else {
       write_file(directory, name, entry);
     }
@@ -141,6 +186,7 @@ class DeltaWriter {
     const base::Fd parent = open_directory(directory);
     const std::string path = base::escape_for_message(child_path(directory, name));
     base::check(mknodat(parent.get(), name.c_str(), S_IFCHR, makedev(0, 0)), "hide " + path);
+    changes_.gone.insert(child_path(directory, name));
     count_removed(entry);
   }
 
@@ -159,7 +205,11 @@ class DeltaWriter {
       compare(&before.oid, &after.oid, path);
       return;
     }
-    if (before.mode == kModeSubmodule && after.mode == kModeSubmodule) return;  // empty either way
+    if (before.mode == kModeSubmodule && after.mode == kModeSubmodule) {  // empty either way
+      put(path, after, {});
+      return;
+    }
+    changes_.gone.insert(path);
     if (is_directory(before) != is_directory(after) || is_tree(before)) count_removed(before);
     create(directory, name, after);
     if (is_directory(after)) make_opaque(path);
@@ -170,36 +220,13 @@ class DeltaWriter {
   int upper_;
   std::set<std::string> made_;
   std::map<std::string, FileStat> written_;
+  IndexChanges changes_;
   uint64_t removed_ = 0;
   bool attributes_changed_ = false;
 };
 
 bool same_conversion(const Conversion& a, const Conversion& b) {
   return a.line_ends == b.line_ends && a.ident == b.ident && a.encoding == b.encoding;
-}
-
-// Stat data of the new commit's files: of what was just written, else as the old tree has it.
-std::string merge_index(const TreeListing& listing, const std::map<std::string, FileStat>& written,
-                        const std::string& old_index) {
-  const std::vector<IndexedFile> old_files = read_index(old_index);
-  std::vector<FileStat> stats;
-  stats.reserve(listing.files.size());
-  auto old = old_files.begin();
-  for (const ListedFile& file : listing.files) {
-    while (old != old_files.end() && old->path < file.path) ++old;
-    const auto fresh = written.find(file.path);
-    if (fresh != written.end()) {
-      stats.push_back(fresh->second);
-    } else if (old != old_files.end() && old->path == file.path) {
-      stats.push_back(old->stat);
-    } else if (file.mode == kModeSubmodule) {
-      stats.push_back({});
-    } else {
-      throw Error(Code::corrupted,
-                  "the index of a base tree lacks \"" + base::escape_for_message(file.path) + "\"");
-    }
-  }
-  return make_index(listing, stats);
 }
 
 void write_head_and_index(int upper, const std::string& commit, const std::string& index) {
@@ -219,7 +246,6 @@ struct DeltaTask {
   std::string from;
   std::string to;
   int upper = -1;
-  std::string old_index;  // empty: no index is written
 };
 
 // Attributes that changed change files that did not: they are compared path by path.
@@ -240,12 +266,9 @@ DeltaInfo run_delta(const DeltaTask& task) {
   const GitTree to = find_commit_tree(repository.get(), task.to);
   const TreeListing listing = list_tree(repository.get(), task.to);
   const Attributes after = read_attributes(repository.get(), listing);
-  // Without an index of their own the files are changes over the old tree's index: their time must
-  // differ from the one in there, or git would take a file of equal size for unchanged. That one is
-  // always in the past.
-  const uint32_t mtime_s = task.old_index.empty()
-                               ? static_cast<uint32_t>(base::system_clock().wall_ms() / 1000)
-                               : file_time_of(repository.get(), task.to);
+  // The files are changes over the old tree's index: their time must differ from the one in there,
+  // or git would take a file of equal size for unchanged. That one is always in the past.
+  const auto mtime_s = static_cast<uint32_t>(base::system_clock().wall_ms() / 1000);
   BlobWriter blobs(git, after, mtime_s);
   DeltaWriter delta(repository.get(), blobs, task.upper);
   delta.compare(git_tree_id(from.get()), git_tree_id(to.get()), "");
@@ -253,17 +276,102 @@ DeltaInfo run_delta(const DeltaTask& task) {
     const TreeListing old_listing = list_tree(repository.get(), task.from);
     rewrite_converted(read_attributes(repository.get(), old_listing), after, listing, delta);
   }
-  if (!task.old_index.empty()) {
-    write_head_and_index(task.upper, task.to,
-                         merge_index(listing, delta.written(), task.old_index));
-  }
   return {delta.written().size(), delta.removed(), blobs.counts().bytes};
 }
 
-DeltaInfo run_as_file_owner(const DeltaTask& task) {
+// No tree is listed: what is the same is known from the old tree's index.
+class IndexedDelta {
+ public:
+  IndexedDelta(const DeltaTask& task, const std::string& old_index)
+      : task_(task),
+        git_(task.cache.mirror_directory(task.repo)),
+        repository_(open_mirror(git_)),
+        old_index_(old_index),
+        old_files_(read_index(old_index_)) {}
+
+  DeltaInfo write(BaseTreeInfo& shown) {
+    const GitTree from = find_commit_tree(repository_.get(), task_.from);
+    const GitTree to = find_commit_tree(repository_.get(), task_.to);
+    const TreeDistance distance = measure_distance(repository_.get(), *git_tree_id(from.get()),
+                                                   *git_tree_id(to.get()), kMaxWritten);
+    if (!distance.complete) throw_too_many();
+    const bool converted = distance.attributes;
+    TreeListing listing;  // of .gitattributes alone, where they are the old ones
+    if (converted)
+      listing = list_tree(repository_.get(), task_.to);
+    else
+      listing.files = old_attributes();
+    const Attributes after = read_attributes(repository_.get(), listing);
+    BlobWriter blobs(git_, after, file_time_of(repository_.get(), task_.to));
+    DeltaWriter delta(repository_.get(), blobs, task_.upper);
+    delta.compare(git_tree_id(from.get()), git_tree_id(to.get()), "");
+    if (converted) {
+      const TreeListing old_listing = list_tree(repository_.get(), task_.from);
+      rewrite_converted(read_attributes(repository_.get(), old_listing), after, listing, delta);
+    }
+    const MergedIndex index =
+        merge_index(old_index_, old_files_, delta.changes(), *git_tree_id(to.get()),
+                    [this](const git_oid& tree) { return read_tree(tree); });
+    write_head_and_index(task_.upper, task_.to, index.bytes);
+    shown = count(index, after);
+    return {delta.written().size(), delta.removed(), blobs.counts().bytes};
+  }
+
+ private:
+  std::vector<ListedFile> old_attributes() const {
+    std::vector<ListedFile> files;
+    for (const IndexedFile& file : old_files_) {
+      const size_t slash = file.path.rfind('/');
+      const size_t name_at = slash == std::string_view::npos ? 0 : slash + 1;
+      if (file.path.substr(name_at) != ".gitattributes") continue;
+      files.push_back(
+          {std::string(file.path), static_cast<uint32_t>(name_at), file.mode, file.oid});
+    }
+    return files;
+  }
+
+  std::vector<IndexTreeEntry> read_tree(const git_oid& oid) const {
+    git_tree* raw = nullptr;
+    check_git_object(git_tree_lookup(&raw, repository_.get(), &oid), "read a tree");
+    const GitTree tree(raw);
+    std::vector<IndexTreeEntry> entries;
+    for (size_t i = 0; i < git_tree_entrycount(raw); ++i) {
+      const git_tree_entry* entry = git_tree_entry_byindex(raw, i);
+      entries.push_back({git_tree_entry_name(entry),
+                         git_tree_entry_filemode(entry) == GIT_FILEMODE_TREE,
+                         *git_tree_entry_id(entry)});
+    }
+    return entries;
+  }
+
+  static BaseTreeInfo count(const MergedIndex& index, const Attributes& attributes) {
+    BaseTreeInfo info;
+    info.directories = index.directories;
+    for (const IndexedFile& file : read_index(index.bytes)) {
+      if (file.mode == kModeSubmodule) {
+        ++info.submodules;
+        continue;
+      }
+      ++info.files;
+      info.bytes += file.stat.size;
+      if (!attributes.relevant() || file.mode == kModeSymlink) continue;
+      const std::string filter = attributes.conversion(file.path).filter;
+      if (!filter.empty()) ++(filter == "lfs" ? info.lfs_files : info.other_filters);
+    }
+    return info;
+  }
+
+  const DeltaTask& task_;
+  const std::string git_;
+  const GitRepository repository_;
+  const std::string& old_index_;
+  const std::vector<IndexedFile> old_files_;
+};
+
+template <typename Work>
+DeltaInfo run_as_file_owner(const DeltaTask& task, const Work& work) {
   DeltaInfo info;
-  run_as_owner(task.cache.options().disk_first_id + 1000, 1,
-               [&](unsigned) { info = run_delta(task); });
+  run_as_owner(task.cache.options().disk_first_id + 1000, 1, [&](unsigned) { info = work(); });
   return info;
 }
 
@@ -271,14 +379,22 @@ DeltaInfo run_as_file_owner(const DeltaTask& task) {
 
 DeltaInfo BaseTrees::write_delta(const std::string& repo, const std::string& from_commit,
                                  const std::string& to_commit, int upper_fd) const {
-  return run_as_file_owner({cache_, repo, from_commit, to_commit, upper_fd, {}});
+  const DeltaTask task{cache_, repo, from_commit, to_commit, upper_fd};
+  return run_as_file_owner(task, [&] { return run_delta(task); });
 }
 
 DeltaInfo BaseTrees::write_delta_with_index(const std::string& repo, const std::string& from_commit,
-                                            const std::string& to_commit, int upper_fd) const {
-  const std::string index = tree_path(repo, from_commit) + "/.git/index";
-  return run_as_file_owner(
-      {cache_, repo, from_commit, to_commit, upper_fd, base::read_file(index, 2ull << 30)});
+                                            const std::string& to_commit, int upper_fd,
+                                            BaseTreeInfo* shown) const {
+  const std::string place = directory(repo, from_commit);
+  const std::string old_index = base::read_file(
+      files_of(place, read_manifest(place, from_commit)) + "/.git/index", 2ull << 30);
+  const DeltaTask task{cache_, repo, from_commit, to_commit, upper_fd};
+  BaseTreeInfo info;
+  const DeltaInfo delta =
+      run_as_file_owner(task, [&] { return IndexedDelta(task, old_index).write(info); });
+  if (shown) *shown = info;
+  return delta;
 }
 
 }  // namespace moorage::repo_cache

@@ -15,19 +15,10 @@ using base::Code;
 using base::Error;
 
 constexpr size_t kMaxNameBytes = 255;
-constexpr size_t kMaxPathBytes = 4095;
-constexpr size_t kMaxDepth = 1000;
 // A few small trees that name each other stand for any number of paths, and all of them are held in
 // memory: about 150 bytes each, and the path.
 constexpr size_t kMaxEntries = 5'000'000;
 constexpr size_t kMaxPathsBytes = 512 << 20;
-
-[[noreturn]] void refuse(std::string_view path, const std::string& why) {
-  throw Error(Code::invalid_argument,
-              "the repository has a path that must not be created: \"" +
-                  base::escape_for_message(path) + "\" (" + why + ")",
-              "the commit is broken or hostile; choose another one");
-}
 
 // HFS+ ignores these code points in names, so ".g<U+200C>it" is ".git" there.
 size_t ignorable_bytes(std::string_view text) {
@@ -73,7 +64,7 @@ class Lister {
 
   // Returns the directory's place in the listing.
   uint32_t list(const git_oid& oid, const std::string& path, size_t depth) {
-    if (depth > kMaxDepth) refuse(path, "more than 1000 directories deep");
+    if (depth > kMaxTreeDepth) refuse_path(path, "more than 1000 directories deep");
     count(path);
     const auto here = static_cast<uint32_t>(listing_.directories.size());
     listing_.directories.push_back({path, oid, 0, {}});
@@ -97,7 +88,7 @@ class Lister {
     const auto mode = static_cast<uint32_t>(git_tree_entry_filemode(entry));
     check_entry_name(directory, name, mode);
     std::string path = directory.empty() ? std::string(name) : directory + "/" + std::string(name);
-    if (path.size() > kMaxPathBytes) refuse(path, "longer than 4095 bytes");
+    if (path.size() > kMaxPathBytes) refuse_path(path, "longer than 4095 bytes");
     const git_oid& oid = *git_tree_entry_id(entry);
     if (mode == GIT_FILEMODE_TREE) {
       const uint32_t child = list(oid, path, depth + 1);
@@ -106,10 +97,10 @@ class Lister {
     }
     if (mode != kModeFile && mode != kModeExecutable && mode != kModeSymlink &&
         mode != kModeSubmodule) {
-      refuse(path, "unknown kind of entry");
+      refuse_path(path, "unknown kind of entry");
     }
     auto& files = listing_.files;
-    if (!files.empty() && files.back().path >= path) refuse(path, "entries out of order");
+    if (!files.empty() && files.back().path >= path) refuse_path(path, "entries out of order");
     count(path);
     const auto name_at = static_cast<uint32_t>(path.size() - name.size());
     files.push_back({std::move(path), name_at, mode, oid});
@@ -133,21 +124,28 @@ class Lister {
 
 }  // namespace
 
+void refuse_path(std::string_view path, const std::string& why) {
+  throw Error(Code::invalid_argument,
+              "the repository has a path that must not be created: \"" +
+                  base::escape_for_message(path) + "\" (" + why + ")",
+              "the commit is broken or hostile; choose another one");
+}
+
 void check_entry_name(std::string_view directory, std::string_view name, uint32_t mode) {
   const auto whole = [&] {
     return (directory.empty() ? std::string() : std::string(directory) + "/") + std::string(name);
   };
-  if (name.empty()) refuse(whole(), "empty name");
-  if (name == "." || name == "..") refuse(whole(), "points at a directory");
-  if (name.find('/') != std::string_view::npos) refuse(whole(), "slash in a name");
-  if (name.size() > kMaxNameBytes) refuse(whole(), "name longer than 255 bytes");
+  if (name.empty()) refuse_path(whole(), "empty name");
+  if (name == "." || name == "..") refuse_path(whole(), "points at a directory");
+  if (name.find('/') != std::string_view::npos) refuse_path(whole(), "slash in a name");
+  if (name.size() > kMaxNameBytes) refuse_path(whole(), "name longer than 255 bytes");
   // Only names that begin like the dangerous ones are worth folding.
   const unsigned char first = static_cast<unsigned char>(name.front());
   if (first != '.' && first != 'g' && first != 'G' && first != 0xe2 && first != 0xef) return;
   const std::string folded = fold(name);
-  if (is_ntfs_spelling(folded, ".git", "git~1")) refuse(whole(), "stands for .git");
+  if (is_ntfs_spelling(folded, ".git", "git~1")) refuse_path(whole(), "stands for .git");
   if (mode == kModeSymlink && is_ntfs_spelling(folded, ".gitmodules", "gitmod~1")) {
-    refuse(whole(), ".gitmodules as a symlink");
+    refuse_path(whole(), ".gitmodules as a symlink");
   }
 }
 

@@ -38,6 +38,11 @@ struct TreeListing {
 // Throws invalid_argument with the path for a hostile entry.
 TreeListing list_tree(git_repository* repository, const std::string& commit);
 
+// A tree that was found hostile: throws invalid_argument with the path.
+[[noreturn]] void refuse_path(std::string_view path, const std::string& why);
+inline constexpr size_t kMaxTreeDepth = 1000;
+inline constexpr size_t kMaxPathBytes = 4095;
+
 // Throws for a name that must never be created; `mode` as in git.
 void check_entry_name(std::string_view directory, std::string_view name, uint32_t mode);
 

@@ -14,12 +14,14 @@ namespace {
 
 constexpr std::string_view kSelect =
     "SELECT repository, commit_id, files, bytes, submodules, lfs_files, synced, boot_id, "
-    "created_wall_ms, last_used_wall_ms FROM base_trees WHERE repository = ? ";
+    "created_wall_ms, last_used_wall_ms, parent, disk_files, disk_bytes FROM base_trees WHERE "
+    "repository = ? ";
 
 BaseTreeRow read_row(Statement& query) {
   BaseTreeRow row;
   query.read(row.repository, row.commit, row.files, row.bytes, row.submodules, row.lfs_files,
-             row.synced, row.boot_id, row.created_wall_ms, row.last_used_wall_ms);
+             row.synced, row.boot_id, row.created_wall_ms, row.last_used_wall_ms, row.parent,
+             row.disk_files, row.disk_bytes);
   return row;
 }
 
@@ -33,17 +35,30 @@ void refuse_used(Store& store, base::RepoId repository, const std::string& commi
   throw Error(Code::conflict, "base tree " + commit + " is in use by " + layer.str());
 }
 
+void refuse_stood_on(Store& store, base::RepoId repository, const std::string& commit) {
+  Statement query =
+      store.prepare("SELECT commit_id FROM base_trees WHERE repository = ? AND parent = ? LIMIT 1");
+  query.bind(repository, commit);
+  if (!query.step()) return;
+  std::string above;
+  query.read(above);
+  throw Error(Code::conflict, "base tree " + above + " is a delta over " + commit);
+}
+
 }  // namespace
 
 void BaseTrees::put(const BaseTreeRow& tree) {
   store_.transaction([&] {
+    if (!tree.parent.empty() && !find(tree.repository, tree.parent))
+      throw Error(Code::conflict, "base tree " + tree.parent + " was removed meanwhile");
     store_
         .prepare(
             "INSERT OR REPLACE INTO base_trees (repository, commit_id, files, bytes, submodules, "
-            "lfs_files, synced, boot_id, created_wall_ms, last_used_wall_ms) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+            "lfs_files, synced, boot_id, created_wall_ms, last_used_wall_ms, parent, disk_files, "
+            "disk_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
         .run(tree.repository, tree.commit, tree.files, tree.bytes, tree.submodules, tree.lfs_files,
-             tree.synced, tree.boot_id, tree.created_wall_ms, tree.last_used_wall_ms);
+             tree.synced, tree.boot_id, tree.created_wall_ms, tree.last_used_wall_ms, tree.parent,
+             tree.disk_files, tree.disk_bytes);
   });
 }
 
@@ -78,11 +93,27 @@ void BaseTrees::touch(base::RepoId repository, const std::string& commit) {
   });
 }
 
+void BaseTrees::set_parent(base::RepoId repository, const std::string& commit,
+                           const std::string& parent) {
+  store_.transaction([&] {
+    store_.prepare("UPDATE base_trees SET parent = ? WHERE repository = ? AND commit_id = ?")
+        .run(parent, repository, commit);
+  });
+}
+
 void BaseTrees::remove(base::RepoId repository, const std::string& commit) {
   store_.transaction([&] {
     refuse_used(store_, repository, commit);
+    refuse_stood_on(store_, repository, commit);
     store_.prepare("DELETE FROM base_trees WHERE repository = ? AND commit_id = ?")
         .run(repository, commit);
+  });
+}
+
+void BaseTrees::remove_all(base::RepoId repository) {
+  store_.transaction([&] {
+    for (const auto& tree : list(repository)) refuse_used(store_, repository, tree.commit);
+    store_.prepare("DELETE FROM base_trees WHERE repository = ?").run(repository);
   });
 }
 

@@ -122,6 +122,11 @@ constexpr std::array kMigrations{
               "TO snapshot;CREATE INDEX workspaces_of_fork ON workspaces (forked_from) WHERE "
               "forked_from IS NOT NULL;CREATE INDEX snapshots_of_workspace ON snapshots "
               "(workspace)"},
+    Migration{"0016-base-tree-deltas",
+              "ALTER TABLE base_trees ADD COLUMN parent TEXT NOT NULL DEFAULT '';"
+              "ALTER TABLE base_trees ADD COLUMN disk_files INTEGER NOT NULL DEFAULT 0;"
+              "ALTER TABLE base_trees ADD COLUMN disk_bytes INTEGER NOT NULL DEFAULT 0;"
+              "UPDATE base_trees SET disk_files = files, disk_bytes = bytes"},
 };
 
 std::string quote(std::string_view text) {

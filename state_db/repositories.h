@@ -79,19 +79,27 @@ struct BaseTreeRow {
   std::string boot_id{};  // of the boot in which it was written
   int64_t created_wall_ms = 0;
   int64_t last_used_wall_ms = 0;
+  // Commit whose tree must stay as long as this one does: it is a delta over that, or was, and
+  // mounts may stand on it still. Empty: none.
+  std::string parent{};
+  uint64_t disk_files = 0;  // that are its own
+  uint64_t disk_bytes = 0;
 };
 
 class BaseTrees {
  public:
   explicit BaseTrees(Store& store) : store_(store) {}
 
-  void put(const BaseTreeRow& tree);  // replaces a row of the same repository and commit
+  // Replaces a row of the same repository and commit. Conflict: its parent has no row.
+  void put(const BaseTreeRow& tree);
   std::optional<BaseTreeRow> find(base::RepoId repository, const std::string& commit);
   std::vector<BaseTreeRow> list(base::RepoId repository);
   void set_synced(base::RepoId repository, const std::string& commit);
   void touch(base::RepoId repository, const std::string& commit);  // last_used = now
-  // conflict while a layer starts from it.
+  void set_parent(base::RepoId repository, const std::string& commit, const std::string& parent);
+  // conflict while a layer starts from it, or another tree is a delta over it.
   void remove(base::RepoId repository, const std::string& commit);
+  void remove_all(base::RepoId repository);  // conflict while a layer starts from one
 
  private:
   Store& store_;

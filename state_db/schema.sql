@@ -63,6 +63,9 @@ CREATE TABLE base_trees (        -- Immutable checkouts of one commit, shared by
   boot_id           TEXT NOT NULL,     -- Boot in which it was written; not synced and another boot means rebuild.
   created_wall_ms   INTEGER NOT NULL,  -- When it was written.
   last_used_wall_ms INTEGER NOT NULL,  -- When a workspace last started from it.
+  parent            TEXT NOT NULL DEFAULT '',  -- Commit over whose tree it is a delta, or was while mounts stand on it; empty: none.
+  disk_files        INTEGER NOT NULL DEFAULT 0,  -- Number of files that are its own.
+  disk_bytes        INTEGER NOT NULL DEFAULT 0,  -- Sum of their sizes.
   PRIMARY KEY (repository, commit_id)
 ) STRICT, WITHOUT ROWID;
 

@@ -154,7 +154,7 @@ ArchiveContents Archives::contents_of(const state_db::WorkspaceRow& row, const s
   manifest.workspace = row;
   manifest.repository = state_db::Repositories(context_.store).get(row.repository);
   const std::string repo = Repositories::directory(row.repository);
-  const std::string base_tree = repositories_.ensure_base_tree(row.repository, row.base_commit, {});
+  const auto base = repositories_.ensure_base_tree(row.repository, row.base_commit, {});
   // Upstream's refs of today are not enough: an agent may have merged what is only kept here.
   contents.refs = context_.repos.all_refs(repo);
   contents.pack.fd = ArchiveStore::spool(spool);
@@ -175,7 +175,10 @@ ArchiveContents Archives::contents_of(const state_db::WorkspaceRow& row, const s
         part.uppers.push_back(context_.storage.layer_path(chain[below].id) + "/" + part_name +
                               "/upper");
       }
-      if (part_name == kLayerParts[0]) part.base = base_tree;
+      if (part_name == kLayerParts[0]) {
+        part.base = base.tree;
+        part.uppers.insert(part.uppers.end(), base.deltas.begin(), base.deltas.end());
+      }
       if (part_name == kLayerParts[1]) part.base = ensure_home_skeleton(context_.options);
       contents.parts.push_back(std::move(part));
     }

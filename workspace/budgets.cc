@@ -13,8 +13,8 @@ Disk disk_of_repository(state_db::Store& store, const state_db::RepositoryRow& r
   Disk disk = state_db::Workspaces(store).disk_of_repository(row.id);
   if (row.state != state_db::RepositoryState::evicted) disk.bytes += row.bytes;
   for (const auto& tree : state_db::BaseTrees(store).list(row.id)) {
-    disk.bytes += tree.bytes;
-    disk.files += tree.files;
+    disk.bytes += tree.disk_bytes;
+    disk.files += tree.disk_files;
   }
   return disk;
 }

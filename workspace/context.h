@@ -59,6 +59,8 @@ struct Options {
   uint64_t min_free_inodes = 0;
   uint64_t disk_limit_bytes = 0;  // of new workspaces; 0: none
   uint64_t disk_limit_files = 0;
+  // A mount is made within it of what it is made of being told.
+  std::chrono::milliseconds mount_time{60'000};
 };
 
 struct Context {

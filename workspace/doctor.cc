@@ -308,8 +308,7 @@ void Doctor::mend(const Finding& finding) {
   }
   if (finding.check == "base trees" && repository && finding.mend == "it is made again") {
     const std::string commit = finding.subject.substr(slash + 1);
-    context_.base_trees.set_aside(Repositories::directory(*repository), commit);
-    repositories_.ensure_base_tree(*repository, commit, {});
+    repositories_.remake_base_tree(*repository, commit);
   }
   if (finding.check == "reserve") context_.store.refill_reserve();
   if (finding.check == "rights") {

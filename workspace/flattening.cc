@@ -112,17 +112,18 @@ void Flattening::merge(const state_db::WorkspaceRow& row, const std::vector<Laye
                        LayerId into) {
   context_.storage.make_layer(into);
   const std::string made = context_.storage.layer_path(into);
-  const auto merge_part = [&](const std::string& part, const std::string& base) {
+  const auto merge_part = [&](const std::string& part, const repo_cache::BaseTreePlaces& base) {
     MergeParts parts;
     for (const LayerId layer : merged)
       parts.uppers.push_back(context_.storage.layer_path(layer) + part + "/upper");
-    parts.base = base;
+    parts.base = base.tree;
+    parts.deltas = base.deltas;
     parts.merged = made + part + "/upper";
     merge_layers(parts);
   };
   merge_part("/tree", repositories_.ensure_base_tree(row.repository, row.base_commit, {}));
-  merge_part("/home", ensure_home_skeleton(context_.options));
-  merge_part("/system", "");
+  merge_part("/home", {ensure_home_skeleton(context_.options), {}});
+  merge_part("/system", {});
   base::sync_file_system(made);
 }
 

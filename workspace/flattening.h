@@ -12,6 +12,7 @@
 #include "base/ids.h"
 #include "workspace/active.h"
 #include "workspace/context.h"
+#include "workspace/mounter.h"
 #include "workspace/repositories.h"
 
 namespace moorage::workspace {
@@ -19,7 +20,8 @@ namespace moorage::workspace {
 class Flattening {
  public:
   static constexpr size_t kDeep = 16;  // frozen layers; from here on it is worth it
-  static constexpr size_t kMost = 60;  // of which a mount can be made
+  // Of which a mount can be made: with the base tree and the deltas on it.
+  static constexpr size_t kMost = Mounter::kMaxLowers - 1 - repo_cache::kMaxDeltas;
 
   Flattening(Context& context, Repositories& repositories, Active& active);
 

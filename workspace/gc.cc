@@ -154,9 +154,13 @@ std::optional<uint64_t> Gc::take_cache(const GcRow& row, const std::string& reas
   std::vector<std::string> uppers;
   for (const auto& layer : state_db::Layers(context_.store).chain(current.layer))
     uppers.push_back(context_.storage.layer_path(layer.id) + "/" + place.part + "/upper");
-  uppers.push_back(place.part == "tree"
-                       ? repositories_.ensure_base_tree(current.repository, current.base_commit, {})
-                       : ensure_home_skeleton(context_.options));
+  if (place.part == "tree") {
+    const auto base = repositories_.ensure_base_tree(current.repository, current.base_commit, {});
+    uppers.insert(uppers.end(), base.deltas.begin(), base.deltas.end());
+    uppers.push_back(base.tree);
+  } else {
+    uppers.push_back(ensure_home_skeleton(context_.options));
+  }
   const DeclaredCache cache(uppers, place.path);
   if (!cache.exists()) return std::nullopt;
   const auto usage = cache.usage();

@@ -23,6 +23,9 @@ class Planner {
  public:
   Planner(const GcFacts& facts, const GcRules& rules) : facts_(facts), rules_(rules) {
     for (const auto& row : facts.repositories) repositories_[row.id] = &row;
+    for (const auto& tree : facts.trees) {
+      if (!tree.parent.empty()) deltas_.emplace(TreeKey{tree.repository, tree.parent}, &tree);
+    }
     for (const auto& row : facts.workspaces) {
       if (row.state != WorkspaceState::failed) ++needed_by_[row.repository];
     }
@@ -30,7 +33,7 @@ class Planner {
 
   std::vector<GcRow> run() {
     for (const auto& row : facts_.workspaces) caches(row);
-    for (const auto& tree : by_use()) base_tree(*tree);
+    for (const auto* tree : by_use()) base_tree(*tree);
     for (const auto* row : by_rest()) workspace(*row);
     for (const auto& row : facts_.repositories) mirror(row);
     std::stable_partition(rows_.begin(), rows_.end(), [](const GcRow& row) { return row.goes; });
@@ -78,20 +81,29 @@ class Planner {
     return trees;
   }
 
-  void base_tree(const state_db::BaseTreeRow& tree) {
+  // A tree goes after the deltas over it, and stays with them. Whether it goes.
+  bool base_tree(const state_db::BaseTreeRow& tree) {
     const TreeKey key{tree.repository, tree.commit};
+    if (const auto told = trees_.find(key); told != trees_.end()) return told->second;
+    trees_[key] = false;  // rows that stand on each other in a ring stay
+    std::string kept;
+    for (auto [at, end] = deltas_.equal_range(key); at != end; ++at) {
+      if (!base_tree(*at->second))
+        kept = at->second->commit.substr(0, 12) + " is a delta over it, and stays";
+    }
     GcRow row;
     row.rung = GcRung::base_tree;
     row.repository = tree.repository;
     row.commit = tree.commit;
     row.subject = name_of(tree.repository) + " " + tree.commit.substr(0, 12);
-    row.bytes = tree.bytes;
-    row.files = tree.files;
-    std::string kept;
+    row.bytes = tree.disk_bytes;
+    row.files = tree.disk_files;
     if (facts_.stood_on.contains(key)) kept = "workspaces stand on it";
     if (kept.empty() && facts_.trees_used_lately.contains(key))
       kept = "it was made or asked for a moment ago";
+    trees_[key] = kept.empty();
     add(std::move(row), kept, "no layer stands on it; the mirror makes it again when it is wanted");
+    return kept.empty();
   }
 
   std::vector<const WorkspaceRow*> by_rest() const {
@@ -165,6 +177,8 @@ class Planner {
   const GcRules& rules_;
   std::map<base::RepoId, const state_db::RepositoryRow*> repositories_;
   std::map<base::RepoId, uint64_t> needed_by_;
+  std::multimap<TreeKey, const state_db::BaseTreeRow*> deltas_;  // by what they lie on
+  std::map<TreeKey, bool> trees_;  // those that were told: whether they go
   std::vector<GcRow> rows_;
 };
 

@@ -16,7 +16,8 @@ namespace moorage::workspace {
 
 struct LayerPart {
   std::string prefix;               // "layers/0/tree"
-  std::vector<std::string> uppers;  // this layer's directory, then those below it
+  std::vector<std::string> uppers;  // this layer's directory, then those below it, deltas of
+                                    // the base included
   std::string base;                 // the lowest directory; empty: none
   uint32_t disk_first_id = 0;
   std::function<void()> on_entry = {};  // after each; may throw to stop

@@ -8,12 +8,14 @@
 
 #include <cerrno>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "workspace/base_view.h"
 #include "workspace/layer_walk.h"
 #include "workspace/node_copy.h"
 
@@ -40,7 +42,8 @@ std::string name_of(const UpperDirectory& source) {
 class Merge {
  public:
   explicit Merge(const MergeParts& parts)
-      : base_(parts.base.empty() ? Fd() : base::open_directory(parts.base)),
+      : base_(parts.base.empty() ? std::nullopt
+                                 : std::optional<BaseView>(BaseView(parts.deltas, parts.base))),
         walk_(parts.uppers, [this](const std::string& path) { return is_directory(path); }),
         root_(base::open_directory(parts.merged)) {}
 
@@ -64,26 +67,13 @@ class Merge {
     MergedDirectory directory;
   };
 
-  bool look_at_base(const std::string& path, struct stat& status) const {
-    if (!base_) return false;
-    const Fd there = try_open_base(path);
-    if (!there) return false;
-    base::check(fstat(there.get(), &status), "look at the base tree");
-    return true;
-  }
-
-  Fd try_open_base(const std::string& path) const {
-    try {
-      return base::open_in_root(base_.get(), path, O_PATH | O_NOFOLLOW);
-    } catch (const Error& error) {
-      if (error.code() == Code::not_found) return {};
-      throw;
-    }
+  std::optional<mode_t> look_at_base(const std::string& path) const {
+    return base_ ? base_->look(path) : std::nullopt;
   }
 
   bool is_directory(const std::string& path) const {
-    struct stat status {};
-    return look_at_base(path, status) && S_ISDIR(status.st_mode);
+    const auto mode = look_at_base(path);
+    return mode && S_ISDIR(*mode);
   }
 
   // The walk's directory is closed before the directories below it are entered: it holds a
@@ -117,8 +107,7 @@ class Merge {
   // A whiteout is only there for what the base has: in a directory that is nowhere below it would
   // be seen as a device.
   void hide(const MergedDirectory& parent, const Fd& to, const std::string& name) {
-    struct stat status {};
-    if (!parent.base || !look_at_base(join(*parent.base, name), status)) return;
+    if (!parent.base || !look_at_base(join(*parent.base, name))) return;
     base::check(mknodat(to.get(), name.c_str(), S_IFCHR, makedev(0, 0)), "make a whiteout");
   }
 
@@ -178,7 +167,7 @@ class Merge {
                 "mark a directory of a layer");
   }
 
-  const Fd base_;
+  const std::optional<BaseView> base_;
   LayerWalk walk_;
   const Fd root_;
   std::map<std::pair<size_t, ino_t>, std::string>

@@ -13,9 +13,10 @@
 namespace moorage::workspace {
 
 struct MergeParts {
-  std::vector<std::string> uppers;  // newest first: layers/ly_7/tree/upper
-  std::string base;                 // the lowest directory; empty: none
-  std::string merged;               // empty directory: layers/ly_9/tree/upper
+  std::vector<std::string> uppers;       // newest first: layers/ly_7/tree/upper
+  std::string base;                      // the lowest directory; empty: none
+  std::string merged;                    // empty directory: layers/ly_9/tree/upper
+  std::vector<std::string> deltas = {};  // on the base, nearest first
 };
 
 struct MergeResult {

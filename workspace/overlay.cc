@@ -133,8 +133,8 @@ class OverlayStorage : public Storage {
     const std::shared_ptr<Fd> map =
         id_maps_.get({{options_.disk_first_id, first_host_id, kIds}, {mounter, mounter, 1}});
     ActiveMounts mounts;
-    mounts.tree = mount_part(chain, "/tree", chain.base_tree, *map, &mounts.tree_device);
-    mounts.home = mount_part(chain, "/home", chain.image_home.empty() ? empty_ : chain.image_home,
+    mounts.tree = mount_part(chain, "/tree", tree_below(chain), *map, &mounts.tree_device);
+    mounts.home = mount_part(chain, "/home", {chain.image_home.empty() ? empty_ : chain.image_home},
                              *map, &mounts.home_device);
     return mounts;
   }
@@ -160,13 +160,20 @@ class OverlayStorage : public Storage {
     return layer;
   }
 
-  Fd mount_part(const Chain& chain, const std::string& part, const std::string& lowest,
+  static std::vector<std::string> tree_below(const Chain& chain) {
+    std::vector<std::string> below = chain.deltas;
+    below.push_back(chain.base_tree);
+    return below;
+  }
+
+  // `below` the layers, nearest first.
+  Fd mount_part(const Chain& chain, const std::string& part, const std::vector<std::string>& below,
                 const Fd& map, uint64_t* device) {
     OverlayParts parts;
     for (base::LayerId frozen : chain.frozen) {
       parts.lowers.push_back(layer_mount(layer_path(frozen) + part + "/upper", map));
     }
-    parts.lowers.push_back(layer_mount(lowest, map));
+    for (const std::string& path : below) parts.lowers.push_back(layer_mount(path, map));
     parts.writable = layer_mount(layer_path(chain.writable) + part, map);
     const std::string what = "mount " + chain.writable.str() + part;
     try {

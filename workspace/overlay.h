@@ -24,6 +24,7 @@ struct Chain {
   QuotaLimit limit;                   // of the writable layer
   std::vector<base::LayerId> frozen;  // newest first
   std::string base_tree;              // absolute path of the immutable checkout
+  std::vector<std::string> deltas;    // on that, nearest first (base_tree.h)
   std::string image_home;             // lowest directory of /home/user; may be empty
 };
 

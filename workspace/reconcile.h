@@ -33,6 +33,8 @@ class Reconciler {
   void settle_base_trees();
   void settle_base_tree(base::RepoId repository, const std::string& commit);
   bool stands_on(base::RepoId repository);  // a sandbox that lives
+  // Base trees that mounts may have, and those that these lie on or are below.
+  void settle_tree_forms(base::RepoId repository);
   void settle_sandboxes();
   void settle_sandbox(const state_db::SandboxRow& row);
   void settle_orphans();

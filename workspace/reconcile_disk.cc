@@ -63,6 +63,7 @@ void Reconciler::settle_base_trees() {
       attempt("reconcile.base_tree", repo + "/" + commit,
               [&] { settle_base_tree(row.id, commit); });
     }
+    settle_tree_forms(row.id);
     for (const auto& name : leftovers) {
       if (decide(Stranger::base_tree_leftover) != Mend::undo) continue;
       if (name.find(".damaged-") != std::string::npos && stands_on(row.id)) continue;
@@ -81,8 +82,36 @@ void Reconciler::settle_base_tree(base::RepoId repository, const std::string& co
   const auto guard = lock_if_free(context_, repository.str() + "." + commit);
   if (!guard || state_db::BaseTrees(context_.store).find(repository, commit)) return;
   if (decide(BaseTreeRowState::none, BaseTreeSeen::whole) != Mend::undo) return;
+  for (const auto& tree : state_db::BaseTrees(context_.store).list(repository)) {
+    if (tree.parent == commit) return;  // its next use gives it a row
+  }
   base::log(LogLevel::warning, "reconcile.base_tree", {{"repo", repository}, {"commit", commit}});
   context_.base_trees.remove(Repositories::directory(repository), commit);
+}
+
+// What a tree was before it became whole goes when no mount has it: that of a workspace that stands
+// on it, or on a delta above it.
+void Reconciler::settle_tree_forms(base::RepoId repository) {
+  std::set<base::WorkspaceId> mounted = active_.mounted();
+  for (const auto& [workspace, sandbox] : state_db::Sandboxes(context_.store).all_live())
+    mounted.insert(workspace);
+  std::set<std::string> held;
+  for (const auto workspace : mounted) {
+    const auto row = state_db::Workspaces(context_.store).get(workspace);
+    if (row.repository == repository) held.insert(row.base_commit);
+  }
+  const auto trees = state_db::BaseTrees(context_.store).list(repository);
+  for (bool more = true; more;) {
+    more = false;
+    for (const auto& tree : trees) {
+      if (!tree.parent.empty() && held.contains(tree.commit))
+        more = held.insert(tree.parent).second || more;
+    }
+  }
+  for (const auto& tree : trees) {
+    attempt("reconcile.base_tree", repository.str() + "/" + tree.commit,
+            [&] { repositories_.settle_forms(tree, !held.contains(tree.commit)); });
+  }
 }
 
 bool Reconciler::stands_on(base::RepoId repository) {

@@ -24,23 +24,8 @@ using state_db::RepositoryState;
 
 MOORAGE_CRASH_POINT(before_mirror, "repository.before_mirror");
 MOORAGE_CRASH_POINT(after_mirror, "repository.after_mirror");
-MOORAGE_CRASH_POINT(after_base_tree, "base_tree.after_write");
 MOORAGE_CRASH_POINT(evict_after_intent, "evict.after_intent");
 MOORAGE_CRASH_POINT(evict_after_files, "evict.after_files");
-MOORAGE_CRASH_POINT(drop_after_row, "drop_base_tree.after_row");
-MOORAGE_CRASH_POINT(drop_after_files, "drop_base_tree.after_files");
-
-constexpr std::chrono::minutes kCheckoutDeadline{30};
-constexpr std::string_view kImported = "import:";  // before the URL that an archive names
-// A base tree is marked as used at most this often: each mark is a synchronous write.
-constexpr int64_t kTouchInterval_ms = 3'600'000;
-
-repo_cache::ProgressFunction adapt(const Progress& progress) {
-  if (!progress) return {};
-  return [&progress](const repo_cache::Progress& step) {
-    progress(std::string(step.phase), step.percent, step.text);
-  };
-}
 
 // A clone begins: a crash in it is seen by the state.
 void settle_wanted(state_db::Store& store, base::RepoId id) {
@@ -78,6 +63,13 @@ void settle_failed(state_db::Store& store, base::RepoId id, bool mirror_exists,
 }
 
 }  // namespace
+
+repo_cache::ProgressFunction Repositories::adapt(const Progress& progress) {
+  if (!progress) return {};
+  return [&progress](const repo_cache::Progress& step) {
+    progress(std::string(step.phase), step.percent, step.text);
+  };
+}
 
 void remove_evicted(Context& context, base::RepoId id) {
   context.repos.remove(Repositories::directory(id), [&] {
@@ -222,22 +214,11 @@ void Repositories::evict(base::RepoId id, const std::string& reason) {
           "remove them first: moorage rm --purge NAME (deleted ones count until they are purged)");
     }
     context_.store.move(id, row.state, RepositoryState::evicted, reason);
-    state_db::BaseTrees trees(context_.store);
-    for (const auto& tree : trees.list(id)) trees.remove(id, tree.commit);
+    state_db::BaseTrees(context_.store).remove_all(id);
   });
   evict_after_intent.pass();
   remove_evicted(context_, id);
   evict_after_files.pass();
-}
-
-void Repositories::drop_base_tree(base::RepoId id, const std::string& commit) {
-  const auto guard = context_.locks.lock(id.str() + "." + commit, "collection", {});
-  // In one transaction with the look whether a layer starts from it: a create that comes now finds
-  // no row, and makes the tree again when this lock is free.
-  state_db::BaseTrees(context_.store).remove(id, commit);
-  drop_after_row.pass();
-  context_.base_trees.remove(directory(id), commit);
-  drop_after_files.pass();
 }
 
 void Repositories::note_use(base::RepoId id, const std::string& commit) {
@@ -357,62 +338,6 @@ base::RepoId Repositories::adopt(const Caller& caller, const state_db::Repositor
           .first;
   if (!has_objects(id, objects)) take_pack(id, objects, pack_fd);
   return id;
-}
-
-std::string Repositories::ensure_base_tree(base::RepoId id, const std::string& commit,
-                                           const Progress& progress) {
-  state_db::BaseTrees table(context_.store);
-  const std::string repo = directory(id);
-  note_use(id);
-  note_use(id, commit);
-  // A tree that was not synced and comes from another boot may be torn: it is made again.
-  const auto sound = [&](const std::optional<state_db::BaseTreeRow>& row) {
-    return row && (row->synced || row->boot_id == base::boot_id()) &&
-           context_.base_trees.whole(repo, commit);
-  };
-  auto row = table.find(id, commit);
-  if (!sound(row)) {
-    const auto guard = context_.locks.lock(id.str() + "." + commit, "checkout", kCheckoutDeadline);
-    row = table.find(id, commit);
-    if (!sound(row)) {
-      // Sandboxes may stand on a tree that was damaged while they ran: the reconciler removes it.
-      context_.base_trees.set_aside(repo, commit);
-      const auto repository = state_db::Repositories(context_.store).get(id);
-      // Of an import it is a name in the agent's git configuration, and nothing that we fetch.
-      const bool has_origin = repository.scope.empty() || repository.url.starts_with(kImported);
-      const std::string origin = has_origin ? repository.fetch_url : "";
-      const auto info =
-          context_.base_trees.write(repo, commit, origin, kCheckoutDeadline, adapt(progress), [&] {
-            require_room(context_.options, "the files of " + repository.name + " do not fit");
-          });
-      after_base_tree.pass();
-      state_db::BaseTreeRow made;
-      made.repository = id;
-      made.commit = commit;
-      made.files = info.files;
-      made.bytes = info.bytes;
-      made.submodules = info.submodules;
-      made.lfs_files = info.lfs_files;
-      made.boot_id = base::boot_id();
-      made.created_wall_ms = made.last_used_wall_ms = context_.store.clock().wall_ms();
-      table.put(made);
-    }
-  } else if (context_.store.clock().wall_ms() - row->last_used_wall_ms > kTouchInterval_ms) {
-    table.touch(id, commit);
-  }
-  note_use(id, commit);  // a checkout takes its time
-  return context_.base_trees.tree_path(repo, commit);
-}
-
-void Repositories::sync_base_trees() {
-  state_db::BaseTrees table(context_.store);
-  for (const auto& repository : state_db::Repositories(context_.store).list()) {
-    for (const auto& tree : table.list(repository.id)) {
-      if (tree.synced || tree.boot_id != base::boot_id()) continue;
-      context_.base_trees.sync(directory(repository.id), tree.commit);
-      table.set_synced(repository.id, tree.commit);
-    }
-  }
 }
 
 }  // namespace moorage::workspace

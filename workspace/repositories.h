@@ -3,12 +3,17 @@
 // no two can collide.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/flights.h"
+#include "repo_cache/base_tree.h"
 #include "workspace/context.h"
 #include "workspace/requests.h"
 
@@ -16,7 +21,8 @@ namespace moorage::workspace {
 
 class Repositories {
  public:
-  explicit Repositories(Context& context) : context_(context) {}
+  explicit Repositories(Context& context);
+  ~Repositories();
 
   // Finds or adds the repository and brings its mirror up to upstream. Concurrent calls make one
   // clone. Upstream unreachable: the cached mirror is served, `stale_reason` says why; without one
@@ -55,9 +61,15 @@ class Repositories {
 
   // Directory below repos/, as repo_cache names it.
   static std::string directory(base::RepoId id) { return id.str(); }
-  // Immutable checkout of a commit, made when missing; its path. Single flight per commit.
-  std::string ensure_base_tree(base::RepoId id, const std::string& commit,
-                               const Progress& progress);
+  // Immutable checkout of a commit, made when missing: as a delta where a tree of another commit is
+  // near. Single flight per commit.
+  repo_cache::BaseTreePlaces ensure_base_tree(base::RepoId id, const std::string& commit,
+                                              const Progress& progress);
+  // Anew, whatever is there.
+  void remake_base_tree(base::RepoId id, const std::string& commit);
+  // After a tree became whole in place of its delta, or that was cut: removes what is left. Of a
+  // delta that counted only when `free`: no mount has it, or one of a tree above it.
+  void settle_forms(const state_db::BaseTreeRow& row, bool free);
   // Syncs trees written since the last call and marks them, so that they survive a power cut.
   void sync_base_trees();
   bool at_work(base::RepoId id);  // a verb of this process clones or fetches it
@@ -77,7 +89,22 @@ class Repositories {
   state_db::RepositoryRow refresh(base::RepoId id, const std::string& url,
                                   const Progress& progress);
   void settle_imported(base::RepoId id, state_db::RepositoryFacts facts);
+  static repo_cache::ProgressFunction adapt(const Progress& progress);
 
+  // base_trees.cc
+  void make_sound(base::RepoId id, const std::string& commit, const Progress& progress);
+  bool is_sound(const std::optional<state_db::BaseTreeRow>& row);
+  void make_tree(base::RepoId id, const std::string& commit, const Progress& progress, bool again);
+  bool make_delta(base::RepoId id, const std::string& commit);
+  std::optional<std::string> near_tree(base::RepoId id, const std::string& commit);
+  std::optional<size_t> depth_if_sound(const state_db::BaseTreeRow& row);
+  void put_row(base::RepoId id, const std::string& commit, const repo_cache::BaseTreeInfo& info);
+  std::string origin_of(base::RepoId id);
+  bool is_deep(base::RepoId id, const std::string& commit);
+  void rebase(base::RepoId id);
+  void rebase(const state_db::BaseTreeRow& row);
+
+  static constexpr std::string_view kImported = "import:";  // before the URL an archive names
   Context& context_;
   // When upstream last answered: kept in memory, as a row's update a check would cost a sync.
   std::mutex checked_mutex_;
@@ -88,6 +115,8 @@ class Repositories {
   std::mutex used_mutex_;
   // By repository, and commit of a base tree; an empty commit: of the mirror.
   std::map<std::pair<base::RepoId, std::string>, std::chrono::steady_clock::time_point> used_;
+  std::atomic<bool> stopping_{false};
+  base::Flights rebases_;  // by repository; last: its work uses the rest
 };
 
 // What an evicted repository has on disk, unless it is wanted again by now.

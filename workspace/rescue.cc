@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "repo_cache/base_tree.h"
 #include "state_db/archives.h"
 #include "workspace/archive_store.h"
 #include "workspace/layer_archiver.h"
@@ -43,10 +44,17 @@ std::string layer_path(const std::string& store, base::LayerId id) {
 }
 
 // Where it was checked out. A directory that an agent renamed has its files there.
-std::string base_tree_of(const std::string& store, const About& about) {
-  const std::string path =
-      store + "/repos/" + about.repository.str() + "/trees/" + about.base_commit + "/tree";
-  return base::path_exists(path) ? path : std::string();
+repo_cache::BaseTreePlaces base_tree_of(const std::string& store, const About& about) {
+  const std::string trees = store + "/repos/" + about.repository.str() + "/trees";
+  try {
+    return repo_cache::base_tree_places(trees, about.base_commit);
+  } catch (const Error& error) {
+    const std::string tree = trees + "/" + about.base_commit + "/tree";
+    if (base::path_exists(tree)) return {tree, {}};  // its manifest is damaged
+    base::log(base::LogLevel::warning, "rescue.no_base_tree",
+              {{"commit", about.base_commit}, {"error", error.message()}});
+    return {};
+  }
 }
 
 void write_journals(ArchiveWriter& writer, const std::string& directory) {
@@ -211,7 +219,11 @@ void Rescue::write(const RescuedWorkspace& found, BytePipe& pipe) {
         }
       }
       if (part.uppers.empty()) continue;
-      if (name == kParts[0] && found.about) part.base = base_tree_of(options_.store, *found.about);
+      if (name == kParts[0] && found.about) {
+        const auto base = base_tree_of(options_.store, *found.about);
+        part.base = base.tree;
+        part.uppers.insert(part.uppers.end(), base.deltas.begin(), base.deltas.end());
+      }
       const std::string home = options_.store + "/images/home";
       if (name == kParts[1] && base::path_exists(home)) part.base = home;
       archive_layer_part(writer, part);

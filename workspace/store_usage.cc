@@ -190,7 +190,7 @@ class StoreUsage::Walk {
     if (made != row->created_wall_ms || bytes == 0) {
       const auto measured = measure(path);
       made = measured ? row->created_wall_ms : 0;
-      bytes = measured.value_or(row->bytes);
+      bytes = measured.value_or(row->disk_bytes);
     }
     use.tree_bytes[commit] = bytes;
     use_.part(StorePart::base_trees) += bytes;

@@ -340,7 +340,9 @@ Chain Workspaces::chain_at(const state_db::WorkspaceRow& row) {
   for (const auto& layer : state_db::Layers(context_.store).chain(row.layer)) {
     if (layer.id != row.layer) chain.frozen.push_back(layer.id);
   }
-  chain.base_tree = base_tree_of(row);
+  const auto base = base_tree_of(row);
+  chain.base_tree = base.tree;
+  chain.deltas = base.deltas;
   chain.image_home = ensure_home_skeleton(context_.options);
   return chain;
 }
@@ -352,7 +354,7 @@ state_db::WorkspaceRow Workspaces::settled(const state_db::WorkspaceRow& row) {
 }
 
 // A mirror that lost the commit is brought up to upstream once, which rebuilds a broken one.
-std::string Workspaces::base_tree_of(const state_db::WorkspaceRow& row) {
+repo_cache::BaseTreePlaces Workspaces::base_tree_of(const state_db::WorkspaceRow& row) {
   const auto is_loss = [](const Error& error) {
     return error.code() == Code::corrupted || error.code() == Code::not_found;
   };

@@ -125,7 +125,7 @@ class Workspaces {
   enum class Compare { always, sometimes };
   Chain chain(const state_db::WorkspaceRow& row, Compare compare = Compare::always);
   Chain chain_at(const state_db::WorkspaceRow& row);
-  std::string base_tree_of(const state_db::WorkspaceRow& row);
+  repo_cache::BaseTreePlaces base_tree_of(const state_db::WorkspaceRow& row);
   ActiveMounts mount_layers(const Chain& layers, uint32_t first_host_id);
   std::shared_ptr<const Mounted> mounts(const state_db::WorkspaceRow& row, Right right);
   void seal_at_rest(base::WorkspaceId id);

@@ -46,6 +46,17 @@ struct Deltas : CachedUpstream {
     return info;
   }
 
+  void mount_places(const std::string& commit) {
+    umount2(merged.c_str(), MNT_DETACH);
+    fs::create_directories(merged);
+    fs::create_directories(directory / "none");
+    const auto places = trees.places("repo_1", commit);
+    std::string lowers;
+    for (const auto& delta : places.deltas) lowers += delta + ":";
+    const std::string options = "lowerdir=" + lowers + places.tree + ":" + (directory / "none");
+    REQUIRE(mount("overlay", merged.c_str(), "overlay", MS_RDONLY, options.c_str()) == 0);
+  }
+
   void expect_merged_is(const std::string& commit) {
     write_tree(commit);
     const auto expected = snapshot(trees.tree_path("repo_1", commit));
@@ -66,6 +77,32 @@ struct Deltas : CachedUpstream {
 
   ~Deltas() { umount2(merged.c_str(), MNT_DETACH); }
 };
+
+// A dozen files, links, executables and directories come, go and take each other's place.
+std::string random_commit(Upstream& upstream, std::mt19937& random) {
+  for (int i = 0; i < 12; ++i) {
+    std::string path = upstream.path();
+    for (unsigned depth = 1 + random() % 3; depth > 0; --depth) {
+      path += "/" + std::string(1, static_cast<char>('a' + random() % 3));
+      if (fs::symlink_status(path).type() == fs::file_type::symlink) break;
+    }
+    const unsigned action = random() % 6;
+    std::error_code under_a_file;
+    fs::remove_all(path, under_a_file);
+    for (fs::path up = fs::path(path).parent_path(); up != upstream.path(); up = up.parent_path()) {
+      if (fs::exists(fs::symlink_status(up)) && !fs::is_directory(fs::symlink_status(up)))
+        fs::remove(up);
+    }
+    if (action == 0) continue;
+    fs::create_directories(fs::path(path).parent_path());
+    if (action == 1) {
+      fs::create_symlink("target" + std::to_string(random() % 2), path);
+    } else {
+      put_file(path, std::to_string(random() % 3), action == 2 ? 0755 : 0644);
+    }
+  }
+  return upstream.commit_all();
+}
 
 }  // namespace
 
@@ -139,31 +176,7 @@ TEST_CASE("random deltas show the other commit") {
   std::mt19937 random(seed);
   for (int round = 0; round < 8; ++round) {
     Deltas world;
-    const auto change = [&] {
-      for (int i = 0; i < 12; ++i) {
-        std::string path = world.upstream.path();
-        for (unsigned depth = 1 + random() % 3; depth > 0; --depth) {
-          path += "/" + std::string(1, static_cast<char>('a' + random() % 3));
-          if (fs::symlink_status(path).type() == fs::file_type::symlink) break;
-        }
-        const unsigned action = random() % 6;
-        std::error_code under_a_file;
-        fs::remove_all(path, under_a_file);
-        for (fs::path up = fs::path(path).parent_path(); up != world.upstream.path();
-             up = up.parent_path()) {
-          if (fs::exists(fs::symlink_status(up)) && !fs::is_directory(fs::symlink_status(up)))
-            fs::remove(up);
-        }
-        if (action == 0) continue;
-        fs::create_directories(fs::path(path).parent_path());
-        if (action == 1) {
-          fs::create_symlink("target" + std::to_string(random() % 2), path);
-        } else {
-          put_file(path, std::to_string(random() % 3), action == 2 ? 0755 : 0644);
-        }
-      }
-      return world.upstream.commit_all();
-    };
+    const auto change = [&] { return random_commit(world.upstream, random); };
     const std::string from = change();
     const std::string to = change();
     world.mount_delta(from, to, round % 2 == 0);
@@ -171,4 +184,91 @@ TEST_CASE("random deltas show the other commit") {
     world.expect_merged_is(to);
     if (round % 2 == 0) CHECK(world.git_merged({"status", "--porcelain"}).empty());
   }
+}
+
+TEST_CASE("deltas on deltas show each commit, and become whole trees with the same index") {
+  const unsigned seed = std::random_device{}();
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 4; ++round) {
+    Deltas world;
+    std::vector<std::string> commits;
+    for (size_t i = 0; i <= kMaxDeltas; ++i)
+      commits.push_back(random_commit(world.upstream, random));
+    world.write_tree(commits.front());
+    Deltas plain;  // whole trees of the same commits, to compare with
+    plain.upstream.run({"pull", "-q", world.upstream.path(), "main"});
+    for (size_t i = 1; i < commits.size(); ++i) {
+      if (commits[i] == commits[i - 1]) continue;
+      const auto info = world.trees.write_over("repo_1", commits[i], commits[i - 1], kLong);
+      CHECK(info.parent == commits[i - 1]);
+      CHECK(world.trees.whole("repo_1", commits[i]));
+      CHECK(world.trees.damage("repo_1", commits[i]).empty());
+      world.mount_places(commits[i]);
+      plain.write_tree(commits[i]);
+      INFO(world.upstream.run({"diff", "--raw", commits[i - 1], commits[i]}));
+      CHECK(snapshot(world.merged) == snapshot(plain.trees.tree_path("repo_1", commits[i])));
+      CHECK(world.git_merged({"--no-optional-locks", "status", "--porcelain"}).empty());
+      CHECK(world.git_merged({"rev-parse", "HEAD"}) == commits[i] + "\n");
+      const auto expected = plain.trees.info("repo_1", commits[i]);
+      CHECK(info.files == expected.files);
+      CHECK(info.directories == expected.directories);
+      CHECK(info.bytes == expected.bytes);
+    }
+    const std::string& last = commits.back();
+    const std::string index = world.trees.index("repo_1", last);
+    const auto before = world.trees.places("repo_1", last);
+    world.mount_places(last);
+    const auto shown = snapshot(world.merged);
+    CHECK(world.trees.make_whole("repo_1", last, "", kLong, {}).parent.empty());
+    CHECK(world.trees.index("repo_1", last) == index);
+    const auto places = world.trees.places("repo_1", last);
+    CHECK(places.deltas.empty());
+    CHECK(snapshot(places.tree) == shown);
+    CHECK(snapshot(world.merged) == shown);  // the old mount goes on
+    REQUIRE(world.trees.has_old_form("repo_1", last));
+    CHECK(fs::exists(before.deltas.front()));
+    umount2(world.merged.c_str(), MNT_DETACH);
+    world.trees.remove_old_form("repo_1", last);
+    CHECK_FALSE(fs::exists(before.deltas.front()));
+    CHECK(world.trees.whole("repo_1", last));
+    CHECK(snapshot(places.tree) == shown);
+  }
+}
+
+TEST_CASE("a delta knows what lies in its submodules' places, and counts pointers of LFS") {
+  Deltas world;
+  const std::string from = world.upstream.commit(
+      {{".gitattributes", "*.bin filter=lfs\n"}, {"a.bin", "pointer"}, {"b.bin", "pointer"}});
+  world.upstream.run({"update-index", "--add", "--cacheinfo", "160000," + from + ",sub"});
+  world.upstream.run({"commit", "-q", "-m", "with a submodule"});
+  const std::string with = world.upstream.head();
+  world.write_tree(from);
+  const auto info = world.trees.write_over("repo_1", with, from, kLong);
+  CHECK(info.submodules == 1);
+  CHECK(info.lfs_files == 2);
+  world.upstream.run({"update-index", "--add", "--cacheinfo", "160000," + with + ",sub"});
+  world.upstream.run({"rm", "-q", "--cached", "a.bin"});
+  world.upstream.run({"commit", "-q", "-m", "the submodule moved"});
+  const std::string moved = world.upstream.head();
+  world.refresh();
+  const auto next = world.trees.write_over("repo_1", moved, with, kLong);
+  CHECK(next.submodules == 1);
+  CHECK(next.lfs_files == 1);
+  world.mount_places(moved);
+  CHECK(world.git_merged({"--no-optional-locks", "status", "--porcelain"}).empty());
+  CHECK(world.git_merged({"ls-files", "-s", "sub"}).find(with) != std::string::npos);
+}
+
+TEST_CASE("how far two commits are from each other is told within a limit") {
+  Deltas world;
+  std::map<std::string, std::string> files;
+  for (int i = 0; i < 50; ++i) files["d/f" + std::to_string(i)] = "x";
+  const std::string from = world.upstream.commit({{"same", "same"}});
+  const std::string to = world.upstream.commit(files);
+  world.refresh();
+  CHECK(world.trees.distance("repo_1", from, to, 100) == 50);
+  CHECK(world.trees.distance("repo_1", to, from, 50) == 50);
+  CHECK_FALSE(world.trees.distance("repo_1", from, to, 49));
+  CHECK(world.trees.distance("repo_1", to, to, 0) == 0);
 }

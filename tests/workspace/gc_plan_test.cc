@@ -30,8 +30,8 @@ struct Rows {
     state_db::BaseTreeRow tree;
     tree.repository = {1};
     tree.commit = kCommit;
-    tree.bytes = 500;
-    tree.files = 5;
+    tree.disk_bytes = 500;
+    tree.disk_files = 5;
     facts.trees.push_back(tree);
   }
 
@@ -148,6 +148,33 @@ TEST_CASE("a base tree goes when no layer stands on it and nobody asked for it j
   rows.facts.trees_used_lately.clear();
   rows.add();
   CHECK(rows.row(GcRung::base_tree).why == "workspaces stand on it");
+}
+
+TEST_CASE("a base tree stays with the deltas over it, and goes after them") {
+  Rows rows;
+  rows.facts.trees.front().last_used_wall_ms = 1;  // the first to go, were it alone
+  for (const char digit : {'b', 'c'}) {
+    auto delta = rows.facts.trees.front();
+    delta.parent = rows.facts.trees.back().commit;
+    delta.commit = std::string(40, digit);
+    delta.last_used_wall_ms = digit;
+    rows.facts.trees.push_back(delta);
+  }
+  const auto order = [&] {
+    std::string text;
+    for (const GcRow& row : plan_gc(rows.facts, rows.rules)) {
+      if (row.rung == GcRung::base_tree) text += (row.goes ? "" : "-") + row.commit.substr(0, 1);
+    }
+    return text;
+  };
+  const std::string first = kCommit.substr(0, 1);
+  CHECK(order() == "cb" + first);
+  rows.facts.stood_on.insert({{1}, std::string(40, 'b')});
+  CHECK(order() == "c-b-" + first);
+  CHECK(rows.row(GcRung::base_tree).goes);
+  rows.facts.stood_on.clear();
+  rows.facts.trees_used_lately.insert({{1}, std::string(40, 'c')});
+  CHECK(order() == "-c-b-" + first);
 }
 
 TEST_CASE("a mirror stays while a workspace needs it, also a deleted or an archived one") {

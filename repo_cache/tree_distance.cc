@@ -1,0 +1,93 @@
+#include "repo_cache/tree_distance.h"
+
+#include <cstring>
+#include <string_view>
+
+#include "repo_cache/base_tree.h"
+#include "repo_cache/git_handles.h"
+
+namespace moorage::repo_cache {
+
+namespace {
+
+class Measure {
+ public:
+  Measure(git_repository* repository, uint64_t limit) : repository_(repository), limit_(limit) {}
+
+  // Either may be missing.
+  void compare(const git_oid* from, const git_oid* to) {
+    if (++directories_ > limit_) distance_.complete = false;
+    if (!distance_.complete) return;
+    const GitTree old_tree = from ? read(*from) : GitTree();
+    const GitTree new_tree = to ? read(*to) : GitTree();
+    const size_t old_count = old_tree ? git_tree_entrycount(old_tree.get()) : 0;
+    const size_t new_count = new_tree ? git_tree_entrycount(new_tree.get()) : 0;
+    // Both are in git's order of names. One that is not costs a wrong number, no more.
+    for (size_t o = 0, n = 0; distance_.complete && (o < old_count || n < new_count);) {
+      const git_tree_entry* before =
+          o < old_count ? git_tree_entry_byindex(old_tree.get(), o) : nullptr;
+      const git_tree_entry* after =
+          n < new_count ? git_tree_entry_byindex(new_tree.get(), n) : nullptr;
+      const int order = !before ? 1 : !after ? -1 : git_tree_entry_cmp(before, after);
+      if (order <= 0) ++o;
+      if (order >= 0) ++n;
+      take(order <= 0 ? before : nullptr, order >= 0 ? after : nullptr);
+    }
+  }
+
+  const TreeDistance& distance() const { return distance_; }
+
+ private:
+  GitTree read(const git_oid& oid) {
+    git_tree* raw = nullptr;
+    check_git_object(git_tree_lookup(&raw, repository_, &oid), "read a tree");
+    return GitTree(raw);
+  }
+
+  static const git_oid* tree_of(const git_tree_entry* entry) {
+    if (!entry || git_tree_entry_filemode(entry) != GIT_FILEMODE_TREE) return nullptr;
+    return git_tree_entry_id(entry);
+  }
+
+  void take(const git_tree_entry* before, const git_tree_entry* after) {
+    if (before && after && git_oid_equal(git_tree_entry_id(before), git_tree_entry_id(after)) &&
+        git_tree_entry_filemode(before) == git_tree_entry_filemode(after)) {
+      return;
+    }
+    const git_oid* old_tree = tree_of(before);
+    const git_oid* new_tree = tree_of(after);
+    if ((before && !old_tree) || (after && !new_tree)) {
+      const git_tree_entry* file = before ? before : after;
+      distance_.attributes |= std::string_view(git_tree_entry_name(file)) == ".gitattributes";
+      if (++distance_.files > limit_) distance_.complete = false;
+    }
+    if (old_tree || new_tree) compare(old_tree, new_tree);
+  }
+
+  git_repository* repository_;
+  const uint64_t limit_;
+  uint64_t directories_ = 0;
+  TreeDistance distance_;
+};
+
+}  // namespace
+
+TreeDistance measure_distance(git_repository* repository, const git_oid& from, const git_oid& to,
+                              uint64_t limit) {
+  Measure measure(repository, limit);
+  if (!git_oid_equal(&from, &to)) measure.compare(&from, &to);
+  return measure.distance();
+}
+
+std::optional<uint64_t> BaseTrees::distance(const std::string& repo, const std::string& from_commit,
+                                            const std::string& to_commit, uint64_t limit) const {
+  const GitRepository repository = open_mirror(cache_.mirror_directory(repo));
+  const GitTree from = find_commit_tree(repository.get(), from_commit);
+  const GitTree to = find_commit_tree(repository.get(), to_commit);
+  const auto found =
+      measure_distance(repository.get(), *git_tree_id(from.get()), *git_tree_id(to.get()), limit);
+  if (!found.complete) return std::nullopt;
+  return found.files;
+}
+
+}  // namespace moorage::repo_cache

@@ -1,0 +1,278 @@
+// The part of Repositories that makes base trees. A commit that is near to one whose tree is there
+// becomes a delta over it. Deltas lie on each other, a few deep: then the newest is made a whole
+// tree in the background, beside it, and mounts that are made from then on use that.
+#include <sys/types.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/crash_point.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "repo_cache/repo_cache.h"
+#include "state_db/store.h"
+#include "workspace/disk_room.h"
+#include "workspace/reconcile_step.h"
+#include "workspace/repositories.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using state_db::BaseTreeRow;
+
+MOORAGE_CRASH_POINT(after_base_tree, "base_tree.after_write");
+MOORAGE_CRASH_POINT(drop_after_row, "drop_base_tree.after_row");
+MOORAGE_CRASH_POINT(drop_after_files, "drop_base_tree.after_files");
+MOORAGE_CRASH_POINT(rebase_after_old_form, "rebase.after_old_form");
+
+constexpr std::chrono::minutes kCheckoutDeadline{30};
+// A base tree is marked as used at most this often: each mark is a synchronous write.
+constexpr int64_t kTouchInterval_ms = 3'600'000;
+
+constexpr size_t kCandidates = 4;     // the newest trees, over which a delta may lie
+constexpr uint64_t kSmallTree = 256;  // files: written as quickly as a delta
+constexpr uint64_t kMostChanged = 10'000;
+constexpr uint64_t kNearShare = 8;   // a delta has at most this part of the files,
+constexpr uint64_t kHeavyShare = 4;  // and all on each other this part, or they are rebased:
+constexpr size_t kDeep = 4;          // as when there are so many
+static_assert(kDeep < repo_cache::kMaxDeltas);
+
+}  // namespace
+
+Repositories::Repositories(Context& context)
+    : context_(context), rebases_(1, [this](int64_t key) {
+        attempt("base_tree.rebase", base::RepoId{key}.str(), [&] { rebase(base::RepoId{key}); });
+      }) {}
+
+Repositories::~Repositories() { stopping_ = true; }
+
+repo_cache::BaseTreePlaces Repositories::ensure_base_tree(base::RepoId id,
+                                                          const std::string& commit,
+                                                          const Progress& progress) {
+  note_use(id);
+  make_sound(id, commit, progress);
+  note_use(id, commit);  // a checkout takes its time
+  return context_.base_trees.places(directory(id), commit);
+}
+
+// A tree that was not synced and comes from another boot may be torn: it is made again.
+bool Repositories::is_sound(const std::optional<BaseTreeRow>& row) {
+  return row && (row->synced || row->boot_id == base::boot_id()) &&
+         context_.base_trees.whole(directory(row->repository), row->commit);
+}
+
+// Of the tree and of all that it lies on, from the top down.
+void Repositories::make_sound(base::RepoId id, const std::string& commit,
+                              const Progress& progress) {
+  state_db::BaseTrees table(context_.store);
+  std::string at = commit;
+  for (size_t depth = 0; depth <= repo_cache::kMaxDeltas && !at.empty(); ++depth) {
+    note_use(id, at);
+    auto row = table.find(id, at);
+    if (!is_sound(row)) {
+      const auto guard = context_.locks.lock(id.str() + "." + at, "checkout", kCheckoutDeadline);
+      row = table.find(id, at);
+      if (!is_sound(row)) make_tree(id, at, progress, row.has_value() || depth > 0);
+      row = table.find(id, at);
+    } else if (context_.store.clock().wall_ms() - row->last_used_wall_ms > kTouchInterval_ms) {
+      table.touch(id, at);
+    }
+    const std::string parent = context_.base_trees.info(directory(id), at).parent;
+    // An older state.db came back, which knows it as a whole tree.
+    if (row && !parent.empty() && row->parent != parent) table.set_parent(id, at, parent);
+    at = parent;
+  }
+}
+
+// Of an import the origin is a name in the agent's git configuration, and nothing that we fetch.
+std::string Repositories::origin_of(base::RepoId id) {
+  const auto repository = state_db::Repositories(context_.store).get(id);
+  const bool has_origin = repository.scope.empty() || repository.url.starts_with(kImported);
+  return has_origin ? repository.fetch_url : "";
+}
+
+// Caller holds its lock. What is made again is always whole: what others lie on never gets deeper.
+void Repositories::make_tree(base::RepoId id, const std::string& commit, const Progress& progress,
+                             bool again) {
+  const std::string repo = directory(id);
+  const std::string name = state_db::Repositories(context_.store).get(id).name;
+  const std::string refusal = "the files of " + name + " do not fit";
+  const std::string old_index = again && context_.base_trees.exists(repo, commit)
+                                    ? context_.base_trees.index(repo, commit)
+                                    : "";
+  // Sandboxes may stand on a tree that was damaged while they ran: the reconciler removes it.
+  context_.base_trees.set_aside(repo, commit);
+  if (!again && make_delta(id, commit)) return;
+  const auto info = context_.base_trees.write(
+      repo, commit, origin_of(id), kCheckoutDeadline, adapt(progress),
+      [&] { require_room(context_.options, refusal); }, old_index);
+  after_base_tree.pass();
+  put_row(id, commit, info);
+}
+
+void Repositories::put_row(base::RepoId id, const std::string& commit,
+                           const repo_cache::BaseTreeInfo& info) {
+  state_db::BaseTrees table(context_.store);
+  const auto before = table.find(id, commit);
+  BaseTreeRow made;
+  made.repository = id;
+  made.commit = commit;
+  made.files = info.files;
+  made.bytes = info.bytes;
+  made.submodules = info.submodules;
+  made.lfs_files = info.lfs_files;
+  made.boot_id = base::boot_id();
+  made.created_wall_ms = made.last_used_wall_ms = context_.store.clock().wall_ms();
+  made.parent = info.parent;
+  // Mounts may have its delta still: settle_forms() lets go of what that lies on.
+  if (made.parent.empty() && before) made.parent = before->parent;
+  made.disk_files = info.own_files;
+  made.disk_bytes = info.own_bytes;
+  table.put(made);
+}
+
+void Repositories::remake_base_tree(base::RepoId id, const std::string& commit) {
+  const auto guard = context_.locks.lock(id.str() + "." + commit, "checkout", kCheckoutDeadline);
+  make_tree(id, commit, {}, true);
+}
+
+// Depth of a tree that a delta can lie on.
+std::optional<size_t> Repositories::depth_if_sound(const BaseTreeRow& row) {
+  const std::string repo = directory(row.repository);
+  std::optional<BaseTreeRow> at = row;
+  for (size_t depth = 0; depth < repo_cache::kMaxDeltas; ++depth) {
+    if (!is_sound(at)) return std::nullopt;
+    const std::string parent = context_.base_trees.info(repo, at->commit).parent;
+    if (parent.empty()) return depth;
+    at = state_db::BaseTrees(context_.store).find(row.repository, parent);
+  }
+  return std::nullopt;
+}
+
+// The nearest of the newest few.
+std::optional<std::string> Repositories::near_tree(base::RepoId id, const std::string& commit) {
+  auto rows = state_db::BaseTrees(context_.store).list(id);
+  std::erase_if(rows,
+                [&](const auto& row) { return row.commit == commit || row.files < kSmallTree; });
+  const size_t count = std::min(kCandidates, rows.size());
+  std::partial_sort(
+      rows.begin(), rows.begin() + static_cast<ptrdiff_t>(count), rows.end(),
+      [](const auto& a, const auto& b) { return a.created_wall_ms > b.created_wall_ms; });
+  rows.resize(count);
+  std::optional<std::string> nearest;
+  uint64_t least = kMostChanged;
+  for (const auto& row : rows) {
+    if (!depth_if_sound(row)) continue;
+    const auto distance = context_.base_trees.distance(directory(id), row.commit, commit,
+                                                       std::min(least, row.files / kNearShare));
+    if (!distance || (nearest && *distance >= least)) continue;
+    nearest = row.commit;
+    least = *distance;
+  }
+  return nearest;
+}
+
+// False: there is nothing near, or it failed, and a whole tree is to be written.
+bool Repositories::make_delta(base::RepoId id, const std::string& commit) {
+  const std::string repo = directory(id);
+  try {
+    const auto parent = near_tree(id, commit);
+    if (!parent) return false;
+    require_room(context_.options, "no base tree is made");
+    const auto info = context_.base_trees.write_over(repo, commit, *parent, kCheckoutDeadline);
+    after_base_tree.pass();
+    put_row(id, commit, info);  // conflict: what it lies on was collected meanwhile
+  } catch (const Error& error) {
+    base::log(base::LogLevel::warning, "base_tree.no_delta",
+              {{"repo", repo}, {"commit", commit}, {"error", error.message()}});
+    context_.base_trees.remove(repo, commit);
+    return false;
+  }
+  if (is_deep(id, commit)) rebases_.request(id.value);
+  return true;
+}
+
+bool Repositories::is_deep(base::RepoId id, const std::string& commit) {
+  const std::string repo = directory(id);
+  size_t depth = 0;
+  uint64_t heavy = 0;
+  auto info = context_.base_trees.info(repo, commit);
+  const uint64_t files = info.files;
+  for (; !info.parent.empty() && depth < repo_cache::kMaxDeltas; ++depth) {
+    heavy += info.own_files;
+    info = context_.base_trees.info(repo, info.parent);
+  }
+  return depth >= kDeep || heavy > files / kHeavyShare;
+}
+
+// The newest that is deep: what comes next lies on it.
+void Repositories::rebase(base::RepoId id) {
+  auto rows = state_db::BaseTrees(context_.store).list(id);
+  std::sort(rows.begin(), rows.end(),
+            [](const auto& a, const auto& b) { return a.created_wall_ms > b.created_wall_ms; });
+  const auto deep = std::find_if(rows.begin(), rows.end(), [&](const auto& row) {
+    return depth_if_sound(row) && is_deep(id, row.commit);
+  });
+  if (deep != rows.end()) rebase(*deep);
+}
+
+void Repositories::rebase(const BaseTreeRow& row) {
+  const std::string repo = directory(row.repository);
+  const auto guard = lock_if_free(context_, row.repository.str() + "." + row.commit);
+  if (!guard || !state_db::BaseTrees(context_.store).find(row.repository, row.commit)) return;
+  const auto info = context_.base_trees.make_whole(
+      repo, row.commit, origin_of(row.repository), kCheckoutDeadline, [&] {
+        require_room(context_.options, "no base tree is made whole");
+        if (stopping_) throw Error(Code::conflict, "the daemon stops");
+      });
+  put_row(row.repository, row.commit, info);
+  state_db::BaseTrees(context_.store).set_synced(row.repository, row.commit);
+  base::log(base::LogLevel::info, "base_tree.rebased",
+            {{"repo", repo}, {"commit", row.commit}, {"files", info.files}});
+}
+
+void Repositories::settle_forms(const BaseTreeRow& row, bool free) {
+  const std::string repo = directory(row.repository);
+  if (!context_.base_trees.exists(repo, row.commit)) return;
+  const auto guard = lock_if_free(context_, row.repository.str() + "." + row.commit);
+  if (!guard) return;
+  const auto info = context_.base_trees.info(repo, row.commit);
+  const bool old_form = context_.base_trees.has_old_form(repo, row.commit);
+  if (!info.parent.empty()) {
+    if (old_form) context_.base_trees.remove_old_form(repo, row.commit);
+    return;
+  }
+  if (!free || (!old_form && row.parent.empty())) return;
+  // Somebody may be about to mount what he was told before.
+  const int64_t age_ms = context_.store.clock().wall_ms() - row.created_wall_ms;
+  if (age_ms >= 0 && age_ms < context_.options.mount_time.count()) return;
+  context_.base_trees.remove_old_form(repo, row.commit);
+  rebase_after_old_form.pass();
+  state_db::BaseTrees(context_.store).set_parent(row.repository, row.commit, "");
+}
+
+void Repositories::drop_base_tree(base::RepoId id, const std::string& commit) {
+  const auto guard = context_.locks.lock(id.str() + "." + commit, "collection", {});
+  // In one transaction with the look whether a layer starts from it: a create that comes now finds
+  // no row, and makes the tree again when this lock is free.
+  state_db::BaseTrees(context_.store).remove(id, commit);
+  drop_after_row.pass();
+  context_.base_trees.remove(directory(id), commit);
+  drop_after_files.pass();
+}
+
+void Repositories::sync_base_trees() {
+  state_db::BaseTrees table(context_.store);
+  for (const auto& repository : state_db::Repositories(context_.store).list()) {
+    for (const auto& tree : table.list(repository.id)) {
+      if (tree.synced || tree.boot_id != base::boot_id()) continue;
+      context_.base_trees.sync(directory(repository.id), tree.commit);
+      table.set_synced(repository.id, tree.commit);
+    }
+  }
+}
+
+}  // namespace moorage::workspace
