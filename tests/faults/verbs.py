@@ -16,7 +16,7 @@ OPERATIONS = {
     "post /v1/repos/import": ("repo.import",),
     "delete /v1/repos/{repo}": ONE_WRITE + "; the directory of an evicted one goes at any later start",
     "post /v1/repos/{repo}/fetch": ("repository", "repo.fetch", "repo.rebuild"),
-    "post /v1/workspaces": ("create", "base_tree", "tree"),
+    "post /v1/workspaces": ("create", "base_tree", "tree", "rebase"),
     "delete /v1/workspaces/{workspace}": ("delete", "purge"),
     "post /v1/workspaces/{workspace}/undelete": ONE_WRITE,
     "post /v1/workspaces/{workspace}/start": ("start",),
@@ -105,6 +105,18 @@ class Lives:
         harness.make_repository(self.suite.upstream / "acme" / name)
         self.client.add_repo(self.suite.git_server.url(f"acme/{name}"))
         self.client.gc_run()
+
+    def rebased(self, name):
+        """Deltas on each other, until one is made a whole tree in the background, and what it was goes."""
+        place = self.suite.upstream / "acme" / name
+        commit = harness.make_repository(place, {f"d{i % 10}/f{i}": f"{i}\n" for i in range(300)})
+        for number in range(5):
+            if number:
+                commit = harness.commit(place, "moved.txt", str(number))
+            self.client.create(repo_url=self.suite.git_server.url(f"acme/{name}"), name=f"{name}-tree")
+            self.client.delete(f"{name}-tree", purge=True)
+        tree = next(self.daemon.store.glob(f"repos/*/trees/{commit}"))
+        harness.wait_until(lambda: self.client.health() and (tree / "tree").exists() and not (tree / "delta").exists(), 60, "the whole tree")
 
     def archived(self, name):
         self.client.create(repo_url=self.suite.url, name=name)
