@@ -44,12 +44,13 @@ class Api:
     def _send(self, method, target, value, accept):
         """Returns (status, headers); the body is still to be read, and read whole before the next call."""
         self._open()
-        body = json.dumps(value).encode() if value is not None else b""
+        is_bytes = isinstance(value, bytes)
+        body = value if is_bytes else json.dumps(value).encode() if value is not None else b""
         head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\nContent-Length: {len(body)}\r\n"
         if method != "GET":
             head += f"Idempotency-Key: {uuid.uuid4().hex}\r\n"
         if body:
-            head += "Content-Type: application/json\r\n"
+            head += f"Content-Type: application/{'octet-stream' if is_bytes else 'json'}\r\n"
         self._socket.sendall(head.encode() + b"\r\n" + body)
         line = self._reader.readline()
         self._used_s = time.monotonic()
@@ -114,6 +115,21 @@ class Moorage(Api):
 
     def purge(self, workspace):
         self.call("DELETE", f"/v1/workspaces/{workspace}?purge=1")
+
+    def write_file(self, workspace, path, data):
+        self.call("PUT", f"/v1/workspaces/{workspace}/file?path={path}", data)
+
+    def snapshot(self, workspace):
+        return self.json("POST", f"/v1/workspaces/{workspace}/snapshots", {})
+
+    def restore(self, workspace, snapshot):
+        self.json("POST", f"/v1/workspaces/{workspace}/restore", {"snapshot": snapshot})
+
+    def fork(self, workspace):
+        return self.json("POST", f"/v1/workspaces/{workspace}/fork", {"count": 1})["workspaces"][0]["id"]
+
+    def diff(self, workspace):
+        return self.call("GET", f"/v1/workspaces/{workspace}/diff", accept="*/*")
 
     def start(self, workspace):
         self.call("POST", f"/v1/workspaces/{workspace}/start")

@@ -25,6 +25,7 @@ class Bench:
         self.daemon, self.upstream, self.moorage = daemon, upstream, moorage
         self._makers, self._peers = peer_makers, {}
         self.samples = collections.defaultdict(list)
+        self.sizes = collections.defaultdict(list)  # KiB
         self.syncs, self.sync_targets, self.slow = {}, {}, {}
 
     def peer(self, name):
@@ -48,6 +49,10 @@ class Bench:
                 continue
             self.samples[name].append(milliseconds)
             return value
+
+    def wait_rebased(self):
+        """A whole tree that is written in the background is nobody's time, and would be in the way of the next one's."""
+        harness.wait_until(lambda: not list(self.daemon.store.glob("repos/*/trees/*/tree.new")), 120, "a whole tree")
 
     def workspace_running(self):
         workspace = self.create()
@@ -131,7 +136,7 @@ def tti(bench, n=25):
 
 def base_tree(bench, n=3):
     """A create whose commit is in the mirror but never was checked out, against git worktree of the same commit."""
-    commits = [bench.upstream.commit(i) for i in range(n)]
+    commits = [bench.upstream.commit_far(i) for i in range(n)]
     repository = next(r["id"] for r in bench.moorage.json("GET", "/v1/repos"))
     bench.moorage.json("POST", f"/v1/repos/{repository}/fetch")
     for i, commit in enumerate(commits):

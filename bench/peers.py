@@ -58,6 +58,39 @@ class PlainOverlay:
         shutil.rmtree(self.directory / "layer", ignore_errors=True)
 
 
+class ReflinkImage:
+    """A file system of its own in an image file, and a checkout of the tree on it, to be copied by reflinks."""
+
+    MAKE = {"xfs": ["mkfs.xfs", "-q", "-f"], "btrfs": ["mkfs.btrfs", "-q", "-f"]}
+
+    def __init__(self, kind, directory, tree):
+        self.directory = pathlib.Path(directory)
+        self.directory.mkdir()
+        image, self.place = self.directory / "image", self.directory / "mounted"
+        self.place.mkdir()
+        with open(image, "wb") as file:
+            file.truncate(8 << 30)
+        subprocess.run([*self.MAKE[kind], image], check=True)
+        subprocess.run(["mount", "-o", "loop", image, self.place], check=True)
+        try:
+            git(tree, "clone", "-q", "--shared", tree, self.place / "tree")
+            os.sync()
+        except BaseException:
+            self.close()
+            raise
+
+    def copy(self, name):
+        clock.run_program([shutil.which("cp"), "-a", "--reflink=always", str(self.place / "tree"), str(self.place / name)],
+                          {"PATH": "/usr/bin:/bin"})
+
+    def remove(self, name):
+        shutil.rmtree(self.place / name)
+        os.sync()
+
+    def close(self):
+        subprocess.run(["umount", self.place], check=True)
+
+
 class Docker:
     """dockerd with its own data, socket and containerd; one container that sleeps, for exec."""
 
@@ -159,3 +192,56 @@ class Lxc:
 
     def close(self):
         self.stop()
+
+
+class Lxd:
+    """A daemon of LXD's own, with a directory, a pool of plain directories and an image of our small root."""
+
+    def __init__(self, directory):
+        self.directory = pathlib.Path(directory)
+        self.directory.mkdir()
+        self.environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(self.directory), "LXD_DIR": str(self.directory / "lxd")}
+        self.log = open(self.directory / "log", "wb")
+        self.process = subprocess.Popen(["lxd", "--group", "root"], env=self.environment, stdin=subprocess.DEVNULL,
+                                        stdout=self.log, stderr=self.log, start_new_session=True)
+        try:
+            harness.wait_until(self._answers, 60, "lxd")
+            self._lxc("storage", "create", "default", "dir")
+            make_root(self.directory / "image" / "rootfs")
+            (self.directory / "image" / "metadata.yaml").write_text(f"architecture: {os.uname().machine}\ncreation_date: 1\n")
+            packed = self.directory / "image.tar"
+            subprocess.run(["tar", "-C", self.directory / "image", "-cf", packed, "metadata.yaml", "rootfs"], check=True)
+            self._lxc("image", "import", packed, "--alias", "bench")
+            self._lxc("init", "bench", "peer", "-s", "default")
+        except BaseException:
+            self.close()
+            raise
+
+    def _answers(self):
+        if self.process.poll() is not None:
+            raise AssertionError(f"lxd exited: {(self.directory / 'log').read_text()[-2000:]}")
+        return subprocess.run(["lxc", "info"], env=self.environment, capture_output=True, stdin=subprocess.DEVNULL).returncode == 0
+
+    def _lxc(self, *argv):
+        done = subprocess.run(["lxc", *map(str, argv)], env=self.environment, capture_output=True, stdin=subprocess.DEVNULL)
+        if done.returncode != 0:
+            raise SystemExit(f"bench: lxc {argv[0]}: {done.stderr.decode(errors='replace').strip()}")
+
+    def copy(self, name):
+        clock.run_program([shutil.which("lxc"), "copy", "peer", name], self.environment)
+
+    def remove(self, name):
+        self._lxc("delete", name)
+
+    def close(self):
+        if self.process.poll() is None:
+            subprocess.run(["lxd", "shutdown", "--timeout", "30"], env=self.environment, capture_output=True, stdin=subprocess.DEVNULL)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.log.close()
+        for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()[::-1]:
+            if line.split()[1].startswith(f"{self.directory}/"):
+                subprocess.run(["umount", line.split()[1]], capture_output=True)

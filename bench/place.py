@@ -69,19 +69,38 @@ class Upstream:
         self.bare.parent.mkdir(parents=True)
         git(tree, "clone", "-q", "--bare", "--shared", tree, self.bare)
         self.branch = git(self.bare, "symbolic-ref", "--short", "HEAD")
-        self.first = git(self.bare, "rev-parse", "HEAD")
+        self.first = self.ahead = git(self.bare, "rev-parse", "HEAD")
         self.files = len(git(self.bare, "ls-tree", "-r", "--name-only", "-z", "HEAD").split("\0")) - 1
         self.server = harness.GitServer(self.bare.parents[1])
         self.url = self.server.url("bench/tree.git")
 
-    def commit(self, number):
-        """One more commit on the branch that differs in one file, so that no tree of an earlier one serves for it."""
-        index = {"GIT_INDEX_FILE": str(self.bare / "bench-index")}
-        git(self.bare, "read-tree", "HEAD", **index)
-        blob = git(self.bare, "hash-object", "-w", "--stdin", data=f"run {number}\n".encode())
-        git(self.bare, "update-index", "--add", "--cacheinfo", f"100644,{blob},bench-number", **index)
+    def commit_far(self, number):
+        """All of its files have other paths than any before: no base tree is near, a whole one is written."""
+        index = self._index(f"far-{number}")
+        git(self.bare, "read-tree", f"--prefix=far-{number}/", self.first, **index)
+        return self._advance(index)
+
+    def commit_ahead(self):
+        """100 files all over the tree differ from the one before of these."""
+        index = self._index("ahead")
+        git(self.bare, "read-tree", self.ahead, **index)
+        names = git(self.bare, "ls-tree", "-r", "--name-only", self.first).split("\n")
+        chosen = [name for name in names[::max(1, len(names) // 100)] if not name.startswith('"')][:100]
+        lines = ""
+        for name in chosen:
+            blob = git(self.bare, "hash-object", "-w", "--stdin", data=f"{name} after {self.ahead}\n".encode())
+            lines += f"100644 {blob}\t{name}\n"
+        git(self.bare, "update-index", "--index-info", data=lines.encode(), **index)
+        self.ahead = self._advance(index)
+        return self.ahead
+
+    def _index(self, name):
+        return {"GIT_INDEX_FILE": str(self.bare / f"bench-index-{name}")}
+
+    def _advance(self, index):
+        """The branch goes on to what is in an index."""
         tree = git(self.bare, "write-tree", **index)
-        commit = git(self.bare, "commit-tree", tree, "-p", "HEAD", "-m", f"bench {number}")
+        commit = git(self.bare, "commit-tree", tree, "-p", "HEAD", "-m", "bench")
         git(self.bare, "update-ref", f"refs/heads/{self.branch}", commit)
         return commit
 

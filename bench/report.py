@@ -23,6 +23,17 @@ ROWS = (
     Row("exec_started", None, 1),
     Row("exec_cli", None, None, {"lxc_attach": 1, "docker_exec": 5}),
     Row("tti", 80),
+    Row("snapshot", 10),
+    Row("snapshot_live", 10),
+    Row("snapshot_held"),
+    Row("snapshot_busy"),
+    Row("snapshot_busy_pause", 50),
+    Row("snapshot_busy_next"),
+    Row("snapshot_busy_next_pause", 50),
+    Row("fork", 10, None, {"git_worktree": 200, "cp_reflink_xfs": None, "cp_reflink_btrfs": None, "lxd_copy": None}),
+    Row("restore", 10),
+    Row("diff", 10, None, {"git_diff": None}),
+    Row("create_delta", 150, None, {"git_checkout": None}),
     Row("base_tree", None, None, {"git_checkout": 1}),
     Row("git_status_first", None, None, {"git_status_second": None, "lstat_first": 0.7, "plain_overlay": 1}),
 )
@@ -95,6 +106,21 @@ def slow_lines(bench, slow_ms):
                f"without: about {max(0.0, (slow - plain) / slow_ms):.1f} of them in the way")
 
 
+GATES_KIB = {"fork_disk": 64}
+
+
+def size_entries(bench):
+    for name, samples in bench.sizes.items():
+        yield {"name": name, "n": len(samples), "p50_kib": round(p50(samples), 1),
+               "max_kib": round(max(samples), 1), "gate_kib": GATES_KIB[name], "holds": max(samples) <= GATES_KIB[name]}
+
+
+def size_lines(bench):
+    for entry in size_entries(bench):
+        yield (f"{entry['name']}: {number(entry['p50_kib'])} KiB, at most {number(entry['max_kib'])}; "
+               f"gate {entry['gate_kib']} KiB {'holds' if entry['holds'] else 'does NOT hold'}")
+
+
 def noise(loads):
     return (f"load average {loads[0]:.1f} before, {loads[1]:.1f} after, {os.cpu_count()} CPUs"
             + ("; other work ran: only ratios mean something" if min(loads) > os.cpu_count() else ""))
@@ -102,5 +128,5 @@ def noise(loads):
 
 def write_json(bench, path):
     with open(path, "w") as file:
-        json.dump([entry for _, entry in entries(bench)], file, indent=1)
+        json.dump([entry for _, entry in entries(bench)] + list(size_entries(bench)), file, indent=1)
         file.write("\n")

@@ -37,9 +37,13 @@ MOORAGE_CRASH_POINT(whole_written, "rebase.after_tree");
 MOORAGE_CRASH_POINT(whole_counts, "rebase.after_manifest");
 
 // What a later look must find.
-BaseTreeInfo seen(const std::string& tree, BaseTreeInfo info) {
+void look_at(const std::string& tree, BaseTreeInfo& info) {
   info.index_bytes = index_bytes_of(tree);
   info.root = root_of(tree);
+}
+
+BaseTreeInfo whole_info(const std::string& tree, BaseTreeInfo info) {
+  look_at(tree, info);
   info.own_files = info.files + info.directories;
   info.own_bytes = info.bytes;
   return info;
@@ -306,7 +310,7 @@ BaseTreeInfo BaseTrees::write(const std::string& repo, const std::string& commit
     Checkout checkout(cache_, cache_.mirror_directory(repo), commit, deadline, progress, look,
                       old_index);
     const BaseTreeInfo info =
-        seen(temporary + "/tree", checkout.write(temporary + "/tree", origin_url));
+        whole_info(temporary + "/tree", checkout.write(temporary + "/tree", origin_url));
     write_manifest(temporary, commit, info);
     tree_written.pass();
     base::rename_into_place(temporary, place);
@@ -334,11 +338,8 @@ BaseTreeInfo BaseTrees::write_over(const std::string& repo, const std::string& c
     BaseTreeInfo info;
     const base::Fd upper = base::open_directory(delta);
     write_delta_with_index(repo, parent, commit, upper.get(), &info);
-    info = seen(delta, info);
-    const auto usage = base::tree_usage(delta);
+    look_at(delta, info);
     info.parent = parent;
-    info.own_files = usage.inodes;
-    info.own_bytes = usage.bytes;
     write_manifest(temporary, commit, info);
     tree_written.pass();
     base::rename_into_place(temporary, place);
@@ -362,7 +363,7 @@ BaseTreeInfo BaseTrees::make_whole(const std::string& repo, const std::string& c
   base::remove_tree(place + "/tree");  // of a try that was cut: the manifest does not name it
   try {
     Checkout checkout(cache_, cache_.mirror_directory(repo), commit, deadline, {}, look, old_index);
-    const BaseTreeInfo info = seen(temporary, checkout.write(temporary, origin_url));
+    const BaseTreeInfo info = whole_info(temporary, checkout.write(temporary, origin_url));
     base::rename_into_place(temporary, place + "/tree");
     base::sync_file_system(place);
     whole_written.pass();

@@ -82,9 +82,14 @@ class BaseTrees {
                      const std::string& old_index = {});
   // The index of a tree, for the above. Empty where it cannot be read or is damaged.
   std::string index(const std::string& repo, const std::string& commit) const;
-  // Files that differ. Empty: more than limit, or as many directories.
-  std::optional<uint64_t> distance(const std::string& repo, const std::string& from_commit,
-                                   const std::string& to_commit, uint64_t limit) const;
+  // The one that differs from `commit` in the fewest files, of those that differ in no more, and in
+  // no more directories, than their limit. Empty: none does.
+  struct Candidate {
+    std::string commit;
+    uint64_t limit = 0;
+  };
+  std::optional<std::string> nearest(const std::string& repo, const std::string& commit,
+                                     const std::vector<Candidate>& candidates) const;
   // As write(), as a delta over the tree of another commit, which must be whole and must stay.
   BaseTreeInfo write_over(const std::string& repo, const std::string& commit,
                           const std::string& parent, Duration deadline);

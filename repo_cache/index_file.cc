@@ -212,16 +212,18 @@ class CacheTreeMerge {
   const ReadTree& read_tree_;
 };
 
+size_t first_not_before(const std::vector<IndexedFile>& files, std::string_view path) {
+  const auto found =
+      std::lower_bound(files.begin(), files.end(), path,
+                       [](const IndexedFile& file, std::string_view p) { return file.path < p; });
+  return static_cast<size_t>(found - files.begin());
+}
+
 // Which of the old entries are not in the new index as they are.
 std::vector<bool> find_replaced(const std::vector<IndexedFile>& files,
                                 const IndexChanges& changes) {
   std::vector<bool> replaced(files.size(), false);
-  const auto first = [&files](std::string_view path) {
-    const auto found =
-        std::lower_bound(files.begin(), files.end(), path,
-                         [](const IndexedFile& file, std::string_view p) { return file.path < p; });
-    return static_cast<size_t>(found - files.begin());
-  };
+  const auto first = [&files](std::string_view path) { return first_not_before(files, path); };
   const auto drop = [&](const std::string& path) {
     const size_t at = first(path);
     if (at < files.size() && files[at].path == path) replaced[at] = true;
@@ -289,12 +291,13 @@ std::vector<IndexedFile> read_index(std::string_view bytes) {
 MergedIndex merge_index(std::string_view old_bytes, const std::vector<IndexedFile>& old_files,
                         const IndexChanges& changes, const git_oid& root,
                         const ReadTree& read_tree) {
-  const std::vector<bool> replaced = find_replaced(old_files, changes);
   const auto end_of = [&](size_t i) {
     return old_files[i].at + kEntryBytes + old_files[i].path.size() +
            padding(kEntryBytes + old_files[i].path.size());
   };
   MergedIndex merged;
+  merged.replaced = find_replaced(old_files, changes);
+  const std::vector<bool>& replaced = merged.replaced;
   std::string& out = merged.bytes;
   out.reserve(old_bytes.size() + changes.put.size() * 128);
   out += "DIRC";
@@ -313,17 +316,26 @@ MergedIndex merge_index(std::string_view old_bytes, const std::vector<IndexedFil
     if (run < end) out += old_bytes.substr(old_files[run].at, end_of(end - 1) - old_files[run].at);
     run = end;
   };
-  for (size_t i = 0; i < old_files.size(); ++i) {
-    const bool before = fresh != changes.put.end() && fresh->first < old_files[i].path;
-    if (before || replaced[i]) copy_until(i);
-    while (fresh != changes.put.end() && fresh->first < old_files[i].path) put_fresh();
-    if (replaced[i])
+  const auto pass_old = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      if (!replaced[i]) {
+        ++count;
+        continue;
+      }
+      copy_until(i);
       run = i + 1;
-    else
-      ++count;
+    }
+  };
+  size_t at = 0;
+  while (fresh != changes.put.end()) {
+    const size_t next = first_not_before(old_files, fresh->first);
+    pass_old(at, next);
+    copy_until(next);
+    at = next;
+    put_fresh();
   }
+  pass_old(at, old_files.size());
   copy_until(old_files.size());
-  while (fresh != changes.put.end()) put_fresh();
   const uint32_t wire = htonl(count);
   memcpy(out.data() + 8, &wire, sizeof wire);
 

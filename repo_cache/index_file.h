@@ -48,6 +48,7 @@ struct IndexChanges {
 // of the cache tree, are copied as they are, so that the cost beyond that follows the change.
 struct MergedIndex {
   std::string bytes;
+  std::vector<bool> replaced;  // of old_files: those that are not in it as they were
   uint64_t directories = 0;
 };
 // read_tree: the entries of a tree of the new commit.

@@ -36,6 +36,7 @@ struct Entry {
   git_oid oid{};
 };
 using Entries = std::map<std::string, Entry, std::less<>>;
+constexpr uint64_t kOwnOfGit = 3;  // .git, and HEAD and index in it
 constexpr size_t kMaxWritten = 5'000'000;
 
 bool is_tree(const Entry& entry) { return entry.mode == GIT_FILEMODE_TREE; }
@@ -87,6 +88,7 @@ class DeltaWriter {
 
   const std::map<std::string, FileStat>& written() const { return written_; }
   const IndexChanges& changes() const { return changes_; }
+  uint64_t entries() const { return written_.size() + made_.size() + whiteouts_; }
   uint64_t removed() const { return removed_; }
   bool attributes_changed() const { return attributes_changed_; }
 
@@ -186,6 +188,7 @@ class DeltaWriter {
     const base::Fd parent = open_directory(directory);
     const std::string path = base::escape_for_message(child_path(directory, name));
     base::check(mknodat(parent.get(), name.c_str(), S_IFCHR, makedev(0, 0)), "hide " + path);
+    ++whiteouts_;
     changes_.gone.insert(child_path(directory, name));
     count_removed(entry);
   }
@@ -222,6 +225,7 @@ class DeltaWriter {
   std::map<std::string, FileStat> written_;
   IndexChanges changes_;
   uint64_t removed_ = 0;
+  uint64_t whiteouts_ = 0;
   bool attributes_changed_ = false;
 };
 
@@ -313,7 +317,9 @@ class IndexedDelta {
         merge_index(old_index_, old_files_, delta.changes(), *git_tree_id(to.get()),
                     [this](const git_oid& tree) { return read_tree(tree); });
     write_head_and_index(task_.upper, task_.to, index.bytes);
-    shown = count(index, after);
+    shown = count(index, delta.changes(), after);
+    shown.own_files = delta.entries() + kOwnOfGit;
+    shown.own_bytes = blobs.counts().bytes + index.bytes.size();
     return {delta.written().size(), delta.removed(), blobs.counts().bytes};
   }
 
@@ -344,20 +350,26 @@ class IndexedDelta {
     return entries;
   }
 
-  static BaseTreeInfo count(const MergedIndex& index, const Attributes& attributes) {
+  BaseTreeInfo count(const MergedIndex& index, const IndexChanges& changes,
+                     const Attributes& attributes) const {
     BaseTreeInfo info;
     info.directories = index.directories;
-    for (const IndexedFile& file : read_index(index.bytes)) {
-      if (file.mode == kModeSubmodule) {
+    const auto add = [&](std::string_view path, uint32_t mode, uint64_t size) {
+      if (mode == kModeSubmodule) {
         ++info.submodules;
-        continue;
+        return;
       }
       ++info.files;
-      info.bytes += file.stat.size;
-      if (!attributes.relevant() || file.mode == kModeSymlink) continue;
-      const std::string filter = attributes.conversion(file.path).filter;
+      info.bytes += size;
+      if (!attributes.relevant() || mode == kModeSymlink) return;
+      const std::string filter = attributes.conversion(path).filter;
       if (!filter.empty()) ++(filter == "lfs" ? info.lfs_files : info.other_filters);
+    };
+    for (size_t i = 0; i < old_files_.size(); ++i) {
+      const IndexedFile& file = old_files_[i];
+      if (!index.replaced[i]) add(file.path, file.mode, file.stat.size);
     }
+    for (const auto& [path, entry] : changes.put) add(path, entry.mode, entry.stat.size);
     return info;
   }
 

@@ -1,6 +1,7 @@
 #include "repo_cache/tree_distance.h"
 
-#include <cstring>
+#include <algorithm>
+#include <limits>
 #include <string_view>
 
 #include "repo_cache/base_tree.h"
@@ -79,15 +80,23 @@ TreeDistance measure_distance(git_repository* repository, const git_oid& from, c
   return measure.distance();
 }
 
-std::optional<uint64_t> BaseTrees::distance(const std::string& repo, const std::string& from_commit,
-                                            const std::string& to_commit, uint64_t limit) const {
+std::optional<std::string> BaseTrees::nearest(const std::string& repo, const std::string& commit,
+                                              const std::vector<Candidate>& candidates) const {
   const GitRepository repository = open_mirror(cache_.mirror_directory(repo));
-  const GitTree from = find_commit_tree(repository.get(), from_commit);
-  const GitTree to = find_commit_tree(repository.get(), to_commit);
-  const auto found =
-      measure_distance(repository.get(), *git_tree_id(from.get()), *git_tree_id(to.get()), limit);
-  if (!found.complete) return std::nullopt;
-  return found.files;
+  const GitTree to = find_commit_tree(repository.get(), commit);
+  std::optional<std::string> found;
+  uint64_t least = std::numeric_limits<uint64_t>::max();
+  for (const Candidate& candidate : candidates) {
+    if (least == 0) break;
+    const GitTree from = find_commit_tree(repository.get(), candidate.commit);
+    const auto distance =
+        measure_distance(repository.get(), *git_tree_id(from.get()), *git_tree_id(to.get()),
+                         std::min(candidate.limit, least - 1));
+    if (!distance.complete) continue;
+    found = candidate.commit;
+    least = distance.files;
+  }
+  return found;
 }
 
 }  // namespace moorage::repo_cache

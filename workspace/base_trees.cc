@@ -162,17 +162,13 @@ std::optional<std::string> Repositories::near_tree(base::RepoId id, const std::s
       rows.begin(), rows.begin() + static_cast<ptrdiff_t>(count), rows.end(),
       [](const auto& a, const auto& b) { return a.created_wall_ms > b.created_wall_ms; });
   rows.resize(count);
-  std::optional<std::string> nearest;
-  uint64_t least = kMostChanged;
+  std::vector<repo_cache::BaseTrees::Candidate> candidates;
   for (const auto& row : rows) {
-    if (!depth_if_sound(row)) continue;
-    const auto distance = context_.base_trees.distance(directory(id), row.commit, commit,
-                                                       std::min(least, row.files / kNearShare));
-    if (!distance || (nearest && *distance >= least)) continue;
-    nearest = row.commit;
-    least = *distance;
+    if (depth_if_sound(row))
+      candidates.push_back({row.commit, std::min(kMostChanged, row.files / kNearShare)});
   }
-  return nearest;
+  if (candidates.empty()) return std::nullopt;
+  return context_.base_trees.nearest(directory(id), commit, candidates);
 }
 
 // False: there is nothing near, or it failed, and a whole tree is to be written.

@@ -260,15 +260,23 @@ TEST_CASE("a delta knows what lies in its submodules' places, and counts pointer
   CHECK(world.git_merged({"ls-files", "-s", "sub"}).find(with) != std::string::npos);
 }
 
-TEST_CASE("how far two commits are from each other is told within a limit") {
+TEST_CASE("the nearest of some commits is found within limits") {
   Deltas world;
   std::map<std::string, std::string> files;
   for (int i = 0; i < 50; ++i) files["d/f" + std::to_string(i)] = "x";
   const std::string from = world.upstream.commit({{"same", "same"}});
   const std::string to = world.upstream.commit(files);
   world.refresh();
-  CHECK(world.trees.distance("repo_1", from, to, 100) == 50);
-  CHECK(world.trees.distance("repo_1", to, from, 50) == 50);
-  CHECK_FALSE(world.trees.distance("repo_1", from, to, 49));
-  CHECK(world.trees.distance("repo_1", to, to, 0) == 0);
+  const auto nearest = [&](const std::string& commit,
+                           const std::vector<BaseTrees::Candidate>& candidates) {
+    return world.trees.nearest("repo_1", commit, candidates).value_or("none");
+  };
+  CHECK(nearest(to, {{from, 50}}) == from);
+  CHECK(nearest(to, {{from, 49}}) == "none");
+  CHECK(nearest(from, {{to, 50}}) == to);
+  const std::string next = world.upstream.commit({{"same", "changed"}});
+  world.refresh();
+  CHECK(nearest(next, {{from, 100}, {to, 100}}) == to);
+  CHECK(nearest(next, {{to, 100}, {from, 100}}) == to);
+  CHECK(nearest(to, {{to, 0}, {from, 100}}) == to);
 }
