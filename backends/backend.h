@@ -27,7 +27,9 @@ struct Capabilities {
   std::string reason;  // why not usable, and what to do; empty if usable
   Isolation isolation = Isolation::none;
   bool freeze = false;
-  bool restack = false;  // the mounts can be exchanged while it runs (base/mount_namespace.h)
+  // The mounts can be exchanged while it runs (base/mount_namespace.h): nobody inside can have
+  // copies of them in a namespace of his own.
+  bool restack = false;
   bool limits_memory = false;
   bool limits_cpu = false;
   bool limits_pids = false;

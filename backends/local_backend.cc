@@ -56,7 +56,6 @@ Capabilities LocalBackend::capabilities() {
     if (geteuid() != 0) throw Error(Code::permission_denied, "the daemon does not run as root");
     const CgroupHierarchies& found = hierarchies();
     can.freeze = true;
-    can.restack = true;
     can.limits_memory = found.memory;
     can.limits_cpu = found.cpu;
     can.limits_pids = found.pids;

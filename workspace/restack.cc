@@ -38,8 +38,7 @@ bool is_unchanged(const Running& running) {
 bool Restack::is_likely(const state_db::WorkspaceRow& row, const Running& running) {
   return running.backend->capabilities().restack &&
          state_db::Layers(context_.store).chain(row.layer).size() < kDeepest &&
-         !hold_mounts(running.backend->members(running.name), running.init,
-                      running.mounted->mounts);
+         !hold_mounts(running.backend->members(running.name), running.mounted->mounts);
 }
 
 std::optional<Restack::Done> Restack::exchange(const state_db::SnapshotRow& taking,
@@ -53,23 +52,25 @@ std::optional<Restack::Done> Restack::exchange(const state_db::SnapshotRow& taki
     return std::nullopt;
   };
   mounted.pass();
-  const auto exchange = active_.begin_exchange(std::move(running));
+  auto exchange = active_.begin_exchange(std::move(running));
   if (!exchange) return give_up();
   const Running& before = exchange->running();
   uint64_t pause_us = 0;
   try {
     Frozen stopped(before);
     frozen.pass();
-    const auto members = before.backend->members(name);
-    if (hold_mounts(members, before.init, before.mounted->mounts) ||
+    if (hold_mounts(before.backend->members(name), before.mounted->mounts) ||
         !exchange_sandbox_mounts(before.init, next.mounts)) {
       return give_up();
     }
     exchanged.pass();
     pause_us = stopped.thaw();
   } catch (const base::Error&) {
-    if (!is_unchanged(before)) {
-      workspaces_.clear_sandbox(state_db::Sandboxes(context_.store).get(before.sandbox),
+    const bool ends = !is_unchanged(before);
+    const auto sandbox = before.sandbox;
+    exchange.reset();  // to end it, it is asked for
+    if (ends) {
+      workspaces_.clear_sandbox(state_db::Sandboxes(context_.store).get(sandbox),
                                 "its mounts could not be exchanged");
     }
     throw;

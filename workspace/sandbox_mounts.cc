@@ -49,20 +49,12 @@ ActiveMounts copy_sandbox_mounts(const base::ProcessIdentity& init) {
   return mounts;
 }
 
-bool hold_mounts(const std::vector<pid_t>& members, const base::ProcessIdentity& init,
-                 const ActiveMounts& mounts) {
-  const auto look = [](pid_t pid, const char* what) {
-    struct stat status {};
-    const std::string path = "/proc/" + std::to_string(pid) + what;
-    return stat(path.c_str(), &status) == 0 ? std::optional(status) : std::nullopt;
-  };
-  const auto own = look(init.pid, "/ns/mnt");
+bool hold_mounts(const std::vector<pid_t>& members, const ActiveMounts& mounts) {
   return std::any_of(members.begin(), members.end(), [&](pid_t pid) {
-    const auto place = look(pid, "/cwd");
-    const auto space = look(pid, "/ns/mnt");
-    if (!place || !space || !own) return false;  // it ended
-    return place->st_dev == mounts.tree_device || place->st_dev == mounts.home_device ||
-           space->st_ino != own->st_ino;
+    struct stat status {};
+    const std::string path = "/proc/" + std::to_string(pid) + "/cwd";
+    if (stat(path.c_str(), &status) < 0) return false;  // it ended
+    return status.st_dev == mounts.tree_device || status.st_dev == mounts.home_device;
   });
 }
 

@@ -18,10 +18,8 @@ inline constexpr const char* kHomePlace = "/home/user";
 // Copies of what is mounted there, with their devices.
 ActiveMounts copy_sandbox_mounts(const base::ProcessIdentity& init);
 
-// Whether one of these processes surely holds the mounts, by its working directory, or has mounts
-// of its own (a nested namespace), which cannot be exchanged.
-bool hold_mounts(const std::vector<pid_t>& members, const base::ProcessIdentity& init,
-                 const ActiveMounts& mounts);
+// Whether one of these processes surely holds the mounts, by its working directory.
+bool hold_mounts(const std::vector<pid_t>& members, const ActiveMounts& mounts);
 
 // Puts `next` in the place of both, and turns it into copies of these. All of the sandbox is
 // frozen. False: something holds one of them (EBUSY), and both are as they were.
