@@ -50,10 +50,6 @@ class Bench:
             self.samples[name].append(milliseconds)
             return value
 
-    def wait_rebased(self):
-        """A whole tree that is written in the background is nobody's time, and would be in the way of the next one's."""
-        harness.wait_until(lambda: not list(self.daemon.store.glob("repos/*/trees/*/tree.new")), 120, "a whole tree")
-
     def workspace_running(self):
         workspace = self.create()
         self.moorage.exec(workspace, ["true"])
