@@ -156,9 +156,21 @@ class Part {
   }
 
   void drop(const Place& at, RecordedDirectory& record, const std::string& name) {
-    if (record.entries.erase(name) == 0) return;
+    const auto found = record.entries.find(name);
+    if (found == record.entries.end()) return;
+    forget_links(found->second, at.path + name);
+    record.entries.erase(found);
     base::remove_tree_at(at.copy.get(), name);
     ++pass_->removed;
+  }
+
+  // Another file may be there next.
+  void forget_links(const RecordedEntry& entry, const std::string& path) {
+    const auto found = links_.find(entry.inode);
+    if (found != links_.end() && found->second.path == path) links_.erase(found);
+    if (!entry.directory) return;
+    for (const auto& [name, inner] : entry.directory->entries)
+      forget_links(inner, path + "/" + name);
   }
 
   bool take(const Place& at, RecordedDirectory& record, const RecordedDirectory* earlier,
@@ -178,9 +190,26 @@ class Part {
     }
     const RecordedEntry* known = find(&record, name);
     if (S_ISDIR(now.st_mode)) return take_directory(at, record, earlier, name, now);
-    if (same(known, now) && !known->directory && !is_mapped(now)) return false;
+    if (same(known, now) && !known->directory && !is_mapped(now) && joined(at, name, now))
+      return false;
     take_node(at, record, find(earlier, name), name, now);
     return true;
+  }
+
+  // Whether a file that the copy has already is one with its other names there: those that were
+  // taken in this pass, as a directory was moved, may be a file of their own.
+  bool joined(const Place& at, const std::string& name, const struct stat& now) {
+    if (now.st_nlink < 2 || S_ISCHR(now.st_mode)) return true;  // nobody tells whiteouts apart
+    const auto found = links_.find(now.st_ino);
+    if (found == links_.end() || !holds(found->second, now)) {
+      remember_link(at, name, now, nanoseconds(now.st_ctim));
+      return true;
+    }
+    struct stat here {
+    }, there{};
+    return fstatat(at.copy.get(), name.c_str(), &here, AT_SYMLINK_NOFOLLOW) == 0 &&
+           fstatat(copy_root_, found->second.path.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+           here.st_ino == there.st_ino;
   }
 
   bool is_mapped(const struct stat& now) const {
@@ -258,15 +287,19 @@ class Part {
     if (now.st_nlink < 2) return std::nullopt;
     const auto found = links_.find(now.st_ino);
     if (found == links_.end()) return std::nullopt;
-    // What was copied while its time was the present may have changed since, but not within this
-    // pass if all is frozen.
+    if (!holds(found->second, now)) return std::nullopt;
     const auto& [stamp, path] = found->second;
-    const bool fresh = frozen() && fresh_links_.count(now.st_ino) > 0;
-    if (!fresh && (stamp != nanoseconds(now.st_ctim) || is_mapped(now))) return std::nullopt;
     if (linkat(copy_root_, path.c_str(), at.copy.get(), name.c_str(), 0) == 0) return stamp;
     if (errno != ENOENT && errno != ENOTDIR && errno != EMLINK)
       base::throw_errno("link a file of a copy");
     return std::nullopt;
+  }
+
+  // What was copied while its time was the present may have changed since, but not within this pass
+  // if all is frozen.
+  bool holds(const Linked& linked, const struct stat& now) const {
+    if (frozen() && fresh_links_.count(now.st_ino) > 0) return true;
+    return linked.stamp == nanoseconds(now.st_ctim) && !is_mapped(now);
   }
 
   void remember_link(const Place& at, const std::string& name, const struct stat& status,

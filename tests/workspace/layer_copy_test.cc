@@ -271,9 +271,9 @@ TEST_CASE("copies of a layer that changes all the time are what it was when it w
     const std::string copy = layers.make();
     LayerCopy copying({live, copy, earlier});
     std::atomic<bool> frozen{false};
-    std::thread writer([&] {
+    std::jthread writer([&](const std::stop_token& left) {
       Changes changes(live + "/tree/upper", seed + round);
-      for (int i = 0; i < 40 || !frozen; ++i) changes.change();
+      for (int i = 0; i < 40 || !(frozen || left.stop_requested()); ++i) changes.change();
     });
     linked += copying.pass().linked_files;
     linked += copying.pass().linked_files;
