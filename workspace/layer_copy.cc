@@ -141,7 +141,7 @@ class Part {
     if (unchanged) {
       for (const auto& [name, entry] : record.entries) names.push_back(name);
     } else {
-      names = base::list_directory(at.live.get());
+      names = list(at);
       std::vector<std::string> gone;
       auto next = names.begin();
       for (const auto& [name, entry] : record.entries) {
@@ -153,6 +153,16 @@ class Part {
     }
     for (const std::string& name : names) wrote |= take(at, record, earlier, name);
     return wrote;
+  }
+
+  std::vector<std::string> list(const Place& at) const {
+    try {
+      return base::list_directory(at.live.get());
+    } catch (const Error& error) {
+      if (error.code() != Code::not_found) throw;
+      vanished(at.path);  // it was removed after it was opened
+      return {};
+    }
   }
 
   void drop(const Place& at, RecordedDirectory& record, const std::string& name) {
