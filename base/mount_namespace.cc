@@ -16,9 +16,11 @@ namespace moorage::base {
 
 void in_mount_namespace(const ProcessIdentity& of, const std::function<void()>& work) {
   const std::string pid = std::to_string(of.pid);
-  const Fd mounts = open_file("/proc/" + pid + "/ns/mnt", O_RDONLY);
+  const Fd mounts(open(("/proc/" + pid + "/ns/mnt").c_str(), O_RDONLY | O_CLOEXEC));
+  const int error_number = errno;
   // After the descriptor: so the number was not another process's when it was opened.
-  if (!process_alive(of)) throw Error(Code::not_found, "process " + pid + " is gone");
+  if (!process_alive(of)) throw Error(Code::unavailable, "process " + pid + " of it is gone");
+  if (!mounts) throw_errno("open the mounts of process " + pid, error_number);
   std::exception_ptr failure;
   std::thread inside([&] {
     // Signals are for the caller's other threads.

@@ -10,7 +10,7 @@
 
 namespace moorage::base {
 
-// Throws what work throws. not_found: the process is gone.
+// Throws what work throws. unavailable: the process is gone.
 void in_mount_namespace(const ProcessIdentity& of, const std::function<void()>& work);
 
 }  // namespace moorage::base

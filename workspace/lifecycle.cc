@@ -100,6 +100,7 @@ std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::Workspa
     running->init = running->backend->start(spec).init;
     running->endpoint = running->backend->endpoint(sandbox.name);
     start_after_backend.pass();
+    if (running->init.pid == 0) throw Error(Code::unavailable, "its sandbox ended at once");
     running->mounted =
         active_.share(row.id, {copy_sandbox_mounts(running->init), first_id + kUser});
     table.set_running(sandbox.id, {running->init, mounts.tree_device, mounts.home_device});
