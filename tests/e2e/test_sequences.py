@@ -136,7 +136,7 @@ class Sequences(harness.TestCase):
         kept = self.new_directory(workspace.directory)
         self.part_names(kept)
         workspace.snapshots[taken["id"]] = kept
-        if taken["way"] == "at-rest":
+        if taken["way"] in ("at-rest", "restack"):
             self.part_names(workspace.directory)
 
     def fork(self, workspace):
