@@ -137,6 +137,8 @@ SnapshotRow Snapshots::become_copy(base::SnapshotId id) {
     const SnapshotRow row = get(id);
     store_.prepare("UPDATE layers SET parent = ? WHERE id = ?")
         .run(Layers(store_).get(row.layer).parent, row.next_layer);
+    // Forks that are made with it stand on what becomes the snapshot's.
+    store_.prepare("UPDATE layers SET parent = ? WHERE parent = ?").run(row.next_layer, row.layer);
     store_
         .prepare("UPDATE snapshots SET layer = next_layer, next_layer = NULL, way = ? WHERE id = ?")
         .run(way_name(SnapshotWay::copy), id);

@@ -161,6 +161,9 @@ class Snapshots(harness.TestCase):
                 held = self.client.start_exec(workspace, ["python3", "-c", code], cwd="/tmp")["id"]
                 harness.wait_until(lambda: self.client.exec(workspace, ["test", "-e", "/tmp/ready"]).exit_code == 0, what="it holds")
                 self.assertEqual(self.client.snapshot(workspace)["way"], "copy")
+                fork = self.client.fork(workspace)[0]["name"]
+                self.assertEqual(self.run_in(fork, "head -1 d/log"), "log\n")
+                self.client.delete(fork, purge=True)
                 self.assertIn("running", self.client.get_exec(held)["state"])
                 self.client.cancel(held)
                 self.client.wait(held, 10_000)

@@ -55,6 +55,27 @@ TEST_CASE("a snapshot in place freezes the layer, and the workspace goes on over
   CHECK(test.chain().size() == 3);
 }
 
+TEST_CASE("an exchange that becomes a copy takes the forks along that are made with it") {
+  OneWorkspace test;
+  Snapshots snapshots(*test.store);
+  const auto below = test.take("below");
+  const auto taking = snapshots.begin({.workspace = test.id, .way = SnapshotWay::restack});
+  Workspaces workspaces(*test.store);
+  const auto row = test.row();
+  const auto fork = workspaces.create({.name = "fork",
+                                       .repository = row.repository,
+                                       .base_commit = row.base_commit,
+                                       .forked_from = taking.id});
+  const auto copy = snapshots.become_copy(taking.id);
+  CHECK(copy.layer == taking.next_layer);
+  snapshots.finish(copy.id, 7);
+  workspaces.set_ready(fork.id);
+  CHECK(test.row().layer == row.layer);
+  CHECK(Layers(*test.store).get(fork.layer).parent == copy.layer);
+  CHECK(Layers(*test.store).get(copy.layer).parent == below.layer);
+  CHECK_FALSE(Layers(*test.store).get(row.layer).frozen);
+}
+
 TEST_CASE("a copy stands beside the layer, which stays") {
   OneWorkspace test;
   const auto below = test.take("below");
