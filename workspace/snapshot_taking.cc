@@ -79,8 +79,13 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
   bool exchanged = false;
   try {
     uint64_t pause_us = 0;
-    if (in_place(taking.way)) make_layer(context_, taking.next_layer);
-    for (const auto& fork : born) make_layer(context_, fork.layer);
+    const auto make_forks = [&] {
+      for (const auto& fork : born) make_layer(context_, fork.layer);
+    };
+    if (in_place(wanted.way)) {
+      make_layer(context_, taking.next_layer);
+      make_forks();  // before commands write to the next layer: from there on nothing may fail
+    }
     if (taking.way == SnapshotWay::restack) {
       if (const auto done = restack_.exchange(taking, row, std::move(running))) {
         running = done->running;
@@ -94,6 +99,7 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
       }
     }
     if (taking.way == SnapshotWay::copy) pause_us = make_copy(taking, row, *running);
+    if (!in_place(wanted.way)) make_forks();
     after_layers.pass();
     const bool rests = taking.way == SnapshotWay::at_rest;
     const auto seal = rests ? seal_of(row, taking.next_layer) : IntegrityCheck::Taken{};

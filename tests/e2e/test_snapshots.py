@@ -114,11 +114,14 @@ class Snapshots(harness.TestCase):
     def test_an_idle_sandbox_gets_new_mounts_and_runs_on(self):
         sandbox = self.client.start(self.make("idle")["id"])["sandbox"]["id"]
         self.run_in("idle", "echo one > kept; echo mine > /tmp/mine; echo hidden > ~/.hidden")
-        one = self.client.snapshot("idle", name="one")
-        self.assertEqual(one["way"], "restack")
+        # What ran the command may be there a moment longer than it.
+        harness.wait_until(lambda: self.client.snapshot("idle")["way"] == "restack", what="an exchange")
+        time.sleep(0.2)
+        self.assertEqual(self.client.snapshot("idle", name="one")["way"], "restack")
         self.run_in("idle", "test $(cat kept) = one; echo two > kept; rm ~/.hidden; mkdir -p deep/er; git mv README.md deep/er/")
         two = self.content("idle")
         self.client.snapshot("idle", name="two")
+        time.sleep(0.2)
         # With one that runs elsewhere, and holds nothing.
         elsewhere = self.client.start_exec("idle", ["sleep", "60"], cwd="/tmp")
         self.assertEqual(self.client.snapshot("idle")["way"], "restack")
@@ -167,7 +170,7 @@ class Snapshots(harness.TestCase):
                 self.assertIn("running", self.client.get_exec(held)["state"])
                 self.client.cancel(held)
                 self.client.wait(held, 10_000)
-                self.assertEqual(self.client.snapshot(workspace)["way"], "restack")
+                harness.wait_until(lambda: self.client.snapshot(workspace)["way"] == "restack", what="an exchange")
                 if name == "file":
                     self.assertEqual(self.run_in(workspace, "grep -vc x d/log; ls d"), "1\nlog\nmap\n")
 
