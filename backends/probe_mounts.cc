@@ -1,10 +1,14 @@
 #include "backends/probe_mounts.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sched.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
+#include <array>
 #include <exception>
 #include <thread>
 
@@ -20,6 +24,7 @@ namespace {
 constexpr uint32_t kRange = 65536;
 constexpr uint32_t kProbeHostId = 1'000'000'000;  // any range serves: no process gets it
 constexpr const char* kMarker = "probe";
+constexpr const char* kOtherPlace = "keep the store (store.directory) on ext4, XFS or btrfs";
 
 // Runs the body in a thread with a mount namespace of its own, which ends with the thread: attached
 // mounts are gone afterwards, whatever happened, and the host's table never held them.
@@ -46,6 +51,52 @@ void mount_idmapped(const std::string& path, int id_map) {
   base::Fd mount = base::clone_mount(AT_FDCWD, path);
   base::set_mount_idmap(mount.get(), id_map);
   base::attach_mount(mount.get(), path);
+}
+
+// What a snapshot or a fork consists of: a deletion, a directory made anew, and a renamed one.
+void change_names(int overlay) {
+  base::check(unlinkat(overlay, "gone", 0), "remove a file in an overlay");
+  base::check(unlinkat(overlay, "again", AT_REMOVEDIR), "remove a directory in an overlay");
+  base::check(mkdirat(overlay, "again", 0755), "make a directory anew in an overlay");
+  base::check(renameat(overlay, "before", overlay, "after"), "rename a directory in an overlay");
+}
+
+std::string mark(const std::string& path, const char* name) {
+  std::array<char, 64> value{};
+  const ssize_t size = lgetxattr(path.c_str(), name, value.data(), value.size());
+  return size < 0 ? "" : std::string(value.data(), static_cast<size_t>(size));
+}
+
+// Everything that reads layers relies on these marks.
+void require_marks(const std::string& upper) {
+  struct stat gone {};
+  const std::string lacks =
+      lstat((upper + "/gone").c_str(), &gone) < 0 || !S_ISCHR(gone.st_mode) || gone.st_rdev != 0
+          ? "whiteouts"
+      : mark(upper + "/again", "trusted.overlay.opaque") != "y"        ? "opaque directories"
+      : mark(upper + "/after", "trusted.overlay.redirect") != "before" ? "redirects"
+                                                                       : "";
+  if (lacks.empty()) return;
+  throw base::Error(base::Code::unsupported,
+                    "an overlay on the store's file system keeps no " + lacks, kOtherPlace);
+}
+
+// As findmnt(8) calls it; empty: another one.
+std::string file_system_name(const std::string& path) {
+  struct statfs status {};
+  base::check(statfs(path.c_str(), &status), "look at the file system of " + path);
+  switch (static_cast<unsigned long>(status.f_type)) {
+    case EXT4_SUPER_MAGIC:
+      return "ext4";
+    case XFS_SUPER_MAGIC:
+      return "xfs";
+    case BTRFS_SUPER_MAGIC:
+      return "btrfs";
+    case TMPFS_MAGIC:
+      return "tmpfs";
+    default:
+      return "";
+  }
 }
 
 }  // namespace
@@ -84,14 +135,17 @@ std::string try_overlay(const std::string& store, uint32_t disk_first_id) {
     const std::string& path;
     ~Cleanup() { base::remove_tree(path); }
   } cleanup{place};
-  for (const char* name : {"", "/l", "/u", "/u/upper", "/u/work", "/m"}) {
+  for (const char* name : {"", "/l", "/l/again", "/l/before", "/u", "/u/upper", "/u/work"}) {
     base::make_directories(place + name, 0755);
   }
-  for (const char* name : {"/l", "/u", "/u/upper"}) own(place + name, disk_first_id);
+  for (const char* name : {"/l", "/l/again", "/l/before", "/u", "/u/upper"})
+    own(place + name, disk_first_id);
   // The mounter's own id on disk: without it the overlay is silently read-only.
   own(place + "/u/work", disk_first_id + kRange);
-  base::write_file(place + "/l/" + kMarker, "lower");
-  own(place + "/l/" + kMarker, disk_first_id);
+  for (const char* name : {kMarker, "gone"}) {
+    base::write_file(place + "/l/" + name, "lower");
+    own(place + "/l/" + name, disk_first_id);
+  }
 
   in_private_mounts([&] {
     base::Fd id_map = base::make_user_namespace(
@@ -115,12 +169,16 @@ std::string try_overlay(const std::string& store, uint32_t disk_first_id) {
                         "Linux 6.1 or later with overlayfs is needed");
     }
     base::write_all(file.get(), "upper");
+    change_names(overlay.get());
   });
   if (base::read_file(place + "/l/" + kMarker) != "lower" ||
       base::read_file(place + "/u/upper/" + kMarker) != "upper") {
     throw base::Error(base::Code::unsupported, "an overlay wrote to the wrong layer", "");
   }
-  return "overlay over idmapped layers works on the store's file system";
+  require_marks(place + "/u/upper");
+  const std::string kind = file_system_name(store);
+  return "overlay over idmapped layers works on the store's file system" +
+         (kind.empty() ? "" : " (" + kind + ")");
 }
 
 }  // namespace moorage::backends
