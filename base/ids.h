@@ -45,6 +45,12 @@ struct ExecTag {
 struct SnapshotTag {
   static constexpr std::string_view kPrefix = "sn";
 };
+struct BestOfTag {
+  static constexpr std::string_view kPrefix = "bo";
+};
+struct AttemptTag {
+  static constexpr std::string_view kPrefix = "at";
+};
 
 using RepoId = Id<RepoTag>;
 using LayerId = Id<LayerTag>;
@@ -52,6 +58,8 @@ using WorkspaceId = Id<WorkspaceTag>;
 using SandboxId = Id<SandboxTag>;
 using ExecId = Id<ExecTag>;
 using SnapshotId = Id<SnapshotTag>;
+using BestOfId = Id<BestOfTag>;
+using AttemptId = Id<AttemptTag>;
 
 }  // namespace moorage::base
 

@@ -117,6 +117,7 @@ class Builder {
     } catch (const Error& error) {
       if (error.code() != Code::resource_exhausted || oversized_ == Oversized::refuse) throw;
       bytes = std::string("\0too large to compare", 21);
+      if (oversized_ == Oversized::another_stand_in) bytes += "!";
     }
     if (change.mode != kModeSymlink) convert(change.path, bytes);
     git_oid oid;

@@ -46,9 +46,10 @@ class PathAttributes {
 
 std::string read_content(Content content, uint64_t max_bytes, const std::string& path);
 
-// The tree of `root` with the changes in it; files over max_file_bytes get a stand-in, or are
-// refused. Names that git refuses (".git" in any spelling) are left out, as `git add` does.
-enum class Oversized { refuse, stand_in };
+// The tree of `root` with the changes in it; files over max_file_bytes get a stand-in (one that
+// equals no other kind of stand-in), or are refused. Names that git refuses (".git" in any
+// spelling) are left out, as `git add` does.
+enum class Oversized { refuse, stand_in, another_stand_in };
 GitTree apply_changes(const MemoryRepository& repository, git_tree* root,
                       std::vector<Change> changes, const DiffLimits& limits, Oversized oversized);
 

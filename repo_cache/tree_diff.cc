@@ -55,7 +55,17 @@ std::string change_name(const git_diff_delta& delta) {
   return git_oid_equal(&delta.old_file.id, &delta.new_file.id) ? "mode" : "modified";
 }
 
-DiffStat stat_of(git_diff* diff, size_t index) {
+// 0 where there is no file, and for a submodule.
+uint64_t size_of(git_odb* odb, const git_diff_file& file) {
+  const auto format = static_cast<git_filemode_t>(file.mode);
+  if (git_oid_is_zero(&file.id) || format == GIT_FILEMODE_COMMIT) return 0;
+  size_t size = 0;
+  git_object_t type = GIT_OBJECT_INVALID;
+  check_git(git_odb_read_header(&size, &type, odb, &file.id), "look up a file");
+  return size;
+}
+
+DiffStat stat_of(git_diff* diff, git_odb* odb, size_t index) {
   git_patch* raw = nullptr;
   check_git(git_patch_from_diff(&raw, diff, index), "compare a file");
   const GitPatch patch(raw);
@@ -64,6 +74,8 @@ DiffStat stat_of(git_diff* diff, size_t index) {
   stat.path = delta->status == GIT_DELTA_DELETED ? delta->old_file.path : delta->new_file.path;
   stat.binary = (delta->flags & GIT_DIFF_FLAG_BINARY) != 0;
   stat.change = change_name(*delta);
+  stat.bytes_before = size_of(odb, delta->old_file);
+  stat.bytes_after = size_of(odb, delta->new_file);
   if (raw) {
     size_t added = 0;
     size_t removed = 0;
@@ -147,7 +159,30 @@ struct CommitTree::State {
     const std::set<std::string> paths = paths_of(changes);
     const GitTree changed =
         apply_changes(repository, root.get(), std::move(changes), limits, oversized);
-    if (git_oid_equal(git_tree_id(changed.get()), git_tree_id(root.get()))) return nullptr;
+    return diff(root.get(), changed.get(), paths, flags);
+  }
+
+  GitDiff diff(TwoTrees trees, const DiffLimits& limits, bool refuse, uint32_t flags) const {
+    std::set<std::string> paths;
+    GitTree other;
+    if (trees.after_commit.empty()) {
+      paths = paths_of(trees.before);
+      paths.merge(paths_of(trees.after));
+    } else {  // all paths: the commits differ, too
+      other = find_commit_tree(repository.get(), trees.after_commit);
+    }
+    const GitTree before = apply_changes(repository, root.get(), std::move(trees.before), limits,
+                                         refuse ? Oversized::refuse : Oversized::stand_in);
+    const GitTree after =
+        apply_changes(repository, other ? other.get() : root.get(), std::move(trees.after), limits,
+                      refuse ? Oversized::refuse : Oversized::another_stand_in);
+    return diff(before.get(), after.get(), paths, flags);
+  }
+
+  // Of these paths; none: of all.
+  GitDiff diff(git_tree* before, git_tree* after, const std::set<std::string>& paths,
+               uint32_t flags) const {
+    if (git_oid_equal(git_tree_id(before), git_tree_id(after))) return nullptr;
     std::vector<char*> pathspec;
     pathspec.reserve(paths.size());
     for (const std::string& path : paths) pathspec.push_back(const_cast<char*>(path.c_str()));
@@ -156,7 +191,7 @@ struct CommitTree::State {
     options.pathspec = {pathspec.data(), pathspec.size()};
     options.id_abbrev = GIT_OID_HEXSZ;  // git apply --binary needs whole ids
     git_diff* diff = nullptr;
-    check_git(git_diff_tree_to_tree(&diff, repository.get(), root.get(), changed.get(), &options),
+    check_git(git_diff_tree_to_tree(&diff, repository.get(), before, after, &options),
               "compare trees");
     return GitDiff(diff);
   }
@@ -251,41 +286,67 @@ std::vector<std::string> CommitTree::files_below(std::string_view directory) con
   return files;
 }
 
-std::string CommitTree::patch(std::vector<Change> changes, const DiffLimits& limits) const {
-  const GitDiff diff =
-      state_->diff(std::move(changes), limits, Oversized::refuse, GIT_DIFF_SHOW_BINARY);
+namespace {
+
+std::string patch_text(const MemoryRepository& repository, const GitDiff& diff,
+                       uint64_t max_bytes) {
   if (!diff) return {};
   PatchText text;
-  text.max_bytes = limits.max_patch_bytes;
+  text.max_bytes = max_bytes;
   const int answer = git_diff_print(diff.get(), GIT_DIFF_FORMAT_PATCH, append_line, &text);
-  state_->repository.forget_writes();
+  repository.forget_writes();
   if (text.full) {
     throw Error(Code::resource_exhausted,
-                "the diff is larger than " + std::to_string(limits.max_patch_bytes) + " bytes",
+                "the diff is larger than " + std::to_string(max_bytes) + " bytes",
                 "look at its summary, or at single files");
   }
   check_git(answer, "print the diff");
   return std::move(text.bytes);
 }
 
-std::vector<DiffStat> CommitTree::stat(std::vector<Change> changes,
-                                       const DiffLimits& limits) const {
-  const GitDiff diff = state_->diff(std::move(changes), limits, Oversized::stand_in, 0);
+std::vector<DiffStat> stats_of(const MemoryRepository& repository, const GitDiff& diff) {
   std::vector<DiffStat> result;
   for (size_t i = 0; diff && i < git_diff_num_deltas(diff.get()); ++i) {
-    DiffStat stat = stat_of(diff.get(), i);
+    DiffStat stat = stat_of(diff.get(), repository.odb(), i);
     if (!result.empty() && result.back().path == stat.path) {
       // A file that became a link, or the other way round, comes as deleted and added.
       stat.added += result.back().added;
       stat.removed += result.back().removed;
       stat.binary |= result.back().binary;
+      stat.bytes_before += result.back().bytes_before;
+      stat.bytes_after += result.back().bytes_after;
       stat.change = "type";
       result.pop_back();
     }
     result.push_back(std::move(stat));
   }
-  state_->repository.forget_writes();
+  repository.forget_writes();
   return result;
+}
+
+}  // namespace
+
+std::string CommitTree::patch(std::vector<Change> changes, const DiffLimits& limits) const {
+  return patch_text(
+      state_->repository,
+      state_->diff(std::move(changes), limits, Oversized::refuse, GIT_DIFF_SHOW_BINARY),
+      limits.max_patch_bytes);
+}
+
+std::vector<DiffStat> CommitTree::stat(std::vector<Change> changes,
+                                       const DiffLimits& limits) const {
+  return stats_of(state_->repository,
+                  state_->diff(std::move(changes), limits, Oversized::stand_in, 0));
+}
+
+std::string CommitTree::patch_between(TwoTrees trees, const DiffLimits& limits) const {
+  return patch_text(state_->repository,
+                    state_->diff(std::move(trees), limits, true, GIT_DIFF_SHOW_BINARY),
+                    limits.max_patch_bytes);
+}
+
+std::vector<DiffStat> CommitTree::stat_between(TwoTrees trees, const DiffLimits& limits) const {
+  return stats_of(state_->repository, state_->diff(std::move(trees), limits, false, 0));
 }
 
 }  // namespace moorage::repo_cache

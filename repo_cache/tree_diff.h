@@ -38,7 +38,17 @@ struct DiffStat {
   uint64_t added = 0;  // lines
   uint64_t removed = 0;
   bool binary = false;
-  std::string change;  // "added", "modified", "deleted", "mode", "type"
+  std::string change;         // "added", "modified", "deleted", "mode", "type"
+  uint64_t bytes_before = 0;  // 0: it was not there
+  uint64_t bytes_after = 0;
+};
+
+// Two worktrees, each a commit of the same mirror with changes. A file that both have changed alike
+// may be left out of both lists.
+struct TwoTrees {
+  std::vector<Change> before;
+  std::vector<Change> after;
+  std::string after_commit;  // empty: the same as before
 };
 
 struct DiffLimits {
@@ -76,6 +86,9 @@ class CommitTree {
   // git refuses (".git" in any spelling) are left out, as `git add` leaves them.
   std::string patch(std::vector<Change> changes, const DiffLimits& limits = {}) const;
   std::vector<DiffStat> stat(std::vector<Change> changes, const DiffLimits& limits = {}) const;
+  // The same, from one worktree to another; `before` stands on this commit.
+  std::string patch_between(TwoTrees trees, const DiffLimits& limits = {}) const;
+  std::vector<DiffStat> stat_between(TwoTrees trees, const DiffLimits& limits = {}) const;
 
  private:
   struct State;

@@ -107,6 +107,28 @@ void Layers::exchange_parent(base::LayerId id, base::LayerId from, base::LayerId
             .run(to, id, from) == 0) {
       throw Error(Code::conflict, from.str() + " is not below " + id.str());
     }
+    store_
+        .prepare(
+            "UPDATE layers SET instead_of = ?, mounted_upto = (SELECT max(id) FROM layers) "
+            "WHERE id = ?")
+        .run(from, to);
+  });
+}
+
+std::vector<ReplacedLayer> Layers::replaced() {
+  Statement query = store_.prepare(
+      "SELECT id, mounted_upto FROM layers WHERE instead_of IS NOT NULL ORDER BY id");
+  std::vector<ReplacedLayer> rows;
+  while (query.step()) {
+    ReplacedLayer& row = rows.emplace_back();
+    query.read(row.by, row.mounted_upto);
+  }
+  return rows;
+}
+
+void Layers::forget_replaced(base::LayerId by) {
+  store_.transaction([&] {
+    store_.prepare("UPDATE layers SET instead_of = NULL, mounted_upto = NULL WHERE id = ?").run(by);
   });
 }
 
@@ -121,12 +143,17 @@ std::vector<base::WorkspaceId> Layers::workspaces_on(base::LayerId id) {
   return ids;
 }
 
-void Layers::remove(base::LayerId id) {
+void Layers::remove(const std::vector<base::LayerId>& ids) {
   try {
-    store_.transaction([&] { store_.prepare("DELETE FROM layers WHERE id = ?").run(id); });
+    // One statement, which may name a layer and what it stands on in any order.
+    store_.transaction([&] {
+      store_.prepare("DELETE FROM layers WHERE id IN (SELECT value FROM json_each(?))")
+          .run(id_list(ids));
+    });
   } catch (const Error& error) {
     if (error.code() != Code::conflict) throw;
-    throw Error(Code::conflict, id.str() + " is in use by a workspace or a layer above it");
+    throw Error(Code::conflict, ids.front().str() + (ids.size() > 1 ? " or one with it" : "") +
+                                    " is in use by a workspace or a layer above it");
   }
 }
 
@@ -143,11 +170,13 @@ std::set<std::pair<base::RepoId, std::string>> Layers::bases() {
 
 std::vector<LayerRow> Layers::unused() {
   Statement query = store_.prepare(
-      select("WHERE id NOT IN (SELECT layer FROM workspaces WHERE layer IS NOT NULL) AND "
-             "id NOT IN (SELECT parent FROM layers WHERE parent IS NOT NULL) AND "
-             "id NOT IN (SELECT layer FROM snapshots WHERE layer IS NOT NULL) AND "
-             "id NOT IN (SELECT next_layer FROM snapshots WHERE next_layer IS NOT NULL) "
-             "ORDER BY id"));
+      "WITH RECURSIVE used (layer) AS (SELECT layer FROM workspaces WHERE layer IS NOT NULL UNION "
+      "SELECT layer FROM snapshots WHERE layer IS NOT NULL UNION SELECT next_layer FROM snapshots "
+      "WHERE next_layer IS NOT NULL UNION SELECT layers.parent FROM layers JOIN used ON layers.id "
+      "= "
+      "used.layer WHERE layers.parent IS NOT NULL UNION SELECT instead_of FROM layers JOIN used ON "
+      "layers.id = used.layer WHERE instead_of IS NOT NULL) " +
+      select("WHERE id NOT IN (SELECT layer FROM used) ORDER BY id"));
   return read_all(query);
 }
 

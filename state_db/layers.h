@@ -30,6 +30,11 @@ struct NewLayer {
   std::string base_commit{};
 };
 
+struct ReplacedLayer {
+  base::LayerId by{};
+  base::LayerId mounted_upto{};  // a mount of a younger writable layer has `by` in it
+};
+
 class Layers {
  public:
   explicit Layers(Store& store) : store_(store) {}
@@ -42,13 +47,17 @@ class Layers {
   // The layer and its parents, top first.
   std::vector<LayerRow> chain(base::LayerId top);
   void freeze(base::LayerId id);
-  // Puts another frozen layer below it, which shows the same. conflict: `from` is not below it.
+  // Puts another frozen layer below it, which shows the same. What was below it stays until
+  // forget_replaced(): it may be mounted. conflict: `from` is not below it.
   void exchange_parent(base::LayerId id, base::LayerId from, base::LayerId to);
+  std::vector<ReplacedLayer> replaced();
+  void forget_replaced(base::LayerId by);
   // Those that have the layer in their chain.
   std::vector<base::WorkspaceId> workspaces_on(base::LayerId id);
-  void remove(base::LayerId id);  // conflict while a workspace or a layer stands on it
+  // All or none. conflict: a workspace, a snapshot or a layer that is not named stands on one.
+  void remove(const std::vector<base::LayerId>& ids);
   std::set<std::pair<base::RepoId, std::string>> bases();  // commits that layers start from
-  std::vector<LayerRow> unused();  // no workspace or snapshot has it, and no layer stands on it
+  std::vector<LayerRow> unused();  // neither a workspace's or snapshot's, nor below one of theirs
 
  private:
   Store& store_;

@@ -127,6 +127,38 @@ constexpr std::array kMigrations{
               "ALTER TABLE base_trees ADD COLUMN disk_files INTEGER NOT NULL DEFAULT 0;"
               "ALTER TABLE base_trees ADD COLUMN disk_bytes INTEGER NOT NULL DEFAULT 0;"
               "UPDATE base_trees SET disk_files = files, disk_bytes = bytes"},
+    Migration{"0017-best-of",
+              "CREATE TABLE best_of (id INTEGER PRIMARY KEY AUTOINCREMENT, workspace INTEGER "
+              "NOT NULL REFERENCES workspaces (id), owner_uid INTEGER NOT NULL, owner_gids "
+              "TEXT NOT NULL, lease INTEGER, each_command BLOB NOT NULL, test_command BLOB NOT "
+              "NULL, patch_bytes INTEGER NOT NULL, timeout_ms INTEGER NOT NULL, promote TEXT "
+              "NOT NULL CHECK (promote IN ('','first-passing','smallest-diff')), parallel "
+              "INTEGER NOT NULL, keep INTEGER NOT NULL, state TEXT NOT NULL CHECK (state IN "
+              "('preparing','running','done','cancelled','failed')), reason TEXT NOT NULL "
+              "DEFAULT '', cancel_requested INTEGER NOT NULL DEFAULT 0, chosen INTEGER NOT "
+              "NULL DEFAULT 0, promotion TEXT NOT NULL DEFAULT '' CHECK (promotion IN "
+              "('','done','refused')), promotion_note TEXT NOT NULL DEFAULT '', "
+              "created_wall_ms INTEGER NOT NULL, ended_wall_ms INTEGER NOT NULL DEFAULT 0, "
+              "idempotency_key TEXT, request_hash TEXT NOT NULL, UNIQUE (owner_uid, "
+              "idempotency_key)) STRICT;CREATE INDEX best_of_of_workspace ON best_of "
+              "(workspace);CREATE INDEX best_of_open ON best_of (id) WHERE state IN "
+              "('preparing','running');CREATE TABLE best_of_attempts (id INTEGER PRIMARY KEY "
+              "AUTOINCREMENT, best_of INTEGER NOT NULL REFERENCES best_of (id), number INTEGER "
+              "NOT NULL, workspace INTEGER REFERENCES workspaces (id), label TEXT NOT NULL, "
+              "patch_offset INTEGER NOT NULL, patch_bytes INTEGER NOT NULL, state TEXT NOT "
+              "NULL CHECK (state IN "
+              "('waiting','applying','testing','passed','failed','interrupted','cancelled')), "
+              "reason TEXT NOT NULL DEFAULT '', each_exec INTEGER REFERENCES execs (id), "
+              "test_exec INTEGER REFERENCES execs (id), measured INTEGER NOT NULL DEFAULT 0, "
+              "diff_files INTEGER NOT NULL DEFAULT 0, diff_added INTEGER NOT NULL DEFAULT 0, "
+              "diff_removed INTEGER NOT NULL DEFAULT 0, diff_bytes INTEGER NOT NULL DEFAULT 0, "
+              "tail BLOB NOT NULL DEFAULT x'', started_wall_ms INTEGER NOT NULL DEFAULT 0, "
+              "ended_wall_ms INTEGER NOT NULL DEFAULT 0, UNIQUE (best_of, number)) "
+              "STRICT;CREATE INDEX best_of_attempts_of_workspace ON best_of_attempts "
+              "(workspace) WHERE workspace IS NOT NULL"},
+    Migration{"0018-merged-layers",
+              "ALTER TABLE layers ADD COLUMN instead_of INTEGER REFERENCES layers (id);"
+              "ALTER TABLE layers ADD COLUMN mounted_upto INTEGER"},
 };
 
 std::string quote(std::string_view text) {

@@ -75,7 +75,9 @@ CREATE TABLE layers (            -- Changes over a base tree or over a parent la
   repository      INTEGER NOT NULL REFERENCES repositories (id),  -- Whose base tree is at the bottom.
   base_commit     TEXT NOT NULL, -- Commit of that base tree, 40 hex digits.
   frozen          INTEGER NOT NULL DEFAULT 0,  -- 1 if it never changes again.
-  created_wall_ms INTEGER NOT NULL  -- When the row was made.
+  created_wall_ms INTEGER NOT NULL,  -- When the row was made.
+  instead_of      INTEGER REFERENCES layers (id),  -- Of a merge: what it took the place of, while that may be mounted.
+  mounted_upto    INTEGER        -- Of a merge: mounts of writable layers up to this id may be older than it.
 ) STRICT;
 CREATE INDEX layers_of_parent ON layers (parent) WHERE parent IS NOT NULL;
 CREATE INDEX layers_of_base ON layers (repository, base_commit);
@@ -267,6 +269,58 @@ CREATE INDEX snapshots_of_workspace ON snapshots (workspace);
 CREATE UNIQUE INDEX snapshots_by_name ON snapshots (workspace, name) WHERE name <> '' AND state <> 'dropped';
 CREATE INDEX snapshots_of_layer ON snapshots (layer) WHERE layer IS NOT NULL;
 CREATE INDEX snapshots_of_next_layer ON snapshots (next_layer) WHERE next_layer IS NOT NULL;
+
+CREATE TABLE best_of (           -- Several attempts at one thing, each in a fork, of which one is promoted.
+  id               INTEGER PRIMARY KEY AUTOINCREMENT,  -- bo_N.
+  workspace        INTEGER NOT NULL REFERENCES workspaces (id),  -- What is forked.
+  owner_uid        INTEGER NOT NULL,          -- Host uid of the caller, who gets the forks.
+  owner_gids       TEXT NOT NULL,             -- His groups then, with spaces between: for the right to promote.
+  lease            INTEGER,                   -- The lease that the request carried, if any.
+  each_command     BLOB NOT NULL,             -- Words, each followed by NUL, with {i} in them; none: patches.
+  test_command     BLOB NOT NULL,             -- The same, of the test.
+  patch_bytes      INTEGER NOT NULL,          -- Of all patches; 0: none.
+  timeout_ms       INTEGER NOT NULL,          -- Limit of each command; 0: that of the workspace.
+  promote          TEXT NOT NULL CHECK (promote IN ('','first-passing','smallest-diff')),  -- Which attempt the workspace goes on from; empty: none.
+  parallel         INTEGER NOT NULL,          -- At most so many attempts at once.
+  keep             INTEGER NOT NULL,          -- 1: sandboxes of attempts that ended are not stopped.
+  state            TEXT NOT NULL CHECK (state IN ('preparing','running','done','cancelled','failed')),  -- Life cycle.
+  reason           TEXT NOT NULL DEFAULT '',  -- Why the last move was made.
+  cancel_requested INTEGER NOT NULL DEFAULT 0,  -- 1 if somebody asked to cancel it.
+  chosen           INTEGER NOT NULL DEFAULT 0,  -- Number of the attempt that is to be promoted; 0: none yet.
+  promotion        TEXT NOT NULL DEFAULT '' CHECK (promotion IN ('','done','refused')),  -- What became of that; empty: not tried to its end yet.
+  promotion_note   TEXT NOT NULL DEFAULT '',  -- Why it was refused.
+  created_wall_ms  INTEGER NOT NULL,          -- When it was asked for.
+  ended_wall_ms    INTEGER NOT NULL DEFAULT 0,  -- When it ended; 0 is not yet.
+  idempotency_key  TEXT,                      -- Key of the request.
+  request_hash     TEXT NOT NULL,             -- Hash of that request, to tell a retry from a clash.
+  UNIQUE (owner_uid, idempotency_key)
+) STRICT;
+CREATE INDEX best_of_of_workspace ON best_of (workspace);
+CREATE INDEX best_of_open ON best_of (id) WHERE state IN ('preparing','running');
+
+CREATE TABLE best_of_attempts (  -- One attempt each.
+  id               INTEGER PRIMARY KEY AUTOINCREMENT,  -- at_N.
+  best_of          INTEGER NOT NULL REFERENCES best_of (id),  -- Of which it is one.
+  number           INTEGER NOT NULL,          -- 1, 2... of so many as it has.
+  workspace        INTEGER REFERENCES workspaces (id),  -- The fork; none while that is made.
+  label            TEXT NOT NULL,             -- The name of its patch, as the client gave it.
+  patch_offset     INTEGER NOT NULL,          -- Where its patch begins in the file of all.
+  patch_bytes      INTEGER NOT NULL,          -- How long that is.
+  state            TEXT NOT NULL CHECK (state IN ('waiting','applying','testing','passed','failed','interrupted','cancelled')),  -- Life cycle.
+  reason           TEXT NOT NULL DEFAULT '',  -- Why the last move was made.
+  each_exec        INTEGER REFERENCES execs (id),  -- The command, or the one that applies its patch; none yet.
+  test_exec        INTEGER REFERENCES execs (id),  -- The test; none yet.
+  measured         INTEGER NOT NULL DEFAULT 0,  -- 1: the next four are known. Counted before the test.
+  diff_files       INTEGER NOT NULL DEFAULT 0,  -- Files that differ from where it began.
+  diff_added       INTEGER NOT NULL DEFAULT 0,  -- Lines of these.
+  diff_removed     INTEGER NOT NULL DEFAULT 0,  -- The same.
+  diff_bytes       INTEGER NOT NULL DEFAULT 0,  -- Size of the patch that makes this difference.
+  tail             BLOB NOT NULL DEFAULT x'',  -- The end of the output of its last command.
+  started_wall_ms  INTEGER NOT NULL DEFAULT 0,  -- When it began; 0 is not yet.
+  ended_wall_ms    INTEGER NOT NULL DEFAULT 0,  -- When it ended; 0 is not yet.
+  UNIQUE (best_of, number)
+) STRICT;
+CREATE INDEX best_of_attempts_of_workspace ON best_of_attempts (workspace) WHERE workspace IS NOT NULL;
 
 CREATE TABLE idempotency_keys (  -- Answers of mutating requests, kept a day for retries.
   owner_uid INTEGER NOT NULL,    -- Host uid of the caller.

@@ -132,7 +132,7 @@ std::optional<SnapshotRow> Snapshots::find_made(const NewSnapshot& wanted) {
   return made;
 }
 
-SnapshotRow Snapshots::become_copy(base::SnapshotId id) {
+SnapshotRow Snapshots::become_copy(base::SnapshotId id, SnapshotWay way) {
   return store_.transaction([&] {
     const SnapshotRow row = get(id);
     store_.prepare("UPDATE layers SET parent = ? WHERE id = ?")
@@ -141,7 +141,7 @@ SnapshotRow Snapshots::become_copy(base::SnapshotId id) {
     store_.prepare("UPDATE layers SET parent = ? WHERE parent = ?").run(row.next_layer, row.layer);
     store_
         .prepare("UPDATE snapshots SET layer = next_layer, next_layer = NULL, way = ? WHERE id = ?")
-        .run(way_name(SnapshotWay::copy), id);
+        .run(way_name(way), id);
     return get(id);
   });
 }
@@ -196,6 +196,16 @@ void Snapshots::drop_all(base::WorkspaceId workspace, const std::string& reason)
 void Snapshots::set_durable(base::SnapshotId id) {
   store_.transaction(
       [&] { store_.prepare("UPDATE snapshots SET durable = 1 WHERE id = ?").run(id); });
+}
+
+void Snapshots::set_durable(base::WorkspaceId workspace) {
+  store_.transaction([&] {
+    store_
+        .prepare(
+            "UPDATE snapshots SET durable = 1 WHERE workspace = ? AND state = 'kept' AND NOT "
+            "durable")
+        .run(workspace);
+  });
 }
 
 SnapshotRow Snapshots::get(base::SnapshotId id) {

@@ -81,8 +81,8 @@ class Snapshots {
   SnapshotRow begin(const NewSnapshot& wanted);
   // What (workspace, idempotency_key) took; already_exists: for another request_hash.
   std::optional<SnapshotRow> find_made(const NewSnapshot& wanted);
-  // A restack that met somebody who holds the mounts: taking, as a copy.
-  SnapshotRow become_copy(base::SnapshotId id);
+  // A restack that met somebody who holds the mounts: taking, as a copy in one of the two ways.
+  SnapshotRow become_copy(base::SnapshotId id, SnapshotWay way);
   void finish(base::SnapshotId id, uint64_t pause_us);        // taking -> kept
   void undo(base::SnapshotId id, const std::string& reason);  // taking -> dropped
   // kept -> dropped: it lets go of its layer, and what stood on it stands on its parent.
@@ -90,6 +90,7 @@ class Snapshots {
   void set_exec(base::SnapshotId id, base::ExecId exec);
   void drop_all(base::WorkspaceId workspace, const std::string& reason);
   void set_durable(base::SnapshotId id);
+  void set_durable(base::WorkspaceId workspace);  // all kept ones of it
 
   SnapshotRow get(base::SnapshotId id);  // not_found
   std::optional<SnapshotRow> find(base::SnapshotId id);

@@ -36,6 +36,8 @@ constexpr std::array kStateTables{
     StateTable{"sandbox", "sandboxes", "NULL, workspace, id, NULL, NULL"},
     StateTable{"exec", "execs", "NULL, workspace, sandbox, id, NULL"},
     StateTable{"snapshot", "snapshots", "NULL, workspace, NULL, exec, id"},
+    StateTable{"best_of", "best_of", "NULL, workspace, NULL, NULL, NULL"},
+    StateTable{"attempt", "best_of_attempts", "NULL, workspace, NULL, test_exec, NULL"},
 };
 
 const StateTable& state_table(std::string_view noun) {

@@ -143,6 +143,26 @@ void mend_birth(Context& context, const state_db::WorkspaceRow& row) {
   write_git_files(context, row);
 }
 
+void sync_birth(Context& context, const state_db::WorkspaceRow& row) {
+  if (state_db::Layers(context.store).get(row.layer).parent ||
+      state_db::Integrity(context.store).get(row.id).sealed_wall_ms > 0) {
+    return;
+  }
+  const base::Fd upper =
+      base::open_directory(context.storage.layer_path(row.layer) + "/tree/upper");
+  // Whatever else an agent put in the place of one of these is the agent's.
+  const base::Fd git(openat(upper.get(), ".git", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!git) return;
+  for (const char* name : {"packed-refs", "HEAD"}) {
+    const base::Fd file(openat(git.get(), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    struct stat status {};
+    if (file && fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode))
+      base::sync_file(file.get(), name);
+  }
+  base::sync_file(git.get(), ".git");
+  base::sync_file(upper.get(), "tree/upper");
+}
+
 std::string ensure_home_skeleton(const Options& options) {
   static std::mutex one_maker;
   const std::lock_guard lock(one_maker);

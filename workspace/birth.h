@@ -28,6 +28,9 @@ bool birth_may_be_cut(Context& context, const state_db::WorkspaceRow& row);
 // agent that removed its .git, or put a file in its place, keeps it so.
 void mend_birth(Context& context, const state_db::WorkspaceRow& row);
 
+// Brings to the disk what mend_birth may have to make again: a layer that is frozen is not mended.
+void sync_birth(Context& context, const state_db::WorkspaceRow& row);
+
 // The lowest layer of /home/user for image `host`, made once a store, durable. Returns its path.
 std::string ensure_home_skeleton(const Options& options);
 

@@ -31,6 +31,7 @@ class Look {
   Look(const ChangeSource& source, const CommitTree& commit, ChangeSet::Remember remember,
        const ChangeSetLimits& limits)
       : commit_(commit),
+        uppers_(source.uppers),
         walk_(source.uppers,
               [&commit](const std::string& path) {
                 if (path.empty()) return true;
@@ -46,6 +47,13 @@ class Look {
   }
 
   const std::map<std::string_view, ChangeKind>& kinds() const { return kinds_; }
+  // The file of a layer that this path shows; empty: none.
+  std::string place_of(std::string_view path) const {
+    const auto found = set_.present().find(std::string(path));
+    if (found == set_.present().end() || found->second.from_base) return {};
+    const auto at = place(found->first, found->second);
+    return uppers_.at(at.layer) + "/" + at.path;
+  }
   uint64_t count() const { return kinds_.size() + set_.counted(); }
   uint64_t memory_bytes() const { return set_.memory_bytes(); }
   bool changed_meanwhile() const { return walk_.changed_meanwhile(); }
@@ -53,7 +61,7 @@ class Look {
 
   // For the mirror's diff. The contents are opened when asked for, so this Look must live until
   // then.
-  std::vector<repo_cache::Change> contents(uint64_t max_bytes) {
+  std::vector<repo_cache::Change> contents(uint64_t max_bytes, const Look* same_as = nullptr) {
     bytes_left_ = max_bytes;
     uint64_t path_bytes = 0;
     for (const auto& [path, kind] : kinds_) path_bytes += path.size();
@@ -64,6 +72,7 @@ class Look {
     std::vector<repo_cache::Change> changes;
     for (const auto& [path, kind] : kinds_) {
       if (path.ends_with('/')) continue;
+      if (same_as != nullptr && shows_same(path, *same_as)) continue;
       changes.push_back(change_of(path, kind));
     }
     return changes;
@@ -83,6 +92,13 @@ class Look {
 
   static UpperDirectory place(const std::string& path, const PresentFile& file) {
     return {file.source.layer, file.source.path.empty() ? path : file.source.path};
+  }
+
+  // One file of one frozen layer: nothing is read to know it. What decides about others is.
+  bool shows_same(std::string_view path, const Look& other) const {
+    if (path.ends_with(".gitattributes")) return false;
+    const std::string here = place_of(path);
+    return !here.empty() && other.kinds_.contains(path) && here == other.place_of(path);
   }
 
   // Empty: no change, or gone by now (the walk then knows).
@@ -143,6 +159,7 @@ class Look {
   }
 
   const CommitTree& commit_;
+  const std::vector<std::string>& uppers_;
   LayerWalk walk_;
   ChangeSet set_;
   std::map<std::string_view, ChangeKind> kinds_;  // the paths are set_'s
@@ -188,6 +205,35 @@ ChangeKind kind_named(const std::string& name) {
     if (name == change_name(kind)) return kind;
   }
   throw Error(Code::internal, "no kind of change is called " + name);
+}
+
+std::vector<DiffStat> stats_of(std::vector<repo_cache::DiffStat> stats) {
+  std::vector<DiffStat> result;
+  for (repo_cache::DiffStat& one : stats) {
+    result.push_back({std::move(one.path), one.added, one.removed, one.binary,
+                      kind_named(one.change), one.bytes_before, one.bytes_after});
+  }
+  return result;
+}
+
+template <typename Use>
+auto two_looks(const repo_cache::RepoCache& repos, const ChangeSource& before,
+               const ChangeSource& after, const ChangeSetLimits& limits, const Use& use) {
+  const CommitTree commit(repos, before.repo_dir, before.base_commit);
+  const CommitTree other(repos, after.repo_dir, after.base_commit);
+  return steady_look(before, commit, limits, [&](Look& from) {
+    return steady_look(after, other, limits, [&](Look& to) { return use(commit, from, to); });
+  });
+}
+
+repo_cache::TwoTrees two_trees(const ChangeSource& before, const ChangeSource& after, Look& from,
+                               Look& to, uint64_t max_bytes) {
+  const bool same = before.base_commit == after.base_commit;
+  repo_cache::TwoTrees trees;
+  trees.before = from.contents(max_bytes, same ? &to : nullptr);
+  trees.after = to.contents(max_bytes, same ? &from : nullptr);
+  if (!same) trees.after_commit = after.base_commit;
+  return trees;
 }
 
 }  // namespace
@@ -250,13 +296,27 @@ std::vector<DiffStat> Changes::stat(const ChangeSource& source, uint64_t max_byt
   const CommitTree commit(repos_, source.repo_dir, source.base_commit);
   const repo_cache::DiffLimits limits;
   return steady_look(source, commit, limits_, [&](Look& look) {
-    std::vector<DiffStat> result;
-    for (repo_cache::DiffStat& one : commit.stat(look.contents(max_bytes), limits)) {
-      result.push_back(
-          {std::move(one.path), one.added, one.removed, one.binary, kind_named(one.change)});
-    }
-    return result;
+    return stats_of(commit.stat(look.contents(max_bytes), limits));
   });
+}
+
+std::string Changes::patch(const ChangeSource& before, const ChangeSource& after,
+                           uint64_t max_bytes) const {
+  repo_cache::DiffLimits limits;
+  limits.max_patch_bytes = max_bytes;
+  return two_looks(
+      repos_, before, after, limits_, [&](const CommitTree& commit, Look& from, Look& to) {
+        return commit.patch_between(two_trees(before, after, from, to, max_bytes), limits);
+      });
+}
+
+std::vector<DiffStat> Changes::stat(const ChangeSource& before, const ChangeSource& after,
+                                    uint64_t max_bytes) const {
+  const repo_cache::DiffLimits limits;
+  return two_looks(
+      repos_, before, after, limits_, [&](const CommitTree& commit, Look& from, Look& to) {
+        return stats_of(commit.stat_between(two_trees(before, after, from, to, max_bytes), limits));
+      });
 }
 
 }  // namespace moorage::workspace

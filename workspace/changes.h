@@ -46,6 +46,8 @@ struct DiffStat {
   uint64_t removed = 0;
   bool binary = false;
   ChangeKind kind = ChangeKind::modified;
+  uint64_t bytes_before = 0;  // as git keeps it; 0: it was not there
+  uint64_t bytes_after = 0;
 };
 
 // Where to look. Uppers are newest first and are opened read-only by path: they lie in the store,
@@ -70,6 +72,11 @@ class Changes {
   std::string patch(const ChangeSource& source, uint64_t max_bytes = 256 << 20) const;
   // As patch, but what is beyond max_bytes counts as binary.
   std::vector<DiffStat> stat(const ChangeSource& source, uint64_t max_bytes = 256 << 20) const;
+  // Between two states of workspaces of one repository, also on different commits of it.
+  std::string patch(const ChangeSource& before, const ChangeSource& after,
+                    uint64_t max_bytes = 256 << 20) const;
+  std::vector<DiffStat> stat(const ChangeSource& before, const ChangeSource& after,
+                             uint64_t max_bytes = 256 << 20) const;
 
  private:
   repo_cache::RepoCache& repos_;

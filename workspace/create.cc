@@ -182,7 +182,7 @@ void Workspaces::abandon(const state_db::WorkspaceRow& row, const std::string& r
   if (row.layer && state_db::Layers(context_.store).get(row.layer).parent) {
     context_.store.transaction([&] {
       state_db::Workspaces(context_.store).set_layer(row.id, {});
-      state_db::Layers(context_.store).remove(row.layer);
+      state_db::Layers(context_.store).remove({row.layer});
     });
   }
   // Of an import:

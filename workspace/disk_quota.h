@@ -39,6 +39,9 @@ class DiskQuota {
   // As the kernel counts it, without a walk; nothing: it does not.
   virtual std::optional<QuotaUse> use(base::LayerId layer, const std::string& path);
   virtual void remove(base::LayerId layer, const std::string& path);
+  // Whether a layer that it made is cloned in one step, whole, of one moment and durable.
+  virtual bool clones(const std::string&) const { return false; }
+  virtual void clone(const std::string& path, const std::string& to);
 };
 
 // The best that works on the file system of `layers`; `watch_only`: look no further.

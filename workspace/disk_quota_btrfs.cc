@@ -102,6 +102,20 @@ class BtrfsQuota : public DiskQuota {
     return use;
   }
 
+  bool clones(const std::string& path) const override { return is_subvolume(path); }
+
+  // The call ends with the transaction that it is in.
+  void clone(const std::string& path, const std::string& to) override {
+    const auto [parent, name] = split(to);
+    const base::Fd source = base::open_directory(path);
+    const base::Fd directory = base::open_directory(parent);
+    btrfs_ioctl_vol_args_v2 arguments{};
+    arguments.fd = source.get();
+    put_name(arguments, name);
+    base::check(ioctl(directory.get(), BTRFS_IOC_SNAP_CREATE_V2, &arguments),
+                "clone the subvolume " + path);
+  }
+
   void remove(base::LayerId, const std::string& path) override {
     if (!is_subvolume(path)) return base::remove_tree(path);
     const auto [parent, name] = split(path);

@@ -1,7 +1,5 @@
 #include "workspace/flattening.h"
 
-#include <algorithm>
-#include <optional>
 #include <vector>
 
 #include "base/crash_point.h"
@@ -18,8 +16,6 @@
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
-using base::Error;
 using base::LayerId;
 
 MOORAGE_CRASH_POINT(after_intent, "flatten.after_intent");
@@ -38,39 +34,36 @@ Flattening::Flattening(Context& context, Repositories& repositories, Active& act
       active_(active),
       flights_(kMergers, [this](int64_t key) {
         attempt("layers.flatten", base::WorkspaceId{key}.str(),
-                [&] { flatten(base::WorkspaceId{key}, Held::no); });
+                [&] { tidy(base::WorkspaceId{key}); });
       }) {}
 
 void Flattening::request(base::WorkspaceId workspace) {
   const auto row = state_db::Workspaces(context_.store).find(workspace);
   if (!row || !row->layer) return;
-  if (state_db::Layers(context_.store).chain(row->layer).size() > kDeep + 1)
+  state_db::Layers table(context_.store);
+  if (table.chain(row->layer).size() > kDeep + 1 || !table.replaced().empty())
     flights_.request(workspace.value);
 }
 
 void Flattening::require_shallow(const state_db::WorkspaceRow& row) {
-  if (state_db::Layers(context_.store).chain(row.layer).size() > kMost + 1)
-    flatten(row.id, Held::by_caller);
+  if (state_db::Layers(context_.store).chain(row.layer).size() > kMost + 1) flatten(row);
 }
 
-void Flattening::flatten(base::WorkspaceId workspace, Held held) {
+void Flattening::tidy(base::WorkspaceId workspace) {
+  // The verb that asked for it ends first.
+  context_.locks.lock(workspace.str(), "flatten");
   const auto row = state_db::Workspaces(context_.store).get(workspace);
-  if (row.state != state_db::WorkspaceState::ready) return;
+  if (row.state == state_db::WorkspaceState::ready) flatten(row);
+  release_replaced_layers(context_, active_);
+  collect_layers(context_);
+}
+
+void Flattening::flatten(const state_db::WorkspaceRow& row) {
   state_db::Layers table(context_.store);
   const auto chain = table.chain(row.layer);
   if (chain.size() <= kDeep + 1) return;
-  const auto is_free = [&](LayerId layer) {
-    const auto above = table.workspaces_on(layer);
-    return std::none_of(above.begin(), above.end(),
-                        [&](base::WorkspaceId id) { return active_.mounted(id); });
-  };
-  // What keeps its place: the lowest such that nobody above it is at work.
-  size_t top = std::min(kLeft, chain.size() - 2);
-  while (top > 0 && !is_free(chain[top].id)) --top;
-  if (!is_free(chain[top].id)) return;  // the next snapshot, or start, asks again
   std::vector<LayerId> merged;
-  for (size_t n = top + 1; n < chain.size(); ++n) merged.push_back(chain[n].id);
-  if (merged.size() < 2) return;
+  for (size_t n = kLeft + 1; n < chain.size(); ++n) merged.push_back(chain[n].id);
 
   // Nothing stands on it before the end, and collection leaves alone what is locked.
   base::KeyedMutex::Guard making;
@@ -82,30 +75,17 @@ void Flattening::flatten(base::WorkspaceId workspace, Held held) {
     return made;
   });
   after_intent.pass();
+  merge(row, merged, into);
+  after_files.pass();
   try {
-    merge(row, merged, into);
-    after_files.pass();
-    std::vector<base::KeyedMutex::Guard> guards;
-    for (const auto id : table.workspaces_on(chain[top].id)) {
-      if (held == Held::by_caller && id == workspace) continue;
-      auto guard = lock_if_free(context_, id.str());
-      if (!guard) throw Error(Code::conflict, id.str() + " is at work");
-      guards.push_back(*std::move(guard));
-    }
-    if (!is_free(chain[top].id)) throw Error(Code::conflict, "one that stands on it was started");
-    table.exchange_parent(chain[top].id, merged.front(), into);
-  } catch (const Error& error) {
-    making.unlock();
-    collect_layers(context_);
-    if (error.code() != Code::conflict) throw;
-    if (held == Held::no) return;  // the next snapshot, or start, asks again
-    throw;
+    table.exchange_parent(chain[kLeft].id, merged.front(), into);
+  } catch (const base::Error& error) {
+    if (error.code() != base::Code::conflict) throw;
+    return;  // a merge for another workspace was there first, and this one is collected
   }
   after_outcome.pass();
-  making.unlock();
   base::log(base::LogLevel::info, "layers.flattened",
-            {{"ws", workspace}, {"ly", into}, {"of", merged.size()}});
-  collect_layers(context_);
+            {{"ws", row.id}, {"ly", into}, {"of", merged.size()}});
 }
 
 void Flattening::merge(const state_db::WorkspaceRow& row, const std::vector<LayerId>& merged,

@@ -1,9 +1,9 @@
 // Chains of frozen layers are kept short: the lower ones of a deep chain are merged into one
 // (layer_merge.h), and what stood on the last of them stands on that. Snapshots among the merged
 // ones keep their own layers, of which the merged one has second names, so it costs no contents.
-// Merging needs no lock and takes as long as it takes; the exchange takes one commit, and is only
-// made while nobody who stands above it has his files mounted: a mount goes on with the layers that
-// it began with, and these must stay.
+// Merging needs no lock and takes as long as it takes; the exchange takes one commit. A mount goes
+// on with the layers that it began with, so these stay until nobody who stands above the merge has
+// a mount of before it: at rest at once, in an idle sandbox from its next snapshot on.
 #pragma once
 
 #include <cstddef>
@@ -25,13 +25,13 @@ class Flattening {
 
   Flattening(Context& context, Repositories& repositories, Active& active);
 
-  void request(base::WorkspaceId workspace);  // in the background, if its chain is deep
-  // Now, of one that rests. Caller holds the workspace's lock.
+  void request(base::WorkspaceId workspace);  // in the background, if there is anything to do
+  // Now. Caller holds the workspace's lock.
   void require_shallow(const state_db::WorkspaceRow& row);
 
  private:
-  enum class Held { by_caller, no };
-  void flatten(base::WorkspaceId workspace, Held held);
+  void tidy(base::WorkspaceId workspace);
+  void flatten(const state_db::WorkspaceRow& row);
   void merge(const state_db::WorkspaceRow& row, const std::vector<base::LayerId>& merged,
              base::LayerId into);
 

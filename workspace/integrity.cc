@@ -69,9 +69,11 @@ void IntegrityCheck::look_for_loss(const state_db::WorkspaceRow& row) {
   const std::string missing = missing_part(row);
   if (missing.empty()) return;
   if (birth_may_be_cut(context_, row)) return;
-  // Who only asks holds no lock: meanwhile it may have been archived, or purged, which is no loss.
-  if (state_db::Workspaces(context_.store).get(row.id).state != row.state) return;
-  if (missing_part(row).empty()) return;
+  // Who only asks holds no lock: meanwhile it may have been archived, or purged, or stand on other
+  // layers, which is no loss.
+  const auto now = state_db::Workspaces(context_.store).get(row.id);
+  if (now.state != row.state || now.layer != row.layer) return;
+  if (missing_part(now).empty()) return;
   lose(row, missing + " is gone from the store",
        "restore " + context_.options.store + "/layers/" + missing +
            " from a backup; nothing was changed");

@@ -26,4 +26,9 @@ void make_layer(Context& context, base::LayerId layer) {
   }
 }
 
+void make_layers(Context& context, const std::vector<base::LayerId>& layers) {
+  for (const auto layer : layers) make_layer(context, layer);
+  if (!layers.empty()) context.storage.sync_layer(layers.back());
+}
+
 }  // namespace moorage::workspace

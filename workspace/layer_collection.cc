@@ -1,5 +1,7 @@
 #include "workspace/layer_collection.h"
 
+#include <algorithm>
+#include <map>
 #include <vector>
 
 #include "base/crash_point.h"
@@ -22,25 +24,52 @@ MOORAGE_CRASH_POINT(after_files, "collect.after_files");
 
 void collect_layers(Context& context) {
   state_db::Layers table(context.store);
-  // Each round may leave the one below it with nothing on it.
-  for (auto unused = table.unused(); !unused.empty(); unused = table.unused()) {
-    // One that is being made by a merge is held by it.
+  std::map<base::LayerId, base::KeyedMutex::Guard> held;
+  for (const auto& layer : table.unused()) {
+    if (auto guard = lock_if_free(context, layer.id.str())) held[layer.id] = *std::move(guard);
+  }
+  if (held.empty()) return;
+  // Asked again: a merge may have come into use, and been let go of, before it was locked here.
+  const auto rows = table.unused();
+  std::map<base::LayerId, base::LayerId> ours;  // and what each stands on
+  for (const auto& row : rows) {
+    if (held.contains(row.id)) ours[row.id] = row.parent;
+  }
+  for (const auto& row : rows) {
+    if (held.contains(row.id)) continue;
+    // Somebody else's, and what it stands on is his as well.
+    for (auto below = ours.find(row.parent); below != ours.end();) {
+      const auto next = below->second;
+      ours.erase(below);
+      below = ours.find(next);
+    }
+  }
+  std::vector<base::LayerId> unused;
+  for (const auto& [id, parent] : ours) unused.push_back(id);
+  if (unused.empty()) return;
+  for (const auto layer : unused) context.storage.remove_layer(layer);
+  // Before the rows forget them: btrfs keeps no order between a removal and the write of a row.
+  base::sync_directory(context.options.store + "/layers");
+  after_files.pass();
+  table.remove(unused);
+  for (const auto layer : unused)
+    base::log(base::LogLevel::info, "layer.collected", {{"ly", layer}});
+}
+
+void release_replaced_layers(Context& context, Active& active) {
+  state_db::Layers table(context.store);
+  for (const auto& replaced : table.replaced()) {
+    // Whoever holds a lock may be mounting what he read before the merge.
     std::vector<base::KeyedMutex::Guard> held;
-    std::erase_if(unused, [&](const auto& layer) {
-      auto guard = lock_if_free(context, layer.id.str());
-      if (guard) held.push_back(*std::move(guard));
-      return !guard;
+    const auto above = table.workspaces_on(replaced.by);
+    const bool unmounted = std::all_of(above.begin(), above.end(), [&](base::WorkspaceId id) {
+      auto guard = lock_if_free(context, id.str());
+      if (!guard) return false;
+      held.push_back(*std::move(guard));
+      return !active.mounted(id) ||
+             state_db::Workspaces(context.store).get(id).layer.value > replaced.mounted_upto.value;
     });
-    if (unused.empty()) return;
-    for (const auto& layer : unused) context.storage.remove_layer(layer.id);
-    // Before the rows forget them: btrfs keeps no order between a removal and the write of a row.
-    base::sync_directory(context.options.store + "/layers");
-    after_files.pass();
-    context.store.transaction([&] {
-      for (const auto& layer : unused) table.remove(layer.id);
-    });
-    for (const auto& layer : unused)
-      base::log(base::LogLevel::info, "layer.collected", {{"ly", layer.id}});
+    if (unmounted) table.forget_replaced(replaced.by);
   }
 }
 
@@ -56,7 +85,7 @@ void settle_snapshot(Context& context, Active& active, const state_db::SnapshotR
   }
   switch (decide(row.way, seen)) {
     case Mend::finish:
-      if (!sandbox) make_layer(context, row.next_layer);  // else it is at work in it
+      if (!sandbox) make_layers(context, {row.next_layer});  // else it is at work in it
       context.store.transaction([&] {
         table.finish(row.id, 0);
         if (sandbox) {

@@ -7,9 +7,13 @@
 
 namespace moorage::workspace {
 
-// Removes the layers that no workspace, no snapshot and no other layer stands on: first from the
-// disk, then their rows. Nothing comes to stand on such a layer, so no lock is wanted.
+// Removes the layers that are no workspace's and no snapshot's, and below none of theirs: first
+// from the disk, then their rows. Of these only a merge that is being made can come into use; it is
+// locked by who makes it. One that somebody holds is left to him, with what it stands on. Caller
+// needs no lock.
 void collect_layers(Context& context);
+// Gives up what merges took the place of, where no mount of before can be left.
+void release_replaced_layers(Context& context, Active& active);
 
 // One that was cut, as recovery_table.h says. Under its workspace's lock, with the sandbox adopted
 // or gone.

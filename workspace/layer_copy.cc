@@ -30,6 +30,8 @@ constexpr std::array kParts{"tree", "home", "system"};
 constexpr unsigned kMaxDepth = 900;  // of directories: three descriptors each
 constexpr size_t kMaxLinkPathBytes = 4000;
 constexpr uint64_t kMaxRecordBytes = 1ULL << 30;
+// Of what was written since the last pass: a frozen sandbox does not wait for the disk.
+constexpr off_t kCopiedFrozenBytes = 1 << 20;
 // The clock that change times are taken from moves in steps of 10 ms at most.
 constexpr int64_t kTickNs = 20'000'000;
 
@@ -268,7 +270,8 @@ class Part {
   // The three below: nothing, if it was not done; else the stamp of what is in the copy now.
   std::optional<int64_t> copy(const Place& at, const std::string& name) {
     const int64_t looked_ns = kernel_time();
-    const auto made = copy_node({at.live.get(), at.copy.get(), name, name});
+    const auto made =
+        copy_node({at.live.get(), at.copy.get(), name, name, frozen() ? kCopiedFrozenBytes : 0});
     if (!made) return std::nullopt;
     if (S_ISREG(made->status.st_mode)) {
       ++pass_->copied_files;
@@ -283,7 +286,8 @@ class Part {
                                       const std::string& name, const struct stat& now) {
     if (!at.earlier || !same(before, now) || is_mapped(now)) return std::nullopt;
     if (linkat(at.earlier.get(), name.c_str(), at.copy.get(), name.c_str(), 0) < 0) {
-      if (errno == EMLINK || errno == ENOENT) return std::nullopt;
+      // EXDEV: where the layers are subvolumes of btrfs, whose contents a copy shares anyway.
+      if (errno == EMLINK || errno == ENOENT || errno == EXDEV) return std::nullopt;
       base::throw_errno("link a file of an earlier copy");
     }
     ++pass_->linked_files;

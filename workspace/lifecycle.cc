@@ -186,13 +186,13 @@ void Workspaces::stop_sandbox(const state_db::WorkspaceRow& present, const std::
   context_.store.transaction([&] {
     table.set_stopped(sandbox->id, reason);
     integrity_.keep(row, taken);
+    state_db::Snapshots(context_.store).set_durable(row.id);
     state_db::WorkspaceFacts facts;
     facts.rest_age_ms = state_db::StoreAge(context_.store).now_ms();
     state_db::Workspaces(context_.store).set_facts(row.id, facts);
   });
   clear_sandbox(table.get(sandbox->id), reason);
-  if (row.policy.snapshot_on_stop && row.state == WorkspaceState::ready && hooks_.after_stop)
-    hooks_.after_stop(row);
+  if (row.state == WorkspaceState::ready && hooks_.after_stop) hooks_.after_stop(row);
 }
 
 void Workspaces::bring_to_rest(const state_db::WorkspaceRow& row, const std::string& reason) {
@@ -343,7 +343,7 @@ void Workspaces::finish_purge(const state_db::WorkspaceRow& row) {
   context_.store.transaction([&] {
     state_db::Workspaces(context_.store).finish_purge(row.id);
     state_db::Integrity(context_.store).remove(row.id);
-    if (row.layer) state_db::Layers(context_.store).remove(row.layer);
+    if (row.layer) state_db::Layers(context_.store).remove({row.layer});
     state_db::Snapshots(context_.store).drop_all(row.id, "purged with its workspace");
   });
   collect_layers(context_);

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "base/crash_point.h"
+#include "base/files.h"
 #include "workspace/frozen.h"
 #include "workspace/mapped_files.h"
 
@@ -37,6 +38,20 @@ uint64_t copy_live_layer(const LayerCopy::Places& places, const Running& running
   }
   copied.pass();
   copy.keep_record();
+  return pause_us;
+}
+
+uint64_t clone_live_layer(Storage& storage, base::LayerId live, base::LayerId copy,
+                          const Running& running) {
+  base::sync_file_system(storage.layer_path(live));
+  uint64_t pause_us = 0;
+  {
+    Frozen stopped(running);
+    frozen.pass();
+    storage.clone_layer(live, copy);
+    pause_us = stopped.thaw();
+  }
+  copied.pass();
   return pause_us;
 }
 

@@ -7,10 +7,9 @@
 #include "base/log.h"
 #include "state_db/execs.h"
 #include "state_db/integrity.h"
-#include "state_db/layers.h"
 #include "state_db/store.h"
+#include "workspace/change_look.h"
 #include "workspace/inside.h"
-#include "workspace/repositories.h"
 
 namespace moorage::workspace {
 namespace {
@@ -28,17 +27,6 @@ constexpr milliseconds kLastGitDeadline{1'000};
 constexpr base::UsageLimits kUsageLimits{.time = milliseconds(10'000)};
 
 }  // namespace
-
-ChangeSource change_source(const Context& context, const state_db::WorkspaceRow& row) {
-  require_ready(row);
-  ChangeSource source;
-  source.repo_dir = Repositories::directory(row.repository);
-  source.base_commit = row.base_commit;
-  for (const auto& layer : state_db::Layers(context.store).chain(row.layer)) {
-    source.uppers.push_back(context.storage.layer_path(layer.id) + "/tree/upper");
-  }
-  return source;
-}
 
 Measurer::Measurer(Context& context, Active& active, Changes& changes)
     : context_(context),
@@ -100,8 +88,10 @@ base::ExecId Measurer::uncounted(base::WorkspaceId id) {
 
 state_db::WorkspaceFacts Measurer::look(const state_db::WorkspaceRow& row) {
   state_db::WorkspaceFacts facts;
-  attempt(row, "changes",
-          [&] { facts.changes_files = changes_.count(change_source(context_, row)).files; });
+  attempt(row, "changes", [&] {
+    facts.changes_files = look_at_changes(
+        context_, {row.id}, [&](const auto& sources) { return changes_.count(sources[0]).files; });
+  });
   // The walk that sealed it has told its size.
   const bool sealed = !state_db::Integrity(context_.store).get(row.id).seal.empty();
   attempt(row, "disk", [&] {

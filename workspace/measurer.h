@@ -17,9 +17,6 @@
 
 namespace moorage::workspace {
 
-// Conflict if the workspace is not ready.
-ChangeSource change_source(const Context& context, const state_db::WorkspaceRow& row);
-
 class Measurer {
  public:
   Measurer(Context& context, Active& active, Changes& changes);

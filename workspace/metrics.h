@@ -29,11 +29,14 @@ enum class Verb {
   drop,
   restore,
   fork,
-  promote
+  promote,
+  best_of,
+  compare
 };
-inline constexpr std::array<std::string_view, 18> kVerbNames{
-    "create",  "start",     "stop",   "delete", "undelete", "purge", "exec",    "fetch", "update",
-    "archive", "unarchive", "export", "import", "snapshot", "drop",  "restore", "fork",  "promote"};
+inline constexpr std::array<std::string_view, 20> kVerbNames{
+    "create", "start",   "stop",    "delete",    "undelete", "purge",  "exec",
+    "fetch",  "update",  "archive", "unarchive", "export",   "import", "snapshot",
+    "drop",   "restore", "fork",    "promote",   "best-of",  "compare"};
 
 struct VerbMetrics {
   base::Histogram seconds;                 // of those that succeeded

@@ -66,24 +66,26 @@ void copy_attributes(int from, int to) {
   }
 }
 
-// From `at` on, `length` bytes or up to the end. copy_file_range would share where FICLONE does,
-// and refuses between file systems.
-void copy_piece(int from, int to, off_t at, off_t length) {
+// From `at` on, `length` bytes or up to the end; returns where that was. copy_file_range would
+// share where FICLONE does, and refuses between file systems.
+off_t copy_piece(int from, int to, off_t at, off_t length) {
   base::check(lseek(to, at, SEEK_SET), "write a file");
   while (length > 0) {
     const ssize_t copied =
         sendfile(to, from, &at, std::min<size_t>(static_cast<size_t>(length), kPieceBytes));
     base::check(copied, "copy a file");
-    if (copied == 0) return;  // cut meanwhile
+    if (copied == 0) break;  // cut meanwhile
     length -= copied;
   }
+  return at;
 }
 
 // Returns the bytes of data. A file that changes meanwhile is copied somehow.
-uint64_t copy_contents(int from, int to, off_t size) {
+uint64_t copy_contents(int from, int to, off_t size, off_t copied_bytes) {
   if (size == 0) return 0;
-  if (ioctl(to, FICLONE, from) == 0) return static_cast<uint64_t>(size);
+  if (size > copied_bytes && ioctl(to, FICLONE, from) == 0) return static_cast<uint64_t>(size);
   uint64_t bytes = 0;
+  off_t end_of_copy = 0;
   for (off_t at = 0; at < size;) {
     const off_t data = lseek(from, at, SEEK_DATA);
     if (data < 0 && errno == ENXIO) break;  // a hole up to the end
@@ -92,11 +94,12 @@ uint64_t copy_contents(int from, int to, off_t size) {
     if (end < 0 && errno == ENXIO) break;  // cut meanwhile
     const off_t hole = std::min(base::check(end, "find a hole"), size);
     if (hole <= data) break;
-    copy_piece(from, to, data, hole - data);
+    end_of_copy = copy_piece(from, to, data, hole - data);
     bytes += static_cast<uint64_t>(hole - data);
     at = hole;
   }
-  base::check(ftruncate(to, size), "set the size of a file");
+  // Only where it is needed: XFS first writes to the disk what was not there yet.
+  if (end_of_copy != size) base::check(ftruncate(to, size), "set the size of a file");
   return bytes;
 }
 
@@ -122,7 +125,7 @@ std::optional<MadeNode> copy_file(const NodeName& node) {
   const Fd to(
       openat(node.to, node.new_name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   base::check(to.get(), "make a copy of " + shown(node.name));
-  made.bytes = copy_contents(from.get(), to.get(), made.status.st_size);
+  made.bytes = copy_contents(from.get(), to.get(), made.status.st_size, node.copied_bytes);
   give(from.get(), to.get(), made.status);
   return made;
 }

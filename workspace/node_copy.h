@@ -16,6 +16,9 @@ struct NodeName {
   int to = -1;
   std::string name;
   std::string new_name;  // not there yet
+  // Contents up to so many bytes are copied where they could be shared: XFS first writes to the
+  // disk what it is to share.
+  off_t copied_bytes = 0;
 };
 
 struct MadeNode {

@@ -124,6 +124,16 @@ class OverlayStorage : public Storage {
     for (const std::string& directory : made) base::sync_directory(directory);
   }
 
+  // Where changes of names reach the disk in their order, the last one brings the others along.
+  void sync_layer(base::LayerId layer) override {
+    if (ordered_) base::sync_directory(layer_path(layer) + "/system/upper");
+  }
+
+  bool clones_layer(base::LayerId layer) override { return quota_->clones(layer_path(layer)); }
+  void clone_layer(base::LayerId from, base::LayerId to) override {
+    quota_->clone(layer_path(from), layer_path(to));
+  }
+
   void remove_layer(base::LayerId layer) override { quota_->remove(layer, layer_path(layer)); }
 
   DiskQuota& quota() override { return *quota_; }

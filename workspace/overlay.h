@@ -43,6 +43,12 @@ class Storage {
   // Directories of an empty layer. Idempotent. Not synced, but what is made after it in the layer
   // reaches the disk only after it.
   virtual void make_layer(base::LayerId layer) = 0;
+  // A layer that was just made, and all that were made before it, outlive a power cut.
+  virtual void sync_layer(base::LayerId layer) = 0;
+  // One that is like another one at this moment, which somebody writes to; durable. Only of one
+  // that clones_layer().
+  virtual bool clones_layer(base::LayerId layer) = 0;
+  virtual void clone_layer(base::LayerId from, base::LayerId to) = 0;
   virtual void remove_layer(base::LayerId layer) = 0;
   virtual DiskQuota& quota() = 0;
   virtual std::string layer_path(base::LayerId layer) const = 0;

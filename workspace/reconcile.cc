@@ -105,6 +105,31 @@ void Reconciler::settle_snapshots() {
       settle_snapshot(context_, active_, row);
     });
   }
+  drop_cut_copies();
+}
+
+// A copy that a power cut may have torn, of which nothing can tell. Nobody stands on it, and the
+// workspace has what it was made of. It was taken beside a sandbox, of another boot by now.
+void Reconciler::drop_cut_copies() {
+  state_db::Snapshots table(context_.store);
+  bool dropped = false;
+  for (const auto& row : table.not_durable()) {
+    if (row.way != state_db::SnapshotWay::copy) continue;
+    const auto sandboxes = state_db::Sandboxes(context_.store).of_workspace(row.workspace);
+    const bool of_this_boot =
+        std::any_of(sandboxes.begin(), sandboxes.end(),
+                    [](const auto& sandbox) { return sandbox.boot_id == base::boot_id(); });
+    if (of_this_boot) continue;
+    attempt("reconcile.snapshot", row.id.str(), [&] {
+      const auto guard = lock_if_free(context_, row.workspace.str());
+      const auto now = table.get(row.id);
+      if (!guard || now.state != state_db::SnapshotState::kept || now.durable) return;
+      table.drop(row.id, "the machine stopped before it was on the disk");
+      dropped = true;
+      base::log(base::LogLevel::warning, "snapshot.cut", {{"sn", row.id}, {"ws", row.workspace}});
+    });
+  }
+  if (dropped) collect_layers(context_);
 }
 
 void Reconciler::settle_workspaces() {
@@ -287,7 +312,10 @@ void Reconciler::periodic() {
   attempt("reconcile.disposables", "", [&] { remove_used(); });
   attempt("reconcile.snapshots", "", [&] { settle_snapshots(); });
   attempt("reconcile.workspaces", "", [&] { settle_cut(); });
-  attempt("reconcile.layers", "", [&] { collect_layers(context_); });
+  attempt("reconcile.layers", "", [&] {
+    release_replaced_layers(context_, active_);
+    collect_layers(context_);
+  });
   attempt("reconcile.archives", "", [&] { settle_archives(); });
   finish_takeovers();
   attempt("reconcile.purge", "", [&] { purge_due(); });

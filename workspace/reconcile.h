@@ -47,6 +47,7 @@ class Reconciler {
   void remove_used();
   void remove_strangers();
   void settle_snapshots();
+  void drop_cut_copies();
   void settle_workspaces();
   void settle_cut();
   void settle_archives();

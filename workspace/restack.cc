@@ -18,8 +18,8 @@ MOORAGE_CRASH_POINT(frozen, "restack.frozen");
 MOORAGE_CRASH_POINT(exchanged, "restack.exchanged");
 MOORAGE_CRASH_POINT(thawed, "restack.thawed");
 
-// A chain that is mounted cannot be flattened; from here on copies are taken, which add nothing to
-// it. Less than what can be mounted (mounter.h).
+// Where the merges that keep it shorter (flattening.h) do not follow, copies are taken, which add
+// nothing to it. Less than what can be mounted (mounter.h).
 constexpr size_t kDeepest = 48;
 
 // Whether the sandbox still has what it had.

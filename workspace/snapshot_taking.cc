@@ -1,5 +1,7 @@
 // Snapshots: how one is taken, and how a workspace goes on from another one.
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/crash_point.h"
@@ -8,6 +10,7 @@
 #include "base/log.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
+#include "workspace/birth.h"
 #include "workspace/disk_room.h"
 #include "workspace/layer_birth.h"
 #include "workspace/layer_collection.h"
@@ -29,7 +32,13 @@ MOORAGE_CRASH_POINT(after_intent, "snapshot.after_intent");
 MOORAGE_CRASH_POINT(after_layers, "snapshot.after_layers");
 MOORAGE_CRASH_POINT(after_outcome, "snapshot.after_outcome");
 
+using Clock = std::chrono::steady_clock;
+
 constexpr size_t kNamedHolders = 5;
+// What a command leaves is there a moment longer than the command.
+constexpr std::chrono::milliseconds kLeftovers{300};
+constexpr std::chrono::milliseconds kLook{10};
+constexpr std::chrono::milliseconds kLookAgain{100};
 constexpr const char* kBusyHint = "wait for it, or end what runs there: --kill";
 
 // "node (1234), sh (1240) and 3 more"
@@ -46,6 +55,12 @@ std::string name_processes(const std::vector<pid_t>& pids) {
   return text;
 }
 
+std::vector<base::LayerId> layers_of(const std::vector<state_db::Workspaces::Created>& workspaces) {
+  std::vector<base::LayerId> layers;
+  for (const auto& workspace : workspaces) layers.push_back(workspace.layer);
+  return layers;
+}
+
 }  // namespace
 
 SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
@@ -57,15 +72,18 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
   auto running = active_.running(row.id);
   wanted.workspace = row.id;
   wanted.way = SnapshotWay::at_rest;
+  const SnapshotWay beside =
+      context_.storage.clones_layer(row.layer) ? SnapshotWay::subvolume : SnapshotWay::copy;
   if (running) {
-    wanted.way = restack_.is_likely(row, *running) ? SnapshotWay::restack : SnapshotWay::copy;
-    if (wanted.next_on && wanted.way == SnapshotWay::copy)
+    wanted.way = restack_.is_likely(row, *running) ? SnapshotWay::restack : beside;
+    if (wanted.next_on && !in_place(wanted.way))
       throw Error(Code::conflict, row.name + " is being used");
   } else {
     active_.wait_unmounted(row.id, context_.options.transfer_patience);
   }
   state_db::Snapshots table(context_.store);
   state_db::Workspaces workspaces(context_.store);
+  if (wanted.next_on) require_durable(table.get(wanted.next_on));
   std::vector<state_db::Workspaces::Created> born;
   SnapshotRow taking = context_.store.transaction([&] {
     const SnapshotRow begun = table.begin(wanted);
@@ -79,12 +97,12 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
   bool exchanged = false;
   try {
     uint64_t pause_us = 0;
-    const auto make_forks = [&] {
-      for (const auto& fork : born) make_layer(context_, fork.layer);
-    };
+    auto upon = layers_of(born);
     if (in_place(wanted.way)) {
-      make_layer(context_, taking.next_layer);
-      make_forks();  // before commands write to the next layer: from there on nothing may fail
+      sync_birth(context_, row);
+      upon.push_back(taking.next_layer);
+      // Before commands write to the next layer: from there on nothing may fail.
+      make_layers(context_, upon);
     }
     if (taking.way == SnapshotWay::restack) {
       if (const auto done = restack_.exchange(taking, row, std::move(running))) {
@@ -95,17 +113,21 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
         throw Error(Code::conflict, "something in " + row.name + " holds its files");
       } else {
         running = active_.running(row.id);
-        taking = table.become_copy(taking.id);
+        taking = table.become_copy(taking.id, beside);
       }
     }
-    if (taking.way == SnapshotWay::copy) pause_us = make_copy(taking, row, *running);
-    if (!in_place(wanted.way)) make_forks();
+    if (!in_place(taking.way)) pause_us = make_copy(taking, row, *running);
+    if (!in_place(wanted.way)) make_layers(context_, upon);
+    // Whoever stands on a copy must not lose what the original has.
+    const bool synced = taking.way == SnapshotWay::copy && !born.empty();
+    if (synced) base::sync_file_system(context_.options.store);
     after_layers.pass();
     const bool rests = taking.way == SnapshotWay::at_rest;
     const auto seal = rests ? seal_of(row, taking.next_layer) : IntegrityCheck::Taken{};
     context_.store.transaction([&] {
       const bool was_sealed = !state_db::Integrity(context_.store).get(row.id).seal.empty();
       table.finish(taking.id, pause_us);
+      if (synced || taking.way == SnapshotWay::subvolume) table.set_durable(taking.id);
       if (taking.way == SnapshotWay::restack) {
         const ActiveMounts& mounts = running->mounted->mounts;
         state_db::Sandboxes(context_.store)
@@ -126,7 +148,7 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
     throw error.add_context("no snapshot of " + row.name + " was taken");
   }
   after_outcome.pass();
-  if (!running) flattening_.request(row.id);
+  flattening_.request(row.id);
   if (made) {
     for (const auto& fork : born) made->push_back(fork.id);
   }
@@ -160,6 +182,10 @@ IntegrityCheck::Taken Snapshots::seal_of(const state_db::WorkspaceRow& row, base
 
 uint64_t Snapshots::make_copy(const SnapshotRow& taking, const state_db::WorkspaceRow& row,
                               const Running& running) {
+  if (taking.way == SnapshotWay::subvolume) {
+    context_.storage.remove_layer(taking.layer);  // one that was made for an exchange of mounts
+    return clone_live_layer(context_.storage, row.layer, taking.layer, running);
+  }
   context_.storage.make_layer(taking.layer);
   LayerCopy::Places places{.live = context_.storage.layer_path(row.layer),
                            .copy = context_.storage.layer_path(taking.layer)};
@@ -175,10 +201,19 @@ uint64_t Snapshots::make_copy(const SnapshotRow& taking, const state_db::Workspa
   return copy_live_layer(places, running);
 }
 
+// A copy lacks what a power cut takes of it, though the original may have had that on the disk for
+// long; so nothing stands on one that is not durable.
+void Snapshots::require_durable(const SnapshotRow& snapshot) {
+  if (snapshot.durable || snapshot.way != SnapshotWay::copy) return;
+  base::sync_file_system(context_.options.store);
+  state_db::Snapshots(context_.store).set_durable(snapshot.id);
+}
+
 // On a snapshot that there is.
 std::vector<base::WorkspaceId> Snapshots::stand_on(const SnapshotRow& snapshot,
                                                    std::vector<state_db::NewWorkspace> forks) {
   require_room(context_.options, "no fork is made");
+  require_durable(snapshot);
   state_db::Workspaces table(context_.store);
   std::vector<base::WorkspaceId> made;
   std::vector<state_db::Workspaces::Created> born;
@@ -190,7 +225,7 @@ std::vector<base::WorkspaceId> Snapshots::stand_on(const SnapshotRow& snapshot,
   });
   after_intent.pass();
   try {
-    for (const auto& fork : born) make_layer(context_, fork.layer);
+    make_layers(context_, layers_of(born));
     after_layers.pass();
     context_.store.transaction([&] {
       for (const auto& fork : born) table.set_ready(fork.id);
@@ -240,16 +275,24 @@ void Snapshots::bring_to_rest(const state_db::WorkspaceRow& row, bool kill,
 // An idle sandbox gets the other state mounted, and runs on.
 void Snapshots::go_on_from(const state_db::WorkspaceRow& row, const state_db::NewSnapshot& wanted,
                            bool kill, const std::string& reason) {
-  auto running = active_.running(row.id);
-  const bool is_idle = running && running->backend->members(running->name).empty();
-  running.reset();  // it holds the mounts
-  if (is_idle) {
+  const auto is_idle = [&] {  // and nobody has the mounts from here
+    const auto running = active_.running(row.id);
+    return running && running->backend->members(running->name).empty();
+  };
+  const auto patience = Clock::now() + (kill ? std::chrono::milliseconds(0) : kLeftovers);
+  while (active_.running(row.id)) {
+    auto pause = kLook;
     try {
-      take_locked(row, wanted);
-      return;
+      if (is_idle()) {
+        take_locked(row, wanted);
+        return;
+      }
     } catch (const Error& error) {
       if (error.code() != Code::conflict) throw;
+      pause = kLookAgain;
     }
+    if (Clock::now() >= patience) break;
+    std::this_thread::sleep_for(pause);
   }
   bring_to_rest(row, kill, reason);
   take_locked(row, wanted);

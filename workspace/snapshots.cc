@@ -178,8 +178,11 @@ base::SnapshotId Snapshots::before_exec(const state_db::WorkspaceRow& row) {
 }
 
 void Snapshots::after_stop(const state_db::WorkspaceRow& row) {
+  if (active_.mounted(row.id)) return;
+  flattening_.request(row.id);
+  if (!row.policy.snapshot_on_stop) return;
   try {
-    if (active_.mounted(row.id) || is_empty(row.layer)) return;
+    if (is_empty(row.layer)) return;
     take_locked(row, {.cause = SnapshotCause::on_stop});
   } catch (const Error& error) {  // it is stopped, whatever becomes of this
     base::log(base::LogLevel::warning, "snapshot.not_taken",

@@ -91,6 +91,7 @@ class Snapshots {
                                     state_db::NewSnapshot wanted,
                                     std::vector<state_db::NewWorkspace> forks = {},
                                     std::vector<base::WorkspaceId>* made = nullptr);
+  void require_durable(const state_db::SnapshotRow& snapshot);
   std::vector<base::WorkspaceId> stand_on(const state_db::SnapshotRow& snapshot,
                                           std::vector<state_db::NewWorkspace> forks);
   void undo(const state_db::SnapshotRow& taking,

@@ -1,11 +1,12 @@
 // What others do for the verbs on workspaces: set once, before the first verb. All are called with
-// the workspace's lock held, but for `admit` and `before_exec`.
+// the workspace's lock held, but for `admit`, `before_exec` and `exec_ended`.
 #pragma once
 
 #include <functional>
 #include <string>
 
 #include "base/ids.h"
+#include "state_db/execs.h"
 #include "state_db/workspaces.h"
 #include "workspace/active.h"
 
@@ -17,9 +18,11 @@ struct WorkspaceHooks {
   // An archived one that is to start comes back.
   std::function<void(const state_db::WorkspaceRow&)> bring_back;
   std::function<std::string(const state_db::WorkspaceRow&, const Running&)> pre_stop;
-  // What its policy says: a snapshot before a command; one after a stop.
+  // What its policy says: a snapshot before a command; one after a stop, and fewer layers.
   std::function<base::SnapshotId(const state_db::WorkspaceRow&)> before_exec;
   std::function<void(const state_db::WorkspaceRow&)> after_stop;
+  // Its outcome is written. From the watcher's pool; must not throw.
+  std::function<void(const state_db::ExecRow&)> exec_ended;
   // Before a mount: fewer layers, if there are too many for one.
   std::function<void(const state_db::WorkspaceRow&)> flatten;
 };

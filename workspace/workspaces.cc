@@ -15,6 +15,7 @@
 #include "state_db/store.h"
 #include "workspace/archive_store.h"
 #include "workspace/birth.h"
+#include "workspace/change_look.h"
 #include "workspace/idle.h"
 #include "workspace/layer_collection.h"
 
@@ -28,15 +29,6 @@ using state_db::WorkspaceState;
 constexpr size_t kSealers = 1;
 // Files of a workspace at rest are read one by one; each need not compare it anew.
 constexpr std::chrono::milliseconds kComparedFor{10'000};
-
-// A look takes no lock: its files may have gone into an archive meanwhile, and fewer changes would
-// be told than there are.
-template <typename Look>
-auto look_at_changes(Context& context, const state_db::WorkspaceRow& row, const Look& look) {
-  auto found = look(change_source(context, row));
-  require_ready(state_db::Workspaces(context.store).get(row.id));
-  return found;
-}
 
 // Commits; nothing: not known.
 std::optional<uint64_t> behind(const repo_cache::RepoCache& repos, const WorkspaceView& view) {
@@ -192,21 +184,22 @@ WorkspaceView Workspaces::show(const Caller& caller, const std::string& name) {
 }
 
 ChangeList Workspaces::status(const Caller& caller, const std::string& name) {
-  return look_at_changes(context_, find(caller, name, Right::read),
-                         [&](const auto& at) { return changes_.status(at); });
+  return look_at_changes(context_, {find(caller, name, Right::read).id},
+                         [&](const auto& sources) { return changes_.status(sources[0]); });
 }
 
 std::string Workspaces::patch(const Caller& caller, const std::string& name) {
-  return look_at_changes(context_, find(caller, name, Right::read),
-                         [&](const auto& at) { return changes_.patch(at); });
+  return look_at_changes(context_, {find(caller, name, Right::read).id},
+                         [&](const auto& sources) { return changes_.patch(sources[0]); });
 }
 
 std::vector<DiffStat> Workspaces::diff_stat(const Caller& caller, const std::string& name) {
-  return look_at_changes(context_, find(caller, name, Right::read),
-                         [&](const auto& at) { return changes_.stat(at); });
+  return look_at_changes(context_, {find(caller, name, Right::read).id},
+                         [&](const auto& sources) { return changes_.stat(sources[0]); });
 }
 
 void Workspaces::after_exec(const state_db::ExecRow& exec) {
+  if (hooks_.exec_ended) hooks_.exec_ended(exec);
   try {
     const auto row = state_db::Workspaces(context_.store).find(exec.request.workspace);
     if (!row || row->state != WorkspaceState::ready) return;

@@ -296,15 +296,30 @@ def census(store_id, directory):
     return {"mounts": mounts, "cgroups": cgroups, "processes": [l for l in processes().values() if marks in l]}
 
 
+def mount_image(daemon, file_system, options="loop", size=2 << 30):
+    """An image of its own under the store of a daemon that has not been started."""
+    image = daemon.directory / "disk.img"
+    with open(image, "wb") as file:
+        file.truncate(size)
+    run(*file_system, image)
+    run("mount", "-o", options, image, daemon.store)
+    os.chmod(daemon.store, 0o700)
+
+
 class TestCase(unittest.TestCase):
     """A daemon for the class, with one repository served over git://."""
 
     settings = {}
     files = None
+    file_system = None  # a mkfs and its options: the store lies in an image of its own
 
     @classmethod
     def setUpClass(cls):
         cls.daemon = Daemon(cls.settings)
+        if cls.file_system:
+            cls.addClassCleanup(lambda: run("rm", "-rf", cls.daemon.directory))
+            mount_image(cls.daemon, cls.file_system)
+            cls.addClassCleanup(lambda: run("umount", cls.daemon.store, check=False))  # where setUpClass fails
         cls.upstream = cls.daemon.directory / "upstream"
         cls.upstream.mkdir()
         cls.first_commit = make_repository(cls.upstream / "acme" / "shop", cls.files)
@@ -318,6 +333,8 @@ class TestCase(unittest.TestCase):
     def tearDownClass(cls):
         store_id = cls.daemon.store_id() if cls.daemon.process.poll() is None else None
         cls.daemon.close()
+        if cls.file_system:
+            run("umount", cls.daemon.store)
         if store_id:
             left = census(store_id, cls.daemon.directory)
             assert not any(left.values()), f"left behind: {left}"

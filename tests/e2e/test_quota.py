@@ -33,16 +33,11 @@ class QuotaTest(unittest.TestCase):
         self.client.create(repo_url=self.url, name="work", limits={"disk_bytes": LIMIT, "disk_files": 2000})
 
     def mount(self):
-        program, *options = self.file_system
+        program = self.file_system[0]
         if not shutil.which(program):
             self.skipTest(f"{program} is not installed")
-        image = self.daemon.directory / "disk.img"
-        with open(image, "wb") as file:
-            file.truncate(600 * MIB)
-        harness.run(program, *options, image)
-        harness.run("mount", "-o", self.mount_options, image, self.daemon.store)
+        harness.mount_image(self.daemon, self.file_system, self.mount_options, 600 * MIB)
         self.addCleanup(lambda: harness.run("umount", self.daemon.store))
-        os.chmod(self.daemon.store, 0o700)
 
     def kind(self):
         return next(c["text"] for c in self.client.info()["checks"] if c["name"] == "disk quota")

@@ -16,39 +16,55 @@ import unittest
 
 import harness
 
-SEQUENCES = int(os.environ.get("MOORAGE_SEQUENCES", "12"))
+SEQUENCES = int(os.environ.get("MOORAGE_SEQUENCES", "25"))
 STEPS = 14
 
-# Does `ops` to the tree in argv[1] and tells the errors; with none it tells what is there. Runs on both sides.
+# Does `ops` to a tree and tells the errors; with none it tells what is there. Runs on both sides.
 WORK = r"""
 import errno, hashlib, json, os, shutil, stat, sys
-top, ops = sys.argv[1], json.loads(sys.argv[2])
-os.chdir(top)
 def write(path, mode, text):
     with open(path, mode) as out: out.write(text)
 DO = {"write": lambda p, t: write(p, "w", t), "append": lambda p, t: write(p, "a", t), "mkdir": os.mkdir, "rename": os.rename,
       "unlink": os.unlink, "rmtree": shutil.rmtree, "chmod": os.chmod, "symlink": os.symlink, "link": lambda a, b: os.link(a, b, follow_symlinks=False)}
-errors = []
-for name, *arguments in ops:
-    try:
-        DO[name](*arguments)
-        errors.append(0)
-    except OSError as error:
-        errors.append(errno.errorcode.get(error.errno, 1))
-    except shutil.Error:
-        errors.append("shutil")
-seen = {}
-for place, names, files in os.walk("."):
-    names[:] = [n for n in names if (place, n) != (".", ".git")]
-    for name in names + files:
-        path = os.path.join(place, name)
-        status = os.lstat(path)
-        content = ""
-        if stat.S_ISLNK(status.st_mode): content = os.readlink(path)
-        if stat.S_ISREG(status.st_mode): content = hashlib.sha1(open(path, "rb").read()).hexdigest()
-        seen[path] = [oct(status.st_mode) if not stat.S_ISLNK(status.st_mode) else "link", content]
-print(json.dumps([errors, seen], sort_keys=True))
+def work(top, ops):
+    os.chdir(top)
+    errors = []
+    for name, *arguments in ops:
+        try:
+            DO[name](*arguments)
+            errors.append(0)
+        except OSError as error:
+            errors.append(errno.errorcode.get(error.errno, 1))
+        except shutil.Error:
+            errors.append("shutil")
+    seen = {}
+    for place, names, files in os.walk("."):
+        names[:] = [n for n in names if (place, n) != (".", ".git")]
+        for name in names + files:
+            path = os.path.join(place, name)
+            status = os.lstat(path)
+            content = ""
+            if stat.S_ISLNK(status.st_mode): content = os.readlink(path)
+            if stat.S_ISREG(status.st_mode): content = hashlib.sha1(open(path, "rb").read()).hexdigest()
+            seen[path] = [oct(status.st_mode) if not stat.S_ISLNK(status.st_mode) else "link", content]
+    return [errors, seen]
 """
+exec(WORK, MODEL := {})
+INSIDE = WORK + "print(json.dumps(work(*json.loads(sys.argv[1]))))"
+
+
+def contents(top):
+    """What git keeps of a tree."""
+    seen = {}
+    for place, names, files in os.walk(top):
+        names[:] = [n for n in names if n != ".git"]
+        for name in files + [n for n in names if os.path.islink(os.path.join(place, n))]:
+            path = os.path.join(place, name)
+            if name == ".git":
+                continue
+            is_link = os.path.islink(path)
+            seen[os.path.relpath(path, top)] = ("link", os.readlink(path)) if is_link else (bool(os.stat(path).st_mode & 0o100), pathlib.Path(path).read_bytes())
+    return seen
 
 
 class Workspace:
@@ -58,6 +74,7 @@ class Workspace:
 
 class Sequences(harness.TestCase):
     settings = {"gc.keep_unused_s": 0}
+    sequences = SEQUENCES
 
     files = {f"d{n % 4}/e{n % 3}/file{n}": f"{n}\n" * 20 for n in range(24)}
 
@@ -112,13 +129,28 @@ class Sequences(harness.TestCase):
                    "swap": lambda: [["rmtree", old], ["write", old, text]] if self.chance.random() < 0.5 else [["unlink", old], ["mkdir", old]]}[kind]()
 
     def both(self, workspace, ops):
-        model = subprocess.run(["python3", "-c", WORK, workspace.directory, json.dumps(ops)], check=True, capture_output=True).stdout
-        real = self.client.exec(workspace.name, ["python3", "-c", WORK, "/workspace", json.dumps(ops)])
+        here = os.getcwd()
+        model_errors, model = MODEL["work"](workspace.directory, ops)
+        os.chdir(here)
+        real = self.client.exec(workspace.name, ["python3", "-ISc", INSIDE, json.dumps(["/workspace", ops])])
         self.assertEqual(real.exit_code, 0, real.stderr.decode(errors="replace"))
-        (model_errors, model), (errors, seen) = json.loads(model), json.loads(real.stdout)
+        errors, seen = json.loads(real.stdout)
         self.assertEqual(errors, model_errors, ops)
         differs = {p: (model.get(p), seen.get(p)) for p in model.keys() | seen.keys() if model.get(p) != seen.get(p)}
         self.assertEqual(differs, {}, f"{workspace.name} after {self.steps}")
+
+    def as_git_says(self, workspace, commit):
+        """Its patch makes the tree of the commit, its status names what git finds changed there."""
+        plain = self.models / "plain"
+        harness.git(self.upstream / "acme" / "shop", "worktree", "add", "--detach", plain, commit)
+        try:
+            subprocess.run(["git", "-C", plain, "apply", "--whitespace=nowarn", "--allow-empty", "-"], input=self.client.diff(workspace.name), check=True)
+            self.assertEqual(contents(plain), contents(workspace.directory), f"{workspace.name} after {self.steps}")
+            harness.git(plain, "add", "-A", "-f")
+            found = harness.git(plain, "diff", "--cached", "--name-only", "--no-renames", commit).splitlines()
+            self.assertEqual([f["path"] for f in self.client.status(workspace.name)["files"]], sorted(found))
+        finally:
+            harness.git(self.upstream / "acme" / "shop", "worktree", "remove", "--force", plain)
 
     # -- steps --------------------------------------------------------------------------------------
 
@@ -200,15 +232,15 @@ class Sequences(harness.TestCase):
 
     def test_each_tree_is_what_a_plain_directory_would_be(self):
         seed = int(os.environ.get("MOORAGE_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
-        print(f"MOORAGE_TEST_SEED={seed}, {SEQUENCES} sequences")
+        print(f"MOORAGE_TEST_SEED={seed}, {self.sequences} sequences")
         steps = {self.edit: 10, self.snapshot: 5, self.fork: 3, self.restore: 4, self.promote: 3, self.drop: 2, self.archive: 1, self.kill: 1, self.many: 1}
         done = dict.fromkeys((s.__name__ for s in steps), 0)
         begin = time.monotonic()
-        for number in range(SEQUENCES):
+        for number in range(self.sequences):
             self.chance = random.Random(seed + number)
             self.prefix, self.steps = f"seq-{number}", []
             with self.subTest(seed=seed + number):
-                self.client.create(repo_url=self.url, name=self.prefix)
+                commit = self.client.create(repo_url=self.url, name=self.prefix)["base"]["commit"]
                 checkout = self.models / f"base-{number}"
                 subprocess.run(["git", "clone", "-q", self.upstream / "acme" / "shop", checkout], check=True, capture_output=True)
                 shutil.rmtree(checkout / ".git")
@@ -222,6 +254,7 @@ class Sequences(harness.TestCase):
                     self.both(self.chance.choice(self.workspaces), [])
                 for workspace in self.workspaces:
                     self.both(workspace, [])
+                    self.as_git_says(workspace, commit)
                     git = self.client.exec(workspace.name, "git fsck 2>&1 && git status >/dev/null")
                     self.assertEqual(git.exit_code, 0, git.stdout)
             for workspace in self.workspaces:

@@ -22,7 +22,7 @@ from rig import harness, moorage
 CLIENTS = 3
 GIT = "git status --porcelain --untracked-files=no && git log --oneline | wc -l && cat README.md"
 IMAGES = 3  # of one life
-WORDS = ["put", "put", "counter", "synced", "fsynced", "fsynced", "unsynced", "stop"]
+WORDS = ["put", "put", "counter", "synced", "fsynced", "fsynced", "unsynced", "stop", "snapshot", "snapshot", "fork", "restore"]
 
 
 class Lost(AssertionError):
@@ -73,8 +73,8 @@ class Client(threading.Thread):
         self.lives += 1
         made = self.client.create(repo_url=self.life.url, name=name)
         self.book.acknowledge("created", id=made["id"], name=name)
-        unsynced = []
-        for _ in range(self.chance.randrange(4, 12)):
+        unsynced, self.snapshots = [], []
+        for _ in range(self.chance.randrange(4, 16)):
             if self.life.over.is_set():
                 return
             self.number += 1
@@ -130,9 +130,77 @@ class Client(threading.Thread):
 
     def stop(self, ws, unsynced):
         self.client.stop(ws)
+        self.book.acknowledge("stopped", id=ws)
         for path in unsynced:
             self.book.acknowledge("file", id=ws, path=path)
         unsynced.clear()
+
+
+    def snapshot(self, ws, unsynced):
+        """At rest and of a running sandbox, as it happens. One that is durable has what nobody synced before."""
+        taken = self.client.snapshot(ws)
+        self.snapshots.append(taken["id"])
+        self.book.acknowledge("snapshot", id=ws, snapshot=taken["id"], besides=list(unsynced) if taken["durable"] else [],
+                              may_go=taken["way"] == "copy" and not taken["durable"])
+
+    def fork(self, ws, unsynced):
+        fork = self.client.fork(ws, names=[f"{self.name}-{self.number}-fork"])[0]
+        self.book.acknowledge("forked", id=ws, fork=fork["id"])
+
+    def restore(self, ws, unsynced):
+        if not self.snapshots:
+            return
+        snapshot = self.chance.choice(self.snapshots)
+        self.book.begin("restored", id=ws, snapshot=snapshot)
+        self.client.restore(ws, snapshot, kill=True)
+        self.book.acknowledge("restored", id=ws, snapshot=snapshot)
+        unsynced.clear()
+
+
+class Kept:
+    """What must be in a tree: files whose content follows from their names, and how far its counter was."""
+
+    def __init__(self, files=(), counter=None, may_go=False):
+        self.files, self.counter, self.may_go = set(files), counter, may_go
+
+    def copy(self, besides=(), may_go=False):
+        return Kept(self.files | {("tree", path) for path in besides}, self.counter, may_go)
+
+    def or_that(self, other):
+        """Nobody knows which of the two it is."""
+        counters = {self.counter, other.counter}
+        return Kept(self.files & other.files, None if None in counters else min(counters))
+
+
+def expected(begun, acknowledged):
+    """What the acknowledgements, one after the other, say of each workspace and snapshot."""
+    workspaces, snapshots = {}, {}
+    open_restores = [facts for word, facts in begun if word == "restored"]
+    for word, facts in acknowledged:
+        if not facts["id"].startswith("ws_"):
+            continue
+        own = workspaces.setdefault(facts["id"], Kept())
+        if word == "file":
+            own.files.add(("tree", facts["path"]))
+        elif word == "home":
+            own.files.add(("home", facts["path"]))
+        elif word == "counter":
+            own.counter = facts["number"]
+        elif word == "snapshot":
+            snapshots[facts["snapshot"]] = (facts["id"], own.copy(facts["besides"], facts["may_go"]))
+        elif word == "stopped":
+            for ws, kept in snapshots.values():
+                kept.may_go &= ws != facts["id"]
+        elif word == "forked":
+            workspaces[facts["fork"]] = own.copy()
+        elif word == "restored":
+            open_restores.remove(facts)
+            snapshots[facts["snapshot"]][1].may_go = False
+            workspaces[facts["id"]] = snapshots[facts["snapshot"]][1].copy()
+    for facts in open_restores:
+        if facts["id"] in workspaces and facts["snapshot"] in snapshots:
+            workspaces[facts["id"]] = workspaces[facts["id"]].or_that(snapshots[facts["snapshot"]][1])
+    return workspaces, snapshots
 
 
 class Life:
@@ -195,6 +263,7 @@ class Image:
     def __init__(self, kind, path, begun, acknowledged):
         self.kind, self.path, self.acknowledged = kind, path, acknowledged
         self.deleted = {facts["id"] for word, facts in begun if word == "deleted"}
+        self.expected, self.snapshots = expected(begun, acknowledged)
         self.machine = Machine(kind, image=path, rebooted=True, settings={"daemon.reconcile_interval_s": 1})
 
     def check(self):
@@ -213,12 +282,19 @@ class Image:
             self.machine.start()
         except AssertionError as error:
             raise Lost(f"the daemon does not start: {error}") from None
+        torn = self.machine.namespace.inside(lambda: rig.rows(self.machine.store, "SELECT id FROM snapshots WHERE state = 'kept' AND way = 'copy' AND NOT durable"))
+        if torn:
+            raise Lost(f"copies that may be torn are still there: {torn}")
         self.client = self.machine.daemon.client
         self.workspaces = {w["id"]: w for w in self.client.workspaces(deleted=True)}
 
     def look_at_all(self):
         for word, facts in self.acknowledged:
             self.look(word, **facts)
+        for ws, kept in self.expected.items():
+            self.look_at_workspace(ws, kept)
+        for snapshot, (ws, kept) in self.snapshots.items():
+            self.look_at_snapshot(snapshot, ws, kept)
         self.use()
         for workspace in self.client.workspaces():
             self.client.stop(workspace["id"])
@@ -233,46 +309,54 @@ class Image:
         except AssertionError:
             raise Lost("; ".join(findings)) from None
 
-    def upper(self, ws, part="tree"):
-        layer = rig.rows(self.machine.store, "SELECT layer FROM workspaces WHERE id = ?", int(ws.removeprefix("ws_")))[0][0]
-        return self.machine.store / "layers" / f"ly_{layer}" / part / "upper"
-
     def look(self, word, id, **facts):  # noqa: A002
         if word in ("journal", "record"):
             return self.look_at_exec(word, id, facts["output"])
-        if word in ("deleted", "purged"):
-            # What rests of a deleted one is a tombstone; of a purged one history.
-            if id in {w["id"] for w in self.client.workspaces()}:
-                raise Lost(f"{id} was deleted and is back")
-            return None
-        known = id in self.workspaces or rig.rows(self.machine.store, "SELECT 1 FROM workspaces WHERE id = ?", int(id.removeprefix("ws_")))
-        if not known:
-            raise Lost(f"{id} was created and has no row")
-        if id in self.deleted:
-            return None
-        if id not in self.workspaces or self.workspaces[id]["state"] != "ready":
-            raise Lost(f"{id} was created and is {self.workspaces.get(id, {}).get('state', 'missing')}")
-        if word == "file":
-            self.compare(id, "tree", facts["path"])
-        elif word == "home":
-            self.compare(id, "home", facts["path"])
-        elif word == "counter":
-            self.compare_counter(id, facts["number"])
+        # What rests of a deleted one is a tombstone; of a purged one history.
+        if word in ("deleted", "purged") and id in {w["id"] for w in self.client.workspaces()}:
+            raise Lost(f"{id} was deleted and is back")
         return None
 
-    def compare(self, ws, part, path):
-        wanted = Client.text(None, path)
-        with contextlib.suppress(FileNotFoundError):
-            if (found := (self.upper(ws, part) / path).read_bytes()) == wanted:
-                return
-            raise Lost(f"{ws} {part}/{path} was acknowledged: {len(wanted)} bytes, now {len(found)}: {found[:40]!r}")
-        raise Lost(f"{ws} {part}/{path} was acknowledged and is missing")
+    def look_at_workspace(self, ws, kept):
+        found = rig.rows(self.machine.store, "SELECT layer FROM workspaces WHERE id = ?", int(ws.removeprefix("ws_")))
+        if not found:
+            raise Lost(f"{ws} was created and has no row")
+        if ws in self.deleted:
+            return
+        if ws not in self.workspaces or self.workspaces[ws]["state"] != "ready":
+            raise Lost(f"{ws} was created and is {self.workspaces.get(ws, {}).get('state', 'missing')}")
+        self.compare(ws, found[0][0], kept)
 
-    def compare_counter(self, ws, number):
-        path = self.upper(ws) / "counter"
-        data = path.read_bytes() if path.exists() else b""
-        if len(set(data.splitlines())) != 1 or len(data) != 9 * 700 or int(data[:8]) < number:
-            raise Lost(f"{ws} counter was {number}, is {len(data)} bytes: {data[:20]!r}")
+    def look_at_snapshot(self, snapshot, ws, kept):
+        if ws in self.deleted:
+            return
+        found = rig.rows(self.machine.store, "SELECT state, layer FROM snapshots WHERE id = ?", int(snapshot.removeprefix("sn_")))
+        if found and found[0][0] == "dropped" and kept.may_go:
+            return
+        if not found or found[0][0] != "kept":
+            raise Lost(f"{snapshot} of {ws} was taken and is {found}")
+        self.compare(f"{snapshot} of {ws}", found[0][1], kept)
+
+    def content(self, layer, part, path):
+        """From the newest of the layers on each other that has it."""
+        chain = rig.rows(self.machine.store, "WITH RECURSIVE chain (id, n) AS (SELECT ?, 0 UNION ALL SELECT parent, n + 1 FROM layers JOIN chain "
+                         "USING (id) WHERE parent IS NOT NULL) SELECT id FROM chain ORDER BY n", layer)
+        for (one,) in chain:
+            with contextlib.suppress(FileNotFoundError):
+                return (self.machine.store / "layers" / f"ly_{one}" / part / "upper" / path).read_bytes()
+        return None
+
+    def compare(self, what, layer, kept):
+        for part, path in sorted(kept.files):
+            wanted, found = Client.text(None, path), self.content(layer, part, path)
+            if found is None:
+                raise Lost(f"{what} {part}/{path} was acknowledged and is missing")
+            if found != wanted:
+                raise Lost(f"{what} {part}/{path} was acknowledged: {len(wanted)} bytes, now {len(found)}: {found[:40]!r}")
+        if kept.counter is not None:
+            data = self.content(layer, "tree", "counter") or b""
+            if len(set(data.splitlines())) != 1 or len(data) != 9 * 700 or int(data[:8]) < kept.counter:
+                raise Lost(f"{what} counter was {kept.counter}, is {len(data)} bytes: {data[:20]!r}")
 
     def look_at_exec(self, word, exec_id, output):
         try:
@@ -305,9 +389,24 @@ class Image:
                 raise Lost(f"{workspace['id']} does not start: {error}") from None
             if (result.exit_code, result.stdout) != (0, b"1\nhello\n"):
                 raise Lost(f"{workspace['id']}: git says {result.exit_code} {result.stdout!r} {result.stderr!r}")
+            self.use_a_snapshot()
             boots = rig.rows(self.machine.store, "SELECT boot_id FROM sandboxes ORDER BY id DESC LIMIT 1")
             if boots != [(self.machine.boot_id,)]:
                 raise AssertionError(f"the image's machine was not another boot: {boots}")
+
+
+    def use_a_snapshot(self):
+        for snapshot, (ws, kept) in self.snapshots.items():
+            if ws in self.deleted or (kept.may_go and snapshot not in {s["id"] for s in self.client.snapshots(ws)}):
+                continue
+            try:
+                fork = self.client.fork(ws, snapshot=snapshot)[0]["id"]
+                for part, path in kept.files:
+                    if part == "tree" and self.client.read_file(fork, path) != Client.text(None, path):
+                        raise Lost(f"{path} is another one in a fork of {snapshot}")
+            except moorage.MoorageError as error:
+                raise Lost(f"there is no fork of {snapshot} of {ws}: {error}") from None
+            return
 
 
 class Power(unittest.TestCase):

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "state_db/best_of.h"
 #include "state_db/lifecycle.h"
 #include "state_db/snapshots.h"
 #include "state_db/statement.h"
@@ -122,6 +123,17 @@ TEST_CASE("every legal move works and every illegal one is refused") {
     check_all_pairs<ExecState>(store, "execs", exec);
     check_conflicts<ExecState>(store, "execs", exec);
   }
+  const auto best_of = BestOfs(store).begin({.workspace = workspace, .attempts = {{}}});
+  const auto attempt = BestOfs(store).attempts(best_of.id).front();
+
+  SECTION("best_of") {
+    check_all_pairs<BestOfState>(store, "best_of", best_of.id);
+    check_conflicts<BestOfState>(store, "best_of", best_of.id);
+  }
+  SECTION("attempt") {
+    check_all_pairs<AttemptState>(store, "best_of_attempts", attempt.id);
+    check_conflicts<AttemptState>(store, "best_of_attempts", attempt.id);
+  }
   SECTION("snapshot") {
     check_all_pairs<SnapshotState>(store, "snapshots", snapshot);
     check_conflicts<SnapshotState>(store, "snapshots", snapshot);
@@ -134,6 +146,8 @@ TEST_CASE("every state can be reached and no move is written twice") {
   check_reachable<SandboxState>();
   check_reachable<ExecState>();
   check_reachable<SnapshotState>();
+  check_reachable<BestOfState>();
+  check_reachable<AttemptState>();
 }
 
 TEST_CASE("a state's name leads back to the state") {

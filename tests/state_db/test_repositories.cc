@@ -79,7 +79,7 @@ TEST_CASE("a base tree's row is replaced, synced, touched, and stays while a lay
   Layers layers(*test.store);
   const auto layer = layers.create({.repository = repository, .base_commit = commit});
   CHECK(code_thrown_by([&] { trees.remove(repository, commit); }) == base::Code::conflict);
-  layers.remove(layer);
+  layers.remove({layer});
   trees.remove(repository, commit);
   CHECK_FALSE(trees.find(repository, commit));
 }
@@ -102,10 +102,10 @@ TEST_CASE("layers stand on each other, and are removed from the top") {
   CHECK_FALSE(chain[0].frozen);
   CHECK(chain[1].frozen);
   CHECK_FALSE(chain[1].parent);
-  CHECK(code_thrown_by([&] { layers.remove(bottom); }) == base::Code::conflict);
-  REQUIRE(layers.unused().size() == 1);
-  CHECK(layers.unused()[0].id == top);
-  layers.remove(top);
-  layers.remove(bottom);
+  CHECK(code_thrown_by([&] { layers.remove({bottom}); }) == base::Code::conflict);
+  REQUIRE(layers.unused().size() == 2);  // what only an unused layer stands on is as unused
+  CHECK(layers.unused()[0].id == bottom);
+  CHECK(layers.unused()[1].id == top);
+  layers.remove({bottom, top});
   CHECK(layers.list().empty());
 }

@@ -55,6 +55,36 @@ TEST_CASE("a snapshot in place freezes the layer, and the workspace goes on over
   CHECK(test.chain().size() == 3);
 }
 
+TEST_CASE("what a merge took the place of stays until that is forgotten") {
+  OneWorkspace test;
+  for (const char* name : {"one", "two", "three"}) test.take(name);
+  Layers layers(*test.store);
+  const auto chain = test.chain();
+  REQUIRE(chain.size() == 4);
+  const auto merged = layers.create({.parent = {},
+                                     .repository = layers.get(chain[3]).repository,
+                                     .base_commit = layers.get(chain[3]).base_commit});
+  layers.freeze(merged);
+  REQUIRE(layers.unused().size() == 1);
+  layers.exchange_parent(chain[1], chain[2], merged);
+  CHECK(code_thrown_by([&] { layers.exchange_parent(chain[1], chain[2], merged); }) ==
+        base::Code::conflict);
+  CHECK(test.chain() == std::vector{chain[0], chain[1], merged});
+  REQUIRE(layers.replaced().size() == 1);
+  CHECK(layers.replaced()[0].by == merged);
+  CHECK(layers.replaced()[0].mounted_upto == merged);  // the youngest there was
+
+  Snapshots snapshots(*test.store);
+  for (const auto& row : snapshots.kept(test.id)) snapshots.drop(row.id, "");
+  CHECK(layers.unused().empty());
+  layers.forget_replaced(merged);
+  CHECK(layers.replaced().empty());
+  const auto unused = layers.unused();
+  REQUIRE(unused.size() == 2);
+  layers.remove({unused[0].id, unused[1].id});
+  CHECK(test.chain().size() == 3);
+}
+
 TEST_CASE("an exchange that becomes a copy takes the forks along that are made with it") {
   OneWorkspace test;
   Snapshots snapshots(*test.store);
@@ -66,7 +96,7 @@ TEST_CASE("an exchange that becomes a copy takes the forks along that are made w
                                        .repository = row.repository,
                                        .base_commit = row.base_commit,
                                        .forked_from = taking.id});
-  const auto copy = snapshots.become_copy(taking.id);
+  const auto copy = snapshots.become_copy(taking.id, SnapshotWay::copy);
   CHECK(copy.layer == taking.next_layer);
   snapshots.finish(copy.id, 7);
   workspaces.set_ready(fork.id);
@@ -100,7 +130,7 @@ TEST_CASE("one that is undone or dropped lets go of its layers") {
   CHECK(test.row().layer == first);
   REQUIRE(Layers(*test.store).unused().size() == 1);
   CHECK(Layers(*test.store).unused()[0].id == cut.next_layer);
-  Layers(*test.store).remove(cut.next_layer);
+  Layers(*test.store).remove({cut.next_layer});
 
   const auto a = test.take("n");
   const auto b = test.take("b");

@@ -133,10 +133,10 @@ TEST_CASE("a deleted workspace comes back, unless its name is taken or its purge
   CHECK(workspaces.purgeable(kWeek).size() == 1);
   CHECK(code_thrown_by([&] { workspaces.undelete(id); }) == base::Code::conflict);
   const auto layer = workspaces.get(id).layer;
-  CHECK(code_thrown_by([&] { Layers(*test.store).remove(layer); }) == base::Code::conflict);
+  CHECK(code_thrown_by([&] { Layers(*test.store).remove({layer}); }) == base::Code::conflict);
   workspaces.finish_purge(id);
   workspaces.finish_purge(id);
-  Layers(*test.store).remove(layer);
+  Layers(*test.store).remove({layer});
   CHECK_FALSE(workspaces.get(id).layer);
   CHECK(workspaces.purgeable(kWeek).empty());
   CHECK(workspaces.list({.with_deleted = true}).size() == 1);

@@ -1,0 +1,133 @@
+// Best-of: several attempts at one thing, each in a fork of a workspace, then one test for all. It
+// begins `preparing`, with all its attempts in the same commit; `begin_running` is the second, with
+// the forks. Which attempt is promoted is chosen in one commit and what became of that told in
+// another, so that a crash between the two is seen. The rows stay as history.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "state_db/best_of_lifecycle.h"
+
+namespace moorage::state_db {
+
+class Store;
+
+// The names are on the wire.
+enum class Promote : uint8_t { none, first_passing, smallest_diff };
+std::string_view promote_name(Promote promote);  // of none: empty
+std::optional<Promote> promote_from_name(std::string_view name);
+enum class Promotion : uint8_t { none, done, refused };  // none: not tried to its end yet
+std::string_view promotion_name(Promotion promotion);
+
+struct NewAttempt {
+  std::string label{};        // the name of its patch
+  uint64_t patch_offset = 0;  // in the file of all patches
+  uint64_t patch_bytes = 0;
+};
+
+struct NewBestOf {
+  base::WorkspaceId workspace{};
+  uint32_t owner_uid = 0;
+  std::vector<uint32_t> owner_gids{};
+  std::optional<int64_t> lease{};
+  std::vector<std::string> each{};  // with {i} in it; empty: patches are applied
+  std::vector<std::string> test{};
+  std::vector<NewAttempt> attempts{};
+  int64_t timeout_ms = 0;  // of each command; 0: none of its own
+  Promote promote = Promote::none;
+  uint32_t parallel = 1;
+  bool keep = false;  // sandboxes of attempts that ended go on
+  std::optional<std::string> idempotency_key{};
+  std::string request_hash{};
+};
+
+struct BestOfRow {
+  base::BestOfId id{};
+  NewBestOf wanted{};  // without attempts and key
+  uint64_t patch_bytes = 0;
+  BestOfState state = BestOfState::preparing;
+  std::string reason{};
+  bool cancel_requested = false;
+  uint32_t chosen = 0;  // number of an attempt; 0: none yet
+  Promotion promotion = Promotion::none;
+  std::string promotion_note{};
+  int64_t created_wall_ms = 0;
+  int64_t ended_wall_ms = 0;
+
+  bool is_open() const { return state == BestOfState::preparing || state == BestOfState::running; }
+};
+
+// Against where the attempt began, before its test ran.
+struct AttemptDiff {
+  uint64_t files = 0;
+  uint64_t added = 0;  // lines
+  uint64_t removed = 0;
+  uint64_t bytes = 0;  // of the patch
+};
+
+struct AttemptRow {
+  base::AttemptId id{};
+  base::BestOfId best_of{};
+  uint32_t number = 0;
+  base::WorkspaceId workspace{};  // the fork
+  NewAttempt patch{};
+  AttemptState state = AttemptState::waiting;
+  std::string reason{};
+  base::ExecId each_exec{};
+  base::ExecId test_exec{};
+  std::optional<AttemptDiff> diff{};
+  std::string tail{};  // of the output of its last command, any bytes
+  int64_t started_wall_ms = 0;
+  int64_t ended_wall_ms = 0;
+
+  bool is_under_way() const {
+    return state == AttemptState::applying || state == AttemptState::testing;
+  }
+  bool has_ended() const { return state != AttemptState::waiting && !is_under_way(); }
+};
+
+class BestOfs {
+ public:
+  explicit BestOfs(Store& store) : store_(store) {}
+
+  BestOfRow begin(const NewBestOf& wanted);
+  // What (owner_uid, key) began; already_exists: for another request_hash.
+  std::optional<BestOfRow> find_made(const NewBestOf& wanted);
+  // preparing -> running; the forks in the order of the attempts.
+  void begin_running(base::BestOfId id, const std::vector<base::WorkspaceId>& forks);
+  // preparing -> failed, and all its attempts with it. The key may be used again.
+  void fail_preparing(base::BestOfId id, const std::string& reason);
+  void finish(base::BestOfId id, BestOfState to, const std::string& reason);  // running -> to
+  // True if it has not ended: the mark is durable.
+  bool request_cancel(base::BestOfId id);
+  void choose(base::BestOfId id, uint32_t number);
+  void set_promotion(base::BestOfId id, Promotion promotion, const std::string& note);
+
+  BestOfRow get(base::BestOfId id);  // not_found
+  std::optional<BestOfRow> find(base::BestOfId id);
+  std::vector<BestOfRow> of_workspace(base::WorkspaceId workspace);  // the newest 50
+  std::vector<base::BestOfId> open();                                // preparing or running ones
+
+  std::vector<AttemptRow> attempts(base::BestOfId id);  // by number
+  AttemptRow attempt(base::AttemptId id);               // not_found
+  uint64_t count_under_way();                           // attempts, of all
+  void start(base::AttemptId id);                       // waiting -> applying
+  void set_each(base::AttemptId id, base::ExecId exec);
+  void begin_test(base::AttemptId id, const std::optional<AttemptDiff>& diff);  // -> testing
+  void set_test(base::AttemptId id, base::ExecId exec);
+  struct End {
+    AttemptState state = AttemptState::failed;
+    std::string reason{};
+    std::string tail{};
+  };
+  void end(const AttemptRow& row, const End& end);  // from the state that the row says
+
+ private:
+  Store& store_;
+};
+
+}  // namespace moorage::state_db
