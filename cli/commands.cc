@@ -52,6 +52,13 @@ constexpr Command kCommands[] = {
      "moorage fork auth --count 5\nmoorage fork auth try-a try-b --at green", fork_command},
     {"promote", kStates, "Let a workspace go on from the state of its fork",
      "moorage promote auth-3", promote_command},
+    {"best-of", kStates, "Try something several times side by side, and keep the best",
+     "moorage best-of auth --count 5 --each 'agent {i}' --test 'make check'\n"
+     "moorage best-of auth --patches fixes/ --test make --promote smallest-diff\n"
+     "moorage best-of bo_3",
+     best_of_command},
+    {"compare", kStates, "Show what differs between two workspaces",
+     "moorage compare auth-1 auth-3", compare_command},
     {"tree", kStates, "Show how snapshots and forks came from each other", "moorage tree auth",
      tree_command},
     {"drop", kStates, "Give up a snapshot", "moorage drop auth green", drop_command},

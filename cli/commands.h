@@ -61,6 +61,9 @@ Action undo_command(Options& options);
 Action fork_command(Options& options);
 Action promote_command(Options& options);
 Action tree_command(Options& options);
+// best_of_commands.cc
+Action best_of_command(Options& options);
+Action compare_command(Options& options);
 // archive_commands.cc
 Action archive_command(Options& options);
 Action unarchive_command(Options& options);

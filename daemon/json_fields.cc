@@ -146,6 +146,21 @@ std::optional<JsonFields> JsonFields::object(const std::string& name) {
   return JsonFields(std::move(inner));
 }
 
+std::optional<std::vector<JsonFields>> JsonFields::objects(const std::string& name) {
+  const auto* value = state_->find(name);
+  if (!value) return std::nullopt;
+  if (!value->is_array()) state_->refuse(name, "must be an array of objects");
+  std::vector<JsonFields> list;
+  for (const auto& item : value->get_array()) {
+    if (!item.is_object()) state_->refuse(name, "must be an array of objects");
+    auto inner = std::make_shared<State>();
+    inner->object = item.get_object();
+    inner->prefix = state_->prefix + name + "[" + std::to_string(list.size()) + "].";
+    list.push_back(JsonFields(std::move(inner)));
+  }
+  return list;
+}
+
 void JsonFields::finish() const {
   for (const auto& [key, value] : state_->object) {
     const std::string name(key.data(), key.size());

@@ -35,6 +35,8 @@ class JsonFields {
   std::optional<bool> given_flag(const std::string& name);
   std::optional<std::map<std::string, std::string>> text_map(const std::string& name);
   std::optional<JsonFields> object(const std::string& name);
+  // Each has to be finished, too.
+  std::optional<std::vector<JsonFields>> objects(const std::string& name);
   // Refuses what was not asked for. Call before anything is done.
   void finish() const;
 

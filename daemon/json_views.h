@@ -11,6 +11,7 @@
 
 #include "base/files.h"
 #include "state_db/event.h"
+#include "workspace/best_of.h"
 #include "workspace/changes.h"
 #include "workspace/doctor.h"
 #include "workspace/execs.h"
@@ -44,6 +45,9 @@ std::string snapshot_json(const state_db::SnapshotRow& row);
 std::string snapshots_json(const std::vector<state_db::SnapshotRow>& rows);
 std::string forks_json(const std::vector<workspace::WorkspaceView>& views);
 std::string lineage_json(const workspace::Snapshots::Lineage& lineage);
+std::string best_of_json(const workspace::BestOfView& view);
+std::string best_ofs_json(const std::vector<workspace::BestOfView>& views);
+std::string comparison_json(const workspace::ComparisonView& view);
 std::string lease_json(const std::optional<workspace::LeaseView>& lease);
 std::string status_json(const workspace::ChangeList& list);
 std::string diff_stat_json(const std::vector<workspace::DiffStat>& stats);

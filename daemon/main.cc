@@ -28,6 +28,7 @@
 #include "state_db/idempotency.h"
 #include "state_db/opening.h"
 #include "state_db/store.h"
+#include "workspace/best_of.h"
 #include "workspace/budgets.h"
 #include "workspace/disk_guard.h"
 #include "workspace/idle.h"
@@ -240,6 +241,9 @@ int serve(const config::Loaded& loaded) {
   workspaces.hooks().after_stop = [&](const state_db::WorkspaceRow& row) {
     snapshots.after_stop(row);
   };
+  workspace::Comparison comparison(context, workspaces);
+  workspace::BestOfDriver best_of_driver(context, workspaces, execs, snapshots, comparison);
+  workspace::BestOf best_of(context, workspaces, snapshots, best_of_driver);
   workspace::SnapshotKeeper snapshot_keeper(context, active, snapshots);
   workspace::Reconciler reconciler(context, repositories, workspaces, active, *watching);
   workspace::Doctor doctor(context, repositories, workspaces, *watching, reconciler);
@@ -263,6 +267,7 @@ int serve(const config::Loaded& loaded) {
                              {.stop = stop, .low = [&] { gc.request(); }});
   // Made before the verbs, ended before them: its threads call them.
   const auto watcher = std::move(watching);
+  const workspace::BestOfDriver::Work best_of_work(best_of_driver);
   workspace::IdleKeeper idle_keeper(context, workspaces, active, *watcher);
   daemon::Api api{context,
                   repositories,
@@ -270,6 +275,8 @@ int serve(const config::Loaded& loaded) {
                   execs,
                   archives,
                   snapshots,
+                  best_of,
+                  comparison,
                   events,
                   usage,
                   top,
@@ -280,6 +287,7 @@ int serve(const config::Loaded& loaded) {
                   shown_settings(loaded),
                   daemon::look_at_host(store, registry, probe_options(settings))};
   reconciler.at_start();
+  best_of_driver.at_start();
 
   daemon::Router router;
   daemon::MetricsPage metrics_page(router, context, usage);
@@ -298,6 +306,7 @@ int serve(const config::Loaded& loaded) {
   server.every(seconds(1), [&] { workspaces.leases().sweep(); });
   server.every(seconds(1), [&] { idle_keeper.look(); });
   server.every(seconds(1), [&] { quotas.look(); });
+  server.every(seconds(1), [&] { best_of_driver.look(); });
   server.every(seconds(2), [&] { snapshot_keeper.look(); });
   metrics_page.look();
   server.every(kMeasurePause, [&] { usage.request(); });

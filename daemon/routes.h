@@ -9,6 +9,7 @@
 #include "daemon/json_views.h"
 #include "daemon/router.h"
 #include "workspace/archives.h"
+#include "workspace/best_of.h"
 #include "workspace/doctor.h"
 #include "workspace/execs.h"
 #include "workspace/gc.h"
@@ -30,6 +31,8 @@ struct Api {
   workspace::Execs& execs;
   workspace::Archives& archives;
   workspace::Snapshots& snapshots;
+  workspace::BestOf& best_of;
+  workspace::Comparison& comparison;
   EventHub& events;
   workspace::StoreUsage& usage;
   workspace::Top& top;
@@ -45,6 +48,7 @@ void add_repository_routes(Router& router, Api& api);
 void add_workspace_routes(Router& router, Api& api);
 void add_archive_routes(Router& router, Api& api);
 void add_snapshot_routes(Router& router, Api& api);
+void add_best_of_routes(Router& router, Api& api);
 void add_file_routes(Router& router, Api& api);
 void add_exec_routes(Router& router, Api& api);
 void add_lease_routes(Router& router, Api& api);

@@ -143,6 +143,7 @@ void add_all_routes(Router& router, Api& api) {
   add_info_routes(router, api);
   add_repository_routes(router, api);
   add_snapshot_routes(router, api);
+  add_best_of_routes(router, api);
   add_archive_routes(router, api);  // before {}, which matches "import" too
   add_workspace_routes(router, api);
   add_file_routes(router, api);

@@ -34,16 +34,26 @@ for w in json.load(sys.stdin)["workspaces"]:
     if w["name"] == sys.argv[1] and w["owner"] == int(sys.argv[2]): print(w["id"])' "$tour" "$(id -u "$tour_user")"
 }
 
+# It and what was forked from it.
+remove_earlier() {  # remove_earlier ID
+  local ids
+  ids=$(moorage tree "$1" --json | python3 -c '
+import json, sys
+for w in json.load(sys.stdin)["workspaces"]:
+    if "forked_from" in w and w["name"].startswith(sys.argv[1] + "-"): print(w["id"])' "$tour")
+  for id in $ids "$1"; do moorage rm "$id" >/dev/null; done
+}
+
 create_tour() {
   local log="$root/build/tour.create"
   moorage create "$@" --name "$tour" >"$log" 2>&1 || { cat "$log" >&2; fail "the workspace could not be made"; }
 }
 
 run_tour() {
-  local source=$1 exec_id lines earlier
+  local source=$1 exec_id lines earlier fork
   choose_tour_user "$source"
   earlier=$(earlier_tour)
-  if [ -n "$earlier" ]; then moorage rm "$earlier" >/dev/null; fi
+  if [ -n "$earlier" ]; then remove_earlier "$earlier"; fi
 
   step create
   case $source in
@@ -80,6 +90,22 @@ run_tour() {
   moorage exec "$tour" -- rm -f agent.log
   done_step "moorage diff $tour --stat:"
   moorage diff "$tour" --stat | sed 's/^/           /'
+
+  step fork
+  fork=$tour-scratch
+  moorage fork "$tour" "$fork" >/dev/null
+  moorage exec "$fork" -- bash -c '[ "$(cat NOTES-FROM-THE-AGENT)" = "a note" ] && rm -rf ./*' || fail "the fork is not what $tour is"
+  moorage exec "$tour" -- test -e NOTES-FROM-THE-AGENT || fail "the fork is not apart from $tour"
+  done_step "$fork had all of it, and removed all of it: $tour did not notice"
+
+  step best-of
+  moorage best-of "$tour" --count 3 --each 'seq $((4 - {i})) > ANSWER' --test 'grep -x 2 ANSWER' --promote smallest-diff \
+    >"$root/build/tour.best-of" 2>&1 || { cat "$root/build/tour.best-of" >&2; fail "no attempt passed"; }
+  [ "$(moorage exec "$tour" -- cat ANSWER | tr '\n' ' ')" = "1 2 " ] || fail "another attempt was promoted"
+  done_step "three attempts at an ANSWER that has a 2, the smallest that passes becomes $tour:"
+  sed 's/^/           /' "$root/build/tour.best-of"
+  moorage tree "$tour" | sed 's/^/           /'
+
   step stop
   moorage stop "$tour" >/dev/null
   done_step "all kept; the next exec starts it again"

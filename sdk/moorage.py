@@ -398,6 +398,45 @@ class Moorage:
         """How the snapshots and forks of its family came from each other."""
         return self.request("GET", f"/workspaces/{workspace}/tree")
 
+    # -- best of several attempts -------------------------------------------------------------------
+
+    def best_of(self, workspace, test, each=None, count=None, patches=None, timeout_ms=None, promote=None, parallel=None,
+                keep=False, key=None):
+        """Forks it for each attempt, runs `each` there ({i} in it is the number) or applies one of `patches`, a list of
+        (name, bytes), then runs `test`. Commands are lists of words, or one text for the shell. promote:
+        "first-passing", "smallest-diff" or None. Its record, with an id; the daemon goes on by itself."""
+        body = {k: v for k, v in (("test", test), ("each", each), ("count", count), ("timeout_ms", timeout_ms),
+                                  ("promote", promote), ("parallel", parallel)) if v is not None}
+        body["keep"] = keep
+        path = f"/workspaces/{workspace}/best-of"
+        if patches is None:
+            return self.request("POST", path, json_body=body, key=key)
+        body["patches"] = [{"name": name, "bytes": len(patch)} for name, patch in patches]
+        head = json.dumps(body).encode()
+        return self.request("POST", path, {"json_bytes": len(head)}, body=head + b"".join(patch for _, patch in patches), key=key)
+
+    def get_best_of(self, best_of, wait_s=None):
+        """How far it is; wait_s: answers when it has ended, or after so many seconds."""
+        return self.request("GET", f"/best-of/{best_of}", {"wait": wait_s})
+
+    def best_ofs(self, workspace):
+        """Those of a workspace, newest first."""
+        return self.request("GET", f"/workspaces/{workspace}/best-of")["best_of"]
+
+    def cancel_best_of(self, best_of, key=None):
+        """Ends what runs and begins nothing more. Its forks stay."""
+        return self.request("POST", f"/best-of/{best_of}/cancel", key=key)
+
+    def compare(self, workspace, other):
+        """What differs between two workspaces of one repository, file by file."""
+        return self.request("GET", f"/workspaces/{workspace}/compare", {"with": other})
+
+    def compare_patch(self, workspace, other):
+        """The patch that makes the second of the first, as bytes for `git apply --binary`."""
+        connection, response = self._open("GET", f"/workspaces/{workspace}/compare", {"with": other, "patch": 1}, accept="*/*")
+        with Stream(connection, response) as stream:
+            return stream.read()
+
     # -- archives -----------------------------------------------------------------------------------
 
     def archive(self, workspace, progress=None, key=None):

@@ -8,6 +8,7 @@
 
 #include "base/files.h"
 #include "daemon/metrics_page.h"
+#include "state_db/best_of.h"
 #include "state_db/workspaces.h"
 #include "wired.h"
 
@@ -62,18 +63,22 @@ TEST_CASE("every route that names a workspace or an exec hides it from who does 
   Wired wired;
   const auto workspace = wired.make_workspace("mine", 1000);
   const auto exec = wired.make_exec(workspace);
+  const auto best_of =
+      state_db::BestOfs(wired.store()).begin({.workspace = workspace, .owner_uid = 1000}).id;
   Router router;
   add_all_routes(router, wired.api());
   int asked = 0;
   for (const auto& route : router.routes()) {
     const bool of_workspace = route.pattern.starts_with("/v1/workspaces/{}");
-    if (!of_workspace && !route.pattern.starts_with("/v1/execs/{}")) continue;
+    const bool of_best_of = route.pattern.starts_with("/v1/best-of/{}");
+    if (!of_workspace && !of_best_of && !route.pattern.starts_with("/v1/execs/{}")) continue;
     CAPTURE(route.method, route.pattern);
     for (const std::string& name : {workspace.str(), std::string("mine")}) {
       Request request;
       request.method = route.method;
       request.caller.uid = 1001;
-      request.parameters = {of_workspace ? name : exec.str(), "sn_1"};
+      const std::string other = of_best_of ? best_of.str() : exec.str();
+      request.parameters = {of_workspace ? name : other, "sn_1"};
       request.query = {{"path", "README.md"}};
       // Bodies that each verb takes, so that none is refused before its owner is looked at.
       if (route.pattern.ends_with("/execs")) request.body = R"({"argv":["true"]})";
@@ -116,8 +121,9 @@ TEST_CASE("every route says what it wants of a workspace, and a verb gets no mor
   add_all_routes(router, wired.api());
   for (const auto& route : router.routes()) {
     CAPTURE(route.method, route.pattern);
-    const bool names_one =
-        route.pattern.starts_with("/v1/workspaces/{}") || route.pattern.starts_with("/v1/execs/{}");
+    const bool names_one = route.pattern.starts_with("/v1/workspaces/{}") ||
+                           route.pattern.starts_with("/v1/execs/{}") ||
+                           route.pattern.starts_with("/v1/best-of/{}");
     if (!names_one) {
       CHECK_FALSE(workspace::asks_lease(route.access.right()));
       continue;

@@ -39,6 +39,11 @@ Wired::Wired() {
   flattening_ = std::make_unique<workspace::Flattening>(*context_, *repositories_, active_);
   snapshots_ =
       std::make_unique<workspace::Snapshots>(*context_, *workspaces_, active_, *flattening_);
+  comparison_ = std::make_unique<workspace::Comparison>(*context_, *workspaces_);
+  best_of_driver_ = std::make_unique<workspace::BestOfDriver>(*context_, *workspaces_, *execs_,
+                                                              *snapshots_, *comparison_);
+  best_of_ =
+      std::make_unique<workspace::BestOf>(*context_, *workspaces_, *snapshots_, *best_of_driver_);
   usage_ = std::make_unique<workspace::StoreUsage>(*context_);
   top_ = std::make_unique<workspace::Top>(*context_, active_, *watcher_);
   reconciler_ = std::make_unique<workspace::Reconciler>(*context_, *repositories_, *workspaces_,
@@ -55,6 +60,8 @@ Wired::Wired() {
                                    *execs_,
                                    *archives_,
                                    *snapshots_,
+                                   *best_of_,
+                                   *comparison_,
                                    *events_,
                                    *usage_,
                                    *top_,

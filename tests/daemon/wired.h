@@ -52,6 +52,9 @@ class Wired {
   std::unique_ptr<workspace::Archives> archives_;
   std::unique_ptr<workspace::Flattening> flattening_;
   std::unique_ptr<workspace::Snapshots> snapshots_;
+  std::unique_ptr<workspace::Comparison> comparison_;
+  std::unique_ptr<workspace::BestOfDriver> best_of_driver_;
+  std::unique_ptr<workspace::BestOf> best_of_;
   std::unique_ptr<workspace::ExecWatcher> watcher_;  // ends before the verbs that it calls
   std::unique_ptr<workspace::StoreUsage> usage_;
   std::unique_ptr<workspace::Top> top_;

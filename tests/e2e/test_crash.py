@@ -281,6 +281,7 @@ class Crash(harness.TestCase):
                 pack.chmod(0o600)
                 pack.write_bytes(b"broken")
             self.client.fetch(repo["id"])
+            self.attempt(name)
             self.collect(name)
             return None
         except (moorage.MoorageError, OSError, AssertionError) as error:
@@ -305,6 +306,25 @@ class Crash(harness.TestCase):
         self.client.drop_snapshot(name, self.client.snapshots(name)[-1]["id"])
         self.client.delete(name, purge=True)
 
+    def attempt(self, name):
+        """A best-of of two patches, of which one is promoted."""
+        self.client.create(repo_url=self.url, name=f"{name}-bo")
+        patch = b"--- /dev/null\n+++ b/patched\n@@ -0,0 +1 @@\n+patched\n"
+        began = self.client.best_of(f"{name}-bo", test="echo ran >> ran", patches=[("a", patch), ("b", patch)], promote="smallest-diff")
+        self.client.get_best_of(began["id"], wait_s=60)
+
+    def settle_attempts(self, name):
+        """It comes to its end by itself; no command of it ran twice."""
+        found = any(w["name"] == f"{name}-bo" for w in self.client.workspaces())
+        for best_of in self.client.best_ofs(f"{name}-bo") if found else []:
+            ended = self.client.get_best_of(best_of["id"], wait_s=60)
+            self.assertIn(ended["state"], ("done", "failed"))
+            if any(a["state"] == "passed" for a in ended["attempts"]):
+                self.assertEqual(self.client.read_file(f"{name}-bo", "patched"), b"patched\n")
+        for workspace in [w["name"] for w in self.client.workspaces() if w["name"].startswith(f"{name}-bo")]:
+            self.assertIn(self.client.exec(workspace, "cat ran 2>/dev/null").stdout, (b"ran\n", b""))
+            self.client.delete(workspace, purge=True)
+
     def collect(self, name):
         """A declared cache; a base tree and a mirror that nobody stands on."""
         self.client.create(repo_url=self.url, name=f"{name}-cache", caches=["cache"])
@@ -324,6 +344,7 @@ class Crash(harness.TestCase):
         self.client.delete(f"{name}-import", purge=True)
 
     def settle(self, name):
+        self.settle_attempts(name)
         # A command that outlived the daemon may need a moment more to end.
         harness.wait_until(lambda: not self.client.execs(running=True), what="the end of every command")
         self.assert_no_strays()

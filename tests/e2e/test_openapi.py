@@ -305,6 +305,7 @@ class OpenApi(harness.TestCase):
         self.bad(400, "POST", "/v1/workspaces/two/stop", body={"hook": False})
         self.bad(404, "POST", "/v1/workspaces/nobody/stop")
         self.about_snapshots()
+        self.about_best_of()
         self.about_archives()
         self.call(200, "DELETE", "/v1/workspaces/two")
         self.call(200, "GET", "/v1/workspaces", {"deleted": 1})
@@ -363,6 +364,35 @@ class OpenApi(harness.TestCase):
             self.bad(404, method, two + rest)
         self.bad(404, "POST", two + "/restore", body={"snapshot": "none"})
         for name in ("two-fork", "two-1"):
+            self.call(204, "DELETE", f"/v1/workspaces/{name}", {"purge": 1})
+
+    def about_best_of(self):
+        two = "/v1/workspaces/two"
+        began = self.call(201, "POST", two + "/best-of", body={"count": 2, "each": "echo {i} > fix", "test": ["test", "-e", "fix"],
+                                                               "timeout_ms": 60000, "promote": "first-passing", "parallel": 2, "keep": True})
+        path = f"/v1/best-of/{began['id']}"
+        ended = self.call(200, "GET", path, {"wait": 60})
+        self.assertEqual((ended["state"], ended["chosen"]), ("done", 1))
+        self.bad(409, "POST", path + "/cancel", code="conflict")
+        patch = b"--- /dev/null\n+++ b/of-a-patch\n@@ -0,0 +1 @@\n+x\n"
+        head = json.dumps({"patches": [{"name": "a", "bytes": len(patch)}], "test": "sleep 60"}).encode()
+        patched = self.call(201, "POST", two + "/best-of", {"json_bytes": len(head)}, body=head + patch)
+        self.call(200, "POST", f"/v1/best-of/{patched['id']}/cancel")
+        self.assertEqual(self.call(200, "GET", f"/v1/best-of/{patched['id']}", {"wait": 60})["state"], "cancelled")
+        self.assertEqual(len(self.call(200, "GET", two + "/best-of")["best_of"]), 2)
+        names = [a["name"] for a in ended["attempts"] + patched["attempts"]]
+        self.assertEqual(self.call(200, "GET", two + "/compare", {"with": names[1]})["total"]["files"], 1)
+        self.assertIn(b"+2", self.call(200, "GET", two + "/compare", {"with": names[1], "patch": 1}))
+        for body in ({}, {"count": 2, "each": "x"}, {"count": 0, "each": "x", "test": "x"}, {"count": 2, "each": "x", "test": "x", "promote": "none"}):
+            self.bad(400, "POST", two + "/best-of", body=body)
+        self.bad(400, "GET", two + "/compare")
+        self.bad(400, "GET", path, {"wait": 9999})
+        for method, rest in (("GET", "/v1/best-of/bo_999"), ("POST", "/v1/best-of/three/cancel"), ("GET", two + "-none/best-of"),
+                             ("POST", two + "-none/best-of")):
+            self.bad(404, method, rest)
+        self.bad(404, "GET", two + "-none/compare", {"with": "two"})
+        self.bad(404, "GET", two + "/compare", {"with": "none"})
+        for name in names:
             self.call(204, "DELETE", f"/v1/workspaces/{name}", {"purge": 1})
 
     def about_archives(self):

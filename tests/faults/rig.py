@@ -88,7 +88,8 @@ def at_rest(store):
     found = [f"state.db: {row[0]}" for row in rows(store, "PRAGMA integrity_check") if row[0] != "ok"]
     found += [f"state.db: a reference without a row in {row[0]}" for row in rows(store, "PRAGMA foreign_key_check")]
     resting = {"workspaces": ("ready", "archived", "deleted", "failed"), "sandboxes": ("running", "destroyed"),
-               "repositories": ("ready", "broken", "evicted"), "snapshots": ("kept", "dropped")}
+               "repositories": ("ready", "broken", "evicted"), "snapshots": ("kept", "dropped"),
+               "best_of": ("done", "cancelled", "failed"), "best_of_attempts": ("passed", "failed", "interrupted", "cancelled")}
     for table, states in resting.items():
         marks = ",".join("?" * len(states))
         found += [f"{table} {number} is {state}" for number, state in

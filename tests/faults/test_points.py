@@ -18,7 +18,8 @@ from verbs import OPERATIONS, Lives
 LIFE = {"repo.import": "imported", "repo.clone": "repaired", "repo.rebuild": "repaired", "lease.acquire": "held",
         "lease.takeover": "held", "gc": "collected", "evict": "collected", "drop_base_tree": "collected",
         "archive": "archived", "unarchive": "archived", "import": "archived", "repo.pack": "packed", "rebase": "rebased",
-        "snapshot": "snapped", "promote": "snapped", "collect": "snapped", "restack": "snapped", "flatten": "flattened"}
+        "snapshot": "snapped", "promote": "snapped", "collect": "snapped", "restack": "snapped", "flatten": "flattened",
+        "best_of": "attempted"}
 # The point that the recovery from a death there passes.
 IN_THE_WAY = {"delete.after_intent": "stop.after_intent", "purge.after_intent": "purge.after_files", "exec.after_intent": "exec.before_outcome",
               "exec.after_journal": "exec.before_outcome", "exec.after_start": "exec.after_outcome", "exec.before_outcome": "exec.after_outcome"}

@@ -34,6 +34,8 @@ OPERATIONS = {
     "post /v1/workspaces/{workspace}/undo": ("snapshot",),
     "post /v1/workspaces/{workspace}/fork": ("snapshot",),
     "post /v1/workspaces/{workspace}/promote": ("promote",),
+    "post /v1/workspaces/{workspace}/best-of": ("best_of",),
+    "post /v1/best-of/{bestof}/cancel": ONE_WRITE + "; what is to be ended is ended by whoever drives it",
     "post /v1/workspaces/import": ("import", "repo.pack"),
     "put /v1/workspaces/{workspace}/file": ("file",),
     "delete /v1/workspaces/{workspace}/file": ONE_CALL,
@@ -169,6 +171,47 @@ class Lives:
             self.client.snapshot(name)
         harness.wait_until(lambda: self.client.workspaces() and self.daemon.log.read_bytes().count(b"layers.flattened") > before, what="a merge of layers")
 
+    ATTEMPT_PATCH = b"--- /dev/null\n+++ b/patched\n@@ -0,0 +1 @@\n+patched\n"
+    ATTEMPT_TEST = "echo ran >> test-ran; sync test-ran; test -e patched"
+
+    def attempted(self, name):
+        """Two attempts, which only patches make: those have one step more, where they are kept."""
+        self.client.create(repo_url=self.suite.url, name=name)
+        self.acknowledged["created"] = True
+        self.client.wait(self.counted(name)["id"], 20_000)
+        self.acknowledged["kept"] = b"kept\n"
+        self.client.best_of(name, test=self.ATTEMPT_TEST, patches=[("a", self.ATTEMPT_PATCH), ("b", self.ATTEMPT_PATCH)],
+                            promote="smallest-diff", key=f"{name}-attempts")
+        self.acknowledged["attempts"] = True
+        harness.wait_until(lambda: self.client.best_ofs(name)[0]["state"] == "done", what="the end of the attempts")
+
+    def settle_attempts(self, name):
+        """It came to its end by itself, each command ran once at most, and the same request tells of the same one."""
+        test = self.suite
+        harness.wait_until(lambda: all(b["state"] not in ("preparing", "running") for b in self.client.best_ofs(name)), what="the end of the attempts")
+        begun = self.client.best_ofs(name)
+        test.assertTrue(begun or "attempts" not in self.acknowledged, "there were attempts")
+        test.assertLessEqual(len(begun), 1)
+        forks = {w["name"] for w in self.client.workspaces() if w.get("labels", {}).get("best-of")}
+        for best_of in begun:
+            if best_of["state"] == "failed":  # cut before its patches were kept
+                test.assertFalse(self.acknowledged.get("attempts"))
+                test.assertEqual(forks, set())
+                continue
+            test.assertEqual([a["name"] for a in best_of["attempts"]], sorted(forks), "all of the forks, and no others")
+            passed = 0
+            for attempt in best_of["attempts"]:
+                ran = self.client.exec(attempt["name"], "cat counter test-ran 2>/dev/null; cat kept").stdout
+                test.assertIn(ran, (b"ran\nran\nkept\n", b"ran\nkept\n"), attempt)
+                test.assertIn(attempt["state"], ("passed", "interrupted"), attempt)
+                passed += attempt["state"] == "passed"
+            if passed:
+                test.assertEqual(best_of["promotion"], "done", best_of)
+                test.assertEqual(self.client.read_file(name, "patched"), b"patched\n")
+                test.assertEqual([s["cause"] for s in self.client.snapshots(name)].count("promote"), 1, "promoted once")
+        for fork in forks:
+            self.client.delete(fork, purge=True)
+
     @staticmethod
     def forks(name):
         return [f"{name}-f1", f"{name}-f2"]
@@ -222,6 +265,8 @@ class Lives:
         if f"{name}-import" in found:  # all of it, or it is not there
             test.assertEqual(self.client.read_file(f"{name}-import", "kept"), b"kept\n")
             self.client.delete(f"{name}-import", purge=True)
+        if name in found:
+            self.settle_attempts(name)
         forks = [fork for fork in self.forks(name) if fork in found]
         test.assertIn(len(forks), (0, 2), "all of the forks, or none")
         test.assertTrue(forks or "forks" not in self.acknowledged, "there were forks")

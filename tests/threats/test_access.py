@@ -116,6 +116,10 @@ REQUESTS = {
     ("get", "/v1/workspaces/{workspace}/tree"): ("read", {}), ("post", "/v1/workspaces/{workspace}/fork"): ("write", {"body": {"names": ["f"]}}),
     ("post", "/v1/workspaces/{workspace}/restore"): ("write", {"body": {"snapshot": "s"}}),
     ("post", "/v1/workspaces/{workspace}/undo"): ("write", {}),
+    ("get", "/v1/workspaces/{workspace}/best-of"): ("read", {}), ("get", "/v1/best-of/{bestof}"): ("read", {}),
+    ("post", "/v1/workspaces/{workspace}/best-of"): ("write", {"body": {"count": 1, "each": "true", "test": "true"}}),
+    ("post", "/v1/best-of/{bestof}/cancel"): ("write", {}),
+    ("get", "/v1/workspaces/{workspace}/compare"): ("read", {"target": "/v1/workspaces/{workspace}/compare?with={workspace}"}),
     ("delete", "/v1/workspaces/{workspace}/snapshots/{snapshot}"): ("write", {}), ("post", "/v1/workspaces/{workspace}/promote"): ("write", {}),
     ("post", "/v1/workspaces/{workspace}/execs"): ("write", {"body": {"argv": ["true"]}}),
     ("put", "/v1/execs/{exec}/stdin"): ("write", {"body": b"x"}), ("post", "/v1/execs/{exec}/signal"): ("write", {"body": {"signal": "CONT"}}),
@@ -160,6 +164,13 @@ class Access(Threats):
         self.assertEqual(status, 201, exec_)
         return workspace["id"], exec_["id"]
 
+    def best_of(self, workspace):
+        """One that has ended."""
+        status, best_of = self.owner.json("POST", f"/v1/workspaces/{workspace}/best-of", {"count": 1, "each": "true", "test": "true"})
+        self.assertEqual(status, 201, best_of)
+        self.owner.ask("GET", f"/v1/best-of/{best_of['id']}?wait=60")
+        return best_of["id"]
+
     def requests(self, ids):
         """(what it wants, the id, method, target, body, headers, (the target of something that does not exist, its id))."""
         document = yaml.safe_load(DOCUMENT.read_text())
@@ -168,11 +179,11 @@ class Access(Threats):
         self.assertEqual(set(REQUESTS) - listed, set(), "an operation that there is not")
         for (method, path), (wants, how) in REQUESTS.items():
             template = how.get("target", path) + how.get("query", "")
-            kind = next((k for k in ("workspace", "exec", "repo") if "{" + k + "}" in template), "workspace" if "{}" in template else None)
+            kind = next((k for k in ("workspace", "exec", "repo", "bestof") if "{" + k + "}" in template), "workspace" if "{}" in template else None)
             body = {"import": self.work, "name": "stolen"} if how.get("body") == "IMPORT" else how.get("body")
             for name in ids[kind] if kind else [None]:
                 target = re.sub(r"\{[a-z]*\}", name or "", template)
-                prefix = name and re.match(r"(ws_|ex_|repo_)\d+$", name)
+                prefix = name and re.match(r"(ws_|ex_|repo_|bo_)\d+$", name)
                 nothing = prefix[1] + "4711" if prefix else "nobody"
                 yield wants, name, method.upper(), target, body, how.get("headers", {}), (re.sub(r"\{[a-z]*\}", nothing, template), nothing)
 
@@ -183,7 +194,7 @@ class Access(Threats):
         error = json.loads(raw)
         if error["code"] in ("internal", "io", "corrupted"):
             return "BUG: " + error["message"]
-        if error["code"] == "not_found" and re.search(r"no (deleted )?(workspace|exec|repository)|there is no (repo|ws|ex)_", error["message"]):
+        if error["code"] == "not_found" and re.search(r"no (deleted )?(workspace|exec|repository)|there is no (repo|ws|ex|best-of bo)_", error["message"]):
             return "hidden"
         return "forbidden" if error["code"] == "permission_denied" else "allowed"
 
@@ -196,8 +207,10 @@ class Access(Threats):
         old, old_exec = self.make("old-name", team=GROUP)
         self.assertEqual(self.owner.ask("DELETE", f"/v1/workspaces/{old}")[0], 200)
         private, private_exec = self.make("private-name")
-        ids = {"workspace": [workspace, secret, old], "exec": [exec_, old_exec], "repo": [self.work["repo"]]}
-        private_ids = {"workspace": [private, "private-name"], "exec": [private_exec], "repo": [self.work["repo"]]}
+        ids = {"workspace": [workspace, secret, old], "exec": [exec_, old_exec], "repo": [self.work["repo"]],
+               "bestof": [self.best_of(workspace)]}
+        private_ids = {"workspace": [private, "private-name"], "exec": [private_exec], "repo": [self.work["repo"]],
+                       "bestof": [self.best_of(private)]}
         outside = [("stranger", self.stranger, ids), ("stranger", self.stranger, private_ids), ("member", self.member, private_ids)]
         asked = 0
         for who, user, theirs in outside:

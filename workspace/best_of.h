@@ -1,0 +1,91 @@
+// Best-of: several attempts at one thing, side by side. A workspace is forked so many times, in
+// each fork a command runs or a patch is applied, then the test; one that passed can be promoted,
+// and all of them stay. The verbs are here; the attempts are driven by best_of_driver.h, also after
+// a restart of the daemon.
+//
+// All patches are one file, STORE/workspaces/<ws>/best-of/<bo>, which gets its name in one step:
+// so it is there whole, or the best-of was never begun. It goes when all attempts have ended.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "state_db/best_of.h"
+#include "state_db/execs.h"
+#include "workspace/best_of_driver.h"
+#include "workspace/context.h"
+#include "workspace/snapshots.h"
+#include "workspace/workspaces.h"
+
+namespace moorage::workspace {
+
+struct BestOfRequest {
+  struct Patch {
+    std::string name;  // any bytes, at most 255
+    uint64_t bytes = 0;
+  };
+  uint32_t count = 0;             // 0: as many as patches
+  std::vector<std::string> each;  // {i} in a word becomes the attempt's number; or:
+  std::vector<Patch> patches;     // applied with `git apply`, one an attempt
+  std::vector<std::string> test;  // exit code 0: it passed
+  int64_t timeout_ms = 0;         // of each command
+  state_db::Promote promote = state_db::Promote::none;
+  uint32_t parallel = 0;  // attempts at once; 0: as many as CPUs
+  bool keep = false;      // do not stop the sandboxes of those that ended
+  std::string idempotency_key;
+  std::string body_hash;  // of the request as it came, patches and all
+
+  uint64_t patch_bytes() const;
+};
+inline constexpr uint64_t kMaxPatchBytes = 16 << 20;
+inline constexpr uint64_t kMaxAllPatchBytes = 128 << 20;
+inline constexpr uint32_t kMaxParallel = 64;
+
+// All that can be said against it before anything is written. Throws invalid_argument.
+void check_request(const BestOfRequest& request);
+
+struct AttemptView {
+  state_db::AttemptRow row;
+  std::string fork_name;  // also of a deleted one
+  bool fork_is_there = false;
+  std::optional<state_db::ExecRow> each;
+  std::optional<state_db::ExecRow> test;
+};
+
+struct BestOfView {
+  state_db::BestOfRow row;
+  std::string workspace_name;
+  std::vector<AttemptView> attempts;
+};
+
+class BestOf {
+ public:
+  BestOf(Context& context, Workspaces& workspaces, Snapshots& snapshots, BestOfDriver& driver)
+      : context_(context), workspaces_(workspaces), snapshots_(snapshots), driver_(driver) {}
+
+  // Before the patches come: a nameless file for them, in the order of the request.
+  base::Fd begin_patches(const Caller& caller, const std::string& name,
+                         const BestOfRequest& request);
+  // Returns when the forks are there; the attempts go on without the caller. The same key and body:
+  // the first one's view.
+  BestOfView start(const Caller& caller, const std::string& name, const BestOfRequest& request,
+                   base::Fd patches);
+  std::vector<BestOfView> list(const Caller& caller, const std::string& name);
+  BestOfView show(const Caller& caller, base::BestOfId id);
+  // What runs is ended as with a cancelled command; what waits is never begun. Over: conflict.
+  BestOfView cancel(const Caller& caller, base::BestOfId id);
+
+ private:
+  state_db::BestOfRow find(const Caller& caller, base::BestOfId id, Right right);
+  BestOfView view(state_db::BestOfRow row);
+
+  Context& context_;
+  Workspaces& workspaces_;
+  Snapshots& snapshots_;
+  BestOfDriver& driver_;
+};
+
+}  // namespace moorage::workspace
