@@ -1,7 +1,6 @@
 // `archive`, `unarchive`, `export`, `import`: workspaces to where they are cold, and to other
 // hosts.
 #include <fcntl.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include <optional>
@@ -11,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/json.h"
+#include "cli/new_file.h"
 #include "cli/progress.h"
 #include "cli/text.h"
 
@@ -56,34 +56,6 @@ int for_each(Context& context, const std::vector<std::string>& names, const std:
   }
   return 0;
 }
-
-// A file that has its name only when all of it is there and on the disk.
-class NewFile {
- public:
-  explicit NewFile(const std::string& path)
-      : path_(path),
-        temporary_(path + ".part"),
-        fd_(base::open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL, 0600)) {}
-  ~NewFile() {
-    if (!done_) ::unlink(temporary_.c_str());
-  }
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-  int fd() const { return fd_.get(); }
-  void commit() {
-    base::check(::fsync(fd_.get()), "sync " + temporary_);
-    base::check(::rename(temporary_.c_str(), path_.c_str()), "rename " + temporary_);
-    done_ = true;
-    const size_t slash = path_.rfind('/');
-    base::sync_directory(slash == std::string::npos ? "." : path_.substr(0, slash + 1));
-  }
-
- private:
-  const std::string path_;
-  const std::string temporary_;
-  base::Fd fd_;
-  bool done_ = false;
-};
 
 struct Transfer {
   std::string workspace;

@@ -100,6 +100,8 @@ constexpr Command kCommands[] = {
     {"diff", kFiles, "Print the changes of a workspace as a patch",
      "moorage diff auth > auth.patch\nmoorage diff auth --stat", diff_command},
     {"status", kFiles, "List the changed files", "moorage status auth", status_command},
+    {"report", kFiles, "Write what happened in a workspace as a page for a reviewer",
+     "moorage report auth > auth.md\nmoorage report auth -o auth.html", report_command},
     {"files", kFiles, "List a directory", "moorage files auth src", files_command},
     {"cat", kFiles, "Print a file", "moorage cat auth:README.md", cat_command},
     {"cp", kFiles, "Copy files or directories in or out",

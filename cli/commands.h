@@ -91,6 +91,8 @@ Action cp_command(Options& options);
 // change_commands.cc
 Action diff_command(Options& options);
 Action status_command(Options& options);
+// report_command.cc
+Action report_command(Options& options);
 // repo_commands.cc
 Action repo_add_command(Options& options);
 Action repo_ls_command(Options& options);

@@ -1,0 +1,34 @@
+// `report`: the record of one workspace for a reviewer who never saw Moorage, asked of the daemon
+// part by part and written from the front to the back. A part that cannot be had is told with its
+// reason.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "cli/report_commands.h"
+#include "cli/report_patch.h"
+#include "cli/report_writer.h"
+
+namespace moorage::cli {
+
+class Context;
+
+struct ReportLimits {
+  size_t commands = 200;
+  OutputLimits outputs;
+  size_t lineage_lines = 200;
+  size_t files = 300;
+  size_t commits = 100;
+  PatchLimits patch;
+};
+
+// What --full asks for. Still bounded: the page has to be read by a browser.
+inline ReportLimits full_report() {
+  return {10'000, {500, 20, 64 << 10}, 5'000, 20'000, 2'000, {16 << 20, 256 << 20}};
+}
+
+void write_report(Context& context, ReportWriter& writer, const std::string& workspace,
+                  const ReportLimits& limits);
+
+}  // namespace moorage::cli

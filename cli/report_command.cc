@@ -1,0 +1,101 @@
+// `report`: the record of a workspace as one file, for a reviewer.
+#include <optional>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/new_file.h"
+#include "cli/report.h"
+#include "cli/text.h"
+
+namespace moorage::cli {
+namespace {
+
+using base::Code;
+using base::Error;
+
+struct ReportOptions {
+  std::string workspace;
+  std::string format;
+  std::string file;
+  bool full = false;
+  bool force = false;
+};
+
+bool wants_html(const ReportOptions& options) {
+  const std::string& format = options.format;
+  if (format.empty()) return options.file.ends_with(".html") || options.file.ends_with(".htm");
+  if (format == "html") return true;
+  if (format == "markdown" || format == "md") return false;
+  throw Error(Code::invalid_argument, "--format: '" + format + "' is not markdown or html");
+}
+
+// Gathers small pieces, so that each line is not a write of its own.
+class Output {
+ public:
+  explicit Output(int fd) : fd_(fd) {}
+  void add(std::string_view bytes) {
+    buffer_ += bytes;
+    bytes_ += bytes.size();
+    if (buffer_.size() >= 64 << 10) flush();
+  }
+  void flush() {
+    base::write_all(fd_, buffer_);
+    buffer_.clear();
+  }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  const int fd_;
+  std::string buffer_;
+  uint64_t bytes_ = 0;
+};
+
+int report(Context& context, const ReportOptions& options) {
+  const bool html = wants_html(options);
+  const bool to_file = !options.file.empty() && options.file != "-";
+  if (context.json && !to_file) {
+    throw Error(Code::invalid_argument, "a report is no JSON",
+                "moorage --json show, history, snapshots, tree and diff have what is in it");
+  }
+  std::optional<NewFile> file;
+  if (to_file) {
+    file.emplace(options.file,
+                 options.force ? NewFile::Existing::replaced : NewFile::Existing::refused);
+  }
+  Output output(file ? file->fd() : context.streams.out);
+  const auto sink = [&output](std::string_view bytes) { output.add(bytes); };
+  const auto writer = html ? html_report(sink) : markdown_report(sink);
+  write_report(context, *writer, options.workspace, options.full ? full_report() : ReportLimits{});
+  output.flush();
+  if (!file) return 0;
+  file->commit();
+  if (context.json) {
+    context.print_json(JsonObject()
+                           .add("workspace", options.workspace)
+                           .add("file", options.file)
+                           .add("format", html ? "html" : "markdown")
+                           .add("bytes", static_cast<int64_t>(output.bytes()))
+                           .str());
+    return 0;
+  }
+  context.print(label_line("report", options.workspace + "   " + format_size(output.bytes()) +
+                                         (html ? " of HTML in " : " of Markdown in ") +
+                                         options.file));
+  return 0;
+}
+
+}  // namespace
+
+Action report_command(Options& options) {
+  auto wanted = std::make_shared<ReportOptions>();
+  options.argument({"NAME", "", "The workspace"}, wanted->workspace);
+  options.value({"--format", "FORMAT", "markdown or html; html if FILE ends with it"},
+                wanted->format);
+  options.value({"-o,--output", "FILE", "Where to; standard output by default"}, wanted->file);
+  options.flag({"--force", "", "Replace FILE if it is there"}, wanted->force);
+  options.flag({"--full", "", "More of everything, up to 256M of patch"}, wanted->full);
+  return [wanted](Context& context) { return report(context, *wanted); };
+}
+
+}  // namespace moorage::cli
