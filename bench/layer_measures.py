@@ -16,6 +16,8 @@ EDIT = "set -e; git ls-files > /tmp/names; n=$(wc -l < /tmp/names); sed -n \"1~$
 # Holds the mounts, and goes on writing: 5,000 files of 40 KiB, one of them again and again.
 FILL = ("mkdir -p out && cd out && python3 -c \"\nimport os\ndata = os.urandom(40960)\nfor i in range(5000):\n"
         "    d = f'd{i // 100}'\n    os.makedirs(d, exist_ok=True)\n    open(f'{d}/f{i}', 'wb').write(data)\n\"")
+# What needs a compiler and make alone, in a tree of Linux.
+BUILD = "test ! -d tools/lib/subcmd || { mkdir /tmp/out; make -s -C tools/lib/subcmd OUTPUT=/tmp/out/ >/dev/null && rm -r /tmp/out; }"
 BUSY = "cd out && n=0 && while :; do n=$((n+1)); echo $n >> d$((n % 50))/log; done"
 
 
@@ -139,6 +141,38 @@ def diff(bench, n=50, of_git=10):
             if theirs.count(b"\ndiff --git ") != patch.count(b"\ndiff --git ") or patch.count(b"diff --git ") < CHANGED:
                 raise SystemExit(f"bench: the patch has other files than git's: {patch[:300]!r}")
     bench.moorage.purge(workspace)
+
+
+def compared(bench, name, workspace, fresh, rounds):
+    for _ in range(rounds + 1):  # the first one warms up
+        for row, argv in (("git_status", ["git", "status", "--porcelain"]), ("build", ["sh", "-c", BUILD])):
+            for where, suffix in ((workspace, ""), (fresh, "/fresh")):
+                bench.time(f"{name}_{row}{suffix}", bench.moorage.exec, where, argv)
+    for row in ("git_status", "build"):
+        for suffix in ("", "/fresh"):
+            del bench.samples[f"{name}_{row}{suffix}"][0]
+
+
+def chain(bench, n=200, rounds=10):
+    """Beside a fresh workspace, one with n snapshots: in the sandbox that saw them all, and in a new one, with fewer layers."""
+    fresh, workspace = bench.workspace_running(), bench.workspace_running()
+    names = bench.moorage.exec(workspace, ["git", "ls-files", "*.rst", "*.txt", "*Makefile"]).decode().split("\n")
+    some = names[:: len(names) // n]
+    ways = {}
+    for i in range(n):
+        bench.moorage.write_file(workspace, some[i % len(some)] + ".new", b"new\n")
+        if some[i % len(some)].endswith((".rst", ".txt")):
+            bench.moorage.write_file(workspace, some[i % len(some)], b"changed\n")
+        way = bench.moorage.snapshot(workspace)["way"]
+        ways[way] = ways.get(way, 0) + 1
+    say(f"  {ways}")
+    compared(bench, "chain_live", workspace, fresh, rounds)
+    flattened = bench.daemon.log.read_bytes().count(b"layers.flattened")
+    bench.moorage.stop(workspace)
+    harness.wait_until(lambda: bench.daemon.log.read_bytes().count(b"layers.flattened") > flattened, 120, "fewer layers")
+    compared(bench, "chain", workspace, fresh, rounds)
+    for one in (workspace, fresh):
+        bench.moorage.purge(one)
 
 
 def deltas(place, commit):
