@@ -10,6 +10,7 @@ import os
 import pathlib
 import random
 import shutil
+import sqlite3
 import tempfile
 import threading
 import time
@@ -274,6 +275,8 @@ class Image:
             self.machine.unmount()
             self.machine.check(self.path)
             return len(self.acknowledged)
+        except sqlite3.DatabaseError as error:
+            raise Lost(f"state.db: {error}") from None
         finally:
             self.machine.close()
 
