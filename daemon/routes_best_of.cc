@@ -20,7 +20,6 @@ using Counted = workspace::Verb;
 constexpr uint64_t kMaxJsonBytes = 1 << 20;
 constexpr uint64_t kMaxWait_s = 3600;
 constexpr milliseconds kLookPause{200};
-constexpr int64_t kMostTimeout_ms = int64_t{30} * 24 * 3600 * 1000;
 
 Reply answer(const workspace::BestOfView& view, int status = 200) {
   Reply reply = Reply::json(best_of_json(view), status);
@@ -46,7 +45,7 @@ workspace::BestOfRequest parse_request(std::string_view json, const Request& req
   wanted.count = static_cast<uint32_t>(fields.whole("count", 1, workspace::kMaxForks).value_or(0));
   wanted.each = fields.command("each").value_or(std::vector<std::string>());
   wanted.test = fields.command("test").value_or(std::vector<std::string>());
-  wanted.timeout_ms = fields.whole("timeout_ms", 1, kMostTimeout_ms).value_or(0);
+  wanted.timeout_ms = fields.whole("timeout_ms", 1, workspace::kMaxAttemptTimeout_ms).value_or(0);
   wanted.promote = promote_of(fields);
   wanted.parallel =
       static_cast<uint32_t>(fields.whole("parallel", 1, workspace::kMaxParallel).value_or(0));

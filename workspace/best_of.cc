@@ -29,7 +29,6 @@ MOORAGE_CRASH_POINT(after_patches, "best_of.after_patches");
 MOORAGE_CRASH_POINT(after_outcome, "best_of.after_outcome");
 
 constexpr size_t kMaxLabelBytes = 255;
-constexpr int64_t kMaxTimeout_ms = 30LL * 24 * 3600 * 1000;
 
 [[noreturn]] void refuse(const std::string& message, const std::string& hint = {}) {
   throw Error(Code::invalid_argument, message, hint);
@@ -102,7 +101,7 @@ void check_request(const BestOfRequest& request) {
     refuse("the patches have more than 128 MiB together", "try some of them at a time");
   if (request.parallel > kMaxParallel)
     refuse("at most " + std::to_string(kMaxParallel) + " attempts run at once");
-  if (request.timeout_ms < 0 || request.timeout_ms > kMaxTimeout_ms)
+  if (request.timeout_ms < 0 || request.timeout_ms > kMaxAttemptTimeout_ms)
     refuse("the time limit of a command is at most 30 days");
 }
 

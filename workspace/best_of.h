@@ -43,6 +43,7 @@ struct BestOfRequest {
 inline constexpr uint64_t kMaxPatchBytes = 16 << 20;
 inline constexpr uint64_t kMaxAllPatchBytes = 128 << 20;
 inline constexpr uint32_t kMaxParallel = 64;
+inline constexpr int64_t kMaxAttemptTimeout_ms = int64_t{30} * 24 * 3600 * 1000;
 
 // All that can be said against it before anything is written. Throws invalid_argument.
 void check_request(const BestOfRequest& request);

@@ -136,7 +136,6 @@ class Client(threading.Thread):
             self.book.acknowledge("file", id=ws, path=path)
         unsynced.clear()
 
-
     def snapshot(self, ws, unsynced):
         """At rest and of a running sandbox, as it happens. One that is durable has what nobody synced before."""
         taken = self.client.snapshot(ws)
@@ -248,7 +247,6 @@ class Life:
                 raise client.error
         if self.images[-1][4]["writes"] == 0 or self.images[-1][4]["flushes"] == 0:
             raise AssertionError(f"nothing reached the disk: {self.images[-1][4]}")
-
 
     def cut(self, number, chance):
         what = chance.choice(("none", "none", "some", "some", "all"))
@@ -396,7 +394,6 @@ class Image:
             boots = rig.rows(self.machine.store, "SELECT boot_id FROM sandboxes ORDER BY id DESC LIMIT 1")
             if boots != [(self.machine.boot_id,)]:
                 raise AssertionError(f"the image's machine was not another boot: {boots}")
-
 
     def use_a_snapshot(self):
         for snapshot, (ws, kept) in self.snapshots.items():
