@@ -170,6 +170,10 @@ void sync_directory(const std::string& path) {
   sync_or_throw(fsync(open_directory(path).get()), path);
 }
 
+void sync_elsewhere(int fd, const std::string& what) {
+  if (fsync(fd) < 0) throw_errno("sync " + what);
+}
+
 void sync_file_system(const std::string& path) {
   sync_or_throw(syncfs(open_file(path, O_RDONLY | O_NONBLOCK).get()), path);
 }

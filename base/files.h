@@ -36,6 +36,9 @@ void make_directories(const std::string& path, mode_t mode = 0700);
 void on_failed_sync(std::function<void(const std::string& what)> handler);  // before any thread
 void sync_file(int fd, const std::string& what);
 void sync_directory(const std::string& path);
+// Of a file or directory that is no part of the store, such as a copy of it elsewhere: throws
+// alike, and calls nobody. The store has nothing to fear from a disk that it does not lie on.
+void sync_elsewhere(int fd, const std::string& what);
 void sync_file_system(const std::string& path);  // syncfs
 // Moves atomically within one file system; replaces nothing (RENAME_NOREPLACE).
 void rename_into_place(const std::string& from, const std::string& to);

@@ -107,6 +107,8 @@ class RepoCache {
   bool has_objects(const std::string& repo, const std::vector<std::string>& oids) const;
 
   bool exists(const std::string& repo) const;
+  // A mirror without objects, where there is none: for who brings them from a copy of the store.
+  void make_empty(const std::string& repo) const;
   std::vector<std::string> tips(const std::string& repo) const;  // of all refs, no duplicates
   // "<oid> <name>", a line a ref, sorted by name: kept tips and imports, too.
   std::string all_refs(const std::string& repo) const;

@@ -97,6 +97,13 @@ void unpack(const Mirror& mirror, const std::string& quarantine, int bundle_fd,
 
 }  // namespace
 
+void RepoCache::make_empty(const std::string& repo) const {
+  const Deadline deadline(std::chrono::minutes(1));
+  const MirrorLock lock(directory(repo), deadline);
+  const Mirror mirror(options_, directory(repo));
+  if (!mirror.exists()) mirror.initialize(lock, deadline);
+}
+
 ImportResult RepoCache::import_bundle(const std::string& repo, int bundle_fd,
                                       const ImportLimits& limits) {
   check_bundle_file(bundle_fd, limits.max_bytes);

@@ -94,7 +94,27 @@ Doctor::Findings Doctor::look_once(bool deep) {
   part("repositories", [&] { repositories(found, deep); });
   part("mounts", [&] { mounts(found); });
   part("store", [&] { store(found); });
+  part("replica", [&] { replica(found); });
   return found;
+}
+
+// Its numbers move, so they are not in the text: a finding must be the same a moment later.
+void Doctor::replica(Findings& found) const {
+  constexpr int64_t kLate_ms = 5 * 60'000;
+  if (!replica_ || !replica_->is_on()) return;
+  const ReplicaStatus status = replica_->status();
+  const std::string subject = status.directory;
+  if (!status.problem.empty()) {
+    found.push_back({"replica", Severity::error, subject,
+                     "the copy elsewhere does not follow: " + status.problem, "", status.hint});
+  } else if (status.behind_ms && *status.behind_ms > kLate_ms) {
+    found.push_back({"replica", Severity::error, subject,
+                     "the copy elsewhere is more than 5 minutes behind", "",
+                     "does its disk or server answer, and is it fast enough?"});
+  }
+  for (const auto& note : status.notes)
+    found.push_back({"replica", Severity::warning, subject, "in the copy elsewhere: " + note, "",
+                     "moorage doctor tells what is wrong in the store"});
 }
 
 bool Doctor::at_work(const std::string& key) { return !lock_if_free(context_, key); }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "workspace/reconcile.h"
+#include "workspace/replica.h"
 
 namespace moorage::workspace {
 
@@ -42,6 +43,8 @@ class Doctor {
         watcher_(watcher),
         reconciler_(reconciler) {}
 
+  void watch(const Replica& replica) { replica_ = &replica; }  // the copy elsewhere; at the start
+
   // `deep`: every git object, every file of base trees and every frame of journals, too: minutes.
   Diagnosis look(bool deep);
   Diagnosis fix(bool deep);
@@ -61,6 +64,7 @@ class Doctor {
   void base_trees(Findings& found, const state_db::RepositoryRow& row, bool deep);
   void mounts(Findings& found);
   void store(Findings& found);
+  void replica(Findings& found) const;
   void mend(const Finding& finding);
   bool at_work(const std::string& key);
 
@@ -69,6 +73,7 @@ class Doctor {
   Workspaces& workspaces_;
   ExecWatcher& watcher_;
   Reconciler& reconciler_;
+  const Replica* replica_ = nullptr;
 };
 
 }  // namespace moorage::workspace

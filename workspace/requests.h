@@ -55,6 +55,12 @@ struct RestView {
   std::optional<int64_t> lifetime_left_ms;  // unset: none is set
 };
 
+struct OffHostView {    // of the copy elsewhere (replica.h)
+  std::string state{};  // a name of ReplicaState
+  std::optional<int64_t>
+      behind_ms{};  // what is newer of this workspace is not there; none: no copy
+};
+
 struct WorkspaceView {
   state_db::WorkspaceRow row;
   state_db::RepositoryRow repo;
@@ -72,6 +78,7 @@ struct WorkspaceView {
   std::optional<state_db::BaseTreeRow> base_tree;  // detail only: submodules, LFS files
   state_db::WorkspacePolicy policy;                // the effective one
   std::optional<RestView> rest;                    // of a running sandbox
+  std::optional<OffHostView> off_host;             // if there is to be a copy elsewhere
   std::string notice;                              // what the caller should know of its request
 };
 

@@ -94,6 +94,7 @@ void Workspaces::complete(WorkspaceView& view) {
       view.isolation = backends::isolation_name(backend->capabilities().isolation);
     }
   }
+  if (hooks_.off_host) view.off_host = hooks_.off_host(view.row.id, view.integrity.seal);
   view.policy = effective_policy(view.row.policy, context_.options);
   if (view.sandbox && view.sandbox->state == state_db::SandboxState::running)
     view.rest = look_at_rest(view, active_, context_.store.clock());

@@ -1,0 +1,365 @@
+// Packs of a copy elsewhere: what is followed comes back, and what is hostile or damaged does not.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <random>
+
+#include "archive_fixture.h"
+#include "storage_fixture.h"
+#include "workspace/replica_copy.h"
+#include "workspace/replica_follow.h"
+#include "workspace/replica_pack.h"
+#include "workspace/replica_tree.h"
+
+using namespace moorage;
+using namespace moorage::workspace;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr uint32_t kIds = 65537;
+
+base::Fd file_of(const std::string& bytes) {
+  base::Fd file = unnamed_file();
+  base::write_all(file.get(), bytes);
+  return file;
+}
+
+// A tree, what was seen of it, and its packs.
+struct Followed {
+  TemporaryDirectory directory;
+  std::string live = directory.path() + "/live";
+  FollowedTree tree{{{"tree", live}}, {}, {}, {}};
+  TreeRecord record;
+  std::vector<std::string> packs;
+
+  Followed() { fs::create_directory(live); }
+
+  FollowResult follow() {
+    std::string bytes;
+    std::unique_ptr<PackWriter> pack;
+    const auto made = [&]() -> PackWriter& {
+      if (!pack)
+        pack = std::make_unique<PackWriter>([&](std::string_view piece) { bytes += piece; });
+      return *pack;
+    };
+    const auto result = TreeFollower(tree, record, made, [] {}).follow();
+    if (pack) {
+      pack->finish();
+      packs.push_back(bytes);
+    }
+    return result;
+  }
+  // As the next daemon knows it.
+  void reload() {
+    record = {};
+    for (const auto& pack : packs) {
+      PackReader(file_of(pack)).read_list([&](std::string_view part) { record.read(part); });
+      record.end_of_list();
+    }
+  }
+  std::string restored(const std::string& name) {
+    const std::string top = directory.path() + "/" + name;
+    fs::create_directory(top);
+    const TreePlaces places{{{"tree", top}}, 0, kIds, {}};
+    TreeRestorer restorer(places);
+    for (const auto& pack : packs) {
+      const PackReader reader(file_of(pack));
+      reader.verify();
+      reader.read_changes(restorer);
+    }
+    restorer.finish();
+    return top;
+  }
+};
+
+// Nothing is in doubt any more. A change time cannot be set, so it is waited for.
+void settle() { usleep(2'100'000); }
+
+std::string pack_of(const std::function<void(PackWriter&)>& fill) {
+  std::string bytes;
+  PackWriter writer([&](std::string_view piece) { bytes += piece; });
+  fill(writer);
+  writer.finish();
+  return bytes;
+}
+
+// What is said of a pack that is made into a tree beside a victim.
+std::string refusal(const std::function<void(PackWriter&)>& fill, uint32_t ids = kIds) {
+  TemporaryDirectory directory;
+  const std::string top = directory.path() + "/top";
+  fs::create_directory(top);
+  base::write_file(directory.path() + "/victim", "precious");
+  const TreePlaces places{{{"tree", top}}, 0, ids, {}};
+  TreeRestorer restorer(places);
+  const PackReader reader(file_of(pack_of(fill)));
+  reader.verify();
+  std::string said;
+  try {
+    reader.read_changes(restorer);
+    restorer.finish();
+  } catch (const base::Error& error) {
+    CHECK(error.code() == base::Code::corrupted);
+    said = error.message();
+  }
+  CHECK(base::read_file(directory.path() + "/victim") == "precious");
+  CHECK(fs::is_directory(top));
+  return said;
+}
+
+ReplicaEntry entry(const std::string& path, ReplicaNode type = ReplicaNode::directory) {
+  ReplicaEntry made;
+  made.path = path;
+  made.type = type;
+  made.mode = 0700;
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("a tree that changes comes back as it is after each round, also by the next daemon") {
+  const char* given = getenv("MOORAGE_TEST_SEED");
+  const unsigned seed = given ? static_cast<unsigned>(std::stoul(given)) : std::random_device{}();
+  std::cout << "MOORAGE_TEST_SEED=" << seed << "\n";
+  std::mt19937 random(seed);
+  Followed followed;
+  const auto path = [&] {
+    std::string made = followed.live;
+    for (unsigned depth = 1 + random() % 3; depth > 0; --depth)
+      made += "/" + std::string(1, static_cast<char>('a' + random() % 4));
+    return made;
+  };
+  std::error_code ignored;
+  for (int round = 0; round < 60; ++round) {
+    for (unsigned edits = random() % 12; edits > 0; --edits) {
+      const std::string one = path();
+      const std::string other = path();
+      switch (random() % 8) {
+        case 0:
+        case 1:
+          fs::create_directories(fs::path(one).parent_path(), ignored);
+          std::ofstream(one) << std::string(random() % 3000, static_cast<char>('a' + random() % 9));
+          break;
+        case 2:
+          fs::create_directories(one, ignored);
+          break;
+        case 3:
+          fs::remove_all(one, ignored);
+          break;
+        case 4:
+          fs::rename(one, other, ignored);
+          break;
+        case 5:
+          if (fs::is_regular_file(fs::symlink_status(one, ignored)))
+            fs::create_hard_link(one, other, ignored);
+          break;
+        case 6:
+          fs::create_symlink("nowhere", one, ignored);
+          break;
+        default:
+          setxattr(one.c_str(), "user.mark", &round, sizeof round, 0);
+          chmod(one.c_str(), 0700 | (random() & 077));
+      }
+    }
+    followed.follow();
+    if (random() % 3 == 0) followed.reload();
+    const std::string restored = followed.restored("round-" + std::to_string(round));
+    const TreeManifest want(followed.live, {});
+    const TreeManifest got(restored, {});
+    INFO("round " << round);
+    REQUIRE(want.lines == got.lines);
+    fs::remove_all(restored);
+  }
+}
+
+TEST_CASE("what is old and unchanged is not sent again, and a journal only grows") {
+  Followed followed;
+  followed.tree.grows = [](std::string_view path) { return path.ends_with("output"); };
+  const std::string output = followed.live + "/output";
+  base::write_file(output, std::string(500'000, 'x'));
+  base::write_file(followed.live + "/file", "content");
+  followed.follow();
+  settle();
+  followed.follow();
+  followed.reload();
+  const size_t packs = followed.packs.size();
+  CHECK(followed.follow().changes == 0);
+  CHECK(followed.packs.size() == packs);
+  {
+    const base::Fd file = base::open_file(output, O_WRONLY | O_APPEND);
+    base::write_all(file.get(), "added");
+  }
+  CHECK(followed.follow().changes == 1);
+  CHECK(followed.packs.back().size() < 500);
+  CHECK(base::read_file(followed.restored("back") + "/output") == base::read_file(output));
+}
+
+TEST_CASE("a mapped file is sent in each round, and objects of git after their references") {
+  Followed followed;
+  base::write_file(followed.live + "/mapped", "content");
+  for (const char* name : {"/objects", "/refs"}) fs::create_directory(followed.live + name);
+  base::write_file(followed.live + "/objects/one", "1");
+  base::write_file(followed.live + "/refs/one", "1");
+  followed.follow();
+  struct Order : PackVisitor {
+    std::vector<std::string> paths;
+    void entry(const ReplicaEntry& entry) override { paths.push_back(entry.path); }
+    void growth(const std::string&) override {}
+    void piece(uint64_t, std::string_view) override {}
+    void end_pieces() override {}
+    void removal(const std::string&) override {}
+  } order;
+  PackReader(file_of(followed.packs.at(0))).read_changes(order);
+  REQUIRE(order.paths.size() >= 6);
+  order.paths.resize(6);  // in the next passes those come again of which the clock cannot tell
+  CHECK(order.paths == std::vector<std::string>{"tree", "tree/mapped", "tree/refs", "tree/refs/one",
+                                                "tree/objects", "tree/objects/one"});
+  struct stat status {};
+  REQUIRE(stat((followed.live + "/mapped").c_str(), &status) == 0);
+  followed.tree.mapped = {status.st_ino};
+  settle();
+  followed.follow();
+  CHECK(followed.follow().changes == 1);
+  followed.reload();
+  CHECK(followed.follow().changes == 1);
+  followed.tree.mapped.clear();
+  CHECK(followed.follow().changes == 1);  // what was written last, before it was unmapped
+  CHECK(followed.follow().changes == 0);
+}
+
+TEST_CASE("no pack leads out of its tree") {
+  for (const std::string path : {"tree/../victim", "../victim", "/victim", "tree//x", "tree/./x",
+                                 "", "tree/", "other/x", "tree/a/../../victim"}) {
+    INFO(path);
+    CHECK_FALSE(refusal([&](PackWriter& pack) { pack.entry(entry(path)); }).empty());
+    CHECK_FALSE(refusal([&](PackWriter& pack) { pack.removal(path); }).empty());
+    CHECK_FALSE(refusal([&](PackWriter& pack) {
+                  pack.growth(path);
+                  pack.end_pieces();
+                }).empty());
+  }
+  const auto link = [](PackWriter& pack, const std::string& target) {
+    ReplicaEntry made = entry("tree/link", ReplicaNode::symlink);
+    made.target = target;
+    pack.entry(made);
+  };
+  const auto through = [&](const std::function<void(PackWriter&)>& use) {
+    return refusal([&](PackWriter& pack) {
+      link(pack, "..");
+      use(pack);
+    });
+  };
+  CHECK_FALSE(through([&](PackWriter& pack) { pack.entry(entry("tree/link/victim")); }).empty());
+  CHECK_FALSE(through([&](PackWriter& pack) { pack.removal("tree/link/victim"); }).empty());
+  CHECK_FALSE(through([&](PackWriter& pack) {
+                pack.growth("tree/link");
+                pack.end_pieces();
+              }).empty());
+  CHECK_FALSE(through([&](PackWriter& pack) {
+                ReplicaEntry made = entry("tree/name", ReplicaNode::hard_link);
+                made.target = "tree/link/victim";
+                pack.entry(made);
+              }).empty());
+  CHECK(refusal([&](PackWriter& pack) { link(pack, "/etc/passwd"); }).empty());  // never followed
+}
+
+TEST_CASE("owners, modes, attributes and sizes of a pack are those that a tree may have") {
+  const auto with = [](const std::function<void(ReplicaEntry&)>& change, uint32_t ids = kIds) {
+    return refusal(
+        [&](PackWriter& pack) {
+          ReplicaEntry made = entry("tree/x");
+          change(made);
+          pack.entry(made);
+        },
+        ids);
+  };
+  CHECK(with([](ReplicaEntry&) {}).empty());
+  CHECK_FALSE(with([](ReplicaEntry& made) { made.uid = kIds; }).empty());
+  CHECK_FALSE(with([](ReplicaEntry& made) { made.gid = 0xffffffff; }).empty());
+  CHECK_FALSE(with([](ReplicaEntry& made) { made.uid = 1; }, 0).empty());
+  CHECK_FALSE(with([](ReplicaEntry& made) { made.mode = 04755; }, 0).empty());
+  CHECK_FALSE(with([](ReplicaEntry& made) { made.type = ReplicaNode::symlink; }, 0).empty());
+  for (const char* name : {"trusted.overlay.metacopy", "security.selinux", "trusted.x", "system.y"})
+    CHECK_FALSE(with([&](ReplicaEntry& made) { made.attributes[name] = "x"; }).empty());
+  const auto write = [](uint64_t size, uint64_t offset) {
+    return refusal([&](PackWriter& pack) {
+      ReplicaEntry made = entry("tree/x", ReplicaNode::file);
+      made.size = size;
+      pack.entry(made);
+      pack.piece(offset, "abc");
+      pack.end_pieces();
+    });
+  };
+  CHECK(write(3, 0).empty());
+  CHECK_FALSE(write(3, 1).empty());
+  CHECK_FALSE(write(3, UINT64_MAX - 1).empty());
+}
+
+TEST_CASE("a flipped bit anywhere in a pack is told before anything of it is made") {
+  const std::string pack = pack_of([](PackWriter& writer) {
+    writer.entry(entry("tree"));
+    for (int i = 0; i < 20; ++i) writer.entry(entry("tree/" + std::to_string(i)));
+    writer.list("x");
+  });
+  const auto is_sound = [](const std::string& bytes) {
+    try {
+      PackReader(file_of(bytes)).verify();
+      return true;
+    } catch (const base::Error& error) {
+      CHECK(error.code() == base::Code::corrupted);
+      return false;
+    }
+  };
+  CHECK(is_sound(pack));
+  size_t taken = 0;
+  for (size_t at = 0; at < pack.size(); ++at) {
+    std::string flipped = pack;
+    flipped[at] ^= 0x10;
+    // The heads of the two trailers say nothing; the frames and their hashes do.
+    taken += is_sound(flipped) ? 1 : 0;
+  }
+  CHECK(taken <= 2 * 16);
+  for (size_t size = 0; size < pack.size(); ++size) CHECK_FALSE(is_sound(pack.substr(0, size)));
+  CHECK_FALSE(is_sound(pack + "x"));
+}
+
+TEST_CASE("names and manifests are what they were, and nothing odd is taken for one") {
+  const PackName name{"ly_5", 12, true};
+  CHECK(name.str() == "ly_5.12.whole");
+  CHECK(parse_pack_name("ly_5.13.more")->number == 13);
+  for (const char* odd : {"ly_5.12", "ly_5.+12.more", "ly_5.012.more", "ly_5.12.less", ".1.more",
+                          "ly_5.12.more.new", "a.b.1.more", "ly_5.99999999999999999999.more"})
+    CHECK_FALSE(parse_pack_name(odd));
+  CHECK(copy_number(copy_name(7)) == 7U);
+  CHECK_FALSE(copy_number("7.copy"));
+
+  ReplicaManifest manifest;
+  manifest.owner = "0a1b2c3d 0";
+  manifest.wall_ms = 123;
+  manifest.first_id = 1'900'000'000;
+  manifest.series["ly_5"] = {3, 7, 100, 20, "frozen"};
+  manifest.series["ws_1"] = {1, 1, 5, 0, ""};
+  manifest.archives = {"moorage-0a1b2c3d-ws_3.7.tar.zst"};
+  const auto back = parse_manifest_text(write_manifest_text(manifest));
+  CHECK(back.owner == manifest.owner);
+  CHECK(back.series == manifest.series);
+  CHECK(back.archives == manifest.archives);
+  CHECK(back.first_id == manifest.first_id);
+  for (const char* odd : {"series ../x 1 1 1 1 -\n", "series ly_5 2 1 1 1 -\n",
+                          "series ly_5 0 1 1 1 -\n", "series ly_5 1 1 1 1\n",
+                          "series ly_5 1 99999999999999999999 1 1 -\n", "odd\n", "at 1", "\n"}) {
+    INFO(odd);
+    CHECK_THROWS_AS(parse_manifest_text(odd), base::Error);
+  }
+  CHECK(is_mirror_path("objects/pack/pack-1.pack"));
+  for (const char* odd : {"config", "hooks", "hooks/x", "objects/info/alternates", "refs/x.lock",
+                          "objects/pack/tmp_pack_1", "info/attributes"})
+    CHECK_FALSE(is_mirror_path(odd));
+}

@@ -1,0 +1,84 @@
+// The directory that holds a copy of a store elsewhere (replica.h): another disk, or another
+// machine by NFS. It is opened once; everything below is reached from that descriptor, one name at
+// a time, and never through a link. What is in it:
+//   replica      "moorage replica 1", then whose it is
+//   lock         flock(2) by who writes it, or makes a store of it
+//   packs/       <series>.<number>.whole, or .more: what was added since the number before
+//   archives/    archives of workspaces, as they are in the store
+//   state/       <number>.copy: the database, and which packs and archives belong to it
+// A file appears by rename, whole and synced; what is being made ends in ".new".
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fd.h"
+
+namespace moorage::workspace {
+
+enum class ReplicaPart : uint8_t { packs, archives, state };
+
+class ReplicaDirectory {
+ public:
+  struct Writer {
+    std::string path;
+    std::string store;       // a directory: its file system is refused
+    bool same_disk = false;  // unless this is set
+    std::string owner;       // "0a1b2c3d 0": the store, and since when it is itself
+  };
+  // Makes what is missing, takes the lock and removes what was left unfinished. unsupported: such a
+  // directory is refused, with a hint. conflict: somebody else writes it.
+  static ReplicaDirectory for_writing(const Writer& writer);
+  // Somebody else may have made it: nothing in it is believed, and nothing is changed.
+  static ReplicaDirectory for_reading(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  const std::string& owner() const { return owner_; }
+  bool is_still_there() const;  // and not another one under the same name; throws as for_writing
+
+  std::vector<std::string> names(ReplicaPart part) const;
+  base::Fd open(ReplicaPart part, const std::string& name) const;  // a regular file; to read
+  void remove(ReplicaPart part, const std::string& name) const;    // missing is fine
+  void sync(ReplicaPart part) const;                               // removals are durable
+
+ private:
+  friend class ReplicaFile;
+  explicit ReplicaDirectory(std::string path) : path_(std::move(path)) {}
+  void open_parts(bool make);
+  void refuse_unsafe() const;
+  void take_lock(bool may_write);
+  void settle_owner(const std::string& wanted);
+  int part(ReplicaPart part) const;
+
+  std::string path_;
+  Writer writer_;
+  std::string owner_;
+  base::Fd top_;
+  base::Fd lock_;
+  std::vector<base::Fd> parts_;
+};
+
+// A file in the making; without commit() it goes.
+class ReplicaFile {
+ public:
+  ReplicaFile(const ReplicaDirectory& directory, ReplicaPart part, std::string name);
+  ~ReplicaFile();
+  ReplicaFile(const ReplicaFile&) = delete;
+  ReplicaFile& operator=(const ReplicaFile&) = delete;
+
+  void write(std::string_view bytes);
+  uint64_t bytes() const { return bytes_; }
+  void commit();  // durable when it returns
+
+ private:
+  const ReplicaDirectory& directory_;
+  const ReplicaPart part_;
+  const std::string name_;
+  base::Fd file_;
+  uint64_t bytes_ = 0;
+  bool committed_ = false;
+};
+
+}  // namespace moorage::workspace

@@ -1,0 +1,116 @@
+// Follows a tree that others write, for a copy elsewhere: each pass tells what came, changed or
+// went since the one before, as changes in a pack. A file is as it was when inode number and change
+// time are those that were seen, and that time was not the present then (layer_copy.h); what was
+// changed in the last seconds, or is mapped to be written, is sent again in the next round, as a
+// write through a mapping need not show. A tree is walked below pinned descriptors, never through a
+// link or onto another mount. The walk is no moment: a tree that is written meanwhile comes as a
+// moving camera sees it. But "objects" are the last that is looked at in a directory, so of a git
+// repository no reference or index comes without what it names.
+#pragma once
+
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "workspace/replica_pack.h"
+
+namespace moorage::workspace {
+
+// What was seen of a tree: by path, as in its packs.
+class TreeRecord {
+ public:
+  struct Seen {
+    ino_t inode = 0;
+    int64_t changed_ns = 0;
+    int64_t looked_ns = 0;  // when it was sent; 0: in doubt, to be sent again
+    uint64_t size = 0;
+    bool linked = false;  // has several names
+    bool directory = false;
+    uint64_t pass = 0;
+  };
+  std::map<std::string, Seen> entries;
+
+  static std::string line(const std::string& path, const Seen& seen);
+  static std::string removed_line(const std::string& path);
+  // Parts of a list as they come; corrupted: it is none.
+  void read(std::string_view part);
+  void end_of_list() const;
+
+ private:
+  void take(std::string_view path, std::string_view facts);
+  std::string unread_;
+};
+
+// What travels with a file: of overlay's marks those that mean something on another disk, not where
+// a file came from (origin), nor what was noted to be fast.
+bool is_replicated_attribute(std::string_view name);
+
+struct FollowedTree {
+  struct Root {
+    std::string prefix;  // of its paths: "tree"; empty: none, and the only root
+    std::string path;
+  };
+  std::vector<Root> roots;
+  std::function<bool(std::string_view path)> wanted = {};  // empty: all
+  std::function<bool(std::string_view path)> grows = {};   // a file that is only added to
+  std::set<ino_t> mapped = {};                             // files in doubt
+};
+
+struct FollowResult {
+  uint64_t changes = 0;
+  uint64_t removals = 0;
+  uint64_t skipped = 0;  // nested too deep, or neither file nor what overlays are made of
+};
+
+class TreeFollower {
+ public:
+  // `pack` gives the one that is written to, made when it is first needed. `look` is called now and
+  // then: may throw, to stop.
+  TreeFollower(const FollowedTree& tree, TreeRecord& record, std::function<PackWriter&()> pack,
+               std::function<void()> look);
+  ~TreeFollower();
+  // Passes until one finds nothing new, or some. After an exception the record is of no use. Throws
+  // not_found when a root is not there.
+  FollowResult follow();
+
+ private:
+  struct Directory;
+  bool pass();
+  void enter(const Directory& directory);
+  void take(const Directory& directory, const std::string& name);
+  bool is_known(const std::string& path, const struct stat& now) const;
+  bool send(const Directory& directory, const std::string& name, const std::string& path,
+            const struct stat& now);
+  bool send_file(const Directory& directory, const std::string& name, const std::string& path);
+  void send_pieces(int file, uint64_t from, uint64_t size);
+  void send_directory(const std::string& path, int fd, const struct stat& now);
+  void note(const std::string& path, const struct stat& now, int64_t looked_ns);
+  void doubt_other_names(const std::string& path, ino_t inode);
+  void send_removals();
+
+  const FollowedTree& tree_;
+  TreeRecord& record_;
+  const std::function<PackWriter&()> pack_;
+  const std::function<void()> look_;
+  struct Link {
+    std::string path;
+    int64_t changed_ns;
+  };
+  std::unordered_map<ino_t, Link> links_;  // files with several names that are in this pack
+  std::unordered_map<ino_t, std::vector<std::string>> names_;  // of such files; filled when needed
+  bool named_ = false;
+  uint64_t pass_ = 0;
+  uint64_t last_pass_ = 0;  // of earlier rounds
+  uint64_t changes_before_ = 0;
+  FollowResult result_;
+};
+
+}  // namespace moorage::workspace

@@ -1,0 +1,280 @@
+#include "workspace/replica_pack.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/digest.h"
+#include "base/error.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+
+constexpr int kLevel = 1;  // what is fast enough for each round, and for packs of git
+constexpr std::string_view kFoot = "moorage pack 1\n";
+constexpr size_t kFootBytes = kFoot.size() + 16;
+constexpr size_t kReadBytes = 1 << 20;
+constexpr size_t kMaxPathBytes = 1 << 20;
+constexpr size_t kMaxAttributeBytes = 64 << 10;
+constexpr uint32_t kMaxAttributes = 4096;
+constexpr size_t kMaxPieceBytes = 4 << 20;
+
+[[noreturn]] void damaged(const std::string& what) {
+  throw Error(Code::corrupted, "a pack is damaged: " + what);
+}
+
+template <typename Number>
+void put_number(std::string& out, Number number) {
+  for (size_t i = 0; i < sizeof(Number); ++i)
+    out += static_cast<char>((static_cast<uint64_t>(number) >> (8 * i)) & 0xff);
+}
+
+void put_text(std::string& out, std::string_view text) {
+  put_number(out, static_cast<uint32_t>(text.size()));
+  out += text;
+}
+
+uint64_t number_at(std::string_view bytes, size_t at) {
+  uint64_t number = 0;
+  for (size_t i = 0; i < 8; ++i)
+    number |= uint64_t{static_cast<unsigned char>(bytes[at + i])} << (8 * i);
+  return number;
+}
+
+class RecordReader {
+ public:
+  explicit RecordReader(ByteSource source) : frame_(std::move(source)) {}
+
+  std::string take(size_t bytes) {
+    std::string taken;
+    while (taken.size() < bytes) {
+      if (have_.empty() && (have_ = frame_.next()).empty()) damaged("it ends too early");
+      const size_t now = std::min(bytes - taken.size(), have_.size());
+      taken += have_.substr(0, now);
+      have_.remove_prefix(now);
+    }
+    return taken;
+  }
+  template <typename Number>
+  Number number() {
+    const std::string bytes = take(sizeof(Number));
+    uint64_t value = 0;
+    for (size_t i = 0; i < sizeof(Number); ++i)
+      value |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+    return static_cast<Number>(value);
+  }
+  std::string text(size_t most) {
+    const auto length = number<uint32_t>();
+    if (length > most) damaged("a text is too long");
+    return take(length);
+  }
+  void require_end() {
+    if (!have_.empty() || !frame_.next().empty()) damaged("something is behind its end");
+  }
+
+ private:
+  Decompressor frame_;
+  std::string_view have_;
+};
+
+ReplicaEntry read_entry(RecordReader& in) {
+  ReplicaEntry entry;
+  entry.path = in.text(kMaxPathBytes);
+  const auto type = in.number<uint8_t>();
+  if (type > static_cast<uint8_t>(ReplicaNode::whiteout)) damaged("an unknown type");
+  entry.type = static_cast<ReplicaNode>(type);
+  entry.mode = in.number<uint32_t>();
+  entry.uid = in.number<uint32_t>();
+  entry.gid = in.number<uint32_t>();
+  entry.mtime_s = in.number<int64_t>();
+  entry.mtime_ns = in.number<uint32_t>();
+  const auto attributes = in.number<uint32_t>();
+  if (attributes > kMaxAttributes || entry.mtime_ns >= 1'000'000'000) damaged("an odd number");
+  for (uint32_t i = 0; i < attributes; ++i) {
+    std::string name = in.text(kMaxAttributeBytes);
+    entry.attributes[std::move(name)] = in.text(kMaxAttributeBytes);
+  }
+  entry.target = in.text(kMaxPathBytes);
+  entry.size = in.number<uint64_t>();
+  return entry;
+}
+
+void read_pieces(RecordReader& in, PackVisitor& visitor) {
+  for (;;) {
+    const auto offset = in.number<uint64_t>();
+    const std::string bytes = in.text(kMaxPieceBytes);
+    if (bytes.empty()) return visitor.end_pieces();
+    if (offset > INT64_MAX - kMaxPieceBytes) damaged("an odd offset");
+    visitor.piece(offset, bytes);
+  }
+}
+
+}  // namespace
+
+ByteSource part_of_file(int fd, uint64_t from, uint64_t bytes) {
+  return [fd, at = from, end = from + bytes,
+          piece = std::make_shared<std::string>()]() mutable -> std::string_view {
+    *piece = base::read_at(fd, std::min<uint64_t>(kReadBytes, end - at), at);
+    at += piece->size();
+    return *piece;
+  };
+}
+
+void verify_frame(int fd, uint64_t from, uint64_t bytes) {
+  if (bytes < kTrailerBytes) damaged("a frame is too short");
+  const ByteSource source = part_of_file(fd, from, bytes - kTrailerBytes);
+  base::Sha256 digest;
+  uint64_t read = 0;
+  for (std::string_view piece = source(); !piece.empty(); piece = source()) {
+    digest.add(piece);
+    read += piece.size();
+  }
+  const std::string trailer = base::read_at(fd, kTrailerBytes, from + bytes - kTrailerBytes);
+  const std::string raw = digest.raw();
+  if (read != bytes - kTrailerBytes || !trailer.ends_with(raw)) damaged("its SHA-256 differs");
+}
+
+PackWriter::PackWriter(Sink sink)
+    : sink_(std::move(sink)),
+      changes_(std::make_unique<Compressor>(kLevel, 1,
+                                            [this](std::string_view bytes) {
+                                              written_ += bytes.size();
+                                              sink_(bytes);
+                                            })),
+      listing_(std::make_unique<Compressor>(kLevel, 1,
+                                            [this](std::string_view bytes) { list_ += bytes; })) {}
+
+PackWriter::~PackWriter() = default;
+
+void PackWriter::put(std::string_view bytes) { changes_->add(bytes); }
+
+void PackWriter::entry(const ReplicaEntry& entry) {
+  std::string out = "e";
+  put_text(out, entry.path);
+  put_number(out, static_cast<uint8_t>(entry.type));
+  put_number(out, entry.mode);
+  put_number(out, entry.uid);
+  put_number(out, entry.gid);
+  put_number(out, entry.mtime_s);
+  put_number(out, entry.mtime_ns);
+  put_number(out, static_cast<uint32_t>(entry.attributes.size()));
+  for (const auto& [name, value] : entry.attributes) {
+    put_text(out, name);
+    put_text(out, value);
+  }
+  put_text(out, entry.target);
+  put_number(out, entry.size);
+  put(out);
+}
+
+void PackWriter::growth(const std::string& path) {
+  std::string out = "a";
+  put_text(out, path);
+  put(out);
+}
+
+void PackWriter::piece(uint64_t offset, std::string_view bytes) {
+  std::string head;
+  put_number(head, offset);
+  put_number(head, static_cast<uint32_t>(bytes.size()));
+  put(head);
+  put(bytes);
+  data_bytes_ += bytes.size();
+}
+
+void PackWriter::end_pieces() { piece(0, {}); }
+
+void PackWriter::removal(const std::string& path) {
+  std::string out = "r";
+  put_text(out, path);
+  put(out);
+}
+
+void PackWriter::list(std::string_view text) { listing_->add(text); }
+
+void PackWriter::finish() {
+  put("z");
+  changes_->finish();
+  listing_->finish();
+  std::string foot(kFoot);
+  put_number(foot, written_);
+  put_number(foot, uint64_t{list_.size()});
+  sink_(list_);
+  sink_(foot);
+}
+
+PackReader::PackReader(base::Fd file) : file_(std::move(file)) {
+  struct stat status {};
+  base::check(fstat(file_.get(), &status), "look at a pack");
+  const auto size = static_cast<uint64_t>(status.st_size);
+  if (size < kFootBytes) damaged("it is too short");
+  const std::string foot = base::read_at(file_.get(), kFootBytes, size - kFootBytes);
+  if (foot.size() != kFootBytes || !foot.starts_with(kFoot)) damaged("it has no foot");
+  changes_bytes_ = number_at(foot, kFoot.size());
+  list_bytes_ = number_at(foot, kFoot.size() + 8);
+  if (changes_bytes_ > size || list_bytes_ > size ||
+      changes_bytes_ + list_bytes_ + kFootBytes != size) {
+    damaged("its parts are not as long as its foot says");
+  }
+}
+
+uint64_t PackReader::bytes() const { return changes_bytes_ + list_bytes_ + kFootBytes; }
+
+void PackReader::verify() const {
+  verify_frame(file_.get(), 0, changes_bytes_);
+  verify_frame(file_.get(), changes_bytes_, list_bytes_);
+}
+
+void PackReader::read_changes(PackVisitor& visitor) const {
+  RecordReader in(part_of_file(file_.get(), 0, changes_bytes_));
+  for (;;) {
+    switch (in.take(1).front()) {
+      case 'e': {
+        const ReplicaEntry entry = read_entry(in);
+        visitor.entry(entry);
+        if (entry.type == ReplicaNode::file) read_pieces(in, visitor);
+        break;
+      }
+      case 'a':
+        visitor.growth(in.text(kMaxPathBytes));
+        read_pieces(in, visitor);
+        break;
+      case 'r':
+        visitor.removal(in.text(kMaxPathBytes));
+        break;
+      case 'z':
+        return in.require_end();
+      default:
+        damaged("an unknown change");
+    }
+  }
+}
+
+void PackReader::read_list(const std::function<void(std::string_view)>& sink) const {
+  Decompressor frame(part_of_file(file_.get(), changes_bytes_, list_bytes_));
+  for (std::string_view piece = frame.next(); !piece.empty(); piece = frame.next()) sink(piece);
+}
+
+std::string PackName::str() const {
+  return series + "." + std::to_string(number) + (whole ? ".whole" : ".more");
+}
+
+std::optional<PackName> parse_pack_name(std::string_view name) {
+  PackName pack;
+  const size_t first = name.find('.');
+  const size_t last = name.rfind('.');
+  if (first == std::string_view::npos || first == last || first == 0) return std::nullopt;
+  pack.series = name.substr(0, first);
+  const std::string_view number = name.substr(first + 1, last - first - 1);
+  const auto [end, error] =
+      std::from_chars(number.data(), number.data() + number.size(), pack.number);
+  if (error != std::errc() || end != number.data() + number.size()) return std::nullopt;
+  pack.whole = name.substr(last) == ".whole";
+  return name == pack.str() ? std::optional(std::move(pack)) : std::nullopt;
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,109 @@
+// One pack of a copy elsewhere: what came new to a tree, or went from it, since the pack before.
+// Two zstd frames with a SHA-256 each (archive_zstd.h) and a foot: first the changes themselves, in
+// the order in which they are made again, then the list of what the follower had seen then
+// (TreeRecord), so that the next daemon goes on from there. A pack is a stranger's until it is
+// verified, and its paths and sizes are after that, too: they are bounded here and looked at again
+// where they are used.
+//
+// A change is a letter and its fields, little endian, a text with its length before it:
+//   e  path, type, mode, uid, gid, mtime s, ns, attributes; of a link the target; of a file its
+//      size, then pieces (offset, text), an empty one last
+//   a  path, pieces: of a file that only grows
+//   r  path: gone, with all below
+//   z  the end
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/fd.h"
+#include "workspace/archive_attributes.h"
+#include "workspace/archive_zstd.h"
+
+namespace moorage::workspace {
+
+enum class ReplicaNode : uint8_t { file, directory, symlink, hard_link, fifo, socket, whiteout };
+
+struct ReplicaEntry {
+  std::string path;
+  ReplicaNode type = ReplicaNode::file;
+  uint32_t mode = 0;
+  uint32_t uid = 0;
+  uint32_t gid = 0;
+  int64_t mtime_s = 0;
+  uint32_t mtime_ns = 0;
+  Attributes attributes;  // raw, as on the disk
+  std::string target;     // of a symlink; of a hard link a path of the same tree
+  uint64_t size = 0;      // of a file
+};
+
+class PackWriter {
+ public:
+  using Sink = std::function<void(std::string_view)>;  // may throw
+  explicit PackWriter(Sink sink);
+  ~PackWriter();
+
+  void entry(const ReplicaEntry& entry);  // a file is followed by pieces and end_pieces()
+  void growth(const std::string& path);   // the same
+  void piece(uint64_t offset, std::string_view bytes);
+  void end_pieces();
+  void removal(const std::string& path);
+  void list(std::string_view text);  // a part of the list, at any time
+  void finish();
+  uint64_t data_bytes() const { return data_bytes_; }  // of pieces, so far
+
+ private:
+  void put(std::string_view bytes);
+  Sink sink_;
+  uint64_t written_ = 0;
+  uint64_t data_bytes_ = 0;
+  std::string list_;  // compressed
+  std::unique_ptr<Compressor> changes_;
+  std::unique_ptr<Compressor> listing_;
+};
+
+class PackVisitor {
+ public:
+  virtual ~PackVisitor() = default;
+  virtual void entry(const ReplicaEntry& entry) = 0;
+  virtual void growth(const std::string& path) = 0;
+  virtual void piece(uint64_t offset, std::string_view bytes) = 0;
+  virtual void end_pieces() = 0;
+  virtual void removal(const std::string& path) = 0;
+};
+
+class PackReader {
+ public:
+  explicit PackReader(base::Fd file);  // corrupted: it cannot be one
+  // All of it is read, and is as it was written; else corrupted.
+  void verify() const;
+  void read_changes(PackVisitor& visitor) const;
+  void read_list(const std::function<void(std::string_view)>& sink) const;
+  uint64_t bytes() const;  // of the file
+
+ private:
+  base::Fd file_;
+  uint64_t changes_bytes_ = 0;
+  uint64_t list_bytes_ = 0;
+};
+
+// A part of a file, from its beginning; the descriptor stays the caller's.
+ByteSource part_of_file(int fd, uint64_t from, uint64_t bytes);
+// A frame of archive_zstd.h in a file, by its SHA-256 alone, before a decompressor sees it.
+// corrupted.
+void verify_frame(int fd, uint64_t from, uint64_t bytes);
+
+// "ly_5.12.whole" and "ly_5.13.more".
+struct PackName {
+  std::string series;
+  uint64_t number = 0;
+  bool whole = false;
+  std::string str() const;
+};
+std::optional<PackName> parse_pack_name(std::string_view name);
+
+}  // namespace moorage::workspace
