@@ -120,6 +120,8 @@ constexpr Command kCommands[] = {
      "moorage doctor\nmoorage doctor --fix", doctor_command},
     {"rescue export", kHost, "Save a workspace from disk when state.db cannot be read",
      "moorage rescue export auth auth.tar.zst", rescue_export_command},
+    {"restore-store", kHost, "Make a store of the copy that replica.directory holds",
+     "sudo moorage restore-store /mnt/replica --store /var/lib/moorage", restore_store_command},
     {"gc", kHost, "Tell what could go from the disk and why, or remove it",
      "moorage gc --explain\nmoorage gc --run --until-free 20G", gc_command},
     {"du", kHost, "Tell what takes the disk", "moorage du\nmoorage du auth", du_command},

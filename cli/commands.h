@@ -101,6 +101,8 @@ Action repo_rm_command(Options& options);
 // doctor_command.cc, rescue_command.cc, du_command.cc
 Action doctor_command(Options& options);
 Action rescue_export_command(Options& options);
+// restore_store_command.cc
+Action restore_store_command(Options& options);
 Action du_command(Options& options);
 // gc_command.cc
 Action gc_command(Options& options);

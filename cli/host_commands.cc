@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/text.h"
+#include "cli/workspace_view.h"
 
 namespace moorage::cli {
 namespace {
@@ -31,6 +32,12 @@ int print_info(Context& context) {
     line("backend",
          backend.text("name") + ": " +
              (usable ? backend.text("isolation") : "not usable, " + backend.text("reason")));
+  }
+  if (const Json replica = info.at("replica"); replica.is_object()) {
+    line("copy", off_host_text(replica) + ", in " + replica.text("directory"));
+    if (replica.has("problem")) line("", replica.text("problem"));
+    if (replica.has("hint")) line("", "hint: " + replica.text("hint"));
+    for (const Json& note : replica.items("notes")) line("", note.text());
   }
   for (const Json& check : info.items("checks")) {
     const bool ok = check.flag("ok");

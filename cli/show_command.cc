@@ -154,6 +154,8 @@ class Page {
       const std::string reason = integrity.text("reason");
       if (!reason.empty()) safe += "; " + reason;
     }
+    const std::string off_host = off_host_text(ws_.at("replica"));
+    if (!off_host.empty()) safe += (safe.empty() ? "" : "; ") + off_host;
     line("safe", safe);
     if (ws_.has("disk_bytes")) line("disk", disk_text());
     if (ws_.has("archive")) {

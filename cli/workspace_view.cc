@@ -63,6 +63,16 @@ std::string doing_text(const Json& workspace, int64_t now_ms) {
   return age < 0 ? program : program + " " + format_age(age);
 }
 
+std::string off_host_text(const Json& replica) {
+  if (!replica.is_object()) return {};
+  const std::string state = replica.text("state");
+  std::string text = "no off-host copy yet";
+  if (replica.has("behind_s"))
+    text = "off-host copy " + format_age_long(replica.number("behind_s") * 1000) + " behind";
+  if (state == "failing" || state == "refused") text += ", and it does not follow (moorage doctor)";
+  return text;
+}
+
 std::string changes_text(const Json& workspace) {
   const int64_t files = workspace.number("changes.files");
   if (files > 0) return count_of(files, "file");

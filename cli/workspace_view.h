@@ -18,6 +18,8 @@ std::string base_text(const Json& workspace);
 // "my-agent 2h14m", "-".
 std::string doing_text(const Json& workspace, int64_t now_ms);
 // "37 files", "unpushed", "-".
+// "off-host copy 12 s behind"; empty: there is to be none.
+std::string off_host_text(const Json& replica);
 std::string changes_text(const Json& workspace);
 // "you", "uid 1004", "-"; holders and owners alike.
 std::string person_text(const Json& place);

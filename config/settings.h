@@ -94,6 +94,12 @@ struct ArchiveSettings {
   uint64_t import_max_bytes = 1ULL << 40;
 };
 
+struct ReplicaSettings {
+  std::string directory{};  // empty: no copy elsewhere
+  int64_t interval_s = 20;
+  bool same_disk = false;
+};
+
 struct DaemonSettings {
   uint32_t threads = 16;
   int64_t reconcile_interval_s = 15;
@@ -111,6 +117,7 @@ struct Settings {
   UserSettings user{};
   GcSettings gc{};
   ArchiveSettings archive{};
+  ReplicaSettings replica{};
   DaemonSettings daemon{};
   std::string libexec_directory{};  // load() finds it near the program if it is not set
 };

@@ -261,6 +261,14 @@ std::vector<Setting> about_work() {
                         "threads that compress one archive"),
       bytes("archive.import_max_bytes", MOORAGE_PLACE(archive.import_max_bytes),
             {kMiB, 1024 * kTiB}, "largest archive that may be imported, unpacked"),
+      path(
+          "replica.directory", MOORAGE_PLACE(replica.directory), true,
+          "where a copy of the store follows, on another disk or NFS, root's alone; empty is none"),
+      seconds("replica.interval_s", MOORAGE_PLACE(replica.interval_s), {1, 3600},
+              "how often what is new goes there; a round that takes long is followed by a rest as "
+              "long"),
+      flag("replica.same_disk", MOORAGE_PLACE(replica.same_disk),
+           "let that copy be on the store's own disk, which does not outlive that"),
       seconds("workspace.sync_interval_s", MOORAGE_PLACE(workspace.sync_interval_s), {1, 3600},
               "longest time that written files stay unsynced"),
   };

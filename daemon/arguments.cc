@@ -26,6 +26,9 @@ std::string usage() {
          "  --check-host         say what this host can do and what not, and what follows; start\n"
          "                       nothing. Exit status 1: something is missing that is needed\n"
          "  --show-config        print the settings in effect and where each comes from\n"
+         "  --restore-store DIR  make a store of the copy in DIR, into store.directory, which "
+         "must\n"
+         "                       be empty; start nothing. Exit status 1: something is missing\n"
          "  --list-crash-points  print the names that MOORAGE_CRASH_AT takes\n"
          "  --version  --help\n"
          "\n"
@@ -58,6 +61,9 @@ Arguments parse_arguments(int count, char** words) {
       arguments.action = Action::show_config;
     } else if (word == "--list-crash-points") {
       arguments.action = Action::list_crash_points;
+    } else if (word == "--restore-store") {
+      arguments.action = Action::restore_store;
+      arguments.replica = value_of(at);
     } else if (word == "--version") {
       arguments.action = Action::show_version;
     } else if (word == "--help" || word == "-h") {

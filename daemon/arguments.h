@@ -8,9 +8,18 @@
 namespace moorage::daemon {
 
 struct Arguments {
-  enum class Action { serve, check_host, show_config, show_version, list_crash_points, show_help };
+  enum class Action {
+    serve,
+    check_host,
+    show_config,
+    show_version,
+    list_crash_points,
+    restore_store,
+    show_help
+  };
   Action action = Action::serve;
   std::optional<std::string> config_file;
+  std::string replica;                           // to make a store of
   std::map<std::string, std::string> overrides;  // "group.key" -> value
 };
 

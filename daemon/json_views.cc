@@ -111,6 +111,11 @@ JsonObject workspace_object(const workspace::WorkspaceView& view) {
   put_text(object, "disk_quota", view.disk_quota);
   if (view.integrity.state != state_db::IntegrityState::unknown)
     object["integrity"] = integrity_object(view.integrity);
+  if (view.off_host) {
+    JsonObject replica{{"state", view.off_host->state}};
+    if (view.off_host->behind_ms) replica["behind_s"] = *view.off_host->behind_ms / 1000;
+    object["replica"] = std::move(replica);
+  }
   put_time(object, "created_at", row.created_wall_ms);
   put_time(object, "deleted_at", row.deleted_wall_ms.value_or(0));
   JsonObject labels;

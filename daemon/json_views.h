@@ -99,6 +99,7 @@ struct InfoView {
   uint64_t workspaces = 0;
   uint64_t sandboxes = 0;
   uint64_t execs_running = 0;
+  std::optional<workspace::ReplicaStatus> replica;  // of the copy elsewhere, if there is to be one
   std::string rescue;  // why nothing but rescue mode is served; empty: all is
 };
 std::string info_json(const InfoView& info);

@@ -22,6 +22,23 @@ std::string progress_json(const std::string& phase, int percent, const std::stri
   return boost::json::serialize(object);
 }
 
+namespace {
+
+JsonObject replica_object(const workspace::ReplicaStatus& status) {
+  JsonObject object{{"directory", lossy_utf8(status.directory)},
+                    {"state", workspace::replica_state_name(status.state)}};
+  if (status.behind_ms) object["behind_s"] = *status.behind_ms / 1000;
+  put_time(object, "as_of", status.copied_wall_ms);
+  put_text(object, "problem", status.problem);
+  put_text(object, "hint", status.hint);
+  boost::json::array notes;
+  for (const auto& note : status.notes) notes.emplace_back(lossy_utf8(note));
+  if (!notes.empty()) object["notes"] = std::move(notes);
+  return object;
+}
+
+}  // namespace
+
 std::string info_json(const InfoView& info) {
   boost::json::array checks;
   for (const auto& check : info.checks) {
@@ -50,6 +67,7 @@ std::string info_json(const InfoView& info) {
        {{"workspaces", info.workspaces},
         {"sandboxes", info.sandboxes},
         {"execs_running", info.execs_running}}}};
+  if (info.replica) object["replica"] = replica_object(*info.replica);
   put_text(object, "rescue", info.rescue);
   return boost::json::serialize(object);
 }

@@ -11,6 +11,7 @@
 
 #include "backends/registry.h"
 #include "backends/sandbox_label.h"
+#include "base/clock.h"
 #include "base/crash_point.h"
 #include "base/error.h"
 #include "base/files.h"
@@ -34,6 +35,8 @@
 #include "workspace/idle.h"
 #include "workspace/metrics.h"
 #include "workspace/reconcile.h"
+#include "workspace/replica.h"
+#include "workspace/replica_restore.h"
 #include "workspace/snapshot_keeper.h"
 
 namespace {
@@ -43,6 +46,7 @@ using daemon::Arguments;
 using std::chrono::seconds;
 
 constexpr int64_t kKeptEvents = 1'000'000;
+constexpr seconds kReplicaPatience{3};
 constexpr seconds kLookPause{5};
 constexpr seconds kMeasurePause{600};
 
@@ -265,6 +269,14 @@ int serve(const config::Loaded& loaded) {
   workspace::QuotaWatch quotas(context, active, *watching, stop);
   workspace::DiskGuard guard(context, active, *watching,
                              {.stop = stop, .low = [&] { gc.request(); }});
+  workspace::Replica replica(context, active,
+                             {.directory = settings.replica.directory,
+                              .interval = seconds(settings.replica.interval_s),
+                              .same_disk = settings.replica.same_disk});
+  workspaces.hooks().off_host = [&](base::WorkspaceId id, const std::string& seal) {
+    return replica.view(id, seal);
+  };
+  doctor.watch(replica);
   // Made before the verbs, ended before them: its threads call them.
   const auto watcher = std::move(watching);
   const workspace::BestOfDriver::Work best_of_work(best_of_driver);
@@ -285,12 +297,14 @@ int serve(const config::Loaded& loaded) {
                   quotas,
                   settings.api.max_body_bytes,
                   shown_settings(loaded),
-                  daemon::look_at_host(store, registry, probe_options(settings))};
+                  daemon::look_at_host(store, registry, probe_options(settings)),
+                  &replica};
   reconciler.at_start();
   best_of_driver.at_start();
 
   daemon::Router router;
   daemon::MetricsPage metrics_page(router, context, usage);
+  metrics_page.tell_replica(replica);
   daemon::add_all_routes(router, api);
   daemon::add_metrics_route(router, metrics_page);
   daemon::Lanes lanes(settings.daemon.threads);
@@ -324,13 +338,15 @@ int serve(const config::Loaded& loaded) {
              {"store", settings.store.directory},
              {"store_id", store.store_id()}});
   daemon::tell_service_manager("READY=1");
+  replica.start();
 
   const bool drained = server.run(true);
   daemon::tell_service_manager("STOPPING=1");
   unlink(settings.api.socket.c_str());
   base::log(base::LogLevel::info, "daemon.stopped", {{"drained", drained ? "yes" : "no"}});
   // A verb that outlasts the drain time is cut as a crash would cut it: its intent is recorded.
-  if (!drained) _exit(0);
+  // So is a round of the copy elsewhere whose disk does not answer.
+  if (!drained || !replica.stop(kReplicaPatience)) _exit(0);
   return 0;
 }
 
@@ -354,6 +370,31 @@ int check_host(const config::Settings& settings) {
   return all ? 0 : 1;
 }
 
+int restore(const config::Settings& settings, const std::string& replica) {
+  const std::string& store = settings.store.directory;
+  workspace::require_empty_store(store);
+  repo_cache::RepoCache repos(repo_options(settings));
+  const auto storage = workspace::make_overlay_storage(
+      {store, settings.ids.disk_first_id, settings.store.disk_quota == "watched"});
+  const auto tell = [](const std::string& line) {
+    std::printf("%s\n", base::escape_for_message(line).c_str());
+    std::fflush(stdout);
+  };
+  const auto report = workspace::restore_store({.replica = replica,
+                                                .store = store,
+                                                .archive_directory = archive_directory(settings),
+                                                .disk_first_id = settings.ids.disk_first_id,
+                                                .repos = &repos,
+                                                .storage = storage.get(),
+                                                .tell = tell});
+  tell("restored " + std::to_string(report.workspaces) + " workspaces, " +
+       std::to_string(report.layers) + " layers, " + std::to_string(report.entries) +
+       " files into " + store + ", as of " + base::format_utc(report.wall_ms));
+  if (report.lost.empty()) tell("all of it is there; start mooraged on it");
+  for (const auto& sentence : report.lost) tell("missing: " + sentence);
+  return report.lost.empty() ? 0 : 1;
+}
+
 int run(const Arguments& arguments) {
   switch (arguments.action) {
     case Arguments::Action::show_version:
@@ -364,6 +405,7 @@ int run(const Arguments& arguments) {
       for (const auto& name : base::crash_point_names()) std::puts(std::string(name).c_str());
       return 0;
     case Arguments::Action::check_host:
+    case Arguments::Action::restore_store:
     case Arguments::Action::show_config:
     case Arguments::Action::serve:
       break;
@@ -373,6 +415,8 @@ int run(const Arguments& arguments) {
                                     .overrides = arguments.overrides};
   const auto loaded = config::load(options);
   if (arguments.action == Arguments::Action::serve) return serve(loaded);
+  if (arguments.action == Arguments::Action::restore_store)
+    return restore(loaded.settings, arguments.replica);
   if (arguments.action == Arguments::Action::check_host) return check_host(loaded.settings);
   return std::fputs(config::show_text(loaded.shown).c_str(), stdout) < 0;
 }

@@ -13,6 +13,7 @@
 #include "state_db/workspaces.h"
 #include "workspace/disk_room.h"
 #include "workspace/metrics.h"
+#include "workspace/replica.h"
 
 namespace moorage::daemon {
 namespace {
@@ -112,6 +113,23 @@ void tell_verbs(Exposition& page, const workspace::Metrics& metrics) {
   }
 }
 
+void tell_copy(Exposition& page, const workspace::ReplicaStatus& status) {
+  using workspace::ReplicaState;
+  page.metric("moorage_replica_up", gauge, "1: the last round of the copy elsewhere succeeded.")
+      .sample(uint64_t{status.state == ReplicaState::following ? 1U : 0U});
+  if (status.behind_ms) {
+    page.metric("moorage_replica_behind_seconds", gauge,
+                "What is newer is not in the copy elsewhere; absent: there is none yet.")
+        .sample(static_cast<double>(*status.behind_ms) / 1000);
+  }
+  page.metric("moorage_replica_rounds_total", counter, "Rounds of the copy elsewhere.")
+      .sample(status.rounds);
+  page.metric("moorage_replica_failures_total", counter, "Those that failed.")
+      .sample(status.failures);
+  page.metric("moorage_replica_written_bytes_total", counter, "What they wrote there.")
+      .sample(status.bytes);
+}
+
 template <typename State, typename Counts>
 void tell_states(Exposition& page, std::string_view name, std::string_view help,
                  const Counts& counts) {
@@ -196,6 +214,7 @@ std::string MetricsPage::text() const {
     page.metric("moorage_store_measured_timestamp_seconds", gauge, "When that was.")
         .sample(static_cast<double>(use->wall_ms) / 1000);
   }
+  if (replica_ && replica_->is_on()) tell_copy(page, replica_->status());
   tell_process(page);
   return page.text();
 }

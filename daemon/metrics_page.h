@@ -11,6 +11,10 @@
 #include "workspace/context.h"
 #include "workspace/store_usage.h"
 
+namespace moorage::workspace {
+class Replica;
+}
+
 namespace moorage::daemon {
 
 inline constexpr std::string_view kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
@@ -19,6 +23,7 @@ class MetricsPage {
  public:
   MetricsPage(const Router& router, workspace::Context& context, workspace::StoreUsage& usage);
   ~MetricsPage();
+  void tell_replica(const workspace::Replica& replica) { replica_ = &replica; }  // at the start
   void look();
   std::string text() const;
 
@@ -27,6 +32,7 @@ class MetricsPage {
   const Router& router_;
   workspace::Context& context_;
   workspace::StoreUsage& usage_;
+  const workspace::Replica* replica_ = nullptr;
   std::atomic<std::shared_ptr<const Seen>> seen_;
 };
 

@@ -42,6 +42,7 @@ struct Api {
   uint64_t max_body_bytes = 0;
   std::vector<SettingView> settings;
   InfoView host;  // what does not change while we run; space and counts are filled at each question
+  const workspace::Replica* replica = nullptr;  // the copy elsewhere
 };
 
 void add_repository_routes(Router& router, Api& api);

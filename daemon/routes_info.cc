@@ -47,6 +47,7 @@ Reply info(Api& api) {
   view.sandboxes = state_db::Sandboxes(store).in_state(state_db::SandboxState::running).size();
   view.execs_running = state_db::Execs(store).count_running();
   tell_of_lost_work(api.context.options.lost(), view);
+  if (api.replica && api.replica->is_on()) view.replica = api.replica->status();
   return Reply::json(info_json(view));
 }
 
