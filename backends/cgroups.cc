@@ -33,6 +33,8 @@ constexpr uint64_t kCpuPeriodUsec = 100'000;
 constexpr uint64_t kWeightOfAService = 100;
 constexpr const char* kLabel = "trusted.moorage";
 constexpr milliseconds kFreezePatience{300};
+constexpr std::chrono::nanoseconds kFirstPause = std::chrono::microseconds(50);
+constexpr std::chrono::nanoseconds kLongestPause = milliseconds(100);
 
 // In one hierarchy, the group that holds those of all sandboxes.
 std::string all_sandboxes(const std::string& top) { return top + "/" + kSandboxesGroup; }
@@ -72,21 +74,24 @@ void limit_cpu(const CgroupHierarchies& h, const std::string& group, double cpus
   }
 }
 
-// A value of cgroup.events changes with POLLPRI; waits for it until the deadline.
+// Waits for a value of cgroup.events until the deadline. A change comes with POLLPRI, but the
+// kernel tells at most one of a file in 10 ms (cgroup_file_notify): what is frozen soon after a
+// thaw is frozen in 0.2 ms and told after 10. So it is read again after ever longer pauses as well.
 bool wait_for_event(const std::string& group, std::string_view key, uint64_t wanted,
                     Clock::time_point deadline) {
   const std::string path = group + "/cgroup.events";
-  for (;;) {
+  const std::string line = std::string(key) + " " + std::to_string(wanted);
+  for (std::chrono::nanoseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     // Opened before it is read: a change between the read and the poll then wakes the poll.
     base::Fd events(open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!events) return errno == ENOENT;
     const std::string text = base::read_up_to(events.get(), 4096);
-    const std::string line = std::string(key) + " " + std::to_string(wanted);
     if (text.find(line) != std::string::npos) return true;
-    auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return false;
+    const std::chrono::nanoseconds left = deadline - Clock::now();
+    if (left.count() <= 0) return false;
     pollfd entry{events.get(), POLLPRI, 0};
-    poll(&entry, 1, static_cast<int>(std::min<int64_t>(left, 100)));
+    const timespec time{0, std::min(pause, left).count()};
+    ppoll(&entry, 1, &time, nullptr);
   }
 }
 
