@@ -116,8 +116,7 @@ void TreeRestorer::entry(const ReplicaEntry& entry) {
   const Place place = find(entry.path);
   if (entry.type == ReplicaNode::directory) return make_directory(place, entry);
   if (place.name.empty()) refuse(entry.path, "a root is no directory");
-  base::remove_tree_at(place.directory, place.name);
-  directory_times_.erase(entry.path);
+  remove(place, entry.path);
   if (entry.type == ReplicaNode::hard_link) return make_link(entry);
   if (entry.type != ReplicaNode::file) return make_node(place, entry);
   file_ = Fd(openat(place.directory, place.name.c_str(),
@@ -221,6 +220,11 @@ void TreeRestorer::end_pieces() {
 void TreeRestorer::removal(const std::string& path) {
   const Place place = find(path);
   if (place.name.empty()) refuse(path, "a root does not go");
+  remove(place, path);
+}
+
+// With all below it, whose times are not to be set any more. '0' is the character after '/'.
+void TreeRestorer::remove(const Place& place, const std::string& path) {
   base::remove_tree_at(place.directory, place.name);
   directory_times_.erase(path);
   directory_times_.erase(directory_times_.lower_bound(path + "/"),

@@ -50,6 +50,7 @@ class TreeRestorer : public PackVisitor {
     std::string name;  // empty: a root itself
   };
   Place find(const std::string& path);  // opens what is above
+  void remove(const Place& place, const std::string& path);
   void make_node(const Place& place, const ReplicaEntry& entry);
   void make_link(const ReplicaEntry& entry);
   void make_directory(const Place& place, const ReplicaEntry& entry);

@@ -270,6 +270,14 @@ TEST_CASE("no pack leads out of its tree") {
   CHECK(refusal([&](PackWriter& pack) { link(pack, "/etc/passwd"); }).empty());  // never followed
 }
 
+TEST_CASE("a directory with directories in it gives way to a file") {
+  CHECK(refusal([&](PackWriter& pack) {
+          for (const char* path : {"tree/a", "tree/a/b", "tree/a/b/c"}) pack.entry(entry(path));
+          pack.entry(entry("tree/a", ReplicaNode::file));
+          pack.end_pieces();
+        }).empty());
+}
+
 TEST_CASE("owners, modes, attributes and sizes of a pack are those that a tree may have") {
   const auto with = [](const std::function<void(ReplicaEntry&)>& change, uint32_t ids = kIds) {
     return refusal(
