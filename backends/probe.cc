@@ -13,6 +13,8 @@
 #include "backends/probe_mounts.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/mount.h"
+#include "base/size_text.h"
 
 namespace moorage::backends {
 namespace {
@@ -173,6 +175,20 @@ std::string check_id_ranges(const ProbeOptions& options) {
          std::to_string(options.sandbox_first_id);
 }
 
+// Which storage of layers is used, and why.
+std::string tell_storage(const ProbeOptions& options) {
+  if (options.store_image.empty()) {
+    return "overlay: the store's file system (" + base::mount_of(options.store).type +
+           ") keeps all that layers need";
+  }
+  struct stat status {};
+  if (stat(options.store_image.c_str(), &status) < 0)
+    return "image: " + options.store_image + ", as store.image says; the daemon makes it";
+  return "image: " + base::size_text(static_cast<uint64_t>(status.st_size)) + " of ext4 in " +
+         options.store_image + " on " + base::mount_of(options.store_image).type +
+         ", as store.image says" + (options.store.empty() ? "; the daemon mounts it" : "");
+}
+
 }  // namespace
 
 std::optional<std::pair<std::string, std::string>> kernel_fault(const std::string& release,
@@ -209,27 +225,29 @@ std::string cgroup_kind() {
 }
 
 std::vector<Check> check_container_host(const std::string& directory) {
-  return {
-      run("root", check_root),
-      run("kernel", check_kernel),
-      run("cgroup", check_cgroups),
-      run("user namespaces", check_user_namespaces),
-      run("proc", try_own_proc),
-      run("seccomp", check_seccomp),
-      run("lxc", check_lxc),
-      run("apparmor", check_apparmor),
-      run("usr", check_merged_usr),
-      run("idmap of /usr", [] { return try_idmapped_mount("/usr"); }),
-      run("idmap of the store", [&] { return try_idmapped_mount(directory); }),
+  std::vector<Check> checks{
+      run("root", check_root),      run("kernel", check_kernel),
+      run("cgroup", check_cgroups), run("user namespaces", check_user_namespaces),
+      run("proc", try_own_proc),    run("seccomp", check_seccomp),
+      run("lxc", check_lxc),        run("apparmor", check_apparmor),
+      run("usr", check_merged_usr), run("idmap of /usr", [] { return try_idmapped_mount("/usr"); }),
   };
+  if (!directory.empty())
+    checks.push_back(run("idmap of the store", [&] { return try_idmapped_mount(directory); }));
+  return checks;
 }
 
 std::vector<Check> probe_host(const ProbeOptions& options) {
   std::vector<Check> checks = check_container_host(options.store);
-  checks.push_back(
-      run("overlay", [&] { return try_overlay(options.store, options.disk_first_id); }));
+  if (!options.store.empty()) {
+    checks.push_back(
+        run("overlay", [&] { return try_overlay(options.store, options.disk_first_id); }));
+  }
+  if (options.store.empty() || checks.back().ok)  // what an overlay lacks is told by its own check
+    checks.push_back(run("storage", [&] { return tell_storage(options); }));
   checks.push_back(run("ids", [&] { return check_id_ranges(options); }));
-  checks.push_back(run("disk", [&] { return check_disk(options.store); }));
+  if (!options.store.empty())
+    checks.push_back(run("disk", [&] { return check_disk(options.store); }));
   checks.push_back(run("docker", check_docker));
   for (const char* package : {"sudo", "git", "python3"}) {
     checks.push_back(run(package, [&] { return check_program(package); }));

@@ -18,7 +18,9 @@ struct Check {
 };
 
 struct ProbeOptions {
-  std::string store;  // exists; tried for idmapped mounts and overlays
+  // Exists; tried for idmapped mounts and overlays. Empty: not there yet, so nothing is said of it.
+  std::string store;
+  std::string store_image{};  // the file that it lies in, if it does
   uint32_t disk_first_id = 1'900'000'000;
   uint32_t sandbox_first_id = 1'000'000'000;
   uint32_t sandbox_id_slots = 4096;
@@ -27,7 +29,7 @@ struct ProbeOptions {
 // All checks, in the order in which a person should read them. Takes about 10 ms.
 std::vector<Check> probe_host(const ProbeOptions& options);
 
-// Those that backend lxc cannot do without. `directory` lies on the store's file system.
+// Those that backend lxc cannot do without. `directory` lies on the store's file system; or empty.
 std::vector<Check> check_container_host(const std::string& directory);
 
 std::string kernel_release();

@@ -1,10 +1,8 @@
 #include "backends/probe_mounts.h"
 
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sched.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -24,7 +22,8 @@ namespace {
 constexpr uint32_t kRange = 65536;
 constexpr uint32_t kProbeHostId = 1'000'000'000;  // any range serves: no process gets it
 constexpr const char* kMarker = "probe";
-constexpr const char* kOtherPlace = "keep the store (store.directory) on ext4, XFS or btrfs";
+constexpr const char* kOtherPlace =
+    "keep the store (store.directory) on ext4, XFS or btrfs, or in a file with one: store.image";
 
 // Runs the body in a thread with a mount namespace of its own, which ends with the thread: attached
 // mounts are gone afterwards, whatever happened, and the host's table never held them.
@@ -81,24 +80,6 @@ void require_marks(const std::string& upper) {
                     "an overlay on the store's file system keeps no " + lacks, kOtherPlace);
 }
 
-// As findmnt(8) calls it; empty: another one.
-std::string file_system_name(const std::string& path) {
-  struct statfs status {};
-  base::check(statfs(path.c_str(), &status), "look at the file system of " + path);
-  switch (static_cast<unsigned long>(status.f_type)) {
-    case EXT4_SUPER_MAGIC:
-      return "ext4";
-    case XFS_SUPER_MAGIC:
-      return "xfs";
-    case BTRFS_SUPER_MAGIC:
-      return "btrfs";
-    case TMPFS_MAGIC:
-      return "tmpfs";
-    default:
-      return "";
-  }
-}
-
 }  // namespace
 
 std::string try_idmapped_mount(const std::string& directory) {
@@ -107,9 +88,10 @@ std::string try_idmapped_mount(const std::string& directory) {
     base::Fd id_map = base::make_user_namespace({{0, kProbeHostId, kRange}});
     base::set_mount_idmap(mount.get(), id_map.get());
   } catch (const base::Error& error) {
-    throw base::Error(base::Code::unsupported,
-                      directory + " cannot be mounted with mapped ids: " + error.message(),
-                      "keep /usr and the store on ext4, XFS or btrfs");
+    throw base::Error(
+        base::Code::unsupported,
+        directory + " cannot be mounted with mapped ids: " + error.message(),
+        "keep /usr and the store on ext4, XFS or btrfs; a store can lie in a file: store.image");
   }
   return directory + " takes idmapped mounts";
 }
@@ -176,7 +158,7 @@ std::string try_overlay(const std::string& store, uint32_t disk_first_id) {
     throw base::Error(base::Code::unsupported, "an overlay wrote to the wrong layer", "");
   }
   require_marks(place + "/u/upper");
-  const std::string kind = file_system_name(store);
+  const std::string kind = base::mount_of(store).type;
   return "overlay over idmapped layers works on the store's file system" +
          (kind.empty() ? "" : " (" + kind + ")");
 }

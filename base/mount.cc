@@ -1,12 +1,16 @@
 #include "base/mount.h"
 
 #include <fcntl.h>
+#include <linux/stat.h>
 #include <sys/mount.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <sstream>
 
 #include "base/error.h"
+#include "base/files.h"
 
 namespace moorage::base {
 namespace {
@@ -68,7 +72,7 @@ void set_mount_idmap(int mount_fd, int user_namespace_fd) {
   if (mount_setattr(mount_fd, "", AT_EMPTY_PATH, &wanted, sizeof wanted) == 0) return;
   if (errno == EINVAL) {
     throw Error(Code::unsupported, "this file system cannot be mounted with mapped ids",
-                "keep the store on ext4, XFS or btrfs");
+                "keep the store on ext4, XFS or btrfs; a store can lie in a file: store.image");
   }
   throw_errno("map the ids of a mount");
 }
@@ -88,6 +92,25 @@ void attach_mount_at(int mount_fd, int target_dir_fd, const std::string& target)
 
 void detach_lazily(const std::string& target) {
   check(umount2(target.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW), "unmount " + target);
+}
+
+MountOf mount_of(const std::string& path) {
+  struct statx status {};
+  check(syscall(SYS_statx, AT_FDCWD, path.c_str(), 0, STATX_MNT_ID, &status), "look at " + path);
+  // "id parent device root place options [tags]... - type source options"
+  std::istringstream mounts(read_file("/proc/self/mountinfo"));
+  for (std::string line; std::getline(mounts, line);) {
+    std::istringstream fields(line);
+    uint64_t id = 0;
+    uint64_t parent = 0;
+    MountOf found;
+    if (!(fields >> id >> parent >> found.device) || id != status.stx_mnt_id) continue;
+    for (std::string word; fields >> word;) {
+      if (word == "-") fields >> found.type;
+    }
+    return found;
+  }
+  return {};
 }
 
 Fd make_file_system(const std::string& type,

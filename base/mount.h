@@ -43,6 +43,14 @@ void attach_mount(int mount_fd, const std::string& target);
 void attach_mount_at(int mount_fd, int target_dir_fd, const std::string& target);
 void detach_lazily(const std::string& target);
 
+// What a path is on, as /proc/self/mountinfo tells it: the device "8:1" of the superblock (of btrfs
+// each subvolume has another one for stat(2)) and the type "ext4". Empty if it is not told.
+struct MountOf {
+  std::string device;
+  std::string type;
+};
+MountOf mount_of(const std::string& path);
+
 // A new file system as a detached mount. An option with an empty value is a flag; the kernel takes
 // at most 255 bytes a value. What the kernel says about a refusal is in the message.
 Fd make_file_system(const std::string& type,

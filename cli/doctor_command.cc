@@ -24,7 +24,8 @@ std::string page(const Json& diagnosis, bool fix, size_t columns) {
     if (!mended && !command.empty()) text += label_lines("", "do: " + command, columns);
     if (!mended && !mend.empty()) ++mendable;
   }
-  if (text.empty()) return label_line("clean", "database, disk, mounts, backends and git agree");
+  if (text.empty()) text = label_line("clean", "database, disk, mounts, backends and git agree");
+  if (diagnosis.has("storage")) text += label_lines("storage", diagnosis.text("storage"), columns);
   if (mendable > 0 && !fix) text += label_line("next", "moorage doctor --fix");
   return text;
 }

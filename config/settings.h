@@ -11,6 +11,8 @@ namespace moorage::config {
 
 struct StoreSettings {
   std::string directory = "/var/lib/moorage";
+  std::string image{};       // empty: on the file system of the directory
+  uint64_t image_bytes = 0;  // of it; taken at once
   uint64_t reserve_bytes = 16ULL << 20;
   uint64_t min_free_bytes = 0;  // 0: 1 GiB, or 2 % of the disk if that is less
   uint64_t min_free_inodes = 0;

@@ -146,6 +146,12 @@ std::vector<Setting> about_daemon() {
   return {
       path("store.directory", MOORAGE_PLACE(store.directory), false,
            "where everything durable is kept"),
+      path(
+          "store.image", MOORAGE_PLACE(store.image), true,
+          "a file with a file system of ours that is mounted there, for NFS and others that cannot "
+          "hold layers; made if there is none; empty: the directory's own file system"),
+      bytes("store.image_bytes", MOORAGE_PLACE(store.image_bytes), {0, 1024 * kTiB},
+            "how large that file is, from the beginning; more than it has: it grows"),
       bytes("store.reserve_bytes", MOORAGE_PLACE(store.reserve_bytes), {0, kTiB},
             "kept free so that the database can still write on a full disk"),
       bytes("store.min_free_bytes", MOORAGE_PLACE(store.min_free_bytes), {0, 1024 * kTiB},

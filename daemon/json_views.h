@@ -68,7 +68,8 @@ std::string notice_json(const std::string& text);
 std::string rescue_health_json(const std::string& why);
 std::string rescued_json(const std::vector<workspace::RescuedWorkspace>& found,
                          const StoreSpace& space, const std::string& why);
-std::string diagnosis_json(const workspace::Diagnosis& diagnosis);
+// `storage`: which is used and why; may be empty.
+std::string diagnosis_json(const workspace::Diagnosis& diagnosis, const std::string& storage);
 
 std::string event_json(const state_db::Event& event);
 

@@ -112,7 +112,7 @@ std::string rescued_json(const std::vector<workspace::RescuedWorkspace>& found,
                                              {"free_bytes", space.free_bytes}}}});
 }
 
-std::string diagnosis_json(const workspace::Diagnosis& diagnosis) {
+std::string diagnosis_json(const workspace::Diagnosis& diagnosis, const std::string& storage) {
   boost::json::array findings;
   for (const auto& finding : diagnosis.findings) {
     JsonObject object{{"check", finding.check},
@@ -124,8 +124,9 @@ std::string diagnosis_json(const workspace::Diagnosis& diagnosis) {
     put_text(object, "command", finding.command);
     findings.push_back(std::move(object));
   }
-  return boost::json::serialize(
-      JsonObject{{"clean", diagnosis.clean()}, {"findings", std::move(findings)}});
+  JsonObject object{{"clean", diagnosis.clean()}, {"findings", std::move(findings)}};
+  put_text(object, "storage", storage);
+  return boost::json::serialize(object);
 }
 
 std::string settings_json(const std::vector<SettingView>& settings) {

@@ -38,6 +38,7 @@
 #include "workspace/replica.h"
 #include "workspace/replica_restore.h"
 #include "workspace/snapshot_keeper.h"
+#include "workspace/store_image.h"
 
 namespace {
 
@@ -142,8 +143,15 @@ workspace::BudgetLimits budget_limits(const config::Settings& settings) {
           .user_bytes = settings.user.budget_bytes};
 }
 
+workspace::StoreImageOptions store_image(const config::Settings& settings) {
+  return {.directory = settings.store.directory,
+          .image = settings.store.image,
+          .bytes = settings.store.image_bytes};
+}
+
 backends::ProbeOptions probe_options(const config::Settings& settings) {
   return {.store = settings.store.directory,
+          .store_image = settings.store.image,
           .disk_first_id = settings.ids.disk_first_id,
           .sandbox_first_id = settings.ids.sandbox_first_id,
           .sandbox_id_slots = settings.ids.sandbox_slots};
@@ -207,7 +215,7 @@ int serve(const config::Loaded& loaded) {
   }
 
   base::on_failed_sync(exit_failed);
-  base::make_directories(settings.store.directory);
+  const auto image = workspace::StoreImage::open(store_image(settings));
   const auto opened =
       state_db::open_store({.directory = settings.store.directory,
                             .reserve_bytes = settings.store.reserve_bytes,
@@ -272,7 +280,8 @@ int serve(const config::Loaded& loaded) {
   workspace::Replica replica(context, active,
                              {.directory = settings.replica.directory,
                               .interval = seconds(settings.replica.interval_s),
-                              .same_disk = settings.replica.same_disk});
+                              .same_disk = settings.replica.same_disk,
+                              .store_image = settings.store.image});
   workspaces.hooks().off_host = [&](base::WorkspaceId id, const std::string& seal) {
     return replica.view(id, seal);
   };
@@ -358,7 +367,9 @@ std::string existing_part(std::string path) {
 
 int check_host(const config::Settings& settings) {
   backends::ProbeOptions options = probe_options(settings);
-  options.store = existing_part(options.store);
+  const bool there =
+      settings.store.image.empty() || workspace::StoreImage::is_mounted(store_image(settings));
+  options.store = there ? existing_part(options.store) : "";
   bool all = true;
   for (const backends::Check& check : backends::probe_host(options)) {
     all = all && check.ok;
@@ -372,6 +383,7 @@ int check_host(const config::Settings& settings) {
 
 int restore(const config::Settings& settings, const std::string& replica) {
   const std::string& store = settings.store.directory;
+  const auto image = workspace::StoreImage::open(store_image(settings));
   workspace::require_empty_store(store);
   repo_cache::RepoCache repos(repo_options(settings));
   const auto storage = workspace::make_overlay_storage(

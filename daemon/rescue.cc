@@ -82,7 +82,7 @@ std::string diagnosis_of(const Unreadable& trouble, const std::string& store) {
   }
   add(Severity::note, "the work of the workspaces is on the disk, whatever state.db is",
       "moorage ls; moorage rescue export NAME FILE");
-  return diagnosis_json(diagnosis);
+  return diagnosis_json(diagnosis, {});
 }
 
 }  // namespace

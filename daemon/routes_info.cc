@@ -38,6 +38,13 @@ void tell_of_room(const workspace::DiskRoom& room, InfoView& view) {
   view.space = {room.space.total_bytes, room.space.free_bytes, 0};
 }
 
+std::string storage_of(const Api& api) {
+  for (const auto& check : api.host.checks) {
+    if (check.name == "storage") return check.text;
+  }
+  return {};  // the overlay's own check says why
+}
+
 Reply info(Api& api) {
   InfoView view = api.host;
   auto& store = api.context.store;
@@ -67,14 +74,14 @@ Reply top(Api& api, const Request& request) {
 }
 
 Reply doctor(Api& api, const Request& request) {
-  return Reply::json(diagnosis_json(api.doctor.look(request.query_flag("deep"))));
+  return Reply::json(diagnosis_json(api.doctor.look(request.query_flag("deep")), storage_of(api)));
 }
 
 Reply doctor_fix(Api& api, const Request& request) {
   JsonFields fields = JsonFields::parse(request.body);
   const bool deep = fields.flag("deep");
   fields.finish();
-  return Reply::json(diagnosis_json(api.doctor.fix(deep)));
+  return Reply::json(diagnosis_json(api.doctor.fix(deep), storage_of(api)));
 }
 
 Reply events(Api& api, const Request& request) {

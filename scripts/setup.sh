@@ -7,7 +7,7 @@ packages_build=(g++ cmake ninja-build ccache pkg-config git
   zstd)
 packages_fuzz=(clang-19 libclang-rt-19-dev llvm-19)
 # apparmor: Debian's kernel has it on, and LXC starts nothing there before its profile is loaded.
-packages_run=(lxc git sudo python3 ca-certificates apparmor)
+packages_run=(lxc git sudo python3 ca-certificates apparmor e2fsprogs)
 # ./check --vm: on the host, and in the machine beside packages_run: what the programs link, a kernel, an init.
 packages_vm=(qemu-system-x86 debootstrap e2fsprogs)
 packages_vm_inside=(linux-image-cloud-amd64 initramfs-tools kmod udev systemd-sysv dbus iproute2 procps e2fsprogs xfsprogs

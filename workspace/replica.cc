@@ -77,8 +77,8 @@ void Replica::pause(std::chrono::milliseconds time) {
 void Replica::run() {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);  // of this thread, on Linux
   ReplicaWriter writer(
-      context_, active_, {rules_.directory, rules_.same_disk}, [this] { look(); },
-      [this](std::chrono::milliseconds time) { pause(time); });
+      context_, active_, {rules_.directory, rules_.same_disk, rules_.store_image},
+      [this] { look(); }, [this](std::chrono::milliseconds time) { pause(time); });
   for (;;) {
     const auto begin = steady_clock::now();
     ReplicaStatus next = status();

@@ -48,6 +48,7 @@ class Replica {
     std::string directory;  // empty: there is no copy
     std::chrono::milliseconds interval{20'000};
     bool same_disk = false;
+    std::string store_image{};  // the file that the store lies in, if it does
   };
   Replica(Context& context, Active& active, Rules rules);
   ~Replica();  // after stop()

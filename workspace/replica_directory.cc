@@ -1,20 +1,18 @@
 #include "workspace/replica_directory.h"
 
 #include <fcntl.h>
-#include <linux/stat.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <sstream>
 #include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/mount.h"
 
 namespace moorage::workspace {
 namespace {
@@ -51,23 +49,6 @@ Fd open_regular(int directory, const std::string& name, int flags, const std::st
   if (!S_ISREG(status.st_mode))
     refuse(shown + " is no regular file", "look at who writes there, and remove it");
   return fd;
-}
-
-// Which superblock a directory is on. Of btrfs each subvolume has a device number of its own, but
-// the list of mounts tells the superblock's.
-std::string file_system_of(const std::string& path) {
-  struct statx status {};
-  base::check(syscall(SYS_statx, AT_FDCWD, path.c_str(), 0, STATX_MNT_ID, &status),
-              "look at " + path);
-  std::istringstream mounts(base::read_file("/proc/self/mountinfo"));
-  for (std::string line; std::getline(mounts, line);) {
-    std::istringstream fields(line);
-    uint64_t id = 0;
-    uint64_t parent = 0;
-    std::string device;
-    if (fields >> id >> parent >> device && id == status.stx_mnt_id) return device;
-  }
-  return std::to_string(status.stx_dev_major) + ":" + std::to_string(status.stx_dev_minor);
 }
 
 bool is_plain_name(const std::string& name) {
@@ -116,7 +97,8 @@ void ReplicaDirectory::refuse_unsafe() const {
     refuse(path_ + " does not belong to root", "chown root: " + path_ + " && chmod 700 " + path_);
   if ((status.st_mode & kOthersMayWrite) != 0)
     refuse("others than root may write to " + path_, "chmod 700 " + path_);
-  if (!writer_.same_disk && file_system_of(path_) == file_system_of(writer_.store)) {
+  for (const std::string& place : writer_.store) {
+    if (writer_.same_disk || base::mount_of(path_).device != base::mount_of(place).device) continue;
     refuse(path_ + " is on the disk of the store, and would be lost with it",
            "name a directory on another disk, mount one there, or set replica.same_disk: true");
   }

@@ -24,9 +24,9 @@ class ReplicaDirectory {
  public:
   struct Writer {
     std::string path;
-    std::string store;       // a directory: its file system is refused
-    bool same_disk = false;  // unless this is set
-    std::string owner;       // "0a1b2c3d 0": the store, and since when it is itself
+    std::vector<std::string> store;  // where it lies: those file systems are refused
+    bool same_disk = false;          // unless this is set
+    std::string owner;               // "0a1b2c3d 0": the store, and since when it is itself
   };
   // Makes what is missing, takes the lock and removes what was left unfinished. unsupported: such a
   // directory is refused, with a hint. conflict: somebody else writes it.

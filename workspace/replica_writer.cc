@@ -122,9 +122,10 @@ void ReplicaWriter::open(const state_db::Needs& needs) {
   damaged_.clear();
   published_.clear();
   directory_.reset();  // and its lock
-  directory_ = std::make_unique<ReplicaDirectory>(
-      ReplicaDirectory::for_writing({rules_.directory, context_.options.store, rules_.same_disk,
-                                     needs.store_id + " " + needs.epoch}));
+  std::vector<std::string> store{context_.options.store};
+  if (!rules_.store_image.empty()) store.push_back(rules_.store_image);
+  directory_ = std::make_unique<ReplicaDirectory>(ReplicaDirectory::for_writing(
+      {rules_.directory, store, rules_.same_disk, needs.store_id + " " + needs.epoch}));
   load_copies();
 }
 

@@ -44,6 +44,7 @@ class ReplicaWriter {
   struct Rules {
     std::string directory;
     bool same_disk = false;
+    std::string store_image{};  // empty: the store lies on its directory's own file system
   };
   // `look` is called now and then: may throw, to stop. `pause` waits, and returns early to stop.
   ReplicaWriter(Context& context, Active& active, Rules rules, std::function<void()> look,

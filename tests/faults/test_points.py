@@ -26,8 +26,8 @@ IN_THE_WAY = {"delete.after_intent": "stop.after_intent", "purge.after_intent": 
 # What every start passes. The others of the recovery need what died with the daemon; e2e_crash dies twice at each.
 EVERY_START = ["recovery.after_repositories", "recovery.after_sandboxes", "recovery.after_execs", "recovery.after_snapshots", "recovery.after_strangers",
                "recovery.after_workspaces"]
-# No verb's: e2e_replica dies at each.
-OF_NO_VERB = {"replica"}
+# No verb's: e2e_replica and e2e_store_image die at each.
+OF_NO_VERB = {"replica", "image"}
 STARTS = 2  # that are killed at a random moment, for each point
 
 
