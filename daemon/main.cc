@@ -215,6 +215,8 @@ int serve(const config::Loaded& loaded) {
   }
 
   base::on_failed_sync(exit_failed);
+  // To write an image, or to wait until no other host has it, takes longer than a start may.
+  if (!settings.store.image.empty()) daemon::tell_service_manager("EXTEND_TIMEOUT_USEC=1800000000");
   const auto image = workspace::StoreImage::open(store_image(settings));
   const auto opened =
       state_db::open_store({.directory = settings.store.directory,

@@ -286,6 +286,10 @@ StoreImage StoreImage::open(const StoreImageOptions& options) {
     refuse_without_image(options.directory);
     return opened;
   }
+  if (options.image.starts_with(options.directory + "/"))
+    throw Error(Code::invalid_argument,
+                options.image + " would be hidden by its own mount on " + options.directory,
+                "keep it beside store.directory, not in it");
   if (options.bytes < kLeastBytes)
     throw Error(Code::invalid_argument,
                 "store.image_bytes is " + base::size_text(options.bytes) +

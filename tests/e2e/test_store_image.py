@@ -157,7 +157,9 @@ class StoreImage(unittest.TestCase):
             self.assertFalse(self.place.image.exists())
         finally:
             away.rename(self.place.image)
-        self.set(image_bytes=1 << 20)
+        self.set(image=str(self.daemon.store / "store.img"))
+        self.assertIn("would be hidden by its own mount", self.refused())
+        self.set(image=str(self.place.image), image_bytes=1 << 20)
         self.assertIn("at least 1G", self.refused())
         self.place.image.chmod(0o644)
         self.set(image_bytes=size)
