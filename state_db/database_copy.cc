@@ -8,6 +8,7 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "state_db/archives.h"
+#include "state_db/sandboxes.h"
 
 namespace moorage::state_db {
 namespace {
@@ -225,10 +226,13 @@ void CopiedDatabase::settle() {
     // nothing is taken for running; base trees are made of the mirrors; and all of it is synced.
     database_->exec(
         "UPDATE workspace_integrity SET seal = '';"
-        "UPDATE sandboxes SET boot_id = 'restored', init_pid = 0 WHERE state <> 'destroyed';"
         "DELETE FROM base_trees;"
         "UPDATE snapshots SET durable = 1 WHERE state = 'kept';"
         "UPDATE meta SET value = '0' WHERE name = 'clean'");
+    SQLite::Statement boot(
+        *database_, "UPDATE sandboxes SET boot_id = ?, init_pid = 0 WHERE state <> 'destroyed'");
+    boot.bind(1, kBootOfCopy);
+    boot.exec();
     SQLite::Statement epoch(*database_, "INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)");
     epoch.bind(1, kEpoch);
     epoch.bind(2, random_epoch());

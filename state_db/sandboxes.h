@@ -19,6 +19,9 @@ namespace moorage::state_db {
 
 class Store;
 
+// The boot_id of those that came with a copy of the store: of no boot of this machine.
+inline constexpr const char* kBootOfCopy = "restored";
+
 struct SandboxRow {
   base::SandboxId id{};
   base::WorkspaceId workspace{};

@@ -200,6 +200,9 @@ void IntegrityCheck::set_recovered(const state_db::SandboxRow& sandbox) {
   const std::string reason =
       sandbox.boot_id == base::boot_id()
           ? "recovered: its sandbox died, found at " + when + "; all that it had written is there"
+      : sandbox.boot_id == state_db::kBootOfCopy
+          ? "recovered: it was brought back from an off-host copy while it ran, found at " + when +
+                "; what was written last may be missing"
           : "recovered: the host went down while it ran, found at " + when +
                 "; what was not synced before may be missing";
   table.set(sandbox.workspace, IntegrityState::intact, reason);

@@ -214,6 +214,7 @@ class Destroyed(TestCase):
         client = other.client
         self.assertTrue(client.doctor(deep=True)["clean"], client.doctor(deep=True))
         for name in ("busy-1", "busy-2"):
+            self.assertIn("brought back from an off-host copy", client.workspace(name)["integrity"]["reason"])
             lines = client.read_file(name, "lines").decode().splitlines()
             missing = at - float(lines[-1].split()[0])
             print(f"{name}: {missing:.1f} s of work are missing, {said} s had been said", flush=True)
