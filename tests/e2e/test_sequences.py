@@ -45,7 +45,8 @@ def work(top, ops):
             status = os.lstat(path)
             content = ""
             if stat.S_ISLNK(status.st_mode): content = os.readlink(path)
-            if stat.S_ISREG(status.st_mode): content = hashlib.sha1(open(path, "rb").read()).hexdigest()
+            if stat.S_ISREG(status.st_mode):
+                with open(path, "rb") as file: content = hashlib.sha1(file.read()).hexdigest()
             seen[path] = [oct(status.st_mode) if not stat.S_ISLNK(status.st_mode) else "link", content]
     return [errors, seen]
 """

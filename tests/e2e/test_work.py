@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import pathlib
 import tarfile
 import time
 import unittest
@@ -141,7 +142,7 @@ class Work(harness.TestCase):
             for name in sorted(files):
                 path = os.path.join(place, name)
                 digest.update(f"{path} {os.lstat(path).st_mode} ".encode())
-                digest.update(os.readlink(path).encode() if os.path.islink(path) else open(path, "rb").read())
+                digest.update(os.readlink(path).encode() if os.path.islink(path) else pathlib.Path(path).read_bytes())
         return digest.hexdigest()
 
     def exchanged(self, workspace, name):
