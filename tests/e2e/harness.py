@@ -176,6 +176,15 @@ class Daemon:
     def log_tail(self):
         return self.log.read_text(errors="replace")[-4000:] if self.log.exists() else ""
 
+    def waiting(self):
+        """Where each of its threads is in the kernel: why something takes long."""
+        lines = []
+        for task in sorted(pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()):
+            with contextlib.suppress(OSError):
+                calls = [line.split("] ")[-1].split("+")[0] for line in (task / "stack").read_text().splitlines()]
+                lines.append(f"{(task / 'comm').read_text().strip()}: {' < '.join(calls[:8])}")
+        return "\n".join(lines)
+
     def kill(self):
         if self.process and self.process.poll() is None:
             os.kill(self.process.pid, signal.SIGKILL)

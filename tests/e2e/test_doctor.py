@@ -14,6 +14,7 @@ class Doctor(harness.TestCase):
         answer = self.daemon.cli("--json", "doctor", *options, check=False)
         told = json.loads(answer.stdout)
         self.assertEqual(answer.returncode, 0 if told["clean"] else 1)
+        self.assertIn("overlay", told.pop("storage"))
         return told
 
     def findings(self, *options):
