@@ -253,11 +253,16 @@ def processes():
     return found
 
 
+def is_of_sandbox(group, name):
+    """Whether that control group is this sandbox's, and not another's of a longer name; "moorage-STORE-": one of that store's."""
+    return any(part == name or (name.endswith("-") and part.startswith(name)) for part in group.split("/"))
+
+
 def sandbox_cgroup_pids(name):
-    """Processes in the unified control groups whose path has this sandbox's name."""
+    """Processes in the unified control groups of this sandbox."""
     pids = set()
     for top, _, files in os.walk("/sys/fs/cgroup"):
-        if name in top and "cgroup.procs" in files:
+        if is_of_sandbox(top, name) and "cgroup.procs" in files:
             with contextlib.suppress(OSError):
                 pids.update(int(p) for p in pathlib.Path(top, "cgroup.procs").read_text().split())
     return pids
@@ -268,7 +273,7 @@ def end_sandboxes(name):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     for top, _, _ in os.walk("/sys/fs/cgroup", topdown=False):
-        if name in top:
+        if is_of_sandbox(top, name):
             wait_until(lambda: remove_cgroup(top), what=f"{top} is empty")  # noqa: B023
 
 

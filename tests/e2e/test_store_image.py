@@ -33,16 +33,16 @@ class Place:
         made.store = self.merged / "store"
         return made
 
-    def unmount(self):
-        """As a reboot does, when all processes are gone."""
-        wait_until(lambda: subprocess.run(["umount", self.merged / "store"], capture_output=True).returncode == 0, what="the store is unmounted")
+    def unmount(self, place="store"):
+        """As a reboot does, when all processes are gone. Others that are being started may hold copies of mounts for a moment."""
+        wait_until(lambda: subprocess.run(["umount", self.merged / place], capture_output=True).returncode == 0, 60, f"{place} is unmounted")
 
     def loops(self):
         return run("losetup", "--noheadings", "--output", "NAME", "--associated", self.image).stdout.split()
 
     def remove(self):
         run("umount", self.merged / "store", check=False)
-        run("umount", self.merged)
+        self.unmount("")
         run("rm", "-rf", self.top)
 
 
