@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <thread>
 
 #include "base/error.h"
 
@@ -168,6 +170,18 @@ void sync_file(int fd, const std::string& what) { sync_or_throw(fsync(fd), what)
 
 void sync_directory(const std::string& path) {
   sync_or_throw(fsync(open_directory(path).get()), path);
+}
+
+bool lock_file(int fd, const std::string& what) {
+  constexpr std::chrono::milliseconds kDyingOwner{1'000};
+  constexpr std::chrono::milliseconds kLook{10};
+  const auto until = std::chrono::steady_clock::now() + kDyingOwner;
+  while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) throw_errno("lock " + what);
+    if (std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::sleep_for(kLook);
+  }
+  return true;
 }
 
 void sync_elsewhere(int fd, const std::string& what) {

@@ -40,6 +40,9 @@ void sync_directory(const std::string& path);
 // alike, and calls nobody. The store has nothing to fear from a disk that it does not lie on.
 void sync_elsewhere(int fd, const std::string& what);
 void sync_file_system(const std::string& path);  // syncfs
+// flock(2), exclusive, for as long as the file is open. Tried for a second, as an owner that was
+// killed holds on until the kernel has taken it apart. False: somebody has it.
+bool lock_file(int fd, const std::string& what);
 // Moves atomically within one file system; replaces nothing (RENAME_NOREPLACE).
 void rename_into_place(const std::string& from, const std::string& to);
 

@@ -9,28 +9,13 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/little_endian.h"
 
 namespace moorage::base {
 namespace {
 
 constexpr std::string_view kMagic = "MJ1\n";
 constexpr size_t kCrcAt = 12;
-
-template <typename T>
-void put(char* at, T value) {
-  for (size_t i = 0; i < sizeof value; ++i) {
-    at[i] = static_cast<char>(static_cast<uint64_t>(value) >> (8 * i));
-  }
-}
-
-template <typename T>
-T get(const char* at) {
-  uint64_t value = 0;
-  for (size_t i = 0; i < sizeof(T); ++i) {
-    value |= uint64_t{static_cast<unsigned char>(at[i])} << (8 * i);
-  }
-  return static_cast<T>(value);
-}
 
 uint32_t frame_crc(const char* header, std::string_view payload) {
   auto add = [](uLong crc, const char* bytes, size_t size) {
@@ -61,10 +46,10 @@ std::array<char, kFrameHeaderBytes> encode_frame_header(const FrameHeader& heade
   std::array<char, kFrameHeaderBytes> bytes{};
   memcpy(bytes.data(), kMagic.data(), kMagic.size());
   bytes[4] = static_cast<char>(header.kind);
-  put(&bytes[8], header.payload_bytes);
-  put(&bytes[16], header.wall_ns);
-  put(&bytes[24], header.output_offset);
-  put(&bytes[kCrcAt], frame_crc(bytes.data(), payload));
+  put_number(&bytes[8], header.payload_bytes);
+  put_number(&bytes[16], header.wall_ns);
+  put_number(&bytes[24], header.output_offset);
+  put_number(&bytes[kCrcAt], frame_crc(bytes.data(), payload));
   return bytes;
 }
 
@@ -76,9 +61,9 @@ std::optional<JournalReader::Header> JournalReader::peek_header() {
   if (!known_kind(kind) || bytes[5] != 0 || bytes[6] != 0 || bytes[7] != 0) return std::nullopt;
   Header result;
   result.fields.kind = static_cast<FrameKind>(kind);
-  result.fields.payload_bytes = get<uint32_t>(&bytes[8]);
-  result.fields.wall_ns = get<int64_t>(&bytes[16]);
-  result.fields.output_offset = get<uint64_t>(&bytes[24]);
+  result.fields.payload_bytes = number_at<uint32_t>(&bytes[8]);
+  result.fields.wall_ns = number_at<int64_t>(&bytes[16]);
+  result.fields.output_offset = number_at<uint64_t>(&bytes[24]);
   memcpy(result.bytes.data(), bytes.data(), bytes.size());
   // An offset out of line is as bad as a wrong sum: clients count on it when they resume.
   if (result.fields.payload_bytes > kMaxPayload || result.fields.output_offset != output_offset_) {
@@ -114,7 +99,8 @@ std::optional<Frame> JournalReader::next() {
   Frame frame{header->fields, {}};
   frame.payload = read_at(fd_, frame.header.payload_bytes, position_ + kFrameHeaderBytes);
   if (frame.payload.size() != frame.header.payload_bytes) return std::nullopt;
-  if (frame_crc(header->bytes.data(), frame.payload) != get<uint32_t>(&header->bytes[kCrcAt])) {
+  if (frame_crc(header->bytes.data(), frame.payload) !=
+      number_at<uint32_t>(&header->bytes[kCrcAt])) {
     return std::nullopt;
   }
   if (is_output(frame.header.kind) && output_offset_ < wanted_offset_) {

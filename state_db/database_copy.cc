@@ -22,34 +22,40 @@ constexpr const char* kEpoch = "replica_epoch";
 // A writable layer is whole while its workspace is in one of these states: what takes it away says
 // so in the row before. One that is `creating` was never acknowledged.
 constexpr const char* kWritable =
-    "SELECT w.layer, 0, w.state = 'deleted', coalesce(i.seal, ''), w.id FROM workspaces w LEFT "
-    "JOIN "
-    "workspace_integrity i ON i.workspace = w.id WHERE w.layer IS NOT NULL AND w.purge_wall_ms IS "
-    "NULL AND w.state IN ('ready', 'archiving', 'deleting', 'deleted') AND NOT EXISTS (SELECT 1 "
-    "FROM archives a WHERE a.workspace = w.id AND a.whole = 1)";
+    "SELECT w.layer, 0, w.state = 'deleted', coalesce(i.seal, ''), w.id FROM workspaces w "
+    "LEFT JOIN workspace_integrity i ON i.workspace = w.id "
+    "WHERE w.layer IS NOT NULL AND w.purge_wall_ms IS NULL "
+    "AND w.state IN ('ready', 'archiving', 'deleting', 'deleted') "
+    "AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.workspace = w.id AND a.whole = 1)";
 
 // What a merge took the place of (instead_of) only matters to mounts, and is not needed.
 constexpr const char* kFrozen =
-    "WITH RECURSIVE used (layer) AS (SELECT l.parent FROM workspaces w JOIN layers l ON l.id = "
-    "w.layer WHERE l.parent IS NOT NULL AND w.purge_wall_ms IS NULL AND w.state <> 'failed' UNION "
-    "SELECT layer FROM snapshots WHERE layer IS NOT NULL AND state = 'kept' UNION SELECT l.parent "
-    "FROM layers l JOIN used ON l.id = used.layer WHERE l.parent IS NOT NULL) SELECT l.id, "
-    "l.frozen, 0, '', 0 FROM used JOIN layers l ON l.id = used.layer WHERE l.frozen = 1 OR l.id "
-    "NOT "
-    "IN (SELECT layer FROM workspaces WHERE layer IS NOT NULL) ORDER BY l.id";
+    "WITH RECURSIVE used (layer) AS ("
+    "SELECT l.parent FROM workspaces w JOIN layers l ON l.id = w.layer "
+    "WHERE l.parent IS NOT NULL AND w.purge_wall_ms IS NULL AND w.state <> 'failed' "
+    "UNION SELECT layer FROM snapshots WHERE layer IS NOT NULL AND state = 'kept' "
+    "UNION SELECT l.parent FROM layers l JOIN used ON l.id = used.layer "
+    "WHERE l.parent IS NOT NULL) "
+    "SELECT l.id, l.frozen, 0, '', 0 FROM used JOIN layers l ON l.id = used.layer "
+    "WHERE l.frozen = 1 "
+    "OR l.id NOT IN (SELECT layer FROM workspaces WHERE layer IS NOT NULL) ORDER BY l.id";
 
 constexpr const char* kHistories =
     "SELECT w.id, coalesce(e.running, 0), coalesce(e.last, 0), coalesce(e.ended, 0), "
-    "coalesce((SELECT "
-    "max(b.id) FROM best_of b WHERE b.workspace = w.id), 0) FROM workspaces w LEFT JOIN (SELECT "
-    "workspace, "
-    "max(id) AS last, sum(state = 'running') AS running, max(ended_wall_ms) AS ended FROM execs "
-    "GROUP "
-    "BY workspace) e ON e.workspace = w.id WHERE w.purge_wall_ms IS NULL AND w.state <> 'failed'";
+    "coalesce((SELECT max(b.id) FROM best_of b WHERE b.workspace = w.id), 0) FROM workspaces w "
+    "LEFT JOIN (SELECT workspace, max(id) AS last, sum(state = 'running') AS running, "
+    "max(ended_wall_ms) AS ended FROM execs GROUP BY workspace) e ON e.workspace = w.id "
+    "WHERE w.purge_wall_ms IS NULL AND w.state <> 'failed'";
 
 constexpr const char* kRepositories =
-    "SELECT id FROM repositories WHERE state <> 'evicted' AND id IN (SELECT repository FROM layers "
+    "SELECT id FROM repositories WHERE state <> 'evicted' "
+    "AND id IN (SELECT repository FROM layers "
     "UNION SELECT repository FROM workspaces WHERE purge_wall_ms IS NULL)";
+
+// A layer and all that stand on it.
+constexpr const char* kAbove =
+    "WITH RECURSIVE above (layer) AS (SELECT ? UNION "
+    "SELECT layers.id FROM layers JOIN above ON layers.parent = above.layer) ";
 
 [[noreturn]] void rethrow(const SQLite::Exception& error, const std::string& what) {
   const int code = error.getErrorCode();
@@ -176,14 +182,12 @@ std::vector<std::string> CopiedDatabase::names_on(base::LayerId layer) {
   return guarded("the copy of state.db", [&] {
     SQLite::Statement query(
         *database_,
-        "WITH RECURSIVE above (layer) AS (SELECT ? UNION SELECT layers.id FROM layers JOIN above "
-        "ON "
-        "layers.parent = above.layer) SELECT w.name || ' (ws_' || w.id || ')' FROM workspaces w "
-        "JOIN "
-        "above ON w.layer = above.layer WHERE w.purge_wall_ms IS NULL UNION ALL SELECT 'snapshot "
-        "sn_' "
-        "|| s.id || ' of ' || w.name FROM snapshots s JOIN above ON s.layer = above.layer JOIN "
-        "workspaces w ON w.id = s.workspace WHERE s.state = 'kept'");
+        std::string(kAbove) +
+            "SELECT w.name || ' (ws_' || w.id || ')' FROM workspaces w "
+            "JOIN above ON w.layer = above.layer WHERE w.purge_wall_ms IS NULL "
+            "UNION ALL SELECT 'snapshot sn_' || s.id || ' of ' || w.name FROM snapshots s "
+            "JOIN above ON s.layer = above.layer JOIN workspaces w ON w.id = s.workspace "
+            "WHERE s.state = 'kept'");
     query.bind(1, layer.value);
     std::vector<std::string> names;
     while (query.executeStep()) names.push_back(query.getColumn(0).getString());
@@ -204,13 +208,11 @@ void CopiedDatabase::mark_lost(base::LayerId layer, const std::string& why, int6
   guarded("the copy of state.db", [&] {
     // The time of a seal says that there was work in it, which nothing of ours may make anew.
     SQLite::Statement change(
-        *database_,
-        "WITH RECURSIVE above (layer) AS (SELECT ? UNION SELECT layers.id FROM layers JOIN above "
-        "ON "
-        "layers.parent = above.layer) INSERT OR REPLACE INTO workspace_integrity (workspace, "
-        "state, "
-        "reason, wall_ms, seal, sealed_wall_ms) SELECT w.id, 'lost', ?, ?, '', ? FROM workspaces w "
-        "JOIN above ON w.layer = above.layer WHERE w.purge_wall_ms IS NULL");
+        *database_, std::string(kAbove) +
+                        "INSERT OR REPLACE INTO workspace_integrity "
+                        "(workspace, state, reason, wall_ms, seal, sealed_wall_ms) "
+                        "SELECT w.id, 'lost', ?, ?, '', ? FROM workspaces w "
+                        "JOIN above ON w.layer = above.layer WHERE w.purge_wall_ms IS NULL");
     change.bind(1, layer.value);
     change.bind(2, why);
     change.bind(3, wall_ms);

@@ -1,13 +1,10 @@
 #include "state_db/store_lock.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
-#include <thread>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -17,24 +14,10 @@ namespace moorage::state_db {
 using base::Code;
 using base::Error;
 
-namespace {
-
-// An owner that was killed holds on until the kernel has taken it apart.
-constexpr std::chrono::milliseconds kDyingOwner{1'000};
-constexpr std::chrono::milliseconds kLook{10};
-
-}  // namespace
-
 base::Fd lock_store(const std::string& directory) {
   const std::string path = directory + "/state.db.lock";
   base::Fd file = base::open_file(path, O_RDWR | O_CREAT, 0600);
-  const auto until = std::chrono::steady_clock::now() + kDyingOwner;
-  while (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) base::throw_errno(path);
-    if (std::chrono::steady_clock::now() < until) {
-      std::this_thread::sleep_for(kLook);
-      continue;
-    }
+  if (!base::lock_file(file.get(), path)) {
     const std::string pid = base::read_at(file.get(), 20, 0);
     throw Error(
         Code::conflict, "the store " + directory + " is in use by process " + pid,

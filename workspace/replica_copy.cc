@@ -10,8 +10,7 @@
 #include "base/error.h"
 #include "base/ids.h"
 #include "state_db/archives.h"
-#include "workspace/archive_zstd.h"
-#include "workspace/replica_pack.h"
+#include "workspace/frame_reader.h"
 
 namespace moorage::workspace {
 namespace {
@@ -19,6 +18,7 @@ namespace {
 using base::Code;
 using base::Error;
 
+constexpr const char* kWhat = "the copy of the database";
 constexpr std::string_view kHead = "moorage replica copy 1\n";
 constexpr std::string_view kSuffix = ".copy";
 constexpr size_t kDigits = 12;
@@ -26,14 +26,8 @@ constexpr int kLevel = 1;
 constexpr uint64_t kMaxManifestBytes = 256 << 20;
 constexpr uint64_t kMaxDatabaseBytes = 4ULL << 30;
 
-[[noreturn]] void damaged(const std::string& what) {
-  throw Error(Code::corrupted, "the copy of the database is damaged: " + what);
-}
-
-std::string number_bytes(uint64_t number) {
-  std::string out;
-  for (int i = 0; i < 8; ++i) out += static_cast<char>((number >> (8 * i)) & 0xff);
-  return out;
+[[noreturn]] void damaged(const std::string& why) {
+  throw Error(Code::corrupted, std::string(kWhat) + " is damaged: " + why);
 }
 
 uint64_t to_number(std::string_view text) {
@@ -66,40 +60,12 @@ ReplicaSeries parse_series(const std::vector<std::string_view>& line) {
   return series;
 }
 
-// Reads what a copy has, in the sizes that are asked for.
-class CopyReader {
- public:
-  explicit CopyReader(ByteSource source) : frame_(std::move(source)) {}
-  void take(uint64_t bytes, const std::function<void(std::string_view)>& sink) {
-    while (bytes > 0) {
-      if (have_.empty() && (have_ = frame_.next()).empty()) damaged("it ends too early");
-      const size_t now = std::min<uint64_t>(bytes, have_.size());
-      if (sink) sink(have_.substr(0, now));
-      have_.remove_prefix(now);
-      bytes -= now;
-    }
-  }
-  std::string text(uint64_t bytes) {
-    std::string all;
-    take(bytes, [&](std::string_view part) { all += part; });
-    return all;
-  }
-  uint64_t length(uint64_t most) {
-    const std::string bytes = text(8);
-    uint64_t number = 0;
-    for (size_t i = 0; i < 8; ++i)
-      number |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
-    if (number > most) damaged("an odd length");
-    return number;
-  }
-  void require_end() {
-    if (!have_.empty() || !frame_.next().empty()) damaged("something is behind its end");
-  }
-
- private:
-  Decompressor frame_;
-  std::string_view have_;
-};
+// Of what follows, in 64 bits.
+uint64_t read_length(FrameReader& in, uint64_t most) {
+  const auto length = in.number<uint64_t>();
+  if (length > most) in.refuse("an odd length");
+  return length;
+}
 
 }  // namespace
 
@@ -170,7 +136,11 @@ void write_copy(const ReplicaDirectory& directory, uint64_t number, const Replic
   ReplicaFile file(directory, ReplicaPart::state, copy_name(number));
   Compressor frame(kLevel, 1, [&](std::string_view bytes) { file.write(bytes); });
   const std::string text = write_manifest_text(manifest);
-  frame.add(std::string(kHead) + number_bytes(text.size()) + text + number_bytes(database.size()));
+  std::string head(kHead);
+  base::append_number(head, uint64_t{text.size()});
+  head += text;
+  base::append_number(head, uint64_t{database.size()});
+  frame.add(head);
   frame.add(database);
   frame.finish();
   file.commit();
@@ -181,13 +151,13 @@ ReplicaManifest read_copy(const base::Fd& file,
   struct stat status {};
   base::check(fstat(file.get(), &status), "look at a copy of the database");
   const auto size = static_cast<uint64_t>(status.st_size);
-  verify_frame(file.get(), 0, size);
-  CopyReader reader(part_of_file(file.get(), 0, size));
-  if (reader.text(kHead.size()) != kHead)
+  verify_frame(file.get(), 0, size, kWhat);
+  FrameReader reader(part_of_file(file.get(), 0, size), kWhat);
+  if (reader.take(kHead.size()) != kHead)
     throw Error(Code::unsupported, "the copy of the database is of another release",
                 "use the release that wrote it");
-  const auto manifest = parse_manifest_text(reader.text(reader.length(kMaxManifestBytes)));
-  reader.take(reader.length(kMaxDatabaseBytes), database);
+  const auto manifest = parse_manifest_text(reader.take(read_length(reader, kMaxManifestBytes)));
+  reader.pass_on(read_length(reader, kMaxDatabaseBytes), database);
   reader.require_end();
   return manifest;
 }

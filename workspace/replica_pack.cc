@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <charconv>
 
-#include "base/digest.h"
 #include "base/error.h"
+#include "base/little_endian.h"
+#include "workspace/frame_reader.h"
 
 namespace moorage::workspace {
 namespace {
@@ -14,74 +15,25 @@ namespace {
 using base::Code;
 using base::Error;
 
+constexpr const char* kWhat = "a pack";
 constexpr int kLevel = 1;  // what is fast enough for each round, and for packs of git
 constexpr std::string_view kFoot = "moorage pack 1\n";
 constexpr size_t kFootBytes = kFoot.size() + 16;
-constexpr size_t kReadBytes = 1 << 20;
 constexpr size_t kMaxPathBytes = 1 << 20;
 constexpr size_t kMaxAttributeBytes = 64 << 10;
 constexpr uint32_t kMaxAttributes = 4096;
 constexpr size_t kMaxPieceBytes = 4 << 20;
 
-[[noreturn]] void damaged(const std::string& what) {
-  throw Error(Code::corrupted, "a pack is damaged: " + what);
-}
-
-template <typename Number>
-void put_number(std::string& out, Number number) {
-  for (size_t i = 0; i < sizeof(Number); ++i)
-    out += static_cast<char>((static_cast<uint64_t>(number) >> (8 * i)) & 0xff);
+[[noreturn]] void damaged(const std::string& why) {
+  throw Error(Code::corrupted, std::string(kWhat) + " is damaged: " + why);
 }
 
 void put_text(std::string& out, std::string_view text) {
-  put_number(out, static_cast<uint32_t>(text.size()));
+  base::append_number(out, static_cast<uint32_t>(text.size()));
   out += text;
 }
 
-uint64_t number_at(std::string_view bytes, size_t at) {
-  uint64_t number = 0;
-  for (size_t i = 0; i < 8; ++i)
-    number |= uint64_t{static_cast<unsigned char>(bytes[at + i])} << (8 * i);
-  return number;
-}
-
-class RecordReader {
- public:
-  explicit RecordReader(ByteSource source) : frame_(std::move(source)) {}
-
-  std::string take(size_t bytes) {
-    std::string taken;
-    while (taken.size() < bytes) {
-      if (have_.empty() && (have_ = frame_.next()).empty()) damaged("it ends too early");
-      const size_t now = std::min(bytes - taken.size(), have_.size());
-      taken += have_.substr(0, now);
-      have_.remove_prefix(now);
-    }
-    return taken;
-  }
-  template <typename Number>
-  Number number() {
-    const std::string bytes = take(sizeof(Number));
-    uint64_t value = 0;
-    for (size_t i = 0; i < sizeof(Number); ++i)
-      value |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
-    return static_cast<Number>(value);
-  }
-  std::string text(size_t most) {
-    const auto length = number<uint32_t>();
-    if (length > most) damaged("a text is too long");
-    return take(length);
-  }
-  void require_end() {
-    if (!have_.empty() || !frame_.next().empty()) damaged("something is behind its end");
-  }
-
- private:
-  Decompressor frame_;
-  std::string_view have_;
-};
-
-ReplicaEntry read_entry(RecordReader& in) {
+ReplicaEntry read_entry(FrameReader& in) {
   ReplicaEntry entry;
   entry.path = in.text(kMaxPathBytes);
   const auto type = in.number<uint8_t>();
@@ -103,7 +55,7 @@ ReplicaEntry read_entry(RecordReader& in) {
   return entry;
 }
 
-void read_pieces(RecordReader& in, PackVisitor& visitor) {
+void read_pieces(FrameReader& in, PackVisitor& visitor) {
   for (;;) {
     const auto offset = in.number<uint64_t>();
     const std::string bytes = in.text(kMaxPieceBytes);
@@ -114,29 +66,6 @@ void read_pieces(RecordReader& in, PackVisitor& visitor) {
 }
 
 }  // namespace
-
-ByteSource part_of_file(int fd, uint64_t from, uint64_t bytes) {
-  return [fd, at = from, end = from + bytes,
-          piece = std::make_shared<std::string>()]() mutable -> std::string_view {
-    *piece = base::read_at(fd, std::min<uint64_t>(kReadBytes, end - at), at);
-    at += piece->size();
-    return *piece;
-  };
-}
-
-void verify_frame(int fd, uint64_t from, uint64_t bytes) {
-  if (bytes < kTrailerBytes) damaged("a frame is too short");
-  const ByteSource source = part_of_file(fd, from, bytes - kTrailerBytes);
-  base::Sha256 digest;
-  uint64_t read = 0;
-  for (std::string_view piece = source(); !piece.empty(); piece = source()) {
-    digest.add(piece);
-    read += piece.size();
-  }
-  const std::string trailer = base::read_at(fd, kTrailerBytes, from + bytes - kTrailerBytes);
-  const std::string raw = digest.raw();
-  if (read != bytes - kTrailerBytes || !trailer.ends_with(raw)) damaged("its SHA-256 differs");
-}
 
 PackWriter::PackWriter(Sink sink)
     : sink_(std::move(sink)),
@@ -155,19 +84,19 @@ void PackWriter::put(std::string_view bytes) { changes_->add(bytes); }
 void PackWriter::entry(const ReplicaEntry& entry) {
   std::string out = "e";
   put_text(out, entry.path);
-  put_number(out, static_cast<uint8_t>(entry.type));
-  put_number(out, entry.mode);
-  put_number(out, entry.uid);
-  put_number(out, entry.gid);
-  put_number(out, entry.mtime_s);
-  put_number(out, entry.mtime_ns);
-  put_number(out, static_cast<uint32_t>(entry.attributes.size()));
+  base::append_number(out, static_cast<uint8_t>(entry.type));
+  base::append_number(out, entry.mode);
+  base::append_number(out, entry.uid);
+  base::append_number(out, entry.gid);
+  base::append_number(out, entry.mtime_s);
+  base::append_number(out, entry.mtime_ns);
+  base::append_number(out, static_cast<uint32_t>(entry.attributes.size()));
   for (const auto& [name, value] : entry.attributes) {
     put_text(out, name);
     put_text(out, value);
   }
   put_text(out, entry.target);
-  put_number(out, entry.size);
+  base::append_number(out, entry.size);
   put(out);
 }
 
@@ -179,8 +108,8 @@ void PackWriter::growth(const std::string& path) {
 
 void PackWriter::piece(uint64_t offset, std::string_view bytes) {
   std::string head;
-  put_number(head, offset);
-  put_number(head, static_cast<uint32_t>(bytes.size()));
+  base::append_number(head, offset);
+  base::append_number(head, static_cast<uint32_t>(bytes.size()));
   put(head);
   put(bytes);
   data_bytes_ += bytes.size();
@@ -201,8 +130,8 @@ void PackWriter::finish() {
   changes_->finish();
   listing_->finish();
   std::string foot(kFoot);
-  put_number(foot, written_);
-  put_number(foot, uint64_t{list_.size()});
+  base::append_number(foot, written_);
+  base::append_number(foot, uint64_t{list_.size()});
   sink_(list_);
   sink_(foot);
 }
@@ -214,8 +143,8 @@ PackReader::PackReader(base::Fd file) : file_(std::move(file)) {
   if (size < kFootBytes) damaged("it is too short");
   const std::string foot = base::read_at(file_.get(), kFootBytes, size - kFootBytes);
   if (foot.size() != kFootBytes || !foot.starts_with(kFoot)) damaged("it has no foot");
-  changes_bytes_ = number_at(foot, kFoot.size());
-  list_bytes_ = number_at(foot, kFoot.size() + 8);
+  changes_bytes_ = base::number_at<uint64_t>(foot.data() + kFoot.size());
+  list_bytes_ = base::number_at<uint64_t>(foot.data() + kFoot.size() + 8);
   if (changes_bytes_ > size || list_bytes_ > size ||
       changes_bytes_ + list_bytes_ + kFootBytes != size) {
     damaged("its parts are not as long as its foot says");
@@ -225,12 +154,12 @@ PackReader::PackReader(base::Fd file) : file_(std::move(file)) {
 uint64_t PackReader::bytes() const { return changes_bytes_ + list_bytes_ + kFootBytes; }
 
 void PackReader::verify() const {
-  verify_frame(file_.get(), 0, changes_bytes_);
-  verify_frame(file_.get(), changes_bytes_, list_bytes_);
+  verify_frame(file_.get(), 0, changes_bytes_, kWhat);
+  verify_frame(file_.get(), changes_bytes_, list_bytes_, kWhat);
 }
 
 void PackReader::read_changes(PackVisitor& visitor) const {
-  RecordReader in(part_of_file(file_.get(), 0, changes_bytes_));
+  FrameReader in(part_of_file(file_.get(), 0, changes_bytes_), kWhat);
   for (;;) {
     switch (in.take(1).front()) {
       case 'e': {

@@ -91,12 +91,6 @@ class PackReader {
   uint64_t list_bytes_ = 0;
 };
 
-// A part of a file, from its beginning; the descriptor stays the caller's.
-ByteSource part_of_file(int fd, uint64_t from, uint64_t bytes);
-// A frame of archive_zstd.h in a file, by its SHA-256 alone, before a decompressor sees it.
-// corrupted.
-void verify_frame(int fd, uint64_t from, uint64_t bytes);
-
 // "ly_5.12.whole" and "ly_5.13.more".
 struct PackName {
   std::string series;

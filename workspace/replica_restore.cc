@@ -20,6 +20,7 @@
 #include "repo_cache/repo_cache.h"
 #include "state_db/database_copy.h"
 #include "state_db/store_lock.h"
+#include "workspace/frame_reader.h"
 #include "workspace/replica_copy.h"
 #include "workspace/replica_directory.h"
 #include "workspace/replica_pack.h"

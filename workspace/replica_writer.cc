@@ -21,6 +21,7 @@
 #include "state_db/workspaces.h"
 #include "workspace/archive_store.h"
 #include "workspace/birth.h"
+#include "workspace/frame_reader.h"
 #include "workspace/mapped_files.h"
 #include "workspace/reconcile_step.h"
 #include "workspace/repositories.h"

@@ -3,7 +3,6 @@
 #include <endian.h>
 #include <fcntl.h>
 #include <linux/loop.h>
-#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -15,7 +14,6 @@
 #include <chrono>
 #include <cstring>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "base/crash_point.h"
@@ -42,9 +40,6 @@ constexpr unsigned long kLoopMajor = 7;
 constexpr mode_t kOthersMay = 077;
 constexpr const char* kUnfinished = ".new";
 constexpr const char* kNote = "store-is-in-image";
-// An owner that was killed holds on until the kernel has taken it apart.
-constexpr std::chrono::milliseconds kDyingOwner{1'000};
-constexpr std::chrono::milliseconds kLook{10};
 constexpr std::chrono::minutes kFormatTime{10};
 // _IOW('f', 16, __u64) of the kernel's fs/ext4/ext4.h, which is in no header for programs.
 constexpr unsigned long kResizeExt4 = _IOW('f', 16, uint64_t);
@@ -115,17 +110,6 @@ void refuse_unsafe(const struct stat& status, const std::string& path) {
   if (status.st_uid != 0 || (status.st_mode & kOthersMay) != 0)
     throw Error(Code::permission_denied, "others than root may use " + path,
                 "chown root: " + path + " && chmod 600 " + path);
-}
-
-void lock(const Fd& file, const std::string& path) {
-  const auto until = std::chrono::steady_clock::now() + kDyingOwner;
-  while (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) base::throw_errno("lock " + path);
-    if (std::chrono::steady_clock::now() >= until)
-      throw Error(Code::conflict, path + " is in use by another mooraged",
-                  "only one may own a store: stop the other one, or name another file");
-    std::this_thread::sleep_for(kLook);
-  }
 }
 
 Fd open_device(const std::string& name, int flags) {
@@ -294,7 +278,7 @@ StoreImage StoreImage::open(const StoreImageOptions& options) {
     throw Error(Code::invalid_argument,
                 "store.image_bytes is " + base::size_text(options.bytes) +
                     "; an image has at least " + base::size_text(kLeastBytes),
-                "set how large it is to be, such as 64G: it takes so much at once");
+                "set how large it is to be, such as 64GiB: it takes so much at once");
   if (!base::path_exists(options.image)) {
     if (const auto note = base::read_file_if_exists(options.directory + "/" + kNote))
       throw Error(Code::not_found,
@@ -308,7 +292,9 @@ StoreImage StoreImage::open(const StoreImageOptions& options) {
   opened.file_ = base::open_file(options.image, O_RDWR | O_NOFOLLOW | O_NONBLOCK);
   const struct stat status = look_at(opened.file_, options.image);
   refuse_unsafe(status, options.image);
-  lock(opened.file_, options.image);
+  if (!base::lock_file(opened.file_.get(), options.image))
+    throw Error(Code::conflict, options.image + " is in use by another mooraged",
+                "only one may own a store: stop the other one, or name another file");
   const auto size = static_cast<uint64_t>(status.st_size);
   if (size > options.bytes)
     throw Error(Code::invalid_argument,

@@ -304,10 +304,17 @@ class Elsewhere(harness.TestCase):
             self.assertIn(what, finding["text"])
             self.assertIn("does not follow", words("show", "one"))
             self.assertIn(what, words("info"))
+            self.assertEqual(self.metric("moorage_replica_up"), 0)
         finally:
             mend()
         self.becomes("following")
         self.caught_up()
+        self.assertEqual(self.metric("moorage_replica_up"), 1)
+        self.assertLess(self.metric("moorage_replica_behind_seconds"), 60)
+
+    def metric(self, name):
+        page = run("curl", "--silent", "--unix-socket", self.daemon.socket, "http://localhost/metrics").stdout.decode()
+        return float(next(line.split()[1] for line in page.splitlines() if line.split()[0] == name))
 
     def setUp(self):
         if not any(w["name"] == "one" for w in self.client.workspaces()):

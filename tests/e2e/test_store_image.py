@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
@@ -208,6 +209,41 @@ class StoreImage(unittest.TestCase):
                 daemon.stop()
                 self.assertEqual(sorted(os.listdir(place.merged)), ["store", "store.img"])
                 place.unmount()
+
+    def test_a_copy_beside_the_image_is_refused_and_a_store_comes_back_into_one(self):
+        beside = self.place.merged / "copy"
+        beside.mkdir(mode=0o700)
+        self.addCleanup(self.daemon.restart)
+        lines = json.loads(self.daemon.config.read_text())
+        self.addCleanup(self.daemon.config.write_text, json.dumps(lines))
+
+        def copy_to(directory, **more):
+            self.daemon.config.write_text(json.dumps(lines | {"replica": {"directory": str(directory), "interval_s": 1} | more}))
+            self.daemon.restart()
+        copy_to(beside)
+        wait_until(lambda: self.client.info()["replica"]["state"] == "refused", what="the copy on the image's own disk is refused")
+        self.assertIn("on the disk of the store", self.client.info()["replica"]["problem"])
+        self.client.create(repo_url=self.url, name="comes-back")
+        self.client.exec("comes-back", "echo kept >kept")
+        self.client.stop("comes-back")
+        copy_to(beside, same_disk=True)
+        wait_until(lambda: self.client.workspace("comes-back")["replica"].get("behind_s") == 0, what="it is in the copy")
+        self.daemon.kill()
+        place = Place()
+        self.addCleanup(place.remove)
+        other = place.daemon()
+        self.addCleanup(other.remove)
+        made = run(harness.BIN / "moorage", "restore-store", beside, "--config", other.config)
+        self.assertIn(b"all of it is there", made.stdout)
+        other.start()
+        self.assertEqual(other.client.read_file("comes-back", "kept"), b"kept\n")
+        other.stop()
+
+    def test_the_example_of_the_readme_is_taken(self):
+        example = re.search(r"`(store\.image): ([^`]+)`,\s+`(store\.image_bytes): ([^`]+)`", (harness.ROOT / "README.md").read_text())
+        self.assertTrue(example)
+        shown = run(harness.BIN / "mooraged", "--show-config", "--set", "=".join(example.group(1, 2)), "--set", "=".join(example.group(3, 4)))
+        self.assertIn(example.group(4).encode(), shown.stdout)
 
     def test_without_it_the_message_names_it(self):
         told = run(harness.BIN / "mooraged", "--check-host", "--set", f"store.directory={self.place.merged}/new", check=False)
