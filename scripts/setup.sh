@@ -11,7 +11,7 @@ packages_run=(lxc git sudo python3 ca-certificates apparmor e2fsprogs)
 # ./check --vm: on the host, and in the machine beside packages_run: what the programs link, a kernel, an init.
 packages_vm=(qemu-system-x86 debootstrap e2fsprogs)
 packages_vm_inside=(linux-image-cloud-amd64 initramfs-tools kmod udev systemd-sysv dbus iproute2 procps e2fsprogs xfsprogs
-  libboost-json1.81.0 libgit2-1.5 libsqlite3-0 libssl3 libyaml-cpp0.7 liblxc1 libseccomp2 libstdc++6 zlib1g libarchive13 libzstd1 strace faketime openssl binutils curl
+  libboost-json1.81.0 libgit2-1.5 libsqlite3-0 libssl3 libyaml-cpp0.7 liblxc1 libseccomp2 libstdc++6 zlib1g libarchive13 libzstd1 zstd strace faketime openssl binutils curl
   gcc libc6-dev make nodejs npm)
 packages_faults=(strace util-linux e2fsprogs xfsprogs btrfs-progs faketime)  # tests/faults, and others that trace
 packages_deb=(dpkg-dev lintian debootstrap)  # to make Debian packages and try them
