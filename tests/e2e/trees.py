@@ -6,9 +6,14 @@ import inspect
 import io
 import json
 import os
+import shutil
 import stat
 import subprocess
 import tarfile
+
+# Said here: in the middle of a verb it would be taken for the death of the daemon, which is an OSError, too.
+if not shutil.which("zstd"):
+    raise ImportError("the program zstd is missing: apt-get install -y zstd")
 
 # Run by python3 inside: names that no tool expects, and every kind of thing that a sandbox can make.
 MAKE = r"""
