@@ -24,8 +24,13 @@ std::string_view isolation_name(Isolation isolation);
 
 struct Capabilities {
   bool usable = false;
-  std::string reason;  // why not usable, and what to do; empty if usable
-  Isolation isolation = Isolation::none;
+  std::string reason;                     // why not usable, and what to do; empty if usable
+  Isolation isolation = Isolation::none;  // where the spec names no runtime
+  // What a spec may name as its runtime, and what each isolates. Empty: there is no choice.
+  std::map<std::string, Isolation> runtimes{};
+  bool any_image = false;  // any that the engine has, beside `host`
+  // All of its sandboxes share these ids, whatever range the caller has for one.
+  std::optional<uint32_t> first_host_id{};
   bool freeze = false;
   // The mounts can be exchanged while it runs (base/mount_namespace.h): nobody inside can have
   // copies of them in a namespace of his own.
@@ -35,7 +40,11 @@ struct Capabilities {
   bool limits_pids = false;
   bool network_none = false;
   bool sudo = false;
+  bool root = false;  // commands may run as root of the sandbox
 };
+
+// Of a sandbox with that runtime; "": the usual one. unsupported: it has no such runtime.
+Isolation isolation_of(const Capabilities& can, const std::string& runtime);
 
 struct Limits {
   uint64_t memory_bytes = 4ULL << 30;  // commands together; the warden has its own on top
@@ -43,9 +52,12 @@ struct Limits {
   uint32_t pids = 4096;
 };
 
-// A detached mount made by the caller, to be attached at `target` (absolute, inside).
+inline constexpr int kOnlyPlace = -1;
+
+// A detached mount made by the caller, to be attached at `target` (absolute, inside). Without one
+// there is an empty directory, where the caller attaches it later (base/mount_namespace.h).
 struct Mount {
-  int fd = -1;  // borrowed for the call
+  int fd = kOnlyPlace;  // borrowed for the call
   std::string target;
 };
 
@@ -53,10 +65,12 @@ struct SandboxSpec {
   std::string name;       // "moorage-<store>-sb_7": also the container's and the cgroup's
   std::string directory;  // sandboxes/<sb>/, exists, ours alone, disposable
   std::string image = "host";
+  std::string runtime{};       // of those in Capabilities; empty: the usual one
   uint32_t first_host_id = 0;  // inside ids 0..65535 are host ids first_host_id...
   std::vector<Mount> mounts;   // /workspace, /home/user, the git objects
   Limits limits;
-  bool sudo = true;  // password-less sudo inside the namespace
+  bool sudo = true;                             // password-less sudo inside the namespace
+  std::map<std::string, std::string> labels{};  // for a person who looks at the engine
   std::chrono::milliseconds deadline{20'000};
 };
 
@@ -80,6 +94,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual Capabilities capabilities() = 0;  // probed once, then cached
+  // Throws what `start` would refuse before it does anything. Of the mounts nothing is asked.
+  virtual void check(const SandboxSpec& spec) = 0;
   // Returns when the warden answers. On any failure nothing is left behind.
   virtual SandboxStatus start(const SandboxSpec& spec) = 0;
   // Asks the warden to end everything (TERM, then KILL after grace), then destroys.

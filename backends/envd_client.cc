@@ -5,7 +5,7 @@
 #include <boost/json.hpp>
 #include <climits>
 
-#include "backends/envd_connection.h"
+#include "backends/unix_http.h"
 #include "base/error.h"
 
 namespace moorage::backends {
@@ -23,6 +23,10 @@ constexpr size_t kMaxMessageBytes = 2000;
 constexpr size_t kMaxReleaseBytes = 100;
 constexpr size_t kMaxDepth = 32;
 constexpr uint8_t kEndOfStream = 2;
+
+HttpPeer warden_of(const Endpoint& endpoint) {
+  return {endpoint.unix_socket, "the sandbox's warden"};
+}
 
 [[noreturn]] void broken(const std::string& what) {
   throw Error(Code::corrupted, "the sandbox's warden answered with " + what);
@@ -75,11 +79,11 @@ Code code_of(std::string_view name) {
 
 json::object call(const Endpoint& endpoint, std::string_view path, const json::object& body,
                   milliseconds deadline) {
-  EnvdRequest request;
+  HttpRequest request;
   request.path = path;
   request.headers = {{"Content-Type", "application/json"}};
   request.body = json::serialize(body);
-  EnvdAnswer answer = exchange(endpoint, request, deadline);
+  HttpAnswer answer = exchange(warden_of(endpoint), request, deadline);
   json::object result = parse_object(answer.body);
   if (answer.status != 200) throw_told(result);
   return result;
@@ -133,8 +137,8 @@ json::object start_body(const StartRequest& start) {
   return body;
 }
 
-EnvdRequest start_request(const StartRequest& start) {
-  EnvdRequest request;
+HttpRequest start_request(const StartRequest& start) {
+  HttpRequest request;
   request.path = "/process.Process/Start";
   request.headers = {{"Content-Type", "application/connect+json"},
                      {"Connect-Protocol-Version", "1"},
@@ -164,7 +168,7 @@ std::string encode_base64(std::string_view bytes) {
 uint32_t EnvdClient::start(const StartRequest& request, milliseconds deadline) {
   if (request.argv.empty()) throw Error(Code::invalid_argument, "there is no command to run");
   if (request.journal_fd < 0) throw Error(Code::invalid_argument, "an exec needs a journal");
-  EnvdAnswer answer = exchange(endpoint_, start_request(request), deadline);
+  HttpAnswer answer = exchange(warden_of(endpoint_), start_request(request), deadline);
   if (answer.status != 200) throw_told(parse_object(answer.body));
   for (const json::object& message : read_stream(answer.body)) {
     const json::object* event = object_in(message, "event");
@@ -230,23 +234,23 @@ std::vector<ProcessInfo> EnvdClient::list(milliseconds deadline) {
 }
 
 bool EnvdClient::healthy(milliseconds deadline) {
-  EnvdRequest request;
+  HttpRequest request;
   request.method = "GET";
   request.path = "/health";
   try {
-    return exchange(endpoint_, request, deadline).status == 204;
+    return exchange(warden_of(endpoint_), request, deadline).status == 204;
   } catch (const Error&) {
     return false;  // whatever is wrong with it
   }
 }
 
 std::optional<WardenInfo> EnvdClient::introduce(milliseconds deadline) {
-  EnvdRequest request;
+  HttpRequest request;
   request.method = "GET";
   request.path = "/moorage/protocol";
-  EnvdAnswer answer;
+  HttpAnswer answer;
   try {
-    answer = exchange(endpoint_, request, deadline);
+    answer = exchange(warden_of(endpoint_), request, deadline);
   } catch (const Error&) {
     return std::nullopt;  // whatever is wrong with it
   }

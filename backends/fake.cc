@@ -33,7 +33,15 @@ Capabilities FakeBackend::capabilities() {
   Capabilities can;
   can.usable = true;
   can.freeze = true;
+  can.root = true;
   return can;
+}
+
+void FakeBackend::check(const SandboxSpec& spec) {
+  if (!spec.name.starts_with(prefix_)) {
+    throw Error(Code::invalid_argument, "sandbox name \"" + spec.name + "\" is not of this store");
+  }
+  isolation_of(capabilities(), spec.runtime);
 }
 
 FakeBackend::Sandbox& FakeBackend::find(const std::string& name) {
@@ -49,9 +57,7 @@ SandboxStatus FakeBackend::start(const SandboxSpec& spec) {
     before_start = faults_.before_start;
   }
   if (before_start) before_start(spec);
-  if (!spec.name.starts_with(prefix_)) {
-    throw Error(Code::invalid_argument, "sandbox name \"" + spec.name + "\" is not of this store");
-  }
+  check(spec);
 
   std::lock_guard lock(mutex_);
   if (use_up(faults_.fail_starts)) throw Error(Code::unavailable, "start refused by the script");

@@ -25,6 +25,7 @@ class FakeBackend : public Backend {
   explicit FakeBackend(const BackendOptions& options) : prefix_(options.name_prefix) {}
 
   Capabilities capabilities() override;
+  void check(const SandboxSpec& spec) override;
   SandboxStatus start(const SandboxSpec& spec) override;
   void stop(const std::string& name, std::chrono::milliseconds grace) override;
   void freeze(const std::string& name) override;

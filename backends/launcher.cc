@@ -24,7 +24,6 @@ using base::Error;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr const char* kBootstrapSocket = "bootstrap.sock";
 constexpr std::string_view kGreeting = "{\"version\":1}\n";  // warden/bootstrap.cc
 constexpr size_t kMaxGreetingBytes = 256;
 constexpr size_t kMaxLogBytes = 2000;  // of the engine's log, in an error
@@ -37,7 +36,17 @@ milliseconds left_until(Clock::time_point deadline) {
   return left;
 }
 
-std::string request_text(const SandboxSpec& spec, const LaunchPlan& plan) {
+struct Container {  // that an engine made; pid 0: moorage-launch makes it
+  base::ProcessIdentity init;
+  LaunchPlan::Files files;
+};
+
+std::string request_text(const SandboxSpec& spec, const LaunchPlan& plan,
+                         const Container& container) {
+  json::array files;
+  for (const auto& [source, target] : container.files) {
+    files.push_back(json::array{json::string(source), json::string(target)});
+  }
   json::array places;
   for (const Mount& mount : spec.mounts) places.emplace_back(mount.target);
   json::array join(plan.join_files.begin(), plan.join_files.end());
@@ -53,6 +62,12 @@ std::string request_text(const SandboxSpec& spec, const LaunchPlan& plan) {
                                       {"log", spec.directory + "/launch.log"},
                                       {"cgroup", plan.cgroup},
                                       {"join", std::move(join)},
+                                      {"init_pid", container.init.pid},
+                                      {"init_start_ticks", container.init.start_ticks},
+                                      {"maps_ids", plan.maps_ids},
+                                      {"host_usr", plan.host_usr},
+                                      {"owner_id", plan.owner_id},
+                                      {"files", std::move(files)},
                                       {"places", std::move(places)}});
 }
 
@@ -80,25 +95,27 @@ std::string log_tail(const std::string& directory) {
               "moorage-launch " + how + ": " + result.error + log_tail(directory));
 }
 
+base::ProcessIdentity identify_init(pid_t pid, const SandboxSpec& spec) {
+  base::ProcessIdentity init = base::identify_process(pid);
+  if (pid > 0 && init.start_ticks != 0) return init;
+  throw Error(Code::unavailable,
+              "the sandbox's process 1 ended at once" + log_tail(spec.directory));
+}
+
 base::ProcessIdentity run_launch(const SandboxSpec& spec, const LaunchPlan& plan,
-                                 Clock::time_point deadline) {
+                                 const Container& container, Clock::time_point deadline) {
   base::ProcessOptions options;
-  options.input = request_text(spec, plan);
+  options.input = request_text(spec, plan, container);
   options.deadline = left_until(deadline);
   base::ProcessResult result = base::run_process({plan.program}, options);
   if (!result.ok()) throw_failed(result, spec.directory);
   const json::value answer = json::parse(result.output);
-  const int pid = json::value_to<int>(answer.at("init_pid"));
-  base::ProcessIdentity init = base::identify_process(pid);
-  if (init.start_ticks == 0) {
-    throw Error(Code::unavailable,
-                "the sandbox's process 1 ended at once" + log_tail(spec.directory));
-  }
-  return init;
+  return identify_init(json::value_to<int>(answer.at("init_pid")), spec);
 }
 
-void hand_over(int bootstrap, int listener, const base::ProcessIdentity& init,
-               Clock::time_point deadline) {
+// The connection of the warden, which waits for its listener.
+base::Fd accept_warden(int bootstrap, const base::ProcessIdentity& init,
+                       Clock::time_point deadline) {
   if (!base::wait_readable(bootstrap, static_cast<int>(left_until(deadline).count()))) {
     throw Error(Code::deadline_exceeded, "the warden did not report in time");
   }
@@ -119,8 +136,7 @@ void hand_over(int bootstrap, int listener, const base::ProcessIdentity& init,
     throw Error(Code::unsupported, "the warden speaks another version: " + greeting,
                 "install moorage-warden of the same release as mooraged");
   }
-  const int fds[] = {listener};
-  base::send_with_fds(peer.get(), "L", fds);
+  return peer;
 }
 
 WardenInfo meet_warden(const std::string& socket, const base::ProcessIdentity& init,
@@ -157,13 +173,20 @@ Launched launch(const SandboxSpec& spec, const LaunchPlan& plan) {
   // Anyone inside may dial: only the warden is there yet, and its id cannot be root's on the host.
   base::Fd bootstrap = base::listen_unix(bootstrap_path, 0666);
   base::Fd listener = base::listen_unix(warden_path, 0600);
-  const base::ProcessIdentity init = run_launch(spec, plan, deadline);
+  const base::ProcessIdentity init =
+      plan.start_container ? identify_init(plan.start_container(left_until(deadline)), spec)
+                           : run_launch(spec, plan, {}, deadline);
+  const base::Fd warden = accept_warden(bootstrap.get(), init, deadline);
+  if (plan.start_container) run_launch(spec, plan, {init, plan.take_over(init)}, deadline);
   // From outside, so that they can be exchanged (base/mount_namespace.h). The warden waits
   // meanwhile.
   base::in_mount_namespace(init, [&] {
-    for (const Mount& mount : spec.mounts) base::attach_mount(mount.fd, mount.target);
+    for (const Mount& mount : spec.mounts) {
+      if (mount.fd != kOnlyPlace) base::attach_mount(mount.fd, mount.target);
+    }
   });
-  hand_over(bootstrap.get(), listener.get(), init, deadline);
+  const int fds[] = {listener.get()};
+  base::send_with_fds(warden.get(), "L", fds);
   listener.reset();
   return {init, meet_warden(warden_path, init, deadline)};
 }

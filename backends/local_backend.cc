@@ -50,7 +50,7 @@ SandboxCgroup LocalBackend::group(const std::string& name) {
 
 Capabilities LocalBackend::capabilities() {
   std::lock_guard probing(probe_mutex_);
-  if (capabilities_) return *capabilities_;
+  if (capabilities_ && holds(*capabilities_)) return *capabilities_;
   Capabilities can;
   try {
     if (geteuid() != 0) throw Error(Code::permission_denied, "the daemon does not run as root");
@@ -71,8 +71,8 @@ Capabilities LocalBackend::capabilities() {
         throw Error(Code::unsupported, "the program " + program + " is missing");
       }
     }
-    probe(found, can);
     copy_programs();
+    probe(found, can);
     can.usable = true;
   } catch (const Error& error) {
     can.reason = error.message() + (error.hint().empty() ? "" : "; " + error.hint());
@@ -97,16 +97,26 @@ void LocalBackend::check(const SandboxSpec& spec) {
     refuse(Code::unsupported,
            "this host cannot enforce limits of memory, processes and CPU; see `info`");
   }
-  if (spec.image != "host") refuse(Code::unsupported, "there is no image \"" + spec.image + "\"");
+  isolation_of(can, spec.runtime);
+  check_image(spec);
   if (spec.first_host_id < kIdsPerSandbox || spec.first_host_id > UINT32_MAX - kIdsPerSandbox) {
     refuse(Code::invalid_argument, "the id range of a sandbox must not hold ids of the host");
   }
+  if (can.first_host_id && spec.first_host_id != *can.first_host_id) {
+    refuse(Code::invalid_argument, "all sandboxes of this engine have its own range of ids");
+  }
   for (const Mount& mount : spec.mounts) {
-    if (mount.fd < 0 || !mount.target.starts_with("/") ||
+    if (mount.fd < kOnlyPlace || !mount.target.starts_with("/") ||
         mount.target.find("/..") != std::string::npos) {
       refuse(Code::invalid_argument, "bad mount at \"" + mount.target + "\"");
     }
   }
+}
+
+void LocalBackend::check_image(const SandboxSpec& spec) {
+  if (spec.image == "host") return;
+  throw Error(Code::unsupported, "this backend has no image \"" + spec.image + "\"",
+              "use image host; backend docker has those of its engine");
 }
 
 // The sandbox of that name, when it is there already and answers.
@@ -142,6 +152,7 @@ SandboxStatus LocalBackend::start(const SandboxSpec& spec) {
     launch_plan.program = launch_copy_;
     launch_plan.warden = warden_copy_;
     launch_plan.cgroup = cgroup.unified_path();
+    launch_plan.owner_id = spec.first_host_id;
     plan(spec, cgroup, launch_plan);
     SandboxSpec rest = spec;
     rest.deadline = std::chrono::duration_cast<milliseconds>(until - Clock::now());
@@ -150,6 +161,7 @@ SandboxStatus LocalBackend::start(const SandboxSpec& spec) {
                          launched.warden.release});
   } catch (Error& error) {
     cgroup.kill_and_remove(kDestroyDeadline);
+    forget(spec.name);
     unlink((spec.directory + "/" + kWardenSocket).c_str());
     throw error.add_context("start " + spec.name);
   }
@@ -191,6 +203,7 @@ void LocalBackend::destroy(const std::string& name) {
   SandboxCgroup cgroup = group(name);
   const auto label = read_label(cgroup);
   cgroup.kill_and_remove(kDestroyDeadline);
+  forget(name);
   if (label) unlink((label->directory + "/" + kWardenSocket).c_str());
 }
 

@@ -23,6 +23,7 @@ class LocalBackend : public Backend {
   explicit LocalBackend(const BackendOptions& options) : options_(options) {}
 
   Capabilities capabilities() override;
+  void check(const SandboxSpec& spec) override;
   SandboxStatus start(const SandboxSpec& spec) override;
   void stop(const std::string& name, std::chrono::milliseconds grace) override;
   void freeze(const std::string& name) override;
@@ -39,9 +40,15 @@ class LocalBackend : public Backend {
   // What differs. `probe` fills in what the backend can do, given the hierarchies; it may throw
   // with the reason why it cannot work here.
   virtual void probe(const CgroupHierarchies& hierarchies, Capabilities& can) = 0;
+  // Whether what was found still holds; else it is probed again. Quick.
+  virtual bool holds(const Capabilities&) { return true; }
+  // Throws what is wrong with the spec's image.
+  virtual void check_image(const SandboxSpec& spec);
   // Fills mode and rootfs, and what the launcher joins; puts on the group what only this backend
   // has.
   virtual void plan(const SandboxSpec& spec, const SandboxCgroup& group, LaunchPlan& plan) = 0;
+  // What an engine keeps of a sandbox whose processes are gone. Does not throw.
+  virtual void forget(const std::string&) {}
 
   const BackendOptions options_;
 
@@ -49,7 +56,6 @@ class LocalBackend : public Backend {
   const CgroupHierarchies& hierarchies();  // throws unsupported
   SandboxCgroup group(const std::string& name);
   void copy_programs();
-  void check(const SandboxSpec& spec);
   std::optional<SandboxStatus> adopt(const SandboxSpec& spec, SandboxCgroup& group);
 
   std::mutex mutex_;

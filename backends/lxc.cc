@@ -22,6 +22,7 @@ class LxcBackend : public LocalBackend {
   void probe(const CgroupHierarchies&, Capabilities& can) override {
     can.isolation = Isolation::userns;
     can.network_none = true;
+    can.root = true;
     // A mount namespace of its own inside would keep the old mounts, and nothing would tell.
     can.restack = !options_.nested_namespaces;
     for (const Check& check : check_container_host(options_.images_directory)) {

@@ -134,9 +134,10 @@ std::string check_disk(const std::string& store) {
 }
 
 std::string check_docker() {
-  if (access("/var/run/docker.sock", F_OK) == 0) return "Docker runs here; no backend uses it yet";
-  if (access("/usr/bin/dockerd", X_OK) == 0) return "Docker is installed; no backend uses it yet";
-  return "Docker is not installed; nothing needs it";
+  if (access("/var/run/docker.sock", F_OK) == 0) return "Docker runs here; backend docker uses it";
+  if (access("/usr/sbin/dockerd", X_OK) == 0 || access("/usr/bin/dockerd", X_OK) == 0)
+    return "Docker is installed and does not run; only backend docker needs it";
+  return "Docker is not installed; only backend docker needs it";
 }
 
 std::string check_id_ranges(const ProbeOptions& options) {
@@ -235,6 +236,12 @@ std::vector<Check> check_container_host(const std::string& directory) {
   if (!directory.empty())
     checks.push_back(run("idmap of the store", [&] { return try_idmapped_mount(directory); }));
   return checks;
+}
+
+std::vector<Check> check_engine_host(const std::string& directory) {
+  return {run("root", check_root), run("kernel", check_kernel), run("cgroup", check_cgroups),
+          run("usr", check_merged_usr),
+          run("idmap of the store", [&] { return try_idmapped_mount(directory); })};
 }
 
 std::vector<Check> probe_host(const ProbeOptions& options) {

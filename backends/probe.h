@@ -32,6 +32,9 @@ std::vector<Check> probe_host(const ProbeOptions& options);
 // Those that backend lxc cannot do without. `directory` lies on the store's file system; or empty.
 std::vector<Check> check_container_host(const std::string& directory);
 
+// The same for containers that an engine makes.
+std::vector<Check> check_engine_host(const std::string& directory);
+
 std::string kernel_release();
 // What is wrong with a kernel that calls itself so (uname(2)), and what to do; nothing: it is fit.
 std::optional<std::pair<std::string, std::string>> kernel_fault(const std::string& release,

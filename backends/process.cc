@@ -15,6 +15,7 @@ class ProcessBackend : public LocalBackend {
  protected:
   void probe(const CgroupHierarchies&, Capabilities& can) override {
     can.isolation = Isolation::none;
+    can.root = true;  // first of the sandbox's ids: nobody on the host
     if (!options_.allow_process) {
       throw base::Error(base::Code::permission_denied,
                         "backend process isolates nothing and is not allowed",

@@ -15,6 +15,7 @@ struct Entry {
 
 constexpr Entry kBackends[] = {
     {"lxc", make_lxc_backend},
+    {"docker", make_docker_backend},
     {"process", make_process_backend},
     {"fake", make_fake_backend},
 };
@@ -44,6 +45,17 @@ std::string_view isolation_name(Isolation isolation) {
   return "none";
 }
 
+Isolation isolation_of(const Capabilities& can, const std::string& runtime) {
+  if (runtime.empty()) return can.isolation;
+  const auto found = can.runtimes.find(runtime);
+  if (found != can.runtimes.end()) return found->second;
+  std::string known;
+  for (const auto& [name, isolation] : can.runtimes) known += (known.empty() ? "" : ", ") + name;
+  throw base::Error(
+      base::Code::unsupported, "there is no runtime '" + runtime + "'",
+      known.empty() ? "this backend has no runtimes to choose from" : "the engine has: " + known);
+}
+
 std::vector<std::string> backend_names() {
   std::vector<std::string> names;
   for (const Entry& entry : kBackends) names.emplace_back(entry.name);
@@ -57,7 +69,7 @@ std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOpti
   throw_unknown(name, backend_names());
 }
 
-Registry::Registry(const BackendOptions& options) {
+Registry::Registry(const BackendOptions& options) : prefix_(options.name_prefix) {
   base::make_directories(options.images_directory);
   for (const Entry& entry : kBackends) {
     if (entry.name != "fake") put(std::string(entry.name), entry.make(options));

@@ -23,6 +23,8 @@ struct BackendOptions {
   bool nested_namespaces = false;
   // Host-wide, until reboot: see favor_quick_moves in cgroups.h.
   bool favor_quick_cgroup_moves = true;
+  std::string docker_socket = "/var/run/docker.sock";  // or that of Podman
+  std::string docker_runtime;                          // empty: the engine's own choice
 };
 
 // The backends of one daemon, each made once. `fake` is not among them: tests make it themselves.
@@ -34,9 +36,11 @@ class Registry {
   Backend& get(const std::string& name);   // not_found, with the names there are
   std::vector<Backend*> all();
   std::vector<std::string> names() const;
+  const std::string& prefix() const { return prefix_; }  // of the names of all sandboxes
   void put(const std::string& name, std::unique_ptr<Backend> backend);  // replaces one of that name
 
  private:
+  const std::string prefix_;
   std::map<std::string, std::unique_ptr<Backend>> backends_;
 };
 
@@ -47,6 +51,7 @@ std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOpti
 
 // The makers, one a backend.
 std::unique_ptr<Backend> make_lxc_backend(const BackendOptions& options);      // lxc.cc
+std::unique_ptr<Backend> make_docker_backend(const BackendOptions& options);   // docker.cc
 std::unique_ptr<Backend> make_process_backend(const BackendOptions& options);  // process.cc
 std::unique_ptr<Backend> make_fake_backend(const BackendOptions& options);     // fake.cc
 

@@ -68,6 +68,11 @@ struct SandboxSettings {
   int64_t max_lifetime_s = 0;  // 0: none
 };
 
+struct DockerSettings {
+  std::string socket = "/var/run/docker.sock";
+  std::string runtime{};  // empty: the engine's own choice
+};
+
 struct ExecSettings {
   uint64_t output_limit_bytes = 1ULL << 30;
   int64_t default_timeout_s = 0;  // 0: none
@@ -114,6 +119,7 @@ struct Settings {
   RepoSettings repo{};
   IdSettings ids{};
   SandboxSettings sandbox{};
+  DockerSettings docker{};
   ExecSettings exec{};
   WorkspaceSettings workspace{};
   UserSettings user{};

@@ -226,7 +226,8 @@ std::vector<Setting> about_work() {
               "longest start of a sandbox"),
       seconds("sandbox.stop_grace_s", MOORAGE_PLACE(sandbox.stop_grace_s), {0, 3600},
               "time between the request to end and the kill"),
-      flag("sandbox.sudo", MOORAGE_PLACE(sandbox.sudo), "sudo without password inside the sandbox"),
+      flag("sandbox.sudo", MOORAGE_PLACE(sandbox.sudo),
+           "sudo without password inside the sandbox, where its backend has a root"),
       integer<uint32_t>("sandbox.cpu_weight", MOORAGE_PLACE(sandbox.cpu_weight), {1, 10'000},
                         "share of all sandboxes together when the CPUs are short; a service of the "
                         "host has 100"),
@@ -238,6 +239,11 @@ std::vector<Setting> about_work() {
               "an idle sandbox is stopped after; the next command starts it again; 0 is never"),
       seconds("sandbox.max_lifetime_s", MOORAGE_PLACE(sandbox.max_lifetime_s), {0, 366 * kDay},
               "any sandbox is stopped after, busy or not; 0 is never"),
+      path("docker.socket", MOORAGE_PLACE(docker.socket), false,
+           "unix socket of the container engine of backend docker, or of Podman"),
+      word(
+          "docker.runtime", MOORAGE_PLACE(docker.runtime), {},
+          "that engine's runtime for sandboxes that name none, like crun; empty is its own choice"),
       bytes("exec.output_limit_bytes", MOORAGE_PLACE(exec.output_limit_bytes),
             {65'536, 1024 * kTiB},
             "output of one command that is kept; the rest is dropped and counted"),

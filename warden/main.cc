@@ -5,7 +5,9 @@
 //   moorage-warden --bootstrap PATH [--subreaper]    the listener comes over the socket PATH
 //   moorage-warden --listen-fd N [--subreaper]       the listener is descriptor N
 //
-// --user-base N: users have the ids of users.h plus N, where no user namespace maps them.
+// --user-base N: users have the ids of users.h plus N, where no user namespace maps them. The
+// warden is then either the host's root, or such a user itself, without any capability, and runs
+// commands as itself only.
 // --subreaper: not process 1; orphans of the commands still come here.
 //
 // SIGTERM ends all: a host that goes down sends it to every process, and systemd waits 90 seconds

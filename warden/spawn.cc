@@ -149,6 +149,8 @@ void set_limits(const SpawnContext& context) {
 }
 
 void become_user(const User& user) {
+  // A warden that is nobody special can only run commands as itself.
+  if (::getuid() != 0 && ::getuid() == user.uid) return;
   require(::setgroups(1, &user.gid) == 0, kStatusFd, StartStep::groups);
   require(::setresgid(user.gid, user.gid, user.gid) == 0, kStatusFd, StartStep::groups);
   require(::setresuid(user.uid, user.uid, user.uid) == 0, kStatusFd, StartStep::user);

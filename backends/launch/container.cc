@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "masked.h"
 #include "root.h"
 #include "seccomp_filter.h"
 
@@ -24,16 +25,6 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 constexpr const char* kCapabilities =
     "chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service sys_chroot "
     "audit_write setfcap";
-
-// Covered with /dev/null: they tell about the host as a whole. What is missing in this kernel is
-// passed over.
-constexpr const char* kMasked[] = {"kcore",       "keys",          "kallsyms",   "kmsg",
-                                   "timer_list",  "sched_debug",   "key-users",  "latency_stats",
-                                   "modules",     "sysrq-trigger", "interrupts", "cmdline",
-                                   "partitions",  "diskstats",     "swaps",      "slabinfo",
-                                   "vmallocinfo", "pagetypeinfo",  "iomem",      "ioports"};
-constexpr const char* kMaskedDirectories[] = {"acpi", "scsi", "asound", "bus",
-                                              "fs",   "irq",  "driver"};
 
 constexpr const char* kPolicyFile = "/run/seccomp";
 
@@ -77,7 +68,7 @@ Settings settings(const Request& request) {
   // mount propagates, which is the first thing in every new mount namespace. The filter of calls
   // and the user namespace are what confines (and all there is where AppArmor is not).
   if (request.nested_namespaces) items.emplace_back("lxc.apparmor.profile", "unconfined");
-  for (const char* file : kMasked) {
+  for (const char* file : kMaskedFiles) {
     if (!base::path_exists(std::string("/proc/") + file)) continue;
     items.emplace_back("lxc.mount.entry",
                        std::string("/dev/null proc/") + file + " none bind,optional 0 0");

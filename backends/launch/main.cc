@@ -1,4 +1,5 @@
-// moorage-launch: makes the inside of one sandbox, starts its process 1, says its pid and exits. It
+// moorage-launch: makes the inside of one sandbox, starts its process 1 (or finds it started by a
+// container engine), says its pid and exits. It
 // runs alone and single-threaded because liblxc forks and because it leaves the host's mount
 // namespace; the daemon does neither. Request on standard input (request.h); answer on standard
 // output: {"init_pid":N}, or
@@ -14,6 +15,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "container.h"
+#include "furnish.h"
 #include "plain.h"
 #include "request.h"
 #include "root.h"
@@ -28,6 +30,10 @@ constexpr size_t kMaxRequestBytes = 1 << 20;
 pid_t start(const launch::Request& request) {
   launch::join_cgroup(request);
   if (request.mode == "process") return launch::start_plain(request);
+  if (request.mode == "furnish") {
+    launch::furnish(request);
+    return request.init_pid;
+  }
   launch::build_root(request);
   return launch::start_container(request);
 }

@@ -25,6 +25,13 @@ Request parse_request(const std::string& text) {
     request.cgroup = string("cgroup");
     request.join = json::value_to<std::vector<std::string>>(value.at("join"));
     request.places = json::value_to<std::vector<std::string>>(value.at("places"));
+    request.init_pid = json::value_to<int>(value.at("init_pid"));
+    request.init_start_ticks = json::value_to<uint64_t>(value.at("init_start_ticks"));
+    request.maps_ids = value.at("maps_ids").as_bool();
+    request.host_usr = value.at("host_usr").as_bool();
+    request.owner_id = json::value_to<uint32_t>(value.at("owner_id"));
+    request.files =
+        json::value_to<std::vector<std::pair<std::string, std::string>>>(value.at("files"));
     return request;
   } catch (const std::exception& error) {
     throw base::Error(base::Code::invalid_argument,

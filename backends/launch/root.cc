@@ -19,25 +19,10 @@ namespace {
 
 using base::Fd;
 
-constexpr uint32_t kIds = 65536;  // inside ids of a sandbox
-
-struct Place {
-  Fd mount;
-  std::string target;  // below the root
-};
-
-Fd cloned(const std::string& path, const base::MountAttributes& attributes,
-          const std::optional<Fd>& id_map = std::nullopt) {
-  Fd mount = base::clone_mount(AT_FDCWD, path);
-  base::set_mount_attributes(mount.get(), attributes);
-  if (id_map) base::set_mount_idmap(mount.get(), id_map->get());
-  return mount;
-}
-
 // Memory of the commands, charged to them page by page; the size only keeps `df` honest and one
 // place from taking all.
 Fd private_tmpfs(const Request& request, const char* mode) {
-  const std::string id = std::to_string(request.first_host_id);
+  const std::string id = std::to_string(request.owner_id);
   base::MountAttributes attributes;
   attributes.nosuid = true;
   attributes.nodev = true;
@@ -48,35 +33,6 @@ Fd private_tmpfs(const Request& request, const char* mode) {
                                  {"uid", id},
                                  {"gid", id}},
                                 attributes);
-}
-
-// Everything but the root itself, in the order in which it is attached.
-std::vector<Place> clone_places(const Request& request, const std::optional<Fd>& id_map) {
-  base::MountAttributes read_only;
-  read_only.read_only = true;
-  read_only.nodev = true;
-  // sudo is a setuid program in /usr.
-  base::MountAttributes usr = read_only;
-  usr.nosuid = !request.sudo;
-  base::MountAttributes data = read_only;
-  data.nosuid = true;
-
-  std::vector<Place> places;
-  places.push_back({cloned("/usr", usr, id_map), "/usr"});
-  places.push_back({cloned(request.warden, data), "/.moorage/warden"});
-  base::MountAttributes socket = data;
-  socket.read_only = false;
-  places.push_back({cloned(request.bootstrap, socket), "/.moorage/bootstrap"});
-  // Of /sys only what programs count processors by; sysfs itself tells too much about the host.
-  data.noexec = true;
-  for (const char* path : {"/sys/devices/system/cpu", "/sys/devices/system/node"}) {
-    if (base::path_exists(path)) places.push_back({cloned(path, data), path});
-  }
-  places.push_back({private_tmpfs(request, "1777"), "/tmp"});
-  places.push_back({private_tmpfs(request, "1777"), "/var/tmp"});
-  places.push_back({private_tmpfs(request, "755"), "/run"});
-  places.push_back({private_tmpfs(request, "700"), "/root"});
-  return places;
 }
 
 void make_directory(const std::string& path, mode_t mode) {
@@ -92,7 +48,52 @@ void cover_run() {
   for (const char* path : {kRoot, kLxcPath, kLxcRoot}) make_directory(path, 0755);
 }
 
+// Everything but the root itself, in the order in which it is attached.
+std::vector<Place> clone_places(const Request& request, const std::optional<Fd>& id_map) {
+  base::MountAttributes data;
+  data.nosuid = true;
+  data.nodev = true;
+  std::vector<Place> places = clone_shared_places(request, id_map);
+  places.push_back({cloned(request.bootstrap, data), "/.moorage/bootstrap"});
+  data.read_only = true;
+  places.push_back({cloned(request.warden, data), "/.moorage/warden"});
+  return places;
+}
+
 }  // namespace
+
+Fd cloned(const std::string& path, const base::MountAttributes& attributes,
+          const std::optional<Fd>& id_map) {
+  Fd mount = base::clone_mount(AT_FDCWD, path);
+  base::set_mount_attributes(mount.get(), attributes);
+  if (id_map) base::set_mount_idmap(mount.get(), id_map->get());
+  return mount;
+}
+
+std::vector<Place> clone_shared_places(const Request& request, const std::optional<Fd>& id_map) {
+  base::MountAttributes read_only;
+  read_only.read_only = true;
+  read_only.nodev = true;
+  std::vector<Place> places;
+  if (request.host_usr) {
+    // sudo is a setuid program in /usr.
+    base::MountAttributes usr = read_only;
+    usr.nosuid = !request.sudo;
+    places.push_back({cloned("/usr", usr, id_map), "/usr"});
+  }
+  // Of /sys only what programs count processors by; sysfs itself tells too much about the host.
+  base::MountAttributes data = read_only;
+  data.nosuid = true;
+  data.noexec = true;
+  for (const char* path : kProcessors) {
+    if (base::path_exists(path)) places.push_back({cloned(path, data), path});
+  }
+  places.push_back({private_tmpfs(request, "1777"), "/tmp"});
+  places.push_back({private_tmpfs(request, "1777"), "/var/tmp"});
+  places.push_back({private_tmpfs(request, "755"), "/run"});
+  places.push_back({private_tmpfs(request, "700"), "/root"});
+  return places;
+}
 
 void join_cgroup(const Request& request) {
   for (const std::string& path : request.join) {
@@ -104,7 +105,8 @@ void build_root(const Request& request) {
   base::check(unshare(CLONE_NEWNS), "unshare the mount namespace");
   base::set_propagation_slave("/");
 
-  const std::optional<Fd> id_map = base::make_user_namespace({{0, request.first_host_id, kIds}});
+  const std::optional<Fd> id_map =
+      base::make_user_namespace({{0, request.first_host_id, kIdsPerSandbox}});
   base::MountAttributes skeleton;
   skeleton.read_only = true;
   skeleton.nosuid = true;

@@ -13,16 +13,37 @@
 // All of it vanishes with the last process of the namespace.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "base/fd.h"
+#include "base/mount.h"
 #include "request.h"
 
 namespace moorage::launch {
+
+inline constexpr uint32_t kIdsPerSandbox = 65536;
+// Of the host's /sys; the skeleton has places for them.
+inline constexpr const char* kProcessors[] = {"/sys/devices/system/cpu",
+                                              "/sys/devices/system/node"};
 
 inline constexpr const char* kRoot = "/run/root";         // the container's root
 inline constexpr const char* kLxcPath = "/run/lxc-path";  // LXC's directory, empty
 inline constexpr const char* kLxcRoot =
     "/run/lxc-root";  // where LXC mounts the root before it enters it
+
+struct Place {
+  base::Fd mount;
+  std::string target;  // absolute, inside
+};
+
+// A detached copy of what is mounted at path.
+base::Fd cloned(const std::string& path, const base::MountAttributes& attributes,
+                const std::optional<base::Fd>& id_map = std::nullopt);
+// What every root has but for warden and bootstrap, in the order in which it is attached.
+std::vector<Place> clone_shared_places(const Request& request,
+                                       const std::optional<base::Fd>& id_map);
 
 void join_cgroup(const Request& request);
 void build_root(const Request& request);

@@ -1,4 +1,4 @@
-#include "backends/envd_connection.h"
+#include "backends/unix_http.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -24,17 +24,18 @@ constexpr size_t kMaxHeaderBytes = 16 << 10;
 
 class Exchange {
  public:
-  Exchange(const Endpoint& endpoint, std::chrono::milliseconds deadline)
-      : end_(Clock::now() + deadline), socket_(connect(endpoint)) {}
+  Exchange(const HttpPeer& peer, std::chrono::milliseconds deadline)
+      : peer_(peer), end_(Clock::now() + deadline), socket_(connect()) {}
 
-  void send(const EnvdRequest& request);
-  EnvdAnswer receive();
+  void send(const HttpRequest& request);
+  HttpAnswer receive();
 
  private:
-  base::Fd connect(const Endpoint& endpoint) const;
+  base::Fd connect() const;
   int left_ms() const;
   void wait_for(short events) const;
 
+  const HttpPeer& peer_;
   Clock::time_point end_;
   base::Fd socket_;
 };
@@ -44,11 +45,11 @@ int Exchange::left_ms() const {
   return static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30));
 }
 
-base::Fd Exchange::connect(const Endpoint& endpoint) const {
+base::Fd Exchange::connect() const {
   try {
-    return base::connect_unix(endpoint.unix_socket, std::max(1, left_ms()));
+    return base::connect_unix(peer_.unix_socket, std::max(1, left_ms()));
   } catch (const Error& error) {
-    throw Error(Code::unavailable, "the sandbox's warden cannot be reached: " + error.message());
+    throw Error(Code::unavailable, peer_.noun + " cannot be reached: " + error.message());
   }
 }
 
@@ -60,13 +61,13 @@ void Exchange::wait_for(short events) const {
     if (ready > 0) return;
     if (ready < 0 && errno != EINTR) base::throw_errno("poll");
     if (left_ms() == 0) {
-      throw Error(Code::unknown_outcome, "the sandbox's warden did not answer in time");
+      throw Error(Code::unknown_outcome, peer_.noun + " did not answer in time");
     }
   }
 }
 
-void Exchange::send(const EnvdRequest& request) {
-  std::string text = request.method + " " + request.path + " HTTP/1.1\r\nHost: sandbox\r\n";
+void Exchange::send(const HttpRequest& request) {
+  std::string text = request.method + " " + request.path + " HTTP/1.1\r\nHost: moorage\r\n";
   for (const auto& [name, value] : request.headers) text += name + ": " + value + "\r\n";
   text +=
       "Content-Length: " + std::to_string(request.body.size()) + "\r\nConnection: close\r\n\r\n";
@@ -75,7 +76,7 @@ void Exchange::send(const EnvdRequest& request) {
   try {
     base::send_with_fds(socket_.get(), rest.substr(0, 1), request.fds);
   } catch (const Error& error) {  // not even the first byte went out
-    throw Error(Code::unavailable, "the sandbox's warden cannot be reached: " + error.message());
+    throw Error(Code::unavailable, peer_.noun + " cannot be reached: " + error.message());
   }
   rest.remove_prefix(1);
   while (!rest.empty()) {
@@ -87,15 +88,15 @@ void Exchange::send(const EnvdRequest& request) {
     } else if (errno == EPIPE || errno == ECONNRESET) {
       return;  // it may have answered before it closed: receive() finds out
     } else if (errno != EINTR) {
-      base::throw_errno("send to the sandbox's warden");
+      base::throw_errno("send to " + peer_.noun);
     }
   }
 }
 
-EnvdAnswer Exchange::receive() {
+HttpAnswer Exchange::receive() {
   http::response_parser<http::string_body> parser;
   parser.header_limit(kMaxHeaderBytes);
-  parser.body_limit(kMaxAnswerBytes);
+  parser.body_limit(peer_.max_answer_bytes);
   parser.eager(true);
   std::string held;
   std::array<char, 16 << 10> piece;
@@ -105,8 +106,7 @@ EnvdAnswer Exchange::receive() {
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     boost::beast::error_code error;
     if (count <= 0) {
-      throw Error(Code::unknown_outcome,
-                  "the sandbox's warden closed the connection without an answer");
+      throw Error(Code::unknown_outcome, peer_.noun + " closed the connection without an answer");
     }
     held.append(piece.data(), static_cast<size_t>(count));
     size_t used = parser.put(boost::asio::const_buffer(held.data(), held.size()), error);
@@ -114,11 +114,10 @@ EnvdAnswer Exchange::receive() {
     // By value: where daemon/ compiles Beast apart, an optimised build has two objects for its
     // error category.
     if (error && error.value() != static_cast<int>(http::error::need_more)) {
-      throw Error(Code::corrupted,
-                  "the sandbox's warden did not answer in HTTP: " + error.message());
+      throw Error(Code::corrupted, peer_.noun + " did not answer in HTTP: " + error.message());
     }
     if (held.size() > kMaxHeaderBytes + piece.size()) {
-      throw Error(Code::corrupted, "the sandbox's warden answered with an endless line");
+      throw Error(Code::corrupted, peer_.noun + " answered with an endless line");
     }
   }
   return {static_cast<int>(parser.get().result_int()), std::move(parser.get().body())};
@@ -126,9 +125,9 @@ EnvdAnswer Exchange::receive() {
 
 }  // namespace
 
-EnvdAnswer exchange(const Endpoint& endpoint, const EnvdRequest& request,
+HttpAnswer exchange(const HttpPeer& peer, const HttpRequest& request,
                     std::chrono::milliseconds deadline) {
-  Exchange one(endpoint, deadline);
+  Exchange one(peer, deadline);
   one.send(request);
   return one.receive();
 }

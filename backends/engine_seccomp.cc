@@ -1,0 +1,107 @@
+#include "backends/engine_seccomp.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cerrno>
+#include <sstream>
+#include <vector>
+
+#include "backends/launch/seccomp_calls.h"
+
+namespace moorage::backends {
+namespace {
+
+namespace json = boost::json;
+
+constexpr const char* kAllow = "SCMP_ACT_ALLOW";
+constexpr const char* kRefuse = "SCMP_ACT_ERRNO";
+
+json::array words(const std::string& list) {
+  json::array names;
+  std::istringstream stream(list);
+  for (std::string word; stream >> word;) names.emplace_back(word);
+  return names;
+}
+
+json::object rule(const std::string& calls, const char* action, int error_number = EPERM) {
+  json::object rule{{"names", words(calls)}, {"action", action}};
+  if (action == kRefuse) rule["errnoRet"] = error_number;
+  return rule;
+}
+
+// Of the low half of the argument only: the kernel reads these as 32 bits, and a comparison of all
+// 64 would be passed by with one bit above.
+json::object where(json::object rule, int argument, uint32_t mask, uint32_t value) {
+  rule["args"] = json::array{json::object{
+      {"index", argument}, {"value", mask}, {"valueTwo", value}, {"op", "SCMP_CMP_MASKED_EQ"}}};
+  return rule;
+}
+
+// `call` is allowed for every value but these. The rules of one call are alternatives, and none can
+// say "neither": so one for each group of values that begin with the same bits and hold none of
+// them.
+void allow_all_but(json::array& rules, const char* call, int argument,
+                   const std::vector<uint32_t>& values, int bit = 31, uint32_t prefix = 0,
+                   uint32_t mask = 0) {
+  if (values.empty()) {
+    rules.push_back(where(rule(call, kAllow), argument, mask, prefix));
+    return;
+  }
+  if (bit < 0) return;
+  const uint32_t here = uint32_t{1} << bit;
+  for (const uint32_t wanted : {uint32_t{0}, here}) {
+    std::vector<uint32_t> among;
+    std::copy_if(values.begin(), values.end(), std::back_inserter(among),
+                 [&](uint32_t value) { return (value & here) == wanted; });
+    allow_all_but(rules, call, argument, among, bit - 1, prefix | wanted, mask | here);
+  }
+}
+
+template <size_t N>
+void allow_but_refuse(json::array& rules, const char* call, int argument,
+                      const uint32_t (&refused)[N]) {
+  allow_all_but(rules, call, argument, {std::begin(refused), std::end(refused)});
+  for (const uint32_t value : refused) {
+    rules.push_back(where(rule(call, kRefuse), argument, UINT32_MAX, value));
+  }
+}
+
+// One of these flags, and the call is refused; none, and it is allowed.
+void allow_without_flags(json::array& rules, const char* call, uint32_t flags) {
+  rules.push_back(where(rule(call, kAllow), 0, flags, 0));
+  for (uint32_t flag = 1; flag != 0 && flag <= flags; flag <<= 1) {
+    if (flags & flag) rules.push_back(where(rule(call, kRefuse), 0, flag, flag));
+  }
+}
+
+}  // namespace
+
+std::string engine_seccomp_profile(bool nested_namespaces) {
+  std::string allowed;
+  for (const char* group : launch::kAllowed) allowed += std::string(group) + " ";
+  std::string refused = std::string(launch::kRefused) + " " + launch::kSetUp;
+  json::array rules;
+  if (nested_namespaces) {
+    allowed += std::string(launch::kNamespaces) + " clone unshare";
+  } else {
+    refused += std::string(" ") + launch::kNamespaces;
+    allow_without_flags(rules, "clone", launch::kNamespaceFlags);
+    allow_without_flags(rules, "unshare", launch::kNamespaceFlags | launch::kNewTime);
+  }
+  rules.push_back(rule(allowed, kAllow));
+  rules.push_back(rule(refused, kRefuse));
+  // glibc falls back to clone, whose flags a filter can read; those of clone3 are in memory.
+  // Docker 20.10 passes over "defaultErrnoRet", and answers EPERM to what is not named. What is
+  // newer than all that is named is ENOSYS to runc and crun in any case.
+  rules.push_back(rule(std::string("clone3 ") + launch::kUnknown, kRefuse, ENOSYS));
+  allow_but_refuse(rules, "ioctl", 1, launch::kRefusedIoctls);
+  allow_but_refuse(rules, "socket", 0, launch::kRefusedFamilies);
+  for (const uint32_t value : launch::kPersonalities) {
+    rules.push_back(where(rule("personality", kAllow), 0, UINT32_MAX, value));
+  }
+  return json::serialize(json::object{{"defaultAction", kRefuse},
+                                      {"architectures", json::array{}},
+                                      {"syscalls", std::move(rules)}});
+}
+
+}  // namespace moorage::backends

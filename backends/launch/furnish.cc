@@ -1,0 +1,105 @@
+#include "furnish.h"
+
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/files.h"
+#include "base/mount.h"
+#include "base/mount_namespace.h"
+#include "masked.h"
+#include "root.h"
+
+namespace moorage::launch {
+namespace {
+
+using base::Fd;
+
+// What engines mount: sysfs with the control groups (it tells about the host), message queues that
+// need no file system, and files with the names of the host and of its resolvers. Below the last
+// are those of the image.
+constexpr const char* kTakenAway[] = {"/sys", "/dev/mqueue", "/etc/resolv.conf", "/etc/hostname",
+                                      "/etc/hosts"};
+
+// With places for what is shown of the host's.
+Fd empty_sys() {
+  Fd sys = base::make_file_system("tmpfs", {{"size", "64k"}, {"mode", "755"}}, {});
+  for (const char* directory :
+       {"devices", "devices/system", "devices/system/cpu", "devices/system/node"}) {
+    base::check(mkdirat(sys.get(), directory, 0755), std::string("make /sys/") + directory);
+  }
+  base::MountAttributes attributes;
+  attributes.read_only = true;
+  attributes.nosuid = true;
+  attributes.nodev = true;
+  attributes.noexec = true;
+  base::set_mount_attributes(sys.get(), attributes);
+  return sys;
+}
+
+void take_away(const char* place) {
+  if (umount2(place, MNT_DETACH | UMOUNT_NOFOLLOW) == 0) return;
+  if (errno != EINVAL && errno != ENOENT) base::throw_errno(std::string("unmount ") + place);
+}
+
+Fd nothing() {
+  base::MountAttributes attributes;
+  attributes.read_only = true;
+  attributes.nosuid = true;
+  attributes.nodev = true;
+  attributes.noexec = true;
+  return base::make_file_system("tmpfs", {{"size", "0"}, {"mode", "755"}}, attributes);
+}
+
+// By ourselves: not every engine can be told what to mask.
+void mask(std::vector<Place>& places) {
+  for (const char* file : kMaskedFiles) {
+    const std::string path = std::string("/proc/") + file;
+    if (base::path_exists(path)) places.push_back({cloned("/dev/null", {}), path});
+  }
+  for (const char* directory : kMaskedDirectories) {
+    const std::string path = std::string("/proc/") + directory;
+    if (base::path_exists(path)) places.push_back({nothing(), path});
+  }
+}
+
+std::vector<Place> clone_files(const Request& request) {
+  base::MountAttributes attributes;
+  attributes.read_only = true;
+  attributes.nosuid = true;
+  attributes.nodev = true;
+  attributes.noexec = true;
+  std::vector<Place> files;
+  for (const auto& [source, target] : request.files)
+    files.push_back({cloned(source, attributes), target});
+  return files;
+}
+
+}  // namespace
+
+void furnish(const Request& request) {
+  std::optional<Fd> id_map;
+  if (request.maps_ids)
+    id_map = base::make_user_namespace({{0, request.first_host_id, kIdsPerSandbox}});
+  // While the host's paths are in sight.
+  std::vector<Place> places;
+  places.push_back({empty_sys(), "/sys"});
+  mask(places);
+  for (Place& place : clone_shared_places(request, id_map)) places.push_back(std::move(place));
+  for (Place& place : clone_files(request)) places.push_back(std::move(place));
+
+  base::in_mount_namespace({request.init_pid, request.init_start_ticks}, [&] {
+    for (const char* place : kTakenAway) take_away(place);
+    for (const Place& place : places) base::attach_mount(place.mount.get(), place.target);
+  });
+}
+
+}  // namespace moorage::launch
