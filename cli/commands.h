@@ -45,6 +45,8 @@ Action start_command(Options& options);
 Action stop_command(Options& options);
 Action rm_command(Options& options);
 Action undelete_command(Options& options);
+// move_command.cc
+Action move_command(Options& options);
 // lease_commands.cc
 Action lease_acquire_command(Options& options);
 Action lease_show_command(Options& options);

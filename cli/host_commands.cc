@@ -29,9 +29,12 @@ int print_info(Context& context) {
                   count_of(info.number("counts.execs_running"), "running command"));
   for (const Json& backend : info.items("backends")) {
     const bool usable = backend.flag("usable");
-    line("backend",
-         backend.text("name") + ": " +
-             (usable ? backend.text("isolation") : "not usable, " + backend.text("reason")));
+    std::string runtimes;
+    for (const auto& [name, isolation] : backend.members("runtimes"))
+      runtimes += (runtimes.empty() ? "; runtimes: " : ", ") + name + " (" + isolation + ")";
+    line("backend", backend.text("name") + ": " +
+                        (usable ? backend.text("isolation") + runtimes
+                                : "not usable, " + backend.text("reason")));
   }
   if (const Json replica = info.at("replica"); replica.is_object()) {
     line("copy", off_host_text(replica) + ", in " + replica.text("directory"));

@@ -114,6 +114,7 @@ class Page {
     text += ", " + ws_.text("backend");
     if (ws_.has("sandbox.isolation")) text += ", " + ws_.text("sandbox.isolation");
     if (ws_.has("image")) text += ", image " + ws_.text("image");
+    if (ws_.has("runtime")) text += ", runtime " + ws_.text("runtime");
     line("sandbox", text);
     std::string limits;
     const auto add = [&limits](const std::string& part) {

@@ -22,6 +22,7 @@ JsonObject request_of(const WorkspaceSource& source) {
   add("branch", source.branch);
   add("backend", source.backend);
   add("image", source.image);
+  add("runtime", source.runtime);
   add("team", source.team);
   std::map<std::string, std::string> labels;
   for (const std::string& label : source.labels) labels.insert(split_assignment(label, "--label"));
@@ -54,6 +55,8 @@ void declare_source(Options& options, WorkspaceSource& source) {
   declare_policy(options, source.policy);
   options.value({"--backend", "NAME", "How the sandbox is made, like lxc"}, source.backend);
   options.value({"--image", "NAME", "Root file system of the sandbox"}, source.image);
+  options.value({"--runtime", "NAME", "Runtime of the backend's engine, like crun or runsc"},
+                source.runtime);
 }
 
 std::string make_workspace(Context& context, const WorkspaceSource& source, bool disposable) {

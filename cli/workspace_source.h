@@ -20,6 +20,7 @@ struct WorkspaceSource {
   std::string image;
   std::string team;
   std::string backend;
+  std::string runtime;
   std::vector<std::string> labels;
   PolicyOptions policy;
 };

@@ -18,12 +18,23 @@ InfoView look_at_host(const state_db::Store& store, backends::Registry& registry
     base::log(base::LogLevel::warning, "host.check",
               {{"name", check.name}, {"found", check.text}, {"hint", check.hint}});
   }
-  for (const auto& name : registry.names()) {
-    const auto capabilities = registry.get(name).capabilities();
-    info.backends.push_back({name, capabilities.usable, capabilities.reason,
-                             std::string(backends::isolation_name(capabilities.isolation))});
-  }
+  info.backends = look_at_backends(registry);
   return info;
+}
+
+std::vector<BackendView> look_at_backends(backends::Registry& registry) {
+  std::vector<BackendView> views;
+  for (const auto& name : registry.names()) {
+    const auto can = registry.get(name).capabilities();
+    BackendView& view = views.emplace_back();
+    view.name = name;
+    view.usable = can.usable;
+    view.reason = can.reason;
+    view.isolation = backends::isolation_name(can.isolation);
+    for (const auto& [runtime, isolation] : can.runtimes)
+      view.runtimes[runtime] = backends::isolation_name(isolation);
+  }
+  return views;
 }
 
 }  // namespace moorage::daemon

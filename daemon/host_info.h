@@ -13,4 +13,7 @@ namespace moorage::daemon {
 InfoView look_at_host(const state_db::Store& store, backends::Registry& registry,
                       const backends::ProbeOptions& options);
 
+// What each can do now: an engine may have come or gone.
+std::vector<BackendView> look_at_backends(backends::Registry& registry);
+
 }  // namespace moorage::daemon

@@ -41,7 +41,9 @@ JsonObject sandbox_object(const workspace::WorkspaceView& view) {
   JsonObject sandbox{{"id", row.id.str()},
                      {"state", state_db::state_name(row.state)},
                      {"backend", row.backend},
-                     {"isolation", view.isolation}};
+                     {"image", row.image}};
+  put_text(sandbox, "isolation", row.isolation);
+  put_text(sandbox, "runtime", row.runtime);
   put_time(sandbox, "started_at", row.started_wall_ms);
   put_text(sandbox, "reason", row.reason);
   if (view.rest) {
@@ -94,6 +96,7 @@ JsonObject workspace_object(const workspace::WorkspaceView& view) {
                     {"backend", row.backend},
                     {"image", row.image},
                     {"disposable", row.disposable}};
+  put_text(object, "runtime", row.runtime);
   put_policy(object, view.policy);
   object["used_execs"] = row.used_execs;
   object["used_exec_ms"] = row.used_exec_ms;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "workspace/changes.h"
 #include "workspace/doctor.h"
 #include "workspace/execs.h"
+#include "workspace/moves.h"
 #include "workspace/requests.h"
 #include "workspace/rescue.h"
 #include "workspace/snapshots.h"
@@ -45,6 +47,7 @@ std::string snapshot_json(const state_db::SnapshotRow& row);
 std::string snapshots_json(const std::vector<state_db::SnapshotRow>& rows);
 std::string forks_json(const std::vector<workspace::WorkspaceView>& views);
 std::string lineage_json(const workspace::Snapshots::Lineage& lineage);
+std::string move_json(const workspace::MovePlan& plan);
 std::string best_of_json(const workspace::BestOfView& view);
 std::string best_ofs_json(const std::vector<workspace::BestOfView>& views);
 std::string comparison_json(const workspace::ComparisonView& view);
@@ -87,6 +90,7 @@ struct BackendView {
   bool usable = false;
   std::string reason;
   std::string isolation;
+  std::map<std::string, std::string> runtimes;  // and what each isolates
 };
 struct InfoView {
   std::string version;

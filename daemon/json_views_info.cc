@@ -49,10 +49,14 @@ std::string info_json(const InfoView& info) {
   }
   boost::json::array backends;
   for (const auto& backend : info.backends) {
-    backends.push_back(JsonObject{{"name", backend.name},
-                                  {"usable", backend.usable},
-                                  {"reason", lossy_utf8(backend.reason)},
-                                  {"isolation", backend.isolation}});
+    JsonObject runtimes;
+    for (const auto& [name, isolation] : backend.runtimes) runtimes[lossy_utf8(name)] = isolation;
+    JsonObject told{{"name", backend.name},
+                    {"usable", backend.usable},
+                    {"reason", lossy_utf8(backend.reason)},
+                    {"isolation", backend.isolation}};
+    if (!runtimes.empty()) told["runtimes"] = std::move(runtimes);
+    backends.push_back(std::move(told));
   }
   JsonObject object{
       {"version", info.version},

@@ -88,6 +88,8 @@ backends::BackendOptions backend_options(const config::Settings& settings,
   options.cpu_weight = settings.sandbox.cpu_weight;
   options.disk_rate_bytes = settings.sandbox.disk_rate_bytes;
   options.nested_namespaces = settings.sandbox.nested_namespaces;
+  options.docker_socket = settings.docker.socket;
+  options.docker_runtime = settings.docker.runtime;
   return options;
 }
 
@@ -255,6 +257,7 @@ int serve(const config::Loaded& loaded) {
   workspaces.hooks().after_stop = [&](const state_db::WorkspaceRow& row) {
     snapshots.after_stop(row);
   };
+  workspace::Moves moves(context, workspaces, execs, active);
   workspace::Comparison comparison(context, workspaces);
   workspace::BestOfDriver best_of_driver(context, workspaces, execs, snapshots, comparison);
   workspace::BestOf best_of(context, workspaces, snapshots, best_of_driver);
@@ -298,6 +301,7 @@ int serve(const config::Loaded& loaded) {
                   execs,
                   archives,
                   snapshots,
+                  moves,
                   best_of,
                   comparison,
                   events,

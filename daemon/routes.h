@@ -13,6 +13,7 @@
 #include "workspace/doctor.h"
 #include "workspace/execs.h"
 #include "workspace/gc.h"
+#include "workspace/moves.h"
 #include "workspace/quota_watch.h"
 #include "workspace/repositories.h"
 #include "workspace/snapshots.h"
@@ -31,6 +32,7 @@ struct Api {
   workspace::Execs& execs;
   workspace::Archives& archives;
   workspace::Snapshots& snapshots;
+  workspace::Moves& moves;
   workspace::BestOf& best_of;
   workspace::Comparison& comparison;
   EventHub& events;
@@ -49,6 +51,7 @@ void add_repository_routes(Router& router, Api& api);
 void add_workspace_routes(Router& router, Api& api);
 void add_archive_routes(Router& router, Api& api);
 void add_snapshot_routes(Router& router, Api& api);
+void add_move_routes(Router& router, Api& api);
 void add_best_of_routes(Router& router, Api& api);
 void add_file_routes(Router& router, Api& api);
 void add_exec_routes(Router& router, Api& api);

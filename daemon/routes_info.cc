@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "daemon/disk_usage.h"
+#include "daemon/host_info.h"
 #include "daemon/json_fields.h"
 #include "daemon/metrics_page.h"
 #include "daemon/rescue.h"
@@ -48,6 +49,7 @@ std::string storage_of(const Api& api) {
 Reply info(Api& api) {
   InfoView view = api.host;
   auto& store = api.context.store;
+  view.backends = look_at_backends(api.context.backends);
   view.checks.push_back({"disk quota", true, api.context.storage.quota().name(), ""});
   tell_of_room(workspace::look_at_room(api.context.options), view);
   view.workspaces = state_db::Workspaces(store).count_live();
@@ -151,6 +153,7 @@ void add_all_routes(Router& router, Api& api) {
   add_info_routes(router, api);
   add_repository_routes(router, api);
   add_snapshot_routes(router, api);
+  add_move_routes(router, api);
   add_best_of_routes(router, api);
   add_archive_routes(router, api);  // before {}, which matches "import" too
   add_workspace_routes(router, api);

@@ -54,6 +54,7 @@ workspace::CreateRequest create_request(const Request& request) {
   create.policy = policy_change(fields);
   create.backend = text("backend");
   create.image = text("image");
+  create.runtime = text("runtime");
   create.disposable = fields.flag("disposable");
   const std::string team = text("team");
   if (!team.empty()) create.team_gid = workspace::team_group(request.caller, team);

@@ -324,6 +324,14 @@ class Moorage:
         body = None if hook else {"no_hook": True}
         return self.request("POST", f"/workspaces/{workspace}/stop", json_body=body, key=key)
 
+    def move(self, workspace, backend=None, image=None, runtime=None, now=False, wait_ms=0, check=False, key=None):
+        """Goes on in sandboxes of another backend, image or runtime. Running commands are waited for up to
+        wait_ms (60000 at most), or cancelled (now). check: only what it would do."""
+        body = {k: v for k, v in (("backend", backend), ("image", image), ("runtime", runtime)) if v is not None}
+        if check:
+            return self.request("POST", f"/workspaces/{workspace}/move/check", json_body=body, key=key)
+        return self.request("POST", f"/workspaces/{workspace}/move", json_body={**body, "now": now, "wait_ms": wait_ms}, key=key)
+
     def delete(self, workspace, purge=False, key=None):
         return self.request("DELETE", f"/workspaces/{workspace}", {"purge": 1 if purge else None}, key=key)
 

@@ -159,6 +159,15 @@ constexpr std::array kMigrations{
     Migration{"0018-merged-layers",
               "ALTER TABLE layers ADD COLUMN instead_of INTEGER REFERENCES layers (id);"
               "ALTER TABLE layers ADD COLUMN mounted_upto INTEGER"},
+    Migration{"0019-moves",
+              "ALTER TABLE workspaces ADD COLUMN runtime TEXT NOT NULL DEFAULT '';"
+              "ALTER TABLE sandboxes ADD COLUMN runtime TEXT NOT NULL DEFAULT '';"
+              "ALTER TABLE sandboxes ADD COLUMN isolation TEXT NOT NULL DEFAULT '';"
+              "ALTER TABLE sandboxes ADD COLUMN first_host_id INTEGER NOT NULL DEFAULT 0;"
+              "ALTER TABLE sandboxes ADD COLUMN standby INTEGER NOT NULL DEFAULT 0;"
+              "DROP INDEX sandboxes_live;"
+              "CREATE UNIQUE INDEX sandboxes_live ON sandboxes (workspace) WHERE state NOT IN "
+              "('stopped','destroyed') AND standby = 0"},
 };
 
 std::string quote(std::string_view text) {

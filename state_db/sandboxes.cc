@@ -15,7 +15,8 @@ namespace {
 constexpr std::string_view kSelect =
     "SELECT sandboxes.id, workspace, backend, image, slot, state, reason, init_pid, "
     "init_start_ticks, "
-    "boot_id, tree_device, home_device, created_wall_ms, started_wall_ms, ended_wall_ms "
+    "boot_id, tree_device, home_device, created_wall_ms, started_wall_ms, ended_wall_ms, runtime, "
+    "isolation, first_host_id, standby "
     "FROM sandboxes LEFT JOIN id_ranges ON id_ranges.sandbox = sandboxes.id WHERE ";
 
 template <typename... Values>
@@ -28,7 +29,8 @@ std::vector<SandboxRow> select(Store& store, const Sandboxes& sandboxes, std::st
     SandboxRow& row = rows.emplace_back();
     query.read(row.id, row.workspace, row.backend, row.image, row.slot, row.state, row.reason,
                row.init.pid, row.init.start_ticks, row.boot_id, row.tree_device, row.home_device,
-               row.created_wall_ms, row.started_wall_ms, row.ended_wall_ms);
+               row.created_wall_ms, row.started_wall_ms, row.ended_wall_ms, row.runtime,
+               row.isolation, row.first_host_id, row.standby);
     row.name = sandboxes.derived_name(row.id);
   }
   return rows;
@@ -66,7 +68,8 @@ std::string Sandboxes::derived_name(base::SandboxId id) const {
 
 SandboxRow Sandboxes::create(const NewSandbox& wanted) {
   return store_.transaction([&] {
-    if (auto present = live(wanted.workspace)) {
+    const auto present = live(wanted.workspace);
+    if (present && !wanted.standby) {
       throw Error(Code::conflict, wanted.workspace.str() + " has " + present->id.str() +
                                       " already, which is " +
                                       std::string(state_name(present->state)));
@@ -74,10 +77,11 @@ SandboxRow Sandboxes::create(const NewSandbox& wanted) {
     const uint32_t slot = lowest_free_slot(store_, wanted.slots);
     store_
         .prepare(
-            "INSERT INTO sandboxes (workspace, backend, image, state, boot_id, created_wall_ms) "
-            "VALUES (?, ?, ?, ?, ?, ?)")
+            "INSERT INTO sandboxes (workspace, backend, image, state, boot_id, created_wall_ms, "
+            "runtime, isolation, first_host_id, standby) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
         .run(wanted.workspace, wanted.backend, wanted.image, LifeCycle<SandboxState>::kFirst,
-             base::boot_id(), store_.clock().wall_ms());
+             base::boot_id(), store_.clock().wall_ms(), wanted.runtime, wanted.isolation,
+             wanted.first_host_id, wanted.standby);
     const base::SandboxId id{store_.last_insert_id()};
     store_.prepare("INSERT INTO id_ranges (slot, sandbox) VALUES (?, ?)").run(slot, id);
     store_.record_new<SandboxState>(id);
@@ -107,7 +111,7 @@ void Sandboxes::set_running(base::SandboxId id, const SandboxStart& start) {
     store_
         .prepare(
             "UPDATE sandboxes SET init_pid = ?, init_start_ticks = ?, tree_device = ?, "
-            "home_device = ?, started_wall_ms = ? WHERE id = ?")
+            "home_device = ?, started_wall_ms = ?, standby = 0 WHERE id = ?")
         .run(start.init.pid, start.init.start_ticks, start.tree_device, start.home_device,
              store_.clock().wall_ms(), id);
   });
@@ -152,8 +156,9 @@ std::optional<SandboxRow> Sandboxes::find(base::SandboxId id) {
 }
 
 std::optional<SandboxRow> Sandboxes::live(base::WorkspaceId workspace) {
-  return only(
-      select(store_, *this, "workspace = ? AND state NOT IN ('stopped','destroyed')", workspace));
+  return only(select(store_, *this,
+                     "workspace = ? AND state NOT IN ('stopped','destroyed') AND standby = 0",
+                     workspace));
 }
 
 std::optional<SandboxRow> Sandboxes::last(base::WorkspaceId workspace) {
@@ -184,7 +189,7 @@ Sandboxes::Counts Sandboxes::count_by_state() {
 std::map<base::WorkspaceId, SandboxRow> Sandboxes::all_live() {
   std::map<base::WorkspaceId, SandboxRow> live;
   for (SandboxRow& row : not_destroyed()) {
-    if (row.state != SandboxState::stopped) live[row.workspace] = std::move(row);
+    if (row.state != SandboxState::stopped && !row.standby) live[row.workspace] = std::move(row);
   }
   return live;
 }

@@ -35,6 +35,10 @@ struct SandboxRow {
   std::string boot_id{};         // of the boot in which it started
   uint64_t tree_device = 0;      // st_dev of /workspace's overlay
   uint64_t home_device = 0;      // st_dev of /home/user's
+  std::string runtime{};         // of its engine; empty: the usual one
+  std::string isolation{};       // as its backend said; empty: not known
+  uint32_t first_host_id = 0;    // of its engine, where all share one range; 0: from the slot
+  bool standby = false;          // without the workspace, until a move has ended the one before it
   int64_t created_wall_ms = 0;
   int64_t started_wall_ms = 0;  // 0: never ran
   int64_t ended_wall_ms = 0;    // 0: not stopped, lost or destroyed yet
@@ -45,6 +49,10 @@ struct NewSandbox {
   std::string backend{};
   std::string image{};
   uint32_t slots = 4096;  // size of the pool
+  std::string runtime{};
+  std::string isolation{};
+  uint32_t first_host_id = 0;
+  bool standby = false;
 };
 
 struct SandboxStart {
@@ -58,11 +66,11 @@ class Sandboxes {
   explicit Sandboxes(Store& store) : store_(store) {}
 
   // In `starting`, with a slot. conflict: the workspace has one that is neither stopped nor
-  // destroyed. resource_exhausted: no free slot.
+  // destroyed; one on standby may stand beside it. resource_exhausted: no free slot.
   SandboxRow create(const NewSandbox& sandbox);
   // A destroyed one that holds no slot: commands that ran in another store refer to it.
   base::SandboxId add_past(const NewSandbox& sandbox, std::string_view reason);
-  void set_running(base::SandboxId id, const SandboxStart& start);     // starting -> running
+  void set_running(base::SandboxId id, const SandboxStart& start);     // -> running; no standby
   void set_devices(base::SandboxId id, uint64_t tree, uint64_t home);  // its mounts were exchanged
   void set_stopped(base::SandboxId id, std::string_view reason = {});  // stopping -> stopped
   void set_lost(base::SandboxId id, SandboxState from, std::string_view reason);
@@ -71,7 +79,7 @@ class Sandboxes {
 
   SandboxRow get(base::SandboxId id);  // not_found
   std::optional<SandboxRow> find(base::SandboxId id);
-  // The one that is neither stopped nor destroyed (it may be lost).
+  // The one that is neither stopped nor destroyed (it may be lost), and not on standby.
   std::optional<SandboxRow> live(base::WorkspaceId workspace);
   std::optional<SandboxRow> last(base::WorkspaceId workspace);
   std::vector<SandboxRow> of_workspace(base::WorkspaceId workspace);

@@ -134,6 +134,7 @@ CREATE TABLE workspaces (        -- The durable things that tasks work in.
   snapshot_before_exec INTEGER NOT NULL DEFAULT 0,  -- 1: of the state before each command.
   snapshot_on_stop INTEGER NOT NULL DEFAULT 0,  -- 1: whenever its sandbox was stopped.
   snapshot_every_s INTEGER NOT NULL DEFAULT 0,  -- While it runs and works; 0 is never.
+  runtime         TEXT NOT NULL DEFAULT '',  -- Of its sandboxes, as their engine calls it; empty: the usual one.
   UNIQUE (owner_uid, idempotency_key)
 ) STRICT;
 CREATE UNIQUE INDEX workspaces_live_name ON workspaces (owner_uid, name) WHERE state NOT IN ('deleted','failed');
@@ -196,9 +197,13 @@ CREATE TABLE sandboxes (         -- Execution environments, each for one workspa
   home_device      INTEGER NOT NULL DEFAULT 0,  -- st_dev of the overlay on /home/user.
   created_wall_ms  INTEGER NOT NULL,  -- When the row was made.
   started_wall_ms  INTEGER NOT NULL DEFAULT 0,  -- When it ran; 0 is never.
-  ended_wall_ms    INTEGER NOT NULL DEFAULT 0   -- When it was stopped or lost; 0 is not yet.
+  ended_wall_ms    INTEGER NOT NULL DEFAULT 0,  -- When it was stopped or lost; 0 is not yet.
+  runtime          TEXT NOT NULL DEFAULT '',  -- Of its engine; empty: the usual one.
+  isolation        TEXT NOT NULL DEFAULT '',  -- What it isolates, as its backend said; empty: from before this column.
+  first_host_id    INTEGER NOT NULL DEFAULT 0,  -- Of the ids of its engine, which all of its sandboxes share; 0: those of its slot.
+  standby          INTEGER NOT NULL DEFAULT 0  -- 1: without the workspace, until a move has ended the one before it.
 ) STRICT;
-CREATE UNIQUE INDEX sandboxes_live ON sandboxes (workspace) WHERE state NOT IN ('stopped','destroyed');
+CREATE UNIQUE INDEX sandboxes_live ON sandboxes (workspace) WHERE state NOT IN ('stopped','destroyed') AND standby = 0;
 CREATE INDEX sandboxes_of_workspace ON sandboxes (workspace, id);
 CREATE INDEX sandboxes_left ON sandboxes (state) WHERE state <> 'destroyed';
 

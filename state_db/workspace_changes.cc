@@ -58,6 +58,23 @@ void Workspaces::set_layer(base::WorkspaceId id, base::LayerId layer) {
   });
 }
 
+void Workspaces::set_place(base::WorkspaceId id, const Place& place, const std::string& by) {
+  const auto text = [](const std::string& backend, const std::string& image,
+                       const std::string& runtime) {
+    return backend + "/" + image + (runtime.empty() ? "" : "/" + runtime);
+  };
+  store_.transaction([&] {
+    const WorkspaceRow before = get(id);
+    require_row(
+        store_.prepare("UPDATE workspaces SET backend = ?, image = ?, runtime = ? WHERE id = ?")
+            .run(place.backend, place.image, place.runtime, id),
+        id);
+    store_.add_event("workspace.moved", {.workspace = id},
+                     text(before.backend, before.image, before.runtime) + " -> " +
+                         text(place.backend, place.image, place.runtime) + ", " + by);
+  });
+}
+
 void Workspaces::set_policy(base::WorkspaceId id, const PolicyChange& change) {
   store_.transaction([&] {
     if (get(id).policy != change.from) {

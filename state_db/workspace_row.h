@@ -29,6 +29,7 @@ struct WorkspaceRow {
   uint32_t attempts = 0;           // of how many
   std::string backend{};
   std::string image{};
+  std::string runtime{};  // as its backend's engine calls it; empty: the usual one
   WorkspacePolicy policy{};
   int64_t used_execs = 0;    // commands so far, without hooks
   int64_t used_exec_ms = 0;  // wall time of those that ended
@@ -64,11 +65,20 @@ struct NewWorkspace {
   uint32_t attempts = 0;
   std::string backend{};
   std::string image{};
+  std::string runtime{};  // as its backend's engine calls it; empty: the usual one
   WorkspacePolicy policy{};
   bool disposable = false;
   std::map<std::string, std::string> labels{};
   std::optional<std::string> idempotency_key{};  // one workspace for (owner, key)
   std::string request_hash{};                    // of the request with that key
+};
+
+// Where its sandboxes are made.
+struct Place {
+  std::string backend{};
+  std::string image{};
+  std::string runtime{};
+  friend bool operator==(const Place&, const Place&) = default;
 };
 
 // What was measured; only what is set is written, in one commit.

@@ -43,7 +43,7 @@ const std::string& select_columns() {
       "image, state, reason, disposable, changes_files, changes_wall_ms, unpushed, disk_bytes, "
       "disk_files, rest_age_ms, created_wall_ms, deleted_wall_ms, deleted_age_ms, purge_wall_ms, "
       "purged_wall_ms, idempotency_key, used_execs, used_exec_ms, stands_on, forked_from, "
-      "attempt, attempts" +
+      "attempt, attempts, runtime" +
       policy_columns().names + " FROM workspaces WHERE ";
   return text;
 }
@@ -79,7 +79,7 @@ std::vector<WorkspaceRow> read_all(Store& store, Statement& query) {
                row.disk_bytes, row.disk_files, row.rest_age_ms, row.created_wall_ms,
                row.deleted_wall_ms, row.deleted_age_ms, row.purge_wall_ms, row.purged_wall_ms,
                row.idempotency_key, row.used_execs, row.used_exec_ms, row.stands_on,
-               row.forked_from, row.attempt, row.attempts);
+               row.forked_from, row.attempt, row.attempts, row.runtime);
     each_policy_field([&](const char*, auto& field) { query.read_next(field); }, row.policy);
     read_labels(store, row);
   }
@@ -104,15 +104,16 @@ void insert_row(Store& store, const NewWorkspace& wanted, base::LayerId layer) {
   Statement insert = store.prepare(
       "INSERT INTO workspaces (name, owner_uid, team_gid, repository, base_ref, base_commit, "
       "branch, layer, backend, image, state, disposable, created_wall_ms, "
-      "idempotency_key, request_hash, rest_age_ms, stands_on, forked_from, attempt, attempts" +
+      "idempotency_key, request_hash, rest_age_ms, stands_on, forked_from, attempt, attempts, "
+      "runtime" +
       policy_columns().names +
-      ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?" +
+      ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?" +
       policy_columns().places + ")");
   insert.bind(wanted.name, wanted.owner_uid, wanted.team_gid, wanted.repository, wanted.base_ref,
               wanted.base_commit, wanted.branch, layer, wanted.backend, wanted.image,
               LifeCycle<WorkspaceState>::kFirst, wanted.disposable, store.clock().wall_ms(),
               wanted.idempotency_key, wanted.request_hash, rest_age_ms, wanted.forked_from,
-              wanted.forked_from, wanted.attempt, wanted.attempts);
+              wanted.forked_from, wanted.attempt, wanted.attempts, wanted.runtime);
   each_policy_field([&](const char*, const auto& field) { insert.bind(field); }, wanted.policy);
   insert.run();
 }

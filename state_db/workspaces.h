@@ -71,6 +71,8 @@ class Workspaces {
     const std::string& by;
   };
   void set_policy(base::WorkspaceId id, const PolicyChange& change);
+  // With an event that says from where to where, and `by`.
+  void set_place(base::WorkspaceId id, const Place& place, const std::string& by);
   void set_team(base::WorkspaceId id, std::optional<uint32_t> gid);  // with an event, if it changes
 
   void finish_delete(base::WorkspaceId id);  // deleting -> deleted, with the time

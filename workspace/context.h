@@ -33,6 +33,7 @@ struct Options {
   std::string store;  // /var/lib/moorage
   std::string uploads() const { return store + "/uploads"; }
   std::string lost() const { return store + "/lost"; }
+  std::string sandbox_directory(const std::string& id) const { return store + "/sandboxes/" + id; }
   std::string archive_directory;  // may be another file system
   int archive_level = 3;          // of zstd
   unsigned archive_threads = 2;

@@ -55,6 +55,7 @@ std::string request_hash(const CreateRequest& request) {
     add(request.import->head_commit);
     add(request.import->work_commit);
   }
+  if (!request.runtime.empty()) add("runtime " + request.runtime);
   add(policy_hash_text(request.policy));
   add(request.disposable ? "disposable" : "");
   if (request.team_gid) add("team " + std::to_string(*request.team_gid));
@@ -110,15 +111,8 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
   }
   workspace.backend = request.backend.empty() ? context_.options.default_backend : request.backend;
   workspace.image = request.image.empty() ? "host" : request.image;
-  const auto capabilities = context_.backends.get(workspace.backend).capabilities();
-  if (!capabilities.usable) {
-    throw Error(Code::unsupported,
-                "backend " + workspace.backend + " cannot be used: " + capabilities.reason,
-                "moorage info shows what this host can do");
-  }
-  if (workspace.image != "host") {
-    throw Error(Code::unsupported, "there is no image '" + workspace.image + "'", "use image host");
-  }
+  workspace.runtime = request.runtime;
+  check_place(context_, {workspace.backend, workspace.image, workspace.runtime}, {});
 
   const auto repo = repository_for(caller, request, progress);
   if (hooks_.admit) hooks_.admit(caller.uid, repo.id);

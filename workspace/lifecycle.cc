@@ -39,11 +39,6 @@ MOORAGE_CRASH_POINT(purge_after_intent, "purge.after_intent");
 MOORAGE_CRASH_POINT(purge_after_files, "purge.after_files");
 
 constexpr std::chrono::milliseconds kUnmountPatience{2'000};
-constexpr const char* kObjectsTarget = "/.moorage/objects";
-
-std::string sandbox_directory(const Options& options, base::SandboxId id) {
-  return options.store + "/sandboxes/" + id.str();
-}
 
 }  // namespace
 
@@ -66,54 +61,29 @@ std::shared_ptr<const Running> Workspaces::ensure_running(const state_db::Worksp
 
 std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::WorkspaceRow& row) {
   const auto began = base::Histogram::Clock::now();
+  const auto wanted = sandbox_for(row);
   const Chain layers = chain(row);
   active_.wait_unmounted(row.id, context_.options.transfer_patience);
   state_db::Sandboxes table(context_.store);
   const auto sandbox = context_.store.transaction([&] {
     integrity_.begin_writing(row.id);
-    return table.create({row.id, row.backend, row.image, context_.options.sandbox_slots});
+    return table.create(wanted);
   });
   start_after_intent.pass();
-  const uint32_t first_id = context_.options.first_host_id(sandbox.slot.value());
-  auto running = std::make_shared<Running>();
-  running->sandbox = sandbox.id;
-  running->workspace = row.id;
-  running->name = sandbox.name;
-  running->backend = &context_.backends.get(row.backend);
+  std::shared_ptr<const Running> running;
   try {
-    const ActiveMounts mounts = mount_layers(layers, first_id);
-    const base::Fd objects = context_.storage.bind_read_only(
-        context_.repos.objects_directory(Repositories::directory(row.repository)), first_id);
+    const ActiveMounts mounts = mount_layers(layers, first_id_of(sandbox));
     start_after_mount.pass();
-    backends::SandboxSpec spec;
-    spec.name = sandbox.name;
-    spec.directory = sandbox_directory(context_.options, sandbox.id);
-    spec.image = row.image;
-    spec.first_host_id = first_id;
-    spec.mounts = {{mounts.tree.get(), kTreePlace},
-                   {mounts.home.get(), kHomePlace},
-                   {objects.get(), kObjectsTarget}};
-    spec.limits = {row.policy.limits.memory_bytes, row.policy.limits.cpus, row.policy.limits.pids};
-    spec.sudo = context_.options.sudo;
-    spec.deadline = context_.options.start_deadline;
-    base::make_directories(spec.directory);
-    running->init = running->backend->start(spec).init;
-    running->endpoint = running->backend->endpoint(sandbox.name);
+    auto begun = begin_sandbox(row, sandbox, &mounts);
     start_after_backend.pass();
-    if (running->init.pid == 0) throw Error(Code::unavailable, "its sandbox ended at once");
-    running->mounted =
-        active_.share(row.id, {copy_sandbox_mounts(running->init), first_id + kUser});
-    table.set_running(sandbox.id, {running->init, mounts.tree_device, mounts.home_device});
+    running = set_running(sandbox, std::move(begun), mounts);
   } catch (Error& error) {
     clear_sandbox(table.get(sandbox.id), error.message());
     throw error.add_context(row.name + " could not be started");
   }
   start_after_outcome.pass();
   context_.metrics.sandbox_start.observe_since(began);
-  active_.set_running(running);
-  watcher_.watch_sandbox(*running);
-  base::log(base::LogLevel::info, "sandbox.started",
-            {{"ws", row.id}, {"sb", sandbox.id}, {"pid", running->init.pid}});
+  take_up(running);
   return running;
 }
 
@@ -125,13 +95,13 @@ void Workspaces::clear_sandbox(const state_db::SandboxRow& sandbox, const std::s
   context_.backends.get(sandbox.backend).destroy(sandbox.name);
   watcher_.settle(sandbox.id, reason);
   active_.clear_running(sandbox.id);
-  base::remove_tree(sandbox_directory(context_.options, sandbox.id));
+  base::remove_tree(context_.options.sandbox_directory(sandbox.id.str()));
   state_db::Sandboxes table(context_.store);
   context_.store.transaction([&] {
     auto state = table.get(sandbox.id).state;
     if (state == SandboxState::destroyed) return;
     if (state != SandboxState::stopped && state != SandboxState::lost) {
-      integrity_.set_recovered(table.get(sandbox.id));
+      if (!sandbox.standby) integrity_.set_recovered(table.get(sandbox.id));
       table.set_lost(sandbox.id, state, reason);
       state = SandboxState::lost;
     }
@@ -195,26 +165,27 @@ void Workspaces::stop_sandbox(const state_db::WorkspaceRow& present, const std::
   if (row.state == WorkspaceState::ready && hooks_.after_stop) hooks_.after_stop(row);
 }
 
+void Workspaces::refuse_busy(const state_db::WorkspaceRow& row) {
+  for (const auto& exec : state_db::Execs(context_.store).running()) {
+    if (exec.request.workspace != row.id) continue;
+    throw Error(Code::conflict, row.name + " is busy: " + exec.id.str() + " is running",
+                "wait for it, or end it: moorage kill " + exec.id.str());
+  }
+  if (active_.in_use(row.id)) {
+    throw Error(Code::conflict, row.name + " is busy: a command begins, or a file is transferred",
+                "try again in a moment");
+  }
+}
+
 void Workspaces::bring_to_rest(const state_db::WorkspaceRow& row, const std::string& reason) {
-  const auto refuse_busy = [&] {
-    for (const auto& exec : state_db::Execs(context_.store).running()) {
-      if (exec.request.workspace != row.id) continue;
-      throw Error(Code::conflict, row.name + " is busy: " + exec.id.str() + " is running",
-                  "wait for it, or end it: moorage kill " + exec.id.str());
-    }
-    if (active_.in_use(row.id)) {
-      throw Error(Code::conflict, row.name + " is busy: a command begins, or a file is transferred",
-                  "try again in a moment");
-    }
-  };
-  refuse_busy();
+  refuse_busy(row);
   if (auto running = active_.running(row.id)) {
     measurer_.before_stop(row);
     run_pre_stop(row);
     auto taken = active_.take_unused(*running);
     running.reset();  // it holds the mounts
     try {
-      refuse_busy();  // one that began meanwhile
+      refuse_busy(row);  // one that began meanwhile
       if (!taken) throw Error(Code::conflict, row.name + " was used at this moment", "try again");
     } catch (const Error&) {
       if (taken) active_.set_running(std::move(taken));

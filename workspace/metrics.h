@@ -31,12 +31,13 @@ enum class Verb {
   fork,
   promote,
   best_of,
-  compare
+  compare,
+  move
 };
-inline constexpr std::array<std::string_view, 20> kVerbNames{
+inline constexpr std::array<std::string_view, 21> kVerbNames{
     "create", "start",   "stop",    "delete",    "undelete", "purge",  "exec",
     "fetch",  "update",  "archive", "unarchive", "export",   "import", "snapshot",
-    "drop",   "restore", "fork",    "promote",   "best-of",  "compare"};
+    "drop",   "restore", "fork",    "promote",   "best-of",  "compare", "move"};
 
 struct VerbMetrics {
   base::Histogram seconds;                 // of those that succeeded

@@ -42,6 +42,7 @@ struct CreateRequest {
   PolicyChange policy;
   std::string backend;               // empty: the configured default
   std::string image;                 // empty: "host"
+  std::string runtime;               // of the backend's engine; empty: the usual one
   bool disposable = false;           // deleted when its first exec has ended
   std::optional<uint32_t> team_gid;  // the group whose members may use it, too
   std::string idempotency_key;       // one workspace for (owner, key); empty: none
@@ -68,7 +69,6 @@ struct WorkspaceView {
   std::optional<state_db::SandboxRow> sandbox;            // the live one
   std::optional<backends::SandboxStatus> sandbox_status;  // detail only
   std::string disk_quota;                                 // who holds it below its disk limit
-  std::string isolation;                                  // of the sandbox's backend
   std::optional<state_db::ExecRow> doing;                 // newest running exec
   std::optional<LeaseView> lease;                         // while it is held
   int64_t last_output_ms = 0;                      // wall time of doing's last output, 0: none yet

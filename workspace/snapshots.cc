@@ -216,6 +216,7 @@ std::vector<state_db::NewWorkspace> Snapshots::planned_forks(const Caller& calle
   fork.branch = row.branch;
   fork.backend = row.backend;
   fork.image = row.image;
+  fork.runtime = row.runtime;
   fork.policy = row.policy;
   fork.policy.pinned = false;
   fork.labels = request.labels;

@@ -89,11 +89,6 @@ void Workspaces::complete(WorkspaceView& view) {
   view.lease = held_lease(view.row.id);
   view.behind = behind(context_.repos, view);
   view.disk_quota = context_.storage.quota().name();
-  if (view.sandbox) {
-    if (auto* backend = context_.backends.find(view.sandbox->backend)) {
-      view.isolation = backends::isolation_name(backend->capabilities().isolation);
-    }
-  }
   if (hooks_.off_host) view.off_host = hooks_.off_host(view.row.id, view.integrity.seal);
   view.policy = effective_policy(view.row.policy, context_.options);
   if (view.sandbox && view.sandbox->state == state_db::SandboxState::running)

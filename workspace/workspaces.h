@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "state_db/sandboxes.h"
 #include "workspace/active.h"
 #include "workspace/changes.h"
 #include "workspace/context.h"
@@ -23,6 +24,9 @@
 #include "workspace/workspace_hooks.h"
 
 namespace moorage::workspace {
+
+// Throws what the backend of that place would refuse to start there.
+void check_place(Context& context, const state_db::Place& place, const backends::Limits& limits);
 
 class Workspaces {
  public:
@@ -80,6 +84,12 @@ class Workspaces {
   // Of a workspace; starts one if there is none.
   std::shared_ptr<const Running> ensure_running(const state_db::WorkspaceRow& row);
   void stop_sandbox(const state_db::WorkspaceRow& present, const std::string& reason);
+  void refuse_busy(const state_db::WorkspaceRow& row);  // conflict if anything runs
+  // move.cc. From now on its sandboxes are made at `place`. If one runs, the next is made first; it
+  // gets the workspace when the former has ended, and while anything fails before that, the former
+  // runs on. Conflict as bring_to_rest. Caller holds the lock.
+  void change_place(const state_db::WorkspaceRow& row, const state_db::Place& place,
+                    const std::string& by);
   // Stops an idle one as `stop` does and waits until nobody has its files. Conflict if anything
   // runs or is transferred. Caller holds the lock.
   void bring_to_rest(const state_db::WorkspaceRow& row, const std::string& reason);
@@ -106,6 +116,7 @@ class Workspaces {
   void sync_active();
   // Kills what is left of a sandbox and closes its row, whatever state it is in.
   void clear_sandbox(const state_db::SandboxRow& sandbox, const std::string& reason);
+  uint32_t first_id_of(const state_db::SandboxRow& sandbox) const;  // host id of its id 0
 
  private:
   WorkspaceView outline(state_db::WorkspaceRow row, state_db::RepositoryRow repo);
@@ -132,6 +143,22 @@ class Workspaces {
   IntegrityCheck::Taken seal_stopped(const state_db::WorkspaceRow& row);
   std::shared_ptr<const Running> start_sandbox(const state_db::WorkspaceRow& row);
   void bury(base::WorkspaceId workspace, base::SandboxId sandbox);  // its init died
+
+  // sandbox_start.cc. What a sandbox of this workspace is to be; throws what its backend would
+  // refuse.
+  state_db::NewSandbox sandbox_for(const state_db::WorkspaceRow& row);
+  // Makes it, with these mounts of the workspace, or with places for them only.
+  Running begin_sandbox(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox,
+                        const ActiveMounts* mounts);
+  // Its outcome: what it has mounted is these. `also` is in the same commit.
+  std::shared_ptr<const Running> set_running(const state_db::SandboxRow& sandbox, Running begun,
+                                             const ActiveMounts& mounts,
+                                             const std::function<void()>& also = {});
+  void take_up(const std::shared_ptr<const Running>& running);  // from now on it is asked for
+  std::shared_ptr<const Running> hand_over(base::WorkspaceId id,
+                                           const state_db::SandboxRow& sandbox, Running standby,
+                                           const std::function<void()>& also);
+  void go_back(base::WorkspaceId id);
   void after_exec(const state_db::ExecRow& exec);  // measures, or purges a disposable workspace
 
   Context& context_;

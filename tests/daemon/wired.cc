@@ -39,6 +39,7 @@ Wired::Wired() {
   flattening_ = std::make_unique<workspace::Flattening>(*context_, *repositories_, active_);
   snapshots_ =
       std::make_unique<workspace::Snapshots>(*context_, *workspaces_, active_, *flattening_);
+  moves_ = std::make_unique<workspace::Moves>(*context_, *workspaces_, *execs_, active_);
   comparison_ = std::make_unique<workspace::Comparison>(*context_, *workspaces_);
   best_of_driver_ = std::make_unique<workspace::BestOfDriver>(*context_, *workspaces_, *execs_,
                                                               *snapshots_, *comparison_);
@@ -60,6 +61,7 @@ Wired::Wired() {
                                    *execs_,
                                    *archives_,
                                    *snapshots_,
+                                   *moves_,
                                    *best_of_,
                                    *comparison_,
                                    *events_,

@@ -52,6 +52,7 @@ class Wired {
   std::unique_ptr<workspace::Archives> archives_;
   std::unique_ptr<workspace::Flattening> flattening_;
   std::unique_ptr<workspace::Snapshots> snapshots_;
+  std::unique_ptr<workspace::Moves> moves_;
   std::unique_ptr<workspace::Comparison> comparison_;
   std::unique_ptr<workspace::BestOfDriver> best_of_driver_;
   std::unique_ptr<workspace::BestOf> best_of_;

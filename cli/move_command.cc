@@ -1,0 +1,133 @@
+// `move`: what the new place does not carry is told first, running commands are waited for.
+#include <chrono>
+#include <optional>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/json.h"
+#include "cli/text.h"
+
+namespace moorage::cli {
+namespace {
+
+using base::Code;
+using base::Error;
+using std::chrono::steady_clock;
+
+constexpr int kPollMs = 30'000;       // each request; the waiting itself has no end
+constexpr int64_t kSettleMs = 5'000;  // for what begins or ends at this moment
+constexpr int64_t kCancelMs = 60'000;
+
+struct Wanted {
+  std::string workspace;
+  std::string backend;
+  std::string image;
+  std::string runtime;
+  bool now = false;
+  bool check = false;
+};
+
+JsonObject place_of(const Wanted& wanted) {
+  JsonObject body;
+  if (!wanted.backend.empty()) body.add("backend", wanted.backend);
+  if (!wanted.image.empty()) body.add("image", wanted.image);
+  if (!wanted.runtime.empty()) body.add("runtime", wanted.runtime);
+  if (!body.empty()) return body;
+  throw Error(Code::invalid_argument, "move where?",
+              "moorage move " + wanted.workspace + " --backend docker");
+}
+
+std::string side_text(const Json& side) {
+  std::string text = side.text("backend") + ", image " + side.text("image");
+  if (side.has("runtime")) text += ", runtime " + side.text("runtime");
+  return text + ", " + side.text("isolation", "isolation not known");
+}
+
+std::string ask(Context& context, const Wanted& wanted) {
+  return context.api().send("POST", context.workspace_path(wanted.workspace, "/move/check"),
+                            place_of(wanted).str());
+}
+
+int check(Context& context, const Wanted& wanted) {
+  const std::string answer = ask(context, wanted);
+  if (context.printed_json(answer)) return 0;
+  const Json plan = Json::parse(answer);
+  std::string text = label_line("from", side_text(plan.at("from")));
+  text += label_line("to", side_text(plan.at("to")));
+  text += label_line("sandbox", plan.flag("running") ? "runs, and is replaced" : "none runs");
+  for (const Json& exec : plan.items("execs"))
+    text += label_line("waits", "for " + exec.text() + ", or cancels it: --now");
+  for (const Json& notice : plan.items("notices")) text += label_line("note", notice.text());
+  context.print(text);
+  return 0;
+}
+
+// Until none runs that ran when it was asked. Told once each.
+void wait_for_commands(Context& context, const Wanted& wanted, Json plan) {
+  std::string told;
+  for (;;) {
+    const auto execs = plan.items("execs");
+    if (execs.empty()) return;
+    const std::string id = execs.front().text();
+    if (told != id) context.note("waits for " + id + "; --now would cancel it");
+    told = id;
+    context.api().get(context.exec_path(id, "/wait?timeout_ms=" + std::to_string(kPollMs)));
+    plan = Json::parse(ask(context, wanted));
+  }
+}
+
+std::string move_now(Context& context, const Wanted& wanted) {
+  JsonObject body = place_of(wanted);
+  if (wanted.now) body.add("now", true);
+  body.add("wait_ms", wanted.now ? kCancelMs : kSettleMs);
+  return context.api().send("POST", context.workspace_path(wanted.workspace, "/move"), body.str(),
+                            {.slow = true});
+}
+
+int move(Context& context, const Wanted& wanted) {
+  const auto began = steady_clock::now();
+  const Json plan = Json::parse(ask(context, wanted));
+  for (const Json& notice : plan.items("notices")) context.note(notice.text());
+  std::optional<std::string> answer;
+  while (!answer) {
+    if (!wanted.now) wait_for_commands(context, wanted, Json::parse(ask(context, wanted)));
+    try {
+      answer = move_now(context, wanted);
+    } catch (const Error& error) {
+      // One that began in between is waited for, too.
+      const bool busy = error.code() == Code::conflict && !wanted.now &&
+                        !Json::parse(ask(context, wanted)).items("execs").empty();
+      if (!busy) throw;
+    }
+  }
+  if (context.printed_json(*answer)) return 0;
+  const auto took =
+      std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - began);
+  const Json moved = Json::parse(*answer);
+  const bool same = plan.at("from").dump() == plan.at("to").dump();
+  context.print(label_line(
+      same ? "stayed" : "moved",
+      moved.text("name") + "   " + side_text(plan.at("to")) + "   " + format_took(took.count())));
+  return 0;
+}
+
+}  // namespace
+
+Action move_command(Options& options) {
+  auto wanted = std::make_shared<Wanted>();
+  options.argument({"NAME", "", "The workspace"}, wanted->workspace);
+  options.value({"--backend", "NAME", "Where its sandboxes are made from now on"}, wanted->backend);
+  options.value({"--image", "NAME", "Their root file system; host where the backend changes"},
+                wanted->image);
+  options.value({"--runtime", "NAME", "Runtime of the backend's engine; default: the usual one"},
+                wanted->runtime);
+  options.flag({"--now", "", "Cancel running commands instead of waiting for them"}, wanted->now);
+  options.flag({"--check", "", "Only tell what it would do, and what does not go along"},
+               wanted->check);
+  return [wanted](Context& context) {
+    return wanted->check ? check(context, *wanted) : move(context, *wanted);
+  };
+}
+
+}  // namespace moorage::cli
