@@ -137,6 +137,7 @@ std::optional<SandboxStatus> LocalBackend::adopt(const SandboxSpec& spec, Sandbo
 
 SandboxStatus LocalBackend::start(const SandboxSpec& spec) {
   check(spec);
+  const auto guard = starting_.lock(spec.name, "start", spec.deadline);
   SandboxCgroup cgroup = group(spec.name);
   if (auto running = adopt(spec, cgroup)) return *running;
   const auto until = Clock::now() + spec.deadline;

@@ -15,6 +15,7 @@
 #include "backends/cgroups.h"
 #include "backends/launcher.h"
 #include "backends/registry.h"
+#include "base/keyed_mutex.h"
 
 namespace moorage::backends {
 
@@ -58,6 +59,7 @@ class LocalBackend : public Backend {
   void copy_programs();
   std::optional<SandboxStatus> adopt(const SandboxSpec& spec, SandboxCgroup& group);
 
+  base::KeyedMutex starting_;  // by name: the second one finds what the first one made
   std::mutex mutex_;
   std::optional<CgroupHierarchies> hierarchies_;
   std::mutex probe_mutex_;  // what a probe makes (below, and in subclasses) is made once
