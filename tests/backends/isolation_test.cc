@@ -8,8 +8,6 @@
 #include <map>
 #include <sstream>
 
-#include "backends/cgroups.h"
-#include "base/error.h"
 #include "base/files.h"
 #include "sandbox_fixture.h"
 
@@ -120,10 +118,12 @@ TEST_CASE("calls that reach for the kernel are refused, for user and root (9, 14
     CAPTURE(call);
     CHECK(found[call] == "EPERM");
   }
-  for (const char* call : {"clone3", "unknown-call", "int80-getpid"}) {
+  for (const char* call : {"clone3", "unknown-call"}) {
     CAPTURE(call);
     CHECK(found[call] == "ENOSYS");
   }
+  // The filter's word, or that of a kernel which has no 32-bit calls at all.
+  CHECK((found["int80-getpid"] == "ENOSYS" || found["int80-getpid"] == "signal 11"));
   for (const char* call : {"tiocgwinsz", "af_unix", "af_inet"}) {
     CAPTURE(call);
     CHECK(found[call] == "ok");
@@ -315,33 +315,4 @@ TEST_CASE("what a program needs is there: temporary files, devices, terminals, p
   CHECK(sandboxes.shell(1,
                         "python3 -c 'import threading as t; x=t.Thread(target=lambda:print(1)); "
                         "x.start(); x.join()'") == "1");
-}
-
-TEST_CASE("with LXC's monitor killed the sandbox runs on, answers, and can be destroyed") {
-  SandboxFixture sandboxes("lxc");
-  if (!tests::available(sandboxes)) return;
-  const auto status = sandboxes.start(1);
-  const std::string group = sandboxes.group(1);
-  const int monitor = std::stoi(base::read_file(group + "/monitor/cgroup.procs"));
-  REQUIRE(kill(monitor, SIGKILL) == 0);
-  REQUIRE(tests::within_a_second([&] { return !backends::cgroup_populated(group + "/monitor"); }));
-  CHECK(sandboxes.backend().inspect(sandboxes.name(1)).init == status.init);
-  CHECK(sandboxes.shell(1, "echo on") == "on");
-  CHECK(sandboxes.start(1).init == status.init);  // no second process 1 on one tree
-  sandboxes.backend().destroy(sandboxes.name(1));
-  CHECK(sandboxes.backend().list().empty());
-  CHECK(sandboxes.shell((sandboxes.start(1), 1), "echo new") == "new");
-}
-
-TEST_CASE("all of a sandbox killed at once is seen, and a start mends it") {
-  SandboxFixture sandboxes("lxc");
-  if (!tests::available(sandboxes)) return;
-  sandboxes.start(1);
-  const std::string group = sandboxes.group(1);
-  backends::write_cgroup_file(group + "/cgroup.kill", "1");
-  CHECK(tests::within_a_second([&] {
-    return sandboxes.backend().inspect(sandboxes.name(1)).state == backends::SandboxState::stopped;
-  }));
-  sandboxes.start(1);
-  CHECK(sandboxes.shell(1, "echo again") == "again");
 }

@@ -3,16 +3,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <boost/json.hpp>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <iostream>
 
-#include "backends/envd_client.h"
 #include "base/error.h"
 #include "base/files.h"
-#include "base/journal.h"
 #include "base/mount.h"
+#include "results.h"
 
 namespace moorage::tests {
 namespace {
@@ -42,35 +40,32 @@ base::Fd idmapped_mount(const std::string& path, uint32_t first_host_id) {
   return mount;
 }
 
-Outcome read_outcome(int journal, std::chrono::milliseconds deadline) {
-  namespace json = boost::json;
-  const auto until = std::chrono::steady_clock::now() + patient(deadline);
-  base::JournalReader reader(journal);
-  Outcome outcome;
-  for (;;) {
-    auto frame = reader.next();
-    if (!frame) {
-      if (std::chrono::steady_clock::now() > until)
-        throw std::runtime_error("the exec did not end");
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      continue;
-    }
-    if (base::is_output(frame->header.kind)) outcome.output += frame->payload;
-    if (frame->header.kind != base::FrameKind::end) continue;
-    const json::object end = json::parse(frame->payload).as_object();
-    outcome.kind = json::value_to<std::string>(end.at("kind"));
-    if (end.contains("code")) outcome.code = json::value_to<int>(end.at("code"));
-    if (end.contains("signal")) outcome.signal = json::value_to<int>(end.at("signal"));
-    if (end.contains("error")) outcome.text = json::value_to<std::string>(end.at("error"));
-    return outcome;
+// What an engine needs, and what it says, where this seam has it.
+template <typename Options>
+void set_socket(Options& options, const std::string& socket) {
+  if constexpr (requires { options.docker_socket; }) {
+    if (!socket.empty()) options.docker_socket = socket;
   }
+}
+
+template <typename Can>
+uint32_t id_range(const Can& can, uint32_t own) {
+  if constexpr (requires { can.first_host_id; }) return can.first_host_id.value_or(own);
+  return own;
+}
+
+template <typename Can>
+bool root_allowed(const Can& can, bool otherwise) {
+  if constexpr (requires { can.root; }) return can.root;
+  return otherwise;
 }
 
 }  // namespace
 
-SandboxFixture::SandboxFixture(const std::string& backend_name,
+SandboxFixture::SandboxFixture(const std::string& entry,
                                const std::function<void(backends::BackendOptions&)>& change)
-    : kind_(backend_name), store_(make_store()) {
+    : engine_(find_engine(entry)), store_(make_store()) {
+  results::begin(entry);
   // The store is closed to all but root, as the real one is.
   options_.name_prefix = "moorage-test" + store_.substr(store_.rfind('.') + 1) + "-";
   for (char& c : options_.name_prefix) c = static_cast<char>(std::tolower(c));
@@ -78,9 +73,10 @@ SandboxFixture::SandboxFixture(const std::string& backend_name,
   options_.launch_program = LAUNCH_PROGRAM;
   options_.warden_program = WARDEN_PROGRAM;
   options_.allow_process = true;
+  set_socket(options_, engine_.socket);
   if (change) change(options_);
   base::make_directories(options_.images_directory);
-  backend_ = backends::make_backend(kind_, options_);
+  backend_ = backends::make_backend(engine_.backend, options_);
 }
 
 SandboxFixture::~SandboxFixture() {
@@ -95,61 +91,64 @@ SandboxFixture::~SandboxFixture() {
 }
 
 std::unique_ptr<backends::Backend> SandboxFixture::another_backend() const {
-  return backends::make_backend(kind_, options_);
+  return backends::make_backend(engine_.backend, options_);
 }
+
+const backends::Capabilities& SandboxFixture::can() {
+  if (!can_) can_ = backend_->capabilities();
+  return *can_;
+}
+
+bool SandboxFixture::allows_root() { return root_allowed(can(), runs_commands()); }
 
 std::string SandboxFixture::workspace(int number) const {
   return store_ + "/ws_" + std::to_string(number) + "/tree";
+}
+
+std::string SandboxFixture::home(int number) const {
+  return store_ + "/ws_" + std::to_string(number) + "/home";
+}
+
+base::Fd SandboxFixture::mount_of(const std::string& path, const backends::SandboxSpec& spec) {
+  return idmapped_mount(path, spec.first_host_id);
 }
 
 backends::SandboxSpec SandboxFixture::spec(int number) {
   backends::SandboxSpec spec;
   spec.name = name(number);
   spec.directory = store_ + "/sandboxes/sb_" + std::to_string(number);
-  spec.first_host_id = kPoolFirstId + static_cast<uint32_t>(number) * kIdsPerSandbox;
-  spec.sudo = isolates();
+  spec.first_host_id =
+      id_range(can(), kPoolFirstId + static_cast<uint32_t>(number) * kIdsPerSandbox);
+  spec.sudo = can().sudo;
   spec.limits.memory_bytes = 256 << 20;
   spec.limits.cpus = 2;
   spec.limits.pids = 64;
   base::make_directories(spec.directory);
-  const std::string home = store_ + "/ws_" + std::to_string(number) + "/home";
   for (const auto& [path, target] :
-       {std::pair(workspace(number), "/workspace"), std::pair(home, "/home/user")}) {
+       {std::pair(workspace(number), "/workspace"), std::pair(home(number), "/home/user")}) {
     mounts_.push_back(idmapped_mount(path, spec.first_host_id));
     spec.mounts.push_back({mounts_.back().get(), target});
   }
   return spec;
 }
 
-Outcome SandboxFixture::run(int number, const Command& command) {
-  const std::string exec = "ex_" + std::to_string(++execs_);
-  auto group = backend_->exec_group(name(number), exec);
-  const std::string path = store_ + "/" + exec;
-  base::Fd journal = base::open_file(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
-  std::vector<base::Fd> join = group->join_fds();
-  base::Fd kill = group->kill_fd();
+backends::SandboxStatus SandboxFixture::start(int number) {
+  const size_t before = mounts_.size();
+  const auto status = backend_->start(spec(number));
+  mounts_.resize(before);
+  return status;
+}
 
-  backends::StartRequest request;
-  request.tag = exec;
-  request.argv = command.argv;
-  request.environment = command.environment;
-  request.directory = command.directory;
-  request.user = command.user;
-  request.timeout_ms = command.timeout_ms;
-  request.journal_fd = journal.get();
-  request.kill_fd = kill.get();
-  for (const base::Fd& fd : join) request.join_fds.push_back(fd.get());
-  backends::EnvdClient client(backend_->endpoint(name(number)));
-  client.start(request, std::chrono::seconds(10));
+RunningExec SandboxFixture::begin(int number, const Command& command) {
+  const std::string tag = "ex_" + std::to_string(++execs_);
+  return RunningExec(*backend_, name(number), store_ + "/" + tag, tag, command);
+}
 
-  base::Fd reader = base::open_file(path, O_RDONLY);
-  Outcome outcome =
-      read_outcome(reader.get(), std::chrono::milliseconds(command.timeout_ms + 10'000));
-  outcome.oom_kills = group->oom_kills();
-  group->kill();
-  REQUIRE(within(std::chrono::seconds(10), [&] { return group->empty(); }));
-  group->remove();
-  return outcome;
+std::string SandboxFixture::program(int number, const std::string& path) {
+  const std::string file = path.substr(path.rfind('/') + 1);
+  const std::string place = workspace(number) + "/" + file;
+  if (!base::path_exists(place)) base::write_file(place, base::read_file(path), 0755);
+  return "/workspace/" + file;
 }
 
 std::string SandboxFixture::shell(int number, const std::string& script, const std::string& user) {
@@ -165,15 +164,27 @@ std::string SandboxFixture::shell(int number, const std::string& script, const s
 }
 
 bool available(SandboxFixture& fixture) {
-  const backends::Capabilities can = fixture.backend().capabilities();
+  const backends::Capabilities& can = fixture.can();
   if (can.usable) return true;
   const char* ci = std::getenv("CI");
   if (ci && std::string(ci) == "true") FAIL("backend " << fixture.kind() << ": " << can.reason);
+  results::not_tried(can.reason);
   std::cerr << "SKIPPED: backend " << fixture.kind() << " is not usable here: " << can.reason
             << "\n";
   return false;
 }
 
-std::string read_all(const std::string& path) { return base::read_file(path); }
+bool applies(bool condition, const std::string& reason) {
+  if (!condition) results::not_applicable(reason);
+  return condition;
+}
+
+bool runs_commands(const SandboxFixture& fixture) {
+  return applies(fixture.runs_commands(), "it runs no commands");
+}
+
+bool isolates(SandboxFixture& fixture) {
+  return applies(fixture.can().isolation != backends::Isolation::none, "it isolates nothing");
+}
 
 }  // namespace moorage::tests

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -14,40 +13,25 @@
 #include "backends/backend.h"
 #include "backends/cgroups.h"
 #include "backends/registry.h"
+#include "engines.h"
 #include "patience.h"
+#include "running_exec.h"
 
 namespace moorage::tests {
 
-struct Outcome {
-  std::string kind;  // exited, signalled, timed_out
-  int code = -1;
-  int signal = 0;
-  std::string output;  // both streams, in order
-  std::string text;    // what the warden said of a command that could not be started
-  uint64_t oom_kills = 0;
-};
-
-struct Command {
-  std::vector<std::string> argv;
-  std::map<std::string, std::string> environment{
-      {"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-      {"HOME", "/home/user"},
-      {"LANG", "C.UTF-8"}};
-  std::string user = "user";
-  std::string directory = "/workspace";
-  int64_t timeout_ms = 30'000;
-};
-
 class SandboxFixture {
  public:
-  explicit SandboxFixture(const std::string& backend_name,
+  // `entry` as in engines.h.
+  explicit SandboxFixture(const std::string& entry,
                           const std::function<void(backends::BackendOptions&)>& change = {});
   ~SandboxFixture();
 
   backends::Backend& backend() { return *backend_; }
-  const std::string& kind() const { return kind_; }
-  bool runs_commands() const { return kind_ != "fake"; }
-  bool isolates() const { return kind_ == "lxc"; }
+  const backends::Capabilities& can();
+  const Engine& engine() const { return engine_; }
+  const std::string& kind() const { return engine_.entry; }
+  bool runs_commands() const { return kind() != "fake"; }
+  bool allows_root();  // commands may run as the sandbox's root
   const std::string& prefix() const { return options_.name_prefix; }
   const std::string& store() const { return store_; }
   // A second backend object over the same store, as after a restart of the daemon.
@@ -55,29 +39,40 @@ class SandboxFixture {
 
   // A spec with name "<prefix>sb_N", its own id range, directory and mounts.
   backends::SandboxSpec spec(int number);
-  backends::SandboxStatus start(int number) { return backend_->start(spec(number)); }
+  // With that spec; keeps none of its mounts, which would be busy as long as we have them.
+  backends::SandboxStatus start(int number);
   std::string group(int number) const {  // in the unified hierarchy
     return backends::SandboxCgroup(backends::find_cgroups(), name(number)).unified_path();
   }
   std::string name(int number) const { return prefix() + "sb_" + std::to_string(number); }
   std::string workspace(int number) const;  // on the host
-  Outcome run(int number, const Command& command);
+  std::string home(int number) const;
+  RunningExec begin(int number, const Command& command);
+  Outcome run(int number, const Command& command) { return begin(number, command).finish(); }
   // `sh -c script`; fails the test unless it exits with 0. Trailing newlines are cut.
   std::string shell(int number, const std::string& script, const std::string& user = "user");
+  // The path inside of a program of the tests, put into the workspace.
+  std::string program(int number, const std::string& path);
+  // A detached mount of a new directory, with the sandbox's ids: what may take /workspace's place.
+  base::Fd mount_of(const std::string& path, const backends::SandboxSpec& spec);
 
  private:
-  std::string kind_;
+  Engine engine_;
   std::string store_;
   backends::BackendOptions options_;
   std::unique_ptr<backends::Backend> backend_;
+  std::optional<backends::Capabilities> can_;
   std::vector<base::Fd> mounts_;  // lent to specs
   int execs_ = 0;
 };
 
 // False: the engine is missing here. Says so loudly, and fails the test where CI=true.
 bool available(SandboxFixture& fixture);
+// False: the promise is none of this backend's. The reason becomes part of docs/backends.md.
+bool applies(bool condition, const std::string& reason);
+bool runs_commands(const SandboxFixture& fixture);
+bool isolates(SandboxFixture& fixture);
 
-std::string read_all(const std::string& path);
 // Waits for the condition; the deadline is part of what is tested, where it is a second.
 template <typename Condition>
 bool within(std::chrono::milliseconds deadline, const Condition& condition) {

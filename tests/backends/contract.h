@@ -1,0 +1,45 @@
+// What the test cases of the contract have in common. Each has the tag [contract], takes its
+// backend from EACH_BACKEND, and says with available() and applies() why it does not try it (see
+// results.h).
+#pragma once
+
+#include <signal.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "backends/cgroups.h"
+#include "backends/fake.h"
+#include "base/files.h"
+#include "sandbox_fixture.h"
+
+#define EACH_BACKEND GENERATE(from_range(moorage::tests::contract_backends()))
+
+namespace moorage::tests {
+
+inline backends::SandboxState state_of(SandboxFixture& sandboxes, int number) {
+  return sandboxes.backend().inspect(sandboxes.name(number)).state;
+}
+
+inline void kill_init(SandboxFixture& sandboxes, int number) {
+  auto* fake = dynamic_cast<backends::FakeBackend*>(&sandboxes.backend());
+  if (fake) return fake->kill_init(sandboxes.name(number));
+  const int pid = sandboxes.backend().inspect(sandboxes.name(number)).init.pid;
+  REQUIRE(pid > 1);
+  REQUIRE(kill(pid, SIGKILL) == 0);
+}
+
+// Everything that a host person could find of this store after all is destroyed.
+inline std::string traces(const std::string& prefix) {
+  std::string found;
+  const auto groups = backends::sandbox_cgroups(backends::find_cgroups(), prefix);
+  for (const std::string& name : groups) found += "cgroup " + name + "\n";
+  for (const std::string& pid : base::list_directory("/proc")) {
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    auto line = base::read_file_if_exists("/proc/" + pid + "/cmdline");
+    if (line && line->find(prefix) != std::string::npos) found += "process " + pid + "\n";
+  }
+  return found;
+}
+
+}  // namespace moorage::tests

@@ -1,0 +1,116 @@
+// The contract of backends/backend.h: the processes that a backend's engine keeps for itself are
+// killed. What is told of the sandbox is the truth all the while, and a start mends what broke.
+#include <signal.h>
+
+#include <chrono>
+#include <sstream>
+#include <thread>
+
+#include "base/error.h"
+#include "contract.h"
+#include "results.h"
+
+using namespace moorage;
+using backends::SandboxState;
+using tests::SandboxFixture;
+using tests::state_of;
+
+namespace {
+
+// What the engine has running for this one sandbox, outside of it.
+std::vector<pid_t> keepers(SandboxFixture& sandboxes, int number) {
+  std::vector<pid_t> found;
+  if (sandboxes.kind() == "lxc") {  // its monitor
+    std::istringstream pids(base::read_file(sandboxes.group(number) + "/monitor/cgroup.procs"));
+    for (pid_t pid = 0; pids >> pid;) found.push_back(pid);
+  } else if (sandboxes.engine().backend == "docker") {  // containerd-shim, the parent of process 1
+    const int init = sandboxes.backend().inspect(sandboxes.name(number)).init.pid;
+    const std::string status = base::read_file("/proc/" + std::to_string(init) + "/status");
+    found.push_back(std::stoi(status.substr(status.find("PPid:") + 5)));
+    REQUIRE(base::read_file("/proc/" + std::to_string(found[0]) + "/comm").find("shim") !=
+            std::string::npos);
+  }
+  return found;
+}
+
+// For a second: never "running" without a living process 1. An engine that is down may say nothing.
+void check_truth(SandboxFixture& sandboxes, int number) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  base::ProcessIdentity dead;
+  while (std::chrono::steady_clock::now() < until) {
+    backends::SandboxStatus status;
+    try {
+      status = sandboxes.backend().inspect(sandboxes.name(number));
+    } catch (const base::Error& error) {
+      CHECK(error.code() == base::Code::unavailable);
+      return;
+    }
+    if (status.state != SandboxState::running) return;
+    REQUIRE_FALSE(status.init == dead);  // it died before the question
+    if (!base::process_alive(status.init)) dead = status.init;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+// What is true after the kill: it lives on and works, or it is seen as stopped.
+void check_mended(SandboxFixture& sandboxes, const backends::SandboxStatus& before) {
+  const bool lives = base::process_alive(before.init);
+  if (lives) {
+    CHECK(sandboxes.backend().inspect(sandboxes.name(1)).init == before.init);
+    CHECK(sandboxes.shell(1, "cat kept; echo on") == "here\non");
+    CHECK(sandboxes.start(1).init == before.init);  // no second process 1 on one tree
+  } else {
+    CHECK(tests::within_a_second([&] {
+      const SandboxState state = state_of(sandboxes, 1);
+      return state == SandboxState::stopped || state == SandboxState::absent;
+    }));
+    CHECK_FALSE(sandboxes.start(1).init == before.init);
+  }
+  CHECK(sandboxes.shell(1, "cat kept; echo on") == "here\non");
+  sandboxes.backend().destroy(sandboxes.name(1));
+  CHECK(sandboxes.backend().list().empty());
+  CHECK(tests::traces(sandboxes.prefix()) == "");
+  CHECK(sandboxes.shell((sandboxes.start(1), 1), "cat kept; echo new") == "here\nnew");
+}
+
+}  // namespace
+
+TEST_CASE("with the engine's process for a sandbox killed, what is told is true and a start mends",
+          "[contract]") {
+  SandboxFixture sandboxes(EACH_BACKEND);
+  if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
+  const auto status = sandboxes.start(1);
+  sandboxes.shell(1, "echo here > kept");
+  const std::vector<pid_t> found = keepers(sandboxes, 1);
+  if (!tests::applies(!found.empty(), "it has no process for a sandbox outside of it")) return;
+  for (const pid_t pid : found) {
+    const auto keeper = base::identify_process(pid);
+    REQUIRE(kill(pid, SIGKILL) == 0);
+    REQUIRE(tests::within_a_second([&] { return !base::process_alive(keeper); }));
+  }
+  check_truth(sandboxes, 1);
+  check_mended(sandboxes, status);
+}
+
+TEST_CASE("with the engine itself killed, what is told is true, and its return mends the rest",
+          "[contract]") {
+  SandboxFixture sandboxes(EACH_BACKEND);
+  if (!tests::available(sandboxes)) return;
+  if (!tests::applies(!sandboxes.engine().socket.empty(), "it has no daemon")) return;
+  std::optional<tests::EngineDaemon> engine;
+  try {
+    engine.emplace(sandboxes.engine());
+  } catch (const base::Error& error) {
+    return tests::results::not_tried(error.message());
+  }
+  const auto status = sandboxes.start(1);
+  sandboxes.shell(1, "echo here > kept");
+  engine->kill();
+  check_truth(sandboxes, 1);
+  if (base::process_alive(status.init)) CHECK(sandboxes.shell(1, "echo on") == "on");
+  engine->start();
+  CHECK(tests::within(std::chrono::seconds(60),
+                      [&] { return sandboxes.another_backend()->capabilities().usable; }));
+  check_truth(sandboxes, 1);
+  check_mended(sandboxes, status);
+}

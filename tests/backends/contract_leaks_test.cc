@@ -1,0 +1,131 @@
+// The contract of backends/backend.h: what is over leaves nothing.
+#include <sched.h>
+
+#include <filesystem>
+#include <set>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/mount.h"
+#include "base/mount_namespace.h"
+#include "contract.h"
+
+using namespace moorage;
+using tests::Command;
+using tests::SandboxFixture;
+using tests::traces;
+
+namespace {
+
+// Of the control groups of this host, those that have `mark` in their path.
+size_t groups_with(const std::string& mark) {
+  namespace fs = std::filesystem;
+  size_t count = 0;
+  std::error_code error;
+  for (fs::recursive_directory_iterator each("/sys/fs/cgroup", error), end; each != end;
+       each.increment(error)) {
+    count += each->is_directory(error) && each->path().string().find(mark) != std::string::npos;
+  }
+  return count;
+}
+
+size_t children_of(int parent) {
+  size_t count = 0;
+  for (const std::string& pid : base::list_directory("/proc")) {
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    const auto stat = base::read_file_if_exists("/proc/" + pid + "/stat");
+    if (!stat || stat->find(") ") == std::string::npos) continue;  // it ended
+    std::istringstream fields(stat->substr(stat->rfind(") ") + 2));
+    std::string state;
+    int its_parent = 0;
+    fields >> state >> its_parent;
+    count += its_parent == parent;
+  }
+  return count;
+}
+
+uint64_t resident_kilobytes(int pid) {
+  const std::string status = base::read_file("/proc/" + std::to_string(pid) + "/status");
+  return std::stoull(status.substr(status.find("VmRSS:") + 6));
+}
+
+size_t descriptors(const std::string& process) {
+  return base::list_directory("/proc/" + process + "/fd").size();
+}
+
+struct Holdings {
+  size_t wardens_descriptors = 0;
+  size_t own_descriptors = 0;
+  size_t groups = 0;
+  size_t children = 0;  // zombies too
+  uint32_t processes = 0;
+  friend bool operator==(const Holdings&, const Holdings&) = default;
+};
+
+Holdings held(SandboxFixture& sandboxes, int init) {
+  return {descriptors(std::to_string(init)), descriptors("self"), groups_with(sandboxes.prefix()),
+          children_of(init), sandboxes.backend().inspect(sandboxes.name(1)).processes};
+}
+
+std::set<std::string> lines_of(const std::string& path) {
+  std::set<std::string> lines;
+  std::istringstream text(base::read_file(path));
+  for (std::string line; std::getline(text, line);) lines.insert(line);
+  return lines;
+}
+
+std::string text(const Holdings& held) {
+  std::ostringstream text;
+  text << held.wardens_descriptors << " descriptors of the warden, " << held.own_descriptors
+       << " of ours, " << held.groups << " groups, " << held.children << " children, "
+       << held.processes << " processes";
+  return text.str();
+}
+
+}  // namespace
+
+TEST_CASE("1,000 execs leak nothing", "[contract]") {
+  SandboxFixture sandboxes(EACH_BACKEND);
+  if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
+  const int init = sandboxes.start(1).init.pid;
+  const Command command{.argv = {"/bin/true"}};
+  for (int i = 0; i < 50; ++i) REQUIRE(sandboxes.run(1, command).code == 0);  // what is made once
+  const Holdings before = held(sandboxes, init);
+  const uint64_t memory = resident_kilobytes(init);
+  for (int i = 0; i < 1000; ++i) REQUIRE(sandboxes.run(1, command).code == 0);
+  // The warden closes a connection when it hears of its end.
+  const bool as_before =
+      tests::within(std::chrono::seconds(5), [&] { return held(sandboxes, init) == before; });
+  CAPTURE(text(before), text(held(sandboxes, init)));
+  CHECK(as_before);
+  CHECK(resident_kilobytes(init) < memory + 512);
+  CHECK(sandboxes.backend().members(sandboxes.name(1)).empty());
+}
+
+TEST_CASE("fifty lives leave the host's mounts, groups and processes as they were", "[contract]") {
+  SandboxFixture sandboxes(EACH_BACKEND);
+  if (!tests::available(sandboxes)) return;
+  const auto root_entries = base::list_directory("/");
+  const auto run_entries = base::list_directory("/run");
+  std::set<std::string> before;
+  std::set<std::string> more;
+  // In a mount namespace of our own, where nobody else's mounts come. Some may go: with a directory
+  // that is removed in another one.
+  base::in_mount_namespace(base::identify_process(getpid()), [&] {
+    base::check(unshare(CLONE_NEWNS), "unshare the mounts");
+    base::set_propagation_private("/");
+    before = lines_of("/proc/thread-self/mountinfo");
+    for (int i = 0; i < 50; ++i) {
+      sandboxes.start(1 + i % 3);
+      sandboxes.backend().destroy(sandboxes.name(1 + i % 3));
+    }
+    more = lines_of("/proc/thread-self/mountinfo");
+    for (const std::string& line : before) more.erase(line);
+  });
+  CHECK(more == std::set<std::string>{});
+  CHECK(base::read_file("/proc/self/mountinfo").find(sandboxes.prefix()) == std::string::npos);
+  CHECK(base::read_file("/proc/self/mountinfo").find(sandboxes.store()) == std::string::npos);
+  CHECK(base::list_directory("/") == root_entries);
+  CHECK(base::list_directory("/run") == run_entries);
+  CHECK(traces(sandboxes.prefix()) == "");
+}
