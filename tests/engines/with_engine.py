@@ -1,0 +1,79 @@
+#!/usr/bin/python3
+"""Runs a command with container engines of its own, and ends them whatever happens.
+
+    with_engine.py [--userns] [--podman] -- COMMAND...
+
+The command finds their sockets in MOORAGE_TEST_DOCKER_SOCKET, with --userns also MOORAGE_TEST_DOCKER_USERNS_SOCKET,
+with --podman also MOORAGE_TEST_PODMAN_SOCKET. Each has the image that MOORAGE_TEST_IMAGE names. The exit code is the
+command's; 128 and the number for a signal, the command's or ours.
+"""
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+
+import engine
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+PATIENCE_S = 10  # for a command that has been told to end
+
+
+class Interrupted(BaseException):
+    pass
+
+
+def interrupt(number, _):
+    for each in SIGNALS:  # one is enough: nothing cuts the ending short
+        signal.signal(each, signal.SIG_IGN)
+    raise Interrupted(number)
+
+
+def run(command, environment):
+    # What is ignored here stays ignored in a child.
+    process = subprocess.Popen(command, env=environment)
+    try:
+        code = process.wait()
+        return code if code >= 0 else 128 - code
+    except Interrupted:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE_S * engine.PATIENCE)
+        process.kill()
+        process.wait()
+        raise
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Runs a command with container engines of its own.")
+    parser.add_argument("--userns", action="store_true", help="a second dockerd, with userns-remap")
+    parser.add_argument("--podman", action="store_true", help="a podman service, too")
+    parser.add_argument("command", nargs="+")
+    options = parser.parse_args()
+
+    engines = {"MOORAGE_TEST_DOCKER_SOCKET": engine.Engine()}
+    if options.userns:
+        engines["MOORAGE_TEST_DOCKER_USERNS_SOCKET"] = engine.Engine(userns=True)
+    if options.podman:
+        engines["MOORAGE_TEST_PODMAN_SOCKET"] = engine.Podman()
+    environment = os.environ | {"MOORAGE_TEST_IMAGE": engine.SMALL}
+    for number in SIGNALS:
+        signal.signal(number, interrupt)
+    try:
+        with contextlib.ExitStack() as stack:
+            for name, each in engines.items():
+                stack.enter_context(each)
+                each.make_small_image()
+                environment[name] = str(each.socket)
+            return run(options.command, environment)
+    except Interrupted as interruption:
+        return 128 + interruption.args[0]
+    except (engine.EngineFailed, FileNotFoundError) as failure:
+        print(f"with_engine.py: {failure}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
