@@ -140,6 +140,16 @@ Setting word(std::string_view name, Place<std::string> place, const Values& choi
           help};
 }
 
+// What an engine calls one of its runtimes, as io.containerd.kata.v2; or nothing.
+Setting runtime(std::string_view name, Place<std::string> place, std::string_view help) {
+  return {name,
+          "",
+          false,
+          [=](Settings& s, const Values& v) { place(s) = v[0].empty() ? "" : parse_runtime(v[0]); },
+          [=](const Settings& s) { return read(place, s).empty() ? "\"\"" : read(place, s); },
+          help};
+}
+
 #define MOORAGE_PLACE(member) ([](Settings & s) -> auto& { return s.member; })
 
 std::vector<Setting> about_daemon() {
@@ -241,8 +251,8 @@ std::vector<Setting> about_work() {
               "any sandbox is stopped after, busy or not; 0 is never"),
       path("docker.socket", MOORAGE_PLACE(docker.socket), false,
            "unix socket of the container engine of backend docker, or of Podman"),
-      word(
-          "docker.runtime", MOORAGE_PLACE(docker.runtime), {},
+      runtime(
+          "docker.runtime", MOORAGE_PLACE(docker.runtime),
           "that engine's runtime for sandboxes that name none, like crun; empty is its own choice"),
       bytes("exec.output_limit_bytes", MOORAGE_PLACE(exec.output_limit_bytes),
             {65'536, 1024 * kTiB},

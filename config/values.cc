@@ -142,4 +142,11 @@ std::string print_real(double value) {
   return {text, end};
 }
 
+std::string parse_runtime(std::string_view text) {
+  constexpr std::string_view kAllowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+  if (text.find_first_not_of(kAllowed) == std::string_view::npos) return std::string(text);
+  refuse(text, "the name of a runtime, like crun");
+}
+
 }  // namespace moorage::config

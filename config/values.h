@@ -25,4 +25,6 @@ std::string parse_proxy(std::string_view text);                    // http://hos
 std::string print_bytes(uint64_t bytes);  // 4GiB where that is exact
 std::string print_real(double value);
 
+std::string parse_runtime(std::string_view text);  // letters, digits, and . _ -
+
 }  // namespace moorage::config

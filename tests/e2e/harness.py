@@ -27,6 +27,12 @@ BIN = pathlib.Path(os.environ.get("MOORAGE_BIN", ROOT / "build/dev/bin"))
 # Stores need a file system that takes id-mapped mounts and overlays; /tmp may be a tmpfs.
 BASE = os.environ.get("MOORAGE_TEST_DIRECTORY", "/var/tmp")
 
+# Where the sandboxes of a suite are made: lxc, docker, or docker-userns, whose engine remaps users. A test that asks
+# for more than one, or for more of its engine, starts what it needs itself (tests/engines).
+BACKEND = os.environ.get("MOORAGE_TEST_BACKEND", "lxc")
+ENGINES = {"docker": "MOORAGE_TEST_DOCKER_SOCKET", "docker-userns": "MOORAGE_TEST_DOCKER_USERNS_SOCKET"}
+HAS_ROOT = BACKEND != "docker"  # without a user namespace no sandbox has one
+
 # A sanitizer's own memory is not the daemon's: what is measured of it says nothing then.
 SANITIZED = not {"address", "thread"}.isdisjoint(os.environ.get("MOORAGE_SANITIZE", "").split(","))
 
@@ -132,6 +138,9 @@ class Daemon:
         self.log = self.directory / "daemon.log"
         lines = {"store": {"directory": str(self.store)}, "api": {"socket": str(self.socket)},
                  "repo": {"file_roots": [str(self.directory)]}, "sandbox": {"stop_grace_s": 1}}
+        if BACKEND != "lxc":
+            lines["sandbox"]["backend"] = "docker"
+            lines["docker"] = {"socket": os.environ[ENGINES[BACKEND]]}
         for key, value in (settings or {}).items():
             group, _, name = key.partition(".")
             if name:
@@ -216,10 +225,11 @@ class Daemon:
         return subprocess.Popen([str(BIN / "moorage"), *map(str, argv)], env=environment, **options)
 
     def sandbox_pids(self, workspace):
-        """Host pids of init and LXC monitor of a workspace's live sandbox."""
+        """Host pids of init of a workspace's live sandbox, and of what the engine keeps beside it."""
         sandbox = self.client.workspace(workspace)["sandbox"]["id"]
         name = f"moorage-{self.store_id()}-{sandbox}"
-        return {"name": name, "init": init_pid(self.store, name), "monitor": monitor_pid(name)}
+        init = init_pid(self.store, name)
+        return {"name": name, "init": init, "monitor": monitor_pid(name) if BACKEND == "lxc" else parent_pid(init)}
 
     def close(self):
         """Stops all sandboxes and the daemon, and removes the store."""
@@ -296,6 +306,10 @@ def init_pid(store, name):
             if line.split()[-1] == "1" and len(line.split()) > 2:
                 return pid
     raise AssertionError(f"no init of {name}")
+
+
+def parent_pid(pid):
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def monitor_pid(name):
