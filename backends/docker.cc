@@ -9,7 +9,6 @@
 // all of the sandbox, the warden too, runs as one id of the sandbox's own range, without any
 // capability, and there is no root and no sudo (isolation `container`).
 #include <fcntl.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -40,6 +39,7 @@ constexpr std::chrono::seconds kTrusted{2};  // without asking the engine whethe
 constexpr milliseconds kPingDeadline{1'000};
 constexpr milliseconds kAskDeadline{5'000};
 constexpr milliseconds kImageDeadline{60'000};
+constexpr milliseconds kInfoDeadline{20'000};  // Podman runs programs for that
 
 constexpr const char* kWardenInside = "/.moorage/warden";
 constexpr const char* kBootstrapInside = "/.moorage/bootstrap";
@@ -61,29 +61,18 @@ json::object places_of(const SandboxSpec& spec) {
   return places;
 }
 
-// No more than the daemon may give: an engine's own default may be more.
-json::object limit_of(const char* name, int resource) {
-  rlimit limit{};
-  base::check(getrlimit(resource, &limit), "getrlimit");
-  const int64_t most = limit.rlim_max == RLIM_INFINITY ? -1 : static_cast<int64_t>(limit.rlim_max);
-  return {{"Name", name}, {"Soft", most}, {"Hard", most}};
-}
-
 // The same for every container. Of /proc more is covered by moorage-launch.
 json::object fixed_settings() {
-  return {
-      {"NetworkMode", "none"},
-      {"IpcMode", "private"},
-      {"CgroupnsMode", "private"},
-      {"ReadonlyRootfs", true},
-      {"Privileged", false},
-      {"CapDrop", json::array{"ALL"}},
-      {"MaskedPaths", json::array{}},
-      {"ReadonlyPaths", json::array{"/proc/sys"}},
-      {"LogConfig", json::object{{"Type", "none"}}},
-      {"RestartPolicy", json::object{{"Name", "no"}}},
-      {"Ulimits", json::array{json::object{{"Name", "core"}, {"Soft", 0}, {"Hard", 0}},
-                              limit_of("nofile", RLIMIT_NOFILE), limit_of("nproc", RLIMIT_NPROC)}}};
+  return {{"NetworkMode", "none"},
+          {"IpcMode", "private"},
+          {"CgroupnsMode", "private"},
+          {"ReadonlyRootfs", true},
+          {"Privileged", false},
+          {"CapDrop", json::array{"ALL"}},
+          {"MaskedPaths", json::array{}},
+          {"ReadonlyPaths", json::array{"/proc/sys"}},
+          {"LogConfig", json::object{{"Type", "none"}}},
+          {"RestartPolicy", json::object{{"Name", "no"}}}};
 }
 
 // What an engine's runtime isolates, by its name and its program: they have no other way to tell.
@@ -144,7 +133,8 @@ void DockerBackend::probe(const CgroupHierarchies&, Capabilities& can) {
   can.restack = !options_.nested_namespaces;
   std::optional<Error> unreachable;
   try {
-    info_ = engine_.info(kAskDeadline);
+    engine_.ping(kPingDeadline);  // one that hangs is not waited for
+    info_ = engine_.info(kInfoDeadline);
     is_podman_ = info_.is_podman;
   } catch (const Error& error) {
     unreachable = error;  // what runs goes on, and is as it was

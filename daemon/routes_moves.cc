@@ -54,7 +54,7 @@ void add_move_routes(Router& router, Api& api) {
   };
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/move",
-              .access = Right::govern,
+              .access = Right::destroy,
               .handler = plain(move),
               .lane = Lane::slow});
   router.add({.method = "POST",

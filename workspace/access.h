@@ -28,7 +28,7 @@ enum class Right : uint8_t {
   read = 1,             // look at it, at its files, its commands and their output
   write = read | 2,     // change what is in it or runs in it: the lease is asked
   govern = read | 4,    // say who may use it, and its limits: the owner
-  destroy = write | 4,  // delete it, bring it back: the owner, and the lease is asked
+  destroy = write | 4,  // delete it, bring it back, move it: the owner, and the lease is asked
 };
 constexpr bool includes(Right all, Right wanted) {
   return (static_cast<uint8_t>(wanted) & ~static_cast<uint8_t>(all)) == 0;

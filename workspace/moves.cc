@@ -124,7 +124,7 @@ void Moves::move_once(const Caller& caller, base::WorkspaceId id, const state_db
 
 WorkspaceView Moves::move(const Caller& caller, const std::string& name,
                           const MoveRequest& request) {
-  const auto row = workspaces_.find(caller, name, Right::govern);
+  const auto row = workspaces_.find(caller, name, Right::destroy);
   workspaces_.leases().check(caller, row);
   const MovePlan plan = this->plan(row, request);
   std::string notice;

@@ -305,6 +305,7 @@ class OpenApi(harness.TestCase):
         self.bad(400, "POST", "/v1/workspaces/two/stop", body={"hook": False})
         self.bad(404, "POST", "/v1/workspaces/nobody/stop")
         self.about_snapshots()
+        self.about_moves()
         self.about_best_of()
         self.about_archives()
         self.call(200, "DELETE", "/v1/workspaces/two")
@@ -365,6 +366,20 @@ class OpenApi(harness.TestCase):
         self.bad(404, "POST", two + "/restore", body={"snapshot": "none"})
         for name in ("two-fork", "two-1"):
             self.call(204, "DELETE", f"/v1/workspaces/{name}", {"purge": 1})
+
+    def about_moves(self):
+        two = "/v1/workspaces/two"
+        plan = self.call(200, "POST", two + "/move/check", body={"backend": "lxc"})
+        self.assertEqual((plan["from"], plan["from"]["isolation"]), (plan["to"], "userns"))
+        moved = self.call(200, "POST", two + "/move", body={"backend": "lxc", "image": "host", "now": False, "wait_ms": 10})
+        self.assertIn("already", moved["notice"])
+        for rest in ("/move", "/move/check"):
+            self.bad(404, "POST", two + rest, body={"backend": "none"})
+            self.bad(501, "POST", two + rest, body={"runtime": "crun"})
+            self.bad(404, "POST", two + "-none" + rest, body={"backend": "lxc"})
+            for body in ({"backend": ""}, {"image": 3}, {"privileged": True}):
+                self.bad(400, "POST", two + rest, body=body)
+        self.bad(400, "POST", two + "/move", body={"wait_ms": 60001})
 
     def about_best_of(self):
         two = "/v1/workspaces/two"

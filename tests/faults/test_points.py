@@ -19,7 +19,7 @@ LIFE = {"repo.import": "imported", "repo.clone": "repaired", "repo.rebuild": "re
         "lease.takeover": "held", "gc": "collected", "evict": "collected", "drop_base_tree": "collected",
         "archive": "archived", "unarchive": "archived", "import": "archived", "repo.pack": "packed", "rebase": "rebased",
         "snapshot": "snapped", "promote": "snapped", "collect": "snapped", "restack": "snapped", "flatten": "flattened",
-        "best_of": "attempted"}
+        "best_of": "attempted", "move": "moved"}
 # The point that the recovery from a death there passes.
 IN_THE_WAY = {"delete.after_intent": "stop.after_intent", "purge.after_intent": "purge.after_files", "exec.after_intent": "exec.before_outcome",
               "exec.after_journal": "exec.before_outcome", "exec.after_start": "exec.after_outcome", "exec.before_outcome": "exec.after_outcome"}
@@ -36,7 +36,7 @@ def verb_of(point):
 
 
 class Points(rig.TestCase):
-    settings = {"gc.keep_unused_s": 0}
+    settings = {"gc.keep_unused_s": 0, "sandbox.allow_process_backend": True}
 
     @classmethod
     def setUpClass(cls):

@@ -22,6 +22,8 @@ OPERATIONS = {
     "post /v1/workspaces/{workspace}/start": ("start",),
     "post /v1/workspaces/{workspace}/stop": ("stop", "pre_stop"),
     "patch /v1/workspaces/{workspace}": ONE_WRITE,
+    "post /v1/workspaces/{workspace}/move": ("move",),
+    "post /v1/workspaces/{workspace}/move/check": "nothing is changed",
     "post /v1/workspaces/{workspace}/share": ONE_WRITE,
     "post /v1/workspaces/{workspace}/lease": ("lease.acquire", "lease.takeover"),
     "put /v1/workspaces/{workspace}/lease": "nothing is written: the daemon remembers who was heard of",
@@ -159,6 +161,16 @@ class Lives:
         self.client.drop_snapshot(name, "rest")
         self.client.restore(name, "live", kill=True)
         self.client.drop_snapshot(name, self.client.snapshots(name)[-1]["id"])
+
+    def moved(self, name):
+        """There and back, between two backends that every host has."""
+        self.client.create(repo_url=self.suite.url, name=name)
+        self.acknowledged["created"] = True
+        self.client.wait(self.counted(name)["id"], 20_000)
+        self.acknowledged["kept"] = b"kept\n"
+        for backend in ("process", "lxc"):
+            self.client.move(name, backend=backend)
+            self.client.exec(name, "cat kept")
 
     def flattened(self, name):
         self.client.create(repo_url=self.suite.url, name=name)

@@ -128,6 +128,8 @@ REQUESTS = {
     ("put", "/v1/workspaces/{workspace}/lease"): ("write", {"headers": {"Moorage-Lease": "4711"}}),
     ("delete", "/v1/workspaces/{workspace}/lease"): ("write", {"headers": {"Moorage-Lease": "4711"}}),
     ("post", "/v1/execs/{exec}/cancel"): ("write", {}), ("post", "/v1/workspaces/{workspace}/stop"): ("write", {}),
+    ("post", "/v1/workspaces/{workspace}/move/check"): ("own", {"body": {"backend": "lxc"}}),
+    ("post", "/v1/workspaces/{workspace}/move"): ("own", {"body": {"backend": "lxc"}}),
     ("patch", "/v1/workspaces/{workspace}"): ("own", {"body": {"limits": {"pids": 300}}}),
     ("post", "/v1/workspaces/{workspace}/share"): ("own", {"body": {"group": GROUP}}),
     ("post", "/v1/workspaces/{workspace}/undelete"): ("own", {}), ("delete", "/v1/workspaces/{workspace}"): ("own", {}),

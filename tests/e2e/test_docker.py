@@ -1,0 +1,280 @@
+"""Backend docker from outside: images, runtimes, and an engine that dies, hangs, is restarted, or is used behind our back."""
+
+import json
+import os
+import signal
+import sys
+import time
+import unittest
+
+import harness
+import moorage
+
+sys.path.insert(0, str(harness.ROOT / "tests/engines"))
+import engine  # noqa: E402
+
+RIGHT_S = 5  # the state is right within that
+
+
+class OnEngine(harness.TestCase):
+    """With an engine of its own, that may be killed."""
+
+    userns = False
+
+    @classmethod
+    def setUpClass(cls):
+        cls.engine = engine.Engine(userns=cls.userns).start()
+        cls.addClassCleanup(cls.engine.stop)
+        cls.small = cls.engine.make_small_image()
+        cls.settings = {"docker.socket": str(cls.engine.socket), "sandbox.backend": "docker", "sandbox.start_deadline_s": 30}
+        super().setUpClass()
+
+    def create(self, name, **fields):
+        return self.client.create(repo_url=self.url, name=name, **fields)
+
+    def out(self, name, script, **fields):
+        result = self.client.exec(name, ["sh", "-c", script], **fields)
+        self.assertEqual(result.exit_code, 0, result.stderr)
+        return result.stdout.decode().strip()
+
+    def sandbox_name(self, name):
+        return f"moorage-{self.daemon.store_id()}-{self.client.workspace(name)['sandbox']['id']}"
+
+    def container(self, name):
+        return self.engine.ask("GET", f"/containers/{self.sandbox_name(name)}/json")
+
+    def state(self, name):
+        return self.client.workspace(name).get("sandbox", {}).get("state", "none")
+
+    def wait_for_state(self, name, state):
+        harness.wait_until(lambda: self.state(name) == state, RIGHT_S, f"{name} is told as {state}")
+
+    def names(self):
+        return sorted(c["Names"][0][1:] for c in self.engine.containers(f"moorage.store=moorage-{self.daemon.store_id()}-"))
+
+    def refused(self, status, text, call, *argv, **fields):
+        with self.assertRaises(moorage.MoorageError) as caught:
+            call(*argv, **fields)
+        self.assertIn(caught.exception.status, (status,) if isinstance(status, int) else status, caught.exception)
+        self.assertIn(text, caught.exception.message + " " + str(caught.exception.hint))
+
+
+class Containers(OnEngine):
+    def test_a_container_is_what_it_should_be_and_says_whose_it_is(self):
+        workspace = self.create("plain")
+        self.assertEqual(self.out("plain", "id -un; pwd; echo $HOME"), "user\n/workspace\n/home/user")
+        about = self.container("plain")
+        host = about["HostConfig"]
+        self.assertEqual((host["Privileged"], host["NetworkMode"], host["ReadonlyRootfs"], host["PidMode"], host["UsernsMode"]),
+                         (False, "none", True, "", ""))
+        self.assertEqual((host["CapDrop"], host["CapAdd"], host["Devices"]), (["ALL"], [], None))
+        self.assertIn("no-new-privileges", host["SecurityOpt"])
+        self.assertEqual(sorted(m["Destination"] for m in about["Mounts"] if m["Type"] == "bind"),
+                         ["/.moorage/bootstrap", "/.moorage/warden"])
+        labels = about["Config"]["Labels"]
+        self.assertEqual((labels["moorage.workspace"], labels["moorage.sandbox"]), (workspace["id"], self.sandbox_name("plain")))
+        record = self.client.workspace("plain")["sandbox"]
+        self.assertEqual((record["isolation"], record["image"]), ("container", "host"))
+        backend = next(b for b in self.client.info()["backends"] if b["name"] == "docker")
+        self.assertEqual((backend["usable"], backend["isolation"], backend["runtimes"]["crun"]), (True, "container", "container"))
+        self.refused(501, "no root", self.client.exec, "plain", ["true"], user="root")
+        self.client.stop("plain")
+        self.assertNotIn(labels["moorage.sandbox"], self.names())
+
+    def test_an_image_of_the_engine_is_the_root_and_the_user_is_known_in_it(self):
+        self.create("image", image=self.small)
+        out = self.out("image", "id -un; echo $HOME; cat /etc/passwd | tail -1; touch /workspace/x ~/y /tmp/z; touch /etc/w 2>&1 | grep -c -i read-only")
+        self.assertIn("user\n/home/user\nuser:x:", out)
+        self.assertTrue(out.endswith("\n1"), out)
+        self.assertEqual(self.client.workspace("image")["sandbox"]["image"], self.small)
+        self.refused(404, self.small, self.create, "missing", image="acme/dev:1")
+
+    def test_a_runtime_passes_through_and_an_unknown_one_is_refused_with_those_there_are(self):
+        self.create("crun", runtime="crun")
+        self.assertEqual(self.out("crun", "echo on"), "on")
+        self.assertEqual(self.container("crun")["HostConfig"]["Runtime"], "crun")
+        sandbox = self.client.workspace("crun")["sandbox"]
+        self.assertEqual((sandbox["runtime"], sandbox["isolation"]), ("crun", "container"))
+        self.refused(501, "crun", self.create, "unknown", runtime="runsc")
+        self.refused(501, "no runtimes", self.create, "nowhere", backend="lxc", runtime="crun")
+
+    def test_limits_of_the_sandbox_hold(self):
+        self.create("limits", limits={"memory_bytes": 64 << 20, "pids": 32})
+        bomb = self.client.exec("limits", ["tail", "/dev/zero"])
+        self.assertEqual(bomb.exec["state"], "oom_killed")
+        forks = self.client.exec("limits", ["bash", "-c", "for i in $(seq 100); do sleep 5 & done; echo"])
+        self.assertIn(b"fork", forks.stderr)
+        self.assertEqual(self.out("limits", "echo on"), "on")
+
+    def test_snapshots_and_forks_are_live(self):
+        self.create("live")
+        self.out("live", "echo 1 > one")
+        before = self.client.workspace("live")["sandbox"]["id"]
+        self.client.snapshot("live", "first")
+        self.out("live", "echo 2 > two; rm one")
+        fork = self.client.fork("live")[0]
+        self.client.restore("live", "first")
+        self.assertEqual(self.out("live", "ls one two 2>/dev/null || true"), "one")
+        self.assertEqual(self.out(fork["name"], "ls one two 2>/dev/null || true"), "two")
+        self.assertEqual(self.client.workspace("live")["sandbox"]["id"], before)
+        self.assertEqual([s["way"] for s in self.client.snapshots("live")][0], "restack")
+
+
+class Faults(OnEngine):
+    def setUp(self):
+        self.name = "f-" + self.id().rsplit(".", 1)[1].replace("_", "-")[-40:]
+        self.addCleanup(self.revive)
+        self.create(self.name)
+        self.out(self.name, "echo kept > kept; echo home > ~/home")
+
+    def revive(self):
+        """What a test that failed half-way has left dead."""
+        if self.engine.started["dockerd"].poll() is not None:
+            self.engine.restart()
+
+    def assert_goes_on(self):
+        """The next command works, and all is there."""
+        harness.wait_until(self.commands_work, 60, "the next command")
+        self.assertEqual(self.out(self.name, "cat kept ~/home"), "kept\nhome")
+
+    def commands_work(self):
+        try:
+            return self.client.exec(self.name, ["true"]).exit_code == 0
+        except moorage.MoorageError as error:
+            self.assertIn("engine", error.message)  # nothing else is in the way
+            return False
+
+    def test_docker_rm_behind_our_back(self):
+        record = self.client.start_exec(self.name, ["sleep", "1000"])
+        self.engine.ask("DELETE", f"/containers/{self.sandbox_name(self.name)}?force=1")
+        self.wait_for_state(self.name, "none")
+        self.assertEqual(self.client.wait(record["id"])["state"], "interrupted")
+        self.assert_goes_on()
+
+    def test_kill_9_of_dockerd(self):
+        record = self.client.start_exec(self.name, ["sh", "-c", "read line; echo got $line"], stdin=True)
+        init = self.daemon.sandbox_pids(self.name)["init"]
+        self.engine.kill()
+        self.assertEqual(self.state(self.name), "running")
+        self.assertEqual(self.out(self.name, "cat kept"), "kept")  # nobody asks the engine
+        self.client.send_input(record["id"], b"word\n")
+        self.assertEqual(self.client.wait(record["id"])["exit_code"], 0)
+        harness.wait_until(lambda: not next(b for b in self.client.info()["backends"] if b["name"] == "docker")["usable"], RIGHT_S,
+                           "the backend is told as not usable")
+        self.refused((501, 503), "cannot be reached", self.create, "cannot-be")
+        self.assertEqual(self.daemon.sandbox_pids(self.name)["init"], init)
+        self.daemon.restart()  # finds it without the engine, too
+        self.assertEqual(self.daemon.sandbox_pids(self.name)["init"], init)
+        self.engine.restart()  # ends what it did not start
+        self.wait_for_state(self.name, "none")
+        self.assert_goes_on()
+
+    def test_a_stop_while_the_engine_is_down_leaves_nothing_in_it_later(self):
+        container = self.sandbox_name(self.name)
+        self.engine.kill()
+        self.client.stop(self.name)
+        self.assertEqual(self.state(self.name), "none")
+        self.engine.restart()
+        self.assertIn(container, self.names())
+        self.daemon.restart()  # the reconciler takes what is nobody's
+        harness.wait_until(lambda: container not in self.names(), 30, "the engine's record is gone")
+        self.assert_goes_on()
+
+    def test_kill_9_of_the_containers_shim(self):
+        shim = self.engine.shim_pids(self.container(self.name)["Id"])[0]
+        record = self.client.start_exec(self.name, ["sleep", "1000"])
+        os.kill(shim, signal.SIGKILL)
+        harness.wait_until(lambda: self.state(self.name) == "none" or self.out(self.name, "cat kept") == "kept", RIGHT_S,
+                           "what is told is so")
+        if self.state(self.name) == "none":
+            self.assertEqual(self.client.wait(record["id"])["state"], "interrupted")
+        self.assert_goes_on()
+
+    def test_kill_9_of_everything(self):
+        os.kill(self.engine.containerd_pid(), signal.SIGKILL)
+        self.engine.started["containerd"].wait()
+        init = self.daemon.sandbox_pids(self.name)["init"]
+        self.engine.kill()
+        self.daemon.kill()
+        os.kill(init, signal.SIGKILL)
+        self.engine.restart()
+        self.daemon.start()
+        self.wait_for_state(self.name, "none")
+        self.assert_goes_on()
+
+    def test_an_engine_that_hangs(self):
+        """Commands do not notice. A start says so after its deadline, and what comes of it later does not stay."""
+        self.create("waits")
+        os.kill(self.engine.dockerd_pid(), signal.SIGSTOP)
+        try:
+            self.assertEqual(self.out(self.name, "cat kept"), "kept")
+            began = time.monotonic()
+            with self.assertRaises(moorage.MoorageError) as hung:
+                self.client.start("waits")
+            self.assertIn("engine", hung.exception.message)
+            self.assertLess(time.monotonic() - began, 45 * harness.PATIENCE)
+            self.assertEqual(self.state("waits"), "none")
+        finally:
+            os.kill(self.engine.dockerd_pid(), signal.SIGCONT)
+        harness.wait_until(lambda: self.client.start("waits"), 30, "the start")
+        live = {self.sandbox_name("waits"), self.sandbox_name(self.name)}
+        self.assertEqual(self.out("waits", "echo on"), "on")
+        harness.wait_until(lambda: {n for n in self.names() if n in live} == live, what="both are there")
+
+    def test_an_image_that_was_removed_is_made_again(self):
+        self.client.stop(self.name)
+        for image in self.engine.ask("GET", "/images/json"):
+            for tag in image.get("RepoTags") or []:
+                if tag.startswith("moorage-host:"):
+                    self.engine.ask("DELETE", f"/images/{tag}?force=1")
+        self.assert_goes_on()
+
+
+class Remapped(OnEngine):
+    userns = True
+
+    def test_an_engine_with_userns_remap_is_as_lxc_is_with_one_range_for_all(self):
+        for name in ("first", "second"):
+            self.create(name)
+            self.assertEqual(self.out(name, "id -u; sudo id -u; touch x; sudo touch y; stat -c %u x y"), "1000\n0\n1000\n0")
+        self.assertEqual(self.out("first", "id -u", user="root"), "0")
+        self.assertEqual(self.client.workspace("first")["sandbox"]["isolation"], "userns")
+        maps = {open(f"/proc/{self.daemon.sandbox_pids(name)['init']}/uid_map").read() for name in ("first", "second")}
+        self.assertEqual(len(maps), 1)
+        self.assertEqual(maps.pop().split(), ["0", str(self.engine.first_id), "65536"])
+        self.assertEqual(json.loads(self.daemon.cli("--json", "show", "first").stdout)["sandbox"]["isolation"], "userns")
+        self.daemon.restart()
+        self.assertEqual(self.out("first", "sudo cat x y; echo on"), "on")
+        self.client.write_file("first", "from-outside", b"of the user\n")
+        self.assertEqual(self.out("first", "stat -c %u from-outside"), "1000")
+
+
+class OnPodman(harness.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.engine = engine.Podman().start()
+        cls.addClassCleanup(cls.engine.stop)
+        cls.small = cls.engine.make_small_image()
+        cls.settings = {"docker.socket": str(cls.engine.socket), "sandbox.backend": "docker", "sandbox.start_deadline_s": 30}
+        super().setUpClass()
+
+    def test_podman_serves_as_the_engine(self):
+        for name, image in (("host", "host"), ("small", self.small)):
+            self.client.create(repo_url=self.url, name=name, image=image)
+            self.assertEqual(self.client.exec(name, ["sh", "-c", "id -un; echo kept > kept; cat /proc/cmdline | wc -c"]).stdout, b"user\n0\n")
+        self.client.snapshot("host", "s")
+        self.client.move("host", backend="lxc")
+        self.assertEqual(self.client.exec("host", ["cat", "kept"]).stdout, b"kept\n")
+        self.client.move("host", backend="docker")
+        self.assertEqual(self.client.exec("host", ["cat", "kept"]).stdout, b"kept\n")
+        with self.assertRaises(moorage.MoorageError) as refused:  # Podman would pass over it
+            self.client.create(repo_url=self.url, name="runtime", runtime="crun")
+        self.assertIn("no runtimes", str(refused.exception.hint))
+        init = self.daemon.sandbox_pids("small")["init"]
+        os.kill(init, signal.SIGKILL)
+        harness.wait_until(lambda: "sandbox" not in self.client.workspace("small"), RIGHT_S, "its death is told")
+        self.assertEqual(self.client.exec("small", ["cat", "kept"]).stdout, b"kept\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
