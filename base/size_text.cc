@@ -21,6 +21,15 @@ std::string size_text(uint64_t bytes) {
   return text;
 }
 
+std::string exact_size_text(uint64_t bytes) {
+  static constexpr char kSteps[] = "TGMK";
+  for (size_t step = 0; step < 4; ++step) {
+    const uint64_t unit = 1ULL << (40 - 10 * step);
+    if (bytes >= unit && bytes % unit == 0) return std::to_string(bytes / unit) + kSteps[step];
+  }
+  return std::to_string(bytes);
+}
+
 std::string count_text(uint64_t n, std::string_view noun) {
   return std::to_string(n) + " " + std::string(noun) + (n == 1 ? "" : "s");
 }

@@ -8,6 +8,8 @@
 namespace moorage::base {
 
 std::string size_text(uint64_t bytes);
+// As the CLI takes it again, nothing rounded: "8G", "1536M", "1000001".
+std::string exact_size_text(uint64_t bytes);
 std::string count_text(uint64_t n, std::string_view noun);  // a noun that takes an s
 
 }  // namespace moorage::base

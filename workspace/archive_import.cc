@@ -18,6 +18,7 @@
 #include "workspace/archives.h"
 #include "workspace/birth.h"
 #include "workspace/disk_room.h"
+#include "workspace/placement.h"
 
 namespace moorage::workspace {
 namespace {
@@ -147,6 +148,8 @@ class Newcomer : public ArchiveVisitor {
   }
 
   base::WorkspaceId id() const { return id_; }  // 0: not made yet
+  // What of its limits the host's rules do not let it have.
+  const std::string& lowered() const { return lowered_; }
 
  private:
   // As create does: the first free one of name, name-2, ... if none was asked for.
@@ -164,8 +167,16 @@ class Newcomer : public ArchiveVisitor {
     wanted.labels = from.labels;
     wanted.frozen_layers = manifest_.layers.size() - 1;
     auto* backend = context_.backends.find(from.backend);
-    wanted.backend =
-        backend && backend->capabilities().usable ? from.backend : context_.options.default_backend;
+    // It comes in whatever the rules say of its backend: a start asks them. Its limits hold from
+    // now on.
+    const Placement placement(context_, caller_.uid, from.labels);
+    wanted.backend = from.backend;
+    if (!backend || !backend->capabilities().usable) {
+      const auto usual = placement.place_or({context_.options.default_backend, from.image, ""});
+      wanted.backend = usual.backend;
+      wanted.runtime = usual.runtime;
+    }
+    lowered_ = placement.lower(wanted.policy.limits);
     const std::string name = name_.empty() ? from.name : name_;
     for (int attempt = 1; !id_; ++attempt) {
       wanted.name = attempt == 1 ? name : name.substr(0, 55) + "-" + std::to_string(attempt);
@@ -229,6 +240,7 @@ class Newcomer : public ArchiveVisitor {
   base::LayerId layer_;                // the writable one
   std::vector<base::LayerId> layers_;  // and what it stands on
   base::SandboxId sandbox_;
+  std::string lowered_;
   base::KeyedMutex::Guard guard_;
   std::vector<state_db::ExecRow> execs_;
   size_t exec_bytes_ = 0;
@@ -254,6 +266,7 @@ WorkspaceView Archives::Import::wait() {
 
 WorkspaceView Archives::take_in(const Caller& caller, const std::string& name, ByteSource source) {
   base::WorkspaceId id;
+  std::string lowered;
   {
     Newcomer newcomer(context_, repositories_, workspaces_.hooks().admit, caller, name);
     ReadOptions options{.limits = {.max_bytes = context_.options.import_max_bytes},
@@ -266,6 +279,7 @@ WorkspaceView Archives::take_in(const Caller& caller, const std::string& name, B
     try {
       read_archive(std::move(source), options, newcomer);
       id = newcomer.id();
+      lowered = newcomer.lowered();
       const auto row = table.get(id);
       const auto taken = integrity_.take(row);
       base::sync_file_system(context_.options.store);
@@ -289,7 +303,9 @@ WorkspaceView Archives::take_in(const Caller& caller, const std::string& name, B
   base::log(base::LogLevel::info, "workspace.imported", {{"ws", id}});
   Caller owner = caller;  // of a route that names no workspace; this one is his
   owner.route = Right::read;
-  return workspaces_.show(owner, id.str());
+  auto view = workspaces_.show(owner, id.str());
+  if (!lowered.empty()) view.notice = "its limits were lowered: " + lowered;
+  return view;
 }
 
 // Each waits for its client with a thread: one user's must not be all there are.

@@ -6,10 +6,12 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/keyed_mutex.h"
 #include "workspace/access.h"
 #include "workspace/overlay.h"
+#include "workspace/placement_rule.h"
 
 namespace moorage::state_db {
 class Store;
@@ -43,6 +45,7 @@ struct Options {
   uint32_t sandbox_slots = 4096;
   uint32_t first_host_id(uint32_t slot) const { return sandbox_first_id + slot * kIdsPerSandbox; }
   std::string default_backend = "lxc";
+  std::vector<PlacementRule> placement_rules;
   uint64_t memory_bytes = 4ULL << 30;
   double cpus = 2;
   uint32_t pids = 4096;

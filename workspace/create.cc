@@ -12,6 +12,7 @@
 #include "state_db/store.h"
 #include "workspace/birth.h"
 #include "workspace/disk_room.h"
+#include "workspace/placement.h"
 #include "workspace/workspaces.h"
 
 namespace moorage::workspace {
@@ -66,6 +67,29 @@ std::string request_hash(const CreateRequest& request) {
   return base::sha256_hex(text);
 }
 
+// Where it is to run and with which limits: as asked for, else as the host's rules say, else as its
+// settings do.
+void place(Context& context, const CreateRequest& request, state_db::NewWorkspace& workspace) {
+  const Options& options = context.options;
+  const Placement placement(context, workspace.owner_uid, request.labels);
+  const auto usual = placement.place_or({options.default_backend, "host", ""});
+  workspace.backend = request.backend.empty() ? usual.backend : request.backend;
+  workspace.image = request.image.empty() ? usual.image : request.image;
+  workspace.runtime = request.runtime;
+  // It belongs to its backend.
+  if (request.runtime.empty() && request.backend.empty()) workspace.runtime = usual.runtime;
+  const state_db::Place place{workspace.backend, workspace.image, workspace.runtime};
+  placement.check_place(place);
+  check_place(context, place, {});
+  workspace.policy.limits = placement.limits_or({.memory_bytes = options.memory_bytes,
+                                                 .cpus = options.cpus,
+                                                 .pids = options.pids,
+                                                 .disk_bytes = options.disk_limit_bytes,
+                                                 .disk_files = options.disk_limit_files});
+  apply_policy(request.policy, workspace.policy);
+  placement.check_limits(workspace.policy.limits);
+}
+
 bool is_commit_id(const std::string& text) {
   return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
@@ -109,10 +133,7 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
     throw Error(Code::already_exists, "there is a workspace '" + request.name + "' already",
                 "choose another name, or use it: moorage exec " + request.name + " -- ...");
   }
-  workspace.backend = request.backend.empty() ? context_.options.default_backend : request.backend;
-  workspace.image = request.image.empty() ? "host" : request.image;
-  workspace.runtime = request.runtime;
-  check_place(context_, {workspace.backend, workspace.image, workspace.runtime}, {});
+  place(context_, request, workspace);
 
   const auto repo = repository_for(caller, request, progress);
   if (hooks_.admit) hooks_.admit(caller.uid, repo.id);
@@ -125,12 +146,6 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
     workspace.base_ref = resolved.ref;
   }
   workspace.repository = repo.id;
-  workspace.policy.limits = {.memory_bytes = context_.options.memory_bytes,
-                             .cpus = context_.options.cpus,
-                             .pids = context_.options.pids,
-                             .disk_bytes = context_.options.disk_limit_bytes,
-                             .disk_files = context_.options.disk_limit_files};
-  apply_policy(request.policy, workspace.policy);
   workspace.disposable = request.disposable;
   workspace.team_gid = request.team_gid;
   workspace.labels = request.labels;

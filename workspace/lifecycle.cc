@@ -16,6 +16,7 @@
 #include "workspace/archive_store.h"
 #include "workspace/layer_collection.h"
 #include "workspace/metrics.h"
+#include "workspace/placement.h"
 #include "workspace/sandbox_mounts.h"
 #include "workspace/workspaces.h"
 
@@ -55,8 +56,10 @@ std::shared_ptr<const Running> Workspaces::ensure_running(const state_db::Worksp
     clear_sandbox(*old, "found dead at start");
   }
   const auto current = state_db::Workspaces(context_.store).get(row.id);
+  check_start(context_, current);  // first, so that what is archived stays so
   if (current.state == WorkspaceState::archived && hooks_.bring_back) hooks_.bring_back(current);
-  return start_sandbox(row);
+  // A move may have come before: what the caller has may be of before it.
+  return start_sandbox(state_db::Workspaces(context_.store).get(row.id));
 }
 
 std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::WorkspaceRow& row) {

@@ -35,8 +35,8 @@ enum class Verb {
   move
 };
 inline constexpr std::array<std::string_view, 21> kVerbNames{
-    "create", "start",   "stop",    "delete",    "undelete", "purge",  "exec",
-    "fetch",  "update",  "archive", "unarchive", "export",   "import", "snapshot",
+    "create", "start",   "stop",    "delete",    "undelete", "purge",   "exec",
+    "fetch",  "update",  "archive", "unarchive", "export",   "import",  "snapshot",
     "drop",   "restore", "fork",    "promote",   "best-of",  "compare", "move"};
 
 struct VerbMetrics {

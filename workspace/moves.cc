@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
+#include "workspace/placement.h"
 
 namespace moorage::workspace {
 namespace {
@@ -61,6 +62,7 @@ MovePlan Moves::plan(const state_db::WorkspaceRow& row, const MoveRequest& reque
   MovePlan plan;
   plan.from.place = place_of(row);
   plan.to.place = wanted_place(row, request);
+  check_placement(context_, row, plan.to.place);
   const auto& limits = row.policy.limits;
   check_place(context_, plan.to.place, {limits.memory_bytes, limits.cpus, limits.pids});
   refuse_system_delta(context_, row, plan.to.place);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/store.h"
+#include "workspace/placement.h"
 #include "workspace/sandbox_mounts.h"
 #include "workspace/workspaces.h"
 
@@ -38,6 +39,7 @@ void check_place(Context& context, const state_db::Place& place, const backends:
 
 state_db::NewSandbox Workspaces::sandbox_for(const state_db::WorkspaceRow& row) {
   const auto& limits = row.policy.limits;
+  check_placement(context_, row, {row.backend, row.image, row.runtime});
   check_place(context_, {row.backend, row.image, row.runtime},
               {limits.memory_bytes, limits.cpus, limits.pids});
   const auto can = context_.backends.get(row.backend).capabilities();

@@ -17,6 +17,7 @@
 #include "workspace/layer_collection.h"
 #include "workspace/layer_copy.h"
 #include "workspace/live_copy.h"
+#include "workspace/placement.h"
 
 namespace moorage::workspace {
 namespace {
@@ -253,6 +254,10 @@ std::vector<WorkspaceView> Snapshots::fork(const Caller& caller, const std::stri
     if (made.empty()) {
       const auto row = table.get(found.id);
       require_ready(row);
+      // All are of one owner, with the same labels.
+      const Placement placement(context_, caller.uid, request.labels, row.name);
+      placement.check_place({row.backend, row.image, row.runtime});
+      placement.check_limits(forks.front().policy.limits);
       if (workspaces_.hooks().admit) workspaces_.hooks().admit(caller.uid, row.repository);
       const std::string stem = row.name.substr(0, kMaxForkStem);
       for (auto& fork : forks) {

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "state_db/sandboxes.h"
 #include "state_db/store.h"
+#include "workspace/placement.h"
 #include "workspace/workspaces.h"
 
 namespace moorage::workspace {
@@ -28,7 +29,10 @@ void require_changeable(const state_db::WorkspaceRow& row) {
 WorkspaceView Workspaces::update(const Caller& caller, const std::string& name,
                                  const PolicyChange& change) {
   check_policy(change);
-  const auto id = find(caller, name, Right::govern).id;
+  const auto found = find(caller, name, Right::govern);
+  const auto id = found.id;
+  // What it does not name may be outside of rules that came later: one limit can be set at a time.
+  Placement(context_, found).check_limits(change.to.limits, change.named);
   const std::string by = "set by uid " + std::to_string(caller.uid);
   state_db::Workspaces table(context_.store);
   state_db::WorkspacePolicy before;

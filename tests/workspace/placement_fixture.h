@@ -1,0 +1,140 @@
+// The verbs on rows and on backends that only say what they can: enough to see who is refused.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backends/fake.h"
+#include "backends/registry.h"
+#include "repo_cache/base_tree.h"
+#include "repo_cache/repo_cache.h"
+#include "state_db/repositories.h"
+#include "state_db/sandboxes.h"
+#include "state_db/store.h"
+#include "state_db/workspaces.h"
+#include "storage_fixture.h"
+#include "workspace/active.h"
+#include "workspace/exec_watcher.h"
+#include "workspace/flattening.h"
+#include "workspace/metrics.h"
+#include "workspace/moves.h"
+#include "workspace/placement.h"
+#include "workspace/repositories.h"
+#include "workspace/snapshots.h"
+#include "workspace/workspaces.h"
+
+namespace moorage::workspace {
+
+class LevelBackend : public backends::FakeBackend {
+ public:
+  LevelBackend(const backends::BackendOptions& options, backends::Isolation level)
+      : FakeBackend(options), level_(level) {}
+  backends::Capabilities capabilities() override {
+    auto can = FakeBackend::capabilities();
+    can.isolation = level_;
+    can.usable = usable;
+    can.reason = usable ? "" : "its engine is down";
+    can.runtimes = runtimes;
+    return can;
+  }
+  bool usable = true;
+  std::map<std::string, backends::Isolation> runtimes{};
+
+ private:
+  const backends::Isolation level_;
+};
+
+struct PlacementFixture {
+  TemporaryDirectory directory;
+  backends::BackendOptions backend_options = [this] {
+    backends::BackendOptions options;
+    options.name_prefix = "moorage-test-";
+    options.images_directory = directory.path() + "/images";
+    options.favor_quick_cgroup_moves = false;
+    return options;
+  }();
+  state_db::Store store{[this] {
+    state_db::StoreOptions options;
+    options.directory = directory.path();
+    return options;
+  }()};
+  backends::Registry registry{backend_options};
+  repo_cache::RepoCache repos{[this] {
+    repo_cache::RepoCacheOptions options;
+    options.root = directory.path() + "/repos";
+    return options;
+  }()};
+  repo_cache::BaseTrees base_trees{repos};
+  std::unique_ptr<Storage> storage = make_overlay_storage({.store = directory.path()});
+  base::KeyedMutex locks;
+  Metrics metrics;
+  Context context{store,
+                  repos,
+                  base_trees,
+                  registry,
+                  *storage,
+                  locks,
+                  [this] {
+                    Options options;
+                    options.store = directory.path();
+                    return options;
+                  }(),
+                  metrics};
+  Active active;
+  std::unique_ptr<ExecWatcher> watcher = std::make_unique<ExecWatcher>(context, active);
+  Repositories repositories{context};
+  Workspaces workspaces{context, repositories, active, *watcher};
+  Execs execs{context, workspaces, active, *watcher};
+  Moves moves{context, workspaces, execs, active};
+  Flattening flattening{context, repositories, active};
+  Snapshots snapshots{context, workspaces, active, flattening};
+  LevelBackend* lxc = put("lxc", backends::Isolation::userns);
+  LevelBackend* docker = put("docker", backends::Isolation::container);
+  LevelBackend* process = put("process", backends::Isolation::none);
+
+  LevelBackend* put(const std::string& name, backends::Isolation level) {
+    auto backend = std::make_unique<LevelBackend>(backend_options, level);
+    auto* made = backend.get();
+    registry.put(name, std::move(backend));
+    return made;
+  }
+
+  std::vector<PlacementRule>& rules() { return context.options.placement_rules; }
+  PlacementRule& add_rule() {
+    PlacementRule rule;
+    rule.name = "rule " + std::to_string(rules().size() + 1);
+    rules().push_back(rule);
+    return rules().back();
+  }
+
+  state_db::WorkspaceRow make_workspace(const std::string& name, const std::string& backend,
+                                        const state_db::WorkspaceLimits& limits = {
+                                            1ULL << 30, 1, 100, 1ULL << 30, 0}) {
+    state_db::NewWorkspace wanted;
+    wanted.name = name;
+    wanted.repository =
+        state_db::Repositories(store).find_or_create({"https://x/a", "", "a"}).first;
+    wanted.base_commit = std::string(40, 'a');
+    wanted.backend = backend;
+    wanted.image = "host";
+    wanted.policy.limits = limits;
+    state_db::Workspaces table(store);
+    const auto id = table.create(wanted).id;
+    table.set_ready(id);
+    return table.get(id);
+  }
+};
+
+// What it was refused with, as "message | hint".
+template <typename Call>
+std::string refusal_of(const Call& call, base::Code code = base::Code::permission_denied) {
+  try {
+    call();
+  } catch (const base::Error& error) {
+    CHECK(error.code() == code);
+    return error.message() + (error.hint().empty() ? "" : " | " + error.hint());
+  }
+  return "";
+}
+
+}  // namespace moorage::workspace
