@@ -20,6 +20,10 @@ namespace {
 
 constexpr uint64_t kIdsOfARange = 65'536;
 constexpr std::string_view kDefaultSource = "default";
+constexpr std::string_view kPolicy = "policy";
+constexpr std::string_view kPolicyHelp =
+    "rules: who may use which backend, how well isolated and with which limits";
+constexpr size_t kWideValue = 60;
 
 using Sources = std::map<std::string_view, std::string>;
 
@@ -44,7 +48,11 @@ void apply(const Setting& setting, const std::vector<std::string>& values, const
 }
 
 void apply_file(const std::string& path, Settings& settings, Sources& sources) {
-  for (const YamlEntry& entry : read_yaml(path, setting_groups())) {
+  const YamlFile file =
+      read_yaml(path, {.groups = setting_groups(), .trees = {std::string(kPolicy)}});
+  if (const auto rules = file.trees.find(std::string(kPolicy)); rules != file.trees.end())
+    settings.policy = read_policy(path, rules->second);
+  for (const YamlEntry& entry : file.entries) {
     const Setting* setting = find_setting(entry.name);
     if (!setting) {
       refuse_unknown(entry.name, path + ":" + std::to_string(entry.key_line) + ":" +
@@ -98,6 +106,10 @@ void apply_overrides(const std::map<std::string, std::string>& overrides, Settin
                      Sources& sources) {
   for (const auto& [name, value] : overrides) {
     const Setting* setting = find_setting(name);
+    if (!setting && name == kPolicy) {
+      throw Error(Code::invalid_argument, "--set: policy is a list of rules",
+                  "Write them into the file that --config names.");
+    }
     if (!setting) refuse_unknown(name, "--set");
     apply(*setting, values_of(*setting, value), "--set", settings);
     sources[setting->name] = "--set";
@@ -126,6 +138,17 @@ void check_together(const Settings& settings) {
     throw Error(Code::invalid_argument,
                 "sandbox.backend: process isolates nothing and is not allowed",
                 "Set sandbox.allow_process_backend: true if that is what you want.");
+  }
+}
+
+void show_policy(const std::vector<PolicyRule>& rules, std::vector<ShownSetting>& shown) {
+  if (rules.empty()) {
+    shown.push_back(
+        {std::string(kPolicy), "[]", "", std::string(kDefaultSource), std::string(kPolicyHelp)});
+  }
+  for (size_t n = 0; n < rules.size(); ++n) {
+    const std::string name = std::string(kPolicy) + "[" + std::to_string(n + 1) + "]";
+    shown.push_back({name, rules[n].text, "", rules[n].place, std::string(kPolicyHelp)});
   }
 }
 
@@ -165,6 +188,7 @@ Loaded load(const LoadOptions& options) {
          .source = source == sources.end() ? std::string(kDefaultSource) : source->second,
          .help = std::string(setting.help)});
   }
+  show_policy(loaded.settings.policy, loaded.shown);
   return loaded;
 }
 
@@ -184,12 +208,16 @@ std::string show_text(const std::vector<ShownSetting>& shown) {
   size_t value_width = 0;
   for (const ShownSetting& setting : shown) {
     name_width = std::max(name_width, setting.name.size());
-    value_width = std::max(value_width, setting.value.size());
+    // A rule is longer than any other value: not all others stand far away from their source.
+    if (setting.value.size() <= kWideValue)
+      value_width = std::max(value_width, setting.value.size());
   }
   std::string text;
   for (const ShownSetting& setting : shown) {
-    text += setting.name + std::string(name_width + 2 - setting.name.size(), ' ') + setting.value +
-            std::string(value_width + 2 - setting.value.size(), ' ') + setting.source + "\n";
+    text +=
+        setting.name + std::string(name_width + 2 - setting.name.size(), ' ') + setting.value +
+        std::string(std::max(value_width, setting.value.size()) + 2 - setting.value.size(), ' ') +
+        setting.source + "\n";
   }
   return text;
 }
@@ -197,6 +225,7 @@ std::string show_text(const std::vector<ShownSetting>& shown) {
 std::optional<std::string> nearest_name(std::string_view name) {
   const std::vector<std::string> groups = setting_groups();
   std::vector<std::string_view> names(groups.begin(), groups.end());
+  names.push_back(kPolicy);
   for (const Setting& setting : settings_table()) names.push_back(setting.name);
   return base::nearest(name, names);
 }

@@ -1,7 +1,8 @@
 // Settings from, in rising order: the defaults, one YAML file, the environment, --set. Nothing is
 // guessed: an unknown or repeated key, a wrong type, a value out of range throw
 // Error(invalid_argument) with file, line and column (or the variable), and name the nearest known
-// key. The variable of a.b_c is MOORAGE_A_B_C; a list there is separated by ':'.
+// key. The variable of a.b_c is MOORAGE_A_B_C; a list there is separated by ':'. The rules of the
+// section `policy` (policy_rules.h) are the file's alone.
 #pragma once
 
 #include <map>
@@ -33,7 +34,8 @@ struct ShownSetting {
 
 struct Loaded {
   Settings settings{};
-  std::vector<ShownSetting> shown{};  // all settings, in the order of the table
+  // All settings, in the order of the table; then a line a rule: policy[1], policy[2]...
+  std::vector<ShownSetting> shown{};
   std::vector<std::string>
       unknown_variables{};  // MOORAGE_... that mean no setting: worth a warning
 };

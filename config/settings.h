@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "config/policy_rules.h"
+
 namespace moorage::config {
 
 struct StoreSettings {
@@ -127,6 +129,7 @@ struct Settings {
   ArchiveSettings archive{};
   ReplicaSettings replica{};
   DaemonSettings daemon{};
+  std::vector<PolicyRule> policy{};
   std::string libexec_directory{};  // load() finds it near the program if it is not set
 };
 

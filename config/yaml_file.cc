@@ -18,6 +18,13 @@ using base::Error;
 namespace {
 
 constexpr uint64_t kMaxFileBytes = 1 << 20;
+// An alias is another copy of what it names: a few lines can stand for more than memory holds.
+constexpr size_t kMaxTreeValues = 10'000;
+constexpr int kMaxTreeLevels = 6;
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 // Where a document begins, and nothing of what is in it.
 class Documents : public YAML::EventHandler {
@@ -39,22 +46,23 @@ class Documents : public YAML::EventHandler {
 
 class Reader {
  public:
-  Reader(std::string path, const std::vector<std::string>& groups)
-      : path_(std::move(path)), groups_(groups) {}
+  Reader(std::string path, const YamlShape& shape) : path_(std::move(path)), shape_(shape) {}
 
-  std::vector<YamlEntry> read() {
+  YamlFile read() {
     const YAML::Node root = parse();
     if (root.IsNull()) return {};
     if (!root.IsMap()) refuse(root.Mark(), "the file must hold settings as \"key: value\"");
     for (const auto& pair : root) {
       const std::string name = key_text(pair.first, "");
-      if (std::find(groups_.begin(), groups_.end(), name) == groups_.end()) {
-        add_value(name, pair.first, pair.second);
-      } else {
+      if (contains(shape_.groups, name)) {
         add_group(name, pair.second);
+      } else if (contains(shape_.trees, name)) {
+        file_.trees.emplace(name, tree(pair.second, 1));
+      } else {
+        add_value(name, pair.first, pair.second);
       }
     }
-    return std::move(entries_);
+    return std::move(file_);
   }
 
  private:
@@ -107,7 +115,40 @@ class Reader {
         entry.values.push_back(item.Scalar());
       }
     }
-    entries_.push_back(std::move(entry));
+    file_.entries.push_back(std::move(entry));
+  }
+
+  YamlNode tree(const YAML::Node& value, int level) {
+    if (level > kMaxTreeLevels) refuse(value.Mark(), "this is nested too deeply");
+    if (++tree_values_ > kMaxTreeValues) refuse(value.Mark(), "these are more than 10000 values");
+    YamlNode node;
+    node.line = value.Mark().line + 1;
+    node.column = value.Mark().column + 1;
+    if (value.IsScalar()) {
+      node.kind = YamlNode::Kind::scalar;
+      node.text = value.Scalar();
+    } else if (value.IsSequence()) {
+      node.kind = YamlNode::Kind::list;
+      for (const YAML::Node& item : value) node.items.push_back(tree(item, level + 1));
+    } else if (value.IsMap()) {
+      node.kind = YamlNode::Kind::map;
+      add_fields(value, level, node);
+    }
+    return node;
+  }
+
+  void add_fields(const YAML::Node& map, int level, YamlNode& node) {
+    std::set<std::string> seen;
+    for (const auto& pair : map) {
+      if (!pair.first.IsScalar()) refuse(pair.first.Mark(), "a key must be a plain word");
+      YamlNode field = tree(pair.second, level + 1);
+      field.key = pair.first.Scalar();
+      field.key_line = pair.first.Mark().line + 1;
+      field.key_column = pair.first.Mark().column + 1;
+      if (!seen.insert(field.key).second)
+        refuse(pair.first.Mark(), "\"" + field.key + "\" is set twice");
+      node.items.push_back(std::move(field));
+    }
   }
 
   // The text of a key. Keys are compared as text, so that a repeated one is found.
@@ -128,15 +169,16 @@ class Reader {
   }
 
   const std::string path_;
-  const std::vector<std::string>& groups_;
+  const YamlShape& shape_;
   std::set<std::string> seen_;
-  std::vector<YamlEntry> entries_;
+  YamlFile file_;
+  size_t tree_values_ = 0;
 };
 
 }  // namespace
 
-std::vector<YamlEntry> read_yaml(const std::string& path, const std::vector<std::string>& groups) {
-  return Reader(path, groups).read();
+YamlFile read_yaml(const std::string& path, const YamlShape& shape) {
+  return Reader(path, shape).read();
 }
 
 }  // namespace moorage::config

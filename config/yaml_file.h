@@ -1,6 +1,8 @@
-// A YAML file as a flat list of named values with their places. Knows nothing of the settings.
+// A YAML file as a flat list of named values with their places, and the few of its values that have
+// a shape of their own as trees. Knows nothing of the settings.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,8 +18,32 @@ struct YamlEntry {
   int key_column = 0;
 };
 
+// A value of any shape.
+struct YamlNode {
+  enum class Kind { null, scalar, list, map };
+  Kind kind = Kind::null;
+  std::string key{};              // under which it stands, in a map
+  std::string text{};             // of a scalar
+  std::vector<YamlNode> items{};  // of a list or map, in their order; no key comes twice
+  int line = 0;                   // from 1
+  int column = 0;
+  int key_line = 0;
+  int key_column = 0;
+};
+
+struct YamlFile {
+  std::vector<YamlEntry> entries{};
+  std::map<std::string, YamlNode> trees{};
+};
+
+// `groups` are the names whose value is a section, `trees` those whose value is taken as it is.
+struct YamlShape {
+  std::vector<std::string> groups{};
+  std::vector<std::string> trees{};
+};
+
 // Throws invalid_argument with "FILE:LINE:COLUMN: " in front: bad syntax, a repeated key, deeper
-// nesting than group and key, no value. `groups` are the names whose value is a section.
-std::vector<YamlEntry> read_yaml(const std::string& path, const std::vector<std::string>& groups);
+// nesting than group and key, no value; of a tree more than 10,000 values or 6 levels.
+YamlFile read_yaml(const std::string& path, const YamlShape& shape);
 
 }  // namespace moorage::config

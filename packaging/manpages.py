@@ -70,21 +70,32 @@ def daemon_options(mooraged):
     return "".join(item("\\fB" + roff(names.strip()) + "\\fR", text or "Print that and exit.") for names, text in lines)
 
 
+def sentence(text):
+    return (text or "")[:1].upper() + (text or "")[1:]
+
+
 def settings_text(mooraged, file):
-    """From the file with all defaults; it has all settings that there are, or this fails."""
+    """From the file with all defaults; it has all settings that there are, or this fails. A section that is a comment there, `policy`,
+    has an example in the place of defaults."""
     text, group, names = "", "", []
     for line in pathlib.Path(file).read_text().splitlines():
-        match = re.match(r"^(# |  )?([a-z_]+):(?: +(.*?))?(?: +# (.*))?$", line)
+        example = re.match(r"^#   (?:- |  )([a-z_]+): (.*?)(?: +# (.*))?$", line)
+        if example:
+            key, value, help_text = example.groups()
+            text += item(f"\\fB{roff(key)}\\fR, such as \\fI{roff(value)}\\fR", sentence(help_text))
+            continue
+        match = re.match(r"^(# |  )?([a-z_]+):(?: +([^#\s].*?))?(?: +# (.*))?$", line)
         if not match:
             continue
         indent, key, value, help_text = match.groups()
-        if indent is None:
+        if indent is None or not value:
             group = key
-            text += f".SS {roff(key)}\n" + (f"{roff(help_text[0].upper() + help_text[1:])}\n" if help_text else "")
+            names += [key] if indent else []
+            text += f".SS {roff(key)}\n" + (f"{roff(sentence(help_text))}\n" if help_text else "")
             continue
         name = key if indent == "# " else f"{group}.{key}"
         names.append(name)
-        text += item(f"\\fB{roff(name)}\\fR (default \\fI{roff(value)}\\fR)", (help_text or "")[:1].upper() + (help_text or "")[1:])
+        text += item(f"\\fB{roff(name)}\\fR (default \\fI{roff(value)}\\fR)", sentence(help_text))
     known = [line.split()[0] for line in told(mooraged, "--config", file, "--show-config").splitlines()]
     if sorted(known) != sorted(names):
         raise SystemExit(f"{file} and mooraged differ: {set(known) ^ set(names)}")

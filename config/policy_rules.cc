@@ -1,0 +1,311 @@
+#include "config/policy_rules.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <functional>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "config/host_names.h"
+#include "config/values.h"
+#include "config/yaml_file.h"
+
+namespace moorage::config {
+namespace {
+
+using base::Code;
+using base::Error;
+using Kind = YamlNode::Kind;
+
+constexpr uint64_t kMiB = 1ULL << 20;
+constexpr uint64_t kPiB = 1ULL << 50;
+// What a request may ask for (workspace/policy.cc).
+constexpr Range kMemory{16 * kMiB, kPiB};
+constexpr Range kPids{4, 4'194'304};
+constexpr Range kDisk{kMiB, kPiB};
+constexpr double kLeastCpus = 0.05;
+constexpr double kMostCpus = 1024;
+constexpr size_t kMaxLabelKey = 63;
+constexpr size_t kMaxLabelValue = 255;
+constexpr std::array<std::string_view, 5> kIsolations{"none", "container", "userns", "gvisor",
+                                                      "vm"};
+constexpr std::string_view kWordCharacters = "abcdefghijklmnopqrstuvwxyz0123456789-_";
+
+std::string joined(const std::vector<std::string_view>& names) {
+  std::string text;
+  for (const auto name : names) text += (text.empty() ? "" : ", ") + std::string(name);
+  return text;
+}
+
+// As YAML reads it again within [] and {}.
+std::string plain(const std::string& text) {
+  constexpr std::string_view kSafe =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
+  const bool null = text.empty() || text == "null" || text == "Null" || text == "NULL";
+  if (!null && text.front() != '-' && text.find_first_not_of(kSafe) == std::string::npos)
+    return text;
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + "\"";
+}
+
+class RuleReader {
+ public:
+  RuleReader(const std::string& file, const YamlNode& node) : file_(file), node_(node) {}
+
+  PolicyRule read() {
+    rule_.place = file_ + ":" + std::to_string(node_.line);
+    if (node_.kind != Kind::map) {
+      refuse(node_, "a rule of policy holds \"key: value\" lines",
+             "For instance: - backends: [lxc]");
+    }
+    read_fields(node_, "a rule of policy",
+                {{"users", [this](const YamlNode& n) { read_ids(n, rule_.users, user_id); }},
+                 {"groups", [this](const YamlNode& n) { read_ids(n, rule_.groups, group_id); }},
+                 {"labels", [this](const YamlNode& n) { read_labels(n); }},
+                 {"backends", [this](const YamlNode& n) { read_backends(n); }},
+                 {"min_isolation", [this](const YamlNode& n) { read_isolation(n); }},
+                 {"default", [this](const YamlNode& n) { read_default(n); }},
+                 {"max", [this](const YamlNode& n) { read_limits(n, "max", {}, rule_.most); }}});
+    check_together();
+    rule_.text = "{" + text_ + "}";
+    return std::move(rule_);
+  }
+
+ private:
+  struct Field {
+    std::string_view name;
+    std::function<void(const YamlNode&)> read;
+  };
+
+  [[noreturn]] void refuse_at(int line, int column, const std::string& why,
+                              const std::string& hint = {}) const {
+    throw Error(Code::invalid_argument,
+                file_ + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " + why,
+                hint);
+  }
+  [[noreturn]] void refuse(const YamlNode& node, const std::string& why,
+                           const std::string& hint = {}) const {
+    refuse_at(node.line, node.column, why, hint);
+  }
+
+  void read_fields(const YamlNode& map, const std::string& where,
+                   const std::vector<Field>& fields) {
+    std::vector<std::string_view> names;
+    names.reserve(fields.size());
+    for (const Field& field : fields) names.push_back(field.name);
+    for (const YamlNode& item : map.items) {
+      const auto field = std::find_if(fields.begin(), fields.end(),
+                                      [&](const Field& known) { return known.name == item.key; });
+      if (field == fields.end()) {
+        const auto nearest = base::nearest(item.key, names);
+        refuse_at(item.key_line, item.key_column, "unknown key \"" + item.key + "\" in " + where,
+                  nearest ? "Did you mean \"" + *nearest + "\"?"
+                          : "There may be: " + joined(names) + ".");
+      }
+      if (item.kind == Kind::null)
+        refuse_at(item.key_line, item.key_column, "\"" + item.key + "\" has no value");
+      field->read(item);
+    }
+  }
+
+  // Calls parse(), and puts the place of the node in front of what it refuses.
+  template <typename Parse>
+  auto parsed(const YamlNode& node, const Parse& parse) const {
+    if (node.kind != Kind::scalar) refuse(node, "\"" + node.key + "\" must be one value");
+    try {
+      return parse(node.text);
+    } catch (Error& error) {
+      if (!node.key.empty()) error.add_context(node.key);
+      throw error.add_context(file_ + ":" + std::to_string(node.line) + ":" +
+                              std::to_string(node.column));
+    }
+  }
+
+  void show(const std::string& key, const std::string& value) {
+    text_ += (text_.empty() ? "" : ", ") + key + ": " + value;
+  }
+
+  template <typename Add>
+  void read_list(const YamlNode& node, const Add& add) {
+    if (node.kind != Kind::list || node.items.empty()) {
+      refuse(node, "\"" + node.key + "\" must be a list: [a, b]",
+             node.kind == Kind::list ? "Leave it out where the rule is to say nothing of it." : "");
+    }
+    std::string text;
+    for (const YamlNode& item : node.items) {
+      if (item.kind != Kind::scalar)
+        refuse(item, "\"" + node.key + "\" must be a list of plain values");
+      add(item);
+      text += (text.empty() ? "" : ", ") + plain(item.text);
+    }
+    show(node.key, "[" + text + "]");
+  }
+
+  void read_ids(const YamlNode& node, std::vector<uint32_t>& ids,
+                uint32_t (*id_of)(const std::string&)) {
+    read_list(node, [&](const YamlNode& item) { ids.push_back(parsed(item, id_of)); });
+  }
+
+  static std::string word(const std::string& text) {
+    if (text.empty() || text.find_first_not_of(kWordCharacters) != std::string::npos)
+      throw Error(Code::invalid_argument, "\"" + text + "\" is not a name that is allowed here");
+    return text;
+  }
+
+  void read_backends(const YamlNode& node) {
+    read_list(node, [&](const YamlNode& item) { rule_.backends.push_back(parsed(item, word)); });
+  }
+
+  void read_labels(const YamlNode& node) {
+    if (node.kind != Kind::map || node.items.empty())
+      refuse(node, "\"labels\" must hold labels: {team: infra}");
+    std::string text;
+    for (const YamlNode& item : node.items) {
+      check_label(item);
+      rule_.labels[item.key] = item.text;
+      text += (text.empty() ? "" : ", ") + plain(item.key) + ": " + plain(item.text);
+    }
+    show("labels", "{" + text + "}");
+  }
+
+  // What no workspace can have would make a rule that never holds.
+  void check_label(const YamlNode& item) const {
+    const bool good_key = !item.key.empty() && item.key.size() <= kMaxLabelKey &&
+                          std::all_of(item.key.begin(), item.key.end(), [](unsigned char c) {
+                            return std::isalnum(c) || c == '-' || c == '_' || c == '.';
+                          });
+    if (!good_key)
+      refuse_at(item.key_line, item.key_column,
+                "a label's key is 1-63 of A-Z a-z 0-9 - _ ., not \"" + item.key + "\"");
+    if (item.kind != Kind::scalar)
+      refuse_at(item.key_line, item.key_column, "label \"" + item.key + "\" must have one value",
+                "An empty one is \"\".");
+    const bool control = std::any_of(item.text.begin(), item.text.end(),
+                                     [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+    if (item.text.size() > kMaxLabelValue || control)
+      refuse(item, "a label's value is at most 255 bytes without control characters");
+  }
+
+  void read_isolation(const YamlNode& node) {
+    const auto& known = kIsolations;
+    if (node.kind != Kind::scalar ||
+        std::find(known.begin(), known.end(), node.text) == known.end()) {
+      refuse(node,
+             "min_isolation: " +
+                 (node.kind == Kind::scalar ? "\"" + node.text + "\" is not one" : "not one") +
+                 " of none, container, userns, gvisor, vm, weakest first");
+    }
+    rule_.min_isolation = node.text;
+    show("min_isolation", node.text);
+  }
+
+  void read_default(const YamlNode& node) {
+    std::string names;
+    const auto name = [&](const char* key, std::string& to, auto parse) {
+      return Field{key, [this, &names, key, &to, parse](const YamlNode& n) {
+                     to = parsed(n, parse);
+                     names += (names.empty() ? "" : ", ") + std::string(key) + ": " + plain(to);
+                   }};
+    };
+    const auto image = [](const std::string& text) {
+      if (text.empty()) throw Error(Code::invalid_argument, "an image has a name");
+      return text;
+    };
+    default_ = node;
+    read_limits(
+        node, "default",
+        {name("backend", rule_.default_backend, word), name("image", rule_.default_image, image)},
+        rule_.usual, &names);
+  }
+
+  static double parse_cpus(const std::string& text) {
+    return parse_real(text, kLeastCpus, kMostCpus);
+  }
+  static uint32_t parse_pids(const std::string& text) {
+    return static_cast<uint32_t>(parse_integer(text, kPids));
+  }
+
+  void read_size(const YamlNode& node, const Range& range, std::optional<uint64_t>& to) {
+    to = parsed(node, [&](const std::string& text) { return parse_bytes(text, range); });
+  }
+
+  void read_limits(const YamlNode& node, const std::string& key, std::vector<Field> fields,
+                   PolicyLimits& to, const std::string* names = nullptr) {
+    if (node.kind != Kind::map || node.items.empty())
+      refuse(node, "\"" + key + "\" must hold values: {memory: 2GiB}");
+    fields.push_back(
+        {"memory", [&](const YamlNode& n) { read_size(n, kMemory, to.memory_bytes); }});
+    fields.push_back({"cpus", [&](const YamlNode& n) { to.cpus = parsed(n, parse_cpus); }});
+    fields.push_back({"pids", [&](const YamlNode& n) { to.pids = parsed(n, parse_pids); }});
+    fields.push_back({"disk", [&](const YamlNode& n) { read_size(n, kDisk, to.disk_bytes); }});
+    read_fields(node, "\"" + key + "\" of a rule", fields);
+    std::string text = names ? *names : "";
+    const auto add = [&](const char* name, const std::string& value) {
+      text += (text.empty() ? "" : ", ") + std::string(name) + ": " + value;
+    };
+    if (to.memory_bytes) add("memory", print_bytes(*to.memory_bytes));
+    if (to.cpus) add("cpus", print_real(*to.cpus));
+    if (to.pids) add("pids", std::to_string(*to.pids));
+    if (to.disk_bytes) add("disk", print_bytes(*to.disk_bytes));
+    show(key, "{" + text + "}");
+  }
+
+  template <typename T>
+  void check_within(const char* key, const std::optional<T>& usual,
+                    const std::optional<T>& most) const {
+    if (usual && most && *usual > *most) {
+      refuse(default_, std::string(key) + ": the rule's default is more than its max",
+             "Lower the one, or raise the other.");
+    }
+  }
+
+  void check_together() const {
+    const bool speaks = !rule_.backends.empty() || !rule_.min_isolation.empty() ||
+                        !rule_.default_backend.empty() || !rule_.default_image.empty() ||
+                        !(rule_.usual == PolicyLimits{}) || !(rule_.most == PolicyLimits{});
+    if (!speaks) {
+      refuse(node_, "this rule says nothing",
+             "Give it backends, min_isolation, default or max; without it the others hold as they "
+             "are.");
+    }
+    const auto& allowed = rule_.backends;
+    if (!allowed.empty() && !rule_.default_backend.empty() &&
+        std::find(allowed.begin(), allowed.end(), rule_.default_backend) == allowed.end()) {
+      refuse(default_, "the default backend \"" + rule_.default_backend +
+                           "\" is not among the backends of the same rule");
+    }
+    check_within("memory", rule_.usual.memory_bytes, rule_.most.memory_bytes);
+    check_within("cpus", rule_.usual.cpus, rule_.most.cpus);
+    check_within("pids", rule_.usual.pids, rule_.most.pids);
+    check_within("disk", rule_.usual.disk_bytes, rule_.most.disk_bytes);
+  }
+
+  const std::string& file_;
+  const YamlNode& node_;
+  YamlNode default_;
+  PolicyRule rule_;
+  std::string text_;
+};
+
+}  // namespace
+
+std::vector<PolicyRule> read_policy(const std::string& file, const YamlNode& section) {
+  std::vector<PolicyRule> rules;
+  if (section.kind == Kind::null) return rules;
+  if (section.kind != Kind::list) {
+    throw Error(Code::invalid_argument,
+                file + ":" + std::to_string(section.line) + ":" + std::to_string(section.column) +
+                    ": policy must be a list of rules",
+                "Each begins with a dash: - backends: [lxc]");
+  }
+  for (const YamlNode& item : section.items) rules.push_back(RuleReader(file, item).read());
+  return rules;
+}
+
+}  // namespace moorage::config
