@@ -117,7 +117,9 @@ int import_workspace(Context& context, const Transfer& transfer) {
       });
   progress.finish();
   if (context.printed_json(answer)) return 0;
-  const std::string name = Json::parse(answer).text("name");
+  const Json made = Json::parse(answer);
+  const std::string name = made.text("name");
+  if (made.has("notice")) context.note(made.text("notice"));
   context.print(label_line(
       "imported", name + "   " + format_size(sent) + "   next: moorage exec " + name + " -- CMD"));
   return 0;

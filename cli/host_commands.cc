@@ -36,6 +36,12 @@ int print_info(Context& context) {
                         (usable ? backend.text("isolation") + runtimes
                                 : "not usable, " + backend.text("reason")));
   }
+  if (info.has("policy")) {
+    const auto rules = info.number("policy.rules");
+    line("policy", rules == 0 ? "no rules" : count_of(rules, "rule"));
+    for (const Json& rule : info.items("policy.yours"))
+      line("", rule.text("name") + ": " + rule.text("text"));
+  }
   if (const Json replica = info.at("replica"); replica.is_object()) {
     line("copy", off_host_text(replica) + ", in " + replica.text("directory"));
     if (replica.has("problem")) line("", replica.text("problem"));

@@ -92,6 +92,10 @@ struct BackendView {
   std::string isolation;
   std::map<std::string, std::string> runtimes;  // and what each isolates
 };
+struct RuleView {  // of the host's policy
+  std::string name;
+  std::string text;
+};
 struct InfoView {
   std::string version;
   std::string store_id;
@@ -104,6 +108,8 @@ struct InfoView {
   uint64_t workspaces = 0;
   uint64_t sandboxes = 0;
   uint64_t execs_running = 0;
+  std::optional<uint64_t> rules;    // of the host's policy; unset: they are not asked now
+  std::vector<RuleView> own_rules;  // those that may hold for the caller's workspaces
   std::optional<workspace::ReplicaStatus> replica;  // of the copy elsewhere, if there is to be one
   std::string rescue;  // why nothing but rescue mode is served; empty: all is
 };

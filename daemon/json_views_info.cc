@@ -58,6 +58,9 @@ std::string info_json(const InfoView& info) {
     if (!runtimes.empty()) told["runtimes"] = std::move(runtimes);
     backends.push_back(std::move(told));
   }
+  boost::json::array rules;
+  for (const auto& rule : info.own_rules)
+    rules.push_back(JsonObject{{"name", lossy_utf8(rule.name)}, {"text", lossy_utf8(rule.text)}});
   JsonObject object{
       {"version", info.version},
       {"store_id", info.store_id},
@@ -71,6 +74,7 @@ std::string info_json(const InfoView& info) {
        {{"workspaces", info.workspaces},
         {"sandboxes", info.sandboxes},
         {"execs_running", info.execs_running}}}};
+  if (info.rules) object["policy"] = {{"rules", *info.rules}, {"yours", std::move(rules)}};
   if (info.replica) object["replica"] = replica_object(*info.replica);
   put_text(object, "rescue", info.rescue);
   return boost::json::serialize(object);

@@ -34,6 +34,7 @@
 #include "workspace/disk_guard.h"
 #include "workspace/idle.h"
 #include "workspace/metrics.h"
+#include "workspace/placement.h"
 #include "workspace/reconcile.h"
 #include "workspace/replica.h"
 #include "workspace/replica_restore.h"
@@ -98,6 +99,34 @@ std::string archive_directory(const config::Settings& settings) {
   return elsewhere.empty() ? settings.store.directory + "/archive" : elsewhere;
 }
 
+workspace::PlacementLimits placement_limits(const config::PolicyLimits& limits) {
+  return {.memory_bytes = limits.memory_bytes,
+          .cpus = limits.cpus,
+          .pids = limits.pids,
+          .disk_bytes = limits.disk_bytes};
+}
+
+std::vector<workspace::PlacementRule> placement_rules(
+    const std::vector<config::PolicyRule>& rules) {
+  std::vector<workspace::PlacementRule> converted;
+  converted.reserve(rules.size());
+  for (const auto& rule : rules) {
+    converted.push_back(
+        {.name = "policy rule " + std::to_string(converted.size() + 1) + " (" + rule.place + ")",
+         .text = rule.text,
+         .users = rule.users,
+         .groups = rule.groups,
+         .labels = rule.labels,
+         .backends = rule.backends,
+         .min_isolation = workspace::isolation_of_name(rule.min_isolation),
+         .default_backend = rule.default_backend,
+         .default_image = rule.default_image,
+         .usual = placement_limits(rule.usual),
+         .most = placement_limits(rule.most)});
+  }
+  return converted;
+}
+
 workspace::Options workspace_options(const config::Settings& settings) {
   workspace::Options options;
   options.store = settings.store.directory;
@@ -105,6 +134,7 @@ workspace::Options workspace_options(const config::Settings& settings) {
   options.sandbox_first_id = settings.ids.sandbox_first_id;
   options.sandbox_slots = settings.ids.sandbox_slots;
   options.default_backend = settings.sandbox.backend;
+  options.placement_rules = placement_rules(settings.policy);
   options.memory_bytes = settings.sandbox.memory_bytes;
   options.cpus = settings.sandbox.cpus;
   options.pids = settings.sandbox.pids;
@@ -240,6 +270,7 @@ int serve(const config::Loaded& loaded) {
   workspace::Context context{
       store, repos, base_trees, registry, *storage, locks, workspace_options(settings), metrics};
 
+  workspace::check_rules(context.options.placement_rules, registry.names());
   workspace::Active active;
   auto watching = std::make_unique<workspace::ExecWatcher>(context, active);
   workspace::Repositories repositories(context);

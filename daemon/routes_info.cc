@@ -12,6 +12,7 @@
 #include "state_db/store.h"
 #include "state_db/workspaces.h"
 #include "workspace/disk_room.h"
+#include "workspace/placement.h"
 
 namespace moorage::daemon {
 namespace {
@@ -46,7 +47,13 @@ std::string storage_of(const Api& api) {
   return {};  // the overlay's own check says why
 }
 
-Reply info(Api& api) {
+void tell_rules(const std::vector<workspace::PlacementRule>& rules, uint32_t uid, InfoView& view) {
+  view.rules = rules.size();
+  for (const auto& rule : workspace::rules_for(rules, uid))
+    view.own_rules.push_back({rule.name, rule.text});
+}
+
+Reply info(Api& api, const Request& request) {
   InfoView view = api.host;
   auto& store = api.context.store;
   view.backends = look_at_backends(api.context.backends);
@@ -56,6 +63,7 @@ Reply info(Api& api) {
   view.sandboxes = state_db::Sandboxes(store).in_state(state_db::SandboxState::running).size();
   view.execs_running = state_db::Execs(store).count_running();
   tell_of_lost_work(api.context.options.lost(), view);
+  tell_rules(api.context.options.placement_rules, request.caller.uid, view);
   if (api.replica && api.replica->is_on()) view.replica = api.replica->status();
   return Reply::json(info_json(view));
 }
@@ -98,7 +106,7 @@ Reply events(Api& api, const Request& request) {
 
 void add_info_routes(Router& router, Api& api) {
   const Handler health = [](const Request&) { return Reply::none(); };
-  const Handler get_info = [&api](const Request&) { return info(api); };
+  const Handler get_info = [&api](const Request& request) { return info(api, request); };
   const Handler config = [&api](const Request&) {
     return Reply::json(settings_json(api.settings));
   };
