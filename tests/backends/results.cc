@@ -93,15 +93,17 @@ void not_tried(const std::string& reason) {
   current.reason = reason;
 }
 
-void add_differences(const std::string& backend, const std::string& user, size_t same_lines,
+void add_differences(const std::string& backend, const std::string& user,
                      const std::vector<Difference>& differences) {
   json::array lines;
   for (const Difference& each : differences) {
-    lines.push_back(
-        {{"line", each.line}, {"lxc", each.on_lxc}, {"here", each.here}, {"reason", each.reason}});
+    lines.push_back({{"listed", each.listed},
+                     {"line", each.line},
+                     {"lxc", each.on_lxc},
+                     {"here", each.here},
+                     {"reason", each.reason}});
   }
-  tables.push_back(
-      {{"backend", backend}, {"user", user}, {"same", same_lines}, {"differences", lines}});
+  tables.push_back({{"backend", backend}, {"user", user}, {"differences", lines}});
 }
 
 }  // namespace moorage::tests::results

@@ -17,16 +17,15 @@ void not_applicable(const std::string& reason);
 // It promises this, but it could not be tried on this host. No part of the page.
 void not_tried(const std::string& reason);
 
-// A line of the probe that is another one than on lxc, and why that is so.
+// A line of the probe that is another one than on lxc.
 struct Difference {
-  std::string backend;
-  std::string user;
+  std::string listed;  // in isolation_differences.cc
   std::string line;
   std::string on_lxc;
   std::string here;
   std::string reason;
 };
-void add_differences(const std::string& backend, const std::string& user, size_t same_lines,
+void add_differences(const std::string& backend, const std::string& user,
                      const std::vector<Difference>& differences);
 
 }  // namespace moorage::tests::results

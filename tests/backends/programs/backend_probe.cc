@@ -1,5 +1,6 @@
 // Runs inside a sandbox, started by isolation_test.cc: tries what a stranger would try, one line an
-// attempt: "NAME ERRNO-NAME", or "NAME ok". Static: the image owes it nothing.
+// attempt: "NAME ERRNO-NAME", or "NAME ok"; and what he sees (probe_view.cc). Static: the image
+// owes it nothing.
 #include <fcntl.h>
 #include <linux/keyctl.h>
 #include <sched.h>
@@ -20,6 +21,8 @@
 #include <cstring>
 #include <functional>
 #include <initializer_list>
+
+#include "probe_view.h"
 
 namespace {
 
@@ -183,6 +186,8 @@ void try_files() {
 }  // namespace
 
 int main() {
+  tell_view();
+  std::fflush(stdout);
   try_namespaces();
   try_calls();
   try_arguments();

@@ -1,0 +1,60 @@
+// The attacker's view is the same on each backend that isolates: the probe prints the same table as
+// on lxc, line by line, but for a list of named differences.
+#include <set>
+
+#include "contract.h"
+#include "probe_table.h"
+
+using namespace moorage;
+using tests::Allowed;
+using tests::Findings;
+using tests::SandboxFixture;
+
+TEST_CASE("a stranger inside sees and may do what he does on lxc, or a reason is given",
+          "[contract]") {
+  SandboxFixture here(EACH_BACKEND);
+  if (!tests::available(here) || !tests::isolates(here)) return;
+  SandboxFixture lxc("lxc");
+  tests::results::begin(here.kind());
+  if (!tests::available(lxc)) return;
+  here.start(1);
+  lxc.start(1);
+  std::set<std::string> used;
+  for (const char* user : {"user", "root"}) {
+    if (*user == 'r' && !here.allows_root()) continue;
+    CAPTURE(here.kind(), user);
+    const auto found = tests::compare(here.kind(), tests::probe(lxc, user),
+                                      tests::probe(here, user), tests::allowed_differences());
+    CHECK(found.same > 150);  // the probe told what it tells
+    for (const std::string& difference : found.not_allowed) {
+      INFO(difference);
+      CHECK(difference.empty());
+    }
+    for (const auto& difference : found.allowed) used.insert(difference.listed);
+    if (here.kind() != "lxc") {
+      tests::results::add_differences(here.kind(), user, found.allowed);
+    }
+  }
+  for (const Allowed& each : tests::allowed_differences()) {
+    CAPTURE(each.line);
+    if (each.backend == here.kind()) CHECK(used.contains(each.line));
+  }
+}
+
+TEST_CASE("a difference of two tables is allowed for its backend and its line only") {
+  const Findings lxc{{"mount", "EPERM"}, {"mount:/a", "tmpfs"}, {"same", "ok"}, {"uid", "1"}};
+  const Findings here{{"mount", "ok"}, {"mount:/b", "tmpfs"}, {"same", "ok"}, {"uid", "2"}};
+  const std::vector<Allowed> allowed{{"docker", "uid", "because"},
+                                     {"docker", "mount:*", "as well"},
+                                     {"docker", "same", "is no difference"}};
+  const auto found = tests::compare("docker", lxc, here, allowed);
+  CHECK(found.same == 1);
+  CHECK(found.not_allowed == std::vector<std::string>{"mount: on lxc EPERM, here ok"});
+  REQUIRE(found.allowed.size() == 3);
+  CHECK(found.allowed[0].line == "mount:/a");
+  CHECK(found.allowed[0].here == "not there");
+  CHECK(found.allowed[2].reason == "because");
+  CHECK(found.allowed[0].listed == "mount:*");
+  CHECK(found.allowed[2].listed == "uid");
+  CHECK(tests::compare("docker-userns", lxc, here, allowed).not_allowed.size() == 4);
+}

@@ -1,0 +1,34 @@
+// What backend_probe told in one sandbox, as a table, and how two tables differ.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "results.h"
+#include "sandbox_fixture.h"
+
+namespace moorage::tests {
+
+using Findings = std::map<std::string, std::string>;  // "unshare-user" -> "EPERM"
+
+// The probe, run in sandbox 1 as `user`.
+Findings probe(SandboxFixture& sandboxes, const std::string& user);
+
+// A line that may be another one than on lxc. `line` may end in "*".
+struct Allowed {
+  std::string backend;  // as in engines.h
+  std::string line;
+  std::string reason;
+};
+const std::vector<Allowed>& allowed_differences();  // isolation_differences.cc
+
+struct Comparison {
+  size_t same = 0;
+  std::vector<results::Difference> allowed;
+  std::vector<std::string> not_allowed;  // "LINE: on lxc X, here Y"
+};
+Comparison compare(const std::string& backend, const Findings& on_lxc, const Findings& here,
+                   const std::vector<Allowed>& allowed);
+
+}  // namespace moorage::tests

@@ -1,0 +1,4 @@
+// See probe_view.cc.
+#pragma once
+
+void tell_view();
