@@ -5,7 +5,18 @@
 #include "base/error.h"
 #include "base/files.h"
 
+// The table. A line declares the maker, make_NAME_backend, and enters it under its name.
+#define MOORAGE_BACKENDS(BACKEND) \
+  BACKEND(lxc)                    \
+  BACKEND(docker)                 \
+  BACKEND(process)                \
+  BACKEND(fake)
+
 namespace moorage::backends {
+
+#define DECLARE(name) std::unique_ptr<Backend> make_##name##_backend(const BackendOptions&);
+MOORAGE_BACKENDS(DECLARE)
+
 namespace {
 
 struct Entry {
@@ -13,12 +24,8 @@ struct Entry {
   std::unique_ptr<Backend> (*make)(const BackendOptions&);
 };
 
-constexpr Entry kBackends[] = {
-    {"lxc", make_lxc_backend},
-    {"docker", make_docker_backend},
-    {"process", make_process_backend},
-    {"fake", make_fake_backend},
-};
+#define ENTER(name) {#name, make_##name##_backend},
+constexpr Entry kBackends[] = {MOORAGE_BACKENDS(ENTER)};
 
 [[noreturn]] void throw_unknown(const std::string& name, const std::vector<std::string>& names) {
   std::string known;

@@ -49,10 +49,4 @@ std::vector<std::string> backend_names();
 // such name.
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options);
 
-// The makers, one a backend.
-std::unique_ptr<Backend> make_lxc_backend(const BackendOptions& options);      // lxc.cc
-std::unique_ptr<Backend> make_docker_backend(const BackendOptions& options);   // docker.cc
-std::unique_ptr<Backend> make_process_backend(const BackendOptions& options);  // process.cc
-std::unique_ptr<Backend> make_fake_backend(const BackendOptions& options);     // fake.cc
-
 }  // namespace moorage::backends
