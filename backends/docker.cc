@@ -53,9 +53,12 @@ json::object bound(const std::string& source, const char* target, bool read_only
 }
 
 // What is mounted from outside needs directories, which an image may lack.
-json::object places_of(const SandboxSpec& spec) {
+json::object places_of(const SandboxSpec& spec, const std::vector<std::string>& volumes) {
   constexpr const char* kOptions = "size=4k,mode=755";
   json::object places;
+  // Memory of the commands, as /tmp is: no limit of ours holds on the engine's disk.
+  for (const std::string& volume : volumes)
+    places[volume] = "mode=1777,size=" + std::to_string(spec.limits.memory_bytes / 2);
   for (const Mount& mount : spec.mounts) places[mount.target] = kOptions;
   for (const char* target : {"/tmp", "/var/tmp", "/run", "/root"}) places[target] = kOptions;
   return places;
@@ -211,7 +214,7 @@ std::string DockerBackend::create_body(const SandboxSpec& spec, const std::strin
   host["Mounts"] =
       json::array{bound(warden, kWardenInside, true),
                   bound(spec.directory + "/" + kBootstrapSocket, kBootstrapInside, false)};
-  host["Tmpfs"] = places_of(spec);
+  host["Tmpfs"] = places_of(spec, engine_.image_volumes(spec.image, kAskDeadline));
   host["ShmSize"] =
       spec.limits.memory_bytes / 2;  // as the others: df stays honest, and pages count
   const std::string& runtime = spec.runtime.empty() ? options_.docker_runtime : spec.runtime;

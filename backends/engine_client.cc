@@ -180,6 +180,18 @@ bool EngineClient::has_image(const std::string& image, Deadline deadline) const 
   }
 }
 
+std::vector<std::string> EngineClient::image_volumes(const std::string& image,
+                                                     Deadline deadline) const {
+  const json::value value = parse(call("GET", "/images/" + escaped(image) + "/json", "", deadline));
+  const json::value* config = object_of(value).if_contains("Config");
+  const json::value* volumes =
+      config && config->is_object() ? config->get_object().if_contains("Volumes") : nullptr;
+  std::vector<std::string> places;
+  if (!volumes || !volumes->is_object()) return places;
+  for (const auto& [place, nothing] : volumes->get_object()) places.emplace_back(place);
+  return places;
+}
+
 std::vector<std::string> EngineClient::images(Deadline deadline) const {
   const json::value value = parse(call("GET", "/images/json", "", deadline));
   std::vector<std::string> names;

@@ -23,7 +23,7 @@ constexpr Command kCommands[] = {
     {"start", kWork, "Start the sandbox of a workspace", "moorage start auth", start_command},
     {"stop", kWork, "Stop the sandbox; everything is kept", "moorage stop auth", stop_command},
     {"move", kWork, "Go on in sandboxes of another backend, image or runtime",
-     "moorage move auth --backend docker\nmoorage move auth --backend docker --image acme/dev:2 "
+     "moorage move auth --backend docker\nmoorage move auth --backend docker --image dev:2 "
      "--now\nmoorage move auth --backend lxc --check",
      move_command},
     {"rm", kWork, "Delete a workspace; undelete brings it back", "moorage rm auth", rm_command},

@@ -59,7 +59,7 @@ void add_move_routes(Router& router, Api& api) {
               .lane = Lane::slow});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/move/check",
-              .access = Right::govern,
+              .access = Right::destroy,
               .handler = plain(check),
               .keep_answers = false});
 }

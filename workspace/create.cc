@@ -234,8 +234,7 @@ std::optional<state_db::Workspaces::Created> Workspaces::insert(
     const state_db::RepositoryRow& repo) {
   state_db::Workspaces table(context_.store);
   // In one transaction, as `remove` does: a repository never goes while a workspace of it comes.
-  using Made = std::optional<state_db::Workspaces::Created>;
-  return context_.store.transaction([&]() -> Made {
+  return context_.store.transaction([&]() -> std::optional<Made> {
     if (state_db::Repositories(context_.store).get(repo.id).state ==
         state_db::RepositoryState::evicted) {
       throw Error(Code::conflict, repo.name + " was removed meanwhile", "try again");

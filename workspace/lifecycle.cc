@@ -64,7 +64,7 @@ std::shared_ptr<const Running> Workspaces::ensure_running(const state_db::Worksp
 
 std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::WorkspaceRow& row) {
   const auto began = base::Histogram::Clock::now();
-  const auto wanted = sandbox_for(row);
+  const auto wanted = starts_.plan(row);
   const Chain layers = chain(row);
   active_.wait_unmounted(row.id, context_.options.transfer_patience);
   state_db::Sandboxes table(context_.store);
@@ -75,18 +75,18 @@ std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::Workspa
   start_after_intent.pass();
   std::shared_ptr<const Running> running;
   try {
-    const ActiveMounts mounts = mount_layers(layers, first_id_of(sandbox));
+    const ActiveMounts mounts = mount_layers(layers, first_id_of(context_.options, sandbox));
     start_after_mount.pass();
-    auto begun = begin_sandbox(row, sandbox, &mounts);
+    auto begun = starts_.begin(row, sandbox, &mounts);
     start_after_backend.pass();
-    running = set_running(sandbox, std::move(begun), mounts);
+    running = starts_.finish(sandbox, std::move(begun), mounts);
   } catch (Error& error) {
     clear_sandbox(table.get(sandbox.id), error.message());
     throw error.add_context(row.name + " could not be started");
   }
   start_after_outcome.pass();
   context_.metrics.sandbox_start.observe_since(began);
-  take_up(running);
+  starts_.take_up(running);
   return running;
 }
 

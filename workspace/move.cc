@@ -29,62 +29,53 @@ void Workspaces::change_place(const state_db::WorkspaceRow& row, const state_db:
   moved.backend = place.backend;
   moved.image = place.image;
   moved.runtime = place.runtime;
-  auto wanted = sandbox_for(moved);
+  auto wanted = starts_.plan(moved);
   state_db::Sandboxes sandboxes(context_.store);
   if (const auto old = sandboxes.live(row.id); old && !active_.running(row.id))
     clear_sandbox(*old, "found dead at a move");
-  if (!active_.running(row.id)) {
+  const auto tell_place = [&] {
     state_db::Workspaces(context_.store).set_place(row.id, place, by);
+  };
+  if (!active_.running(row.id)) {
+    tell_place();
     return after_outcome.pass();
   }
+  const auto try_again_at_the_old_place = [&] {
+    try {
+      start_sandbox(state_db::Workspaces(context_.store).get(row.id));
+    } catch (const Error& failure) {  // the next command tries again, and says what is wrong
+      base::log(base::LogLevel::warning, "workspace.not_back",
+                {{"ws", row.id}, {"error", failure.message()}});
+    }
+  };
   wanted.standby = true;
   const auto sandbox = sandboxes.create(wanted);
   after_intent.pass();
   bool stopped = false;
   std::shared_ptr<const Running> running;
   try {
-    Running standby = begin_sandbox(moved, sandbox, nullptr);
+    Running standby = starts_.begin(moved, sandbox, nullptr);
     after_standby.pass();
     bring_to_rest(row, "moved to " + place.backend + " by " + by);
     stopped = true;
     after_stop.pass();
-    running = hand_over(row.id, sandbox, std::move(standby),
-                        [&] { state_db::Workspaces(context_.store).set_place(row.id, place, by); });
+    // Its policy may have changed the layer when the former one was stopped.
+    const Chain layers = chain(state_db::Workspaces(context_.store).get(row.id));
+    context_.store.transaction([&] { integrity_.begin_writing(row.id); });
+    const ActiveMounts mounts = mount_layers(layers, first_id_of(context_.options, sandbox));
+    base::in_mount_namespace(standby.init, [&] {
+      base::attach_mount(mounts.tree.get(), kTreePlace);
+      base::attach_mount(mounts.home.get(), kHomePlace);
+    });
+    after_mount.pass();
+    running = starts_.finish(sandbox, std::move(standby), mounts, tell_place);
   } catch (Error& error) {
     clear_sandbox(sandboxes.get(sandbox.id), error.message());
-    if (stopped) go_back(row.id);
+    if (stopped) try_again_at_the_old_place();
     throw error.add_context(row.name + " was not moved");
   }
   after_outcome.pass();
-  take_up(running);
-}
-
-// The workspace, at rest, to the sandbox that stands by. Its policy may have changed the layer when
-// the former one was stopped.
-std::shared_ptr<const Running> Workspaces::hand_over(base::WorkspaceId id,
-                                                     const state_db::SandboxRow& sandbox,
-                                                     Running standby,
-                                                     const std::function<void()>& also) {
-  const auto row = state_db::Workspaces(context_.store).get(id);
-  const Chain layers = chain(row);
-  context_.store.transaction([&] { integrity_.begin_writing(id); });
-  const ActiveMounts mounts = mount_layers(layers, first_id_of(sandbox));
-  base::in_mount_namespace(standby.init, [&] {
-    base::attach_mount(mounts.tree.get(), kTreePlace);
-    base::attach_mount(mounts.home.get(), kHomePlace);
-  });
-  after_mount.pass();
-  return set_running(sandbox, std::move(standby), mounts, also);
-}
-
-// A move failed when the former sandbox had ended already: another one like it.
-void Workspaces::go_back(base::WorkspaceId id) {
-  try {
-    start_sandbox(state_db::Workspaces(context_.store).get(id));
-  } catch (const Error& error) {  // the next command tries again, and says what is wrong
-    base::log(base::LogLevel::warning, "workspace.not_back",
-              {{"ws", id}, {"error", error.message()}});
-  }
+  starts_.take_up(running);
 }
 
 }  // namespace moorage::workspace

@@ -97,7 +97,7 @@ MovePlan Moves::plan(const state_db::WorkspaceRow& row, const MoveRequest& reque
 }
 
 MovePlan Moves::check(const Caller& caller, const std::string& name, const MoveRequest& request) {
-  const auto row = workspaces_.find(caller, name, Right::govern);
+  const auto row = workspaces_.find(caller, name, Right::destroy);
   workspaces_.leases().check(caller, row);
   return plan(row, request);
 }

@@ -93,7 +93,7 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
     running->endpoint = backend.endpoint(row.name);
     Mounted mounted;
     mounted.mounts = adopted_mounts(context_.store, row);
-    mounted.user_host_id = workspaces_.first_id_of(row) + kUser;
+    mounted.user_host_id = first_id_of(context_.options, row) + kUser;
     running->mounted = active_.share(row.workspace, std::move(mounted));
   } catch (const Error& error) {
     base::log(LogLevel::warning, "sandbox.not_adopted",

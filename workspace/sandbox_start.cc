@@ -1,5 +1,5 @@
-// The part of Workspaces (workspaces.h) that makes a sandbox from a row: for a start, and for a
-// move on standby, without the workspace.
+#include "workspace/sandbox_start.h"
+
 #include "backends/registry.h"
 #include "base/error.h"
 #include "base/files.h"
@@ -7,8 +7,8 @@
 #include "repo_cache/repo_cache.h"
 #include "state_db/store.h"
 #include "workspace/placement.h"
+#include "workspace/repositories.h"
 #include "workspace/sandbox_mounts.h"
-#include "workspace/workspaces.h"
 
 namespace moorage::workspace {
 namespace {
@@ -37,7 +37,7 @@ void check_place(Context& context, const state_db::Place& place, const backends:
   backend.check(spec);
 }
 
-state_db::NewSandbox Workspaces::sandbox_for(const state_db::WorkspaceRow& row) {
+state_db::NewSandbox SandboxStart::plan(const state_db::WorkspaceRow& row) {
   const auto& limits = row.policy.limits;
   check_placement(context_, row, {row.backend, row.image, row.runtime});
   check_place(context_, {row.backend, row.image, row.runtime},
@@ -54,19 +54,19 @@ state_db::NewSandbox Workspaces::sandbox_for(const state_db::WorkspaceRow& row) 
   return sandbox;
 }
 
-uint32_t Workspaces::first_id_of(const state_db::SandboxRow& sandbox) const {
+uint32_t first_id_of(const Options& options, const state_db::SandboxRow& sandbox) {
   return sandbox.first_host_id != 0 ? sandbox.first_host_id
-                                    : context_.options.first_host_id(sandbox.slot.value());
+                                    : options.first_host_id(sandbox.slot.value());
 }
 
-Running Workspaces::begin_sandbox(const state_db::WorkspaceRow& row,
-                                  const state_db::SandboxRow& sandbox, const ActiveMounts* mounts) {
+Running SandboxStart::begin(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox,
+                            const ActiveMounts* mounts) {
   Running running;
   running.sandbox = sandbox.id;
   running.workspace = row.id;
   running.name = sandbox.name;
   running.backend = &context_.backends.get(sandbox.backend);
-  const uint32_t first_id = first_id_of(sandbox);
+  const uint32_t first_id = first_id_of(context_.options, sandbox);
   const base::Fd objects = context_.storage.bind_read_only(
       context_.repos.objects_directory(Repositories::directory(row.repository)), first_id);
   backends::SandboxSpec spec;
@@ -90,11 +90,11 @@ Running Workspaces::begin_sandbox(const state_db::WorkspaceRow& row,
   return running;
 }
 
-std::shared_ptr<const Running> Workspaces::set_running(const state_db::SandboxRow& sandbox,
-                                                       Running begun, const ActiveMounts& mounts,
-                                                       const std::function<void()>& also) {
-  begun.mounted = active_.share(begun.workspace,
-                                {copy_sandbox_mounts(begun.init), first_id_of(sandbox) + kUser});
+std::shared_ptr<const Running> SandboxStart::finish(const state_db::SandboxRow& sandbox,
+                                                    Running begun, const ActiveMounts& mounts,
+                                                    const std::function<void()>& also) {
+  begun.mounted = active_.share(begun.workspace, {copy_sandbox_mounts(begun.init),
+                                                  first_id_of(context_.options, sandbox) + kUser});
   context_.store.transaction([&] {
     if (also) also();
     state_db::Sandboxes(context_.store)
@@ -103,7 +103,7 @@ std::shared_ptr<const Running> Workspaces::set_running(const state_db::SandboxRo
   return std::make_shared<const Running>(std::move(begun));
 }
 
-void Workspaces::take_up(const std::shared_ptr<const Running>& running) {
+void SandboxStart::take_up(const std::shared_ptr<const Running>& running) {
   active_.set_running(running);
   watcher_.watch_sandbox(*running);
   base::log(base::LogLevel::info, "sandbox.started",

@@ -52,6 +52,7 @@ Workspaces::Workspaces(Context& context, Repositories& repositories, Active& act
       repositories_(repositories),
       active_(active),
       watcher_(watcher),
+      starts_(context, active, watcher),
       changes_(context.repos),
       measurer_(context, active, changes_),
       leases_(context.store),

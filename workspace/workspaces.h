@@ -5,28 +5,20 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "state_db/sandboxes.h"
-#include "workspace/active.h"
 #include "workspace/changes.h"
-#include "workspace/context.h"
-#include "workspace/exec_watcher.h"
 #include "workspace/files_lease.h"
 #include "workspace/integrity.h"
 #include "workspace/measurer.h"
 #include "workspace/repositories.h"
 #include "workspace/requests.h"
+#include "workspace/sandbox_start.h"
 #include "workspace/workspace_hooks.h"
 
 namespace moorage::workspace {
-
-// Throws what the backend of that place would refuse to start there.
-void check_place(Context& context, const state_db::Place& place, const backends::Limits& limits);
 
 class Workspaces {
  public:
@@ -85,9 +77,8 @@ class Workspaces {
   std::shared_ptr<const Running> ensure_running(const state_db::WorkspaceRow& row);
   void stop_sandbox(const state_db::WorkspaceRow& present, const std::string& reason);
   void refuse_busy(const state_db::WorkspaceRow& row);  // conflict if anything runs
-  // move.cc. From now on its sandboxes are made at `place`. If one runs, the next is made first; it
-  // gets the workspace when the former has ended, and while anything fails before that, the former
-  // runs on. Conflict as bring_to_rest. Caller holds the lock.
+  // move.cc. From now on its sandboxes are made at `place`; the one that runs ends when the next is
+  // made. Conflict as bring_to_rest. Caller holds the lock.
   void change_place(const state_db::WorkspaceRow& row, const state_db::Place& place,
                     const std::string& by);
   // Stops an idle one as `stop` does and waits until nobody has its files. Conflict if anything
@@ -116,7 +107,6 @@ class Workspaces {
   void sync_active();
   // Kills what is left of a sandbox and closes its row, whatever state it is in.
   void clear_sandbox(const state_db::SandboxRow& sandbox, const std::string& reason);
-  uint32_t first_id_of(const state_db::SandboxRow& sandbox) const;  // host id of its id 0
 
  private:
   WorkspaceView outline(state_db::WorkspaceRow row, state_db::RepositoryRow repo);
@@ -125,13 +115,11 @@ class Workspaces {
   void complete(WorkspaceView& view);
   state_db::RepositoryRow repository_for(const Caller& caller, const CreateRequest& request,
                                          const Progress& progress);
-  state_db::Workspaces::Created stand_on_base(state_db::NewWorkspace& workspace,
-                                              const CreateRequest& request,
-                                              const state_db::RepositoryRow& repo,
-                                              const Progress& progress);
-  std::optional<state_db::Workspaces::Created> insert(state_db::NewWorkspace& workspace,
-                                                      const CreateRequest& request,
-                                                      const state_db::RepositoryRow& repo);
+  using Made = state_db::Workspaces::Created;
+  Made stand_on_base(state_db::NewWorkspace& workspace, const CreateRequest& request,
+                     const state_db::RepositoryRow& repo, const Progress& progress);
+  std::optional<Made> insert(state_db::NewWorkspace& workspace, const CreateRequest& request,
+                             const state_db::RepositoryRow& repo);
   state_db::WorkspaceRow existing(base::WorkspaceId id);
   enum class Compare { always, sometimes };
   Chain chain(const state_db::WorkspaceRow& row, Compare compare = Compare::always);
@@ -143,28 +131,13 @@ class Workspaces {
   IntegrityCheck::Taken seal_stopped(const state_db::WorkspaceRow& row);
   std::shared_ptr<const Running> start_sandbox(const state_db::WorkspaceRow& row);
   void bury(base::WorkspaceId workspace, base::SandboxId sandbox);  // its init died
-
-  // sandbox_start.cc. What a sandbox of this workspace is to be; throws what its backend would
-  // refuse.
-  state_db::NewSandbox sandbox_for(const state_db::WorkspaceRow& row);
-  // Makes it, with these mounts of the workspace, or with places for them only.
-  Running begin_sandbox(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox,
-                        const ActiveMounts* mounts);
-  // Its outcome: what it has mounted is these. `also` is in the same commit.
-  std::shared_ptr<const Running> set_running(const state_db::SandboxRow& sandbox, Running begun,
-                                             const ActiveMounts& mounts,
-                                             const std::function<void()>& also = {});
-  void take_up(const std::shared_ptr<const Running>& running);  // from now on it is asked for
-  std::shared_ptr<const Running> hand_over(base::WorkspaceId id,
-                                           const state_db::SandboxRow& sandbox, Running standby,
-                                           const std::function<void()>& also);
-  void go_back(base::WorkspaceId id);
   void after_exec(const state_db::ExecRow& exec);  // measures, or purges a disposable workspace
 
   Context& context_;
   Repositories& repositories_;
   Active& active_;
   ExecWatcher& watcher_;
+  SandboxStart starts_;
   Changes changes_;
   Measurer measurer_;
   WorkspaceHooks hooks_;

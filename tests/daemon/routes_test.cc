@@ -88,7 +88,7 @@ TEST_CASE("every route that names a workspace or an exec hides it from who does 
       if (route.pattern.ends_with("/lease") && route.method != "POST") request.caller.lease = 1;
       if (route.pattern.ends_with("/restore")) request.body = R"({"snapshot":"sn_1"})";
       if (route.pattern.ends_with("/share")) request.body = R"({"private":true})";
-      if (route.pattern.ends_with("/move")) request.body = R"({"from":"a","to":"b"})";
+      if (route.pattern.ends_with("files/move")) request.body = R"({"from":"a","to":"b"})";
       if (route.pattern.ends_with("/mkdir")) request.body = R"({"path":"a"})";
       if (route.pattern.ends_with("/symlink")) request.body = R"({"path":"a","target":"b"})";
       Lanes lanes(1);

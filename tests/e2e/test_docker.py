@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 import unittest
+import urllib.parse
 
 import harness
 import moorage
@@ -88,6 +89,14 @@ class Containers(OnEngine):
         self.assertTrue(out.endswith("\n1"), out)
         self.assertEqual(self.client.workspace("image")["sandbox"]["image"], self.small)
         self.refused(404, self.small, self.create, "missing", image="acme/dev:1")
+
+    def test_a_volume_that_an_image_wants_is_not_made_on_the_engines_disk(self):
+        volumes = "moorage-test:volumes"
+        self.engine.ask("POST", f"/images/create?fromSrc=-&repo={volumes}&changes=" + urllib.parse.quote("VOLUME /data"), engine.small_tar())
+        self.create("volumes", image=volumes)
+        self.assertEqual(self.out("volumes", "echo x > /data/x; stat -f -c %T /data"), "tmpfs")
+        self.assertEqual(self.engine.ask("GET", "/volumes")["Volumes"] or [], [])
+        self.assertEqual(self.client.exec("volumes", ["sh", "-c", "tail -c 8G /dev/zero > /data/fill"]).exit_code == 0, False)
 
     def test_a_runtime_passes_through_and_an_unknown_one_is_refused_with_those_there_are(self):
         self.create("crun", runtime="crun")
