@@ -110,8 +110,8 @@ class Api:
 class Moorage(Api):
     """The calls that are measured."""
 
-    def create(self, url, ref):
-        return self.json("POST", "/v1/workspaces", {"repo_url": url, "ref": ref})["id"]
+    def create(self, url, ref, **place):
+        return self.json("POST", "/v1/workspaces", {"repo_url": url, "ref": ref, **place})["id"]
 
     def purge(self, workspace):
         self.call("DELETE", f"/v1/workspaces/{workspace}?purge=1")
@@ -130,6 +130,9 @@ class Moorage(Api):
 
     def diff(self, workspace):
         return self.call("GET", f"/v1/workspaces/{workspace}/diff", accept="*/*")
+
+    def move(self, workspace, backend):
+        self.call("POST", f"/v1/workspaces/{workspace}/move", {"backend": backend})
 
     def start(self, workspace):
         self.call("POST", f"/v1/workspaces/{workspace}/start")

@@ -11,7 +11,7 @@ import subprocess
 
 import api
 import clock
-from place import git, harness
+from place import engine, git, harness
 
 PROGRAMS = ("true", "sleep", "sh")
 
@@ -92,74 +92,52 @@ class ReflinkImage:
 
 
 class Docker:
-    """dockerd with its own data, socket and containerd; one container that sleeps, for exec."""
+    """An engine of the bench's own, which our backend docker uses too, the same image for both; a container that sleeps, for exec."""
+
+    IMAGE = "bench:latest"
+    COMMAND = ["/bin/sleep", "1000000"]
 
     def __init__(self, directory):
         self.directory = pathlib.Path(directory)
-        self.directory.mkdir()
-        self.socket = self.directory / "docker.sock"
+        self.engine = engine.Engine().start()
+        self.socket = self.engine.socket
         self.environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(self.directory),
                             "DOCKER_HOST": f"unix://{self.socket}"}
-        self.program = shutil.which("docker")
-        self.log = open(self.directory / "log", "wb")
-        self.process = subprocess.Popen(
-            ["dockerd", f"--data-root={self.directory / 'data'}", f"--exec-root={self.directory / 'exec'}",
-             f"--pidfile={self.directory / 'pid'}", f"--host=unix://{self.socket}", "--bridge=none",
-             "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false"],
-            env=self.environment, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True)
-        self.engine = api.Api(self.socket)
+        self.program = shutil.which("docker", path=f"/usr/bin:{os.environ['PATH']}")  # of the engine's own release
+        self.api = api.Api(self.socket)
         try:
-            harness.wait_until(self._answers, 60, "dockerd")
-            root = make_root(self.directory / "root")
-            tar = subprocess.run(["tar", "-C", root, "-c", "."], capture_output=True, check=True).stdout
-            self._docker("import", "-", "bench", data=tar)
-            self.container = self.run()
+            self.engine.load_image(self.IMAGE, make_root(self.directory / "root"))
+            self.container = self.run("peer")
         except BaseException:
             self.close()
             raise
 
-    def _answers(self):
-        if self.process.poll() is not None:
-            raise AssertionError(f"dockerd exited: {(self.directory / 'log').read_text()[-2000:]}")
-        return self.socket.exists() and subprocess.run(
-            [self.program, "version"], env=self.environment, capture_output=True).returncode == 0
+    def run(self, name):
+        clock.run_program([self.program, "run", "-d", "--name", name, "--network=none", self.IMAGE, *self.COMMAND],
+                          self.environment)
+        return name
 
-    def _docker(self, *argv, data=None):
-        return subprocess.run([self.program, *argv], env=self.environment, input=data, capture_output=True,
-                              check=True).stdout.decode().strip()
-
-    def run(self, name="peer"):
-        clock.run_program([self.program, "run", "-d", "--name", name, "--network=none", "bench", "/bin/sleep",
-                           "1000000"], self.environment)
+    def run_api(self, name):
+        """What `docker run -d` asks of the engine, without the program."""
+        self.api.call("POST", f"/v1.41/containers/create?name={name}",
+                      {"Image": self.IMAGE, "Cmd": self.COMMAND, "HostConfig": {"NetworkMode": "none"}})
+        self.api.call("POST", f"/v1.41/containers/{name}/start")
         return name
 
     def remove(self, name):
-        self._docker("rm", "-f", name)
+        self.api.call("DELETE", f"/v1.41/containers/{name}?force=1")
 
     def exec_cli(self):
         clock.run_program([self.program, "exec", self.container, "/bin/true"], self.environment)
 
     def exec_api(self):
-        made = self.engine.json("POST", f"/v1.41/containers/{self.container}/exec",
-                                {"Cmd": ["/bin/true"], "AttachStdout": True, "AttachStderr": True})
-        self.engine.call("POST", f"/v1.41/exec/{made['Id']}/start", {"Detach": False, "Tty": False})
+        made = self.api.json("POST", f"/v1.41/containers/{self.container}/exec",
+                             {"Cmd": ["/bin/true"], "AttachStdout": True, "AttachStderr": True})
+        self.api.call("POST", f"/v1.41/exec/{made['Id']}/start", {"Detach": False, "Tty": False})
 
     def close(self):
-        self.engine.close()
-        if self.process.poll() is None:
-            listed = subprocess.run([self.program, "ps", "-aq"], env=self.environment, capture_output=True, text=True)
-            for container in listed.stdout.split():
-                subprocess.run([self.program, "rm", "-f", container], env=self.environment, capture_output=True)
-            self.process.terminate()  # its containerd goes with it
-            try:
-                self.process.wait(30)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-        self.log.close()
-        for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()[::-1]:
-            if line.split()[1].startswith(f"{self.directory}/"):
-                subprocess.run(["umount", line.split()[1]], capture_output=True)
+        self.api.close()
+        self.engine.stop()
 
 
 class Lxc:

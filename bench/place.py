@@ -10,7 +10,9 @@ import shutil
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/e2e"))
+for suite in ("e2e", "engines"):
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / suite))
+import engine  # noqa: E402, F401
 import harness  # noqa: E402
 
 CACHE = pathlib.Path("/var/tmp/moorage-bench")

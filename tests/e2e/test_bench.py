@@ -1,7 +1,9 @@
 """The bench measures and cleans up: on a small tree, and not for its figures."""
 
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,15 +13,18 @@ import harness
 
 
 class Bench(unittest.TestCase):
-    def test_rows_come_with_their_syncs_and_nothing_is_left(self):
+    def measured(self, rows):
         with tempfile.TemporaryDirectory(prefix="moorage-e2e-", dir=harness.BASE) as place:
             tree, figures = pathlib.Path(place) / "tree", pathlib.Path(place) / "figures.json"
             harness.make_repository(tree, {f"d{i % 30}/f{i}": f"{i}\n" for i in range(1000)})
             ran = subprocess.run([sys.executable, "-W", "ignore", harness.ROOT / "bench/run", "--tree", tree,
-                                  "--only", "create,tti,snapshot,fork,restore,diff,create_delta", "--json", figures], capture_output=True, text=True)
+                                  "--only", rows, "--json", figures], capture_output=True, text=True)
             self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
             self.assertNotIn("left over", ran.stdout + ran.stderr)
-            found = json.loads(figures.read_text())
+            return json.loads(figures.read_text())
+
+    def test_rows_come_with_their_syncs_and_nothing_is_left(self):
+        found = self.measured("create,tti,snapshot,fork,restore,diff,create_delta")
         rows = {row["name"]: row for row in found}
         for name in ("create", "tti"):
             self.assertGreater(rows[name]["p50_ms"], 0)
@@ -28,6 +33,15 @@ class Bench(unittest.TestCase):
             self.assertGreater(rows[name]["p50_ms"], 0)
         self.assertLessEqual({"git_worktree", "cp_reflink_xfs", "cp_reflink_btrfs"}, {row.get("peer") for row in found if row["name"] == "fork"})
         self.assertTrue(rows["fork_disk"]["holds"], rows["fork_disk"])
+
+    @unittest.skipUnless(os.environ.get("CI") or shutil.which("dockerd"), "SKIP: no container engine")
+    def test_rows_of_backend_docker_stand_beside_the_same_engine_alone(self):
+        rows = {(row["name"], row["peer"]): row for row in self.measured("exec_docker,start_docker,move")}
+        for name, peer in (("exec_docker", "docker_exec_api"), ("exec_docker_cli", "docker_exec"),
+                           ("start_docker", "docker_run"), ("start_docker", "docker_run_api")):
+            self.assertGreater(rows[name, peer]["ratio"], 0)
+        for name in ("move", "move_back"):
+            self.assertGreater(rows[name, None]["p50_ms"], 0)
 
 
 if __name__ == "__main__":
