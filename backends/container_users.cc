@@ -14,6 +14,8 @@ namespace moorage::backends {
 namespace {
 
 constexpr size_t kMaxBytes = 1 << 20;
+constexpr const char* kHosts =
+    "127.0.0.1 localhost sandbox\n::1 localhost sandbox ip6-localhost ip6-loopback\n";
 
 std::optional<std::string> read_inside(int root, const std::string& path) {
   try {
@@ -98,6 +100,12 @@ std::vector<std::pair<std::string, std::string>> write_users(const base::Process
   }
   if (const auto text = read_inside(root.get(), "/etc/group"))
     write("group", split(*text, id).others + "user:x:" + id + ":\n");
+  // An engine shows those of its host in their place, or empty ones.
+  const std::pair<const char*, const char*> names[] = {
+      {"hosts", kHosts}, {"hostname", "sandbox\n"}, {"resolv.conf", ""}};
+  for (const auto& [name, text] : names) {
+    if (read_inside(root.get(), std::string("/etc/") + name)) write(name, text);
+  }
   return files;
 }
 

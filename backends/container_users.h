@@ -1,4 +1,5 @@
-// Who is who inside a container that an engine made: its image knows nothing of the agent's user.
+// Who is who inside a container that an engine made: its image knows nothing of the agent's user,
+// nor of its own host name.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ inline constexpr uint32_t kInsideUser = 1000;  // warden/users.h
 uint32_t first_mapped_id(const base::ProcessIdentity& process);
 
 // Copies of the container's /etc/passwd and /etc/group in `directory`, in which `user` has that id
-// (inside) and /home/user, and where each is to be shown. None of a file that the image lacks. All
-// that is read is hostile: an image may hold anything.
+// (inside) and /home/user, files with the names of the sandbox, and where each is to be shown. None
+// of a file that the container lacks. All that is read is hostile: an image may hold anything.
 std::vector<std::pair<std::string, std::string>> write_users(const base::ProcessIdentity& init,
                                                              uint32_t user_id,
                                                              const std::string& directory);

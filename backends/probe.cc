@@ -133,8 +133,8 @@ std::string check_disk(const std::string& store) {
   return text;
 }
 
-std::string check_docker() {
-  if (access("/var/run/docker.sock", F_OK) == 0) return "Docker runs here; backend docker uses it";
+std::string check_docker(const std::string& socket) {
+  if (access(socket.c_str(), F_OK) == 0) return "backend docker has its engine at " + socket;
   if (access("/usr/sbin/dockerd", X_OK) == 0 || access("/usr/bin/dockerd", X_OK) == 0)
     return "Docker is installed and does not run; only backend docker needs it";
   return "Docker is not installed; only backend docker needs it";
@@ -255,7 +255,7 @@ std::vector<Check> probe_host(const ProbeOptions& options) {
   checks.push_back(run("ids", [&] { return check_id_ranges(options); }));
   if (!options.store.empty())
     checks.push_back(run("disk", [&] { return check_disk(options.store); }));
-  checks.push_back(run("docker", check_docker));
+  checks.push_back(run("docker", [&] { return check_docker(options.docker_socket); }));
   for (const char* package : {"sudo", "git", "python3"}) {
     checks.push_back(run(package, [&] { return check_program(package); }));
   }

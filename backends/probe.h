@@ -21,6 +21,7 @@ struct ProbeOptions {
   // Exists; tried for idmapped mounts and overlays. Empty: not there yet, so nothing is said of it.
   std::string store;
   std::string store_image{};  // the file that it lies in, if it does
+  std::string docker_socket = "/var/run/docker.sock";
   uint32_t disk_first_id = 1'900'000'000;
   uint32_t sandbox_first_id = 1'000'000'000;
   uint32_t sandbox_id_slots = 4096;

@@ -58,9 +58,9 @@ Isolation isolation_of(const Capabilities& can, const std::string& runtime) {
   if (found != can.runtimes.end()) return found->second;
   std::string known;
   for (const auto& [name, isolation] : can.runtimes) known += (known.empty() ? "" : ", ") + name;
-  throw base::Error(
-      base::Code::unsupported, "there is no runtime '" + runtime + "'",
-      known.empty() ? "this backend has no runtimes to choose from" : "the engine has: " + known);
+  throw base::Error(base::Code::unsupported, "there is no runtime '" + runtime + "'",
+                    known.empty() ? "this backend, or its engine, has none to choose from"
+                                  : "the engine has: " + known);
 }
 
 std::vector<std::string> backend_names() {

@@ -118,12 +118,12 @@ Action move_command(Options& options) {
   auto wanted = std::make_shared<Wanted>();
   options.argument({"NAME", "", "The workspace"}, wanted->workspace);
   options.value({"--backend", "NAME", "Where its sandboxes are made from now on"}, wanted->backend);
-  options.value({"--image", "NAME", "Their root file system; host where the backend changes"},
+  options.value({"--image", "NAME", "Their root file system; default: host, or as it is"},
                 wanted->image);
-  options.value({"--runtime", "NAME", "Runtime of the backend's engine; default: the usual one"},
+  options.value({"--runtime", "NAME", "Runtime of the backend's engine; default: the usual"},
                 wanted->runtime);
   options.flag({"--now", "", "Cancel running commands instead of waiting for them"}, wanted->now);
-  options.flag({"--check", "", "Only tell what it would do, and what does not go along"},
+  options.flag({"--check", "", "Only tell what it would do and what does not go along"},
                wanted->check);
   return [wanted](Context& context) {
     return wanted->check ? check(context, *wanted) : move(context, *wanted);

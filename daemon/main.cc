@@ -184,6 +184,7 @@ workspace::StoreImageOptions store_image(const config::Settings& settings) {
 backends::ProbeOptions probe_options(const config::Settings& settings) {
   return {.store = settings.store.directory,
           .store_image = settings.store.image,
+          .docker_socket = settings.docker.socket,
           .disk_first_id = settings.ids.disk_first_id,
           .sandbox_first_id = settings.ids.sandbox_first_id,
           .sandbox_id_slots = settings.ids.sandbox_slots};

@@ -24,8 +24,8 @@ namespace {
 using base::Fd;
 
 // What engines mount: sysfs with the control groups (it tells about the host), message queues that
-// need no file system, and files with the names of the host and of its resolvers. Below the last
-// are those of the image.
+// need no file system, and files with the names of the host and of its resolvers; ours come in
+// their place (container_users.h).
 constexpr const char* kTakenAway[] = {"/sys", "/dev/mqueue", "/etc/resolv.conf", "/etc/hostname",
                                       "/etc/hosts"};
 

@@ -150,7 +150,7 @@ class Move(harness.TestCase):
         self.assertEqual((plan["from"]["isolation"], plan["to"]["isolation"], plan["running"]), ("userns", "container", True))
         self.assertTrue(any("isolation becomes container" in n for n in plan["notices"]), plan)
         self.assertTrue(any("no sudo" in n for n in plan["notices"]), plan)
-        init = self.daemon.sandbox_pids("told")["init"]
+        init, before = self.daemon.sandbox_pids("told")["init"], self.containers()
         self.refused(404, self.small, self.client.move, "told", backend="docker", image="no-such:image")
         self.refused(501, "crun", self.client.move, "told", backend="docker", runtime="runsc")
         self.refused(404, "docker", self.client.move, "told", backend="podmen")
@@ -161,12 +161,12 @@ class Move(harness.TestCase):
         self.refused(501, "belong to image host", self.client.move, "told", backend="docker", image=self.small)
         delta.rmdir()
         self.assertEqual(self.daemon.sandbox_pids("told")["init"], init)
-        self.assertEqual(self.containers(), [])
+        self.assertEqual(self.containers(), before)
 
     def test_a_move_that_fails_leaves_the_sandbox_as_it_was(self):
         self.create("keeps")
         self.client.exec("keeps", ["sh", "-c", "setsid sleep 27182 >/dev/null 2>&1 & echo x > x"])
-        init = self.daemon.sandbox_pids("keeps")["init"]
+        init, before = self.daemon.sandbox_pids("keeps")["init"], set(self.containers())
         # Its place for the workspace is a file: the engine takes it, and cannot start it.
         self.engine.load_image("moorage-test:broken", image_with({"workspace": b"a file", "etc/passwd": b""}))
         with self.assertRaises(moorage.MoorageError) as failed:
@@ -181,7 +181,7 @@ class Move(harness.TestCase):
         self.assertEqual((record["backend"], record["sandbox"]["state"]), ("lxc", "running"))
         self.assertEqual(self.daemon.sandbox_pids("keeps")["init"], init)
         self.assertEqual(self.out("keeps", "pgrep -c -x sleep; cat x"), "1\nx")
-        self.assertEqual(self.containers(), [])
+        self.assertLessEqual(set(self.containers()), before)  # the new engine ends those of the one before
         harness.wait_until(lambda: self.client.move("keeps", backend="docker")["backend"] == "docker", what="the move")
         self.assertEqual(self.out("keeps", "cat x"), "x")
 

@@ -375,7 +375,6 @@ class OpenApi(harness.TestCase):
         self.assertIn("already", moved["notice"])
         for rest in ("/move", "/move/check"):
             self.bad(404, "POST", two + rest, body={"backend": "none"})
-            self.bad(501, "POST", two + rest, body={"runtime": "crun"})
             self.bad(404, "POST", two + "-none" + rest, body={"backend": "lxc"})
             for body in ({"backend": ""}, {"image": 3}, {"privileged": True}):
                 self.bad(400, "POST", two + rest, body=body)
