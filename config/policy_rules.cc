@@ -218,10 +218,12 @@ class RuleReader {
       return text;
     };
     default_ = node;
-    read_limits(
-        node, "default",
-        {name("backend", rule_.default_backend, word), name("image", rule_.default_image, image)},
-        rule_.usual, &names);
+    read_limits(node, "default",
+                {name("backend", rule_.default_backend, word),
+                 name("runtime", rule_.default_runtime,
+                      [](const std::string& text) { return parse_runtime(text); }),
+                 name("image", rule_.default_image, image)},
+                rule_.usual, &names);
   }
 
   static double parse_cpus(const std::string& text) {
@@ -266,6 +268,10 @@ class RuleReader {
   }
 
   void check_together() const {
+    if (!rule_.default_runtime.empty() && rule_.default_backend.empty()) {
+      refuse(default_, "a default runtime belongs to a backend",
+             "Name the backend too: {backend: docker, runtime: " + rule_.default_runtime + "}");
+    }
     const bool speaks = !rule_.backends.empty() || !rule_.min_isolation.empty() ||
                         !rule_.default_backend.empty() || !rule_.default_image.empty() ||
                         !(rule_.usual == PolicyLimits{}) || !(rule_.most == PolicyLimits{});

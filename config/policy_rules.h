@@ -31,6 +31,7 @@ struct PolicyRule {
   std::vector<std::string> backends{};          // empty: says nothing of them
   std::string min_isolation{};    // none, container, userns, gvisor, vm; empty: as above
   std::string default_backend{};  // of new workspaces that name none; empty: as above
+  std::string default_runtime{};  // of that backend
   std::string default_image{};
   PolicyLimits usual{};  // `default`
   PolicyLimits most{};   // `max`

@@ -120,6 +120,7 @@ std::vector<workspace::PlacementRule> placement_rules(
          .backends = rule.backends,
          .min_isolation = workspace::isolation_of_name(rule.min_isolation),
          .default_backend = rule.default_backend,
+         .default_runtime = rule.default_runtime,
          .default_image = rule.default_image,
          .usual = placement_limits(rule.usual),
          .most = placement_limits(rule.most)});

@@ -33,7 +33,8 @@ TEST_CASE("rules are read in their order with all that they say") {
       "    groups: [root, 7]\n"
       "    labels: {team: infra, tier: \"\"}\n"
       "    backends: [lxc, docker]\n"
-      "    default: {backend: docker, image: host, memory: 2GiB, cpus: 0.5, pids: 100, disk: "
+      "    default: {backend: docker, runtime: crun, image: host, memory: 2GiB, cpus: 0.5, pids: "
+      "100, disk: "
       "1GiB}\n"
       "    max: {memory: 8GiB, cpus: 4, pids: 4096, disk: 50GiB}\n");
   REQUIRE(loaded.settings.policy.size() == 2);
@@ -49,6 +50,7 @@ TEST_CASE("rules are read in their order with all that they say") {
   CHECK(second.labels == std::map<std::string, std::string>{{"team", "infra"}, {"tier", ""}});
   CHECK(second.backends == std::vector<std::string>{"lxc", "docker"});
   CHECK(second.default_backend == "docker");
+  CHECK(second.default_runtime == "crun");
   CHECK(second.default_image == "host");
   CHECK(second.usual == PolicyLimits{2ULL << 30, 0.5, 100, 1ULL << 30});
   CHECK(second.most == PolicyLimits{8ULL << 30, 4, 4096, 50ULL << 30});
@@ -93,10 +95,10 @@ TEST_CASE("an unknown key of a rule is refused with its place and the nearest kn
   CHECK(refusal("policy:\n  - max: {image: host}\n") ==
         ":2:11: unknown key \"image\" in \"max\" of a rule | There may be: memory, cpus, pids, "
         "disk.");
-  CHECK(
-      refusal("policy:\n  - default:\n      quux: 1\n") ==
-      ":3:7: unknown key \"quux\" in \"default\" of a rule | There may be: backend, image, memory, "
-      "cpus, pids, disk.");
+  CHECK(refusal("policy:\n  - default:\n      quux: 1\n") ==
+        ":3:7: unknown key \"quux\" in \"default\" of a rule | There may be: backend, runtime, "
+        "image, memory, "
+        "cpus, pids, disk.");
   CHECK(refusal("polcy: []\n") == ":1:1: unknown setting \"polcy\" | Did you mean \"policy\"?");
   CHECK(refusal("policy:\n  - backends: [lxc]\n    backends: [docker]\n") ==
         ":3:5: \"backends\" is set twice");
@@ -160,6 +162,9 @@ TEST_CASE("a rule that says nothing, or contradicts itself, is refused") {
   CHECK(refusal("policy:\n  - {}\n").starts_with(":2:5: this rule says nothing"));
   CHECK(refusal("policy:\n  - backends: [lxc]\n    default: {backend: docker}\n") ==
         ":3:14: the default backend \"docker\" is not among the backends of the same rule");
+  CHECK(refusal("policy:\n  - default: {runtime: crun}\n") ==
+        ":2:14: a default runtime belongs to a backend | Name the backend too: {backend: docker, "
+        "runtime: crun}");
   CHECK(refusal("policy:\n  - default: {pids: 200}\n    max: {pids: 100}\n")
             .starts_with(":2:14: pids: the rule's default is more than its max"));
   CHECK(rules_of("policy:\n  - {default: {pids: 100}, max: {pids: 100}}\n").size() == 1);

@@ -74,11 +74,11 @@ class Placement(harness.TestCase):
     def test_a_least_isolation_refuses_what_isolates_less(self):
         self.configure("  - min_isolation: userns\n")
         self.refused(lambda: self.create("weak", backend="process"),
-                     "it needs isolation userns or stronger; backend process has none", "may run on: lxc")
+                     "it needs isolation userns or stronger; backend process has none", "ask for --backend lxc")
         refused = self.daemon.cli("create", "--repo", self.url, "--name", "weak", "--backend", "process", check=False)
         self.assertEqual(refused.returncode, 1)
         self.assertIn(f"policy rule 1 ({self.daemon.config}:2): it needs isolation userns", refused.stderr.decode())
-        self.assertIn("hint: backends of this host that it may run on: lxc", refused.stderr.decode())
+        self.assertIn("hint: ask for --backend lxc", refused.stderr.decode())
         self.create("strong")
         self.assertEqual(self.client.exec("strong", "echo ran").stdout, b"ran\n")
         self.configure("  - min_isolation: vm\n")
@@ -112,6 +112,9 @@ class Placement(harness.TestCase):
         # It comes in as it is, and is asked for at its start.
         self.client.import_(exported.getvalue(), "came-in")
         self.refused(lambda: self.client.start("came-in"), "came-in is not started")
+        # Another place that the rules allow is a way on.
+        self.daemon.cli("move", "came-in", "--backend", "lxc")
+        self.assertEqual(self.client.exec("came-in", "cat work.txt").stdout, b"work\n")
         self.configure("  - min_isolation: none\n")
         for name in ("rests", "runs", "came-in"):
             self.assertEqual(self.client.exec(name, "cat work.txt").stdout, b"work\n")
@@ -163,6 +166,17 @@ class Placement(harness.TestCase):
         self.create("wide", backend="lxc", limits={"pids": 101})
         self.refused(lambda: self.client.fork("wide", labels={"team": "infra"}), "pids may be 100", "moorage set wide --pids 100")
         self.assertEqual(len(self.client.fork("wide", count=2)), 2)
+
+    def test_a_move_is_refused_before_anything_is_stopped(self):
+        self.configure("  - backends: [lxc]\n")
+        self.create("stays")
+        self.client.exec("stays", "true")
+        sandbox = self.client.workspace("stays")["sandbox"]["id"]
+        for words in (("--check",), ("--now",)):
+            refused = self.daemon.cli("move", "stays", "--backend", "process", *words, check=False)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("it may not run on backend process; allowed: lxc", refused.stderr.decode())
+        self.assertEqual(self.client.workspace("stays")["sandbox"]["id"], sandbox)
 
     def test_rules_are_told(self):
         self.configure("  - users: [root]\n    backends: [lxc, process]\n  - users: [65533]\n    max: {cpus: 1}\n")
