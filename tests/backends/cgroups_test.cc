@@ -51,8 +51,10 @@ TEST_CASE("an unknown backend is refused with the names of the known ones") {
 }
 
 TEST_CASE("backend process must be allowed, and says why it is not") {
+  const tests::SandboxFixture store("fake");
   backends::BackendOptions options;
   options.name_prefix = "moorage-none-";
+  options.images_directory = store.store() + "/images";
   options.launch_program = LAUNCH_PROGRAM;
   options.warden_program = WARDEN_PROGRAM;
   const auto can = backends::make_backend("process", options)->capabilities();

@@ -97,20 +97,16 @@ TEST_CASE("with the engine itself killed, what is told is true, and its return m
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes)) return;
   if (!tests::applies(!sandboxes.engine().socket.empty(), "it has no daemon")) return;
-  std::optional<tests::EngineDaemon> engine;
-  try {
-    engine.emplace(sandboxes.engine());
-  } catch (const base::Error& error) {
-    return tests::results::not_tried(error.message());
-  }
+  const auto engine = tests::engine_daemon(sandboxes.engine());
+  if (!engine) return tests::results::not_tried("no pid is told of the engine");
   const auto status = sandboxes.start(1);
   sandboxes.shell(1, "echo here > kept");
-  engine->kill();
+  REQUIRE(kill(engine->pid, SIGKILL) == 0);
+  REQUIRE(tests::within_a_second([&] { return !base::process_alive(*engine); }));
   check_truth(sandboxes, 1);
   if (base::process_alive(status.init)) CHECK(sandboxes.shell(1, "echo on") == "on");
-  engine->start();
-  CHECK(tests::within(std::chrono::seconds(60),
-                      [&] { return sandboxes.another_backend()->capabilities().usable; }));
+  REQUIRE(tests::within(std::chrono::seconds(60),
+                        [&] { return sandboxes.another_backend()->capabilities().usable; }));
   check_truth(sandboxes, 1);
   check_mended(sandboxes, status);
 }

@@ -26,6 +26,23 @@ std::string status_field(const std::string& status, const std::string& key) {
   return status.substr(value, status.find('\n', value) - value);
 }
 
+bool is_engine(const SandboxFixture& sandboxes) { return !sandboxes.engine().socket.empty(); }
+
+// Without the marks that an engine leaves in / and /dev; isolation_differences.cc has them.
+std::string without_marks(std::string listing) {
+  for (const std::string mark : {".dockerenv ", "mqueue "}) {
+    const size_t found = listing.find(mark);
+    if (found != std::string::npos) listing.erase(found, mark.size());
+  }
+  return listing;
+}
+
+// The id of `user` inside: that of the host where there is no user namespace.
+std::string id_of_user(SandboxFixture& sandboxes) {
+  const bool maps_ids = sandboxes.can().isolation >= backends::Isolation::userns;
+  return std::to_string((maps_ids ? 0 : sandboxes.spec(1).first_host_id) + 1000);
+}
+
 // Who of those inside may do most.
 std::string strongest(SandboxFixture& sandboxes) {
   return sandboxes.allows_root() ? "root" : "user";
@@ -106,10 +123,10 @@ TEST_CASE("calls that reach for the kernel are refused, for user and root (9, 14
     CAPTURE(call);
     CHECK(found[call] == "EPERM");
   }
-  for (const char* call : {"clone3", "unknown-call"}) {
-    CAPTURE(call);
-    CHECK(found[call] == "ENOSYS");
-  }
+  CHECK(found["clone3"] == "ENOSYS");
+  // An engine's profile has one answer for what it does not name; calls that are newer than it are
+  // ENOSYS there, too.
+  CHECK(found["unknown-call"] == (is_engine(sandboxes) ? "EPERM" : "ENOSYS"));
   // The filter's word, or that of a kernel which has no 32-bit calls at all.
   CHECK((found["int80-getpid"] == "ENOSYS" || found["int80-getpid"] == "signal 11"));
   for (const char* call : {"tiocgwinsz", "af_unix", "af_inet"}) {
@@ -191,8 +208,9 @@ TEST_CASE("a command's own process is confined: capabilities, filters, ids (8, 1
   CHECK(status_field(status, "CapBnd") ==
         (sandboxes.allows_root() ? "00000000a00405fb" : "0000000000000000"));
   CHECK(status_field(status, "Seccomp") == "2");
-  CHECK(status_field(status, "Uid") == "1000\t1000\t1000\t1000");
-  CHECK(status_field(status, "Gid") == "1000\t1000\t1000\t1000");
+  const std::string id = id_of_user(sandboxes);
+  CHECK(status_field(status, "Uid") == id + "\t" + id + "\t" + id + "\t" + id);
+  CHECK(status_field(status, "Gid") == id + "\t" + id + "\t" + id + "\t" + id);
   if (!sandboxes.allows_root()) return;
   const std::string root = sandboxes.shell(1, "cat /proc/self/status", "root");
   CHECK(status_field(root, "CapEff") == "00000000a00405fb");
@@ -246,6 +264,9 @@ TEST_CASE("there is no network but loopback (42, 50)", "[contract]") {
   CHECK(sandboxes.shell(1, "tail -n +2 /proc/net/route") == "");
   CHECK(sandboxes.shell(1, "cat /etc/resolv.conf") == "");
   CHECK(sandboxes.shell(1,
+                        "python3 -c 'import socket as s; print(s.gethostbyname(\"localhost\"), "
+                        "s.gethostbyname(\"sandbox\"))'") == "127.0.0.1 127.0.0.1");
+  CHECK(sandboxes.shell(1,
                         "python3 -c 'import socket; s=socket.socket(); s.bind((\"127.0.0.1\",0)); "
                         "s.listen(); socket.create_connection(s.getsockname()); print(\"up\")'") ==
         "up");
@@ -262,8 +283,9 @@ TEST_CASE("the host's files, processes, groups and secrets are not to be seen (1
   for (const char* name : {"lib32", "lib64", "libx32"}) {
     if (base::path_exists(std::string("/") + name)) links += std::string(name) + " ";
   }
-  CHECK(inside == ".moorage bin boot dev etc home lib " + links +
-                      "media mnt opt proc root run sbin srv sys tmp usr var workspace ");
+  CHECK(without_marks(inside) ==
+        ".moorage bin boot dev etc home lib " + links +
+            "media mnt opt proc root run sbin srv sys tmp usr var workspace ");
   for (const char* empty : {"/boot", "/root", "/srv", "/mnt", "/media", "/opt", "/run", "/tmp",
                             "/var/tmp", "/var/log"}) {
     CAPTURE(empty);
@@ -300,12 +322,13 @@ TEST_CASE("what a program needs is there: temporary files, devices, terminals, p
   CHECK(sandboxes.shell(1, "cp /bin/true /tmp/t && /tmp/t && echo ran") == "ran");
   CHECK(sandboxes.shell(
             1, "echo x > /dev/shm/f && cat /dev/shm/f && head -c 2 /dev/zero | wc -c") == "x\n2");
-  CHECK(sandboxes.shell(1, "ls /dev | tr '\\n' ' '") ==
+  CHECK(without_marks(sandboxes.shell(1, "ls /dev | tr '\\n' ' '")) ==
         "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero ");
   CHECK(sandboxes.shell(1, "python3 -c 'import os,pty; m,s=pty.openpty(); print(os.isatty(s))'") ==
         "True");
+  const std::string id = id_of_user(sandboxes) + "(user)";
   CHECK(sandboxes.shell(1, "id; whoami") ==
-        "uid=1000(user) gid=1000(user) groups=1000(user)\nuser");
+        "uid=" + id + " gid=" + id + " groups=" + id + "\nuser");
   CHECK(sandboxes.shell(1,
                         "git init -q /workspace/r && cd /workspace/r && git -c user.name=a -c "
                         "user.email=a@b commit -q --allow-empty -m x && git log --format=%s") ==

@@ -40,26 +40,6 @@ base::Fd idmapped_mount(const std::string& path, uint32_t first_host_id) {
   return mount;
 }
 
-// What an engine needs, and what it says, where this seam has it.
-template <typename Options>
-void set_socket(Options& options, const std::string& socket) {
-  if constexpr (requires { options.docker_socket; }) {
-    if (!socket.empty()) options.docker_socket = socket;
-  }
-}
-
-template <typename Can>
-uint32_t id_range(const Can& can, uint32_t own) {
-  if constexpr (requires { can.first_host_id; }) return can.first_host_id.value_or(own);
-  return own;
-}
-
-template <typename Can>
-bool root_allowed(const Can& can, bool otherwise) {
-  if constexpr (requires { can.root; }) return can.root;
-  return otherwise;
-}
-
 }  // namespace
 
 SandboxFixture::SandboxFixture(const std::string& entry,
@@ -73,7 +53,7 @@ SandboxFixture::SandboxFixture(const std::string& entry,
   options_.launch_program = LAUNCH_PROGRAM;
   options_.warden_program = WARDEN_PROGRAM;
   options_.allow_process = true;
-  set_socket(options_, engine_.socket);
+  if (!engine_.socket.empty()) options_.docker_socket = engine_.socket;
   if (change) change(options_);
   base::make_directories(options_.images_directory);
   backend_ = backends::make_backend(engine_.backend, options_);
@@ -99,8 +79,6 @@ const backends::Capabilities& SandboxFixture::can() {
   return *can_;
 }
 
-bool SandboxFixture::allows_root() { return root_allowed(can(), runs_commands()); }
-
 std::string SandboxFixture::workspace(int number) const {
   return store_ + "/ws_" + std::to_string(number) + "/tree";
 }
@@ -118,7 +96,7 @@ backends::SandboxSpec SandboxFixture::spec(int number) {
   spec.name = name(number);
   spec.directory = store_ + "/sandboxes/sb_" + std::to_string(number);
   spec.first_host_id =
-      id_range(can(), kPoolFirstId + static_cast<uint32_t>(number) * kIdsPerSandbox);
+      can().first_host_id.value_or(kPoolFirstId + static_cast<uint32_t>(number) * kIdsPerSandbox);
   spec.sudo = can().sudo;
   spec.limits.memory_bytes = 256 << 20;
   spec.limits.cpus = 2;

@@ -31,7 +31,7 @@ class SandboxFixture {
   const Engine& engine() const { return engine_; }
   const std::string& kind() const { return engine_.entry; }
   bool runs_commands() const { return kind() != "fake"; }
-  bool allows_root();  // commands may run as the sandbox's root
+  bool allows_root() { return can().root; }
   const std::string& prefix() const { return options_.name_prefix; }
   const std::string& store() const { return store_; }
   // A second backend object over the same store, as after a restart of the daemon.

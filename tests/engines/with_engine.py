@@ -4,8 +4,9 @@
     with_engine.py [--userns] [--podman] -- COMMAND...
 
 The command finds their sockets in MOORAGE_TEST_DOCKER_SOCKET, with --userns also MOORAGE_TEST_DOCKER_USERNS_SOCKET,
-with --podman also MOORAGE_TEST_PODMAN_SOCKET. Each has the image that MOORAGE_TEST_IMAGE names. The exit code is the
-command's; 128 and the number for a signal, the command's or ours.
+with --podman also MOORAGE_TEST_PODMAN_SOCKET. Each has the image that MOORAGE_TEST_IMAGE names. The file in _PIDFILE in
+place of _SOCKET has the pid of a dockerd; one that the command kills comes back after a second or two, as it does under
+a service manager. The exit code is the command's; 128 and the number for a signal, the command's or ours.
 """
 
 import argparse
@@ -31,13 +32,22 @@ def interrupt(number, _):
     raise Interrupted(number)
 
 
-def run(command, environment):
+def wait(process, engines):
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(2)
+        for each in engines:
+            if isinstance(each, engine.Engine) and each.started["dockerd"].poll() is not None:
+                each.restart()
+
+
+def run(command, environment, engines):
     # What is ignored here stays ignored in a child.
     process = subprocess.Popen(command, env=environment)
     try:
-        code = process.wait()
+        code = wait(process, engines)
         return code if code >= 0 else 128 - code
-    except Interrupted:
+    except BaseException:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(PATIENCE_S * engine.PATIENCE)
@@ -67,7 +77,8 @@ def main():
                 stack.enter_context(each)
                 each.make_small_image()
                 environment[name] = str(each.socket)
-            return run(options.command, environment)
+                environment[name.replace("_SOCKET", "_PIDFILE")] = str(each.directory / "dockerd.pid")
+            return run(options.command, environment, engines.values())
     except Interrupted as interruption:
         return 128 + interruption.args[0]
     except (engine.EngineFailed, FileNotFoundError) as failure:
