@@ -107,7 +107,7 @@ TEST_CASE("nothing in a frozen sandbox goes on, and all of it does after the tha
 }
 
 TEST_CASE("a sandbox is frozen and thawed again, a hundred times, while commands come",
-          "[contract]") {
+          "[contract][long]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   sandboxes.start(1);

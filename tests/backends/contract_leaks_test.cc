@@ -84,7 +84,7 @@ std::string text(const Holdings& held) {
 
 }  // namespace
 
-TEST_CASE("1,000 execs leak nothing", "[contract]") {
+TEST_CASE("1,000 execs leak nothing", "[contract][long]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   const int init = sandboxes.start(1).init.pid;
@@ -102,7 +102,8 @@ TEST_CASE("1,000 execs leak nothing", "[contract]") {
   CHECK(sandboxes.backend().members(sandboxes.name(1)).empty());
 }
 
-TEST_CASE("fifty lives leave the host's mounts, groups and processes as they were", "[contract]") {
+TEST_CASE("fifty lives leave the host's mounts, groups and processes as they were",
+          "[contract][long]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes)) return;
   const auto root_entries = base::list_directory("/");
