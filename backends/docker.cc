@@ -36,6 +36,7 @@ using std::chrono::milliseconds;
 
 constexpr const char* kStoreLabel = "moorage.store";
 constexpr std::chrono::seconds kTrusted{2};  // without asking the engine whether it still answers
+constexpr std::chrono::minutes kRemembered{10};  // what it said that it has
 constexpr milliseconds kPingDeadline{1'000};
 constexpr milliseconds kAskDeadline{5'000};
 constexpr milliseconds kImageDeadline{60'000};
@@ -125,11 +126,14 @@ class DockerBackend : public LocalBackend {
   std::optional<DeviceRules> device_rules_;
   EngineInfo info_;  // as it was when the engine answered last; of probe() alone
   std::atomic<bool> is_podman_{false};
+  std::atomic<bool> is_another_{false};  // it was restarted with other settings
   std::chrono::steady_clock::time_point asked_{};
+  std::chrono::steady_clock::time_point probed_{};
 };
 
 void DockerBackend::probe(const CgroupHierarchies&, Capabilities& can) {
-  asked_ = std::chrono::steady_clock::now();
+  asked_ = probed_ = std::chrono::steady_clock::now();
+  is_another_ = false;
   can.network_none = true;
   can.any_image = true;
   // A mount namespace of its own inside would keep the old mounts, and nothing would tell.
@@ -166,6 +170,7 @@ void DockerBackend::probe(const CgroupHierarchies&, Capabilities& can) {
 
 bool DockerBackend::holds(const Capabilities& known) {
   const auto now = std::chrono::steady_clock::now();
+  if (is_another_ || now - probed_ > kRemembered) return false;
   if (now - asked_ < kTrusted) return true;
   asked_ = now;
   try {
@@ -274,6 +279,7 @@ LaunchPlan::Files DockerBackend::take_over(const SandboxSpec& spec,
   const Ids ids = ids_of(spec);
   const uint32_t root = first_mapped_id(init);
   if (root != (ids.user == 0 ? ids.first_host_id : 0)) {
+    is_another_ = true;
     throw Error(Code::unsupported,
                 "the container's ids begin with host id " + std::to_string(root) +
                     ", and the engine had told something else",
