@@ -74,6 +74,14 @@ void allow_without_flags(json::array& rules, const char* call, uint32_t flags) {
   }
 }
 
+#if defined(__x86_64__)
+constexpr const char* kArchitecture = "SCMP_ARCH_X86_64";
+#elif defined(__aarch64__)
+constexpr const char* kArchitecture = "SCMP_ARCH_AARCH64";
+#else
+#error "name this architecture's SCMP_ARCH_ constant"
+#endif
+
 }  // namespace
 
 std::string engine_seccomp_profile(bool nested_namespaces) {
@@ -92,7 +100,7 @@ std::string engine_seccomp_profile(bool nested_namespaces) {
   rules.push_back(rule(refused, kRefuse));
   // glibc falls back to clone, whose flags a filter can read; those of clone3 are in memory.
   // Docker 20.10 passes over "defaultErrnoRet", and answers EPERM to what is not named. What is
-  // newer than all that is named is ENOSYS to runc and crun in any case.
+  // newer than all that is named is ENOSYS to runc, if the architecture is told.
   rules.push_back(rule(std::string("clone3 ") + launch::kUnknown, kRefuse, ENOSYS));
   allow_but_refuse(rules, "ioctl", 1, launch::kRefusedIoctls);
   allow_but_refuse(rules, "socket", 0, launch::kRefusedFamilies);
@@ -100,7 +108,7 @@ std::string engine_seccomp_profile(bool nested_namespaces) {
     rules.push_back(where(rule("personality", kAllow), 0, UINT32_MAX, value));
   }
   return json::serialize(json::object{{"defaultAction", kRefuse},
-                                      {"architectures", json::array{}},
+                                      {"architectures", json::array{kArchitecture}},
                                       {"syscalls", std::move(rules)}});
 }
 

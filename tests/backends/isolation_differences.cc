@@ -11,10 +11,6 @@ constexpr struct {
   const char* line;
   const char* reason;
 } kOfEngines[] = {
-    {"unknown-call",
-     "a profile of Docker 20.10 has one answer for what it does not name, EPERM; calls newer than "
-     "the "
-     "profile are ENOSYS as on lxc"},
     {"list:/", "the engine's mark, `.dockerenv`, an empty file"},
     {"list:/dev",
      "LXC's mark, `.lxc-boot-id`; the engine's, the place of `mqueue`, with nothing mounted there"},
