@@ -200,7 +200,8 @@ std::vector<std::string> EngineClient::images(Deadline deadline) const {
     const json::value* tags = object_of(image).if_contains("RepoTags");
     if (!tags || !tags->is_array()) continue;
     for (const json::value& tag : tags->get_array()) {
-      if (tag.is_string()) names.emplace_back(tag.get_string());
+      if (tag.is_string() && tag.get_string() != "<none>:<none>")
+        names.emplace_back(tag.get_string());
     }
   }
   std::sort(names.begin(), names.end());
