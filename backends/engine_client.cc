@@ -78,6 +78,17 @@ std::string escaped(std::string_view text) {
   return result;
 }
 
+// Of an image's description. An engine takes "." and ".." between slashes for steps to another of
+// its answers, also where they are escaped; no image has a name with them.
+std::string description_path(const std::string& image) {
+  const std::string framed = "/" + image + "/";
+  for (const char* step : {"//", "/./", "/../"}) {
+    if (framed.find(step) != std::string::npos)
+      throw Error(Code::not_found, "no image has the name '" + image + "'");
+  }
+  return "/images/" + escaped(image) + "/json";
+}
+
 // An engine with userns-remap keeps its state below DATA/UID.GID, and says so nowhere else
 // (docs.docker.com/engine/security/userns-remap).
 std::optional<uint32_t> remapped_root(const std::string& directory) {
@@ -172,7 +183,7 @@ bool EngineClient::is_podman(Deadline deadline) const {
 
 bool EngineClient::has_image(const std::string& image, Deadline deadline) const {
   try {
-    call("GET", "/images/" + escaped(image) + "/json", "", deadline);
+    call("GET", description_path(image), "", deadline);
     return true;
   } catch (const Error& error) {
     if (error.code() == Code::not_found) return false;
@@ -182,7 +193,7 @@ bool EngineClient::has_image(const std::string& image, Deadline deadline) const 
 
 std::vector<std::string> EngineClient::image_volumes(const std::string& image,
                                                      Deadline deadline) const {
-  const json::value value = parse(call("GET", "/images/" + escaped(image) + "/json", "", deadline));
+  const json::value value = parse(call("GET", description_path(image), "", deadline));
   const json::value* config = object_of(value).if_contains("Config");
   const json::value* volumes =
       config && config->is_object() ? config->get_object().if_contains("Volumes") : nullptr;

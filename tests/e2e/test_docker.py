@@ -90,6 +90,7 @@ class Containers(OnEngine):
         self.assertTrue(out.endswith("\n1"), out)
         self.assertEqual(self.client.workspace("image")["sandbox"]["image"], self.small)
         self.refused(404, self.small, self.create, "missing", image="acme/dev:1")
+        self.refused(404, self.small, self.create, "missing", image="../containers/json")  # no step to what else the engine tells
 
     def test_a_volume_that_an_image_wants_is_not_made_on_the_engines_disk(self):
         volumes = "moorage-test:volumes"
