@@ -80,8 +80,8 @@ class Messages(harness.TestCase):
                 self.client.request("POST", "/workspaces", json_body={"repo_url": self.url, field: ""})
             self.assertEqual(refused.exception.code, "invalid_argument")
             self.assertIn(field, str(refused.exception))
-        text = self.fails("create", "--repo", self.url, "--backend", "docker")
-        self.assertIn("there is no backend 'docker'", text)
+        text = self.fails("create", "--repo", self.url, "--backend", "nspawn")
+        self.assertIn("there is no backend 'nspawn'", text)
         self.assertNotIn("\\", text)
 
     def test_deleted_workspaces_of_one_name_are_told_apart(self):

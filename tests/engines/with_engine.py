@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 """Runs a command with container engines of its own, and ends them whatever happens.
 
-    with_engine.py [--userns] [--podman] -- COMMAND...
+    with_engine.py [--userns|--only-userns] [--podman] -- COMMAND...
 
 The command finds their sockets in MOORAGE_TEST_DOCKER_SOCKET, with --userns also MOORAGE_TEST_DOCKER_USERNS_SOCKET,
-with --podman also MOORAGE_TEST_PODMAN_SOCKET. Each has the image that MOORAGE_TEST_IMAGE names. The file in _PIDFILE in
+with --podman also MOORAGE_TEST_PODMAN_SOCKET; with --only-userns there is no first one. Each has the image that MOORAGE_TEST_IMAGE names. The file in _PIDFILE in
 place of _SOCKET has the pid of a dockerd; one that the command kills comes back after a second or two, as it does under
 a service manager. The exit code is the command's; 128 and the number for a signal, the command's or ours.
 """
@@ -59,12 +59,15 @@ def run(command, environment, engines):
 def main():
     parser = argparse.ArgumentParser(description="Runs a command with container engines of its own.")
     parser.add_argument("--userns", action="store_true", help="a second dockerd, with userns-remap")
+    parser.add_argument("--only-userns", action="store_true", help="no dockerd but the one with userns-remap")
     parser.add_argument("--podman", action="store_true", help="a podman service, too")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
 
-    engines = {"MOORAGE_TEST_DOCKER_SOCKET": engine.Engine()}
-    if options.userns:
+    engines = {}
+    if not options.only_userns:
+        engines["MOORAGE_TEST_DOCKER_SOCKET"] = engine.Engine()
+    if options.userns or options.only_userns:
         engines["MOORAGE_TEST_DOCKER_USERNS_SOCKET"] = engine.Engine(userns=True)
     if options.podman:
         engines["MOORAGE_TEST_PODMAN_SOCKET"] = engine.Podman()

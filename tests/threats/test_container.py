@@ -1,13 +1,18 @@
 """Container escapes through what a runtime does at start and at attach: rows 1 to 9."""
 
+import contextlib
 import hashlib
+import io
 import os
 import pathlib
 import re
 import subprocess
+import tarfile
 import unittest
 
-from threat import TRY, Threats, daemon, harness, threat
+from threat import ATTACKER, ON_DOCKER, TRY, USERS, Threats, daemon, engine, harness, host_id, threat
+
+CAPABILITIES = {"user": 0, "root": 0xA00405FB}  # of those that a user namespace's root has, twelve
 
 
 def checksum(path):
@@ -49,7 +54,7 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
         paths += ["/proc/1/cwd", "/proc/1/root", "/proc/1/root/..", "/proc/self/cwd/../../..", "/workspace/../../.."]
         for path in paths:
             try:
-                result = self.client.exec("jail", ["sh", "-c", f"ls -a . {self.daemon.directory}"], cwd=path, user="root")
+                result = self.client.exec("jail", ["sh", "-c", f"ls -a . {self.daemon.directory}"], cwd=path, user=ATTACKER)
             except harness.moorage.MoorageError as error:
                 self.assertIn(error.status, (400, 404, 409, 422), path)
                 continue
@@ -65,40 +70,73 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
             "without the fresh /dev there is no place for devices inside, and no start")
     def test_links_in_place_of_devices_do_not_survive_a_start(self):
         self.sh("cd /dev; rm -f null; ln -s /proc/sys/kernel/core_pattern null; rm -rf pts; ln -s /proc pts; "
-                "for d in /workspace /home/user; do cd $d; ln -s /proc/sys/kernel dev; ln -s /bad proc; ln -s / sys; done", user="root")
+                "for d in /workspace /home/user; do cd $d; ln -s /proc/sys/kernel dev; ln -s /bad proc; ln -s / sys; done", user=ATTACKER)
         self.client.stop("jail")
         self.client.start("jail")
         self.assertEqual(self.out("stat -c %F:%t:%T /dev/null"), "character special file:1:3")
         self.assertEqual(self.out("stat -f -c %T /dev/pts /proc /dev"), "devpts\nproc\ntmpfs")
         for masked in filter(lambda name: os.path.exists(f"/proc/{name}"), ("kcore", "keys", "timer_list", "cmdline")):
             self.assertEqual(self.out(f"stat -c %t:%T /proc/{masked}"), "1:3", masked)
-        self.sh("rm -f /workspace/{dev,proc,sys} /home/user/{dev,proc,sys}", user="root")
+        self.sh("rm -f /workspace/{dev,proc,sys} /home/user/{dev,proc,sys}", user=ATTACKER)
         with self.assertRaises(harness.moorage.MoorageError) as refused, self.weakened("devices"):
             pass
         self.assertIn("/dev", refused.exception.message)
 
     @threat(4, "C", "writes to /proc redirected by links or mounts in the root (CVE-2025-52881, CVE-2019-19921)",
-            "a root file system whose /proc is a link is not started from, and nothing is written where it leads",
+            "a root file system whose /proc is a link is not started from, on Docker by runc and by crun; nothing is written where it leads",
             "the same root with a directory for /proc starts")
     def test_a_root_whose_proc_is_a_link_is_not_started(self):
-        self.client.create(repo_url=self.url, name="redirected")
-        self.client.stop("redirected")
         trap = self.daemon.directory / "bad"
         trap.mkdir()
-        skeleton = next((self.daemon.store / "images").rglob("proc")).parent
-        (skeleton / "proc").rmdir()
-        (skeleton / "proc").symlink_to(trap)
-        try:
-            with self.assertRaises(harness.moorage.MoorageError) as refused:
+        redirected = self.redirected_container if ON_DOCKER else self.redirected_skeleton
+        for way in ({"runtime": "runc"}, {"runtime": "crun"}) if ON_DOCKER else ({},):
+            with self.subTest(**way):
+                self.client.create(repo_url=self.url, name="redirected", **way)
+                self.client.stop("redirected")
+                with redirected(trap), self.assertRaises(harness.moorage.MoorageError) as refused:
+                    self.client.start("redirected")
+                self.assertIn("start", refused.exception.message)
+                self.assertEqual(list(trap.iterdir()), [])
                 self.client.start("redirected")
-            self.assertIn("start", refused.exception.message)
-            self.assertEqual(list(trap.iterdir()), [])
+                self.assertEqual(self.out("echo on", name="redirected"), "on")
+                self.client.delete("redirected", purge=True)
+        if ON_DOCKER:
+            self.look_at_an_image_whose_proc_is_a_link(trap)
+
+    @contextlib.contextmanager
+    def redirected_skeleton(self, trap):
+        """The root that sandboxes start from has a /proc that leads to `trap`, for as long as the statement lasts."""
+        place = next((self.daemon.store / "images").rglob("proc"))
+        place.rmdir()
+        place.symlink_to(trap)
+        try:
+            yield
         finally:
-            (skeleton / "proc").unlink()
-            (skeleton / "proc").mkdir(0o555)
-        self.client.start("redirected")
-        self.assertEqual(self.out("echo on", name="redirected"), "on")
-        self.client.delete("redirected")
+            place.unlink()
+            place.mkdir(0o555)
+
+    @contextlib.contextmanager
+    def redirected_container(self, trap):
+        """The same of the root that an engine has made for a container and does not look at again."""
+        self.engine.trap = trap
+        try:
+            yield
+        finally:
+            self.engine.trap = None
+
+    def look_at_an_image_whose_proc_is_a_link(self, trap):
+        """The engine puts a directory in its place: there is a start, and still nothing where it leads."""
+        content = io.BytesIO(engine.small_tar())
+        with tarfile.open(fileobj=content, mode="a") as tar:
+            link = tarfile.TarInfo("proc")
+            link.type, link.linkname = tarfile.SYMTYPE, str(trap)
+            tar.addfile(link)
+        self.engine.engine.load_image("moorage-test:redirected", content.getvalue())
+        self.client.create(repo_url=self.url, name="redirected", image="moorage-test:redirected")
+        seen = self.client.exec("redirected", ["sh", "-c", "stat -c %F /proc; readlink -f /proc; cat /proc/self/comm"]).stdout
+        self.assertEqual(seen, b"directory\n/proc\ncat\n")
+        self.assertEqual(list(trap.iterdir()), [])
+        self.client.delete("redirected", purge=True)
 
     @threat(5, "C", "a directory swapped for a link while the host reads through it (docker cp, CVE-2018-15664)",
             "openat2 resolves every path inside the tree, in the kernel: 300 racing reads give nothing of the host",
@@ -181,7 +219,7 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
         for helper in helpers:
             result = self.sh(f"{helper} create user . 1 veth lxcbr0 eth0")
             self.assertNotEqual(result.exit_code, 0)
-        self.assertGreater(int(self.out("awk '{print $2}' /proc/self/uid_map")), 65535)
+        self.assertGreater(host_id(self.daemon.sandbox_pids("jail")["init"]), 65535)
 
     @threat(8, "C", "attach before capabilities and filters are dropped; inherited descriptors and environment",
             "an executed command has the filter, no capability, none of the host's environment, descriptors 0 to 2",
@@ -192,18 +230,17 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
         def status(name, user):
             return dict(line.split(":") for line in self.out(look, name=name, user=user).split("\n"))
 
-        user = status("jail", "user")
-        root = status("jail", "root")
-        self.assertEqual((user["Seccomp"], int(user["CapEff"], 16)), ("2", 0))
-        self.assertEqual(root["Seccomp"], "2")
-        self.assertEqual(int(root["CapEff"], 16), 0xA00405FB)
-        self.assertEqual(int(user["CapBnd"], 16), 0xA00405FB)
-        environment = self.out("env; tr '\\0' '\\n' < /proc/self/environ", user="root")
+        for user in USERS:
+            found = status("jail", user)
+            self.assertEqual((found["Seccomp"], int(found["CapEff"], 16)), ("2", CAPABILITIES[user]))
+            self.assertEqual(int(found["CapBnd"], 16), CAPABILITIES[ATTACKER])
+            self.assertTrue(found["NoNewPrivs"] == "1" or harness.HAS_ROOT)
+        environment = self.out("env; tr '\\0' '\\n' < /proc/self/environ", user=ATTACKER)
         self.assertEqual([l for l in environment.split("\n") if "MOORAGE_BIN" in l or "WEAKEN" in l or "LD_" in l], [])
         with self.weakened("allowlist", "late-policy", "capabilities") as name:
-            weak = status(name, "root")
+            weak = status(name, ATTACKER)
             self.assertEqual(weak["Seccomp"], "0")
-            self.assertNotEqual(int(weak["CapEff"], 16), 0xA00405FB)
+            self.assertNotEqual(int(weak["CapBnd"], 16), CAPABILITIES[ATTACKER])
         with daemon({"sandbox.sudo": False}) as strict:
             strict.client.create(repo_url=self.url, name="strict")
             self.assertEqual(strict.client.exec("strict", look).stdout.count(b"NoNewPrivs:1"), 1)

@@ -1,9 +1,9 @@
 """What every threat test stands on.
 
 A test is one row of the threat list. It tries the attack against the real daemon and the real sandbox, and then
-shows that the attack is one: with its defence switched off (`weakened`, by a preloaded library, see weaken.cc), or
-from a place where the defence is not in the way (host root, plain git). A test whose control fails proves nothing,
-so it fails.
+shows that the attack is one: with its defence switched off (`weakened`: by a preloaded library, see weaken.cc, and on
+Docker by a proxy before the engine, see weak_engine.py), or from a place where the defence is not in the way (host
+root, plain git). A test whose control fails proves nothing, so it fails.
 """
 
 import contextlib
@@ -15,6 +15,12 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import harness  # noqa: E402
+from weak_engine import WeakEngine, engine  # noqa: E402
+
+# The most that an attacker can be, and all that one can be.
+USERS = ("user", "root") if harness.HAS_ROOT else ("user",)
+ATTACKER = USERS[-1]
+ON_DOCKER = harness.BACKEND != "lxc"
 
 WEAKEN = pathlib.Path(os.environ.get("MOORAGE_WEAKEN", harness.BIN.parent / "tests/threats/libweaken.so"))
 
@@ -33,6 +39,12 @@ def threat(row, severity, attack, answer, control):
     return mark
 
 
+def host_id(pid):
+    """Whose process it is, as the host sees it."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("Uid:")).split()[1])
+
+
 class Threats(harness.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -47,6 +59,10 @@ class Threats(harness.TestCase):
                           f"export WEAKEN LD_PRELOAD={shlex.quote(str(WEAKEN))} ASAN_OPTIONS={shlex.quote(ASAN_OPTIONS)}\nexec {program}\n")
         launch.chmod(0o755)
         cls.settings = {**cls.settings, "libexec_directory": str(cls.libexec)}
+        if ON_DOCKER:
+            cls.engine = WeakEngine(cls.libexec, os.environ[harness.ENGINES[harness.BACKEND]], cls.off)
+            cls.addClassCleanup(cls.engine.close)
+            cls.settings["docker.socket"] = str(cls.engine.path)
         super().setUpClass()
         # A thing of the host that must not be seen, read or changed from inside.
         cls.canary = cls.daemon.directory / "host-secret"
@@ -63,7 +79,7 @@ class Threats(harness.TestCase):
     def out(self, script, **fields):
         return self.sh(script, **fields).stdout.decode(errors="replace").strip()
 
-    def python(self, source, name="jail", user="root", **fields):
+    def python(self, source, name="jail", user=ATTACKER, **fields):
         """What a Python program prints inside. Root there has all that a sandbox's root has."""
         return self._printed(self.client.exec(name, ["python3", "-c", source], user=user, **fields))
 

@@ -1,6 +1,7 @@
 // Takes single defences away from moorage-launch and mooraged, so that the threat suite can show
 // that each attack works without its defence. Preloaded by the suite only; the programs themselves
-// have no such switch. The environment variable WEAKEN names what is off, separated by spaces:
+// have no such switch. The environment variable WEAKEN names what is off, separated by spaces; what
+// an engine does on Docker is taken away before it is asked (weak_engine.py):
 //
 //   allowlist         moorage-launch's own filter of system calls is not installed
 //   late-policy       LXC is given no filter
@@ -92,6 +93,13 @@ int mount_setattr(int directory, const char* path, unsigned flags, mount_attr* a
                                                    MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
   }
   return real<decltype(mount_setattr)>("mount_setattr")(directory, path, flags, attributes, size);
+}
+
+int move_mount(int from, const char* from_path, int to, const char* to_path,
+               unsigned flags) noexcept {
+  // Of furnish.cc: LXC, which is told by its settings, has uses of its own for such paths.
+  if (off("masks") && !set_item && std::strncmp(to_path, "/proc/", 6) == 0) return 0;
+  return real<decltype(move_mount)>("move_mount")(from, from_path, to, to_path, flags);
 }
 
 long syscall(long number, ...) noexcept {
