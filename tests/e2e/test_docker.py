@@ -3,41 +3,19 @@
 import json
 import os
 import signal
-import sys
 import time
 import unittest
 import urllib.parse
 
 import harness
 import moorage
-
-sys.path.insert(0, str(harness.ROOT / "tests/engines"))
-import engine  # noqa: E402
+import on_engine
+from on_engine import engine
 
 RIGHT_S = 5  # the state is right within that
 
 
-class OnEngine(harness.TestCase):
-    """With an engine of its own, that may be killed."""
-
-    userns = False
-
-    @classmethod
-    def setUpClass(cls):
-        cls.engine = engine.Engine(userns=cls.userns).start()
-        cls.addClassCleanup(cls.engine.stop)
-        cls.small = cls.engine.make_small_image()
-        cls.settings = {"docker.socket": str(cls.engine.socket), "sandbox.backend": "docker", "sandbox.start_deadline_s": 30}
-        super().setUpClass()
-
-    def create(self, name, **fields):
-        return self.client.create(repo_url=self.url, name=name, **fields)
-
-    def out(self, name, script, **fields):
-        result = self.client.exec(name, ["sh", "-c", script], **fields)
-        self.assertEqual(result.exit_code, 0, result.stderr)
-        return result.stdout.decode().strip()
-
+class OnDocker(on_engine.OnEngine):
     def sandbox_name(self, name):
         return f"moorage-{self.daemon.store_id()}-{self.client.workspace(name)['sandbox']['id']}"
 
@@ -53,14 +31,8 @@ class OnEngine(harness.TestCase):
     def names(self):
         return sorted(c["Names"][0][1:] for c in self.engine.containers(f"moorage.store=moorage-{self.daemon.store_id()}-"))
 
-    def refused(self, status, text, call, *argv, **fields):
-        with self.assertRaises(moorage.MoorageError) as caught:
-            call(*argv, **fields)
-        self.assertIn(caught.exception.status, (status,) if isinstance(status, int) else status, caught.exception)
-        self.assertIn(text, caught.exception.message + " " + str(caught.exception.hint))
 
-
-class Containers(OnEngine):
+class Containers(OnDocker):
     def test_a_container_is_what_it_should_be_and_says_whose_it_is(self):
         workspace = self.create("plain")
         self.assertEqual(self.out("plain", "id -un; pwd; echo $HOME"), "user\n/workspace\n/home/user")
@@ -131,7 +103,7 @@ class Containers(OnEngine):
         self.assertEqual([s["way"] for s in self.client.snapshots("live")][0], "restack")
 
 
-class Faults(OnEngine):
+class Faults(OnDocker):
     def setUp(self):
         self.name = "f-" + self.id().rsplit(".", 1)[1].replace("_", "-")[-40:]
         self.addCleanup(self.revive)
@@ -239,7 +211,7 @@ class Faults(OnEngine):
         self.assert_goes_on()
 
 
-class Remapped(OnEngine):
+class Remapped(OnDocker):
     userns = True
 
     def test_an_engine_with_userns_remap_is_as_lxc_is_with_one_range_for_all(self):

@@ -3,7 +3,6 @@
 import io
 import os
 import pathlib
-import sys
 import tarfile
 import threading
 import time
@@ -11,10 +10,8 @@ import unittest
 
 import harness
 import moorage
+import on_engine
 import trees
-
-sys.path.insert(0, str(harness.ROOT / "tests/engines"))
-import engine  # noqa: E402
 
 POINTS = ("after_intent", "after_standby", "after_stop", "after_mount", "after_outcome")
 
@@ -30,22 +27,8 @@ def image_with(files):
     return buffer.getvalue()
 
 
-class Move(harness.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.engine = engine.Engine().start()
-        cls.addClassCleanup(cls.engine.stop)
-        cls.small = cls.engine.make_small_image()
-        cls.settings = {"docker.socket": str(cls.engine.socket), "sandbox.start_deadline_s": 30}
-        super().setUpClass()
-
-    def create(self, name, **fields):
-        return self.client.create(repo_url=self.url, name=name, **fields)
-
-    def out(self, name, script, **fields):
-        result = self.client.exec(name, ["sh", "-c", script], **fields)
-        self.assertEqual(result.exit_code, 0, result.stderr)
-        return result.stdout.decode().strip()
+class Move(on_engine.OnEngine):
+    backend = "lxc"
 
     def tree(self, name):
         """All of tree and home, as the layers hold it: owners there are the same on every backend."""
@@ -64,12 +47,6 @@ class Move(harness.TestCase):
 
     def containers(self):
         return [c["Names"][0] for c in self.engine.containers(f"moorage.store=moorage-{self.daemon.store_id()}-")]
-
-    def refused(self, status, text, call, *argv, **fields):
-        with self.assertRaises(moorage.MoorageError) as caught:
-            call(*argv, **fields)
-        self.assertIn(caught.exception.status, (status,) if isinstance(status, int) else status, caught.exception)
-        self.assertIn(text, caught.exception.message + " " + str(caught.exception.hint))
 
     def test_a_task_moves_in_the_middle_of_its_work_and_back(self):
         """Beside it, one that stays does the same commands: in the end nothing tells the two apart."""

@@ -1,0 +1,38 @@
+"""What the tests of Docker and of moves stand on: a daemon beside an engine of the class's own, which may be killed."""
+
+import sys
+
+import harness
+import moorage
+
+sys.path.insert(0, str(harness.ROOT / "tests/engines"))
+import engine  # noqa: E402
+
+
+class OnEngine(harness.TestCase):
+    """With an engine of its own, that may be killed."""
+
+    userns = False
+    backend = "docker"  # of new workspaces
+
+    @classmethod
+    def setUpClass(cls):
+        cls.engine = engine.Engine(userns=cls.userns).start()
+        cls.addClassCleanup(cls.engine.stop)
+        cls.small = cls.engine.make_small_image()
+        cls.settings = {"docker.socket": str(cls.engine.socket), "sandbox.backend": cls.backend, "sandbox.start_deadline_s": 30}
+        super().setUpClass()
+
+    def create(self, name, **fields):
+        return self.client.create(repo_url=self.url, name=name, **fields)
+
+    def out(self, name, script, **fields):
+        result = self.client.exec(name, ["sh", "-c", script], **fields)
+        self.assertEqual(result.exit_code, 0, result.stderr)
+        return result.stdout.decode().strip()
+
+    def refused(self, status, text, call, *argv, **fields):
+        with self.assertRaises(moorage.MoorageError) as caught:
+            call(*argv, **fields)
+        self.assertIn(caught.exception.status, (status,) if isinstance(status, int) else status, caught.exception)
+        self.assertIn(text, caught.exception.message + " " + str(caught.exception.hint))
