@@ -6,6 +6,7 @@
 #include <optional>
 #include <sstream>
 
+#include "backends/host_image.h"
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/files.h"
@@ -14,8 +15,6 @@ namespace moorage::backends {
 namespace {
 
 constexpr size_t kMaxBytes = 1 << 20;
-constexpr const char* kHosts =
-    "127.0.0.1 localhost sandbox\n::1 localhost sandbox ip6-localhost ip6-loopback\n";
 
 std::optional<std::string> read_inside(int root, const std::string& path) {
   try {

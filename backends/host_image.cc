@@ -120,8 +120,7 @@ constexpr Text kTexts[] = {
      "mail:x:8:\nsudo:x:27:user\nwww-data:x:33:\nshadow:x:42:\nutmp:x:43:\nstaff:x:50:\n"
      "users:x:100:\nuser:x:1000:\nnogroup:x:65534:\n"},
     {"etc/hostname", 0644, "sandbox\n"},
-    {"etc/hosts", 0644,
-     "127.0.0.1 localhost sandbox\n::1 localhost sandbox ip6-localhost ip6-loopback\n"},
+    {"etc/hosts", 0644, kHosts},
     {"etc/host.conf", 0644, "multi on\n"},
     {"etc/nsswitch.conf", 0644,
      "passwd: files\ngroup: files\nshadow: files\nhosts: files\nnetworks: files\n"

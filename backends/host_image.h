@@ -11,6 +11,10 @@
 
 namespace moorage::backends {
 
+// /etc/hosts of every sandbox, whatever its image.
+inline constexpr const char* kHosts =
+    "127.0.0.1 localhost sandbox\n::1 localhost sandbox ip6-localhost ip6-loopback\n";
+
 class HostImage {
  public:
   explicit HostImage(std::string images_directory) : directory_(std::move(images_directory)) {}
