@@ -93,7 +93,10 @@ struct Endpoint {
 class Backend {
  public:
   virtual ~Backend() = default;
-  virtual Capabilities capabilities() = 0;  // probed once, then cached
+  // Probed once, then cached; an engine is asked whether it still answers.
+  virtual Capabilities capabilities() = 0;
+  // What that said last, asking nobody: for commands, which never wait for an engine.
+  virtual Capabilities known_capabilities() { return capabilities(); }
   // Throws what `start` would refuse before it does anything. Of the mounts nothing is asked.
   virtual void check(const SandboxSpec& spec) = 0;
   // Returns when the warden answers. On any failure nothing is left behind.

@@ -37,7 +37,6 @@ using std::chrono::milliseconds;
 constexpr const char* kStoreLabel = "moorage.store";
 constexpr std::chrono::seconds kTrusted{2};  // without asking the engine whether it still answers
 constexpr std::chrono::minutes kRemembered{10};  // what it said that it has
-constexpr milliseconds kPingDeadline{1'000};
 constexpr milliseconds kAskDeadline{5'000};
 constexpr milliseconds kImageDeadline{60'000};
 constexpr milliseconds kInfoDeadline{20'000};  // Podman runs programs for that
@@ -140,7 +139,7 @@ void DockerBackend::probe(const CgroupHierarchies&, Capabilities& can) {
   can.restack = !options_.nested_namespaces;
   std::optional<Error> unreachable;
   try {
-    engine_.ping(kPingDeadline);  // one that hangs is not waited for
+    engine_.ping(kAskDeadline);  // one that hangs is not waited for
     info_ = engine_.info(kInfoDeadline);
     is_podman_ = info_.is_podman;
   } catch (const Error& error) {
@@ -174,7 +173,7 @@ bool DockerBackend::holds(const Capabilities& known) {
   if (now - asked_ < kTrusted) return true;
   asked_ = now;
   try {
-    engine_.ping(kPingDeadline);
+    engine_.ping(kAskDeadline);
     return known.usable;
   } catch (const Error&) {
     return !known.usable;

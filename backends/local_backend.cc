@@ -77,8 +77,17 @@ Capabilities LocalBackend::capabilities() {
   } catch (const Error& error) {
     can.reason = error.message() + (error.hint().empty() ? "" : "; " + error.hint());
   }
+  std::lock_guard lock(mutex_);
   capabilities_ = can;
   return can;
+}
+
+Capabilities LocalBackend::known_capabilities() {
+  {
+    std::lock_guard lock(mutex_);
+    if (capabilities_) return *capabilities_;
+  }
+  return capabilities();
 }
 
 void LocalBackend::copy_programs() {

@@ -24,6 +24,7 @@ class LocalBackend : public Backend {
   explicit LocalBackend(const BackendOptions& options) : options_(options) {}
 
   Capabilities capabilities() override;
+  Capabilities known_capabilities() override;
   void check(const SandboxSpec& spec) override;
   SandboxStatus start(const SandboxSpec& spec) override;
   void stop(const std::string& name, std::chrono::milliseconds grace) override;
@@ -60,10 +61,10 @@ class LocalBackend : public Backend {
   std::optional<SandboxStatus> adopt(const SandboxSpec& spec, SandboxCgroup& group);
 
   base::KeyedMutex starting_;  // by name: the second one finds what the first one made
-  std::mutex mutex_;
+  std::mutex mutex_;           // of the next two; held for a moment only
   std::optional<CgroupHierarchies> hierarchies_;
+  std::optional<Capabilities> capabilities_;  // changed with probe_mutex_ held as well
   std::mutex probe_mutex_;  // what a probe makes (below, and in subclasses) is made once
-  std::optional<Capabilities> capabilities_;
   // Of the programs as they were when this daemon started. An upgrade replaces them a moment before
   // it restarts the daemon, and a daemon starts sandboxes with programs of its own release only.
   std::string launch_copy_;

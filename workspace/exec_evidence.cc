@@ -44,7 +44,7 @@ Refusals count_refusals(const Running& running, backends::ExecGroup& group) {
   Refusals refusals;
   refusals.forks = group.refused_forks();
   // Where the sandbox has a network of the host the counters are everybody's.
-  if (running.init.pid > 0 && running.backend->capabilities().network_none) {
+  if (running.init.pid > 0 && running.backend->known_capabilities().network_none) {
     const std::string net = "/proc/" + std::to_string(running.init.pid) + "/net/";
     refusals.packets = packets_without_route(base::read_file_if_exists(net + "snmp").value_or(""),
                                              base::read_file_if_exists(net + "snmp6").value_or(""));

@@ -36,7 +36,7 @@ bool is_unchanged(const Running& running) {
 }  // namespace
 
 bool Restack::is_likely(const state_db::WorkspaceRow& row, const Running& running) {
-  return running.backend->capabilities().restack &&
+  return running.backend->known_capabilities().restack &&
          state_db::Layers(context_.store).chain(row.layer).size() < kDeepest &&
          !hold_mounts(running.backend->members(running.name), running.mounted->mounts);
 }

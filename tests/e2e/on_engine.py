@@ -13,11 +13,12 @@ class OnEngine(harness.TestCase):
     """With an engine of its own, that may be killed."""
 
     userns = False
+    config = None  # members of the engine's daemon.json
     backend = "docker"  # of new workspaces
 
     @classmethod
     def setUpClass(cls):
-        cls.engine = engine.Engine(userns=cls.userns).start()
+        cls.engine = engine.Engine(userns=cls.userns, config=cls.config).start()
         cls.addClassCleanup(cls.engine.stop)
         cls.small = cls.engine.make_small_image()
         cls.settings = {"docker.socket": str(cls.engine.socket), "sandbox.backend": cls.backend, "sandbox.start_deadline_s": 30}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import signal
 import time
 import unittest
@@ -27,6 +28,9 @@ class OnDocker(on_engine.OnEngine):
 
     def wait_for_state(self, name, state):
         harness.wait_until(lambda: self.state(name) == state, RIGHT_S, f"{name} is told as {state}")
+
+    def engine_answers(self):
+        return next(b for b in self.client.info()["backends"] if b["name"] == "docker")["usable"]
 
     def names(self):
         return sorted(c["Names"][0][1:] for c in self.engine.containers(f"moorage.store=moorage-{self.daemon.store_id()}-"))
@@ -142,8 +146,7 @@ class Faults(OnDocker):
         self.assertEqual(self.out(self.name, "cat kept"), "kept")  # nobody asks the engine
         self.client.send_input(record["id"], b"word\n")
         self.assertEqual(self.client.wait(record["id"])["exit_code"], 0)
-        harness.wait_until(lambda: not next(b for b in self.client.info()["backends"] if b["name"] == "docker")["usable"], RIGHT_S,
-                           "the backend is told as not usable")
+        harness.wait_until(lambda: not self.engine_answers(), RIGHT_S, "the backend is told as not usable")
         self.refused((501, 503), "cannot be reached", self.create, "cannot-be")
         self.assertEqual(self.daemon.sandbox_pids(self.name)["init"], init)
         self.daemon.restart()  # finds it without the engine, too
@@ -188,7 +191,10 @@ class Faults(OnDocker):
         self.create("waits")
         os.kill(self.engine.dockerd_pid(), signal.SIGSTOP)
         try:
-            self.assertEqual(self.out(self.name, "cat kept"), "kept")
+            for _ in range(10):  # longer than the engine's last word counts
+                began = time.monotonic()
+                self.assertEqual(self.out(self.name, "cat kept; sleep 0.3"), "kept")
+                self.assertLess(time.monotonic() - began, 3 * harness.PATIENCE)  # a question to the engine takes 5 s now
             began = time.monotonic()
             with self.assertRaises(moorage.MoorageError) as hung:
                 self.client.start("waits")
@@ -197,7 +203,8 @@ class Faults(OnDocker):
             self.assertEqual(self.state("waits"), "none")
         finally:
             os.kill(self.engine.dockerd_pid(), signal.SIGCONT)
-        harness.wait_until(lambda: self.client.start("waits"), 30, "the start")
+        harness.wait_until(self.engine_answers, 30, "the backend is told as usable")
+        self.client.start("waits")
         live = {self.sandbox_name("waits"), self.sandbox_name(self.name)}
         self.assertEqual(self.out("waits", "echo on"), "on")
         harness.wait_until(lambda: {n for n in self.names() if n in live} == live, what="both are there")
@@ -211,6 +218,26 @@ class Faults(OnDocker):
         self.assert_goes_on()
 
 
+class LiveRestore(OnDocker):
+    config = {"live-restore": True}
+
+    def test_a_sandbox_goes_on_over_a_restart_of_its_engine(self):
+        self.create("stays")
+        record = self.client.start_exec("stays", ["sh", "-c", "read line; echo got $line > got"], stdin=True)
+        init = self.daemon.sandbox_pids("stays")["init"]
+        self.engine.kill()
+        self.engine.restart()
+        time.sleep(2 * harness.PATIENCE)  # what has no live-restore is told as gone by then
+        self.assertEqual(self.daemon.sandbox_pids("stays")["init"], init)
+        self.client.send_input(record["id"], b"word\n")
+        self.assertEqual(self.client.wait(record["id"])["exit_code"], 0)
+        self.assertTrue(self.container("stays")["State"]["Running"])
+        container = self.sandbox_name("stays")
+        self.client.stop("stays")
+        self.assertNotIn(container, self.names())  # the new one knew it
+        self.assertEqual(self.out("stays", "cat got"), "got word")
+
+
 class Remapped(OnDocker):
     userns = True
 
@@ -220,7 +247,7 @@ class Remapped(OnDocker):
             self.assertEqual(self.out(name, "id -u; sudo id -u; touch x; sudo touch y; stat -c %u x y"), "1000\n0\n1000\n0")
         self.assertEqual(self.out("first", "id -u", user="root"), "0")
         self.assertEqual(self.client.workspace("first")["sandbox"]["isolation"], "userns")
-        maps = {open(f"/proc/{self.daemon.sandbox_pids(name)['init']}/uid_map").read() for name in ("first", "second")}
+        maps = {pathlib.Path(f"/proc/{self.daemon.sandbox_pids(name)['init']}/uid_map").read_text() for name in ("first", "second")}
         self.assertEqual(len(maps), 1)
         self.assertEqual(maps.pop().split(), ["0", str(self.engine.first_id), "65536"])
         self.assertEqual(json.loads(self.daemon.cli("--json", "show", "first").stdout)["sandbox"]["isolation"], "userns")
