@@ -20,6 +20,7 @@
 #include "backends/docker_image.h"
 #include "backends/engine_client.h"
 #include "backends/engine_seccomp.h"
+#include "backends/launch/root_capabilities.h"
 #include "backends/local_backend.h"
 #include "backends/probe.h"
 #include "base/error.h"
@@ -43,10 +44,6 @@ constexpr milliseconds kInfoDeadline{20'000};  // Podman runs programs for that
 
 constexpr const char* kWardenInside = "/.moorage/warden";
 constexpr const char* kBootstrapInside = "/.moorage/bootstrap";
-// As on lxc (launch/container.cc): powers over the sandbox's own namespace only.
-constexpr const char* kCapabilitiesOfRoot[] = {
-    "CHOWN",  "DAC_OVERRIDE", "FOWNER",           "FSETID",     "KILL",        "SETGID",
-    "SETUID", "SETPCAP",      "NET_BIND_SERVICE", "SYS_CHROOT", "AUDIT_WRITE", "SETFCAP"};
 
 json::object bound(const std::string& source, const char* target, bool read_only) {
   return {{"Type", "bind"}, {"Source", source}, {"Target", target}, {"ReadOnly", read_only}};
@@ -208,9 +205,11 @@ std::string DockerBackend::create_body(const SandboxSpec& spec, const std::strin
   // Podman wants it in a file, Docker in the request.
   json::array security{"seccomp=" + (is_podman_ ? profile_file() : profile_)};
   if (ids.user != 0 || !spec.sudo) security.emplace_back("no-new-privileges");
+  // The engine's profile forbids mounts, where AppArmor is active.
+  if (options_.nested_namespaces) security.emplace_back("apparmor=unconfined");
   json::array capabilities;
   if (ids.user == 0) {
-    for (const char* name : kCapabilitiesOfRoot) capabilities.emplace_back(name);
+    for (const char* name : launch::kRootCapabilities) capabilities.emplace_back(name);
   }
   json::object host = fixed_settings();
   host["CapAdd"] = std::move(capabilities);

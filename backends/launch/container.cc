@@ -2,6 +2,7 @@
 
 #include <lxc/lxccontainer.h>
 
+#include <cctype>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "base/files.h"
 #include "masked.h"
 #include "root.h"
+#include "root_capabilities.h"
 #include "seccomp_filter.h"
 
 namespace moorage::launch {
@@ -20,13 +22,14 @@ using base::Code;
 using base::Error;
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-// Docker's default without raw sockets and device nodes. All of them are powers over the sandbox's
-// own namespace only.
-constexpr const char* kCapabilities =
-    "chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service sys_chroot "
-    "audit_write setfcap";
-
 constexpr const char* kPolicyFile = "/run/seccomp";
+
+std::string kept_capabilities() {  // as lxc.cap.keep spells them
+  std::string names;
+  for (const char* name : kRootCapabilities) names += std::string(" ") + name;
+  for (char& letter : names) letter = static_cast<char>(std::tolower(letter));
+  return names;
+}
 
 Settings settings(const Request& request) {
   const std::string range = " 0 " + std::to_string(request.first_host_id) + " 65536";
@@ -47,7 +50,7 @@ Settings settings(const Request& request) {
       {"lxc.tty.max", "0"},
       {"lxc.pty.max", "1024"},
       {"lxc.console.path", "none"},
-      {"lxc.cap.keep", kCapabilities},
+      {"lxc.cap.keep", kept_capabilities()},
       {"lxc.prlimit.core", "0"},
       {"lxc.seccomp.profile", kPolicyFile},
       {"lxc.seccomp.allow_nesting", "1"},  // else LXC sees our own filter and leaves out this one

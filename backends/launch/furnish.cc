@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <optional>
@@ -43,6 +44,11 @@ Fd empty_sys() {
   attributes.noexec = true;
   base::set_mount_attributes(sys.get(), attributes);
   return sys;
+}
+
+// A link to the memory of the host, which is masked: no other backend has it.
+void remove_core_link() {
+  if (unlink("/dev/core") != 0 && errno != ENOENT) base::throw_errno("remove /dev/core");
 }
 
 void take_away(const char* place) {
@@ -98,6 +104,7 @@ void furnish(const Request& request) {
 
   base::in_mount_namespace({request.init_pid, request.init_start_ticks}, [&] {
     for (const char* place : kTakenAway) take_away(place);
+    remove_core_link();
     for (const Place& place : places) base::attach_mount(place.mount.get(), place.target);
   });
 }

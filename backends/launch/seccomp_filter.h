@@ -9,7 +9,7 @@
 // policy cost 22 ms a start, since libseccomp adds each rule for three architectures; these two
 // cost 1 to 3 ms.
 //
-// With the capabilities that a sandbox keeps (container.cc) this permits about what Docker's
+// With the capabilities that a sandbox keeps (root_capabilities.h) this permits about what Docker's
 // default does, less: io_uring, process_vm_*, userfaultfd, AF_ALG, AF_VSOCK, 32-bit programs.
 #pragma once
 
