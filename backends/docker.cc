@@ -123,32 +123,34 @@ class DockerBackend : public LocalBackend {
   EngineInfo info_;  // as it was when the engine answered last; of probe() alone
   std::atomic<bool> is_podman_{false};
   std::atomic<bool> is_another_{false};  // it was restarted with other settings
+  std::optional<Error> no_answer_;       // to the last question
   std::chrono::steady_clock::time_point asked_{};
   std::chrono::steady_clock::time_point probed_{};
 };
 
 void DockerBackend::probe(const CgroupHierarchies&, Capabilities& can) {
-  asked_ = probed_ = std::chrono::steady_clock::now();
   is_another_ = false;
   can.network_none = true;
   can.any_image = true;
   // A mount namespace of its own inside would keep the old mounts, and nothing would tell.
   can.restack = !options_.nested_namespaces;
-  std::optional<Error> unreachable;
-  try {
-    engine_.ping(kAskDeadline);  // one that hangs is not waited for
-    info_ = engine_.info(kInfoDeadline);
-    is_podman_ = info_.is_podman;
-  } catch (const Error& error) {
-    unreachable = error;  // what runs goes on, and is as it was
+  if (!no_answer_) {
+    try {
+      engine_.ping(kAskDeadline);  // one that hangs is not waited for
+      info_ = engine_.info(kInfoDeadline);
+      is_podman_ = info_.is_podman;
+    } catch (const Error& error) {
+      no_answer_ = error;  // what runs goes on, and is as it was
+    }
   }
+  asked_ = probed_ = std::chrono::steady_clock::now();  // who waited meanwhile does not ask again
   can.first_host_id = info_.first_host_id;
   can.root = can.sudo = info_.first_host_id.has_value();
   for (const auto& [name, program] : info_.runtimes) {
     can.runtimes[name] = isolation_of_runtime(name, program, can.root);
   }
   can.isolation = can.root ? Isolation::userns : Isolation::container;
-  if (unreachable) throw *unreachable;
+  if (no_answer_) throw Error(*no_answer_);
   can.isolation = options_.docker_runtime.empty()
                       ? isolation_of_runtime(info_.default_runtime, "", can.root)
                       : isolation_of(can, options_.docker_runtime);
@@ -165,16 +167,17 @@ void DockerBackend::probe(const CgroupHierarchies&, Capabilities& can) {
 }
 
 bool DockerBackend::holds(const Capabilities& known) {
-  const auto now = std::chrono::steady_clock::now();
-  if (is_another_ || now - probed_ > kRemembered) return false;
-  if (now - asked_ < kTrusted) return true;
-  asked_ = now;
+  using std::chrono::steady_clock;
+  no_answer_.reset();
+  if (is_another_ || steady_clock::now() - probed_ > kRemembered) return false;
+  if (steady_clock::now() - asked_ < kTrusted) return true;
   try {
     engine_.ping(kAskDeadline);
-    return known.usable;
-  } catch (const Error&) {
-    return !known.usable;
+  } catch (const Error& error) {
+    no_answer_ = error;
   }
+  asked_ = steady_clock::now();
+  return known.usable == !no_answer_;
 }
 
 void DockerBackend::check_image(const SandboxSpec& spec) {
