@@ -368,6 +368,7 @@ int serve(const config::Loaded& loaded) {
   server.every(seconds(1), [&] { workspaces.leases().sweep(); });
   server.every(seconds(1), [&] { idle_keeper.look(); });
   server.every(seconds(1), [&] { quotas.look(); });
+  server.every(seconds(1), [&] { workspaces.measure_late(); });
   server.every(seconds(1), [&] { best_of_driver.look(); });
   server.every(seconds(2), [&] { snapshot_keeper.look(); });
   metrics_page.look();

@@ -45,14 +45,29 @@ void Measurer::refresh(base::WorkspaceId id, base::ExecId ended) {
 }
 
 void Measurer::refresh_later(base::WorkspaceId id, base::ExecId ended) {
-  set_uncounted(id, ended);
-  if (!flights_.ran_within(id.value, kFreshFor)) flights_.request(id.value);
+  if (ended) set_uncounted(id, ended);
+  if (!flights_.ran_within(id.value, kFreshFor)) {
+    flights_.request(id.value);
+  } else if (ended) {
+    const std::lock_guard lock(mutex_);
+    put_off_.insert(id);
+  }
+}
+
+void Measurer::catch_up() {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(put_off_, [&](base::WorkspaceId id) {
+    if (flights_.ran_within(id.value, kFreshFor)) return false;
+    flights_.request(id.value);
+    return true;
+  });
 }
 
 void Measurer::forget(base::WorkspaceId id) {
   flights_.forget(id.value);
   const std::lock_guard lock(mutex_);
   uncounted_.erase(id);
+  put_off_.erase(id);
 }
 
 void Measurer::before_stop(const state_db::WorkspaceRow& row) {

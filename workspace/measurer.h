@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "base/flights.h"
 #include "state_db/workspaces.h"
@@ -24,8 +25,10 @@ class Measurer {
   // Waits up to a second for facts that are as of now; less where that is known to be in vain. The
   // count is also what `ended`, the exec that ended last, left, if no other one runs meanwhile.
   void refresh(base::WorkspaceId id, base::ExecId ended = {});
-  // The same, but it never waits and runs at most every ten seconds.
+  // The same, but it never waits and runs at most every ten seconds; after an exec that came too
+  // soon for it, when those are over.
   void refresh_later(base::WorkspaceId id, base::ExecId ended);
+  void catch_up();                    // what was put off; call it every second
   void forget(base::WorkspaceId id);  // a workspace that is purged
   // Asks what only the running sandbox can tell, at most a second.
   void before_stop(const state_db::WorkspaceRow& row);
@@ -46,6 +49,7 @@ class Measurer {
   Changes& changes_;
   std::mutex mutex_;
   std::map<base::WorkspaceId, base::ExecId> uncounted_;
+  std::set<base::WorkspaceId> put_off_;
   base::Flights flights_;
 };
 

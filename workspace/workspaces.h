@@ -99,12 +99,12 @@ class Workspaces {
   void leave() { leaving_ = true; }
   bool leaving() const { return leaving_; }
   void finish_purge(const state_db::WorkspaceRow& row);
-  // Ends what ran under the lease before. Caller holds the workspace's lock.
-  void finish_takeover(const state_db::WorkspaceRow& row);
+  void finish_takeover(const state_db::WorkspaceRow& row);  // ends the former's execs; locked
   // Undoes a create that will not go on, and says why in its row.
   void abandon(const state_db::WorkspaceRow& row, const std::string& reason);
   // syncfs of the store, if anything ran or was kept: bounds what a power cut takes.
   void sync_active();
+  void measure_late() { measurer_.catch_up(); }  // call it every second
   // Kills what is left of a sandbox and closes its row, whatever state it is in.
   void clear_sandbox(const state_db::SandboxRow& sandbox, const std::string& reason);
 

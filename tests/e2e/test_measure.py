@@ -111,6 +111,16 @@ class Measure(unittest.TestCase):
         self.client.exec("a", "echo > new4")
         self.assertEqual(self.client.stop("a")["changes"]["files"], 4)
 
+    def test_the_last_of_many_commands_is_counted_though_nobody_asks(self):
+        for number in range(1, 4):  # each too soon for a count of its own
+            self.client.exec("a", f"echo > new{number}")
+
+        def counted():
+            listed = next(w for w in self.client.workspaces() if w["name"] == "a")
+            return listed.get("changes", {}).get("files") == 3 and self.client.execs("a")[0].get("changed_files") == 3
+
+        harness.wait_until(counted, 20, "the count after the last one")
+
     def test_an_agent_that_moves_directories_about_is_stopped(self):
         moving = self.client.start_exec("a", ["python3", "-c", MOVER])
         harness.wait_until(lambda: self.client.get_exec(moving["id"])["output_bytes"] > 0)
