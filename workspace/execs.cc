@@ -144,7 +144,9 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   // By its id: who keeps a dead sandbox keeps its mounts, and no new one could start.
   const auto before = active_.running_sandbox(row.id);
   const auto running = workspaces_.ensure_running(row);
-  if (request.user == "root" && !running->backend->known_capabilities().root) {
+  // Asked again before it is refused: an engine may have been down when it was asked last.
+  if (request.user == "root" && !running->backend->known_capabilities().root &&
+      !running->backend->capabilities().root) {
     throw Error(Code::unsupported, "there is no root in the sandbox of " + row.name,
                 "run it as user, or move it to a backend that has one: moorage move " + row.name +
                     " --backend lxc");

@@ -99,7 +99,7 @@ class Workspaces {
   void leave() { leaving_ = true; }
   bool leaving() const { return leaving_; }
   void finish_purge(const state_db::WorkspaceRow& row);
-  void finish_takeover(const state_db::WorkspaceRow& row);  // ends the former's execs; locked
+  void finish_takeover(const state_db::WorkspaceRow& row);  // ends the former lease's execs; locked
   // Undoes a create that will not go on, and says why in its row.
   void abandon(const state_db::WorkspaceRow& row, const std::string& reason);
   // syncfs of the store, if anything ran or was kept: bounds what a power cut takes.
