@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <boost/crc.hpp>
 #include <optional>
 
 #include "base/error.h"
@@ -21,28 +22,44 @@ using base::Code;
 using base::Error;
 
 // The end of every archive: a zstd frame that zstd passes over, with the SHA-256 of all before it.
-// Whether that agrees is for import, which reads all of it; here it tells that nothing was cut.
 constexpr size_t kTrailerBytes = 48;
 constexpr std::string_view kTrailerHead{"\x5E\x2A\x4D\x18\x28\x00\x00\x00MOORAGE\x01", 16};
+constexpr size_t kPieceBytes = 1 << 20;
 
-// Sees an archive go by, and can tell whether its end came.
+// Sees an archive go by, and can tell whether its end came and what it saw.
 class Watch {
  public:
   void see(std::string_view bytes) {
     bytes_ += bytes.size();
+    sum_.process_bytes(bytes.data(), bytes.size());
     tail_ += bytes;
     if (tail_.size() > kTrailerBytes) tail_.erase(0, tail_.size() - kTrailerBytes);
   }
-  void require_whole() const {
-    if (tail_.size() == kTrailerBytes && tail_.starts_with(kTrailerHead)) return;
-    throw Error(Code::corrupted, "what came is not a whole archive", "try again");
-  }
+  bool has_end() const { return tail_.size() == kTrailerBytes && tail_.starts_with(kTrailerHead); }
   uint64_t bytes() const { return bytes_; }
+  bool saw_the_same(const Watch& other) const {
+    return bytes_ == other.bytes_ && sum_.checksum() == other.sum_.checksum();
+  }
 
  private:
   std::string tail_;
+  // Against a disk's mistakes; against a person's there is the SHA-256.
+  boost::crc_optimal<64, 0x42f0e1eba9ea3693, UINT64_MAX, UINT64_MAX, true, true> sum_;
   uint64_t bytes_ = 0;
 };
+
+// From the disk, not from memory: whoever exports may remove the workspace next.
+void require_kept(int file, const Watch& written, const std::string& path) {
+  base::check(::fsync(file), "sync " + path);
+  ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+  Watch kept;
+  for (std::string piece; !(piece = base::read_at(file, kPieceBytes, kept.bytes())).empty();) {
+    kept.see(piece);
+  }
+  if (kept.saw_the_same(written)) return;
+  throw Error(Code::corrupted, path + " does not hold what was written into it",
+              "the disk under it changes data; export to another place");
+}
 
 int for_each(Context& context, const std::vector<std::string>& names, const std::string& verb,
              const std::function<std::string(const Json&)>& tell) {
@@ -81,8 +98,13 @@ int export_workspace(Context& context, const Transfer& transfer) {
         progress.update("export", -1, format_size(watch.bytes()));
       },
       kLongSilenceMs);
-  watch.require_whole();
-  if (file) file->commit();
+  if (!watch.has_end()) {
+    throw Error(Code::corrupted, "what came is not a whole archive", "try again");
+  }
+  if (file) {
+    require_kept(file->fd(), watch, transfer.file);
+    file->commit();
+  }
   progress.finish();
   if (to_output) return 0;
   if (context.json) {

@@ -26,7 +26,7 @@ NewFile::NewFile(const std::string& path, Existing existing)
     throw base::Error(base::Code::already_exists, temporary_ + " is there already",
                       "another moorage writes it, or was killed: then remove it");
   }
-  fd_ = base::open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL, 0600);
+  fd_ = base::open_file(temporary_, O_RDWR | O_CREAT | O_EXCL, 0600);
 }
 
 NewFile::~NewFile() {

@@ -17,7 +17,7 @@ class NewFile {
   ~NewFile();
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
-  int fd() const { return fd_.get(); }
+  int fd() const { return fd_.get(); }  // to write, and to read again
   void commit();
 
  private:

@@ -33,7 +33,8 @@ class ArchiveWriter {
 
   // A file is followed by its data and end(); all else is whole with begin().
   void begin(const ArchiveEntry& entry);
-  void data(uint64_t offset, std::string_view bytes);  // ascending, within the size
+  // Ascending, all of it, and nothing of a hole.
+  void data(uint64_t offset, std::string_view bytes);
   void end();
   void put(const std::string& path, std::string_view bytes);      // a file as a whole
   void put_file(const std::string& path, int fd, uint64_t size);  // its first `size` bytes
@@ -41,7 +42,6 @@ class ArchiveWriter {
 
  private:
   struct State;
-  void fill_hole(uint64_t to);
   void write_index_line(const ArchiveEntry& entry, const std::string& digest);
   std::unique_ptr<State> state_;
 };

@@ -17,6 +17,7 @@
 #include "state_db/store.h"
 #include "workspace/birth.h"
 #include "workspace/disk_room.h"
+#include "workspace/read_back.h"
 
 namespace moorage::workspace {
 namespace {
@@ -334,8 +335,10 @@ std::shared_ptr<ByteSpool> Archives::begin_export(const Caller& caller, const st
       const Still still(context_, row);
       auto contents = contents_of(row, spool);
       contents.before_end = [&still] { still.require(); };
-      write_archive(contents, std::move(options),
-                    [&pipe](std::string_view bytes) { pipe->write(bytes); });
+      ReadBack check([&pipe](std::string_view bytes) { pipe->write(bytes); },
+                     {.limits = {}, .disk_first_id = context_.options.disk_first_id});
+      check.finish(write_archive(contents, std::move(options),
+                                 [&check](std::string_view bytes) { check.write(bytes); }));
       base::log(base::LogLevel::info, "workspace.exported", {{"ws", row.id}});
       guard->unlock();
       pipe->finish();

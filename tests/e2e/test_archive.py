@@ -1,6 +1,7 @@
 """archive, unarchive, export, import: what comes back is what went in, or nothing is lost and it is said."""
 
 import io
+import json
 import os
 import pathlib
 import shutil
@@ -253,6 +254,37 @@ class Archive(harness.TestCase):
         self.assertEqual(len(self.client.repos()), repos)
         self.assertEqual(trees.differences(before, trees.look(self.client, "home-again")), [])
         for name in ("travels", "home-again"):
+            self.client.delete(name, purge=True)
+
+    def test_an_export_of_an_earlier_release_imports(self):
+        golden = harness.ROOT / "tests/e2e/golden"
+        for file in sorted(golden.glob("*.tar.zst")):
+            want = json.loads(file.with_name(file.name.replace(".tar.zst", ".json")).read_text())
+            with self.subTest(file=file.name), open(file, "rb") as archive:
+                shown = self.client.import_(archive, name="golden")
+                self.assertEqual((shown["labels"], shown["base"]["commit"]), ({"task": "t-1"}, want["commit"]))
+                kept = {bytes.fromhex(path) for path in want["in_layers"]}
+                now = trees.look(self.client, "golden")
+                self.assertEqual(trees.differences(want["tree"], now, kept), [])
+                execs = [{"argv": e["argv"], "exit_code": e["exit_code"]} for e in self.client.history("golden")["execs"]]
+                self.assertEqual(execs[:len(want["history"])], want["history"])
+                self.client.delete("golden", purge=True)
+
+    def test_a_sparse_file_on_a_long_path_travels(self):
+        self.make("long", hostile=False)
+        made = self.client.exec("long", "D=$(printf d%.0s $(seq 150)); N=$(printf n%.0s $(seq 255)); mkdir $D; "
+                                "for f in $D/x $N $D/$N; do truncate -s 1M $f; echo y >> $f; done")
+        self.assertEqual(made.exit_code, 0, made.stderr)
+        before = trees.look(self.client, "long")
+        kept = trees.in_layer(self.layer("long"))
+        file = self.daemon.directory / "long.tar.zst"
+        self.daemon.cli("export", "long", file)
+        with open(file, "rb") as archive:
+            self.client.import_(archive, name="long-again")
+        self.assertEqual(trees.differences(before, trees.look(self.client, "long-again"), kept), [])
+        self.client.archive("long")
+        self.assertEqual(trees.differences(before, trees.look(self.client, "long"), kept), [])
+        for name in ("long", "long-again"):
             self.client.delete(name, purge=True)
 
     def test_a_lost_mirror_comes_back_out_of_the_archive(self):

@@ -1,0 +1,71 @@
+#include "workspace/read_back.h"
+
+#include "base/error.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+
+constexpr size_t kReadBytes = 256 << 10;
+
+}  // namespace
+
+ReadBack::ReadBack(ByteSink sink, const ReadOptions& options)
+    : sink_(std::move(sink)), options_(options), reader_([this] { read(); }) {}
+
+ReadBack::~ReadBack() {
+  if (!reader_.joinable()) return;
+  pipe_.fail(Error(Code::unavailable, "the archive was not written to its end"));
+  reader_.join();
+}
+
+void ReadBack::read() {
+  try {
+    ArchiveVisitor nothing;
+    std::string piece;
+    const ByteSource source = [&]() -> std::string_view { return piece = pipe_.read(kReadBytes); };
+    found_ = read_archive(source, options_, nothing);
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  pipe_.leave();
+}
+
+void ReadBack::join() {
+  reader_.join();
+  if (!failure_) return;
+  try {
+    std::rethrow_exception(failure_);
+  } catch (const Error& error) {
+    throw Error(error.code(), "what was written cannot be read back: " + error.message(),
+                "nothing was exported, and the workspace is whole; please report this");
+  }
+}
+
+void ReadBack::write(std::string_view bytes) {
+  try {
+    pipe_.write(bytes);
+  } catch (const Error&) {  // the reader has left, and knows why
+    join();
+    throw;
+  }
+  held_ += bytes;
+  if (held_.size() <= kTrailerBytes) return;
+  sink_(std::string_view(held_).substr(0, held_.size() - kTrailerBytes));
+  held_.erase(0, held_.size() - kTrailerBytes);
+}
+
+void ReadBack::finish(const ArchiveFacts& written) {
+  pipe_.finish();
+  join();
+  if (found_.digest != written.digest || found_.entries != written.entries ||
+      found_.stream.sha256 != written.stream.sha256) {
+    throw Error(Code::corrupted, "what was read back is not what was written",
+                "nothing was exported, and the workspace is whole; please report this");
+  }
+  sink_(held_);
+}
+
+}  // namespace moorage::workspace
