@@ -134,6 +134,11 @@ class OutputStream(Stream):
                 yield kind, payload
 
 
+def _quoted(name):
+    """A name as one part of a path, whatever is in it."""
+    return urllib.parse.quote(str(name), safe="")
+
+
 class Moorage:
     def __init__(self, socket_path=None, timeout=None):
         """timeout: seconds of silence after which a call gives up; None waits for ever."""
@@ -216,7 +221,7 @@ class Moorage:
 
     def rescue_export(self, workspace):
         """In rescue mode: a Stream of all that the disk has of a workspace, a tar in zstd. Close it."""
-        return Stream(*self._open("GET", f"/rescue/workspaces/{workspace}", accept="*/*"))
+        return Stream(*self._open("GET", f"/rescue/workspaces/{_quoted(workspace)}", accept="*/*"))
 
     def info(self):
         return self.request("GET", "/info")
@@ -264,13 +269,13 @@ class Moorage:
         return self.request("GET", "/repos")
 
     def repo(self, repo):
-        return self.request("GET", f"/repos/{repo}")
+        return self.request("GET", f"/repos/{_quoted(repo)}")
 
     def fetch(self, repo, progress=None, key=None):
-        return self._long("POST", f"/repos/{repo}/fetch", None, progress, key)
+        return self._long("POST", f"/repos/{_quoted(repo)}/fetch", None, progress, key)
 
     def delete_repo(self, repo, key=None):
-        self.request("DELETE", f"/repos/{repo}", key=key)
+        self.request("DELETE", f"/repos/{_quoted(repo)}", key=key)
 
     def import_tips(self, label):
         return self.request("GET", "/repos/import", {"label": label})["tips"]
@@ -307,59 +312,59 @@ class Moorage:
         return self.request("GET", "/workspaces", {"deleted": 1 if deleted else None, "after": after, "limit": limit})
 
     def workspace(self, workspace):
-        return self.request("GET", f"/workspaces/{workspace}")
+        return self.request("GET", f"/workspaces/{_quoted(workspace)}")
 
     def update(self, workspace, key=None, **fields):
         """Changes its policy; fields as in create: limits (any of memory_bytes, cpus, pids, disk_bytes, disk_files),
         idle_stop_s, max_lifetime_s (seconds; 0: never, -1: as the daemon's settings say), pre_stop (words, or one text for
         the shell), pre_stop_deadline_s, max_exec_s, max_execs, max_exec_total_s (0: no limit), pinned, caches,
         snapshot_before_exec, snapshot_on_stop, snapshot_every_s (0: never)."""
-        return self.request("PATCH", f"/workspaces/{workspace}", json_body=fields, key=key)
+        return self.request("PATCH", f"/workspaces/{_quoted(workspace)}", json_body=fields, key=key)
 
     def start(self, workspace, key=None):
-        return self.request("POST", f"/workspaces/{workspace}/start", key=key)
+        return self.request("POST", f"/workspaces/{_quoted(workspace)}/start", key=key)
 
     def stop(self, workspace, hook=True, key=None):
         """hook: run its pre_stop first; what went wrong with that is in the answer's "notice"."""
         body = None if hook else {"no_hook": True}
-        return self.request("POST", f"/workspaces/{workspace}/stop", json_body=body, key=key)
+        return self.request("POST", f"/workspaces/{_quoted(workspace)}/stop", json_body=body, key=key)
 
     def move(self, workspace, backend=None, image=None, runtime=None, now=False, wait_ms=0, check=False, key=None):
         """Goes on in sandboxes of another backend, image or runtime. Running commands are waited for up to
         wait_ms (60000 at most), or cancelled (now). check: only what it would do."""
         body = {k: v for k, v in (("backend", backend), ("image", image), ("runtime", runtime)) if v is not None}
         if check:
-            return self.request("POST", f"/workspaces/{workspace}/move/check", json_body=body, key=key)
-        return self.request("POST", f"/workspaces/{workspace}/move", json_body={**body, "now": now, "wait_ms": wait_ms}, key=key)
+            return self.request("POST", f"/workspaces/{_quoted(workspace)}/move/check", json_body=body, key=key)
+        return self.request("POST", f"/workspaces/{_quoted(workspace)}/move", json_body={**body, "now": now, "wait_ms": wait_ms}, key=key)
 
     def delete(self, workspace, purge=False, key=None):
-        return self.request("DELETE", f"/workspaces/{workspace}", {"purge": 1 if purge else None}, key=key)
+        return self.request("DELETE", f"/workspaces/{_quoted(workspace)}", {"purge": 1 if purge else None}, key=key)
 
     def undelete(self, workspace, name=None, key=None):
         """Brings a deleted workspace back, under a new name if one is given."""
         new_name = {"name": name} if name else None
-        return self.request("POST", f"/workspaces/{workspace}/undelete", json_body=new_name, key=key)
+        return self.request("POST", f"/workspaces/{_quoted(workspace)}/undelete", json_body=new_name, key=key)
 
     def share(self, workspace, group=None, key=None):
         """Lets the members of a host group use it, too; None: private again."""
         body = {"group": group} if group is not None else {"private": True}
-        return self.request("POST", f"/workspaces/{workspace}/share", json_body=body, key=key)
+        return self.request("POST", f"/workspaces/{_quoted(workspace)}/share", json_body=body, key=key)
 
     # -- the writer lease ---------------------------------------------------------------------------
 
     def acquire_lease(self, workspace, holder, ttl_s=60, takeover=False, keep_execs=False, key=None):
         """Its record, with the generation that every change then carries. lease() does all of it."""
-        return self.request("POST", f"/workspaces/{workspace}/lease", key=key, json_body={
+        return self.request("POST", f"/workspaces/{_quoted(workspace)}/lease", key=key, json_body={
             "holder": holder, "ttl_s": ttl_s, "takeover": takeover, "keep_execs": keep_execs})
 
     def show_lease(self, workspace):
-        return self.request("GET", f"/workspaces/{workspace}/lease")
+        return self.request("GET", f"/workspaces/{_quoted(workspace)}/lease")
 
     def heartbeat(self, workspace):
-        return self.request("PUT", f"/workspaces/{workspace}/lease")
+        return self.request("PUT", f"/workspaces/{_quoted(workspace)}/lease")
 
     def release_lease(self, workspace, key=None):
-        self.request("DELETE", f"/workspaces/{workspace}/lease", key=key)
+        self.request("DELETE", f"/workspaces/{_quoted(workspace)}/lease", key=key)
 
     def lease(self, workspace, holder, **fields):
         """A client that holds the lease while it is in `with`. fields: those of acquire_lease.
@@ -374,37 +379,37 @@ class Moorage:
     def snapshot(self, workspace, name=None, external_id=None, key=None):
         """Keeps its present state, to go back to. external_id: what another program calls it."""
         body = {k: v for k, v in (("name", name), ("external_id", external_id)) if v is not None}
-        return self.request("POST", f"/workspaces/{workspace}/snapshots", json_body=body, key=key)
+        return self.request("POST", f"/workspaces/{_quoted(workspace)}/snapshots", json_body=body, key=key)
 
     def snapshots(self, workspace):
         """Those that are kept, oldest first."""
-        return self.request("GET", f"/workspaces/{workspace}/snapshots")["snapshots"]
+        return self.request("GET", f"/workspaces/{_quoted(workspace)}/snapshots")["snapshots"]
 
     def drop_snapshot(self, workspace, snapshot, key=None):
-        self.request("DELETE", f"/workspaces/{workspace}/snapshots/{snapshot}", key=key)
+        self.request("DELETE", f"/workspaces/{_quoted(workspace)}/snapshots/{_quoted(snapshot)}", key=key)
 
     def restore(self, workspace, snapshot, kill=False, key=None):
         """Brings it back to a snapshot; what it was until now is one, too. kill: end what runs there for it."""
-        return self.request("POST", f"/workspaces/{workspace}/restore", json_body={"snapshot": snapshot, "kill": kill}, key=key)
+        return self.request("POST", f"/workspaces/{_quoted(workspace)}/restore", json_body={"snapshot": snapshot, "kill": kill}, key=key)
 
     def undo(self, workspace, exec_id=None, kill=False, key=None):
         """Back to before a command, the last one that is not undone; for what has the policy snapshot_before_exec."""
         body = {"kill": kill} if exec_id is None else {"exec": exec_id, "kill": kill}
-        return self.request("POST", f"/workspaces/{workspace}/undo", json_body=body, key=key)
+        return self.request("POST", f"/workspaces/{_quoted(workspace)}/undo", json_body=body, key=key)
 
     def fork(self, workspace, count=1, names=None, snapshot=None, labels=None, key=None):
         """Workspaces that go on from its state, or from that of a snapshot: all of them, or none."""
         body = {"names": names} if names else {"count": count}
         body.update({k: v for k, v in (("snapshot", snapshot), ("labels", labels)) if v is not None})
-        return self.request("POST", f"/workspaces/{workspace}/fork", json_body=body, key=key)["workspaces"]
+        return self.request("POST", f"/workspaces/{_quoted(workspace)}/fork", json_body=body, key=key)["workspaces"]
 
     def promote(self, fork, kill=False, key=None):
         """What it was forked from goes on from its state. That one's record."""
-        return self.request("POST", f"/workspaces/{fork}/promote", json_body={"kill": kill}, key=key)
+        return self.request("POST", f"/workspaces/{_quoted(fork)}/promote", json_body={"kill": kill}, key=key)
 
     def tree(self, workspace):
         """How the snapshots and forks of its family came from each other."""
-        return self.request("GET", f"/workspaces/{workspace}/tree")
+        return self.request("GET", f"/workspaces/{_quoted(workspace)}/tree")
 
     # -- best of several attempts -------------------------------------------------------------------
 
@@ -416,7 +421,7 @@ class Moorage:
         body = {k: v for k, v in (("test", test), ("each", each), ("count", count), ("timeout_ms", timeout_ms),
                                   ("promote", promote), ("parallel", parallel)) if v is not None}
         body["keep"] = keep
-        path = f"/workspaces/{workspace}/best-of"
+        path = f"/workspaces/{_quoted(workspace)}/best-of"
         if patches is None:
             return self.request("POST", path, json_body=body, key=key)
         body["patches"] = [{"name": name, "bytes": len(patch)} for name, patch in patches]
@@ -425,23 +430,23 @@ class Moorage:
 
     def get_best_of(self, best_of, wait_s=None):
         """How far it is; wait_s: answers when it has ended, or after so many seconds."""
-        return self.request("GET", f"/best-of/{best_of}", {"wait": wait_s})
+        return self.request("GET", f"/best-of/{_quoted(best_of)}", {"wait": wait_s})
 
     def best_ofs(self, workspace):
         """Those of a workspace, newest first."""
-        return self.request("GET", f"/workspaces/{workspace}/best-of")["best_of"]
+        return self.request("GET", f"/workspaces/{_quoted(workspace)}/best-of")["best_of"]
 
     def cancel_best_of(self, best_of, key=None):
         """Ends what runs and begins nothing more. Its forks stay."""
-        return self.request("POST", f"/best-of/{best_of}/cancel", key=key)
+        return self.request("POST", f"/best-of/{_quoted(best_of)}/cancel", key=key)
 
     def compare(self, workspace, other):
         """What differs between two workspaces of one repository, file by file."""
-        return self.request("GET", f"/workspaces/{workspace}/compare", {"with": other})
+        return self.request("GET", f"/workspaces/{_quoted(workspace)}/compare", {"with": other})
 
     def compare_patch(self, workspace, other):
         """The patch that makes the second of the first, as bytes for `git apply --binary`."""
-        connection, response = self._open("GET", f"/workspaces/{workspace}/compare", {"with": other, "patch": 1}, accept="*/*")
+        connection, response = self._open("GET", f"/workspaces/{_quoted(workspace)}/compare", {"with": other, "patch": 1}, accept="*/*")
         with Stream(connection, response) as stream:
             return stream.read()
 
@@ -449,14 +454,14 @@ class Moorage:
 
     def archive(self, workspace, progress=None, key=None):
         """Puts it away into one verified file; an exec or start brings it back."""
-        return self._long("POST", f"/workspaces/{workspace}/archive", None, progress, key)
+        return self._long("POST", f"/workspaces/{_quoted(workspace)}/archive", None, progress, key)
 
     def unarchive(self, workspace, progress=None, key=None):
-        return self._long("POST", f"/workspaces/{workspace}/unarchive", None, progress, key)
+        return self._long("POST", f"/workspaces/{_quoted(workspace)}/unarchive", None, progress, key)
 
     def export(self, workspace, to):
         """Writes its archive into an open binary file. Raises if it is cut, not if it is damaged: import_ checks it."""
-        connection, response = self._open("GET", f"/workspaces/{workspace}/export", accept="*/*")
+        connection, response = self._open("GET", f"/workspaces/{_quoted(workspace)}/export", accept="*/*")
         with Stream(connection, response) as stream:
             while piece := stream.read(1 << 20):
                 to.write(piece)
@@ -467,29 +472,29 @@ class Moorage:
 
     def diff(self, workspace):
         """The patch over the base commit, as bytes for `git apply --binary`."""
-        connection, response = self._open("GET", f"/workspaces/{workspace}/diff", accept="*/*")
+        connection, response = self._open("GET", f"/workspaces/{_quoted(workspace)}/diff", accept="*/*")
         with Stream(connection, response) as stream:
             return stream.read()
 
     def diff_stat(self, workspace):
-        return self.request("GET", f"/workspaces/{workspace}/diff", {"stat": 1})
+        return self.request("GET", f"/workspaces/{_quoted(workspace)}/diff", {"stat": 1})
 
     def status(self, workspace):
-        return self.request("GET", f"/workspaces/{workspace}/status")
+        return self.request("GET", f"/workspaces/{_quoted(workspace)}/status")
 
     # -- files --------------------------------------------------------------------------------------
 
     def list_files(self, workspace, path=""):
-        return self.request("GET", f"/workspaces/{workspace}/files", {"path": path})
+        return self.request("GET", f"/workspaces/{_quoted(workspace)}/files", {"path": path})
 
     def read_file(self, workspace, path):
-        connection, response = self._open("GET", f"/workspaces/{workspace}/file", {"path": path}, accept="*/*")
+        connection, response = self._open("GET", f"/workspaces/{_quoted(workspace)}/file", {"path": path}, accept="*/*")
         with Stream(connection, response) as stream:
             return stream.read()
 
     def read_file_and_tag(self, workspace, path):
         """(bytes, tag): a change with if_match=tag is made only while the file still holds these bytes."""
-        connection, response = self._open("GET", f"/workspaces/{workspace}/file", {"path": path, "hash": 1}, accept="*/*")
+        connection, response = self._open("GET", f"/workspaces/{_quoted(workspace)}/file", {"path": path, "hash": 1}, accept="*/*")
         with Stream(connection, response) as stream:
             return stream.read(), response.getheader("ETag")
 
@@ -504,34 +509,34 @@ class Moorage:
         if_match: a tag, or "*"; if_none_match="*": only where there is none. MoorageError with status 412 else. Its "hash" in
         quotes is the new tag.
         """
-        return self.request("PUT", f"/workspaces/{workspace}/file", {"path": path, "mode": mode}, body=content, key=key,
+        return self.request("PUT", f"/workspaces/{_quoted(workspace)}/file", {"path": path, "mode": mode}, body=content, key=key,
                             headers=self._conditions(if_match, if_none_match))
 
     def remove_file(self, workspace, path, recursive=False, key=None, if_match=None):
-        self.request("DELETE", f"/workspaces/{workspace}/file", {"path": path, "recursive": 1 if recursive else None},
+        self.request("DELETE", f"/workspaces/{_quoted(workspace)}/file", {"path": path, "recursive": 1 if recursive else None},
                      key=key, headers=self._conditions(if_match))
 
     def move_file(self, workspace, source, target, key=None, if_match=None):
-        self.request("POST", f"/workspaces/{workspace}/files/move", json_body={"from": source, "to": target}, key=key,
+        self.request("POST", f"/workspaces/{_quoted(workspace)}/files/move", json_body={"from": source, "to": target}, key=key,
                      headers=self._conditions(if_match))
 
     def make_directory(self, workspace, path, key=None):
-        self.request("POST", f"/workspaces/{workspace}/files/mkdir", json_body={"path": path}, key=key)
+        self.request("POST", f"/workspaces/{_quoted(workspace)}/files/mkdir", json_body={"path": path}, key=key)
 
     def make_symlink(self, workspace, path, target, key=None):
         """path must not exist; target is kept as it is and need not exist."""
-        self.request("POST", f"/workspaces/{workspace}/files/symlink", json_body={"path": path, "target": target}, key=key)
+        self.request("POST", f"/workspaces/{_quoted(workspace)}/files/symlink", json_body={"path": path, "target": target}, key=key)
 
     # -- execs --------------------------------------------------------------------------------------
 
     def start_exec(self, workspace, argv, key=None, **fields):
         """Starts a command and returns its record at once. fields: env, cwd, user, tty, stdin, timeout_ms, sync."""
-        return self.request("POST", f"/workspaces/{workspace}/execs", json_body={"argv": argv, **fields}, key=key)
+        return self.request("POST", f"/workspaces/{_quoted(workspace)}/execs", json_body={"argv": argv, **fields}, key=key)
 
     def exec_stream(self, workspace, argv, key=None, **fields):
         """Starts a command and follows it: an OutputStream."""
         body = json.dumps({"argv": argv, **fields}).encode()
-        return OutputStream(*self._open("POST", f"/workspaces/{workspace}/execs", None, body, OUTPUT_TYPE, key,
+        return OutputStream(*self._open("POST", f"/workspaces/{_quoted(workspace)}/execs", None, body, OUTPUT_TYPE, key,
                                         "application/json"))
 
     def exec(self, workspace, argv, stdin=None, key=None, **fields):
@@ -560,42 +565,42 @@ class Moorage:
 
     def send_input(self, exec_id, data, offset=0, close=False):
         """Returns how many bytes the command's input has taken since its start."""
-        return self.request("PUT", f"/execs/{exec_id}/stdin", {"offset": offset, "close": 1 if close else None},
+        return self.request("PUT", f"/execs/{_quoted(exec_id)}/stdin", {"offset": offset, "close": 1 if close else None},
                             body=data)["accepted"]
 
     def execs(self, workspace=None, running=False, limit=None, before=None):
         """The newest `limit` (1000), newest first; before: those older than this one, for the next page."""
-        path = f"/workspaces/{workspace}/execs" if workspace else "/execs"
+        path = f"/workspaces/{_quoted(workspace)}/execs" if workspace else "/execs"
         return self.request("GET", path, {"running": 1 if running else None, "limit": limit, "before": before})
 
     def history(self, workspace, limit=None, before=None):
         """What ran in a workspace, also in a deleted one, newest last: {workspace, execs, truncated}."""
-        return self.request("GET", f"/workspaces/{workspace}/history", {"limit": limit, "before": before})
+        return self.request("GET", f"/workspaces/{_quoted(workspace)}/history", {"limit": limit, "before": before})
 
     def get_exec(self, exec_id):
-        return self.request("GET", f"/execs/{exec_id}")
+        return self.request("GET", f"/execs/{_quoted(exec_id)}")
 
     def wait(self, exec_id, timeout_ms=None):
-        return self.request("GET", f"/execs/{exec_id}/wait", {"timeout_ms": timeout_ms})
+        return self.request("GET", f"/execs/{_quoted(exec_id)}/wait", {"timeout_ms": timeout_ms})
 
     def output(self, exec_id, offset=0, follow=False, tail_bytes=None):
         """An OutputStream from any byte offset, during the run and after it."""
         query = {"offset": offset, "follow": 1 if follow else None, "tail_bytes": tail_bytes}
-        return OutputStream(*self._open("GET", f"/execs/{exec_id}/output", query, accept=OUTPUT_TYPE))
+        return OutputStream(*self._open("GET", f"/execs/{_quoted(exec_id)}/output", query, accept=OUTPUT_TYPE))
 
     def raw_output(self, exec_id, stream="all"):
-        connection, response = self._open("GET", f"/execs/{exec_id}/output", {"raw": 1, "stream": stream}, accept="*/*")
+        connection, response = self._open("GET", f"/execs/{_quoted(exec_id)}/output", {"raw": 1, "stream": stream}, accept="*/*")
         with Stream(connection, response) as stream:
             return stream.read()
 
     def signal(self, exec_id, signal, key=None):
-        self.request("POST", f"/execs/{exec_id}/signal", json_body={"signal": signal}, key=key)
+        self.request("POST", f"/execs/{_quoted(exec_id)}/signal", json_body={"signal": signal}, key=key)
 
     def cancel(self, exec_id, key=None):
-        self.request("POST", f"/execs/{exec_id}/cancel", key=key)
+        self.request("POST", f"/execs/{_quoted(exec_id)}/cancel", key=key)
 
     def resize(self, exec_id, columns, rows, key=None):
-        self.request("POST", f"/execs/{exec_id}/resize", json_body={"columns": columns, "rows": rows}, key=key)
+        self.request("POST", f"/execs/{_quoted(exec_id)}/resize", json_body={"columns": columns, "rows": rows}, key=key)
 
 
 class Lease(Moorage):

@@ -15,6 +15,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import threading
 import unittest
 import urllib.parse
@@ -38,6 +39,12 @@ def install_prism():
         harness.run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=PLACE, timeout=540)
         done.write_bytes(lock)
     return PLACE / "node_modules/.bin/prism"
+
+
+def read_strictly(document=DOCUMENT):
+    """What each of two strict parsers makes of it."""
+    install_prism()
+    return json.loads(harness.run("node", HERE / "parse.js", PLACE, document).stdout)
 
 
 def strict(node):
@@ -108,13 +115,29 @@ class Prism:
 
 
 @unittest.skipUnless(os.environ.get("CI") or shutil.which("npm"), "SKIP: no npm")
+class Document(unittest.TestCase):
+    def test_strict_parsers_read_it_and_agree(self):
+        first, second = read_strictly().values()
+        self.assertEqual(first, second)
+
+    def test_a_key_that_is_there_twice_is_refused_by_both(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as twice:
+            twice.write("a: {b: 1, b: 2}\n")
+            twice.flush()
+            for parser, call in (("js-yaml", "safeLoad"), ("yaml", "parse")):
+                script = f"require(process.argv[1] + '/node_modules/{parser}').{call}(require('fs').readFileSync(process.argv[2], 'utf8'))"
+                ran = subprocess.run(["node", "-e", script, PLACE, twice.name], capture_output=True, text=True)
+                self.assertNotEqual(ran.returncode, 0, parser)
+                self.assertRegex(ran.stderr, "duplicated mapping key|must be unique")
+
+
+@unittest.skipUnless(os.environ.get("CI") or shutil.which("npm"), "SKIP: no npm")
 class OpenApi(harness.TestCase):
     @classmethod
     def setUpClass(cls):
-        import yaml
         program = install_prism()
         super().setUpClass()
-        cls.document = yaml.safe_load(DOCUMENT.read_text())
+        cls.document = read_strictly()["js-yaml"]
         copy = cls.daemon.directory / "openapi.json"
         copy.write_text(json.dumps(strict(cls.document)))
         cls.forwarder = Forwarder(cls.daemon.socket)
@@ -210,6 +233,7 @@ class OpenApi(harness.TestCase):
     def about_rescue(self):
         """The same API without a state.db, then with it again."""
         workspace = self.client.workspaces()[0]["id"]
+        self.client.archive("three")
         self.daemon.stop()
         file = self.daemon.store / "state.db"
         file.rename(file.with_suffix(".away"))
@@ -218,7 +242,9 @@ class OpenApi(harness.TestCase):
         try:
             self.assertIn("state.db is gone", self.call(200, "GET", "/v1/health")["rescue"])
             self.assertIn("rescue", self.call(200, "GET", "/v1/info"))
-            self.assertTrue(self.call(200, "GET", "/v1/workspaces")["workspaces"][0]["rescued"])
+            rescued = self.call(200, "GET", "/v1/workspaces")["workspaces"]
+            self.assertTrue(all(one["rescued"] for one in rescued))
+            self.assertEqual(sum(isinstance(one.get("archive"), str) for one in rescued), 1)
             self.assertFalse(self.call(200, "GET", "/v1/doctor")["clean"])
             self.call(200, "GET", f"/v1/rescue/workspaces/{workspace}")
             self.bad(404, "GET", "/v1/rescue/workspaces/nobody")

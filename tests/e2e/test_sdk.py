@@ -1,0 +1,71 @@
+"""The Python client without a daemon: what it asks for is what its caller named, whatever characters a name has."""
+
+import inspect
+import unittest
+import urllib.parse
+
+import harness  # noqa: F401  (puts the SDK on the path)
+import moorage
+
+HOSTILE = ("p1?purge=1", "a/../../repos/repo_1", "a#b", "a b", "ws_1%2fstop", "..", "ö\n")
+NAMES = ("workspace", "exec_id", "snapshot", "fork", "repo", "best_of")
+
+
+class Asked(Exception):
+    pass
+
+
+class Recorder(moorage.Moorage):
+    """Says which path a call would have asked for."""
+
+    def _open(self, method, path, *_, **__):
+        raise Asked(path)
+
+
+def calls():
+    """Every method that puts a name into a path: (its name, the parameters that are names)."""
+    for name, function in inspect.getmembers(moorage.Moorage, inspect.isfunction):
+        taken = [p for p in inspect.signature(function).parameters if p in NAMES]
+        if not name.startswith("_") and taken:
+            yield name, function, taken
+
+
+def asked_path(name, function, value):
+    given = {}
+    for parameter in list(inspect.signature(function).parameters.values())[1:]:
+        if parameter.name in NAMES:
+            given[parameter.name] = value
+        elif parameter.default is inspect.Parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            given[parameter.name] = "x"
+    try:
+        answer = getattr(Recorder("/nowhere"), name)(**given)
+        if inspect.isgenerator(answer):
+            next(answer)
+    except Asked as asked:
+        return asked.args[0]
+    return None
+
+
+class Paths(unittest.TestCase):
+    def test_a_name_stays_one_part_of_the_path(self):
+        seen = 0
+        for name, function, _ in calls():
+            plain = asked_path(name, function, "plain")
+            if plain is None or "/plain" not in plain:
+                continue  # asks with a query or a body, or with what an earlier answer named
+            for hostile in HOSTILE:
+                with self.subTest(name, hostile=hostile):
+                    path = asked_path(name, function, hostile)
+                    self.assertRegex(path, r"\A[!-~]*\Z")
+                    self.assertNotIn("?", path)
+                    self.assertNotIn("#", path)
+                    parts, expected = path.split("/"), plain.split("/")
+                    self.assertEqual(len(parts), len(expected))
+                    for part, was in zip(parts, expected):
+                        self.assertEqual(urllib.parse.unquote(part), hostile if was == "plain" else was)
+            seen += 1
+        self.assertGreater(seen, 45)
+
+
+if __name__ == "__main__":
+    unittest.main()
