@@ -1,15 +1,19 @@
-# layer(name SOURCES ... [USES layer...] [LIBS library...])
+# layer(name SOURCES ... [USES layer...] [LIBS library...] [PRECOMPILE header...])
 # A layer is a folder, a static library and a namespace. Each layer is seen through an include view
 # of its own (a folder that holds one link, to the layer), so "state_db/store.h" can only be included by those who
 # name state_db in USES: an include the wrong way does not compile. LIBS stay private to the layer.
+# PRECOMPILE: headers to parse once for all its sources, where that takes longer than the sources themselves.
 function(layer name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;USES;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;USES;LIBS;PRECOMPILE" ${ARGN})
   set(view ${CMAKE_BINARY_DIR}/layers/${name})
   file(MAKE_DIRECTORY ${view})
   file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${view}/${name} SYMBOLIC)
   add_library(${name} STATIC ${ARG_SOURCES})
   target_include_directories(${name} PUBLIC ${view})
   target_link_libraries(${name} PUBLIC ${ARG_USES} PRIVATE moorage_options ${ARG_LIBS})
+  if(ARG_PRECOMPILE)
+    target_precompile_headers(${name} PRIVATE ${ARG_PRECOMPILE})
+  endif()
 endfunction()
 
 # moorage_test(name SOURCES ... USES layer... [LIBS library...] [TIMEOUT seconds])

@@ -80,7 +80,7 @@ install_without_services() {  # install_without_services NAME...
 build() {  # build PRESET: build/PRESET/bin
   step build
   # Another clone of the same sources finds what this one compiled.
-  export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
+  export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
   local log="$root/build/$1.log"
   mkdir -p "$root/build"
   { cmake -S "$root" --preset "$1" && cmake --build "$root/build/$1"; } >"$log" 2>&1 ||
