@@ -34,7 +34,7 @@ def git(directory, *argv, data=None, **extra):
     result = subprocess.run(["git", "-C", str(directory), *map(str, argv)], env={**GIT_ENVIRONMENT, **extra},
                             input=data, capture_output=True)
     if result.returncode != 0:
-        raise SystemExit(f"bench: git {argv[0]}: {result.stderr.decode(errors='replace').strip()}")
+        raise RuntimeError(f"git {argv[0]}: {result.stderr.decode(errors='replace').strip()}")
     return result.stdout.decode(errors="surrogateescape").strip()
 
 
@@ -78,13 +78,12 @@ class Upstream:
 
     def commit_far(self, number):
         """All of its files have other paths than any before: no base tree is near, a whole one is written."""
-        index = self._index(f"far-{number}")
-        git(self.bare, "read-tree", f"--prefix=far-{number}/", self.first, **index)
-        return self._advance(index)
+        below = git(self.bare, "rev-parse", f"{self.first}^{{tree}}")
+        return self._advance(git(self.bare, "mktree", data=f"040000 tree {below}\tfar-{number}\n".encode()))
 
     def commit_ahead(self):
         """100 files all over the tree differ from the one before of these."""
-        index = self._index("ahead")
+        index = {"GIT_INDEX_FILE": str(self.bare / "bench-index")}
         git(self.bare, "read-tree", self.ahead, **index)
         names = git(self.bare, "ls-tree", "-r", "--name-only", self.first).split("\n")
         chosen = [name for name in names[::max(1, len(names) // 100)] if not name.startswith('"')][:100]
@@ -93,15 +92,11 @@ class Upstream:
             blob = git(self.bare, "hash-object", "-w", "--stdin", data=f"{name} after {self.ahead}\n".encode())
             lines += f"100644 {blob}\t{name}\n"
         git(self.bare, "update-index", "--index-info", data=lines.encode(), **index)
-        self.ahead = self._advance(index)
+        self.ahead = self._advance(git(self.bare, "write-tree", **index))
         return self.ahead
 
-    def _index(self, name):
-        return {"GIT_INDEX_FILE": str(self.bare / f"bench-index-{name}")}
-
-    def _advance(self, index):
-        """The branch goes on to what is in an index."""
-        tree = git(self.bare, "write-tree", **index)
+    def _advance(self, tree):
+        """The branch goes on to a commit of that tree."""
         commit = git(self.bare, "commit-tree", tree, "-p", "HEAD", "-m", "bench")
         git(self.bare, "update-ref", f"refs/heads/{self.branch}", commit)
         return commit

@@ -86,9 +86,12 @@ def number(value):
     return f"{value:.0f}" if value >= 1000 else f"{value:.2f}" if value < 10 else f"{value:.1f}"
 
 
-def table(bench):
+def table(bench, only=None):
+    """All rows that have samples; `only`: those of these names."""
     lines = [("name", "n", "p50 ms", "p99 ms", "syncs", "peer", "peer ms", "ratio", "gates", "holds")]
     for row, entry in entries(bench):
+        if only is not None and row.name not in only:
+            continue
         answered = list(gates(row, entry))
         lines.append((
             entry["name"], str(entry["n"]), number(entry["p50_ms"]), number(entry["p99_ms"]), number(entry["syncs"]),

@@ -13,26 +13,40 @@ import harness
 
 
 class Bench(unittest.TestCase):
-    def measured(self, rows):
+    def ran(self, rows, exit_code=0, broken_git=None):
+        """(figures, what it printed). broken_git: this command of git fails in the run."""
         with tempfile.TemporaryDirectory(prefix="moorage-e2e-", dir=harness.BASE) as place:
-            tree, figures = pathlib.Path(place) / "tree", pathlib.Path(place) / "figures.json"
+            tree, figures, programs = (pathlib.Path(place) / name for name in ("tree", "figures.json", "bin"))
             harness.make_repository(tree, {f"d{i % 30}/f{i}": f"{i}\n" for i in range(1000)})
+            programs.mkdir()
+            if broken_git:
+                (programs / "git").write_text(f'#!/bin/sh\n[ "$3" != {broken_git} ] || exit 1\nexec {shutil.which("git")} "$@"\n')
+                (programs / "git").chmod(0o755)
             ran = subprocess.run([sys.executable, "-W", "ignore", harness.ROOT / "bench/run", "--tree", tree,
-                                  "--only", rows, "--json", figures], capture_output=True, text=True)
-            self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+                                  "--only", rows, "--json", figures], capture_output=True, text=True,
+                                 env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"})
+            self.assertEqual(ran.returncode, exit_code, ran.stdout + ran.stderr)
             self.assertNotIn("left over", ran.stdout + ran.stderr)
-            return json.loads(figures.read_text())
+            return json.loads(figures.read_text()), ran.stdout + ran.stderr
+
+    def measured(self, rows):
+        return self.ran(rows)[0]
 
     def test_rows_come_with_their_syncs_and_nothing_is_left(self):
-        found = self.measured("create,tti,snapshot,fork,restore,diff,create_delta")
+        found = self.measured("create,tti,snapshot,fork,restore,diff,create_delta,base_tree")
         rows = {row["name"]: row for row in found}
         for name in ("create", "tti"):
             self.assertGreater(rows[name]["p50_ms"], 0)
             self.assertGreater(rows[name]["syncs"], 0)
-        for name in ("snapshot", "snapshot_live", "snapshot_held", "fork", "restore", "diff", "create_delta"):
+        for name in ("snapshot", "snapshot_live", "snapshot_held", "fork", "restore", "diff", "create_delta", "base_tree"):
             self.assertGreater(rows[name]["p50_ms"], 0)
         self.assertLessEqual({"git_worktree", "cp_reflink_xfs", "cp_reflink_btrfs"}, {row.get("peer") for row in found if row["name"] == "fork"})
         self.assertTrue(rows["fork_disk"]["holds"], rows["fork_disk"])
+
+    def test_a_row_that_fails_loses_no_other(self):
+        found, printed = self.ran("diff,base_tree", exit_code=1, broken_git="mktree")
+        self.assertIn("diff", [row["name"] for row in found])
+        self.assertIn("bench: not measured, for the errors above: base_tree", printed)
 
     @unittest.skipUnless(os.environ.get("CI") or shutil.which("dockerd"), "SKIP: no container engine")
     def test_rows_of_backend_docker_stand_beside_the_same_engine_alone(self):
