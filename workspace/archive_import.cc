@@ -188,7 +188,6 @@ class Newcomer : public ArchiveVisitor {
       }
     }
     import_intent.pass();
-    guard_ = context_.locks.lock(id_.str(), "import");
     for (const auto& layer : state_db::Layers(context_.store).chain(layer_)) {
       context_.storage.make_layer(layer.id);
       layers_.push_back(layer.id);
@@ -204,6 +203,7 @@ class Newcomer : public ArchiveVisitor {
       const auto made = table.create(wanted);
       sandbox_ = state_db::Sandboxes(context_.store)
                      .add_past({made.id, wanted.backend, wanted.image}, "of an imported workspace");
+      guard_ = hold_new(context_, made.id, "import");
       id_ = made.id;
       layer_ = made.layer;
     });

@@ -78,4 +78,12 @@ struct Context {
   Metrics& metrics;
 };
 
+// For the row of a workspace that is being made, in the transaction that writes it: nobody ever
+// sees such a row without its lock being held by the verb that works on it, however long that
+// takes. A row in between whose lock is free was left by a process that is gone.
+inline base::KeyedMutex::Guard hold_new(Context& context, base::WorkspaceId id,
+                                        const std::string& operation) {
+  return context.locks.lock(id.str(), operation, std::chrono::milliseconds(0));
+}
+
 }  // namespace moorage::workspace

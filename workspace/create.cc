@@ -149,15 +149,11 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
   workspace.disposable = request.disposable;
   workspace.team_gid = request.team_gid;
   workspace.labels = request.labels;
-  const auto created = stand_on_base(workspace, request, repo, progress);
+  const auto [created, guard] = stand_on_base(workspace, request, repo, progress);
   if (created.existed) return view(existing(created.id));
   after_intent.pass();
 
-  const auto guard = context_.locks.lock(created.id.str(), "create");
   const auto row = table.get(created.id);
-  if (row.state != state_db::WorkspaceState::creating) {
-    throw Error(Code::conflict, row.name + " was removed while it was being created");
-  }
   try {
     context_.storage.make_layer(row.layer);
     if (request.import && request.import->work_commit != request.import->head_commit) {
@@ -215,23 +211,23 @@ state_db::WorkspaceRow Workspaces::existing(base::WorkspaceId id) {
 
 // Collection takes a base tree that nobody stands on: when it came in between, the tree is made
 // again.
-state_db::Workspaces::Created Workspaces::stand_on_base(state_db::NewWorkspace& workspace,
-                                                        const CreateRequest& request,
-                                                        const state_db::RepositoryRow& repo,
-                                                        const Progress& progress) {
+Workspaces::Made Workspaces::stand_on_base(state_db::NewWorkspace& workspace,
+                                           const CreateRequest& request,
+                                           const state_db::RepositoryRow& repo,
+                                           const Progress& progress) {
   constexpr int kTries = 5;
   for (int attempt = 1; attempt <= kTries; ++attempt) {
     repositories_.ensure_base_tree(repo.id, workspace.base_commit, progress);
-    if (const auto created = insert(workspace, request, repo)) return *created;
+    if (auto created = insert(workspace, request, repo)) return *std::move(created);
   }
   throw Error(Code::conflict, "the base tree of " + repo.name + " was removed again and again",
               "try again");
 }
 
 // Nothing: the base tree is gone.
-std::optional<state_db::Workspaces::Created> Workspaces::insert(
-    state_db::NewWorkspace& workspace, const CreateRequest& request,
-    const state_db::RepositoryRow& repo) {
+std::optional<Workspaces::Made> Workspaces::insert(state_db::NewWorkspace& workspace,
+                                                   const CreateRequest& request,
+                                                   const state_db::RepositoryRow& repo) {
   state_db::Workspaces table(context_.store);
   // In one transaction, as `remove` does: a repository never goes while a workspace of it comes.
   return context_.store.transaction([&]() -> std::optional<Made> {
@@ -245,7 +241,9 @@ std::optional<state_db::Workspaces::Created> Workspaces::insert(
                          ? table.free_name(workspace.owner_uid, proposed_name(repo.name))
                          : request.name;
     workspace.branch = request.branch.empty() ? "moorage/" + workspace.name : request.branch;
-    return table.create(workspace);
+    Made made{table.create(workspace), base::KeyedMutex::Guard{}};
+    if (!made.first.existed) made.second = hold_new(context_, made.first.id, "create");
+    return made;
   });
 }
 

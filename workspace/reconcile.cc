@@ -77,7 +77,6 @@ void Reconciler::at_start() {
   finish_takeovers();
   after_workspaces.pass();
   attempt("reconcile.uploads", "", [&] { sweep_uploads(workspaces_, context_.options.uploads()); });
-  started_ = true;
 }
 
 // Those whose sandbox is gone for good: their journals still have the truth.
@@ -163,7 +162,7 @@ void Reconciler::settle_archives() {
 }
 
 // A verb that could not even write that it failed leaves its row in between, and a create that
-// failed may leave its layer. The age keeps off those whose verb is about to take the lock.
+// failed may leave its layer. Whoever is at work on one has its lock, from the write of its row on.
 void Reconciler::settle_cut() {
   state_db::Workspaces table(context_.store);
   for (const auto state :
@@ -172,7 +171,6 @@ void Reconciler::settle_cut() {
     state_db::WorkspaceQuery query;
     query.state = state;
     for (const auto& row : table.list(query)) {
-      if (is_young(context_, row.created_wall_ms)) continue;
       if (decide(row.state, look_at_layer(context_, row)) == Mend::nothing) continue;
       attempt("reconcile.workspace", row.id.str(), [&] {
         if (const auto guard = lock_if_free(context_, row.id.str())) {

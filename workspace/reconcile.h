@@ -63,7 +63,6 @@ class Reconciler {
   Workspaces& workspaces_;
   Active& active_;
   ExecWatcher& watcher_;
-  bool started_ = false;
   std::mutex periodic_mutex_;
   base::WorkspaceId noted_;              // the last one that this pass over the notes came to
   std::set<base::WorkspaceId> unnoted_;  // it came to them, but a verb had them

@@ -40,13 +40,18 @@ void Reconciler::settle_repository(const state_db::RepositoryRow& row) {
       context_.repos.exists(name) ? RepositorySeen::mirror : RepositorySeen::no_mirror;
   if (row.state == RepositoryState::evicted && base::path_exists(context_.repos.directory(name)))
     seen = RepositorySeen::mirror;
-  const bool young = started_ && stepping && is_young(context_, row.created_wall_ms);
-  if (repositories_.at_work(row.id) || young) seen = RepositorySeen::at_work;
+  if (repositories_.at_work(row.id)) seen = RepositorySeen::at_work;
   const Mend mend = decide(row.state, seen);
   if (stepping && (mend == Mend::finish || mend == Mend::undo)) {
-    context_.store.move(row.id, row.state,
-                        mend == Mend::finish ? RepositoryState::ready : RepositoryState::broken,
-                        "interrupted; the next use goes on");
+    context_.store.transaction([&] {
+      // Whoever begins to work on it says so before it writes the state.
+      const bool left = !repositories_.at_work(row.id) &&
+                        state_db::Repositories(context_.store).get(row.id).state == row.state;
+      if (!left) return;
+      context_.store.move(row.id, row.state,
+                          mend == Mend::finish ? RepositoryState::ready : RepositoryState::broken,
+                          "interrupted; the next use goes on");
+    });
   } else if (mend == Mend::undo) {
     remove_evicted(context_, row.id);
   }

@@ -22,14 +22,6 @@ void attempt(const char* event, const std::string& subject, Step step) {
   }
 }
 
-// Its verb may have written the row and not be known to be at work yet. A row of the future was
-// made before the clock was set back.
-inline bool is_young(Context& context, int64_t created_wall_ms) {
-  constexpr int64_t kYoung_ms = 10'000;
-  const int64_t age_ms = context.store.clock().wall_ms() - created_wall_ms;
-  return age_ms >= 0 && age_ms < kYoung_ms;
-}
-
 // Nothing: a verb is at work on it.
 inline std::optional<base::KeyedMutex::Guard> lock_if_free(Context& context,
                                                            const std::string& key) {

@@ -92,12 +92,19 @@ bool Repositories::at_work(base::RepoId id) {
   return work_.contains(id);
 }
 
+// The row and the word that this process is at work on it are one: nobody sees a new row, in the
+// state in which a crash would leave it, without the other.
+Repositories::Begun Repositories::begin(const state_db::NewRepository& wanted) {
+  return context_.store.transaction([&] {
+    const auto [id, made] = state_db::Repositories(context_.store).find_or_create(wanted);
+    return Begun{id, made, std::make_unique<Work>(*this, id)};
+  });
+}
+
 state_db::RepositoryRow Repositories::ensure(const std::string& url, const Progress& progress) {
   const auto parsed = repo_cache::parse_url(url, context_.repos.options().url_policy);
   require_room(context_.options, "nothing is fetched");
-  state_db::Repositories table(context_.store);
-  const auto [id, made] = table.find_or_create({parsed.key, "", parsed.display, parsed.fetch});
-  const Work work(*this, id);
+  const auto [id, made, work] = begin({parsed.key, "", parsed.display, parsed.fetch});
   note_use(id);
   if (!made) settle_wanted(context_.store, id);
   before_mirror.pass();
@@ -263,11 +270,8 @@ ImportedWork Repositories::finish_import(const Caller& caller, const std::string
   const std::string scope = "local:" + std::to_string(caller.uid);
   const size_t slash = label.find_last_of('/');
   const std::string name = slash == std::string::npos ? label : label.substr(slash + 1);
-  state_db::Repositories table(context_.store);
-  const auto [id, made] =
-      table.find_or_create({"local:" + label, scope, name.empty() ? "local" : name});
+  const auto [id, made, work] = begin({"local:" + label, scope, name.empty() ? "local" : name});
   const auto guard = context_.locks.lock(id.str() + ".row", "import");
-  const Work work(*this, id);
   note_use(id);
   if (!made) settle_wanted(context_.store, id);
   repo_cache::ImportLimits limits;
@@ -331,13 +335,11 @@ base::RepoId Repositories::adopt(const Caller& caller, const state_db::Repositor
       throw Error(Code::invalid_argument, "the archive names its repository in an odd way");
     }
   }
-  const auto id =
-      table
-          .find_or_create({std::string(kImported) + from.url, "local:" + std::to_string(caller.uid),
-                           from.name, from.scope.empty() ? from.fetch_url : ""})
-          .first;
-  if (!has_objects(id, objects)) take_pack(id, objects, pack_fd);
-  return id;
+  const auto begun =
+      begin({std::string(kImported) + from.url, "local:" + std::to_string(caller.uid), from.name,
+             from.scope.empty() ? from.fetch_url : ""});
+  if (!has_objects(begun.id, objects)) take_pack(begun.id, objects, pack_fd);
+  return begun.id;
 }
 
 }  // namespace moorage::workspace

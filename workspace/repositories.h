@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -86,6 +87,12 @@ class Repositories {
     Repositories& owner_;
     base::RepoId id_;
   };
+  struct Begun {
+    base::RepoId id;
+    bool made = false;  // it is new
+    std::unique_ptr<Work> work;
+  };
+  Begun begin(const state_db::NewRepository& wanted);
   state_db::RepositoryRow refresh(base::RepoId id, const std::string& url,
                                   const Progress& progress);
   void settle_imported(base::RepoId id, state_db::RepositoryFacts facts);

@@ -85,12 +85,10 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
   state_db::Workspaces workspaces(context_.store);
   if (wanted.next_on) require_durable(table.get(wanted.next_on));
   std::vector<state_db::Workspaces::Created> born;
+  std::vector<base::KeyedMutex::Guard> at_work;  // on the forks, until they are ready
   SnapshotRow taking = context_.store.transaction([&] {
     const SnapshotRow begun = table.begin(wanted);
-    for (auto& fork : forks) {
-      fork.forked_from = begun.id;
-      born.push_back(workspaces.create(fork));
-    }
+    born = begin_forks(begun.id, forks, at_work);
     return begun;
   });
   after_intent.pass();
@@ -209,6 +207,19 @@ void Snapshots::require_durable(const SnapshotRow& snapshot) {
   state_db::Snapshots(context_.store).set_durable(snapshot.id);
 }
 
+// Their rows, in a transaction of the caller's.
+std::vector<state_db::Workspaces::Created> Snapshots::begin_forks(
+    base::SnapshotId origin, std::vector<state_db::NewWorkspace>& forks,
+    std::vector<base::KeyedMutex::Guard>& at_work) {
+  std::vector<state_db::Workspaces::Created> born;
+  for (auto& fork : forks) {
+    fork.forked_from = origin;
+    born.push_back(state_db::Workspaces(context_.store).create(fork));
+    at_work.push_back(hold_new(context_, born.back().id, "fork"));
+  }
+  return born;
+}
+
 // On a snapshot that there is.
 std::vector<base::WorkspaceId> Snapshots::stand_on(const SnapshotRow& snapshot,
                                                    std::vector<state_db::NewWorkspace> forks) {
@@ -216,13 +227,9 @@ std::vector<base::WorkspaceId> Snapshots::stand_on(const SnapshotRow& snapshot,
   require_durable(snapshot);
   state_db::Workspaces table(context_.store);
   std::vector<base::WorkspaceId> made;
-  std::vector<state_db::Workspaces::Created> born;
-  context_.store.transaction([&] {
-    for (auto& fork : forks) {
-      fork.forked_from = snapshot.id;
-      born.push_back(table.create(fork));
-    }
-  });
+  std::vector<base::KeyedMutex::Guard> at_work;
+  const auto born =
+      context_.store.transaction([&] { return begin_forks(snapshot.id, forks, at_work); });
   after_intent.pass();
   try {
     make_layers(context_, layers_of(born));

@@ -91,6 +91,9 @@ class Snapshots {
                                     state_db::NewSnapshot wanted,
                                     std::vector<state_db::NewWorkspace> forks = {},
                                     std::vector<base::WorkspaceId>* made = nullptr);
+  std::vector<state_db::Workspaces::Created> begin_forks(
+      base::SnapshotId origin, std::vector<state_db::NewWorkspace>& forks,
+      std::vector<base::KeyedMutex::Guard>& at_work);
   void require_durable(const state_db::SnapshotRow& snapshot);
   std::vector<base::WorkspaceId> stand_on(const state_db::SnapshotRow& snapshot,
                                           std::vector<state_db::NewWorkspace> forks);

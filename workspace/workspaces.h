@@ -115,7 +115,7 @@ class Workspaces {
   void complete(WorkspaceView& view);
   state_db::RepositoryRow repository_for(const Caller& caller, const CreateRequest& request,
                                          const Progress& progress);
-  using Made = state_db::Workspaces::Created;
+  using Made = std::pair<state_db::Workspaces::Created, base::KeyedMutex::Guard>;
   Made stand_on_base(state_db::NewWorkspace& workspace, const CreateRequest& request,
                      const state_db::RepositoryRow& repo, const Progress& progress);
   std::optional<Made> insert(state_db::NewWorkspace& workspace, const CreateRequest& request,

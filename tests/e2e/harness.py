@@ -224,6 +224,13 @@ class Daemon:
         environment = {"PATH": os.environ["PATH"], "HOME": "/root", "MOORAGE_SOCKET": str(self.socket)}
         return subprocess.Popen([str(BIN / "moorage"), *map(str, argv)], env=environment, **options)
 
+    def reconcile(self):
+        """Waits for a whole round of the reconciler: two directories of nobody's, which go in the middle of one."""
+        for number in (1, 2):
+            nobodys = self.store / "sandboxes" / f"sb_{99990 + number}"
+            nobodys.mkdir(parents=True)
+            wait_until(lambda: not nobodys.exists(), 60, "a round of the reconciler")
+
     def sandbox_pids(self, workspace):
         """Host pids of init of a workspace's live sandbox, and of what the engine keeps beside it."""
         sandbox = self.client.workspace(workspace)["sandbox"]["id"]

@@ -201,7 +201,7 @@ class Recovery(harness.TestCase):
             with concurrent.futures.ThreadPoolExecutor(1) as pool:
                 importing = pool.submit(harness.Client(str(self.daemon.socket)).import_, archive.getvalue())
                 harness.wait_until(lambda: gate.with_name("gate.reached").exists(), what="the objects are there")
-                time.sleep(13)  # no longer young
+                self.daemon.reconcile()
                 gate.unlink()
                 self.assertEqual(importing.result()["state"], "ready")
         finally:
