@@ -1,5 +1,5 @@
-// Between a matched route and its handler: idempotency, progress streams, errors to answers, one
-// log line a request. Runs on the route's lane; no sockets here.
+// Between a matched route and its handler: idempotency keys, progress streams, errors to answers,
+// one log line a request. Runs on the route's lane; no sockets here.
 #pragma once
 
 #include <memory>
@@ -25,6 +25,7 @@ class Dispatcher {
  private:
   template <typename Verb>
   Reply run_once(const Route& route, const Request& request, const Verb& verb);
+  bool keeps(const Route& route, const Request& request) const;
 
   Lanes& lanes_;
   KeyedAnswers* answers_ = nullptr;

@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "base/digest.h"
+#include "base/log.h"
 #include "daemon/json_views.h"
 #include "daemon/preconditions.h"
+#include "workspace/keyed_request.h"
 
 namespace moorage::daemon {
 namespace {
@@ -68,9 +70,11 @@ class FillSink : public BodySink {
 
 class WorkspaceFileSink : public BodySink {
  public:
-  WorkspaceFileSink(workspace::Workspaces& workspaces, const Request& request,
-                    const std::string& path, uint32_t mode, UploadLimits limits)
+  WorkspaceFileSink(workspace::Workspaces& workspaces, state_db::Store& store,
+                    const Request& request, const std::string& path, uint32_t mode,
+                    UploadLimits limits)
       : workspaces_(workspaces),
+        store_(store),
         caller_(request.caller),
         lease_(workspaces.files(caller_, request.parameter(0), workspace::Right::write)),
         path_(path),
@@ -87,8 +91,11 @@ class WorkspaceFileSink : public BodySink {
     writer_.sync();
     const std::string hash = base::to_hex(hash_.raw());
     const auto guard = workspaces_.change_files(caller_, lease_.row);
-    if (auto refused = conditions_.unmet(lease_.files, path_)) return std::move(*refused);
-    writer_.commit();
+    if (!workspace::has_begun(caller_) || lease_.files.content_hash(path_) != hash) {
+      if (auto refused = conditions_.unmet(lease_.files, path_)) return std::move(*refused);
+      join_to_tree(store_, caller_);
+      writer_.commit();
+    }
     Reply reply = Reply::json(file_json(path_, lease_.files.stat(path_), hash));
     reply.headers.emplace_back("ETag", entity_tag(hash));
     return reply;
@@ -96,6 +103,7 @@ class WorkspaceFileSink : public BodySink {
 
  private:
   workspace::Workspaces& workspaces_;
+  state_db::Store& store_;
   const workspace::Caller caller_;
   workspace::FilesLease lease_;
   std::string path_;
@@ -118,9 +126,20 @@ std::unique_ptr<BodySink> fill_file(base::Fd file, UploadLimits limits,
 }
 
 std::unique_ptr<BodySink> write_workspace_file(workspace::Workspaces& workspaces,
-                                               const Request& request, const std::string& path,
-                                               uint32_t mode, UploadLimits limits) {
-  return std::make_unique<WorkspaceFileSink>(workspaces, request, path, mode, std::move(limits));
+                                               state_db::Store& store, const Request& request,
+                                               const std::string& path, uint32_t mode,
+                                               UploadLimits limits) {
+  return std::make_unique<WorkspaceFileSink>(workspaces, store, request, path, mode,
+                                             std::move(limits));
+}
+
+void join_to_tree(state_db::Store& store, const workspace::Caller& caller) {
+  try {
+    workspace::join_key(store, caller, "tree");
+  } catch (const Error& error) {
+    if (error.code() != Code::resource_exhausted) throw;
+    base::log(base::LogLevel::warning, "http.key_not_joined", {{"error", error.message()}});
+  }
 }
 
 }  // namespace moorage::daemon

@@ -29,7 +29,13 @@ std::unique_ptr<BodySink> fill_file(base::Fd file, UploadLimits limits,
 // Answers 200 when the file is durable under its name; before that nothing is visible. Whether the
 // caller may write is asked before the body, and once more when the file gets its name.
 std::unique_ptr<BodySink> write_workspace_file(workspace::Workspaces& workspaces,
-                                               const Request& request, const std::string& path,
-                                               uint32_t mode, UploadLimits limits);
+                                               state_db::Store& store, const Request& request,
+                                               const std::string& path, uint32_t mode,
+                                               UploadLimits limits);
+
+// Joins the key of a request to a change of a tree, before that: a tree is in no transaction, so a
+// repeat after a death in between sees by the tree whether it came to it. On a full disk the change
+// goes on without, as one that frees has to.
+void join_to_tree(state_db::Store& store, const workspace::Caller& caller);
 
 }  // namespace moorage::daemon

@@ -1,11 +1,19 @@
-// Idempotency keys: a request with a key runs once, its answer is kept a day and given to every
-// repeat (same user, key, method, target and body). Only successes are kept: a refused request did
-// nothing, so a repeat may try again. The answer is written after the verb; if a crash comes
-// between the two, a repeat runs the verb again, so verbs where that would double something keep
-// the key in their own row (execs, workspaces).
+// Idempotency keys: a request with a key runs once, and its final answer, error or not, is kept a
+// day and given to every repeat (same user, key, method, target, conditions and body).
+//
+// Final is every answer of the verb, also a refusal that did nothing: who wants to try again takes
+// a new key. Not final is what says that the outcome is not known (unknown_outcome; of an exec
+// deadline_exceeded, too), which is what a repeat is for, and that the first one is in progress. An
+// upload that was cut, or refused before its end, was no whole request.
+//
+// Errors are written before they go out. So are successes, but for verbs that join the key to their
+// effect (workspace/keyed_request.h): those are written within a second, and if the daemon dies
+// before, the answer is made again from what the key was joined to.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -14,6 +22,9 @@
 #include <utility>
 
 #include "daemon/exchange.h"
+#include "daemon/router.h"
+#include "state_db/idempotency.h"
+#include "workspace/keyed_request.h"
 
 namespace moorage::state_db {
 class Store;
@@ -43,16 +54,31 @@ class KeyedAnswers {
     KeyedAnswers* owner_ = nullptr;
     std::pair<uint32_t, std::string> key_;
   };
-  Claim claim(const Request& request);  // of a request without a key: empty
+  Claim claim(const Request& request);
 
-  // Both do nothing without a key. find: already_exists if the key was used for another request.
-  std::optional<Reply> find(const Request& request, const std::string& body_hash);
-  void keep(const Request& request, const std::string& body_hash, const Reply& reply);
+  // Without the hash of the body, which an upload has at its end.
+  static std::shared_ptr<workspace::KeyedRequest> begin(const Route& route, const Request& request);
+  bool is_known(const workspace::KeyedRequest& request);
+  // The kept answer; if there is none, `begun` of the request is filled in. already_exists: the key
+  // was used for another request.
+  std::optional<Reply> find(workspace::KeyedRequest& request);
+  void keep(Keep how, const workspace::KeyedRequest& request, const Reply& reply);
+  void keep_refusal(Keep how, const workspace::KeyedRequest& request, const base::Error& error);
+  // What may be written later. Call it every second, and at the end.
+  void write_later();
 
  private:
+  struct Later {
+    state_db::IdempotentRequest request;
+    state_db::KeptAnswer answer;
+  };
+  void add_later(Later later);
+  std::optional<state_db::KeptAnswer> find_later(const state_db::IdempotentRequest& request);
+
   state_db::Store& store_;
   std::mutex mutex_;
   std::set<std::pair<uint32_t, std::string>> running_;
+  std::map<std::pair<uint32_t, std::string>, Later> later_;
 };
 
 // The hash of a body that comes in pieces, the same however it is cut.

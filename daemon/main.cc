@@ -362,6 +362,7 @@ int serve(const config::Loaded& loaded) {
 
   server.every(seconds(1), [&] {
     exit_if_failed(store);
+    answers.write_later();
     store.checkpoint();
   });
   server.every(seconds(1), [&] { guard.look(); });
@@ -390,6 +391,7 @@ int serve(const config::Loaded& loaded) {
   replica.start();
 
   const bool drained = server.run(true);
+  answers.write_later();
   daemon::tell_service_manager("STOPPING=1");
   unlink(settings.api.socket.c_str());
   base::log(base::LogLevel::info, "daemon.stopped", {{"drained", drained ? "yes" : "no"}});

@@ -2,6 +2,7 @@
 // answers. A `{}` in a pattern matches one path segment of any bytes.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -43,6 +44,14 @@ class Access {
   bool root_ = false;
 };
 
+// What a repeat with the same idempotency key gets (keyed_answers.h).
+enum class Keep : uint8_t {
+  answer,   // the final answer of the first, written before it goes out
+  joined,   // the same; the verb joins the key to its effect, so a success may be written later
+  refusal,  // that of a first one that failed; else its verb finds its row by the key
+  nothing,  // a repeat is one more
+};
+
 struct Route {
   std::string method;
   std::string pattern;
@@ -50,8 +59,10 @@ struct Route {
   std::variant<Handler, LongHandler, UploadHandler> handler;
   std::vector<std::string> query = {};  // names it takes; any other is refused
   Lane lane = Lane::quick;
-  // False: its verb keeps idempotency keys itself (execs), or repeats are harmless by construction.
-  bool keep_answers = true;
+  Keep keep = Keep::answer;
+  // Answers for a request whose effect is there, and whose daemon died before it answered. Without
+  // one the handler runs again, and finds itself what is there already.
+  std::function<Reply(const Request&, const std::string& subject)> resume = {};
   bool conditional = false;  // takes If-Match and If-None-Match; another refuses them
 
   bool is_upload() const { return std::holds_alternative<UploadHandler>(handler); }

@@ -47,6 +47,9 @@ struct Api {
   const workspace::Replica* replica = nullptr;  // the copy elsewhere
 };
 
+// Of a request that is repeated after its effect, and whose answer says nothing of it: 204.
+inline Reply resumed_none(const Request&, const std::string&) { return Reply::none(); }
+
 void add_repository_routes(Router& router, Api& api);
 void add_workspace_routes(Router& router, Api& api);
 void add_archive_routes(Router& router, Api& api);

@@ -106,7 +106,11 @@ void add_archive_routes(Router& router, Api& api) {
               .access = Right::none,
               .handler = import,
               .query = {"name"},
-              .lane = Lane::slow});
+              .lane = Lane::slow,
+              .keep = Keep::joined,
+              .resume = [&api](const Request&, const std::string& subject) {
+                return answer(api.workspaces.look(base::WorkspaceId::parse(subject).value()), 201);
+              }});
   router.add({.method = "GET",
               .pattern = "/v1/workspaces/{}/export",
               .access = Right::read,

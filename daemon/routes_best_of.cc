@@ -214,7 +214,7 @@ void add_best_of_routes(Router& router, Api& api) {
               .handler = start,
               .query = {"json_bytes"},
               .lane = Lane::slow,
-              .keep_answers = false});  // its row has the key
+              .keep = Keep::joined});
   router.add({.method = "GET",
               .pattern = "/v1/workspaces/{}/best-of",
               .access = Right::read,
@@ -233,7 +233,11 @@ void add_best_of_routes(Router& router, Api& api) {
   router.add({.method = "POST",
               .pattern = "/v1/best-of/{}/cancel",
               .access = Right::write,
-              .handler = plain(cancel)});
+              .handler = plain(cancel),
+              .keep = Keep::joined,
+              .resume = [&api](const Request& request, const std::string&) {
+                return answer(api.best_of.show(request.caller, id_of(request)));
+              }});
 }
 
 }  // namespace moorage::daemon

@@ -189,7 +189,7 @@ void add_exec_routes(Router& router, Api& api) {
               .access = Right::write,
               .handler = verb(start),
               .lane = Lane::exec,
-              .keep_answers = false});
+              .keep = Keep::refusal});
   router.add({.method = "GET",
               .pattern = "/v1/workspaces/{}/execs",
               .access = Right::read,
@@ -224,7 +224,7 @@ void add_exec_routes(Router& router, Api& api) {
               .handler = put_input,
               .query = {"offset", "close"},
               .lane = Lane::input,
-              .keep_answers = false});
+              .keep = Keep::nothing});
   router.add({.method = "POST",
               .pattern = "/v1/execs/{}/signal",
               .access = Right::write,
@@ -232,7 +232,9 @@ void add_exec_routes(Router& router, Api& api) {
   router.add({.method = "POST",
               .pattern = "/v1/execs/{}/cancel",
               .access = Right::write,
-              .handler = verb(cancel)});
+              .handler = verb(cancel),
+              .keep = Keep::joined,
+              .resume = resumed_none});
   router.add({.method = "POST",
               .pattern = "/v1/execs/{}/resize",
               .access = Right::write,

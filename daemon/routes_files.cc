@@ -5,6 +5,7 @@
 #include "daemon/preconditions.h"
 #include "daemon/routes.h"
 #include "workspace/disk_room.h"
+#include "workspace/keyed_request.h"
 
 namespace moorage::daemon {
 namespace {
@@ -17,16 +18,34 @@ Lease lease(Api& api, const Request& request, Right right) {
   return api.workspaces.files(request.caller, request.parameter(0), right);
 }
 
-// `change` works on the files while nobody else who comes through the API does, while the lease
-// stays with who has it, and if `path` holds what the request says.
-template <typename Change>
-Reply changed(Api& api, const Request& request, const std::string& path, const Change& change) {
+// `work` is done on the files while nobody else who comes through the API does any, while the lease
+// stays with who has it, and if `path` holds what the request says. `is_done` sees by the files
+// whether an earlier one with the same key came to its end before the daemon died.
+struct Change {
+  std::string path;
+  std::function<void(const workspace::TreeFiles&)> work;
+  std::function<bool(const workspace::TreeFiles&)> is_done;
+};
+
+Reply changed(Api& api, const Request& request, const Change& change) {
   const Preconditions conditions(request);
   const Lease held = lease(api, request, Right::write);
   const auto guard = api.workspaces.change_files(request.caller, held.row);
-  if (auto refused = conditions.unmet(held.files, path)) return std::move(*refused);
-  change(held.files);
+  if (workspace::has_begun(request.caller) && change.is_done(held.files)) return Reply::none();
+  if (auto refused = conditions.unmet(held.files, change.path)) return std::move(*refused);
+  join_to_tree(api.context.store, request.caller);
+  change.work(held.files);
   return Reply::none();
+}
+
+std::optional<workspace::FileEntry> entry_of(const workspace::TreeFiles& files,
+                                             const std::string& path) {
+  try {
+    return files.stat(path);
+  } catch (const Error& error) {
+    if (error.code() != Code::not_found) throw;
+    return std::nullopt;
+  }
 }
 
 // Permission bits, octal as chmod takes them; setuid and its like are for no file of ours. 0: those
@@ -74,13 +93,16 @@ std::unique_ptr<BodySink> write(Api& api, const Request& request) {
                               workspace::require_room(api.context.options, kNoFile, bytes);
                               api.quotas.require_room(row, bytes);
                             }};
-  return write_workspace_file(api.workspaces, request, path, mode, limits);
+  return write_workspace_file(api.workspaces, api.context.store, request, path, mode, limits);
 }
 
 Reply remove(Api& api, const Request& request) {
   const std::string path = request.required_query("path");
   const bool recursive = request.query_flag("recursive");
-  return changed(api, request, path, [&](const auto& files) { files.remove(path, recursive); });
+  return changed(api, request,
+                 {.path = path,
+                  .work = [&](const auto& files) { files.remove(path, recursive); },
+                  .is_done = [&](const auto& files) { return !entry_of(files, path); }});
 }
 
 Reply move(Api& api, const Request& request) {
@@ -88,7 +110,12 @@ Reply move(Api& api, const Request& request) {
   const std::string from = fields.required_bytes("from");
   const std::string to = fields.required_bytes("to");
   fields.finish();
-  return changed(api, request, from, [&](const auto& files) { files.move(from, to); });
+  return changed(
+      api, request,
+      {.path = from,
+       .work = [&](const auto& files) { files.move(from, to); },
+       .is_done =
+           [&](const auto& files) { return !entry_of(files, from) && entry_of(files, to); }});
 }
 
 Reply make_directory(Api& api, const Request& request) {
@@ -96,7 +123,10 @@ Reply make_directory(Api& api, const Request& request) {
   const std::string path = fields.required_bytes("path");
   fields.finish();
   workspace::require_room(api.context.options, kNoFile);
-  return changed(api, request, path, [&](const auto& files) { files.make_directory(path); });
+  return changed(api, request,
+                 {.path = path,
+                  .work = [&](const auto& files) { files.make_directory(path); },
+                  .is_done = [](const auto&) { return false; }});  // a second one changes nothing
 }
 
 Reply make_symlink(Api& api, const Request& request) {
@@ -105,7 +135,15 @@ Reply make_symlink(Api& api, const Request& request) {
   const std::string target = fields.required_bytes("target");
   fields.finish();
   workspace::require_room(api.context.options, kNoFile);
-  return changed(api, request, path, [&](const auto& files) { files.make_symlink(target, path); });
+  return changed(api, request,
+                 {.path = path,
+                  .work = [&](const auto& files) { files.make_symlink(target, path); },
+                  .is_done =
+                      [&](const auto& files) {
+                        const auto entry = entry_of(files, path);
+                        return entry && entry->type == workspace::FileType::symlink &&
+                               entry->link_target == target;
+                      }});
 }
 
 }  // namespace
@@ -131,6 +169,7 @@ void add_file_routes(Router& router, Api& api) {
               .access = Right::write,
               .handler = put,
               .query = {"path", "mode"},
+              .keep = Keep::joined,
               .conditional = true});
   router.add({.method = "DELETE",
               .pattern = "/v1/workspaces/{}/file",
@@ -138,20 +177,24 @@ void add_file_routes(Router& router, Api& api) {
               .handler = verb(remove),
               .query = {"path", "recursive"},
               .lane = Lane::slow,
+              .keep = Keep::joined,
               .conditional = true});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/files/move",
               .access = Right::write,
               .handler = verb(move),
+              .keep = Keep::joined,
               .conditional = true});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/files/mkdir",
               .access = Right::write,
-              .handler = verb(make_directory)});
+              .handler = verb(make_directory),
+              .keep = Keep::joined});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/files/symlink",
               .access = Right::write,
-              .handler = verb(make_symlink)});
+              .handler = verb(make_symlink),
+              .keep = Keep::joined});
 }
 
 }  // namespace moorage::daemon

@@ -82,15 +82,19 @@ void add_lease_routes(Router& router, Api& api) {
               .access = Right::write,
               .handler = verb(acquire),
               .lane = Lane::slow,
-              .keep_answers = false});  // the lease's row has the key
+              .keep = Keep::joined});
   router.add({.method = "GET", .pattern = kLease, .access = Right::read, .handler = verb(show)});
   router.add({.method = "PUT",
               .pattern = kLease,
               .access = Right::write,
               .handler = verb(heartbeat),
-              .keep_answers = false});  // a repeat is one more
-  router.add(
-      {.method = "DELETE", .pattern = kLease, .access = Right::write, .handler = verb(release)});
+              .keep = Keep::nothing});
+  router.add({.method = "DELETE",
+              .pattern = kLease,
+              .access = Right::write,
+              .handler = verb(release),
+              .keep = Keep::joined,
+              .resume = resumed_none});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/share",
               .access = Right::govern,

@@ -61,7 +61,7 @@ void add_move_routes(Router& router, Api& api) {
               .pattern = "/v1/workspaces/{}/move/check",
               .access = Right::destroy,
               .handler = plain(check),
-              .keep_answers = false});
+              .keep = Keep::nothing});
 }
 
 }  // namespace moorage::daemon

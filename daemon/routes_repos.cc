@@ -133,7 +133,9 @@ void add_repository_routes(Router& router, Api& api) {
               .pattern = "/v1/repos/{}",
               .access = Right::none,
               .handler = verb(remove),
-              .lane = Lane::slow});
+              .lane = Lane::slow,
+              .keep = Keep::joined,
+              .resume = resumed_none});
   router.add({.method = "POST",
               .pattern = "/v1/repos/{}/fetch",
               .access = Right::none,

@@ -92,6 +92,16 @@ Reply remove(Api& api, const Request& request) {
   return Reply::none();
 }
 
+base::WorkspaceId workspace_of(const std::string& subject) {
+  return base::WorkspaceId::parse(subject).value();
+}
+
+Reply resume_remove(Api& api, const Request& request, const std::string& subject) {
+  const bool purges = request.query_flag("purge");
+  const auto view = api.workspaces.resume_remove(request.caller, workspace_of(subject), purges);
+  return purges ? Reply::none() : answer(view);
+}
+
 Reply undelete(Api& api, const Request& request) {
   JsonFields fields = JsonFields::parse(request.body);
   const std::string new_name = fields.text("name").value_or("");
@@ -139,6 +149,9 @@ void add_workspace_routes(Router& router, Api& api) {
   const Handler show = [&api](const Request& request) {
     return answer(api.workspaces.show(request.caller, request.parameter(0)));
   };
+  const auto resumed_remove = [&api](const Request& request, const std::string& subject) {
+    return resume_remove(api, request, subject);
+  };
   const Handler status = [&api](const Request& request) {
     return Reply::json(status_json(api.workspaces.status(request.caller, request.parameter(0))));
   };
@@ -146,13 +159,12 @@ void add_workspace_routes(Router& router, Api& api) {
     return Handler([&api, run](const Request& request) { return run(api, request); });
   };
 
-  router.add(
-      {.method = "POST",
-       .pattern = "/v1/workspaces",
-       .access = Right::none,
-       .handler = create,
-       .lane = Lane::fetch,
-       .keep_answers = false});  // the workspace's row has the key: one synchronous write less
+  router.add({.method = "POST",
+              .pattern = "/v1/workspaces",
+              .access = Right::none,
+              .handler = create,
+              .lane = Lane::fetch,
+              .keep = Keep::joined});
   router.add({.method = "GET",
               .pattern = "/v1/workspaces",
               .access = Right::read,
@@ -173,12 +185,18 @@ void add_workspace_routes(Router& router, Api& api) {
               .access = Right::destroy,
               .handler = plain(remove),
               .query = {"purge"},
-              .lane = Lane::slow});
+              .lane = Lane::slow,
+              .keep = Keep::joined,
+              .resume = resumed_remove});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/undelete",
               .access = Right::destroy,
               .handler = plain(undelete),
-              .lane = Lane::slow});
+              .lane = Lane::slow,
+              .keep = Keep::joined,
+              .resume = [&api](const Request&, const std::string& subject) {
+                return answer(api.workspaces.look(workspace_of(subject)));
+              }});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/start",
               .access = Right::write,

@@ -207,6 +207,11 @@ std::optional<ExecRow> Execs::find_by_key(base::WorkspaceId workspace, const std
   return only(select(store_, "workspace = ? AND idempotency_key = ?", workspace, key));
 }
 
+void Execs::forget_key(base::ExecId id) {
+  store_.transaction(
+      [&] { store_.prepare("UPDATE execs SET idempotency_key = NULL WHERE id = ?").run(id); });
+}
+
 std::vector<ExecRow> Execs::list(const ExecQuery& query) {
   std::optional<uint32_t> viewer_uid;
   if (query.seen_by) viewer_uid = query.seen_by->uid;

@@ -95,6 +95,7 @@ class Execs {
   ExecRow get(base::ExecId id);  // not_found
   std::optional<ExecRow> find(base::ExecId id);
   std::optional<ExecRow> find_by_key(base::WorkspaceId workspace, const std::string& key);
+  void forget_key(base::ExecId id);  // of one that never began: the key may be used again
   std::vector<ExecRow> list(const ExecQuery& query = {});  // newest first
   // Of a workspace, oldest first, those newer than `after`.
   std::vector<ExecRow> list_after(base::WorkspaceId workspace, base::ExecId after, size_t limit);

@@ -168,6 +168,15 @@ constexpr std::array kMigrations{
               "DROP INDEX sandboxes_live;"
               "CREATE UNIQUE INDEX sandboxes_live ON sandboxes (workspace) WHERE state NOT IN "
               "('stopped','destroyed') AND standby = 0"},
+    // What was answered before is kept a day longer: its time so far was of the wall clock.
+    Migration{"0020-final-answers",
+              "DROP INDEX idempotency_keys_by_age;"
+              "ALTER TABLE idempotency_keys RENAME COLUMN wall_ms TO age_ms;"
+              "ALTER TABLE idempotency_keys ADD COLUMN headers TEXT NOT NULL DEFAULT '';"
+              "ALTER TABLE idempotency_keys ADD COLUMN subject TEXT NOT NULL DEFAULT '';"
+              "UPDATE idempotency_keys SET age_ms = coalesce((SELECT age_ms FROM store_age), 0);"
+              "UPDATE workspaces SET idempotency_key = NULL WHERE state = 'failed';"
+              "CREATE INDEX idempotency_keys_by_age ON idempotency_keys (age_ms)"},
 };
 
 std::string quote(std::string_view text) {

@@ -327,13 +327,15 @@ CREATE TABLE best_of_attempts (  -- One attempt each.
 ) STRICT;
 CREATE INDEX best_of_attempts_of_workspace ON best_of_attempts (workspace) WHERE workspace IS NOT NULL;
 
-CREATE TABLE idempotency_keys (  -- Answers of mutating requests, kept a day for retries.
+CREATE TABLE idempotency_keys (  -- Mutating requests that have a key, and their final answers, kept a day for retries.
   owner_uid INTEGER NOT NULL,    -- Host uid of the caller.
   key       TEXT NOT NULL,       -- The caller's key.
   hash      TEXT NOT NULL,       -- Hash of the request, to tell a retry from a clash.
-  status    INTEGER NOT NULL,    -- HTTP status that was answered.
+  status    INTEGER NOT NULL,    -- HTTP status that was answered; 0: its effect is there, and the answer is not yet.
   body      BLOB NOT NULL,       -- Body that was answered.
-  wall_ms   INTEGER NOT NULL,    -- When it was answered.
+  age_ms    INTEGER NOT NULL,    -- The store's age then: what it is kept by.
+  headers   TEXT NOT NULL DEFAULT '',  -- Headers that were answered, a line each.
+  subject   TEXT NOT NULL DEFAULT '',  -- While it has no answer: what the answer will be about.
   PRIMARY KEY (owner_uid, key)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX idempotency_keys_by_age ON idempotency_keys (wall_ms);
+CREATE INDEX idempotency_keys_by_age ON idempotency_keys (age_ms);

@@ -166,8 +166,8 @@ void Snapshots::undo(base::SnapshotId id, const std::string& reason) {
     store_.move(id, SnapshotState::taking, SnapshotState::dropped, reason);
     store_
         .prepare(
-            "UPDATE snapshots SET layer = NULL, next_layer = NULL, next_on = NULL "
-            "WHERE id = ?")
+            "UPDATE snapshots SET layer = NULL, next_layer = NULL, next_on = NULL, "
+            "idempotency_key = NULL WHERE id = ?")
         .run(id);
   });
 }

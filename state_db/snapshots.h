@@ -84,7 +84,7 @@ class Snapshots {
   // A restack that met somebody who holds the mounts: taking, as a copy in one of the two ways.
   SnapshotRow become_copy(base::SnapshotId id, SnapshotWay way);
   void finish(base::SnapshotId id, uint64_t pause_us);        // taking -> kept
-  void undo(base::SnapshotId id, const std::string& reason);  // taking -> dropped
+  void undo(base::SnapshotId id, const std::string& reason);  // taking -> dropped; key free again
   // kept -> dropped: it lets go of its layer, and what stood on it stands on its parent.
   void drop(base::SnapshotId id, const std::string& reason);
   void set_exec(base::SnapshotId id, base::ExecId exec);

@@ -174,6 +174,13 @@ void Workspaces::set_ready(base::WorkspaceId id, const WorkspaceFacts& facts) {
   });
 }
 
+void Workspaces::fail(base::WorkspaceId id, const std::string& reason) {
+  store_.transaction([&] {
+    store_.move(id, WorkspaceState::creating, WorkspaceState::failed, reason);
+    store_.prepare("UPDATE workspaces SET idempotency_key = NULL WHERE id = ?").run(id);
+  });
+}
+
 WorkspaceRow Workspaces::get(base::WorkspaceId id) {
   if (auto row = find(id)) return *std::move(row);
   throw Error(Code::not_found, "there is no " + id.str());

@@ -32,6 +32,8 @@ class Workspaces {
   // What (owner_uid, idempotency_key) made; already_exists: for another request_hash.
   std::optional<Created> find_made(const NewWorkspace& wanted);
   void set_ready(base::WorkspaceId id, const WorkspaceFacts& facts = {});  // creating -> ready
+  // creating -> failed. The key may be used again.
+  void fail(base::WorkspaceId id, const std::string& reason);
 
   WorkspaceRow get(base::WorkspaceId id);  // not_found
   std::optional<WorkspaceRow> find(base::WorkspaceId id);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@ class Store;
 }
 
 namespace moorage::workspace {
+
+class KeyedRequest;
 
 // What somebody wants of a workspace; each is a set of demands, so that one can hold another.
 enum class Right : uint8_t {
@@ -44,7 +47,8 @@ struct Caller {
   std::optional<int64_t> lease{};  // the generation that the request carries
   // What the route was declared to want: a verb that takes more is a bug of ours, and refused.
   Right route = Right::destroy;
-  bool is_daemon = false;  // our own doing, for the owner: no lease is in its way
+  bool is_daemon = false;                 // our own doing, for the owner: no lease is in its way
+  std::shared_ptr<KeyedRequest> keyed{};  // of a request with an idempotency key
 
   bool root() const { return uid == 0; }
   bool in_group(uint32_t gid) const;

@@ -18,6 +18,7 @@
 #include "workspace/archives.h"
 #include "workspace/birth.h"
 #include "workspace/disk_room.h"
+#include "workspace/keyed_request.h"
 #include "workspace/placement.h"
 
 namespace moorage::workspace {
@@ -288,6 +289,7 @@ WorkspaceView Archives::take_in(const Caller& caller, const std::string& name, B
       context_.store.transaction([&] {
         table.set_ready(id);
         integrity_.keep(row, taken);
+        join_key(context_.store, caller, id.str());
       });
     } catch (Error& error) {
       if (newcomer.id()) workspaces_.abandon(table.get(newcomer.id()), error.message());

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "state_db/store.h"
 #include "workspace/disk_room.h"
+#include "workspace/keyed_request.h"
 #include "workspace/requests.h"
 
 namespace moorage::workspace {
@@ -142,7 +143,11 @@ BestOfView BestOf::start(const Caller& caller, const std::string& name,
   }
   const auto guard = context_.locks.lock(beginning_lock(found.id), "best-of");
   BestOfs table(context_.store);
-  if (const auto made = table.find_made(wanted)) return view(*made);
+  if (const auto made = table.find_made(wanted)) {
+    if (made->state == state_db::BestOfState::preparing)
+      refuse_unsettled(caller, made->id.str() + " makes its forks");
+    return view(*made);
+  }
   workspaces_.leases().check(caller, found);
   require_ready(found);
   const auto row = table.begin(wanted);
@@ -213,7 +218,12 @@ BestOfView BestOf::show(const Caller& caller, base::BestOfId id) {
 BestOfView BestOf::cancel(const Caller& caller, base::BestOfId id) {
   const auto row = find(caller, id, Right::write);
   BestOfs table(context_.store);
-  if (!table.request_cancel(id)) {
+  const bool cancels = context_.store.transaction([&] {
+    const bool ends = table.request_cancel(id);
+    if (ends) join_key(context_.store, caller, id.str());
+    return ends;
+  });
+  if (!cancels) {
     throw Error(Code::conflict,
                 id.str() + " has ended: " + std::string(state_db::state_name(table.get(id).state)));
   }

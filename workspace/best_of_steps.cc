@@ -41,12 +41,6 @@ bool succeeded(const ExecRow& exec) {
   return exec.state == ExecState::exited && exec.outcome.exit_code == 0;
 }
 
-// Its record was there, and the daemon died before the command was.
-bool never_started(const ExecRow& exec) {
-  return exec.state == ExecState::interrupted &&
-         exec.outcome.category == state_db::ExecCategory::not_started;
-}
-
 // "the test exited with 1"
 std::string told(const std::string& what, const ExecRow& exec) {
   switch (exec.state) {

@@ -12,6 +12,7 @@
 #include "state_db/store.h"
 #include "workspace/birth.h"
 #include "workspace/disk_room.h"
+#include "workspace/keyed_request.h"
 #include "workspace/placement.h"
 #include "workspace/workspaces.h"
 
@@ -126,7 +127,7 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
   if (!request.idempotency_key.empty()) {
     workspace.idempotency_key = request.idempotency_key;
     workspace.request_hash = request_hash(request);
-    if (const auto made = table.find_made(workspace)) return view(existing(made->id));
+    if (const auto made = table.find_made(workspace)) return view(existing(caller, made->id));
   }
   require_room(context_.options, "no workspace is made");
   if (!request.name.empty() && table.find_live(caller.uid, request.name)) {
@@ -150,7 +151,7 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
   workspace.team_gid = request.team_gid;
   workspace.labels = request.labels;
   const auto [created, guard] = stand_on_base(workspace, request, repo, progress);
-  if (created.existed) return view(existing(created.id));
+  if (created.existed) return view(existing(caller, created.id));
   after_intent.pass();
 
   const auto row = table.get(created.id);
@@ -180,8 +181,7 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
 void Workspaces::abandon(const state_db::WorkspaceRow& row, const std::string& reason) {
   // The row first: a layer that a row calls ready is never removed, and one that is whole, as an
   // import's may be, is never finished without its history.
-  context_.store.move(row.id, state_db::WorkspaceState::creating, state_db::WorkspaceState::failed,
-                      reason);
+  state_db::Workspaces(context_.store).fail(row.id, reason);
   context_.storage.remove_layer(row.layer);
   // What it stands on is not kept for one that never came to be.
   if (row.layer && state_db::Layers(context_.store).get(row.layer).parent) {
@@ -195,17 +195,11 @@ void Workspaces::abandon(const state_db::WorkspaceRow& row, const std::string& r
   state_db::Execs(context_.store).forget_past(row.id);
 }
 
-// What an earlier request with the same key made.
-state_db::WorkspaceRow Workspaces::existing(base::WorkspaceId id) {
+// What an earlier request with the same key made, if the daemon died before it answered.
+state_db::WorkspaceRow Workspaces::existing(const Caller& caller, base::WorkspaceId id) {
   const auto row = state_db::Workspaces(context_.store).get(id);
-  if (row.state == state_db::WorkspaceState::failed) {
-    throw Error(Code::conflict, "the first try with this idempotency key failed: " + row.reason,
-                "try again with a new key");
-  }
-  if (row.state == state_db::WorkspaceState::creating) {
-    throw Error(Code::conflict, "the request with this idempotency key is still running",
-                "repeat it in a moment: the answer will be the same workspace, or why it failed");
-  }
+  if (row.state == state_db::WorkspaceState::creating)
+    refuse_unsettled(caller, row.name + " is being made");
   return row;
 }
 

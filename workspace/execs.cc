@@ -17,6 +17,7 @@
 #include "state_db/snapshots.h"
 #include "state_db/store.h"
 #include "workspace/disk_room.h"
+#include "workspace/keyed_request.h"
 #include "workspace/metrics.h"
 
 namespace moorage::workspace {
@@ -113,6 +114,11 @@ int signal_number(const std::string& name) {
 
 }  // namespace
 
+bool never_started(const state_db::ExecRow& exec) {
+  return exec.state == state_db::ExecState::interrupted &&
+         exec.outcome.category == state_db::ExecCategory::not_started;
+}
+
 ExecView Execs::start(const Caller& caller, const std::string& workspace,
                       const ExecRequest& request) {
   check_request(request);
@@ -126,7 +132,9 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
                     "this idempotency key belongs to another command, " + earlier->id.str(),
                     "use a new key for a new command");
       }
-      return get(caller, earlier->id);
+      if (!caller.keyed || !never_started(*earlier)) return get(caller, earlier->id);
+      // The daemon died before the command began, and before anybody was answered.
+      table.forget_key(earlier->id);
     }
   }
 
@@ -401,7 +409,12 @@ void Execs::cancel(const Caller& caller, base::ExecId id) {
   const auto held = hold(caller, id);
   const auto running = sandbox_of(held.row);
   state_db::Execs table(context_.store);
-  if (!table.request_cancel(id)) throw_over(table.get(id));
+  const bool cancels = context_.store.transaction([&] {
+    const bool ends = table.request_cancel(id);
+    if (ends) join_key(context_.store, caller, id.str());
+    return ends;
+  });
+  if (!cancels) throw_over(table.get(id));
   end_softly(id, *running);
 }
 

@@ -112,4 +112,7 @@ class Execs {
   ExecWatcher& watcher_;
 };
 
+// Its record was there, and the daemon died before the command was.
+bool never_started(const state_db::ExecRow& exec);
+
 }  // namespace moorage::workspace

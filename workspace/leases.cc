@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "state_db/execs.h"
 #include "state_db/store.h"
+#include "workspace/keyed_request.h"
 
 namespace moorage::workspace {
 namespace {
@@ -267,7 +268,10 @@ void Leases::release(const Caller& caller, const WorkspaceRow& row) {
   Change change(*this, lock, row.id);
   require(caller, row, change.entry());
   change.unlocked([&] {
-    state_db::Leases(store_).end(row.id, "released");
+    store_.transaction([&] {
+      state_db::Leases(store_).end(row.id, "released");
+      join_key(store_, caller, row.id.str());
+    });
     return true;
   });
   change.entry().row->ended = "released";

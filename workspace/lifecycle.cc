@@ -14,6 +14,7 @@
 #include "state_db/store_age.h"
 #include "workspace/about.h"
 #include "workspace/archive_store.h"
+#include "workspace/keyed_request.h"
 #include "workspace/layer_collection.h"
 #include "workspace/metrics.h"
 #include "workspace/placement.h"
@@ -249,7 +250,10 @@ WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name) 
   const auto current = table.get(row.id);
   if (current.state != WorkspaceState::deleted) {
     if (current.state != WorkspaceState::deleting) {
-      context_.store.move(row.id, current.state, WorkspaceState::deleting, reason);
+      context_.store.transaction([&] {
+        context_.store.move(row.id, current.state, WorkspaceState::deleting, reason);
+        join_key(context_.store, caller, row.id.str());
+      });
     }
     delete_after_intent.pass();
     run_pre_stop(current);
@@ -273,7 +277,10 @@ WorkspaceView Workspaces::undelete(const Caller& caller, const std::string& name
     throw Error(Code::not_found, row.name + " has no files that could come back",
                 "its create failed, or its layer was taken from the store");
   }
-  table.undelete(row.id, new_name);
+  context_.store.transaction([&] {
+    table.undelete(row.id, new_name);
+    join_key(context_.store, caller, row.id.str());
+  });
   const auto back = table.get(row.id);
   keep_about(context_, back);
   base::log(base::LogLevel::info, "workspace.undeleted", {{"ws", back.id}, {"name", back.name}});
@@ -296,9 +303,27 @@ void Workspaces::purge(const Caller& caller, const std::string& name) {
   }
   const auto guard = context_.locks.lock(row.id.str(), "purge");
   leases_.check(after, row);
-  table.begin_purge(row.id);
+  context_.store.transaction([&] {
+    table.begin_purge(row.id);
+    join_key(context_.store, caller, row.id.str());
+  });
   purge_after_intent.pass();
   finish_purge(table.get(row.id));
+}
+
+// The rest of a remove or a purge that began before the daemon died (keyed_request.h).
+WorkspaceView Workspaces::resume_remove(const Caller& caller, base::WorkspaceId id, bool purges) {
+  state_db::Workspaces table(context_.store);
+  Caller now = caller;
+  if (!leases_.is_held(id)) now.lease.reset();  // it ended with the workspace
+  const auto state = table.get(id).state;
+  if (state == WorkspaceState::deleting) remove(now, id.str());
+  if (purges) {
+    if (state != WorkspaceState::deleting && state != WorkspaceState::deleted)
+      throw Error(Code::conflict, table.get(id).name + " was deleted, and brought back since");
+    purge(now, id.str());
+  }
+  return view(table.get(id));
 }
 
 void Workspaces::finish_purge(const state_db::WorkspaceRow& row) {

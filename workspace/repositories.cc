@@ -14,6 +14,7 @@
 #include "repo_cache/repo_cache.h"
 #include "state_db/store.h"
 #include "workspace/disk_room.h"
+#include "workspace/keyed_request.h"
 
 namespace moorage::workspace {
 namespace {
@@ -205,10 +206,10 @@ std::string Repositories::tip(const state_db::RepositoryRow& row) {
 }
 
 void Repositories::remove(const Caller& caller, base::RepoId id) {
-  evict(get(caller, id).id, "removed by uid " + std::to_string(caller.uid));
+  evict(get(caller, id).id, "removed by uid " + std::to_string(caller.uid), caller);
 }
 
-void Repositories::evict(base::RepoId id, const std::string& reason) {
+void Repositories::evict(base::RepoId id, const std::string& reason, const Caller& by) {
   const auto row = state_db::Repositories(context_.store).get(id);
   const auto guard = context_.locks.lock(id.str(), "remove");
   if (row.state == RepositoryState::cloning || row.state == RepositoryState::fetching) {
@@ -222,6 +223,7 @@ void Repositories::evict(base::RepoId id, const std::string& reason) {
     }
     context_.store.move(id, row.state, RepositoryState::evicted, reason);
     state_db::BaseTrees(context_.store).remove_all(id);
+    join_key(context_.store, by, id.str());
   });
   evict_after_intent.pass();
   remove_evicted(context_, id);

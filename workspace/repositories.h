@@ -37,7 +37,7 @@ class Repositories {
   // conflict while a workspace (deleted ones that can come back included) stands on it.
   void remove(const Caller& caller, base::RepoId id);
   // The same for collection. Conflict also where it is being fetched or its row is locked.
-  void evict(base::RepoId id, const std::string& reason);
+  void evict(base::RepoId id, const std::string& reason, const Caller& by = {});
   // Removes a base tree that no layer stands on, and its row first. Conflict: one does, or it is
   // being made.
   void drop_base_tree(base::RepoId id, const std::string& commit);

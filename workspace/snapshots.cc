@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "base/crash_point.h"
@@ -13,6 +14,7 @@
 #include "state_db/reading.h"
 #include "state_db/store.h"
 #include "workspace/disk_room.h"
+#include "workspace/keyed_request.h"
 #include "workspace/layer_birth.h"
 #include "workspace/layer_collection.h"
 #include "workspace/layer_copy.h"
@@ -52,6 +54,15 @@ std::string by(const Caller& caller) { return "uid " + std::to_string(caller.uid
 
 }  // namespace
 
+// What the workspace is now, before it goes on from something else. It carries the request's key:
+// whether it is kept is whether the request was carried out.
+state_db::NewSnapshot Snapshots::joined(const Caller& caller, base::WorkspaceId workspace,
+                                        SnapshotCause cause) {
+  state_db::NewSnapshot wanted{.workspace = workspace, .cause = cause};
+  std::tie(wanted.idempotency_key, wanted.request_hash) = key_of(caller);
+  return wanted;
+}
+
 SnapshotRow Snapshots::find(const Caller& caller, const state_db::WorkspaceRow& row,
                             const std::string& snapshot) {
   state_db::Snapshots table(context_.store);
@@ -87,15 +98,23 @@ SnapshotRow Snapshots::take(const Caller& caller, const std::string& name,
     wanted.idempotency_key = request.idempotency_key;
     wanted.request_hash = base::sha256_hex(std::to_string(request.name.size()) + ":" +
                                            request.name + request.external_id);
-    if (const auto made = state_db::Snapshots(context_.store).find_made(wanted)) return *made;
+    if (const auto made = find_made(wanted)) return *made;
   }
   workspaces_.leases().check(caller, found);
   const auto guard = context_.locks.lock(found.id.str(), "snapshot");
   const auto writing = workspaces_.leases().write(caller, found);
-  const auto row = state_db::Workspaces(context_.store).get(found.id);
+  const auto row = workspaces_.settled(state_db::Workspaces(context_.store).get(found.id));
+  if (const auto made = find_made(wanted)) return *made;
   require_ready(row);
-  if (const auto made = state_db::Snapshots(context_.store).find_made(wanted)) return *made;
   return take_locked(row, wanted);
+}
+
+// One that is still being taken is settled under the lock: then it is kept, or its key is free.
+std::optional<SnapshotRow> Snapshots::find_made(const state_db::NewSnapshot& wanted) {
+  const auto made = state_db::Snapshots(context_.store).find_made(wanted);
+  if (made && made->state == SnapshotState::dropped)
+    throw Error(Code::not_found, made->id.str() + " was dropped: " + made->reason);
+  return made && made->state == SnapshotState::kept ? made : std::nullopt;
 }
 
 std::vector<SnapshotRow> Snapshots::list(const Caller& caller, const std::string& name) {
@@ -116,7 +135,10 @@ void Snapshots::drop(const Caller& caller, const std::string& name, const std::s
   const auto taken = find(caller, row, snapshot);
   if (taken.workspace != row.id)
     throw Error(Code::invalid_argument, taken.id.str() + " is not a snapshot of " + row.name);
-  state_db::Snapshots(context_.store).drop(taken.id, "dropped by " + by(caller));
+  context_.store.transaction([&] {
+    state_db::Snapshots(context_.store).drop(taken.id, "dropped by " + by(caller));
+    join_key(context_.store, caller, taken.id.str());
+  });
   collect_layers(context_);
 }
 
@@ -124,14 +146,16 @@ WorkspaceView Snapshots::restore(const Caller& caller, const std::string& name,
                                  const RestoreRequest& request) {
   const auto found = workspaces_.find(caller, name, Right::write);
   workspaces_.leases().check(caller, found);
+  auto wanted = joined(caller, found.id, SnapshotCause::before_restore);
   {
     const auto guard = context_.locks.lock(found.id.str(), "restore");
     const auto writing = workspaces_.leases().write(caller, found);
-    const auto row = state_db::Workspaces(context_.store).get(found.id);
-    require_ready(row);
-    const auto target = find(caller, row, request.snapshot);
-    go_on_from(row, {.cause = SnapshotCause::before_restore, .next_on = target.id}, request.kill,
-               "restored by " + by(caller));
+    const auto row = workspaces_.settled(state_db::Workspaces(context_.store).get(found.id));
+    if (!find_made(wanted)) {
+      require_ready(row);
+      wanted.next_on = find(caller, row, request.snapshot).id;
+      go_on_from(row, wanted, request.kill, "restored by " + by(caller));
+    }
   }
   return workspaces_.look(found.id);
 }
@@ -139,6 +163,8 @@ WorkspaceView Snapshots::restore(const Caller& caller, const std::string& name,
 WorkspaceView Snapshots::undo(const Caller& caller, const std::string& name,
                               const UndoRequest& request) {
   const auto row = workspaces_.find(caller, name, Right::write);
+  if (find_made(joined(caller, row.id, SnapshotCause::before_restore)))
+    return workspaces_.look(row.id);
   state_db::Snapshots table(context_.store);
   const auto kept = table.kept(row.id);
   std::optional<SnapshotRow> found;
@@ -249,7 +275,7 @@ std::vector<WorkspaceView> Snapshots::fork(const Caller& caller, const std::stri
     const auto guard = context_.locks.lock(found.id.str(), "fork");
     const auto writing = workspaces_.leases().write(caller, found);
     for (const auto& fork : forks) {
-      if (const auto before = table.find_made(fork)) made.push_back(before->id);
+      if (const auto before = fork_made_before(fork)) made.push_back(before);
     }
     if (made.empty()) {
       const auto row = table.get(found.id);
@@ -276,6 +302,20 @@ std::vector<WorkspaceView> Snapshots::fork(const Caller& caller, const std::stri
   return views;
 }
 
+// Whoever makes forks has their origin's lock all the time, as the caller has it now: one that is
+// still being made was left by a daemon that died, and so were those that were begun with it.
+base::WorkspaceId Snapshots::fork_made_before(const state_db::NewWorkspace& fork) {
+  state_db::Workspaces table(context_.store);
+  const auto before = table.find_made(fork);
+  if (!before) return {};
+  const auto guard = context_.locks.lock(before->id.str(), "fork");
+  const auto row = table.get(before->id);
+  if (row.state == state_db::WorkspaceState::creating)
+    workspaces_.abandon(row, "the daemon was stopped while it was being made");
+  return table.get(before->id).state == state_db::WorkspaceState::failed ? base::WorkspaceId{}
+                                                                         : before->id;
+}
+
 Snapshots::Lineage Snapshots::tree(const Caller& caller, const std::string& name) {
   const auto row = workspaces_.find(caller, name, Right::read);
   const state_db::Reading moment(context_.store);
@@ -300,6 +340,7 @@ WorkspaceView Snapshots::promote(const Caller& caller, const std::string& name, 
   }
   const auto origin = state_db::Snapshots(context_.store).get(fork.forked_from);
   const auto parent = workspaces_.find(caller, origin.workspace.str(), Right::write);
+  auto wanted = joined(caller, parent.id, SnapshotCause::promote);
   {
     // Always in the same order, whoever promotes what to where.
     const auto first = std::min(fork.id, parent.id);
@@ -308,16 +349,17 @@ WorkspaceView Snapshots::promote(const Caller& caller, const std::string& name, 
     const auto other = context_.locks.lock(second.str(), "promote");
     state_db::Workspaces table(context_.store);
     const auto now = table.get(fork.id);
-    const auto before = table.get(parent.id);
-    require_ready(now);
-    require_ready(before);
-    const auto writing = workspaces_.leases().write(caller, before);
-    if (!kill) refuse_busy(before);
-    const auto taken = take_locked(now, {.cause = SnapshotCause::promote});
-    promote_between.pass();
-    go_on_from(before, {.cause = SnapshotCause::promote, .next_on = taken.id}, kill,
-               "promoted by " + by(caller));
-    promote_after_outcome.pass();
+    const auto before = workspaces_.settled(table.get(parent.id));
+    if (!find_made(wanted)) {
+      require_ready(now);
+      require_ready(before);
+      const auto writing = workspaces_.leases().write(caller, before);
+      if (!kill) refuse_busy(before);
+      wanted.next_on = take_locked(now, {.cause = SnapshotCause::promote}).id;
+      promote_between.pass();
+      go_on_from(before, wanted, kill, "promoted by " + by(caller));
+      promote_after_outcome.pass();
+    }
   }
   return workspaces_.look(parent.id);
 }

@@ -26,7 +26,6 @@ class Workspaces {
   ~Workspaces();
 
   WorkspaceHooks& hooks() { return hooks_; }
-
   WorkspaceView create(const Caller& caller, const CreateRequest& request,
                        const Progress& progress);
   WorkspacePage list(const Caller& caller, const PageRequest& wanted);
@@ -56,6 +55,7 @@ class Workspaces {
                          const std::string& new_name);
   // Deletes it first if it is not deleted. Conflict while a file of it is being transferred.
   void purge(const Caller& caller, const std::string& name);
+  WorkspaceView resume_remove(const Caller& caller, base::WorkspaceId id, bool purges);
 
   ChangeList status(const Caller& caller, const std::string& name);
   std::string patch(const Caller& caller, const std::string& name);
@@ -120,7 +120,7 @@ class Workspaces {
                      const state_db::RepositoryRow& repo, const Progress& progress);
   std::optional<Made> insert(state_db::NewWorkspace& workspace, const CreateRequest& request,
                              const state_db::RepositoryRow& repo);
-  state_db::WorkspaceRow existing(base::WorkspaceId id);
+  state_db::WorkspaceRow existing(const Caller& caller, base::WorkspaceId id);
   enum class Compare { always, sometimes };
   Chain chain(const state_db::WorkspaceRow& row, Compare compare = Compare::always);
   Chain chain_at(const state_db::WorkspaceRow& row);

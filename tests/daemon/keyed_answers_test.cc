@@ -13,12 +13,13 @@ namespace {
 struct Counted {
   std::atomic<int> runs{0};
   std::atomic<bool> fail{false};
+  std::atomic<base::Code> code{base::Code::resource_exhausted};
 };
 
 void add_counted(Served& served, Counted& counted) {
   const Handler verb = [&counted](const Request&) {
     counted.runs += 1;
-    if (counted.fail) throw base::Error(base::Code::unavailable, "not now");
+    if (counted.fail) throw base::Error(counted.code, "not now", "later");
     return Reply::json("{\"run\":" + std::to_string(counted.runs) + "}", 201);
   };
   served.router().add({.method = "POST",
@@ -96,16 +97,185 @@ TEST_CASE("a repeat while the first still runs is told to come back") {
   CHECK(served.post("/slow", "", "Idempotency-Key: k\r\n").body == "{\"run\":1}");
 }
 
-TEST_CASE("a refusal is not kept: the repeat tries again") {
+TEST_CASE("a repeat of what failed gets the first error, word for word") {
   Served served;
   Counted counted;
   add_counted(served, counted);
   served.start();
   counted.fail = true;
-  CHECK(served.post("/verb", "{}", "Idempotency-Key: k\r\n").status == 503);
+  const Answer first = served.post("/verb", "{}", "Idempotency-Key: k\r\n");
+  CHECK(first.status == 507);
+  counted.fail = false;
+  const Answer second = served.post("/verb", "{}", "Idempotency-Key: k\r\n");
+  CHECK(second.status == 507);
+  CHECK(second.body == first.body);
+  CHECK(counted.runs == 1);
+  CHECK(served.post("/verb", "{}", "Idempotency-Key: another\r\n").status == 201);
+}
+
+TEST_CASE("an error that does not know what became of it is asked again") {
+  Served served;
+  Counted counted;
+  counted.code = base::Code::unknown_outcome;
+  add_counted(served, counted);
+  served.start();
+  counted.fail = true;
+  CHECK(served.post("/verb", "{}", "Idempotency-Key: k\r\n").status == 502);
   counted.fail = false;
   CHECK(served.post("/verb", "{}", "Idempotency-Key: k\r\n").status == 201);
   CHECK(counted.runs == 2);
+}
+
+TEST_CASE("what says that it is in progress is no answer of the first") {
+  Served served;
+  std::atomic<int> runs{0};
+  const Handler verb = [&](const Request& request) {
+    if (++runs == 1) workspace::refuse_unsettled(request.caller, "it is settled soon");
+    return Reply::json("{}", 201);
+  };
+  served.router().add({.method = "POST", .pattern = "/v", .access = Right::none, .handler = verb});
+  served.start();
+  CHECK(served.post("/v", "{}", "Idempotency-Key: k\r\n").status == 409);
+  CHECK(served.post("/v", "{}", "Idempotency-Key: k\r\n").status == 201);
+}
+
+namespace {
+
+// Its effect is in the store with the key, and the answer is lost as if the daemon died.
+Route cut_route(Served& served, std::atomic<int>& runs) {
+  return {.method = "DELETE",
+          .pattern = "/thing",
+          .access = Right::none,
+          .handler = Handler([&](const Request& request) -> Reply {
+            runs += 1;
+            workspace::join_key(served.store(), request.caller, "thing_7");
+            throw base::Error(base::Code::unknown_outcome, "died");
+          }),
+          .keep = Keep::joined};
+}
+
+}  // namespace
+
+TEST_CASE("a repeat finds what was done before the daemon died, and does not do it again") {
+  Served served;
+  std::atomic<int> runs{0};
+  Route route = cut_route(served, runs);
+  route.resume = [](const Request&, const std::string& subject) {
+    return Reply::json("{\"was\":\"" + subject + "\"}");
+  };
+  served.router().add(std::move(route));
+  served.start();
+  const std::string request = "DELETE /thing HTTP/1.1\r\nIdempotency-Key: k\r\n\r\n";
+  CHECK(served.ask(request).status == 502);
+  const Answer repeat = served.ask(request);
+  CHECK(repeat.status == 200);
+  CHECK(repeat.body == "{\"was\":\"thing_7\"}");
+  CHECK(served.ask(request).body == repeat.body);
+  CHECK(runs == 1);
+}
+
+TEST_CASE("a verb that looks itself is told that it had begun") {
+  Served served;
+  std::vector<bool> begun;
+  const Handler verb = [&](const Request& request) {
+    begun.push_back(workspace::has_begun(request.caller));
+    workspace::join_key(served.store(), request.caller, "tree");
+    if (begun.size() == 1) throw base::Error(base::Code::unknown_outcome, "died");
+    return Reply::json("{}");
+  };
+  served.router().add({.method = "POST",
+                       .pattern = "/verb",
+                       .access = Right::none,
+                       .handler = verb,
+                       .keep = Keep::joined});
+  served.start();
+  served.post("/verb", "{}", "Idempotency-Key: k\r\n");
+  served.post("/verb", "{}", "Idempotency-Key: k\r\n");
+  CHECK(begun == std::vector<bool>{false, true});
+}
+
+TEST_CASE("an upload that is there already is not begun again, and only its own bytes find it") {
+  Served served;
+  std::atomic<int> begun{0};
+  class Cut : public BodySink {
+   public:
+    Cut(Served& served, Request request) : served_(served), request_(std::move(request)) {}
+    Taken write(std::string_view) override { return Taken::all; }
+    Reply finish() override {
+      workspace::join_key(served_.store(), request_.caller, "ws_7");
+      throw base::Error(base::Code::unknown_outcome, "died");
+    }
+
+   private:
+    Served& served_;
+    const Request request_;
+  };
+  const UploadHandler upload = [&](const Request& request) -> std::unique_ptr<BodySink> {
+    if (++begun > 1) throw base::Error(base::Code::already_exists, "there is one");
+    return std::make_unique<Cut>(served, request);
+  };
+  served.router().add({.method = "POST",
+                       .pattern = "/upload",
+                       .access = Right::none,
+                       .handler = upload,
+                       .keep = Keep::joined,
+                       .resume = [](const Request&, const std::string& subject) {
+                         return Reply::json("\"" + subject + "\"", 201);
+                       }});
+  served.start();
+  const std::string key = "Idempotency-Key: u\r\n";
+  CHECK(served.post("/upload", "abc", key).status == 502);
+  CHECK(served.post("/upload", "abd", key).status == 409);
+  const Answer repeat = served.post("/upload", "abc", key);
+  CHECK(repeat.status == 201);
+  CHECK(repeat.body == "\"ws_7\"");
+  CHECK(begun == 1);
+}
+
+TEST_CASE("an answer that is written later is given before that and after it, with its headers") {
+  Served served;
+  Request request;
+  request.method = "PUT";
+  request.path = "/x";
+  request.idempotency_key = "k";
+  const Route route{.method = "PUT",
+                    .pattern = "/x",
+                    .access = Right::none,
+                    .handler = Handler(),
+                    .keep = Keep::joined};
+  const auto keyed = KeyedAnswers::begin(route, request);
+  keyed->set_body_hash("body");
+  Reply reply = Reply::json("{}", 201);
+  reply.headers.emplace_back("ETag", "\"one: two\"");
+  {
+    KeyedAnswers answers(served.store());
+    const auto before = served.store().commits();
+    answers.keep(Keep::joined, *keyed, reply);
+    CHECK(served.store().commits() == before);
+    CHECK(answers.find(*keyed)->headers == reply.headers);
+    answers.write_later();
+    CHECK(served.store().commits() == before + 1);
+    answers.write_later();
+    CHECK(served.store().commits() == before + 1);
+  }
+  KeyedAnswers after(served.store());
+  CHECK(after.find(*keyed)->headers == reply.headers);
+  CHECK(after.find(*keyed)->status == 201);
+}
+
+TEST_CASE("other conditions make another request") {
+  Request request;
+  request.method = "PUT";
+  request.path = "/x";
+  request.idempotency_key = "k";
+  const Route route{.method = "PUT", .pattern = "/x", .access = Right::none, .handler = Handler()};
+  const auto plain = KeyedAnswers::begin(route, request)->identity();
+  request.if_match = "\"a\"";
+  const auto match = KeyedAnswers::begin(route, request)->identity();
+  request.if_match.swap(request.if_none_match);
+  const auto none_match = KeyedAnswers::begin(route, request)->identity();
+  CHECK(plain.head != match.head);
+  CHECK(match.head != none_match.head);
 }
 
 TEST_CASE("a key is 1 to 128 printable ASCII characters") {

@@ -1,11 +1,13 @@
-"""A verb at work is known by its process, however long it takes."""
+"""A verb at work is known by its process, however long it takes; a request that is repeated gets the answer of the first."""
 
 import concurrent.futures
 import contextlib
+import io
 import sqlite3
 import unittest
 
 import harness
+import moorage
 
 
 class SlowWork(harness.TestCase):
@@ -72,6 +74,83 @@ class SlowWork(harness.TestCase):
             self.daemon.reconcile()
             self.assertEqual([r["state"] for r in self.client.repos() if r["name"] == "acme/far"], ["cloning"])
         self.assertEqual(cloning.result()["state"], "ready")
+
+    def test_who_asks_for_what_is_being_made_is_told_so(self):
+        self.client.create(repo_url=self.url, name="busy")
+        with self.held_at("snapshot.after_intent", lambda: self.client.fork("busy", names=["busy-fork"], key="busy-1")):
+            with self.assertRaises(moorage.MoorageError) as refused:
+                self.client.fork("busy", names=["busy-fork"], key="busy-1")
+            self.assertEqual((refused.exception.status, refused.exception.code), (409, "conflict"))
+            self.assertIn("in progress", refused.exception.message)
+            self.assertTrue(refused.exception.hint)
+
+
+class Answers(harness.TestCase):
+    """What a repeat gets where nobody dies. With deaths: tests/faults/test_retries.py."""
+
+    def refusal(self, call, key):
+        with self.assertRaises(moorage.MoorageError) as refused:
+            call(key)
+        return refused.exception.status, refused.exception.code, refused.exception.message
+
+    def test_what_failed_is_never_a_success_for_its_repeat(self):
+        self.client.create(repo_url=self.url, name="fails")
+        calls = {"create": lambda key: self.client.create(repo_url=self.url, name="taken", key=key),
+                 "fork": lambda key: self.client.fork("fails", names=["taken"], key=key),
+                 "restore": lambda key: self.client.restore("fails", "state", key=key),
+                 "undo": lambda key: self.client.undo("fails", key=key),
+                 "remove": lambda key: self.client.remove_file("fails", "absent", key=key),
+                 "put": lambda key: self.client.write_file("fails", "new", b"x", if_match="*", key=key),
+                 "cancel": lambda key: self.client.cancel(ended["id"], key=key),
+                 "release": lambda key: self.client.release_lease("fails", key=key),
+                 "exec": lambda key: self.client.start_exec("absent", ["true"], key=key)}
+        self.client.exec("fails", "true")
+        ended = {"id": self.client.execs(workspace="fails")[0]["id"]}
+        self.client.create(repo_url=self.url, name="taken")
+        first = {name: self.refusal(call, f"fails-{name}") for name, call in calls.items()}
+        # Now each of them could succeed.
+        self.client.delete("taken", purge=True)
+        self.client.snapshot("fails", name="state")
+        self.client.write_file("fails", "absent", b"")
+        self.client.write_file("fails", "new", b"")
+        self.client.create(repo_url=self.url, name="absent")
+        self.assertEqual({name: self.refusal(call, f"fails-{name}") for name, call in calls.items()}, first)
+        self.daemon.restart()
+        self.assertEqual({name: self.refusal(call, f"fails-{name}") for name, call in calls.items()}, first)
+        self.assertEqual(self.client.create(repo_url=self.url, name="taken", key="fails-new")["state"], "ready")
+
+    def test_a_snapshot_that_was_dropped_is_answered_as_it_was_taken(self):
+        self.client.create(repo_url=self.url, name="dropped")
+        taken = self.client.snapshot("dropped", name="s", key="dropped-1")
+        self.client.drop_snapshot("dropped", "s", key="dropped-2")
+        for _ in range(2):
+            self.assertEqual(self.client.snapshot("dropped", name="s", key="dropped-1"), taken)
+            self.client.drop_snapshot("dropped", "s", key="dropped-2")
+            self.assertEqual(self.client.snapshots("dropped"), [])
+            self.daemon.stop()
+            self.daemon.start()
+
+    def test_a_delete_a_release_and_an_import_are_answered_again(self):
+        self.client.create(repo_url=self.url, name="gone")
+        lease = self.client.acquire_lease("gone", "holder")
+        holder = harness.Client(str(self.daemon.socket))
+        holder.generation = lease["generation"]
+        holder.release_lease("gone", key="gone-release")
+        holder.release_lease("gone", key="gone-release")
+        archive = io.BytesIO()
+        self.client.export("gone", archive)
+        first = self.client.delete("gone", key="gone-1")
+        self.assertEqual(self.client.delete("gone", key="gone-1"), first)
+        came = self.client.import_(archive.getvalue(), name="gone", key="gone-2")
+        self.assertEqual(self.client.import_(archive.getvalue(), name="gone", key="gone-2"), came)
+        self.client.delete("gone", purge=True, key="gone-3")
+        self.client.delete("gone", purge=True, key="gone-3")
+
+    def test_the_same_key_with_other_conditions_is_another_request(self):
+        self.client.create(repo_url=self.url, name="cond")
+        self.client.write_file("cond", "f", b"one", key="cond-1", if_none_match="*")
+        self.client.write_file("cond", "f", b"one", key="cond-1", if_none_match="*")
+        self.assertEqual(self.refusal(lambda key: self.client.write_file("cond", "f", b"one", key=key), "cond-1")[1], "already_exists")
 
 
 if __name__ == "__main__":

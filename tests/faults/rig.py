@@ -59,8 +59,31 @@ def rounds(short):
         number += 1
 
 
+def keyed(key, call, seconds=60):
+    """Repeats `call(key)` until it was carried out: the key that it was carried out with, and its answer.
+
+    While nobody knows the outcome it has the same key, so that nothing runs twice. A refusal is the final answer of its
+    key: the next try has a new one.
+    """
+    end = time.monotonic() + seconds * harness.PATIENCE
+    number = 1
+    while True:
+        this = key if number == 1 else f"{key}/{number}"
+        try:
+            return this, call(this)
+        except (OSError, moorage.MoorageError) as error:
+            if isinstance(error, moorage.MoorageError):
+                if error.code not in HONEST:
+                    raise
+                if error.code not in ("unknown_outcome", "deadline_exceeded") and "is in progress" not in error.message:
+                    number += 1
+            if time.monotonic() > end:
+                raise AssertionError(f"no answer within {seconds} s: {error!r}") from error
+            time.sleep(0.05)
+
+
 def stubborn(call, seconds=60):
-    """Repeats a call that has an idempotency key until the daemon has answered it."""
+    """Repeats a call that changes nothing, or has a new key each time, until the daemon has answered it."""
     end = time.monotonic() + seconds * harness.PATIENCE
     while True:
         try:

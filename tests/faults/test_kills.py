@@ -46,9 +46,11 @@ class Worker(threading.Thread):
     def command(self, script, **fields):
         """Its record once it rests."""
         key = f"{rig.SEED}-{self.name}-{self.number}"
-        record = rig.stubborn(lambda: self.client.start_exec(self.name, ["sh", "-c", script], key=key, **fields))
+        def start(key):
+            return self.client.start_exec(self.name, ["sh", "-c", script], key=key, **fields)
+        key, record = rig.keyed(key, start)
         if self.chance.random() < 0.5:
-            again = rig.stubborn(lambda: self.client.start_exec(self.name, ["sh", "-c", script], key=key, **fields))
+            again = rig.stubborn(lambda: start(key))
             self.suite.assertEqual(again["id"], record["id"], "the same key made another command")
         return self.ended(record["id"])
 
@@ -74,7 +76,7 @@ class Worker(threading.Thread):
     def put(self):
         path, data = f"put-{self.number}", self.chance.randbytes(self.chance.randrange(1, 30_000))
         key = f"{rig.SEED}-{self.name}-{self.number}"
-        rig.stubborn(lambda: self.client.write_file(self.name, path, data, key=key))
+        rig.keyed(key, lambda key: self.client.write_file(self.name, path, data, key=key))
         self.files[path] = data
         self.acknowledged["files"] += 1
 
@@ -93,7 +95,7 @@ class Worker(threading.Thread):
         lines = self.chance.randrange(1, LINES)
         key = f"{rig.SEED}-{self.name}-{self.number}"
         script = f"i=0; while [ $i -lt {lines} ]; do i=$((i+1)); echo line $i; done"
-        record = rig.stubborn(lambda: self.client.start_exec(self.name, ["sh", "-c", script], key=key))
+        _, record = rig.keyed(key, lambda key: self.client.start_exec(self.name, ["sh", "-c", script], key=key))
         read = b""
         with contextlib.suppress(OSError, moorage.MoorageError):  # the daemon dies: what came is known
             with self.client.output(record["id"], follow=True) as stream:
@@ -148,16 +150,9 @@ class Churn(threading.Thread):
     def live(self, name):
         harness.commit(self.suite.upstream / "acme" / "shop", "moved.txt", name)
         key = f"{rig.SEED}-{name}"
-        for attempt in range(20):
-            try:
-                made = rig.stubborn(lambda: self.client.create(repo_url=self.suite.url, name=name, key=f"{key}-{attempt}"), 10)  # noqa: B023
-                break
-            except AssertionError:
-                continue  # a create that was cut is said for ever to its key: a new try has a new one
-        else:
-            raise AssertionError(f"{name} could not be created")
-        rig.stubborn(lambda: self.client.start_exec(name, ["sh", "-c", "cat moved.txt; sleep 5"], key=key))
-        rig.stubborn(lambda: self.client.delete(made["id"], purge=True, key=f"{key}-rm"))
+        _, made = rig.keyed(f"{key}-new", lambda key: self.client.create(repo_url=self.suite.url, name=name, key=key))
+        rig.keyed(key, lambda key: self.client.start_exec(name, ["sh", "-c", "cat moved.txt; sleep 5"], key=key))
+        rig.keyed(f"{key}-rm", lambda key: self.client.delete(made["id"], purge=True, key=key))
 
 
 class Kills(rig.TestCase):

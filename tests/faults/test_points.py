@@ -28,6 +28,7 @@ EVERY_START = ["recovery.after_repositories", "recovery.after_sandboxes", "recov
                "recovery.after_workspaces"]
 # No verb's: e2e_replica and e2e_store_image die at each.
 OF_NO_VERB = {"replica", "image"}
+OF_EVERY_VERB = {"answer"}  # of each request with a key: test_retries
 STARTS = 2  # that are killed at a random moment, for each point
 
 
@@ -49,7 +50,7 @@ class Points(rig.TestCase):
                     if method in ("post", "put", "patch", "delete")}
         self.assertEqual(changing, set(OPERATIONS), "calls of the API that this test knows, and those there are")
         claimed = {verb for verbs in OPERATIONS.values() if isinstance(verbs, tuple) for verb in verbs}
-        self.assertEqual(claimed | OF_NO_VERB, {verb_of(point) for point in self.points}, "verbs with crash points")
+        self.assertEqual(claimed | OF_NO_VERB | OF_EVERY_VERB, {verb_of(point) for point in self.points}, "verbs with crash points")
         sources = [path for path in harness.ROOT.glob("[a-z]*/*.cc")]
         declared = [name for path in sources for name in re.findall(r'MOORAGE_CRASH_POINT\(\w+, "([^"]+)"\)', path.read_text())]
         self.assertEqual(sorted(declared), sorted(self.points), "all that are written are compiled in, once each")

@@ -164,17 +164,70 @@ TEST_CASE("an answer is kept for its owner, key and request for a day") {
   const IdempotentRequest request{.owner_uid = 1000, .key = "k", .hash = "h"};
   CHECK_FALSE(keys.find(request));
   keys.put(request, {.status = 201, .body = std::string("{\"a\":\"\xff\0\"}", 10)});
-  CHECK(keys.find(request)->status == 201);
-  CHECK(keys.find(request)->body.size() == 10);
+  CHECK(keys.find(request)->answer->status == 201);
+  CHECK(keys.find(request)->answer->body.size() == 10);
   CHECK_FALSE(keys.find({.owner_uid = 1001, .key = "k", .hash = "h"}));
   CHECK(code_thrown_by([&] { keys.find({.owner_uid = 1000, .key = "k", .hash = "other"}); }) ==
         base::Code::already_exists);
-  CHECK(code_thrown_by([&] { keys.put(request, {}); }) == base::Code::already_exists);
-  test.clock.now_ms += kKeepAnswersMs;
+  test.clock.now_ms += 365LL * 24 * 3600 * 1000;  // the wall clock was set
   CHECK(keys.expire() == 0);
-  test.clock.now_ms += 1;
+  test.clock.up_ms += kKeepAnswersMs;
+  CHECK(keys.expire() == 0);
+  test.clock.up_ms += 1;
   CHECK(keys.expire() == 1);
   CHECK_FALSE(keys.find(request));
+}
+
+TEST_CASE("what began is found by the request, until its answer takes the place") {
+  TestStore test;
+  IdempotencyKeys keys(*test.store);
+  const IdempotentRequest upload{.owner_uid = 1000, .key = "k", .head = "head"};
+  CHECK_FALSE(keys.is_known(upload));
+  test.store->transaction([&] { keys.begin(upload, "ws_7"); });
+  CHECK(keys.is_known(upload));
+  const IdempotentRequest whole{.owner_uid = 1000, .key = "k", .hash = "h", .head = "head"};
+  CHECK(keys.find(whole)->subject == "ws_7");
+  CHECK_FALSE(keys.find(whole)->answer);
+  keys.put(whole, {.status = 409, .headers = "ETag: x\n", .body = "{}"});
+  CHECK(keys.find(whole)->answer->status == 409);
+  CHECK(keys.find(whole)->answer->headers == "ETag: x\n");
+  const IdempotentRequest other{.owner_uid = 1000, .key = "k", .hash = "other", .head = "head"};
+  CHECK(code_thrown_by([&] { keys.find(other); }) == base::Code::already_exists);
+}
+
+TEST_CASE("a key that is a day old is free again, in the rows that carry it, too") {
+  TestStore test;
+  const auto repository = make_repository(*test.store);
+  Workspaces workspaces(*test.store);
+  IdempotencyKeys keys(*test.store);
+  const auto make = [&](const std::string& name, const std::string& key) {
+    auto wanted = new_workspace(repository, name);
+    wanted.idempotency_key = key;
+    return workspaces.create(wanted);
+  };
+  const auto made = make("a", "k");
+  make("b", "k/1");
+  make("c", "k-else");
+  const uint32_t owner = workspaces.get(made.id).owner_uid;
+  keys.put({.owner_uid = owner, .key = "k", .hash = "h"}, {.status = 201});
+  test.clock.up_ms += kKeepAnswersMs + 1;
+  CHECK(keys.expire() == 1);
+  CHECK_FALSE(workspaces.get(made.id).idempotency_key);
+  CHECK_FALSE(make("d", "k/1").existed);
+  CHECK(make("c", "k-else").existed);
+}
+
+TEST_CASE("the key of a create that failed may be used again") {
+  TestStore test;
+  const auto repository = make_repository(*test.store);
+  Workspaces workspaces(*test.store);
+  auto wanted = new_workspace(repository, "a");
+  wanted.idempotency_key = "k";
+  const auto first = workspaces.create(wanted);
+  workspaces.fail(first.id, "no room");
+  const auto second = workspaces.create(wanted);
+  CHECK_FALSE(second.existed);
+  CHECK(second.id != first.id);
 }
 
 TEST_CASE("long commands that are brought in, and forgotten again, keep the log short") {

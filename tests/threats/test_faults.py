@@ -1,8 +1,11 @@
-"""Clocks, failing disks, death between two steps, secrets in memory: rows 62, 63, 64, 66. The sweeps are in tests/faults."""
+"""Clocks, failing disks, death between two steps, secrets in memory: rows 62, 63, 64, 66, 69, 70. The sweeps are in tests/faults."""
 
+import concurrent.futures
+import contextlib
 import os
 import pathlib
 import signal
+import sqlite3
 import sys
 import unittest
 
@@ -67,6 +70,75 @@ class Faults(Threats):
                 self.assertEqual(self.daemon.process.wait(10), -signal.SIGKILL, died)
                 self.daemon.start()
                 lives.settle(f"death-{number}")
+
+    @threat(69, "H", "a fork takes longer than its daemon expects, while the reconciler looks for work that was cut",
+            "a row is held by the verb that makes it from its first write on: nothing is judged by its age",
+            "the same row, with nobody at work on it, is undone by the next start")
+    def test_a_slow_fork_is_not_abandoned(self):
+        with daemon({"daemon.reconcile_interval_s": 1}) as other:
+            harness.make_repository(other.directory / "repository")
+            other.client.create(repo_url=f"file://{other.directory}/repository", name="slow")
+            gate = other.directory / "gate"
+            other.kill()
+            other.environment["MOORAGE_PAUSE_AT"] = f"snapshot.after_layers={gate}"
+            other.start()
+
+            def forks():
+                return [w["state"] for w in other.client.workspaces() if w["name"].startswith("slow-")]
+
+            def age():
+                with contextlib.closing(sqlite3.connect(other.store / "state.db", timeout=10)) as database, database:
+                    database.execute("UPDATE workspaces SET created_wall_ms = created_wall_ms - 3600000")
+
+            for dies in (False, True):
+                gate.touch()
+                with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                    forking = pool.submit(other.client.fork, "slow", count=2)
+                    harness.wait_until(gate.with_name("gate.reached").exists, what="the fork")
+                    age()
+                    other.reconcile()
+                    self.assertEqual(forks()[-2:], ["creating"] * 2)
+                    if dies:
+                        other.kill()
+                    gate.unlink()
+                    gate.with_name("gate.reached").unlink()
+                    if dies:
+                        self.assertRaises(OSError, forking.result, 60)
+                    else:
+                        self.assertEqual([w["state"] for w in forking.result(60)], ["ready"] * 2)
+            other.start()
+            self.assertEqual(forks(), ["ready"] * 2)
+
+    @threat(70, "H", "a request is repeated with its key after it failed, while it runs, and after the daemon died in it",
+            "the first final answer, errors too; 409 while it runs; what was not done is done once",
+            "the same request with a new key succeeds")
+    def test_a_repeat_never_reports_what_did_not_happen(self):
+        self.client.write_file("jail", "kept", b"kept")
+        with contextlib.closing(sqlite3.connect(f"file:{self.daemon.store}/state.db?mode=ro", uri=True)) as database:
+            (last,), = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'layers'")
+        before = len(self.client.snapshots("jail"))
+        in_the_way = [self.daemon.store / "layers" / f"ly_{last + n}" for n in range(1, 4)]
+        for path in in_the_way:
+            path.touch()  # where the directory of the next layer belongs
+        failed = {}
+        for call in (lambda key: self.client.snapshot("jail", name="state", key=key), lambda key: self.client.fork("jail", count=1, key=key)):
+            key = f"threat-70-{len(failed)}"
+            with self.assertRaises(harness.moorage.MoorageError) as refused:
+                call(key)
+            failed[key] = (call, (refused.exception.status, refused.exception.message))
+        for path in in_the_way:
+            path.unlink(missing_ok=True)
+        for key, (call, first) in failed.items():
+            with self.assertRaises(harness.moorage.MoorageError) as again:
+                call(key)
+            self.assertEqual((again.exception.status, again.exception.message), first)
+        self.assertEqual(len(self.client.snapshots("jail")), before)
+        for key, (call, _) in failed.items():
+            self.assertTrue(call(f"{key}-new"))
+        for workspace in self.client.workspaces():
+            if workspace["name"].startswith("jail-"):
+                self.client.delete(workspace["id"], purge=True)
+        self.client.drop_snapshot("jail", "state")
 
     assert_at_rest = rig.TestCase.assert_at_rest
 

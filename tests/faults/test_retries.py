@@ -1,0 +1,372 @@
+"""Each request of openapi.yaml that changes something dies at each of its crash points, and is repeated with its key.
+
+The repeat gets the answer that an undisturbed run gives, and nothing was done twice. Names, ids, times and sizes differ
+from one run to the next; all else is compared.
+"""
+
+import io
+import re
+import signal
+import subprocess
+import unittest
+
+import rig
+from rig import harness, moorage
+from test_points import verb_of
+from verbs import DIED, NO_STATE, OPERATIONS
+
+ANSWER_POINTS = ["answer.before_kept", "answer.after_kept"]
+# What no two runs have in common.
+VOLATILE = re.compile(r".*_at$|.*_ms$|.*_us$|.*bytes$|.*_files$|disk|files|behind|unpushed|changes|measured|pid|kernel|sandbox|integrity|head|seconds")
+
+
+def general(value, name):
+    """An answer without what differs between two runs of the same request."""
+    if isinstance(value, dict):
+        return {key: general(item, name) for key, item in value.items() if not VOLATILE.fullmatch(key)}
+    if isinstance(value, list):
+        return [general(item, name) for item in value]
+    if isinstance(value, str):
+        return re.sub(r"\b(ws|sn|ly|sb|ex|bo|at|repo)_\d+", r"\1_N", value.replace(name, "NAME"))
+    return value
+
+
+class Requests:
+    """name -> what prepares it, which gives the request itself: a call with a key. `call` is asked of a client of its own."""
+
+    def __init__(self, suite):
+        self.suite, self.client = suite, suite.client
+
+    def workspace(self, name, *commands, **fields):
+        self.client.create(repo_url=self.suite.url, name=name, **fields)
+        for command in commands:
+            self.client.exec(name, command, sync=True)
+        return self.client
+
+    def upstream(self, name):
+        harness.make_repository(self.suite.upstream / "acme" / name)
+        return self.suite.git_server.url(f"acme/{name}")
+
+    def post_v1_repos(self, name):
+        url = self.upstream(name)
+        return lambda key: self.client.add_repo(url, key=key)
+
+    def post_v1_repos_import(self, name):
+        place = self.suite.upstream / "acme" / name
+        harness.make_repository(place)
+        harness.git(place, "update-ref", "refs/moorage/head", "HEAD")
+        harness.git(place, "update-ref", "refs/moorage/work", "HEAD")
+        bundle = place.with_suffix(".bundle")
+        harness.git(place, "bundle", "create", "--quiet", str(bundle), "refs/moorage/head", "refs/moorage/work")
+        return lambda key: self.client.import_bundle(f"/local/{name}", bundle.read_bytes(), key=key)
+
+    def delete_v1_repos_repo(self, name):
+        repo = self.client.add_repo(self.upstream(name))["id"]
+        return lambda key: self.client.delete_repo(repo, key=key)
+
+    def post_v1_repos_repo_fetch(self, name):
+        repo = self.client.add_repo(self.upstream(name))["id"]
+        harness.commit(self.suite.upstream / "acme" / name, "moved.txt", name)
+        return lambda key: self.client.fetch(repo, key=key)
+
+    def post_v1_workspaces(self, name):
+        harness.commit(self.suite.upstream / "acme" / "shop", "moved.txt", name)
+        return lambda key: self.client.create(repo_url=self.suite.url, name=name, key=key)
+
+    def delete_v1_workspaces_workspace(self, name):
+        self.workspace(name, "true")
+        return lambda key: self.client.delete(name, key=key)
+
+    def delete_v1_workspaces_workspace_purge(self, name):
+        self.workspace(name, "true")
+        return lambda key: self.client.delete(name, purge=True, key=key)
+
+    def post_v1_workspaces_workspace_undelete(self, name):
+        self.workspace(name).delete(name)
+        return lambda key: self.client.undelete(name, key=key)
+
+    def post_v1_workspaces_workspace_start(self, name):
+        self.workspace(name)
+        return lambda key: self.client.start(name, key=key)
+
+    def post_v1_workspaces_workspace_stop(self, name):
+        self.workspace(name, "true", pre_stop="echo stopping")
+        return lambda key: self.client.stop(name, key=key)
+
+    def patch_v1_workspaces_workspace(self, name):
+        self.workspace(name)
+        return lambda key: self.client.update(name, pinned=True, key=key)
+
+    def post_v1_workspaces_workspace_move(self, name):
+        self.workspace(name, "true")
+        return lambda key: self.client.move(name, backend="process", key=key)
+
+    def post_v1_workspaces_workspace_share(self, name):
+        self.workspace(name)
+        return lambda key: self.client.share(name, group="root", key=key)
+
+    def post_v1_workspaces_workspace_lease(self, name):
+        self.workspace(name)
+        return lambda key: self.client.acquire_lease(name, "holder", key=key)
+
+    def post_v1_workspaces_workspace_lease_takeover(self, name):
+        self.workspace(name, "true").acquire_lease(name, "before")
+        return lambda key: self.client.acquire_lease(name, "holder", takeover=True, key=key)
+
+    def delete_v1_workspaces_workspace_lease(self, name):
+        self.workspace(name)
+        holder = harness.Client(str(self.suite.daemon.socket))
+        holder.generation = self.client.acquire_lease(name, "holder")["generation"]
+        return lambda key: holder.release_lease(name, key=key)
+
+    def post_v1_workspaces_workspace_archive(self, name):
+        self.workspace(name, "echo kept > kept")
+        return lambda key: self.client.archive(name, key=key)
+
+    def post_v1_workspaces_workspace_unarchive(self, name):
+        self.workspace(name, "echo kept > kept").archive(name)
+        return lambda key: self.client.unarchive(name, key=key)
+
+    def post_v1_workspaces_workspace_snapshots(self, name):
+        self.workspace(name, "echo kept > kept")
+        return lambda key: self.client.snapshot(name, name="state", key=key)
+
+    def post_v1_workspaces_workspace_snapshots_at_rest(self, name):
+        self.workspace(name, "echo kept > kept").stop(name)
+        return lambda key: self.client.snapshot(name, name="state", key=key)
+
+    def delete_v1_workspaces_workspace_snapshots_snapshot(self, name):
+        self.workspace(name).snapshot(name, name="state")
+        return lambda key: self.client.drop_snapshot(name, "state", key=key)
+
+    def post_v1_workspaces_workspace_restore(self, name):
+        self.workspace(name, "echo kept > kept").snapshot(name, name="state")
+        self.client.exec(name, "echo later > kept", sync=True)
+        return lambda key: self.client.restore(name, "state", kill=True, key=key)
+
+    def post_v1_workspaces_workspace_restore_at_rest(self, name):
+        restore = self.post_v1_workspaces_workspace_restore(name)
+        self.client.stop(name)
+        return restore
+
+    def post_v1_workspaces_workspace_undo(self, name):
+        self.workspace(name, "echo one > kept", "echo two > kept", "echo three > kept", snapshot="before-exec")
+        return lambda key: self.client.undo(name, kill=True, key=key)
+
+    def post_v1_workspaces_workspace_fork(self, name):
+        self.workspace(name, "echo kept > kept")
+        return lambda key: self.client.fork(name, count=2, key=key)
+
+    def post_v1_workspaces_workspace_promote(self, name):
+        self.workspace(name, "echo kept > kept").fork(name, names=[f"{name}-f1"])
+        self.client.exec(f"{name}-f1", "echo better > kept", sync=True)
+        return lambda key: self.client.promote(f"{name}-f1", kill=True, key=key)
+
+    def post_v1_workspaces_workspace_best_of(self, name):
+        self.workspace(name, "true")
+        return lambda key: self.client.best_of(name, each="echo {i} > tried", test="test -e tried", count=2, key=key)
+
+    def post_v1_workspaces_workspace_best_of_patches(self, name):
+        self.workspace(name, "true")
+        patch = b"--- /dev/null\n+++ b/patched\n@@ -0,0 +1 @@\n+patched\n"
+        return lambda key: self.client.best_of(name, test="test -e patched", patches=[("a", patch), ("b", patch)], key=key)
+
+    def post_v1_best_of_bestof_cancel(self, name):
+        self.workspace(name)
+        best_of = self.client.best_of(name, each="sleep 600", test="true", count=1)["id"]
+        return lambda key: self.client.cancel_best_of(best_of, key=key)
+
+    def post_v1_workspaces_import(self, name):
+        self.workspace(f"{name}-away", "echo kept > kept")
+        file = io.BytesIO()
+        self.client.export(f"{name}-away", file)
+        self.client.delete(f"{name}-away", purge=True)
+        return lambda key: self.client.import_(file.getvalue(), name=name, key=key)
+
+    def put_v1_workspaces_workspace_file(self, name):
+        self.workspace(name)
+        return lambda key: self.client.write_file(name, "put", b"put", key=key)
+
+    def put_v1_workspaces_workspace_file_if_match(self, name):
+        tag = f'"{self.workspace(name).write_file(name, "put", b"before")["hash"]}"'
+        return lambda key: self.client.write_file(name, "put", b"put", if_match=tag, key=key)
+
+    def put_v1_workspaces_workspace_file_if_none_match(self, name):
+        self.workspace(name)
+        return lambda key: self.client.write_file(name, "put", b"put", if_none_match="*", key=key)
+
+    def delete_v1_workspaces_workspace_file(self, name):
+        tag = f'"{self.workspace(name).write_file(name, "gone", b"before")["hash"]}"'
+        return lambda key: self.client.remove_file(name, "gone", if_match=tag, key=key)
+
+    def post_v1_workspaces_workspace_files_move(self, name):
+        tag = f'"{self.workspace(name).write_file(name, "from", b"before")["hash"]}"'
+        return lambda key: self.client.move_file(name, "from", "to", if_match=tag, key=key)
+
+    def post_v1_workspaces_workspace_files_mkdir(self, name):
+        self.workspace(name)
+        return lambda key: self.client.make_directory(name, "made/deep", key=key)
+
+    def post_v1_workspaces_workspace_files_symlink(self, name):
+        self.workspace(name)
+        return lambda key: self.client.make_symlink(name, "link", "target", key=key)
+
+    def post_v1_workspaces_workspace_execs(self, name):
+        self.workspace(name)
+        return lambda key: self.client.start_exec(name, ["sh", "-c", "echo ran >> counter; sync counter; sleep 600"], key=key)
+
+    def post_v1_execs_exec_cancel(self, name):
+        exec_id = self.workspace(name).start_exec(name, ["sleep", "600"])["id"]
+        return lambda key: self.client.cancel(exec_id, key=key)
+
+    def post_v1_gc(self, name):
+        return lambda key: self.client.gc_run(key=key)
+
+    def post_v1_doctor(self, name):
+        return lambda key: self.client.request("POST", "/doctor", json_body={}, key=key)
+
+
+# What a repeat after a death is not compared for, and why.
+NOT_KEPT = {
+    "post /v1/workspaces/{workspace}/move/check": "nothing is changed",
+    "put /v1/workspaces/{workspace}/lease": "a repeat is one more heartbeat",
+    "put /v1/execs/{exec}/stdin": NO_STATE,
+    "post /v1/execs/{exec}/signal": NO_STATE,
+    "post /v1/execs/{exec}/resize": NO_STATE,
+}
+
+
+def method_of(operation):
+    return re.sub(r"\W+", "_", operation).strip("_")
+
+
+class Retries(rig.TestCase):
+    settings = {"sandbox.allow_process_backend": True, "daemon.reconcile_interval_s": 1}
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.points = harness.run(harness.BIN / "mooraged", "--list-crash-points").stdout.decode().split()
+
+    def cases(self):
+        """operation -> the methods of Requests that make it."""
+        known = [name for name in dir(Requests) if re.match("(post|put|patch|delete)_v1_", name)]
+        cases = {}
+        for operation in OPERATIONS:
+            mine = [name for name in known if name.startswith(method_of(operation))]
+            others = [method_of(other) for other in OPERATIONS if method_of(other) != method_of(operation) and
+                      method_of(other).startswith(method_of(operation))]
+            cases[operation] = [name for name in mine if not any(name.startswith(other) for other in others)]
+        return cases
+
+    def test_each_request_that_changes_something_is_repeated_here(self):
+        without = {operation for operation, methods in self.cases().items() if not methods}
+        self.assertEqual(without, set(NOT_KEPT))
+
+    def repeat(self, call, key):
+        """The answer, once it is no longer in progress."""
+        answers = []
+
+        def asked():
+            try:
+                answers.append(call(key))
+            except moorage.MoorageError as error:
+                if "is in progress" in error.message:
+                    return False
+                answers.append(f"{error.status} {error.code}: {error.message}")
+            return True
+
+        harness.wait_until(asked, 60, "an answer that is final")
+        return answers[0]
+
+    def check_effect(self, method, name):
+        """That it was done once, where twice would show."""
+        if method.startswith("post_v1_workspaces_workspace_snapshots"):
+            self.assertEqual([s["name"] for s in self.client.snapshots(name)], ["state"])
+        if method.startswith("post_v1_workspaces_workspace_restore"):
+            self.assertEqual(self.client.read_file(name, "kept"), b"kept\n")
+            self.assertEqual([s["cause"] for s in self.client.snapshots(name)].count("before-restore"), 1, "restored once")
+        if method.startswith("post_v1_workspaces_workspace_undo"):
+            self.assertEqual(self.client.read_file(name, "kept"), b"two\n", "one command was undone")
+        if method.startswith("post_v1_workspaces_workspace_promote"):
+            self.assertEqual(self.client.read_file(name, "kept"), b"better\n")
+            self.assertEqual([s["cause"] for s in self.client.snapshots(name)].count("promote"), 1, "promoted once")
+        if method.startswith("post_v1_workspaces_workspace_fork"):
+            self.assertEqual(len([w for w in self.client.workspaces() if w["name"].startswith(f"{name}-")]), 2)
+        if method.startswith("post_v1_workspaces_workspace_execs"):
+            harness.wait_until(lambda: b"ran\n" == self.client.exec(name, "cat counter").stdout, what="the command")
+            self.assertEqual(len(self.client.execs(workspace=name, running=True)), 1)
+        if method.startswith("post_v1_workspaces_workspace_best_of"):
+            ended = self.client.get_best_of(self.client.best_ofs(name)[0]["id"], wait_s=60)
+            self.assertEqual([a["state"] for a in ended["attempts"]], ["passed", "passed"], ended)
+            self.assertEqual(len([b for b in self.client.best_ofs(name) if b["state"] != "failed"]), 1)
+
+    def clean(self, name):
+        for workspace in self.client.workspaces():
+            if workspace["name"].startswith(name):
+                if workspace.get("holder"):
+                    self.client.generation = self.client.acquire_lease(workspace["id"], "clean", takeover=True)["generation"]
+                self.client.delete(workspace["id"], purge=True)
+                self.client.generation = None
+
+    def die(self, point, call, key):
+        """Whether the request met the point."""
+        self.daemon.kill()
+        self.daemon.start(crash_at=point)
+        error = None
+        try:
+            call(key)
+        except DIED as died:
+            error = died
+        try:
+            status = self.daemon.process.wait(5 if error else 0.05)
+        except subprocess.TimeoutExpired:
+            return False
+        self.assertEqual(status, -signal.SIGKILL, self.daemon.log_tail())
+        return True
+
+    def try_point(self, method, point, undisturbed):
+        name = f"r{next(self.numbers)}"
+        call = getattr(Requests(self), method)(name)
+        died = self.die(point, call, name)
+        self.daemon.kill()
+        self.daemon.start()
+        if died:
+            answer = self.repeat(call, name)
+            self.assertEqual(general(answer, name), undisturbed, f"{method}, repeated after a death at {point}")
+            self.assertEqual(self.repeat(call, name), answer, "a repeat of the repeat")
+            self.check_effect(method, name)
+        self.clean(name)
+        return died
+
+    def run_operation(self, operation, methods):
+        verbs = OPERATIONS[operation]
+        of_verb = [p for p in self.points if isinstance(verbs, tuple) and verb_of(p) in verbs]
+        met = set()
+        for method in methods:
+            name = f"r{next(self.numbers)}"
+            call = getattr(Requests(self), method)(name)
+            answer = call(name)
+            self.assertEqual(call(name), answer, f"{method}, repeated")
+            self.check_effect(method, name)
+            self.clean(name)
+            undisturbed = general(answer, name)
+            for point in of_verb + ANSWER_POINTS:
+                with self.subTest(method=method, point=point):
+                    if self.try_point(method, point, undisturbed):
+                        met.add(point)
+        self.assertLessEqual({"answer.before_kept"}, met, operation)
+        return met
+
+    def test_a_repeat_after_a_death_gets_the_answer_of_an_undisturbed_run(self):
+        self.numbers = iter(range(10**6))
+        met = 0
+        for operation, methods in self.cases().items():
+            with self.subTest(operation):
+                if methods:
+                    met += len(self.run_operation(operation, methods))
+        print(f"repeated after {met} deaths")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,37 @@
+#include "workspace/keyed_request.h"
+
+#include "base/digest.h"
+#include "base/error.h"
+#include "state_db/store.h"
+
+namespace moorage::workspace {
+
+KeyedRequest::KeyedRequest(uint32_t owner_uid, std::string key, std::string head)
+    : head_(std::move(head)),
+      identity_{.owner_uid = owner_uid, .key = std::move(key), .head = base::sha256_hex(head_)} {}
+
+void KeyedRequest::set_body_hash(const std::string& hash) {
+  const std::lock_guard lock(mutex_);
+  identity_.hash = base::sha256_hex(head_ + hash);
+}
+
+void join_key(state_db::Store& store, const Caller& caller, const std::string& subject) {
+  if (caller.keyed) state_db::IdempotencyKeys(store).begin(caller.keyed->identity(), subject);
+}
+
+bool has_begun(const Caller& caller) { return caller.keyed && !caller.keyed->begun.empty(); }
+
+std::pair<std::optional<std::string>, std::string> key_of(const Caller& caller) {
+  if (!caller.keyed) return {};
+  const auto identity = caller.keyed->identity();
+  return {identity.key, std::to_string(identity.owner_uid) + " " + identity.hash};
+}
+
+void refuse_unsettled(const Caller& caller, const std::string& what) {
+  if (caller.keyed) caller.keyed->undecided = true;
+  throw base::Error(base::Code::conflict,
+                    "the request with this idempotency key is in progress: " + what,
+                    "repeat it in a moment: the answer will be the first one's");
+}
+
+}  // namespace moorage::workspace
