@@ -1,5 +1,6 @@
 #include "workspace/active.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -33,11 +34,25 @@ base::SandboxId Active::running_sandbox(base::WorkspaceId workspace) {
 
 std::shared_ptr<const Running> Active::by_sandbox(base::SandboxId sandbox) {
   std::unique_lock lock(mutex_);
-  exchanged_.wait(lock, [&] { return exchanging_.empty(); });
-  for (const auto& [workspace, running] : running_) {
-    if (running->sandbox == sandbox) return running;
+  for (;;) {
+    const auto found = std::find_if(running_.begin(), running_.end(), [&](const auto& one) {
+      return one.second->sandbox == sandbox;
+    });
+    if (found == running_.end()) return nullptr;
+    if (!exchanging_.contains(found->first)) return found->second;
+    exchanged_.wait(lock);  // what was found may be gone
   }
-  return nullptr;
+}
+
+std::optional<Running> Active::without_mounts(base::SandboxId sandbox) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [workspace, running] : running_) {
+    if (running->sandbox != sandbox) continue;
+    Running copy = *running;
+    copy.mounted.reset();  // never the last: `running` has them
+    return copy;
+  }
+  return std::nullopt;
 }
 
 void Active::set_running(std::shared_ptr<const Running> running) {
@@ -135,7 +150,7 @@ std::unique_ptr<Active::Exchange> Active::begin_exchange(std::shared_ptr<const R
   if (found == running_.end() || found->second != running) return nullptr;
   // Ours, and the one kept here.
   if (running.use_count() != 2 || running->mounted.use_count() != 1) return nullptr;
-  exchanging_.insert(running->workspace);
+  exchanging_[running->workspace] = next_exchange_++;
   return std::make_unique<Exchange>(*this, std::move(running));
 }
 
@@ -151,7 +166,11 @@ void Active::end_exchange(std::shared_ptr<const Running> running) {
 
 std::vector<std::shared_ptr<const Running>> Active::all() {
   std::unique_lock lock(mutex_);
-  exchanged_.wait(lock, [&] { return exchanging_.empty(); });
+  const uint64_t begun = next_exchange_;
+  exchanged_.wait(lock, [&] {
+    return std::none_of(exchanging_.begin(), exchanging_.end(),
+                        [&](const auto& one) { return one.second < begun; });
+  });
   std::vector<std::shared_ptr<const Running>> all;
   for (const auto& [workspace, running] : running_) all.push_back(running);
   return all;

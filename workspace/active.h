@@ -84,8 +84,11 @@ class Active {
   std::shared_ptr<const Running> running(base::WorkspaceId workspace);
   base::SandboxId running_sandbox(base::WorkspaceId workspace);  // 0: none; keeps nothing alive
   std::shared_ptr<const Running> by_sandbox(base::SandboxId sandbox);
+  // Without its mounts, and without a wait for an exchange: for its control groups alone.
+  std::optional<Running> without_mounts(base::SandboxId sandbox);
   void set_running(std::shared_ptr<const Running> running);
   void clear_running(base::SandboxId sandbox);
+  // Waits for the exchanges that go on now, not for those that begin meanwhile.
   std::vector<std::shared_ptr<const Running>> all();
 
   // Take it first, then ask for what is running: so it is either there and stays, or a new one is
@@ -132,7 +135,8 @@ class Active {
   std::mutex mutex_;
   std::condition_variable closed_;
   std::condition_variable exchanged_;
-  std::set<base::WorkspaceId> exchanging_;
+  std::map<base::WorkspaceId, uint64_t> exchanging_;  // with the number of the exchange
+  uint64_t next_exchange_ = 0;
   std::map<base::WorkspaceId, std::shared_ptr<const Running>> running_;
   std::map<base::WorkspaceId, Uses> uses_;  // of those in use, and of the running ones
   std::map<base::WorkspaceId, Rest> rests_;

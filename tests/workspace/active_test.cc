@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <future>
 #include <thread>
 
 #include "base/error.h"
@@ -96,4 +97,64 @@ TEST_CASE("the mounts of what still runs are given back at the end") {
     active.set_running(std::move(running));
   }
   CHECK(base::wait_readable(pipe.read_end.get(), 0));  // end of file: the other end is closed
+}
+
+namespace {
+
+std::shared_ptr<const Running> running_in(Active& active, int64_t number) {
+  auto running = std::make_shared<Running>();
+  running->workspace = base::WorkspaceId{number};
+  running->sandbox = base::SandboxId{number};
+  running->mounted = active.share(running->workspace, some_mount());
+  active.set_running(running);
+  return running;
+}
+
+}  // namespace
+
+TEST_CASE("a slow freeze of one sandbox keeps nobody from another one") {
+  Active active;
+  running_in(active, 1);
+  running_in(active, 2);
+  auto slow = active.begin_exchange(active.running(base::WorkspaceId{1}));
+  REQUIRE(slow);
+  std::promise<std::shared_ptr<const Running>> answer;
+  auto other = answer.get_future();
+  std::thread asks([&] { answer.set_value(active.by_sandbox(base::SandboxId{2})); });
+  const bool waits = other.wait_for(kLong / 4) != std::future_status::ready;
+  slow.reset();  // before anything can fail: the thread waits for it
+  asks.join();
+  CHECK_FALSE(waits);
+  CHECK(other.get()->sandbox == base::SandboxId{2});
+}
+
+TEST_CASE("the control groups of a sandbox are had while its mounts are exchanged") {
+  Active active;
+  running_in(active, 1);
+  const auto slow = active.begin_exchange(active.running(base::WorkspaceId{1}));
+  REQUIRE(slow);
+  const auto seen = active.without_mounts(base::SandboxId{1});
+  REQUIRE(seen);
+  CHECK_FALSE(seen->mounted);
+  CHECK_FALSE(active.without_mounts(base::SandboxId{2}));
+}
+
+TEST_CASE("who wants all sandboxes does not wait for exchanges that begin after the question") {
+  Active active;
+  running_in(active, 1);
+  running_in(active, 2);
+  auto first = active.begin_exchange(active.running(base::WorkspaceId{1}));
+  REQUIRE(first);
+  std::promise<size_t> answer;
+  auto count = answer.get_future();
+  std::thread asks([&] { answer.set_value(active.all().size()); });
+  // It waits now: a second exchange begins, and the first one ends.
+  CHECK(count.wait_for(milliseconds(200)) == std::future_status::timeout);
+  auto second = active.begin_exchange(active.running(base::WorkspaceId{2}));
+  first.reset();
+  const bool waits = count.wait_for(kLong / 4) != std::future_status::ready;
+  second.reset();
+  asks.join();
+  CHECK_FALSE(waits);
+  CHECK(count.get() == 2);
 }
