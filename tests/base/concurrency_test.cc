@@ -1,11 +1,15 @@
-// KeyedMutex, ThreadPool and Flights.
+// KeyedMutex, ThreadPool, FairPool and Flights.
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <condition_variable>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <set>
 #include <thread>
 
+#include "base/fair_pool.h"
 #include "base/flights.h"
 #include "base/keyed_mutex.h"
 #include "base/thread_pool.h"
@@ -13,6 +17,8 @@
 
 using namespace moorage;
 using namespace std::chrono_literals;
+using base::Error;
+using base::FairPool;
 using base::KeyedMutex;
 using base::ThreadPool;
 
@@ -179,4 +185,97 @@ TEST_CASE("at the end what runs is waited for, and what is queued is dropped") {
     for (int64_t key = 0; key < 50; ++key) flights.request(key);
   }
   CHECK(runs <= 2);
+}
+
+namespace {
+
+// Tasks that hold their thread until they are let go.
+class Held {
+ public:
+  ~Held() { let_go(); }
+  std::function<void()> task() {
+    return [this] {
+      std::unique_lock lock(mutex_);
+      begun_ += 1;
+      changed_.notify_all();
+      changed_.wait(lock, [this] { return free_; });
+    };
+  }
+  void let_go() {
+    const std::lock_guard lock(mutex_);
+    free_ = true;
+    changed_.notify_all();
+  }
+  bool wait_begun(size_t count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return begun_ >= count; });
+  }
+  size_t begun() {
+    const std::lock_guard lock(mutex_);
+    return begun_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t begun_ = 0;
+  bool free_ = false;
+};
+
+}  // namespace
+
+TEST_CASE("one user's work, however much, leaves threads for every other one") {
+  Held held;
+  FairPool pool(16, 1000);
+  for (int n = 0; n < 200; ++n) pool.submit({.user = 1}, held.task());
+  REQUIRE(held.wait_begun(8));
+  for (int n = 0; n < 200; ++n) pool.submit({.user = 2}, held.task());
+  REQUIRE(held.wait_begun(12));
+  for (const uint32_t user : {3, 4, 5}) {
+    std::promise<void> ran;
+    pool.submit({.user = user}, [&] { ran.set_value(); });
+    CHECK(ran.get_future().wait_for(std::chrono::seconds(20)) == std::future_status::ready);
+  }
+  CHECK(held.begun() == 12);  // 8 of the first, and of the second as many as then are free
+  held.let_go();
+}
+
+TEST_CASE("one workspace of a user does not take the threads of that user's others") {
+  Held held;
+  FairPool pool(16, 1000);
+  for (int n = 0; n < 100; ++n) pool.submit({.user = 1, .subject = "ws_1"}, held.task());
+  REQUIRE(held.wait_begun(4));
+  std::promise<void> ran;
+  pool.submit({.user = 1, .subject = "ws_2"}, [&] { ran.set_value(); });
+  CHECK(ran.get_future().wait_for(std::chrono::seconds(20)) == std::future_status::ready);
+  CHECK(held.begun() == 4);
+  held.let_go();
+}
+
+TEST_CASE("a fair pool does all that it took, in the order in which one subject's came") {
+  std::vector<int> order;
+  std::mutex mutex;
+  {
+    FairPool pool(4, 1000);
+    for (int n = 0; n < 500; ++n) {
+      pool.submit({.user = 1, .subject = "ws_1"}, [&, n] {
+        const std::lock_guard lock(mutex);
+        order.push_back(n);
+      });
+    }
+  }
+  REQUIRE(order.size() == 500);
+  CHECK(std::is_sorted(order.begin(), order.end()));  // a quarter of four: one thread
+}
+
+TEST_CASE("a full queue refuses its user, and nobody else") {
+  Held held;
+  FairPool pool(2, 1);
+  pool.submit({.user = 1}, held.task());
+  REQUIRE(held.wait_begun(1));
+  pool.submit({.user = 1}, held.task());
+  CHECK_THROWS_AS(pool.submit({.user = 1}, held.task()), Error);
+  pool.submit({.user = 2}, held.task());
+  CHECK(held.wait_begun(2));
+  held.let_go();
 }
