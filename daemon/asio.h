@@ -36,9 +36,11 @@ using Awaitable = asio::awaitable<T>;
 inline constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 
 // Runs `work` on a lane and comes back to the loop with what it returned or threw. `work` is
-// borrowed: the coroutine that waits here keeps it alive. A full lane throws resource_exhausted.
+// borrowed, as is `share`: the coroutine that waits here keeps them alive. A full lane throws
+// resource_exhausted.
 template <typename Work>
-Awaitable<std::invoke_result_t<Work&>> on_lane(Lanes& lanes, Lane lane, Work& work) {
+Awaitable<std::invoke_result_t<Work&>> on_lane(Lanes& lanes, Lane lane, const base::Share& share,
+                                               Work& work) {
   using Result = std::invoke_result_t<Work&>;
   const auto loop = co_await asio::this_coro::executor;
   std::optional<Result> result;
@@ -48,7 +50,7 @@ Awaitable<std::invoke_result_t<Work&>> on_lane(Lanes& lanes, Lane lane, Work& wo
     // lane before the loop runs it, so it is touched and destroyed on the loop's thread alone.
     auto resume = std::make_shared<decltype(handler)>(std::move(handler));
     try {
-      lanes.submit(lane, [&work, &result, &error, loop, resume]() mutable {
+      lanes.submit(lane, share, [&work, &result, &error, loop, resume]() mutable {
         try {
           result.emplace(work());
         } catch (...) {

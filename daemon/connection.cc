@@ -129,6 +129,7 @@ Awaitable<bool> Connection::serve_one() {
   // Before a keep-alive connection can go on, the request must have been read to its end.
   const bool usable = !malformed && in.parser.is_done() && in.parser.get().keep_alive();
   const ReplyWriter::Options options{.lane = in.route ? in.route->lane : Lane::quick,
+                                     .share = in.request.share(),
                                      .chunks_allowed = malformed || in.parser.get().version() >= 11,
                                      .close = !usable || stopping_,
                                      .answers = &parts_.router.answers(in.route)};
@@ -163,6 +164,7 @@ Awaitable<Reply> Connection::answer(Incoming& in) {
   Request& request = in.request;
   request.method = std::string(view(message.method_string()));
   request.caller = caller_;
+  request.caller.asked = std::chrono::steady_clock::now();
   request.accept = std::string(view(message[http::field::accept]));
   const auto key = message.find("Idempotency-Key");
   if (key != message.end()) {
@@ -198,7 +200,8 @@ Awaitable<Reply> Connection::answer(Incoming& in) {
     throw Error(Code::invalid_argument, "a GET has no body");
   }
   const auto verb = [this, &in] { return parts_.dispatcher.answer(*in.route, in.request); };
-  Reply reply = co_await on_lane(parts_.lanes, in.route->lane, verb);
+  const base::Share share = request.share();
+  Reply reply = co_await on_lane(parts_.lanes, in.route->lane, share, verb);
   co_return reply;
 }
 
@@ -254,8 +257,9 @@ Awaitable<std::string> Connection::read_piece(Incoming& in) {
 
 Awaitable<Reply> Connection::receive_upload(Incoming& in) {
   const Lane lane = in.route->lane;
+  const base::Share share = in.request.share();
   const auto begin = [this, &in] { return parts_.dispatcher.begin_upload(*in.route, in.request); };
-  const std::unique_ptr<BodySink> sink = co_await on_lane(parts_.lanes, lane, begin);
+  const std::unique_ptr<BodySink> sink = co_await on_lane(parts_.lanes, lane, share, begin);
   co_await grant_continue(in);
   while (!in.parser.is_done()) {
     if (sink->patient()) {
@@ -272,11 +276,11 @@ Awaitable<Reply> Connection::receive_upload(Incoming& in) {
     while (taken == BodySink::Taken::ask_again) {
       if (stopping_ && sink->patient())
         throw boost::system::system_error(asio::error::operation_aborted);
-      taken = co_await on_lane(parts_.lanes, lane, write);
+      taken = co_await on_lane(parts_.lanes, lane, share, write);
     }
   }
   const auto finish = [&sink] { return sink->finish(); };
-  Reply reply = co_await on_lane(parts_.lanes, lane, finish);
+  Reply reply = co_await on_lane(parts_.lanes, lane, share, finish);
   co_return reply;
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/fair_pool.h"
 #include "workspace/context.h"
 
 namespace moorage::daemon {
@@ -39,6 +40,9 @@ struct Request {
   std::string body;  // empty for uploads
   workspace::Caller caller;
 
+  base::Share share() const {  // of the lanes: the user's, and that of what the path names
+    return {caller.uid, parameters.empty() ? std::string() : parameters.front()};
+  }
   bool accepts(std::string_view type) const { return accept.find(type) != std::string::npos; }
   const std::string& parameter(size_t index) const { return parameters.at(index); }
   std::optional<std::string> query_text(const std::string& name) const;
@@ -61,6 +65,8 @@ struct Request {
   }
 };
 
+struct Reply;
+
 // A long answer, read piece by piece on the pool. Throwing before the first byte was sent becomes
 // an error answer; later it cuts the connection, so that a client never takes a part for the whole.
 class BodySource {
@@ -70,7 +76,8 @@ class BodySource {
     std::string bytes;  // at most about kPieceBytes
     Next next = Next::more;
     std::optional<std::chrono::milliseconds>
-        again_after;  // with `wait`: read again then, woken or not
+        again_after;                   // with `wait`: read again then, woken or not
+    std::shared_ptr<Reply> instead{};  // all of the answer, while no byte was sent
   };
   virtual ~BodySource() = default;
   // Before the first read, on the pool. `wake` may be called from any thread, also after the source

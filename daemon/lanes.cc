@@ -4,26 +4,26 @@ namespace moorage::daemon {
 
 namespace {
 
-// One for each thing that the daemon repeats: none waits for another.
-constexpr size_t kUpkeepThreads = 6;
+// At least one for each thing that the daemon repeats: none waits for another.
+constexpr size_t kUpkeepThreads = 16;
 
 }  // namespace
 
-Lanes::Lanes(size_t threads_each, size_t max_queue) {
-  for (auto& pool : pools_) pool = std::make_unique<base::ThreadPool>(threads_each, max_queue);
+Lanes::Lanes(size_t threads_each, size_t max_queue) : upkeep_(kUpkeepThreads, max_queue) {
+  for (auto& pool : pools_) pool = std::make_unique<base::FairPool>(threads_each, max_queue);
   pools_.at(static_cast<size_t>(Lane::fetch)) =
-      std::make_unique<base::ThreadPool>(threads_each * kFetchersEach, max_queue);
-  pools_.at(static_cast<size_t>(Lane::upkeep)) =
-      std::make_unique<base::ThreadPool>(kUpkeepThreads, max_queue);
+      std::make_unique<base::FairPool>(threads_each * kFetchersEach, max_queue);
 }
 
-void Lanes::submit(Lane lane, std::function<void()> work) {
+void Lanes::submit(Lane lane, const base::Share& share, std::function<void()> work) {
   busy_ += 1;
+  auto counted = [this, work = std::move(work)] {
+    work();
+    busy_ -= 1;
+  };
   try {
-    pools_.at(static_cast<size_t>(lane))->submit([this, work = std::move(work)] {
-      work();
-      busy_ -= 1;
-    });
+    if (lane == Lane::upkeep) return upkeep_.submit(std::move(counted));
+    pools_.at(static_cast<size_t>(lane))->submit(share, std::move(counted));
   } catch (...) {
     busy_ -= 1;
     throw;

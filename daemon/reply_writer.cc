@@ -91,6 +91,11 @@ Awaitable<bool> ReplyWriter::write_source(Reply& reply, Options options) {
       const bool whole = co_await write(std::move(instead), options);
       co_return whole;
     }
+    if (step.instead) {
+      Reply instead = std::move(*step.instead);
+      const bool whole = co_await write(std::move(instead), options);
+      co_return whole;
+    }
     const bool last = step.next == BodySource::Next::end;
     if (last || !step.bytes.empty()) co_await emit(pump, step.bytes, last);
     if (last) break;
@@ -107,7 +112,7 @@ Awaitable<BodySource::Step> ReplyWriter::next_step(Pump& pump) {
     if (!std::exchange(pump.started, true)) pump.reply.source->start(pump.wake->handle());
     return pump.reply.source->read();
   };
-  auto step = co_await on_lane(lanes_, pump.options.lane, read);
+  auto step = co_await on_lane(lanes_, pump.options.lane, pump.options.share, read);
   co_return step;
 }
 
@@ -123,7 +128,8 @@ Awaitable<void> ReplyWriter::rest(Pump& pump, const BodySource::Step& step) {
     if (woken || Steady::now() >= again) co_return;
     if (peer_left(stream_.socket().native_handle())) throw_gone();
     const auto say = [&pump] { return pump.reply.source->keep_alive(); };
-    const std::string still_here = co_await on_lane(lanes_, pump.options.lane, say);
+    const std::string still_here =
+        co_await on_lane(lanes_, pump.options.lane, pump.options.share, say);
     if (!still_here.empty()) co_await emit(pump, still_here, false);
     pump.silent_since = Steady::now();
   }

@@ -17,6 +17,7 @@ class ReplyWriter {
  public:
   struct Options {
     Lane lane = Lane::quick;
+    base::Share share{};
     bool chunks_allowed = true;  // HTTP/1.1
     bool close = false;          // say that the connection ends
     Answers* answers = nullptr;  // counts the status that goes out

@@ -114,6 +114,7 @@ void Server::every(milliseconds pause, std::function<void()> work) {
 
 Awaitable<void> Server::Impl::repeat(milliseconds pause, std::function<void()> work) {
   asio::steady_timer timer(loop);
+  const base::Share ours;
   const auto guarded = [&work] {
     try {
       work();
@@ -125,7 +126,7 @@ Awaitable<void> Server::Impl::repeat(milliseconds pause, std::function<void()> w
   while (!stopping) {
     timer.expires_after(pause);
     co_await timer.async_wait(kAsTuple);
-    if (!stopping) co_await on_lane(parts.lanes, Lane::upkeep, guarded);
+    if (!stopping) co_await on_lane(parts.lanes, Lane::upkeep, ours, guarded);
   }
 }
 

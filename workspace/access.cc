@@ -1,6 +1,7 @@
 #include "workspace/access.h"
 
 #include <grp.h>
+#include <pwd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -16,6 +17,7 @@ using base::Error;
 using state_db::WorkspaceRow;
 using state_db::WorkspaceState;
 
+constexpr size_t kUserEntryBytes = 16 << 10;
 constexpr size_t kGroupEntryBytes = 1 << 20;  // of a group with very many members
 
 [[noreturn]] void throw_unknown(const std::string& name) {
@@ -184,6 +186,15 @@ std::string group_name(uint32_t gid) {
     return getgrgid_r(gid, entry, room, size, result);
   });
   return found ? found->second : std::to_string(gid);
+}
+
+std::string user_name(uint32_t uid) {
+  std::vector<char> room(kUserEntryBytes);
+  passwd entry{};
+  passwd* found = nullptr;
+  // Only said to people: one that needs more room, or whose service does not answer, is a number.
+  getpwuid_r(uid, &entry, room.data(), room.size(), &found);
+  return found != nullptr ? entry.pw_name : "uid " + std::to_string(uid);
 }
 
 }  // namespace moorage::workspace

@@ -6,6 +6,7 @@
 // (leases.h).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -49,6 +50,8 @@ struct Caller {
   Right route = Right::destroy;
   bool is_daemon = false;                 // our own doing, for the owner: no lease is in its way
   std::shared_ptr<KeyedRequest> keyed{};  // of a request with an idempotency key
+  // When it asked: what it waits for at most begins there, however often the verb is called.
+  std::chrono::steady_clock::time_point asked = std::chrono::steady_clock::now();
 
   bool root() const { return uid == 0; }
   bool in_group(uint32_t gid) const;
@@ -77,5 +80,6 @@ state_db::ExecRow find_exec(state_db::Store& store, const Caller& caller, base::
 // permission_denied: the caller is not in it.
 uint32_t team_group(const Caller& caller, const std::string& group);
 std::string group_name(uint32_t gid);  // the number, where it has no name
+std::string user_name(uint32_t uid);   // "uid 1000", where it has no name
 
 }  // namespace moorage::workspace

@@ -77,7 +77,7 @@ class Served {
   Limits limits_;
   std::unique_ptr<state_db::Store> store_;
   Router router_;
-  Lanes lanes_{4};
+  Lanes lanes_{8};  // of which one user gets half
   std::unique_ptr<KeyedAnswers> answers_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<Server> server_;

@@ -295,16 +295,16 @@ TEST_CASE("a full lane is said at once and frees itself") {
   Lanes lanes(1, 1);
   std::atomic<bool> leave{false};
   std::atomic<bool> entered{false};
-  lanes.submit(Lane::quick, [&] {
+  lanes.submit(Lane::quick, {}, [&] {
     entered = true;
     soon([&] { return leave.load(); });
   });
   REQUIRE(soon([&] { return entered.load(); }));
-  lanes.submit(Lane::quick, [] {});
-  CHECK_THROWS_AS(lanes.submit(Lane::quick, [] {}), base::Error);
+  lanes.submit(Lane::quick, {}, [] {});
+  CHECK_THROWS_AS(lanes.submit(Lane::quick, {}, [] {}), base::Error);
   CHECK(lanes.busy() == 2);
   bool other_lane = false;
-  lanes.submit(Lane::slow, [&] { other_lane = true; });
+  lanes.submit(Lane::slow, {}, [&] { other_lane = true; });
   leave = true;
   CHECK(soon([&] { return lanes.busy() == 0; }));
   CHECK(other_lane);
