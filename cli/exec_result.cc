@@ -14,12 +14,21 @@ constexpr std::pair<std::string_view, const char*> kBecause[] = {
     {"disk_full", " failed, and the disk of the store was full: moorage du tells what takes it"},
     {"network_denied", " failed, and wanted a network: its sandbox has none"}};
 
+// As the daemon writes it into the record of a command that a stop ended.
+constexpr std::string_view kWithSandbox = "ended with its sandbox: ";
+
 bool told_by_state(const Json& exec) {
   const std::string state = exec.text("state");
   return state == "timed_out" || state == "oom_killed" || state == "cancelled";
 }
 
 }  // namespace
+
+std::string category_text(const Json& exec) {
+  const std::string category = exec.text("category"), error = exec.text("error");
+  const bool by_stop = category == "stopped" && error.starts_with(kWithSandbox);
+  return by_stop ? error.substr(kWithSandbox.size()) : category;
+}
 
 bool has_ended(const Json& exec) { return exec.text("state") != "running"; }
 
@@ -87,7 +96,7 @@ std::string end_text(const Json& exec) {
   if (state == "signalled") text += " " + exec.text("signal");
   const std::string category = exec.text("category");
   const bool adds = !category.empty() && category != "signal" && !told_by_state(exec);
-  return adds ? text + " (" + category + ")" : text;
+  return adds ? text + " (" + category_text(exec) + ")" : text;
 }
 
 }  // namespace moorage::cli

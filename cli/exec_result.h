@@ -35,5 +35,7 @@ std::string json_with_output(const Json& exec, const CapturedOutput& output);
 // "exited 0", "exited 127 (not_found)", "signalled 9", "timed_out", "running".
 std::string end_text(const Json& exec);
 bool has_ended(const Json& exec);
+// "not_found", "stopped by alice"; empty: nothing beyond its state is known.
+std::string category_text(const Json& exec);
 
 }  // namespace moorage::cli

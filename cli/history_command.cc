@@ -28,7 +28,7 @@ void check_limit(const std::string& text) {
 
 // "0", "127 not_found", "signal 9", "timeout", "running".
 Cell exit_cell(const Json& exec) {
-  const std::string state = exec.text("state"), category = exec.text("category");
+  const std::string state = exec.text("state"), category = category_text(exec);
   if (!has_ended(exec)) return {state, Colour::green};
   std::string text = category.empty() ? state : category;
   if (state == "exited")

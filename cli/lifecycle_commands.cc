@@ -49,6 +49,11 @@ int for_each(Context& context, const std::vector<std::string>& names, const Verb
     context.print(label_line(verb.label, tell(name, took)));
     if (answer.empty()) continue;
     const Json done = Json::parse(answer);
+    if (const auto ended = done.items("ended"); !ended.empty()) {
+      std::string text;
+      for (const Json& id : ended) text += (text.empty() ? "" : ", ") + id.text();
+      context.print(label_line("ended", text + "   what it wrote is kept: moorage logs"));
+    }
     if (done.has("notice")) context.note(done.text("notice"));
   }
   return 0;
@@ -58,12 +63,21 @@ struct NamesOption {
   std::vector<std::string> names;
   bool purge = false;
   bool no_hook = false;
+  bool force = false;
+  std::string wait;
+  int64_t wait_ms() const { return wait.empty() ? 0 : parse_duration_ms(wait, "--wait"); }
 };
 
 std::shared_ptr<NamesOption> declare_names(Options& options, const char* which = "") {
   auto chosen = std::make_shared<NamesOption>();
   options.required_arguments({"NAME", which, "The workspaces"}, chosen->names);
   return chosen;
+}
+
+void declare_busy(Options& options, NamesOption& chosen) {
+  options.flag({"-f,--force", "", "End the commands that run in it"}, chosen.force);
+  options.value({"--wait", "TIME", "Wait for the commands that run in it, at most this long"},
+                chosen.wait);
 }
 
 }  // namespace
@@ -81,12 +95,17 @@ Action start_command(Options& options) {
 Action stop_command(Options& options) {
   auto chosen = declare_names(options);
   options.flag({"--no-hook", "", "Do not run its pre_stop"}, chosen->no_hook);
+  declare_busy(options, *chosen);
   return [chosen](Context& context) {
-    const std::string body = chosen->no_hook ? JsonObject().add("no_hook", true).str() : "";
+    JsonObject wanted;
+    if (chosen->no_hook) wanted.add("no_hook", true);
+    if (chosen->force) wanted.add("force", true);
+    if (!chosen->wait.empty()) wanted.add("wait_ms", chosen->wait_ms());
+    const std::string body = wanted.empty() ? "" : wanted.str();
     return for_each(context, chosen->names, {"POST", "/stop", "stopped", body},
                     [](const std::string& name, milliseconds) {
                       return name +
-                             "   all kept; the next exec starts it. Nothing deletes it but you.";
+                             "   files kept; the next exec starts it. Nothing deletes it but you.";
                     });
   };
 }
@@ -95,10 +114,16 @@ Action rm_command(Options& options) {
   auto chosen = declare_names(options);
   options.flag({"--purge", "", "Free the space now; undelete can not bring it back"},
                chosen->purge);
+  declare_busy(options, *chosen);
   return [chosen](Context& context) {
     const bool purge = chosen->purge;
+    std::string query;
+    const auto add = [&](const std::string& part) { query += (query.empty() ? "?" : "&") + part; };
+    if (purge) add("purge=1");
+    if (chosen->force) add("force=1");
+    if (!chosen->wait.empty()) add("wait_ms=" + std::to_string(chosen->wait_ms()));
     return for_each(
-        context, chosen->names, {"DELETE", purge ? "?purge=1" : "", "deleted"},
+        context, chosen->names, {"DELETE", query, "deleted"},
         [purge](const std::string& name, milliseconds) {
           return name + (purge ? "   for good" : "   for now; back with: moorage undelete " + name);
         });

@@ -5,11 +5,13 @@
 #include "base/crash_point.h"
 #include "base/digest.h"
 #include "base/log.h"
-#include "daemon/progress_stream.h"
+#include "daemon/late_answer.h"
 
 namespace moorage::daemon {
 namespace {
 
+using base::Code;
+using base::Error;
 using Clock = std::chrono::steady_clock;
 
 MOORAGE_CRASH_POINT(before_kept, "answer.before_kept");
@@ -31,18 +33,24 @@ void log_answer(const Request& request, const Reply& reply, Clock::time_point be
              {kind, subject}});
 }
 
-// Runs `verb`, turns what it throws into a reply, and tells the log.
+// Runs `verb`, turns the error that it throws into a reply, and tells the log.
 template <typename Verb>
 Reply guarded(const Request& request, const Verb& verb, bool quiet = false) {
   const auto began = Clock::now();
   Reply reply;
   try {
     reply = verb();
+  } catch (const workspace::Waiting&) {
+    throw;
   } catch (...) {
     reply = error_reply(current_error());
   }
   log_answer(request, reply, began, quiet);
   return reply;
+}
+
+bool keeps(const KeyedAnswers* answers, const Route& route, const Request& request) {
+  return answers != nullptr && route.keep != Keep::nothing && !request.idempotency_key.empty();
 }
 
 // Of one that found no kept answer: from what an earlier one left, or by the verb.
@@ -54,6 +62,8 @@ Reply run_keyed(KeyedAnswers& answers, const Route& route, const Request& reques
   try {
     const bool resumes = route.resume && workspace::has_begun(request.caller);
     reply = resumes ? route.resume(request, keyed.begun) : verb();
+  } catch (const workspace::Waiting&) {
+    throw;  // no answer yet
   } catch (...) {
     const base::Error error = current_error();
     before_kept.pass();
@@ -124,44 +134,83 @@ class PlainSink : public BodySink {
 
 }  // namespace
 
-bool Dispatcher::keeps(const Route& route, const Request& request) const {
-  return answers_ != nullptr && route.keep != Keep::nothing && !request.idempotency_key.empty();
-}
+// One request's verb, called again after each wait. The claim on its key is held all that time: to
+// others with the same key it is in progress.
+class Dispatcher::Call {
+ public:
+  // Routes outlive every request; the request is copied, as the verb may outlive its connection.
+  Call(const Route& route, const Request& request, KeyedAnswers* answers)
+      : route_(route), request_(request), answers_(answers) {}
 
-template <typename Verb>
-Reply Dispatcher::run_once(const Route& route, const Request& request, const Verb& verb) {
-  if (!keeps(route, request)) return verb(request);
-  // Who finds its row by the key may run beside its first, which writes that row.
-  std::optional<KeyedAnswers::Claim> claim;
-  if (route.keep != Keep::refusal) claim.emplace(answers_->claim(request));
-  Request keyed = request;
-  keyed.caller.keyed = KeyedAnswers::begin(route, request);
-  keyed.caller.keyed->set_body_hash(base::sha256_hex(request.body));
-  if (auto kept = answers_->find(*keyed.caller.keyed)) return std::move(*kept);
-  return run_keyed(*answers_, route, keyed, [&] { return verb(keyed); });
-}
+  const Route& route() const { return route_; }
+  base::Share share() const { return request_.share(); }
+  Reply run(const workspace::Progress& progress) {
+    return guarded(request_, [&] { return run_once(progress); });
+  }
+
+ private:
+  Reply run_once(const workspace::Progress& progress) {
+    if (!keeps(answers_, route_, request_)) return run_verb(request_, progress);
+    // Who finds its row by the key may run beside its first, which writes that row.
+    if (route_.keep != Keep::refusal && !claim_) claim_.emplace(answers_->claim(request_));
+    Request keyed = request_;
+    keyed.caller.keyed = KeyedAnswers::begin(route_, request_);
+    keyed.caller.keyed->set_body_hash(base::sha256_hex(request_.body));
+    if (auto kept = answers_->find(*keyed.caller.keyed)) return std::move(*kept);
+    return run_keyed(*answers_, route_, keyed, [&] { return run_verb(keyed, progress); });
+  }
+  Reply run_verb(const Request& request, const workspace::Progress& progress) {
+    if (const auto* handler = std::get_if<Handler>(&route_.handler)) return (*handler)(request);
+    return std::get<LongHandler>(route_.handler)(request, progress);
+  }
+
+  const Route& route_;
+  const Request request_;
+  KeyedAnswers* answers_;
+  std::optional<KeyedAnswers::Claim> claim_;
+};
 
 Reply Dispatcher::answer(const Route& route, const Request& request) {
-  if (const auto* handler = std::get_if<Handler>(&route.handler)) {
-    return guarded(request, [&] { return run_once(route, request, *handler); });
-  }
-  const auto& handler = std::get<LongHandler>(route.handler);
-  // Routes outlive every request; the request is copied, as the verb may outlive its connection.
-  const auto run = [this, &route, &handler, request](const workspace::Progress& progress) {
-    return guarded(request, [&] {
-      return run_once(route, request,
-                      [&](const Request& keyed) { return handler(keyed, progress); });
-    });
-  };
-  if (!request.accepts(kLinesType)) return run([](const std::string&, int, const std::string&) {});
+  const auto call = std::make_shared<Call>(route, request, answers_);
   Reply reply;
-  reply.content_type = kLinesType;
-  reply.source = stream_progress(lanes_, route.lane, run);
+  if (std::holds_alternative<LongHandler>(route.handler) && request.accepts(kLinesType)) {
+    reply.content_type = kLinesType;
+    reply.source = stream_progress(
+        [this, call](const auto& progress, const Done& done) { begin(call, progress, done); });
+    return reply;
+  }
+  const workspace::Progress untold = [](const std::string&, int, const std::string&) {};
+  try {
+    return call->run(untold);
+  } catch (const workspace::Waiting& waiting) {
+    const auto late = std::make_shared<LateAnswer>();
+    wait(waiting, call, untold, [late](Reply answer) { late->finish(std::move(answer)); });
+    reply.source = LateAnswer::source(late);
+  }
   return reply;
 }
 
+void Dispatcher::begin(const CallPtr& call, const workspace::Progress& progress, const Done& done) {
+  lanes_.submit(call->route().lane, call->share(),
+                [this, call, progress, done] { run(call, progress, done); });
+}
+
+void Dispatcher::run(const CallPtr& call, const workspace::Progress& progress, const Done& done) {
+  try {
+    done(call->run(progress));
+  } catch (const workspace::Waiting& waiting) {
+    wait(waiting, call, progress, done);
+  }
+}
+
+void Dispatcher::wait(const workspace::Waiting& waiting, const CallPtr& call,
+                      const workspace::Progress& progress, const Done& done) {
+  if (waiters_ == nullptr) return done(error_reply(Error(Code::unavailable, waiting.what())));
+  waiters_->resume_later(waiting, [this, call, progress, done] { begin(call, progress, done); });
+}
+
 std::unique_ptr<BodySink> Dispatcher::begin_upload(const Route& route, const Request& request) {
-  if (!keeps(route, request)) {
+  if (!keeps(answers_, route, request)) {
     return std::make_unique<PlainSink>(request, std::get<UploadHandler>(route.handler)(request));
   }
   Request keyed = request;

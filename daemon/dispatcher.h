@@ -1,5 +1,6 @@
 // Between a matched route and its handler: idempotency keys, progress streams, errors to answers,
-// one log line a request. Runs on the route's lane; no sockets here.
+// verbs that wait without a thread (workspace/waiters.h), one log line a request. Runs on the
+// route's lane; no sockets here.
 #pragma once
 
 #include <memory>
@@ -7,13 +8,17 @@
 #include "daemon/exchange.h"
 #include "daemon/keyed_answers.h"
 #include "daemon/lanes.h"
+#include "daemon/progress_stream.h"
 #include "daemon/router.h"
+#include "workspace/waiters.h"
 
 namespace moorage::daemon {
 
 class Dispatcher {
  public:
-  Dispatcher(Lanes& lanes, KeyedAnswers& answers) : lanes_(lanes), answers_(&answers) {}
+  // A verb that waits needs `waiters`; they are left before the dispatcher goes.
+  Dispatcher(Lanes& lanes, KeyedAnswers& answers, workspace::Waiters* waiters = nullptr)
+      : lanes_(lanes), answers_(&answers), waiters_(waiters) {}
   // Of routes that change nothing: no answer is kept.
   explicit Dispatcher(Lanes& lanes) : lanes_(lanes) {}
 
@@ -23,12 +28,16 @@ class Dispatcher {
   std::unique_ptr<BodySink> begin_upload(const Route& route, const Request& request);
 
  private:
-  template <typename Verb>
-  Reply run_once(const Route& route, const Request& request, const Verb& verb);
-  bool keeps(const Route& route, const Request& request) const;
+  class Call;
+  using CallPtr = std::shared_ptr<Call>;
+  void begin(const CallPtr& call, const workspace::Progress& progress, const Done& done);
+  void run(const CallPtr& call, const workspace::Progress& progress, const Done& done);
+  void wait(const workspace::Waiting& waiting, const CallPtr& call,
+            const workspace::Progress& progress, const Done& done);
 
   Lanes& lanes_;
   KeyedAnswers* answers_ = nullptr;
+  workspace::Waiters* waiters_ = nullptr;
 };
 
 }  // namespace moorage::daemon

@@ -101,6 +101,11 @@ JsonObject workspace_object(const workspace::WorkspaceView& view) {
   object["used_execs"] = row.used_execs;
   object["used_exec_ms"] = row.used_exec_ms;
   put_text(object, "notice", view.notice);
+  if (!view.ended.empty()) {
+    boost::json::array ended;
+    for (const auto id : view.ended) ended.emplace_back(id.str());
+    object["ended"] = std::move(ended);
+  }
   object["access"] = row.team_gid ? "team" : "private";
   if (row.team_gid) object["team"] = lossy_utf8(workspace::group_name(*row.team_gid));
   if (row.stands_on) object["stands_on"] = row.stands_on.str();

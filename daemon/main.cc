@@ -357,7 +357,7 @@ int serve(const config::Loaded& loaded) {
   daemon::add_metrics_route(router, metrics_page);
   daemon::Lanes lanes(settings.daemon.threads);
   daemon::KeyedAnswers answers(store);
-  daemon::Dispatcher dispatcher(lanes, answers);
+  daemon::Dispatcher dispatcher(lanes, answers, &workspaces.waiters());
   daemon::Server server({router, dispatcher, lanes, limits(settings)});
 
   server.every(seconds(1), [&] {
@@ -371,6 +371,7 @@ int serve(const config::Loaded& loaded) {
   server.every(seconds(1), [&] { quotas.look(); });
   server.every(seconds(1), [&] { workspaces.measure_late(); });
   server.every(seconds(1), [&] { best_of_driver.look(); });
+  server.every(seconds(1), [&] { workspaces.waiters().look(); });
   server.every(seconds(2), [&] { snapshot_keeper.look(); });
   metrics_page.look();
   server.every(kMeasurePause, [&] { usage.request(); });
@@ -391,6 +392,7 @@ int serve(const config::Loaded& loaded) {
   replica.start();
 
   const bool drained = server.run(true);
+  workspaces.waiters().leave();  // what they would call goes before them
   answers.write_later();
   daemon::tell_service_manager("STOPPING=1");
   unlink(settings.api.socket.c_str());

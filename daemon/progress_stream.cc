@@ -57,35 +57,31 @@ std::string last_line(const Reply& reply) {
   return (reply.status < 400 ? "{\"result\":" : "{\"error\":") + body + "}\n";
 }
 
+using Begin = std::function<void(const workspace::Progress&, const Done&)>;
+
 class ProgressSource : public BodySource {
  public:
-  ProgressSource(Lanes& lanes, Lane lane, std::function<Reply(const workspace::Progress&)> verb)
-      : lanes_(lanes), lane_(lane), verb_(std::move(verb)) {}
+  explicit ProgressSource(Begin begin) : begin_(std::move(begin)) {}
 
   void start(std::function<void()> wake) override {
     board_->set_wake(std::move(wake));
-    lanes_.submit(lane_, [board = board_, verb = std::move(verb_)] {
-      const workspace::Progress progress = [&](const std::string& phase, int percent,
-                                               const std::string& text) {
-        board->post(progress_json(phase, percent, text) + "\n");
-      };
-      board->finish(last_line(verb(progress)));
-    });
+    const auto progress = [board = board_](const std::string& phase, int percent,
+                                           const std::string& text) {
+      board->post(progress_json(phase, percent, text) + "\n");
+    };
+    begin_(progress, [board = board_](const Reply& reply) { board->finish(last_line(reply)); });
   }
   Step read() override { return board_->read(); }
 
  private:
-  Lanes& lanes_;
-  Lane lane_;
-  std::function<Reply(const workspace::Progress&)> verb_;
+  Begin begin_;
   std::shared_ptr<Board> board_ = std::make_shared<Board>();
 };
 
 }  // namespace
 
-std::unique_ptr<BodySource> stream_progress(Lanes& lanes, Lane lane,
-                                            std::function<Reply(const workspace::Progress&)> verb) {
-  return std::make_unique<ProgressSource>(lanes, lane, std::move(verb));
+std::unique_ptr<BodySource> stream_progress(Begin begin) {
+  return std::make_unique<ProgressSource>(std::move(begin));
 }
 
 }  // namespace moorage::daemon

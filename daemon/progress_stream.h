@@ -7,13 +7,14 @@
 #include <memory>
 
 #include "daemon/exchange.h"
-#include "daemon/lanes.h"
 #include "workspace/requests.h"
 
 namespace moorage::daemon {
 
-// `verb` runs on the lane once the reply is being written; it must not throw (an error is a reply).
-std::unique_ptr<BodySource> stream_progress(Lanes& lanes, Lane lane,
-                                            std::function<Reply(const workspace::Progress&)> verb);
+// `begin` is called once the reply is being written, and must not block: it gives the verb to a
+// pool, and `done` its reply, which may be an error, from any thread.
+using Done = std::function<void(Reply)>;
+std::unique_ptr<BodySource> stream_progress(
+    std::function<void(const workspace::Progress&, const Done&)> begin);
 
 }  // namespace moorage::daemon

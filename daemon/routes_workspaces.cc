@@ -81,14 +81,20 @@ Reply update(Api& api, const Request& request) {
   }));
 }
 
+// Below the time for which a client waits for a silent answer.
+constexpr int64_t kMostWait_ms = 1'500'000;
+
 Reply remove(Api& api, const Request& request) {
   const std::string& name = request.parameter(0);
   auto& metrics = api.context.metrics;
+  const workspace::BusyRule busy{
+      .force = request.query_flag("force"),
+      .wait = std::chrono::milliseconds(request.query_number("wait_ms", kMostWait_ms).value_or(0))};
   if (!request.query_flag("purge")) {
-    return answer(metrics.counted(Counted::remove,
-                                  [&] { return api.workspaces.remove(request.caller, name); }));
+    return answer(metrics.counted(
+        Counted::remove, [&] { return api.workspaces.remove(request.caller, name, busy); }));
   }
-  metrics.counted(Counted::purge, [&] { api.workspaces.purge(request.caller, name); });
+  metrics.counted(Counted::purge, [&] { api.workspaces.purge(request.caller, name, busy); });
   return Reply::none();
 }
 
@@ -128,12 +134,15 @@ Reply start(Api& api, const Request& request) {
 }
 
 Reply stop(Api& api, const Request& request) {
-  using Hook = workspace::Workspaces::Hook;
   JsonFields fields = JsonFields::parse(request.body);
-  const Hook hook = fields.flag("no_hook") ? Hook::skip : Hook::run;
+  workspace::StopRequest wanted;
+  wanted.run_hook = !fields.flag("no_hook");
+  wanted.busy.force = fields.flag("force");
+  wanted.busy.wait =
+      std::chrono::milliseconds(fields.whole("wait_ms", 0, kMostWait_ms).value_or(0));
   fields.finish();
   return answer(api.context.metrics.counted(Counted::stop, [&] {
-    return api.workspaces.stop(request.caller, request.parameter(0), hook);
+    return api.workspaces.stop(request.caller, request.parameter(0), wanted);
   }));
 }
 
@@ -184,7 +193,7 @@ void add_workspace_routes(Router& router, Api& api) {
               .pattern = "/v1/workspaces/{}",
               .access = Right::destroy,
               .handler = plain(remove),
-              .query = {"purge"},
+              .query = {"purge", "force", "wait_ms"},
               .lane = Lane::slow,
               .keep = Keep::joined,
               .resume = resumed_remove});

@@ -108,7 +108,7 @@ run_tour() {
 
   step stop
   moorage stop "$tour" >/dev/null
-  done_step "all kept; the next exec starts it again"
+  done_step "files kept; the next exec starts it again"
 }
 
 # Output in the journal must be line 1, 2, 3... without a gap; each line went to the file first.

@@ -324,10 +324,11 @@ class Moorage:
     def start(self, workspace, key=None):
         return self.request("POST", f"/workspaces/{_quoted(workspace)}/start", key=key)
 
-    def stop(self, workspace, hook=True, key=None):
-        """hook: run its pre_stop first; what went wrong with that is in the answer's "notice"."""
-        body = None if hook else {"no_hook": True}
-        return self.request("POST", f"/workspaces/{_quoted(workspace)}/stop", json_body=body, key=key)
+    def stop(self, workspace, hook=True, force=False, wait_ms=0, key=None):
+        """hook: run its pre_stop first; what went wrong with that is in the answer's "notice". Commands that run are
+        waited for up to wait_ms, or ended (force); with neither it is refused, and they are named."""
+        body = {k: v for k, v in (("no_hook", not hook), ("force", force), ("wait_ms", wait_ms)) if v}
+        return self.request("POST", f"/workspaces/{_quoted(workspace)}/stop", json_body=body or None, key=key)
 
     def move(self, workspace, backend=None, image=None, runtime=None, now=False, wait_ms=0, check=False, key=None):
         """Goes on in sandboxes of another backend, image or runtime. Running commands are waited for up to
@@ -337,8 +338,10 @@ class Moorage:
             return self.request("POST", f"/workspaces/{_quoted(workspace)}/move/check", json_body=body, key=key)
         return self.request("POST", f"/workspaces/{_quoted(workspace)}/move", json_body={**body, "now": now, "wait_ms": wait_ms}, key=key)
 
-    def delete(self, workspace, purge=False, key=None):
-        return self.request("DELETE", f"/workspaces/{_quoted(workspace)}", {"purge": 1 if purge else None}, key=key)
+    def delete(self, workspace, purge=False, force=False, wait_ms=0, key=None):
+        """force, wait_ms: as of stop."""
+        query = {"purge": 1 if purge else None, "force": 1 if force else None, "wait_ms": wait_ms or None}
+        return self.request("DELETE", f"/workspaces/{_quoted(workspace)}", query, key=key)
 
     def undelete(self, workspace, name=None, key=None):
         """Brings a deleted workspace back, under a new name if one is given."""

@@ -105,8 +105,12 @@ void BestOfDriver::request(base::AttemptId id) { request_flight(key_of(id)); }
 
 void BestOfDriver::fly(int64_t key) {
   attempt("best_of.step", std::to_string(key / 2), [&] {
-    if (key % 2 == 0) return drive({key / 2});
-    drive_attempt({key / 2});
+    try {
+      if (key % 2 == 0) return drive({key / 2});
+      drive_attempt({key / 2});
+    } catch (const Waiting& waiting) {  // a hook runs before a sandbox is stopped
+      workspaces_.waiters().resume_later(waiting, [this, key] { request_flight(key); });
+    }
   });
 }
 

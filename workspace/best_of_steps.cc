@@ -231,7 +231,8 @@ void BestOfDriver::end(const BestOfRow& row, const AttemptRow& attempt, BestOfs:
   if (exec) end.tail = tail_of(caller, exec);
   if (!row.wanted.keep) {  // first: who is told that all have ended finds no sandbox of theirs
     try {
-      workspaces_.stop(caller, attempt.workspace.str(), Workspaces::Hook::run);
+      // What it runs beside the test has had its time, too.
+      workspaces_.stop(caller, attempt.workspace.str(), {.busy = {.force = true}});
     } catch (const Error& error) {  // then it is stopped when it was idle for long enough
       base::log(base::LogLevel::warning, "best_of.not_stopped",
                 {{"ws", attempt.workspace}, {"error", error.message()}});

@@ -1,25 +1,24 @@
 // pre_stop: the workspace's own command before its sandbox is stopped. A command as any other, with
 // a record and a journal, so what a crash leaves of it is settled as of any other: the sandbox that
-// was to be stopped runs on, and the warden ends the command at its deadline.
+// was to be stopped runs on, and the warden ends the command at its deadline. Nobody waits for it
+// on a thread: the verb throws Waiting, and is called again when the command has ended (waiters.h).
 #include "base/crash_point.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "state_db/store.h"
 #include "workspace/execs.h"
 
 namespace moorage::workspace {
 namespace {
 
-using base::Code;
 using base::Error;
 using state_db::ExecState;
-using std::chrono::milliseconds;
 
 MOORAGE_CRASH_POINT(after_intent, "pre_stop.after_intent");
 MOORAGE_CRASH_POINT(after_start, "pre_stop.after_start");
+MOORAGE_CRASH_POINT(stop_after_hook, "stop.after_hook");
 
-constexpr milliseconds kSlice{250};
-// The warden ends it at its deadline; this is for the record to come.
-constexpr milliseconds kRecordPatience{5'000};
+constexpr const char* kPreStop = "pre_stop";
 
 std::string trouble_of(const state_db::ExecRow& exec, int64_t deadline_s) {
   const std::string name = "pre_stop " + exec.id.str();
@@ -44,7 +43,7 @@ std::string trouble_of(const state_db::ExecRow& exec, int64_t deadline_s) {
 
 }  // namespace
 
-std::string Execs::run_pre_stop(const state_db::WorkspaceRow& row, const Running& running) {
+state_db::ExecRow Execs::begin_pre_stop(const state_db::WorkspaceRow& row, const Running& running) {
   ExecRequest request;
   request.argv = row.policy.pre_stop;
   state_db::ExecRequest record;
@@ -55,7 +54,7 @@ std::string Execs::run_pre_stop(const state_db::WorkspaceRow& row, const Running
   record.directory = request.directory;
   record.user = request.user;
   record.timeout_ms = row.policy.pre_stop_deadline_s * 1000;
-  record.hook = "pre_stop";
+  record.hook = kPreStop;
   state_db::Execs table(context_.store);
   const auto exec = table.get(table.create(record).id);
   after_intent.pass();
@@ -63,20 +62,41 @@ std::string Execs::run_pre_stop(const state_db::WorkspaceRow& row, const Running
     launch(exec, request, row, running);
   } catch (const Error& error) {
     settle_failed_launch(exec, running, error);
-    return "pre_stop " + exec.id.str() + " could not be started: " + error.message();
   }
   after_start.pass();
-  const auto until = std::chrono::steady_clock::now() + milliseconds(record.timeout_ms) +
-                     context_.options.stop_grace + kRecordPatience;
-  for (;;) {
-    const auto now = wait(Caller{}, exec.id, kSlice).row;
-    if (now.state != ExecState::running || std::chrono::steady_clock::now() >= until)
-      return trouble_of(now, row.policy.pre_stop_deadline_s);
-    if (workspaces_.leaving()) {
-      throw Error(Code::unavailable,
-                  row.name + " is not stopped: the daemon is going down while its pre_stop runs");
-    }
+  return table.get(exec.id);
+}
+
+// One that a stop before this began counts for this one, unless a command began since it ended. So
+// does one that a daemon before this one left running.
+std::string Workspaces::run_pre_stop(const state_db::WorkspaceRow& row) {
+  const auto running = active_.running(row.id);
+  if (row.policy.pre_stop.empty() || !running || !base::process_alive(running->init)) return {};
+  state_db::Execs table(context_.store);
+  std::optional<state_db::ExecRow> hook;
+  if (const auto begun = pre_stops_.begun(running->sandbox)) hook = table.get(*begun);
+  for (auto& exec : table.running(running->sandbox)) {
+    if (!hook && !exec.request.hook.empty()) hook = std::move(exec);
   }
+  if (hook && hook->state != ExecState::running) {
+    state_db::ExecQuery newest;
+    newest.workspace = row.id;
+    newest.limit = 1;
+    if (table.list(newest).front().started_wall_ms > hook->outcome.ended_wall_ms) hook.reset();
+  }
+  if (!hook) hook = hooks_.pre_stop(row, *running);
+  pre_stops_.begin(running->sandbox, hook->id);
+  if (hook->state == ExecState::running)
+    throw Waiting({hook->id}, "pre_stop " + hook->id.str() + " of " + row.name + " runs");
+  stop_after_hook.pass();
+  const std::string trouble = trouble_of(*hook, row.policy.pre_stop_deadline_s);
+  if (!trouble.empty()) {
+    context_.store.add_event("workspace.pre_stop",
+                             {.workspace = row.id, .sandbox = running->sandbox}, trouble);
+    base::log(base::LogLevel::warning, "workspace.pre_stop",
+              {{"ws", row.id}, {"sb", running->sandbox}, {"error", trouble}});
+  }
+  return trouble;
 }
 
 }  // namespace moorage::workspace

@@ -87,7 +87,8 @@ void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome
     // and so is one that a stop of the sandbox carried out.
     const bool ended =
         outcome.state != ExecState::interrupted || outcome.category == ExecCategory::stopped;
-    if (!apply_verdict(*watched, outcome) && ended && execs.get(id).cancel_requested) {
+    const bool stays = apply_verdict(*watched, outcome) == Applied::with_state;
+    if (!stays && ended && execs.get(id).cancel_requested) {
       outcome.state = ExecState::cancelled;
       outcome.category = ExecCategory::cancelled;
     }
@@ -123,15 +124,17 @@ void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome
   if (on_end_) pool_.submit([this, watched] { on_end_(watched->row); });
 }
 
-bool ExecWatcher::apply_verdict(const Watched& watched, state_db::ExecOutcome& outcome) {
+ExecWatcher::Applied ExecWatcher::apply_verdict(const Watched& watched,
+                                                state_db::ExecOutcome& outcome) {
   const std::lock_guard lock(mutex_);
-  if (!watched.verdict) return false;
+  if (!watched.verdict) return Applied::nothing;
   const auto& [state, category, why] = *watched.verdict;
-  if (!state && succeeded(outcome)) return false;  // it was over before that by itself
+  if (!state && succeeded(outcome)) return Applied::nothing;  // it was over before by itself
   outcome.state = state.value_or(outcome.state);
   outcome.category = category;
   outcome.error = why;
-  return true;
+  // With a cancel that was asked for, too, it is one that a stop carried out.
+  return state || category != ExecCategory::stopped ? Applied::with_state : Applied::reason;
 }
 
 // On a full disk it is tried again until there is room. A daemon that dies before takes it from the
@@ -210,7 +213,7 @@ ExecEvidence ExecWatcher::look_at_end(const Watched& watched,
     evidence.disk_quota = is_at_limit(watched.row.request.workspace);
     evidence.stopping = is_stopping(watched.row.request.sandbox);
   }
-  const auto running = active_.by_sandbox(watched.row.request.sandbox);
+  const auto running = active_.without_mounts(watched.row.request.sandbox);
   if (!running) return evidence;
   try {
     auto group = running->backend->exec_group(running->name, watched.row.id.str());

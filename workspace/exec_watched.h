@@ -32,7 +32,8 @@ struct ExecWatcher::Watched {
   std::atomic<uint64_t> output_bytes{0};
   std::atomic<int64_t> last_output_ms{0};
   std::optional<std::chrono::steady_clock::time_point> kill_at;  // guarded by ExecWatcher::mutex_
-  std::optional<Verdict> verdict;                                // guarded by ExecWatcher::mutex_
+  std::optional<std::chrono::steady_clock::time_point> give_up_at;  // the same; of a hook
+  std::optional<Verdict> verdict;  // guarded by ExecWatcher::mutex_
   // Set before others see it. The wall clock tells how long ago it began; it may be wrong by years.
   void set_began(const base::Clock& clock) {
     const int64_t now = clock.boot_ms();

@@ -24,6 +24,9 @@ using state_db::ExecCategory;
 
 constexpr size_t kPoolThreads = 4;
 constexpr size_t kPoolQueue = 100'000;
+constexpr std::chrono::milliseconds kTellPause{1'000};
+// The warden ends a hook at its deadline and says so; after this nobody waits for its word.
+constexpr std::chrono::milliseconds kReportPatience{5'000};
 // One journal must not hold up the others: a turn reads at most this much of it.
 constexpr uint64_t kMaxTurnBytes = 8 << 20;
 
@@ -76,7 +79,7 @@ void ExecWatcher::on_end(std::function<void(const state_db::ExecRow&)> callback)
   on_end_ = std::move(callback);
 }
 
-void ExecWatcher::on_death(std::function<void(base::WorkspaceId, base::SandboxId)> callback) {
+void ExecWatcher::on_death(std::function<bool(base::WorkspaceId, base::SandboxId)> callback) {
   on_death_ = std::move(callback);
 }
 
@@ -91,6 +94,10 @@ void ExecWatcher::watch_exec(const state_db::ExecRow& exec, bool sync, const Ref
       journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
   auto watched = std::make_shared<Watched>(exec, base::open_file(path, O_RDONLY), sync, before);
   watched->set_began(context_.store.clock());
+  if (!exec.request.hook.empty() && exec.request.timeout_ms > 0) {
+    watched->give_up_at = std::chrono::steady_clock::now() + context_.options.stop_grace +
+                          std::chrono::milliseconds(exec.request.timeout_ms) + kReportPatience;
+  }
   const std::lock_guard lock(mutex_);
   watched->watch =
       check(inotify_add_watch(inotify_.get(), path.c_str(), IN_MODIFY), "inotify " + path);
@@ -105,8 +112,7 @@ void ExecWatcher::watch_sandbox(const Running& running) {
   if (!pidfd && errno != ESRCH) base::throw_errno("pidfd_open");
   // The pid may have died, or have been given to another process, before the pidfd was made.
   if (!pidfd || !base::process_alive(running.init)) {
-    pool_.submit([this, ws = running.workspace, sb = running.sandbox] { on_death_(ws, sb); });
-    return;
+    return tell_death(running.workspace, running.sandbox);
   }
   const std::lock_guard lock(mutex_);
   add_to_epoll(epoll_.get(), pidfd.get(), static_cast<uint64_t>(running.sandbox.value));
@@ -212,7 +218,7 @@ std::optional<ExecWatcher::Progress> ExecWatcher::progress(base::ExecId exec) {
 
 void ExecWatcher::run() {
   for (;;) {
-    int timeout_ms = earlier(kill_overdue(), write_overdue());
+    int timeout_ms = earlier(tell_deaths(), earlier(kill_overdue(), write_overdue()));
     std::vector<WatchedPtr> turn;
     {
       const std::lock_guard lock(mutex_);
@@ -273,32 +279,64 @@ void ExecWatcher::handle_death(base::SandboxId sandbox) {
     workspace = found->second.second;
     inits_.erase(found);
   }
-  pool_.submit([this, workspace, sandbox] { on_death_(workspace, sandbox); });
+  tell_death(workspace, sandbox);
+}
+
+void ExecWatcher::tell_death(base::WorkspaceId workspace, base::SandboxId sandbox) {
+  pool_.submit([this, workspace, sandbox] {
+    if (on_death_(workspace, sandbox)) return;
+    const std::lock_guard lock(mutex_);
+    if (untold_.empty()) next_telling_ = std::chrono::steady_clock::now() + kTellPause;
+    untold_.emplace_back(workspace, sandbox);
+    wake();
+  });
+}
+
+int ExecWatcher::tell_deaths() {
+  decltype(untold_) due;
+  {
+    const std::lock_guard lock(mutex_);
+    if (untold_.empty()) return -1;
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_telling_) return whole_ms(next_telling_ - now);
+    due.swap(untold_);
+  }
+  for (const auto& [workspace, sandbox] : due) tell_death(workspace, sandbox);
+  return -1;
 }
 
 int ExecWatcher::kill_overdue() {
   std::vector<WatchedPtr> overdue;
+  std::vector<WatchedPtr> silent;
   const auto now = std::chrono::steady_clock::now();
   std::optional<std::chrono::steady_clock::time_point> next;
+  const auto is_due = [&](auto& at) {
+    if (!at) return false;
+    const bool due = *at <= now;
+    if (!due && (!next || *at < *next)) next = at;
+    if (due) at.reset();
+    return due;
+  };
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [id, watched] : execs_) {
-      if (!watched->kill_at) continue;
-      if (*watched->kill_at <= now) {
-        watched->kill_at.reset();
-        overdue.push_back(watched);
-      } else if (!next || *watched->kill_at < *next) {
-        next = watched->kill_at;
-      }
+      const bool gives_up = is_due(watched->give_up_at);
+      if (gives_up) silent.push_back(watched);
+      if (is_due(watched->kill_at) || gives_up) overdue.push_back(watched);
     }
   }
   for (const auto& watched : overdue) kill_group(*watched);
+  for (const auto& watched : silent) {
+    pool_.submit([this, watched] {
+      interrupt(watched, ExecCategory::lost, "its sandbox did not report its end in time");
+    });
+  }
   if (!next) return -1;
   return whole_ms(*next - now);
 }
 
 void ExecWatcher::kill_group(const Watched& watched) {
-  const auto running = active_.by_sandbox(watched.row.request.sandbox);
+  const auto running = active_.without_mounts(watched.row.request.sandbox);
   if (!running) return;
   try {
     running->backend->exec_group(running->name, watched.row.id.str())->kill();

@@ -58,7 +58,8 @@ class ExecWatcher {
   // Both are set once, before anything is watched, and are called on the watcher's pool: they may
   // block and must not throw.
   void on_end(std::function<void(const state_db::ExecRow&)> callback);
-  void on_death(std::function<void(base::WorkspaceId, base::SandboxId)> callback);
+  // False: somebody is at work on it; called again a second later.
+  void on_death(std::function<bool(base::WorkspaceId, base::SandboxId)> callback);
 
   // The exec has a journal file. `sync`: sync the workspace before its end is written. `before`:
   // what was refused to its sandbox until now.
@@ -68,12 +69,9 @@ class ExecWatcher {
   void forget_sandbox(base::SandboxId sandbox);
   // Reads the journals of this sandbox's running execs to their end and settles them all.
   void settle(base::SandboxId sandbox, const std::string& why_interrupted);
-
-  // The same for one exec, watched or not: an exec whose start failed, or that nobody watches after
-  // a crash.
+  // The same for one exec, watched or not: one whose start failed, or of before a crash.
   void settle_exec(const state_db::ExecRow& exec, state_db::ExecCategory category,
                    const std::string& why_interrupted);
-
   using Verdict = ExecVerdict;
   // Kills all that the exec started, now. False: it is not watched any more, or has a verdict.
   bool end_because(base::ExecId exec, const Verdict& verdict);
@@ -86,10 +84,8 @@ class ExecWatcher {
     int64_t ms = 0;
   };
   RunningTime running_time(base::WorkspaceId workspace);
-
   // Kills all that the exec started if it still runs after `grace`.
   void kill_after(base::ExecId exec, std::chrono::milliseconds grace);
-
   std::optional<Progress> progress(base::ExecId exec);  // nothing when it is not watched any more
   Subscription subscribe(base::ExecId exec, Callback callback);
 
@@ -99,7 +95,9 @@ class ExecWatcher {
   void run();
   void handle_inotify();
   void handle_death(base::SandboxId sandbox);
-  int kill_overdue();   // ms until the next kill is due, -1: none
+  void tell_death(base::WorkspaceId workspace, base::SandboxId sandbox);
+  int tell_deaths();    // again, to those who were at work on it; ms until the next time, -1: none
+  int kill_overdue();   // the same for the next kill, and for ends that nobody reported
   int write_overdue();  // the same for outcomes that the database did not take yet
   // Reads what is new. True if more is there than one turn may read.
   bool read_journal(const WatchedPtr& watched);
@@ -110,7 +108,8 @@ class ExecWatcher {
   void keep_unwritten(const WatchedPtr& watched, state_db::ExecOutcome outcome,
                       const base::Error& error);
   void kill_group(const Watched& watched);
-  bool apply_verdict(const Watched& watched, state_db::ExecOutcome& outcome);
+  enum class Applied { nothing, reason, with_state };
+  Applied apply_verdict(const Watched& watched, state_db::ExecOutcome& outcome);
   // What is known about why. Removes its group, or ends a bomb that it left.
   ExecEvidence look_at_end(const Watched& watched, const state_db::ExecOutcome& outcome);
   bool is_at_limit(base::WorkspaceId workspace);
@@ -133,12 +132,14 @@ class ExecWatcher {
   std::set<base::ExecId> more_;  // journals with bytes left from the last turn
   std::vector<std::pair<WatchedPtr, state_db::ExecOutcome>> unwritten_;
   std::chrono::steady_clock::time_point next_write_{};
+  std::vector<std::pair<base::WorkspaceId, base::SandboxId>> untold_;
+  std::chrono::steady_clock::time_point next_telling_{};
   bool stopping_ = false;
   std::mutex subscribers_mutex_;  // held while callbacks run: after unsubscribe none comes
   std::map<base::ExecId, std::map<uint64_t, Callback>> subscribers_;
   uint64_t next_subscription_ = 1;
   std::function<void(const state_db::ExecRow&)> on_end_;
-  std::function<void(base::WorkspaceId, base::SandboxId)> on_death_;
+  std::function<bool(base::WorkspaceId, base::SandboxId)> on_death_;
   base::ThreadPool pool_;
   std::thread thread_;
 };

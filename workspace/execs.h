@@ -32,7 +32,7 @@ class Execs {
       : context_(context), workspaces_(workspaces), active_(active), watcher_(watcher) {
     workspaces_.hooks().pre_stop = [this](const state_db::WorkspaceRow& row,
                                           const Running& running) {
-      return run_pre_stop(row, running);
+      return begin_pre_stop(row, running);
     };
   }
 
@@ -86,7 +86,7 @@ class Execs {
                                          const state_db::ExecRequest& record,
                                          base::SnapshotId snapshot);
   // exec_hook.cc
-  std::string run_pre_stop(const state_db::WorkspaceRow& row, const Running& running);
+  state_db::ExecRow begin_pre_stop(const state_db::WorkspaceRow& row, const Running& running);
   // exec_budget.cc. Cuts the time of a command to what its workspace allows; resource_exhausted:
   // nothing is left.
   void apply_budget(const state_db::WorkspaceRow& row, state_db::ExecRequest& record);

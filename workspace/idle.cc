@@ -95,7 +95,7 @@ IdleKeeper::IdleKeeper(Context& context, Workspaces& workspaces, Active& active,
       watcher_(watcher),
       stoppers_(kStoppers, kMaxQueue) {}
 
-IdleKeeper::~IdleKeeper() { workspaces_.leave(); }
+IdleKeeper::~IdleKeeper() { workspaces_.waiters().leave(); }
 
 state_db::WorkspacePolicy IdleKeeper::policy_of(base::WorkspaceId workspace) {
   return effective_policy(state_db::Workspaces(context_.store).get(workspace).policy,
@@ -181,14 +181,23 @@ void IdleKeeper::look_at_lifetime(const Running& running, const state_db::Worksp
   known.next_boot_ms = std::min(known.next_boot_ms, clock.boot_ms() + next_ms);
 }
 
-void IdleKeeper::stop_later(const Running& running, void (IdleKeeper::*stop)(const Running&)) {
+void IdleKeeper::stop_later(const Running& running, Stop stop) {
   {
     const std::lock_guard lock(mutex_);
     if (!being_stopped_.insert(running.sandbox).second) return;
   }
+  Running idle = running;
+  idle.mounted.reset();  // it may wait for long, and keeps no mount meanwhile
+  submit(idle, stop);
+}
+
+void IdleKeeper::submit(const Running& running, Stop stop) {
   stoppers_.submit([this, running, stop] {
     try {
       (this->*stop)(running);
+    } catch (const Waiting& waiting) {  // its hook runs, and no thread waits for that
+      return workspaces_.waiters().resume_later(waiting,
+                                                [this, running, stop] { submit(running, stop); });
     } catch (const base::Error& error) {  // another verb is at work: the next look comes back
       base::log(base::LogLevel::info, "idle.not_stopped",
                 {{"ws", running.workspace}, {"sb", running.sandbox}, {"error", error.message()}});
@@ -206,12 +215,15 @@ void IdleKeeper::stop_idle(const Running& running) {
   const auto row = state_db::Workspaces(context_.store).get(running.workspace);
   const int64_t idle_stop_s = effective_policy(row.policy, context_.options).idle_stop_s;
   if (idle_stop_s == 0 || active_.was_used(running.workspace) || !busy_with(running).empty())
-    return;
+    return workspaces_.pre_stops().forget(running.sandbox);
   workspaces_.run_pre_stop(row);
   const auto taken = active_.take_unused(running);
-  if (!taken) return;
+  if (!taken) return workspaces_.pre_stops().forget(running.sandbox);
   // One that began and was let go of between the two questions.
-  if (!busy_with(running).empty()) return active_.set_running(taken);
+  if (!busy_with(running).empty()) {
+    workspaces_.pre_stops().forget(running.sandbox);
+    return active_.set_running(taken);
+  }
   workspaces_.stop_sandbox(row, "idle for " + short_time(idle_stop_s));
 }
 

@@ -69,7 +69,9 @@ class IdleKeeper {
   void look_at_budget(const Running& running);
   void look_at_lifetime(const Running& running, const state_db::WorkspacePolicy& policy,
                         Known& known);
-  void stop_later(const Running& running, void (IdleKeeper::*stop)(const Running&));
+  using Stop = void (IdleKeeper::*)(const Running&);
+  void stop_later(const Running& running, Stop stop);
+  void submit(const Running& running, Stop stop);
   void stop_idle(const Running& running);
   void stop_old(const Running& running);
   state_db::WorkspacePolicy policy_of(base::WorkspaceId workspace);

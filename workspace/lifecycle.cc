@@ -14,10 +14,12 @@
 #include "state_db/store_age.h"
 #include "workspace/about.h"
 #include "workspace/archive_store.h"
+#include "workspace/busy.h"
 #include "workspace/keyed_request.h"
 #include "workspace/layer_collection.h"
 #include "workspace/metrics.h"
 #include "workspace/placement.h"
+#include "workspace/reconcile_step.h"
 #include "workspace/sandbox_mounts.h"
 #include "workspace/workspaces.h"
 
@@ -33,7 +35,6 @@ MOORAGE_CRASH_POINT(start_after_intent, "start.after_intent");
 MOORAGE_CRASH_POINT(start_after_mount, "start.after_mount");
 MOORAGE_CRASH_POINT(start_after_backend, "start.after_backend");
 MOORAGE_CRASH_POINT(start_after_outcome, "start.after_outcome");
-MOORAGE_CRASH_POINT(stop_after_hook, "stop.after_hook");
 MOORAGE_CRASH_POINT(stop_after_intent, "stop.after_intent");
 MOORAGE_CRASH_POINT(stop_after_backend, "stop.after_backend");
 MOORAGE_CRASH_POINT(delete_after_intent, "delete.after_intent");
@@ -96,6 +97,7 @@ std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::Workspa
 // may use.
 void Workspaces::clear_sandbox(const state_db::SandboxRow& sandbox, const std::string& reason) {
   watcher_.forget_sandbox(sandbox.id);
+  pre_stops_.forget(sandbox.id);
   context_.backends.get(sandbox.backend).destroy(sandbox.name);
   watcher_.settle(sandbox.id, reason);
   active_.clear_running(sandbox.id);
@@ -113,27 +115,15 @@ void Workspaces::clear_sandbox(const state_db::SandboxRow& sandbox, const std::s
   });
 }
 
-void Workspaces::bury(base::WorkspaceId workspace, base::SandboxId sandbox) {
-  const auto guard = context_.locks.lock(workspace.str(), "clean-up", std::chrono::minutes(2));
+bool Workspaces::bury(base::WorkspaceId workspace, base::SandboxId sandbox) {
+  const auto guard = lock_if_free(context_, workspace.str());
+  if (!guard) return false;
   const auto row = state_db::Sandboxes(context_.store).get(sandbox);
   if (row.state != SandboxState::running && row.state != SandboxState::frozen)
-    return;  // a verb did it
+    return true;  // a verb did it
   base::log(base::LogLevel::warning, "sandbox.died", {{"ws", workspace}, {"sb", sandbox}});
   clear_sandbox(row, "its sandbox died");
-}
-
-std::string Workspaces::run_pre_stop(const state_db::WorkspaceRow& row) {
-  const auto running = active_.running(row.id);
-  if (row.policy.pre_stop.empty() || !running || !base::process_alive(running->init)) return {};
-  const std::string trouble = hooks_.pre_stop(row, *running);
-  stop_after_hook.pass();
-  if (!trouble.empty()) {
-    context_.store.add_event("workspace.pre_stop",
-                             {.workspace = row.id, .sandbox = running->sandbox}, trouble);
-    base::log(base::LogLevel::warning, "workspace.pre_stop",
-              {{"ws", row.id}, {"sb", running->sandbox}, {"error", trouble}});
-  }
-  return trouble;
+  return true;
 }
 
 void Workspaces::stop_sandbox(const state_db::WorkspaceRow& present, const std::string& reason) {
@@ -146,6 +136,9 @@ void Workspaces::stop_sandbox(const state_db::WorkspaceRow& present, const std::
   if (sandbox->state != SandboxState::stopping) {
     context_.store.move(sandbox->id, sandbox->state, SandboxState::stopping, reason);
   }
+  // Each record says who ended it, and why.
+  watcher_.end_all(sandbox->id,
+                   {{}, state_db::ExecCategory::stopped, "ended with its sandbox: " + reason}, {});
   stop_after_intent.pass();
   auto& backend = context_.backends.get(sandbox->backend);
   backend.stop(sandbox->name, context_.options.stop_grace);
@@ -170,10 +163,9 @@ void Workspaces::stop_sandbox(const state_db::WorkspaceRow& present, const std::
 }
 
 void Workspaces::refuse_busy(const state_db::WorkspaceRow& row) {
-  for (const auto& exec : state_db::Execs(context_.store).running()) {
-    if (exec.request.workspace != row.id) continue;
-    throw Error(Code::conflict, row.name + " is busy: " + exec.id.str() + " is running",
-                "wait for it, or end it: moorage kill " + exec.id.str());
+  if (const auto running = commands_of(context_.store, row.id); !running.empty()) {
+    throw Error(Code::conflict, row.name + " is busy: " + name_commands(running),
+                "wait for it, or end it: moorage kill " + running.front().id.str());
   }
   if (active_.in_use(row.id)) {
     throw Error(Code::conflict, row.name + " is busy: a command begins, or a file is transferred",
@@ -181,18 +173,21 @@ void Workspaces::refuse_busy(const state_db::WorkspaceRow& row) {
   }
 }
 
-void Workspaces::bring_to_rest(const state_db::WorkspaceRow& row, const std::string& reason) {
+void Workspaces::bring_to_rest(const state_db::WorkspaceRow& row, const std::string& reason,
+                               Hook hook) {
   refuse_busy(row);
   if (auto running = active_.running(row.id)) {
     measurer_.before_stop(row);
-    run_pre_stop(row);
+    if (hook == Hook::run) run_pre_stop(row);
     auto taken = active_.take_unused(*running);
+    const auto sandbox = running->sandbox;
     running.reset();  // it holds the mounts
     try {
       refuse_busy(row);  // one that began meanwhile
       if (!taken) throw Error(Code::conflict, row.name + " was used at this moment", "try again");
     } catch (const Error&) {
       if (taken) active_.set_running(std::move(taken));
+      pre_stops_.forget(sandbox);
       throw;
     }
   }
@@ -217,20 +212,25 @@ WorkspaceView Workspaces::start(const Caller& caller, const std::string& name) {
   return view(state_db::Workspaces(context_.store).get(row.id));
 }
 
-WorkspaceView Workspaces::stop(const Caller& caller, const std::string& name, Hook hook) {
+WorkspaceView Workspaces::stop(const Caller& caller, const std::string& name,
+                               const StopRequest& request) {
   const auto row = find(caller, name, Right::write);
   leases_.check(caller, row);
+  make_way(context_.store, caller, row, request.busy);  // before it is measured
   if (row.state == WorkspaceState::ready) measurer_.before_stop(row);
   std::string trouble;
+  std::vector<base::ExecId> ended;
   {
     const auto guard = context_.locks.lock(row.id.str(), "stop");
     const auto writing = leases_.write(caller, row);
-    if (hook == Hook::run) trouble = run_pre_stop(state_db::Workspaces(context_.store).get(row.id));
-    stop_sandbox(row, "stopped by uid " + std::to_string(caller.uid));
+    ended = make_way(context_.store, caller, row, request.busy);
+    if (request.run_hook) trouble = run_pre_stop(state_db::Workspaces(context_.store).get(row.id));
+    stop_sandbox(row, "stopped by " + user_name(caller.uid));
   }
   if (row.state == WorkspaceState::ready) measurer_.refresh(row.id);
   auto stopped = view(state_db::Workspaces(context_.store).get(row.id));
   stopped.notice = trouble;
+  stopped.ended = std::move(ended);
   return stopped;
 }
 
@@ -239,30 +239,35 @@ void Workspaces::stop_because(base::WorkspaceId id, const std::string& reason) {
   stop_sandbox(state_db::Workspaces(context_.store).get(id), reason);
 }
 
-WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name) {
+WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name,
+                                 const BusyRule& busy) {
   const auto row = find(caller, name, Right::destroy);
   const auto guard = context_.locks.lock(row.id.str(), "delete");
   leases_.check(caller, row);  // who acquires it waits for the lock
   state_db::Workspaces table(context_.store);
-  const std::string reason = "deleted by uid " + std::to_string(caller.uid);
+  const std::string reason = "deleted by " + user_name(caller.uid);
   // Its create has ended without a word, or waits for the lock and will find out.
   if (table.get(row.id).state == WorkspaceState::creating) abandon(table.get(row.id), reason);
   const auto current = table.get(row.id);
+  std::vector<base::ExecId> ended;
   if (current.state != WorkspaceState::deleted) {
     if (current.state != WorkspaceState::deleting) {
+      ended = make_way(context_.store, caller, current, busy);
+      run_pre_stop(current);
       context_.store.transaction([&] {
         context_.store.move(row.id, current.state, WorkspaceState::deleting, reason);
         join_key(context_.store, caller, row.id.str());
       });
     }
     delete_after_intent.pass();
-    run_pre_stop(current);
     stop_sandbox(row, reason);
     leases_.end(row.id, "deleted");
     table.finish_delete(row.id);
     base::log(base::LogLevel::info, "workspace.deleted", {{"ws", row.id}, {"name", row.name}});
   }
-  return view(table.get(row.id));
+  auto removed = view(table.get(row.id));
+  removed.ended = std::move(ended);
+  return removed;
 }
 
 WorkspaceView Workspaces::undelete(const Caller& caller, const std::string& name,
@@ -287,7 +292,7 @@ WorkspaceView Workspaces::undelete(const Caller& caller, const std::string& name
   return view(back);
 }
 
-void Workspaces::purge(const Caller& caller, const std::string& name) {
+void Workspaces::purge(const Caller& caller, const std::string& name, const BusyRule& busy) {
   state_db::Workspaces table(context_.store);
   const auto id = base::WorkspaceId::parse(name);
   // Whoever asks again because the answer was lost has what was asked for.
@@ -298,7 +303,7 @@ void Workspaces::purge(const Caller& caller, const std::string& name) {
   const auto row = find_with_deleted(caller, name, Right::destroy);
   Caller after = caller;
   if (row.state != WorkspaceState::deleted) {
-    remove(caller, row.id.str());
+    remove(caller, row.id.str(), busy);
     after.lease.reset();  // it ended with the workspace
   }
   const auto guard = context_.locks.lock(row.id.str(), "purge");
@@ -317,11 +322,11 @@ WorkspaceView Workspaces::resume_remove(const Caller& caller, base::WorkspaceId 
   Caller now = caller;
   if (!leases_.is_held(id)) now.lease.reset();  // it ended with the workspace
   const auto state = table.get(id).state;
-  if (state == WorkspaceState::deleting) remove(now, id.str());
+  if (state == WorkspaceState::deleting) remove(now, id.str(), {.force = true});
   if (purges) {
     if (state != WorkspaceState::deleting && state != WorkspaceState::deleted)
       throw Error(Code::conflict, table.get(id).name + " was deleted, and brought back since");
-    purge(now, id.str());
+    purge(now, id.str(), {.force = true});
   }
   return view(table.get(id));
 }

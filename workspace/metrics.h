@@ -8,6 +8,7 @@
 #include "base/metrics.h"
 #include "state_db/execs.h"
 #include "workspace/gc_plan.h"
+#include "workspace/waiters.h"
 
 namespace moorage::workspace {
 
@@ -75,6 +76,8 @@ struct Metrics {
         metrics.seconds.observe_since(began);
         return result;
       }
+    } catch (const Waiting&) {
+      throw;  // it is called again, and counted then
     } catch (const base::Error& error) {
       metrics.refusals.at(static_cast<size_t>(error.code())).add();
       throw;

@@ -48,6 +48,7 @@ void Workspaces::change_place(const state_db::WorkspaceRow& row, const state_db:
                 {{"ws", row.id}, {"error", failure.message()}});
     }
   };
+  run_pre_stop(row);  // before the next one is made: it may take its time
   wanted.standby = true;
   const auto sandbox = sandboxes.create(wanted);
   after_intent.pass();
@@ -56,7 +57,7 @@ void Workspaces::change_place(const state_db::WorkspaceRow& row, const state_db:
   try {
     Running standby = starts_.begin(moved, sandbox, nullptr);
     after_standby.pass();
-    bring_to_rest(row, "moved to " + place.backend + " by " + by);
+    bring_to_rest(row, "moved to " + place.backend + " by " + by, Hook::skip);
     stopped = true;
     after_stop.pass();
     // Its policy may have changed the layer when the former one was stopped.

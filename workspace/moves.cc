@@ -1,7 +1,6 @@
 #include "workspace/moves.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "backends/registry.h"
 #include "base/error.h"
@@ -17,9 +16,8 @@ namespace {
 using base::Code;
 using base::Error;
 using state_db::WorkspaceState;
-using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kLookAgain{50};
+constexpr std::chrono::milliseconds kLookAgain{100};
 
 void require_movable(const state_db::WorkspaceRow& row) {
   if (row.state == WorkspaceState::ready || row.state == WorkspaceState::archived) return;
@@ -135,15 +133,12 @@ WorkspaceView Moves::move(const Caller& caller, const std::string& name,
     notice = row.name + " is there already";
   } else {
     if (request.now) cancel_all(caller, plan.execs);
-    const auto until = Clock::now() + request.wait;
-    for (bool moved = false; !moved;) {
-      try {
-        move_once(caller, row.id, plan.to.place);
-        moved = true;
-      } catch (const Error& error) {
-        if (error.code() != Code::conflict || Clock::now() >= until) throw;
-        std::this_thread::sleep_for(kLookAgain);
-      }
+    try {
+      move_once(caller, row.id, plan.to.place);
+    } catch (const Error& error) {
+      const auto now = Waiting::Clock::now();
+      if (error.code() != Code::conflict || now >= caller.asked + request.wait) throw;
+      throw Waiting(plan.execs, error.message(), now + kLookAgain);
     }
   }
   auto view = workspaces_.look(row.id);

@@ -40,7 +40,8 @@ class Moves {
 
   // What a move would do; throws what it would refuse.
   MovePlan check(const Caller& caller, const std::string& name, const MoveRequest& request);
-  // conflict: commands still run after `wait`; nothing was changed. Is there already: fine.
+  // conflict: commands still run after `wait`; nothing was changed. Throws Waiting until then. Is
+  // there already: fine.
   WorkspaceView move(const Caller& caller, const std::string& name, const MoveRequest& request);
 
  private:

@@ -292,8 +292,7 @@ void Reconciler::remove_used() {
       unused[row.id] = since;
       if (now - since < kUnusedKept) continue;
     }
-    attempt("reconcile.disposable", row.id.str(),
-            [&] { workspaces_.remove(daemon_for(row.owner_uid), row.id.str()); });
+    attempt("reconcile.disposable", row.id.str(), [&] { workspaces_.remove_disposable(row); });
   }
   unused_ = std::move(unused);
 }

@@ -2,6 +2,7 @@
 // and happens before anything is written.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -80,6 +81,7 @@ struct WorkspaceView {
   std::optional<RestView> rest;                    // of a running sandbox
   std::optional<OffHostView> off_host;             // if there is to be a copy elsewhere
   std::string notice;                              // what the caller should know of its request
+  std::vector<base::ExecId> ended;                 // commands that this request ended
 };
 
 struct PageRequest {
@@ -92,6 +94,18 @@ struct WorkspacePage {
   std::vector<WorkspaceView> views;  // by id
   bool more = false;                 // after the last of these
   uint64_t used_bytes = 0;           // of all that the caller sees, on every page
+};
+
+// What a verb that stops a sandbox does with the commands that run in it. With neither it is
+// refused, and names them.
+struct BusyRule {
+  bool force = false;                 // they are ended; each record says by whom
+  std::chrono::milliseconds wait{0};  // for them to end, from when it was asked on
+};
+
+struct StopRequest {
+  bool run_hook = true;
+  BusyRule busy{};
 };
 
 struct ExecRequest {

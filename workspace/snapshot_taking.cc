@@ -253,10 +253,13 @@ bool Snapshots::is_empty(base::LayerId layer) const {
          base::list_directory(path + "/home/upper").empty();
 }
 
-void Snapshots::refuse_busy(const state_db::WorkspaceRow& row) {
+std::vector<pid_t> Snapshots::processes_of(const state_db::WorkspaceRow& row) {
   const auto running = active_.running(row.id);
-  if (!running) return;
-  const auto holders = running->backend->members(running->name);
+  return running ? running->backend->members(running->name) : std::vector<pid_t>{};
+}
+
+void Snapshots::refuse_busy(const state_db::WorkspaceRow& row) {
+  const auto holders = processes_of(row);
   if (holders.empty()) return;
   throw Error(Code::conflict, row.name + " is busy: " + name_processes(holders) + " run in it",
               kBusyHint);

@@ -355,6 +355,8 @@ WorkspaceView Snapshots::promote(const Caller& caller, const std::string& name, 
       require_ready(before);
       const auto writing = workspaces_.leases().write(caller, before);
       if (!kill) refuse_busy(before);
+      // Before anything is written: it is waited for.
+      if (kill && !processes_of(before).empty()) workspaces_.run_pre_stop(before);
       wanted.next_on = take_locked(now, {.cause = SnapshotCause::promote}).id;
       promote_between.pass();
       go_on_from(before, wanted, kill, "promoted by " + by(caller));

@@ -106,6 +106,7 @@ class Snapshots {
   IntegrityCheck::Taken seal_of(const state_db::WorkspaceRow& row, base::LayerId layer);
   void go_on_from(const state_db::WorkspaceRow& row, const state_db::NewSnapshot& wanted, bool kill,
                   const std::string& reason);
+  std::vector<pid_t> processes_of(const state_db::WorkspaceRow& row);  // in its sandbox
   void refuse_busy(const state_db::WorkspaceRow& row);
   void bring_to_rest(const state_db::WorkspaceRow& row, bool kill, const std::string& reason);
   std::optional<state_db::SnapshotRow> find_made(const state_db::NewSnapshot& wanted);

@@ -18,7 +18,8 @@ struct WorkspaceHooks {
   std::function<void(uint32_t owner_uid, base::RepoId repository)> admit;
   // An archived one that is to start comes back.
   std::function<void(const state_db::WorkspaceRow&)> bring_back;
-  std::function<std::string(const state_db::WorkspaceRow&, const Running&)> pre_stop;
+  // Begins that command and answers its record.
+  std::function<state_db::ExecRow(const state_db::WorkspaceRow&, const Running&)> pre_stop;
   // What its policy says: a snapshot before a command; one after a stop, and fewer layers.
   std::function<base::SnapshotId(const state_db::WorkspaceRow&)> before_exec;
   std::function<void(const state_db::WorkspaceRow&)> after_stop;

@@ -27,6 +27,9 @@ using base::Error;
 using state_db::WorkspaceState;
 
 constexpr size_t kSealers = 1;
+constexpr size_t kDisposers = 2;
+constexpr size_t kMostDisposals = 100'000;
+constexpr std::chrono::seconds kTryAgain{1};
 // Files of a workspace at rest are read one by one; each need not compare it anew.
 constexpr std::chrono::milliseconds kComparedFor{10'000};
 
@@ -55,17 +58,22 @@ Workspaces::Workspaces(Context& context, Repositories& repositories, Active& act
       starts_(context, active, watcher),
       changes_(context.repos),
       measurer_(context, active, changes_),
+      waiters_([this](base::ExecId id) {
+        return state_db::Execs(context_.store).get(id).state != state_db::ExecState::running;
+      }),
       leases_(context.store),
       integrity_(context),
-      sealing_(kSealers, [this](int64_t key) { seal_at_rest({key}); }) {
+      sealing_(kSealers, [this](int64_t key) { seal_at_rest({key}); }),
+      disposals_(kDisposers, kMostDisposals) {
   active_.on_rest([this](base::WorkspaceId id) { sealing_.request(id.value); });
   watcher_.on_death([this](base::WorkspaceId ws, base::SandboxId sb) {
     try {
-      bury(ws, sb);
+      return bury(ws, sb);
     } catch (const std::exception& error) {  // the reconciler comes back to it
       base::log(base::LogLevel::error, "sandbox.not_cleared",
                 {{"ws", ws}, {"sb", sb}, {"error", error.what()}});
     }
+    return true;
   });
   watcher_.on_end([this](const state_db::ExecRow& exec) { after_exec(exec); });
 }
@@ -196,19 +204,37 @@ std::vector<DiffStat> Workspaces::diff_stat(const Caller& caller, const std::str
 }
 
 void Workspaces::after_exec(const state_db::ExecRow& exec) {
+  waiters_.exec_ended(exec.id);
   if (hooks_.exec_ended) hooks_.exec_ended(exec);
   try {
     const auto row = state_db::Workspaces(context_.store).find(exec.request.workspace);
     if (!row || row->state != WorkspaceState::ready) return;
     if (row->disposable && exec.request.hook.empty()) {
-      // Purged later: its output may still be asked for.
-      remove(daemon_for(row->owner_uid), row->id.str());
+      disposals_.submit([this, row = *row] { remove_disposable(row); });
     } else {
       measurer_.refresh_later(row->id, exec.id);
     }
   } catch (const std::exception& error) {
     base::log(base::LogLevel::warning, "workspace.after_exec",
               {{"ws", exec.request.workspace}, {"ex", exec.id}, {"error", error.what()}});
+  }
+}
+
+// Purged later: its output may still be asked for.
+void Workspaces::remove_disposable(const state_db::WorkspaceRow& row) {
+  const auto again = [&](const Waiting& waiting) {
+    waiters_.resume_later(
+        waiting, [this, row] { disposals_.submit([this, row] { remove_disposable(row); }); });
+  };
+  try {
+    remove(daemon_for(row.owner_uid), row.id.str(), {.force = true});
+  } catch (const Waiting& waiting) {
+    again(waiting);
+  } catch (const Error& error) {
+    if (error.code() == Code::conflict)  // a verb is at work on it
+      return again(Waiting({}, "", Waiting::Clock::now() + kTryAgain));
+    base::log(base::LogLevel::warning, "workspace.not_disposed",
+              {{"ws", row.id}, {"error", error.message()}});
   }
 }
 

@@ -4,7 +4,6 @@
 // access.h, and whether the lease lets him by leases.h.
 #pragma once
 
-#include <atomic>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,9 +12,11 @@
 #include "workspace/files_lease.h"
 #include "workspace/integrity.h"
 #include "workspace/measurer.h"
+#include "workspace/pre_stops.h"
 #include "workspace/repositories.h"
 #include "workspace/requests.h"
 #include "workspace/sandbox_start.h"
+#include "workspace/waiters.h"
 #include "workspace/workspace_hooks.h"
 
 namespace moorage::workspace {
@@ -29,8 +30,7 @@ class Workspaces {
   WorkspaceView create(const Caller& caller, const CreateRequest& request,
                        const Progress& progress);
   WorkspacePage list(const Caller& caller, const PageRequest& wanted);
-  // As the last measurement left it; another one is asked for.
-  WorkspaceView look(base::WorkspaceId id);
+  WorkspaceView look(base::WorkspaceId id);  // as measured last; another measurement is asked for
   // With what is known of its changes; waits shortly for that to be measured anew.
   WorkspaceView show(const Caller& caller, const std::string& name);
   state_db::WorkspaceRow find(const Caller& caller, const std::string& name, Right right);
@@ -45,16 +45,14 @@ class Workspaces {
   WorkspaceView start(const Caller& caller, const std::string& name);  // running already: fine
   // Runs its pre_stop (what went wrong with that is in the view's notice), ends its execs, stops
   // the sandbox, syncs. Stopped already: fine. Nothing that the agent does to its files keeps it
-  // from being stopped: they are measured afterwards.
-  enum class Hook { run, skip };
-  WorkspaceView stop(const Caller& caller, const std::string& name, Hook hook);
+  // from being stopped: they are measured afterwards. All that stop a sandbox throw Waiting.
+  WorkspaceView stop(const Caller& caller, const std::string& name, const StopRequest& request);
   // Stops it and puts up a tombstone; nothing is removed before the undo window ends, or purge.
-  WorkspaceView remove(const Caller& caller, const std::string& name);
-  // Under a new name, if one is given: its own may be another's by now.
+  WorkspaceView remove(const Caller& caller, const std::string& name, const BusyRule& busy);
   WorkspaceView undelete(const Caller& caller, const std::string& name,
-                         const std::string& new_name);
+                         const std::string& new_name);  // empty: its own, which may be another's
   // Deletes it first if it is not deleted. Conflict while a file of it is being transferred.
-  void purge(const Caller& caller, const std::string& name);
+  void purge(const Caller& caller, const std::string& name, const BusyRule& busy);
   WorkspaceView resume_remove(const Caller& caller, base::WorkspaceId id, bool purges);
 
   ChangeList status(const Caller& caller, const std::string& name);
@@ -65,16 +63,14 @@ class Workspaces {
   FilesLease files(const Caller& caller, const std::string& name, Right right);
   FileChange change_files(const Caller& caller, const state_db::WorkspaceRow& row);
 
-  // Shared with the members of a group, or private again.
   WorkspaceView share(const Caller& caller, const std::string& name,
-                      std::optional<uint32_t> team_gid);
+                      std::optional<uint32_t> team_gid);  // none: private again
   // Conflict if another holds it; ends what ran under the lease before unless that is to be kept.
   LeaseView acquire_lease(const Caller& caller, const std::string& name,
                           const Leases::Wanted& wanted);
   Leases& leases() { return leases_; }
 
-  // Of a workspace; starts one if there is none.
-  std::shared_ptr<const Running> ensure_running(const state_db::WorkspaceRow& row);
+  std::shared_ptr<const Running> ensure_running(const state_db::WorkspaceRow& row);  // or starts it
   void stop_sandbox(const state_db::WorkspaceRow& present, const std::string& reason);
   void refuse_busy(const state_db::WorkspaceRow& row);  // conflict if anything runs
   // move.cc. From now on its sandboxes are made at `place`; the one that runs ends when the next is
@@ -83,7 +79,9 @@ class Workspaces {
                     const std::string& by);
   // Stops an idle one as `stop` does and waits until nobody has its files. Conflict if anything
   // runs or is transferred. Caller holds the lock.
-  void bring_to_rest(const state_db::WorkspaceRow& row, const std::string& reason);
+  enum class Hook { run, skip };
+  void bring_to_rest(const state_db::WorkspaceRow& row, const std::string& reason,
+                     Hook hook = Hook::run);
   // The row, after a snapshot whose outcome could not be written was settled: else what is mounted
   // next would be without what was written since. Caller holds the lock.
   state_db::WorkspaceRow settled(const state_db::WorkspaceRow& row);
@@ -93,15 +91,15 @@ class Workspaces {
   void accept(const state_db::WorkspaceRow& row);  // a person says: it is right as it is now
   // Stops the sandbox that runs, for a reason of ours. Conflict while a verb is at work on it.
   void stop_because(base::WorkspaceId id, const std::string& reason);
-  // Runs pre_stop, if there is one and a sandbox. What went wrong is an event, too. Holds the lock.
+  // exec_hook.cc. Begins pre_stop, if there is one and a sandbox, and throws Waiting until it has
+  // ended; then answers what went wrong, which is an event, too. Holds the lock.
   std::string run_pre_stop(const state_db::WorkspaceRow& row);
-  // From now on no hook is waited for: its stop is given up (Error unavailable).
-  void leave() { leaving_ = true; }
-  bool leaving() const { return leaving_; }
+  void remove_disposable(const state_db::WorkspaceRow& row);  // now, or when nothing is in the way
+  PreStops& pre_stops() { return pre_stops_; }
+  Waiters& waiters() { return waiters_; }
   void finish_purge(const state_db::WorkspaceRow& row);
   void finish_takeover(const state_db::WorkspaceRow& row);  // ends the former lease's execs; locked
-  // Undoes a create that will not go on, and says why in its row.
-  void abandon(const state_db::WorkspaceRow& row, const std::string& reason);
+  void abandon(const state_db::WorkspaceRow& row, const std::string& reason);  // undoes a create
   // syncfs of the store, if anything ran or was kept: bounds what a power cut takes.
   void sync_active();
   void measure_late() { measurer_.catch_up(); }  // call it every second
@@ -130,8 +128,8 @@ class Workspaces {
   void seal_at_rest(base::WorkspaceId id);
   IntegrityCheck::Taken seal_stopped(const state_db::WorkspaceRow& row);
   std::shared_ptr<const Running> start_sandbox(const state_db::WorkspaceRow& row);
-  void bury(base::WorkspaceId workspace, base::SandboxId sandbox);  // its init died
-  void after_exec(const state_db::ExecRow& exec);  // measures, or purges a disposable workspace
+  bool bury(base::WorkspaceId workspace, base::SandboxId sandbox);  // its init died; false: busy
+  void after_exec(const state_db::ExecRow& exec);  // measures, or removes a disposable workspace
 
   Context& context_;
   Repositories& repositories_;
@@ -141,10 +139,12 @@ class Workspaces {
   Changes changes_;
   Measurer measurer_;
   WorkspaceHooks hooks_;
-  std::atomic<bool> leaving_{false};
+  Waiters waiters_;
+  PreStops pre_stops_;
   Leases leases_;
   IntegrityCheck integrity_;
-  base::Flights sealing_;  // last: its work uses the rest
+  base::Flights sealing_;  // these two last: their work uses the rest
+  base::ThreadPool disposals_;
 };
 
 }  // namespace moorage::workspace

@@ -318,8 +318,8 @@ TEST_CASE("a workspace that is asked to stop, start, go and come back says so") 
   });
   const RunOptions options{server.socket_path(), "", {}};
   CHECK(run_moorage({"stop", "a", "b"}, options).out ==
-        " stopped  a   all kept; the next exec starts it. Nothing deletes it but you.\n"
-        " stopped  b   all kept; the next exec starts it. Nothing deletes it but you.\n");
+        " stopped  a   files kept; the next exec starts it. Nothing deletes it but you.\n"
+        " stopped  b   files kept; the next exec starts it. Nothing deletes it but you.\n");
   CHECK(run_moorage({"rm", "a"}, options).out ==
         " deleted  a   for now; back with: moorage undelete a\n");
   CHECK(run_moorage({"undelete", "a"}, options).out == " back     a\n");

@@ -244,7 +244,7 @@ class Daemon:
             if self.process is None or self.process.poll() is not None:
                 self.start()
             for workspace in self.client.workspaces():
-                self.client.delete(workspace["id"])
+                self.client.delete(workspace["id"], force=True)
             self.stop()
         finally:
             self.remove()

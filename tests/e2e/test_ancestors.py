@@ -73,7 +73,7 @@ class Ancestors(harness.TestCase):
         self.client.create(repo_url=self.url, name="busy")
         record = self.client.start_exec("busy", ["sh", "-c", "echo kept > kept; echo begun; sleep 600"])
         harness.wait_until(lambda: self.client.get_exec(record["id"])["output_bytes"] > 0, what="output")
-        self.client.delete("busy")
+        self.client.delete("busy", force=True)
         end = self.client.get_exec(record["id"])
         self.assertIn(end["state"], ("interrupted", "signalled"))
         self.assertNotIn("exit_code", end, "no exit code is made up")

@@ -328,6 +328,8 @@ class OpenApi(harness.TestCase):
         self.about_leases()
         self.call(200, "POST", "/v1/workspaces/two/stop")
         self.call(200, "POST", "/v1/workspaces/two/stop", body={"no_hook": True})
+        self.call(200, "POST", "/v1/workspaces/two/stop", body={"force": True, "wait_ms": 10})
+        self.bad(400, "POST", "/v1/workspaces/two/stop", body={"wait_ms": -1})
         self.bad(400, "POST", "/v1/workspaces/two/stop", body={"hook": False})
         self.bad(404, "POST", "/v1/workspaces/nobody/stop")
         self.about_snapshots()

@@ -80,7 +80,7 @@ class Snapshots(harness.TestCase):
         self.client.start_exec("odd", ["sleep", "60"])
         live = self.client.snapshot("odd", name="live")
         self.assertEqual(live["way"], self.beside)
-        self.client.stop("odd")
+        self.client.stop("odd", force=True)
         rest = self.client.snapshot("odd", name="rest")
         forks = self.client.fork("odd", names=["odd-live"], snapshot="live") + self.client.fork("odd", names=["odd-rest"], snapshot=rest["id"])
         self.run_in("odd", "rm -rf hostile moved; echo gone > suid2")

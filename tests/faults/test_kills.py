@@ -152,7 +152,7 @@ class Churn(threading.Thread):
         key = f"{rig.SEED}-{name}"
         _, made = rig.keyed(f"{key}-new", lambda key: self.client.create(repo_url=self.suite.url, name=name, key=key))
         rig.keyed(key, lambda key: self.client.start_exec(name, ["sh", "-c", "cat moved.txt; sleep 5"], key=key))
-        rig.keyed(f"{key}-rm", lambda key: self.client.delete(made["id"], purge=True, key=key))
+        rig.keyed(f"{key}-rm", lambda key: self.client.delete(made["id"], purge=True, force=True, key=key))
 
 
 class Kills(rig.TestCase):

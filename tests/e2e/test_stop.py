@@ -1,0 +1,209 @@
+"""What `stop` and `rm` do with commands that run, and with a pre_stop: no thread waits for either, and nothing that ran
+ends without a word."""
+
+import os
+import signal
+import threading
+import time
+import unittest
+
+import harness
+from harness import moorage
+
+HOOK_S = 300  # far longer than anything here waits
+
+
+def in_background(function, *arguments, **fields):
+    """A thread, and a list that holds what it answered or raised once it has."""
+    answer = []
+
+    def call():
+        try:
+            answer.append(function(*arguments, **fields))
+        except Exception as error:  # noqa: BLE001
+            answer.append(error)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    return thread, answer
+
+
+class Hooks(harness.TestCase):
+    settings = {"sandbox.idle_stop_s": 0, "daemon.threads": 4}
+
+    def client_of_thread(self):
+        return harness.Client(str(self.daemon.socket))
+
+    def hooks(self, name, state="running"):
+        return [e for e in self.client.history(name)["execs"] if e.get("hook") and e["state"] == state]
+
+    def with_hook(self, name, hook=f"sleep {HOOK_S}", **fields):
+        self.client.create(repo_url=self.url, name=name, pre_stop=hook, pre_stop_deadline_s=HOOK_S, **fields)
+        self.client.exec(name, "true")
+
+    def test_stops_that_wait_for_their_hooks_take_no_thread_from_anybody(self):
+        names = [f"hooked-{n}" for n in range(6)]  # more than there are threads
+        stops = []
+        for name in names:
+            self.with_hook(name)
+            stops.append(in_background(self.client_of_thread().stop, name))
+        # These fill the pool that tells ends of commands, too: each is deleted when its command has ended.
+        thrown_away = [f"thrown-{n}" for n in range(5)]
+        for name in thrown_away:
+            self.client.create(repo_url=self.url, name=name, pre_stop=f"sleep {HOOK_S}", pre_stop_deadline_s=HOOK_S, disposable=True)
+            self.client.exec(name, "true")
+        for name in names + thrown_away:
+            harness.wait_until(lambda: self.hooks(name), what=f"the hook of {name}")  # noqa: B023
+        self.client.create(repo_url=self.url, name="free")
+        done = in_background(self.use, "free")
+        done[0].join(60 * harness.PATIENCE)
+        self.assertEqual(done[1], ["used"])
+        self.assertEqual([answer for _, answer in stops], [[]] * len(names))
+        for name in names + thrown_away:
+            self.client.cancel(self.hooks(name)[0]["id"])
+        for thread, answer in stops:
+            thread.join(60 * harness.PATIENCE)
+            self.assertIn("cancelled", answer[0]["notice"])
+            self.assertNotIn("sandbox", answer[0])
+        for name in thrown_away:
+            harness.wait_until(lambda: name not in [w["name"] for w in self.client.workspaces()], what=f"{name} is gone")  # noqa: B023
+
+    def use(self, name):
+        client = self.client_of_thread()
+        client.start(name)
+        assert client.exec(name, "echo a > new; echo b").stdout == b"b\n"
+        assert b"+a" in client.diff(name)
+        client.write_file(name, "c", b"c")
+        assert client.read_file(name, "c") == b"c"
+        client.stop(name)
+        client.delete(name)
+        return "used"
+
+    def test_a_hook_on_a_sandbox_that_died_ends_with_it(self):
+        self.with_hook("dead")
+        thread, answer = in_background(self.client_of_thread().stop, "dead")
+        harness.wait_until(lambda: self.hooks("dead"), what="the hook")
+        os.kill(self.daemon.sandbox_pids("dead")["init"], signal.SIGKILL)
+        thread.join(60 * harness.PATIENCE)
+        self.assertFalse(thread.is_alive(), "the stop waits for the hook's whole deadline")
+        self.assertNotIn("sandbox", answer[0])
+        self.assertEqual(self.client.history("dead")["execs"][-1]["state"], "interrupted")
+
+    def test_who_leaves_while_a_hook_runs_has_stopped_it(self):
+        self.with_hook("left", "sleep 3; echo x > hooked")
+        with self.daemon.cli_popen("stop", "left") as cli:
+            harness.wait_until(lambda: self.hooks("left"), what="the hook")
+            cli.kill()
+        harness.wait_until(lambda: "sandbox" not in self.client.workspace("left"), what="the stop")
+        self.assertEqual(self.client.read_file("left", "hooked"), b"x\n")
+
+    def test_two_stops_at_a_time_run_the_hook_once(self):
+        self.with_hook("both", "sleep 2; echo x >> stops")
+        stops = [in_background(self.client_of_thread().stop, "both") for _ in range(2)]
+        for thread, answer in stops:
+            thread.join(60 * harness.PATIENCE)
+            self.assertNotIn("sandbox", answer[0])
+        self.assertEqual(self.client.read_file("both", "stops"), b"x\n")
+
+    def test_a_retry_with_its_key_finds_the_first_one_in_progress(self):
+        self.with_hook("keyed", "sleep 3; echo x >> stops")
+        thread, answer = in_background(self.client_of_thread().stop, "keyed", key="once")
+        harness.wait_until(lambda: self.hooks("keyed"), what="the hook")
+        with self.assertRaises(moorage.MoorageError) as refused:
+            self.client.stop("keyed", key="once")
+        self.assertEqual(refused.exception.code, "conflict")
+        thread.join(60 * harness.PATIENCE)
+        self.assertNotIn("sandbox", answer[0])
+        self.assertNotIn("sandbox", self.client.stop("keyed", key="once"))
+
+    def test_archive_export_and_move_wait_for_a_hook_as_a_stop_does(self):
+        self.with_hook("cold", "sleep 1; echo x >> stops")
+        self.client.archive("cold")
+        self.client.unarchive("cold")
+        self.assertEqual(self.client.read_file("cold", "stops"), b"x\n")
+
+    def test_a_best_of_whose_forks_have_a_hook_comes_to_its_end(self):
+        self.client.create(repo_url=self.url, name="tries", pre_stop="sleep 1", pre_stop_deadline_s=HOOK_S)
+        best = self.client.best_of("tries", test="true", each="echo {i} > n", count=3)
+        harness.wait_until(lambda: self.client.get_best_of(best["id"])["state"] == "done", 60, "its end")
+
+
+class Busy(harness.TestCase):
+    settings = {"sandbox.idle_stop_s": 0}
+
+    def running(self, name, *argv):
+        self.client.create(repo_url=self.url, name=name)
+        exec_id = self.client.start_exec(name, list(argv) or ["sleep", "1000"])["id"]
+        harness.wait_until(lambda: "sandbox" in self.client.workspace(name), what="its sandbox")
+        return exec_id
+
+    def refusal(self, call, *arguments, **fields):
+        with self.assertRaises(moorage.MoorageError) as refused:
+            call(*arguments, **fields)
+        self.assertEqual(refused.exception.code, "conflict")
+        return refused.exception
+
+    def end_of(self, exec_id):
+        return harness.wait_until(lambda: (e := self.client.get_exec(exec_id))["state"] != "running" and e, what=f"the end of {exec_id}")
+
+    def test_stop_and_rm_refuse_to_end_a_command_and_name_it(self):
+        exec_id = self.running("busy")
+        for call, fields in ((self.client.stop, {}), (self.client.delete, {}), (self.client.delete, {"purge": True}),
+                             (self.client.stop, {"wait_ms": 300})):
+            told = self.refusal(call, "busy", **fields)
+            self.assertIn(f"busy is busy: {exec_id} (sleep 1000) runs", told.message)
+            self.assertIn("--force", told.hint)
+        self.assertEqual(self.client.get_exec(exec_id)["state"], "running")
+        said = self.daemon.cli("rm", "--purge", "busy", check=False)
+        self.assertNotEqual(said.returncode, 0)
+        self.assertIn(exec_id.encode(), said.stderr)
+        self.assertEqual(self.client.get_exec(exec_id)["state"], "running")
+        self.client.delete("busy", purge=True, force=True)
+
+    def test_who_forces_it_is_in_the_record_in_logs_ps_and_history(self):
+        exec_id = self.running("forced")
+        said = self.daemon.cli("stop", "--force", "forced").stdout.decode()
+        self.assertIn(exec_id, said)
+        end = self.end_of(exec_id)
+        self.assertEqual((end["category"], end["error"]), ("stopped", "ended with its sandbox: stopped by root"))
+        self.assertIn(b"stopped by root", self.daemon.cli("logs", exec_id, check=False).stderr)
+        for words in (("ps", "forced"), ("history", "forced")):
+            self.assertRegex(self.daemon.cli(*words).stdout.decode(), rf"{exec_id} .*stopped by root")
+
+    def test_a_delete_says_who_did_it_too(self):
+        exec_id = self.running("gone")
+        self.assertEqual(self.client.delete("gone", force=True)["ended"], [exec_id])
+        end = self.end_of(exec_id)
+        self.assertEqual((end["category"], end["error"]), ("stopped", "ended with its sandbox: deleted by root"))
+
+    def test_a_command_that_ends_by_itself_is_waited_for(self):
+        self.running("waited", "sleep", "2")
+        self.assertNotIn("sandbox", self.client.stop("waited", wait_ms=60_000))
+        record = self.client.history("waited")["execs"][-1]
+        self.assertEqual((record["state"], record["exit_code"]), ("exited", 0))
+
+    def test_what_stops_it_without_a_person_says_so_too(self):
+        exec_id = self.running("leased")
+        with self.client.lease("leased", "another", takeover=True):
+            self.assertIn("the lease was taken over by another", self.end_of(exec_id)["error"])
+        exec_id = self.running("old")
+        self.client.update("old", max_lifetime_s=1)
+        self.assertIn("max_lifetime_s", self.end_of(exec_id)["error"])
+
+    def test_a_background_process_is_no_command(self):
+        self.client.create(repo_url=self.url, name="left")
+        self.client.exec("left", "setsid sleep 1000 >/dev/null 2>&1 &")
+        self.assertNotIn("sandbox", self.client.stop("left"))
+
+    def test_many_commands_are_counted(self):
+        self.running("many")
+        for _ in range(6):
+            self.client.start_exec("many", ["sleep", "1000"])
+        self.assertIn("and 2 more run", self.refusal(self.client.stop, "many").message)
+        began = time.monotonic()
+        self.assertEqual(len(self.client.stop("many", force=True)["ended"]), 7)
+        self.assertLess(time.monotonic() - began, 30 * harness.PATIENCE)
+
+
+if __name__ == "__main__":
+    unittest.main()
