@@ -7,14 +7,19 @@ What has to be made or removed around a call is outside the clock.
 import collections
 import os
 import shutil
+import sys
 
 import clock
 import syncs
 from place import GIT_ENVIRONMENT, harness, say
 
+sys.path.insert(0, str(harness.ROOT / "tests/overload"))
+from greedy import Greedy  # noqa: E402
+
 WARM_UP = 3
 COUNTED_CALLS = 10
 SLOW_CALLS = 20
+GREEDY_UID = 61001
 SLOWED = ("create", "exec", "exec_started")
 
 
@@ -97,6 +102,32 @@ def exec(bench, n=300):
     for _ in range(50):
         bench.moorage.cancel(bench.time("exec_started", bench.moorage.exec_started, workspace, ["sleep", "100"]))
     bench.moorage.purge(workspace)
+
+
+def neighbour(bench, blocks=5, n=100):
+    """The p99 of 100 commands of one user, while another one does the worst (tests/overload/greedy.py); and without that."""
+    bench.daemon.directory.chmod(0o711)  # for the other user to come to the socket
+    bench.daemon.socket.chmod(0o666)
+    greedy = Greedy(bench.daemon, bench.upstream.url, GREEDY_UID)
+    workspace = bench.workspace_running()
+
+    def block():
+        times = [clock.timed(bench.moorage.exec, workspace, ["true"])[0] for _ in range(n)]
+        return clock.percentile(times, 99)
+
+    block()
+    alone = [block() for _ in range(blocks)]
+    greedy.start()
+    try:
+        beside = [block() for _ in range(blocks)]
+    finally:
+        greedy.stop(bench.daemon.client)
+    bench.samples["neighbour/alone"] += alone
+    bench.samples["neighbour"] += beside
+    bench.moorage.purge(workspace)
+    for made in bench.daemon.client.workspaces():
+        if made["owner"] == GREEDY_UID:
+            bench.daemon.client.delete(made["id"], purge=True, force=True)
 
 
 def exec_cli(bench, n=200, docker_execs=30):
