@@ -306,7 +306,7 @@ class Retries(rig.TestCase):
             if workspace["name"].startswith(name):
                 if workspace.get("holder"):
                     self.client.generation = self.client.acquire_lease(workspace["id"], "clean", takeover=True)["generation"]
-                self.client.delete(workspace["id"], purge=True)
+                self.client.delete(workspace["id"], purge=True, force=True)
                 self.client.generation = None
 
     def die(self, point, call, key):

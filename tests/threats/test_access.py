@@ -127,12 +127,12 @@ REQUESTS = {
     ("post", "/v1/workspaces/{workspace}/lease"): ("write", {"body": {"holder": "x", "takeover": True, "keep_execs": True}}),
     ("put", "/v1/workspaces/{workspace}/lease"): ("write", {"headers": {"Moorage-Lease": "4711"}}),
     ("delete", "/v1/workspaces/{workspace}/lease"): ("write", {"headers": {"Moorage-Lease": "4711"}}),
-    ("post", "/v1/execs/{exec}/cancel"): ("write", {}), ("post", "/v1/workspaces/{workspace}/stop"): ("write", {}),
+    ("post", "/v1/execs/{exec}/cancel"): ("write", {}), ("post", "/v1/workspaces/{workspace}/stop"): ("write", {"body": {"force": True}}),
     ("post", "/v1/workspaces/{workspace}/move/check"): ("own", {"body": {"backend": "lxc"}}),
     ("post", "/v1/workspaces/{workspace}/move"): ("own", {"body": {"backend": "lxc"}}),
     ("patch", "/v1/workspaces/{workspace}"): ("own", {"body": {"limits": {"pids": 300}}}),
     ("post", "/v1/workspaces/{workspace}/share"): ("own", {"body": {"group": GROUP}}),
-    ("post", "/v1/workspaces/{workspace}/undelete"): ("own", {}), ("delete", "/v1/workspaces/{workspace}"): ("own", {}),
+    ("post", "/v1/workspaces/{workspace}/undelete"): ("own", {}), ("delete", "/v1/workspaces/{workspace}"): ("own", {"query": "?force=1"}),
 }
 METHODS = ("get", "put", "post", "patch", "delete")
 
@@ -207,7 +207,7 @@ class Access(Threats):
         secret = "sesame-name"
         workspace, exec_ = self.make(secret, team=GROUP)
         old, old_exec = self.make("old-name", team=GROUP)
-        self.assertEqual(self.owner.ask("DELETE", f"/v1/workspaces/{old}")[0], 200)
+        self.assertEqual(self.owner.ask("DELETE", f"/v1/workspaces/{old}?force=1")[0], 200)
         private, private_exec = self.make("private-name")
         ids = {"workspace": [workspace, secret, old], "exec": [exec_, old_exec], "repo": [self.work["repo"]],
                "bestof": [self.best_of(workspace)]}
@@ -260,11 +260,11 @@ class Access(Threats):
 
     def end(self, name):
         try:
-            self.client.delete(name, purge=True)
+            self.client.delete(name, purge=True, force=True)
         except harness.moorage.MoorageError:
             held = harness.Client(str(self.daemon.socket))
             held.generation = self.client.acquire_lease(name, "clean-up", takeover=True)["generation"]
-            held.delete(name, purge=True)
+            held.delete(name, purge=True, force=True)
 
     @threat(54, "C", "a request whose body is one thing to the check and another to the act (CVE-2024-41110, CVE-2026-34040)",
             "the body is parsed once, strictly, and what was parsed is authorised and acted on; anything that can be read in two ways is refused",
@@ -326,7 +326,7 @@ class Access(Threats):
         self.assertEqual(self.owner.ask("DELETE", f"/v1/workspaces/{workspace}/file?path=new&path=README.md")[0], 400)
         self.assertEqual(self.owner.ask("GET", f"/v1/workspaces/{workspace}/file?path=README.md")[0], 200)
         self.assertEqual([w["name"] for w in self.client.workspaces() if w["name"] == "stolen"], [])
-        self.assertEqual(self.owner.ask("POST", f"/v1/workspaces/{encoded}/stop")[0], 200)
+        self.assertEqual(self.owner.ask("POST", f"/v1/workspaces/{encoded}/stop", {"force": True})[0], 200)
         self.assertEqual(self.owner.json("POST", "/v1/workspaces", {"import": self.work, "name": "stolen"})[0], 201)
         self.end("stolen")
         self.end(workspace)
