@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <csignal>
 
 #include "backends/envd_client.h"
@@ -332,25 +331,6 @@ Execs::History Execs::history(const Caller& caller, const std::string& workspace
   std::reverse(rows.begin(), rows.end());
   for (auto& row : rows) history.execs.push_back(view(std::move(row)));
   return history;
-}
-
-ExecView Execs::wait(const Caller& caller, base::ExecId id, std::chrono::milliseconds timeout) {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool notified = false;
-  const auto subscription = watcher_.subscribe(id, [&] {
-    const std::lock_guard lock(mutex);
-    notified = true;
-    changed.notify_all();
-  });
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  for (;;) {
-    auto now = get(caller, id);
-    if (now.row.state != state_db::ExecState::running) return now;
-    std::unique_lock lock(mutex);
-    if (!changed.wait_until(lock, deadline, [&] { return notified; })) return now;
-    notified = false;
-  }
 }
 
 base::Fd Execs::open_journal(const Caller& caller, base::ExecId id) {

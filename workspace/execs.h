@@ -57,8 +57,6 @@ class Execs {
   };
   History history(const Caller& caller, const std::string& workspace, base::ExecId before,
                   size_t limit);
-  // Waits for the end at most timeout; answers the state it is in then.
-  ExecView wait(const Caller& caller, base::ExecId id, std::chrono::milliseconds timeout);
 
   // The journal, read-only, for base::JournalReader; also long after the sandbox is gone.
   base::Fd open_journal(const Caller& caller, base::ExecId id);
