@@ -25,6 +25,8 @@ MOORAGE_CRASH_POINT(after_outcome, "flatten.after_outcome");
 constexpr size_t kMergers = 1;
 // The newest stay as they are: what is merged now need not be merged again by the next snapshot.
 constexpr size_t kLeft = 4;
+// Of a snapshot, for a merge.
+constexpr std::chrono::seconds kPatience{10};
 
 }  // namespace
 
@@ -49,11 +51,53 @@ void Flattening::require_shallow(const state_db::WorkspaceRow& row) {
   if (state_db::Layers(context_.store).chain(row.layer).size() > kMost + 1) flatten(row);
 }
 
+// The writable layer is in the chain, and will be one of the frozen ones.
+bool Flattening::has_room(const state_db::WorkspaceRow& row) {
+  return state_db::Layers(context_.store).chain(row.layer).size() <= kMost;
+}
+
+void Flattening::require_room(const state_db::WorkspaceRow& row) {
+  if (has_room(row)) return;
+  std::unique_lock lock(mutex_);
+  failures_.erase(row.id);
+  flights_.request(row.id.value);
+  bool room = false;
+  merged_.wait_for(lock, kPatience, [&] {
+    room = has_room(row);
+    return room || failures_.contains(row.id);
+  });
+  if (room) return;
+  const std::string deep = row.name + " has " + std::to_string(kMost) +
+                           " layers of earlier snapshots, as many as can be mounted";
+  const auto failed = failures_.find(row.id);
+  if (failed == failures_.end()) {
+    throw base::Error(base::Code::resource_exhausted, deep + ", and they are still being merged",
+                      "try again in a minute");
+  }
+  throw base::Error(base::Code::resource_exhausted,
+                    deep + ", and they cannot be merged: " + failed->second,
+                    row.name + " remains usable without new snapshots; moorage fork " + row.name +
+                        " --snapshot ID goes on from an earlier one");
+}
+
 void Flattening::tidy(base::WorkspaceId workspace) {
-  // The verb that asked for it ends first.
+  const auto row = state_db::Workspaces(context_.store).find(workspace);
+  std::string failure;
+  try {
+    if (row && row->state == state_db::WorkspaceState::ready) flatten(*row);
+  } catch (const base::Error& error) {
+    failure = error.message();
+    base::log(base::LogLevel::error, "layers.flatten",
+              {{"subject", workspace}, {"error", failure}});
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    failures_.erase(workspace);
+    if (!failure.empty()) failures_[workspace] = failure;
+  }
+  merged_.notify_all();
+  // What it took the place of can go once the verb that asked for the merge has ended.
   context_.locks.lock(workspace.str(), "flatten");
-  const auto row = state_db::Workspaces(context_.store).get(workspace);
-  if (row.state == state_db::WorkspaceState::ready) flatten(row);
   release_replaced_layers(context_, active_);
   collect_layers(context_);
 }
@@ -99,6 +143,7 @@ void Flattening::merge(const state_db::WorkspaceRow& row, const std::vector<Laye
     parts.base = base.tree;
     parts.deltas = base.deltas;
     parts.merged = made + part + "/upper";
+    parts.work = made + part + "/work";
     merge_layers(parts);
   };
   merge_part("/tree", repositories_.ensure_base_tree(row.repository, row.base_commit, {}));

@@ -4,9 +4,17 @@
 // Merging needs no lock and takes as long as it takes; the exchange takes one commit. A mount goes
 // on with the layers that it began with, so these stay until nobody who stands above the merge has
 // a mount of before it: at rest at once, in an idle sandbox from its next snapshot on.
+//
+// Where merging fails, or does not keep up, snapshots are refused before the chain is deeper than
+// what can be mounted. So whatever was snapshot can be started.
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
+#include <map>
+#include <mutex>
+#include <string>
 
 #include "base/flights.h"
 #include "base/ids.h"
@@ -26,10 +34,15 @@ class Flattening {
   Flattening(Context& context, Repositories& repositories, Active& active);
 
   void request(base::WorkspaceId workspace);  // in the background, if there is anything to do
-  // Now. Caller holds the workspace's lock.
+  // Whether one more frozen layer can be mounted, too. If not it is waited for what merging brings,
+  // for a bounded time. resource_exhausted: no snapshot may be taken, and why.
+  void require_room(const state_db::WorkspaceRow& row);
+  // Merges now what is deeper than require_room() lets it become: a store of an older release.
+  // Caller holds the workspace's lock.
   void require_shallow(const state_db::WorkspaceRow& row);
 
  private:
+  bool has_room(const state_db::WorkspaceRow& row);
   void tidy(base::WorkspaceId workspace);
   void flatten(const state_db::WorkspaceRow& row);
   void merge(const state_db::WorkspaceRow& row, const std::vector<base::LayerId>& merged,
@@ -38,7 +51,10 @@ class Flattening {
   Context& context_;
   Repositories& repositories_;
   Active& active_;
-  base::Flights flights_;  // last: its work uses the rest
+  std::mutex mutex_;
+  std::condition_variable merged_;
+  std::map<base::WorkspaceId, std::string> failures_;  // why the last merge was none
+  base::Flights flights_;                              // last: its work uses the rest
 };
 
 }  // namespace moorage::workspace

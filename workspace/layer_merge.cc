@@ -7,17 +7,20 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <map>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/open_beneath.h"
 #include "workspace/base_view.h"
-#include "workspace/layer_walk.h"
+#include "workspace/merge_stack.h"
 #include "workspace/node_copy.h"
+#include "workspace/overlay_lookup.h"
 
 namespace moorage::workspace {
 namespace {
@@ -26,17 +29,31 @@ using base::Code;
 using base::Error;
 using base::Fd;
 
+constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+constexpr const char* kLinks = "links";  // below MergeParts::work
+
 std::string join(const std::string& directory, const std::string& name) {
   return directory.empty() ? name : directory + "/" + name;
 }
 
-UpperDirectory parent_of(const UpperDirectory& source) {
-  const size_t slash = source.path.rfind('/');
-  return {source.layer, slash == std::string::npos ? "" : source.path.substr(0, slash)};
+[[noreturn]] void throw_changed() {
+  throw Error(Code::conflict, "a frozen layer changed while it was merged");
 }
 
-std::string name_of(const UpperDirectory& source) {
-  return source.path.substr(source.path.rfind('/') + 1);
+void set_mark(int directory, const char* name, const std::string& value) {
+  if (value.empty()) {
+    if (fremovexattr(directory, name) < 0 && errno != ENODATA)
+      base::throw_errno("take a mark off a directory of a layer");
+    return;
+  }
+  base::check(fsetxattr(directory, name, value.data(), value.size(), 0),
+              "mark a directory of a layer");
+}
+
+std::vector<Fd> open_all(const std::vector<std::string>& paths) {
+  std::vector<Fd> opened;
+  for (const std::string& path : paths) opened.push_back(base::open_file(path, kDirectoryFlags));
+  return opened;
 }
 
 class Merge {
@@ -44,134 +61,186 @@ class Merge {
   explicit Merge(const MergeParts& parts)
       : base_(parts.base.empty() ? std::nullopt
                                  : std::optional<BaseView>(BaseView(parts.deltas, parts.base))),
-        walk_(parts.uppers, [this](const std::string& path) { return is_directory(path); }),
-        root_(base::open_directory(parts.merged)) {}
+        layers_(open_all(parts.uppers)),
+        root_(base::open_directory(parts.merged)),
+        work_(base::open_directory(parts.work)),
+        stack_(layers_, root_) {}
 
   MergeResult run() {
-    MergedDirectory root = walk_.root();
-    if (!base_) root.base.reset();
-    fill(root, root_);
-    give(root, root_);
-    if (walk_.truncated()) {
-      throw Error(Code::resource_exhausted,
-                  "the layers have too many files, or too long paths, to be merged");
+    MergeLevel root{
+        .name = "", .uppers = {}, .base = {}, .made = KnownDirectory(root_.duplicate())};
+    for (size_t layer = 0; layer < layers_.size(); ++layer)
+      root.uppers.push_back(upper(layer, layers_[layer].duplicate()));
+    if (base_) root.base = "";
+    stack_.push(std::move(root));
+    while (!stack_.empty()) {
+      if (const auto name = stack_.top().next_name()) {
+        take(*name);
+      } else {
+        leave();
+      }
     }
-    if (walk_.changed_meanwhile())
-      throw Error(Code::conflict, "a frozen layer changed while it was merged");
+    base::remove_tree_at(work_.get(), kLinks);
     return result_;
   }
 
  private:
-  struct Below {
-    std::string name;
-    MergedDirectory directory;
+  // What the layers have under a name.
+  struct Found {
+    bool here = false;          // its turn is with the upper that is being listed
+    const MergedUpper* node{};  // which has a file, a link or another thing
+    std::vector<MergedUpper> directories;
+    std::optional<std::string> base;  // of a directory
   };
+
+  static MergedUpper upper(size_t layer, Fd directory) {
+    const bool marked = has_marked_whiteouts(directory.get());
+    return {layer, KnownDirectory(std::move(directory)), marked};
+  }
 
   std::optional<mode_t> look_at_base(const std::string& path) const {
     return base_ ? base_->look(path) : std::nullopt;
   }
 
-  bool is_directory(const std::string& path) const {
-    const auto mode = look_at_base(path);
-    return mode && S_ISDIR(*mode);
+  // What is there already was taken: ext4 may give names with the same hash again when a stream
+  // goes on from a position.
+  void take(const std::string& name) {
+    Found found = find(name);
+    if (!found.here) return;  // the newest upper that has the name takes it, once
+    ++result_.entries;
+    if (found.node) {
+      take_node(*found.node, name);
+    } else if (found.directories.empty()) {
+      hide(name);
+    } else {
+      enter(name, std::move(found));
+    }
   }
 
-  // The walk's directory is closed before the directories below it are entered: it holds a
-  // descriptor for each layer.
-  void fill(const MergedDirectory& directory, const Fd& to) {
-    std::vector<Below> below;
-    {
-      LayerWalk::Open open = walk_.open(directory);
-      for (const std::string& name : open.names()) {
-        auto entry = open.entry(name);
-        if (!entry) continue;  // the walk says what was wrong
-        ++result_.entries;
-        if (entry->kind == EntryKind::directory) {
-          below.push_back({name, std::move(entry->directory)});
-        } else if (entry->kind == EntryKind::absent) {
-          hide(directory, to, name);
-        } else {
-          take(entry->source, to, join(directory.path, name));
-        }
+  Found find(const std::string& name) {
+    const MergeLevel& level = stack_.top();
+    Found found;
+    NameLookup lookup(name);
+    auto next = level.uppers.begin();
+    for (size_t layer = 0; layer < layers_.size() && !lookup.stopped(); ++layer) {
+      if (lookup.from_root()) {
+        FoundFromRoot there = search_from_root(layers_[layer].get(), lookup);
+        if (there.part == NameLookup::Part::directory)
+          found.directories.push_back(upper(layer, std::move(there.node.directory)));
+        continue;
       }
+      while (next != level.uppers.end() && next->layer < layer) ++next;
+      if (next == level.uppers.end()) break;
+      if (next->layer != layer) continue;
+      UpperNode node = look_at_node(next->directory.fd(), lookup.target(), next->marked_whiteouts);
+      if (node.type == NodeType::missing) continue;
+      const bool is_listed = next - level.uppers.begin() == static_cast<ptrdiff_t>(level.listed);
+      if (!lookup.seen() && !is_listed) return found;
+      const auto part = lookup.take(node);
+      if (part == NameLookup::Part::node) found.node = &*next;
+      if (part == NameLookup::Part::directory)
+        found.directories.push_back(upper(layer, std::move(node.directory)));
     }
-    for (const Below& one : below) {
-      base::check(mkdirat(to.get(), one.name.c_str(), 0700), "make a directory of a layer");
-      const Fd made = base::open_file_at(to.get(), one.name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-      fill(one.directory, made);
-      give(one.directory, made);
-      mark(directory, one, made);
+    if (!lookup.seen()) throw_changed();
+    found.here = true;
+    if (!found.directories.empty() && !lookup.stopped()) found.base = base_of(level, lookup);
+    return found;
+  }
+
+  std::optional<std::string> base_of(const MergeLevel& level, const NameLookup& lookup) const {
+    std::optional<std::string> base;
+    if (lookup.from_root()) {
+      base = lookup.target().substr(1);
+    } else if (level.base) {
+      base = join(*level.base, lookup.target());
     }
+    const auto mode = base ? look_at_base(*base) : std::nullopt;
+    return mode && S_ISDIR(*mode) ? base : std::nullopt;
   }
 
   // A whiteout is only there for what the base has: in a directory that is nowhere below it would
   // be seen as a device.
-  void hide(const MergedDirectory& parent, const Fd& to, const std::string& name) {
-    if (!parent.base || !look_at_base(join(*parent.base, name))) return;
-    base::check(mknodat(to.get(), name.c_str(), S_IFCHR, makedev(0, 0)), "make a whiteout");
+  void hide(const std::string& name) {
+    const MergeLevel& level = stack_.top();
+    if (!level.base || !look_at_base(join(*level.base, name))) return;
+    if (mknodat(level.made.fd(), name.c_str(), S_IFCHR, makedev(0, 0)) < 0 && errno != EEXIST)
+      base::throw_errno("make a whiteout");
   }
 
-  void take(const UpperDirectory& source, const Fd& to, const std::string& path) {
-    const std::string name = path.substr(path.rfind('/') + 1);
-    const Fd from = walk_.open_directory(parent_of(source));
-    if (!from) return;
-    const std::string old_name = name_of(source);
-    if (linkat(from.get(), old_name.c_str(), to.get(), name.c_str(), 0) == 0) return;
+  void take_node(const MergedUpper& from, const std::string& name) {
+    const int source = from.directory.fd();
+    const int to = stack_.top().made.fd();
+    if (linkat(source, name.c_str(), to, name.c_str(), 0) == 0 || errno == EEXIST) return;
     if (errno != EXDEV && errno != EMLINK && errno != EPERM)
-      base::throw_errno("link " + base::escape_for_message(path));
+      base::throw_errno("link " + base::escape_for_message(name));
     struct stat status {};
-    base::check(fstatat(from.get(), old_name.c_str(), &status, AT_SYMLINK_NOFOLLOW),
-                "look at " + base::escape_for_message(path));
-    const std::pair inode{source.layer, status.st_ino};
-    const auto copied = copied_.find(inode);
-    if (copied != copied_.end() &&
-        linkat(root_.get(), copied->second.c_str(), to.get(), name.c_str(), 0) == 0) {
-      return;
-    }
-    if (!copy_node({from.get(), to.get(), old_name, name}))
-      throw Error(Code::conflict, "a frozen layer changed while it was merged");
+    base::check(fstatat(source, name.c_str(), &status, AT_SYMLINK_NOFOLLOW),
+                "look at " + base::escape_for_message(name));
+    const std::string known = links_name(from.layer, status);
+    if (!known.empty() && linkat(work_.get(), known.c_str(), to, name.c_str(), 0) == 0) return;
+    if (!copy_node({source, to, name, name})) throw_changed();
     ++result_.copied_files;
-    if (status.st_nlink > 1) copied_[inode] = path;
+    if (!known.empty()) keep_link(to, name, known);
   }
 
-  void give(const MergedDirectory& directory, const Fd& to) {
-    if (directory.uppers.empty()) return;
-    const Fd from = walk_.open_directory(directory.uppers.front());
-    if (!from) return;
+  // What has several names is copied once. Which copy is whose is known by a further name of it, so
+  // that it takes no memory. Empty: it has one name.
+  static std::string links_name(size_t layer, const struct stat& status) {
+    if (status.st_nlink < 2) return {};
+    return std::string(kLinks) + "/" + std::to_string(layer) + "-" + std::to_string(status.st_ino);
+  }
+
+  void keep_link(int to, const std::string& name, const std::string& known) {
+    if (mkdirat(work_.get(), kLinks, 0700) < 0 && errno != EEXIST)
+      base::throw_errno("make a directory of a layer");
+    // One that has as many names as it can: the next ones are of the new copy.
+    if (unlinkat(work_.get(), known.c_str(), 0) < 0 && errno != ENOENT)
+      base::throw_errno("remove a name of a copy");
+    base::check(linkat(to, name.c_str(), work_.get(), known.c_str(), 0), "name a copy");
+  }
+
+  void enter(const std::string& name, Found found) {
+    const int to = stack_.top().made.fd();
+    if (mkdirat(to, name.c_str(), 0700) < 0) {
+      if (errno == EEXIST) return;
+      base::throw_errno("make a directory of a layer");
+    }
+    Fd made = base::open_directory_beneath(to, name);
+    stack_.push({.name = name,
+                 .uppers = std::move(found.directories),
+                 .base = std::move(found.base),
+                 .made = KnownDirectory(std::move(made))});
+  }
+
+  // Owner, mode and times of the newest, when nothing is written to it any more.
+  void leave() {
+    const MergeLevel& level = stack_.top();
+    const int from = level.uppers.front().directory.fd();
     struct stat status {};
-    base::check(fstat(from.get(), &status), "look at a directory of a layer");
-    copy_directory_attributes(from.get(), to.get(), status);
+    base::check(fstat(from, &status), "look at a directory of a layer");
+    copy_directory_attributes(from, level.made.fd(), status);
+    if (stack_.size() > 1) mark(level, stack_.above().base);
+    stack_.pop();
   }
 
   // What shows through: the base's directory of the same name, another one, or none.
-  static void mark(const MergedDirectory& parent, const Below& one, const Fd& made) {
+  static void mark(const MergeLevel& level, const std::optional<std::string>& above) {
     std::string redirect;
     bool opaque = false;
-    const auto& shown = one.directory.base;
-    if (shown && (!parent.base || *shown != join(*parent.base, one.name))) {
-      redirect = "/" + *shown;
-    } else if (!shown) {
-      opaque = parent.base.has_value();
+    if (level.base && (!above || *level.base != join(*above, level.name))) {
+      redirect = "/" + *level.base;
+    } else if (!level.base) {
+      opaque = above.has_value();
     }
-    set_mark(made, "trusted.overlay.opaque", opaque ? "y" : "");
-    set_mark(made, "trusted.overlay.redirect", redirect);
-  }
-
-  static void set_mark(const Fd& directory, const char* name, const std::string& value) {
-    if (value.empty()) {
-      if (fremovexattr(directory.get(), name) < 0 && errno != ENODATA)
-        base::throw_errno("take a mark off a directory of a layer");
-      return;
-    }
-    base::check(fsetxattr(directory.get(), name, value.data(), value.size(), 0),
-                "mark a directory of a layer");
+    set_mark(level.made.fd(), "trusted.overlay.opaque", opaque ? "y" : "");
+    set_mark(level.made.fd(), "trusted.overlay.redirect", redirect);
   }
 
   const std::optional<BaseView> base_;
-  LayerWalk walk_;
+  const std::vector<Fd> layers_;  // newest first
   const Fd root_;
-  std::map<std::pair<size_t, ino_t>, std::string>
-      copied_;  // of several names, to its path in root_
+  const Fd work_;
+  MergeStack stack_;
   MergeResult result_;
 };
 

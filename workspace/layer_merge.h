@@ -3,7 +3,9 @@
 // their size nor their number of bytes counts; where the file system cannot do that (other
 // subvolume, other quota) they are copied, shared if it can. A directory that was renamed out of
 // the base stays a redirect into it, now to where the base has it: the result means nothing over
-// another base.
+// another base. Directories are gone through by descriptors and one name at a time (merge_stack.h):
+// neither the length of a path nor the number of names is bounded, and memory does not grow with
+// them.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +18,7 @@ struct MergeParts {
   std::vector<std::string> uppers;       // newest first: layers/ly_7/tree/upper
   std::string base;                      // the lowest directory; empty: none
   std::string merged;                    // empty directory: layers/ly_9/tree/upper
+  std::string work;                      // another one there, empty before and after: .../tree/work
   std::vector<std::string> deltas = {};  // on the base, nearest first
 };
 
@@ -24,7 +27,8 @@ struct MergeResult {
   uint64_t copied_files = 0;  // that could not be linked
 };
 
-// resource_exhausted: beyond the limits of layer_walk.h. conflict: somebody wrote into the layers.
+// resource_exhausted: directories are nested deeper than merge_stack.h goes. conflict: somebody
+// wrote into the layers.
 MergeResult merge_layers(const MergeParts& parts);
 
 }  // namespace moorage::workspace

@@ -5,7 +5,6 @@
 #include <linux/openat2.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "workspace/overlay_lookup.h"
 
 namespace moorage::workspace {
 namespace {
@@ -31,59 +31,10 @@ std::string join(const std::string& directory, const std::string& name) {
   return directory.empty() ? name : directory + "/" + name;
 }
 
-std::string attribute(int fd, const char* name) {
-  char value[kMaxPathBytes + 1];
-  ssize_t size = fgetxattr(fd, name, value, sizeof value);
-  return size > 0 ? std::string(value, static_cast<size_t>(size)) : std::string();
-}
-
 // Something was there when its name was read and is not any more, or is something else by now.
 bool is_change(int error_number) {
   return error_number == ENOENT || error_number == ENOTDIR || error_number == ELOOP ||
          error_number == ESTALE || error_number == ENXIO;
-}
-
-enum class NodeType { missing, whiteout, file, symlink, directory, other };
-
-struct Node {
-  NodeType type = NodeType::missing;
-  bool executable = false;
-  bool opaque = false;
-  std::string redirect;
-};
-
-// In a directory whose opaque mark is "x", an empty file with an attribute stands for a whiteout
-// (Linux 6.7).
-bool is_marked_whiteout(int directory, const std::string& name) {
-  Fd fd(openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  return fd && fgetxattr(fd.get(), "trusted.overlay.whiteout", nullptr, 0) >= 0;
-}
-
-Node look(int directory, const std::string& name, bool marked_whiteouts) {
-  Node node;
-  struct stat status;
-  if (name.empty() || name == "." || name == ".." ||
-      fstatat(directory, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) < 0) {
-    return node;
-  }
-  if (S_ISCHR(status.st_mode) && status.st_rdev == 0) {
-    node.type = NodeType::whiteout;
-  } else if (S_ISREG(status.st_mode)) {
-    bool marked = marked_whiteouts && status.st_size == 0 && is_marked_whiteout(directory, name);
-    node.type = marked ? NodeType::whiteout : NodeType::file;
-    node.executable = status.st_mode & S_IXUSR;
-  } else if (S_ISLNK(status.st_mode)) {
-    node.type = NodeType::symlink;
-  } else if (S_ISDIR(status.st_mode)) {
-    Fd fd(openat(directory, name.c_str(), kDirectoryFlags));
-    if (!fd) return node;
-    node.type = NodeType::directory;
-    node.opaque = attribute(fd.get(), "trusted.overlay.opaque") == "y";
-    node.redirect = attribute(fd.get(), "trusted.overlay.redirect");
-  } else {
-    node.type = NodeType::other;
-  }
-  return node;
 }
 
 EntryKind kind_of(NodeType type) {
@@ -104,45 +55,6 @@ EntryKind kind_of(NodeType type) {
 }
 
 }  // namespace
-
-// What the kernel keeps in ovl_lookup_data while it goes down the layers for one name.
-struct LayerWalk::Lookup {
-  std::string target;  // a name in the same directory, or after a redirect "/from/the/root"
-  bool stop = false;   // nothing from further down shows through
-  bool seen = false;
-  MergedEntry entry;
-
-  bool from_root() const { return target.starts_with('/'); }
-
-  // A node on the way to target; `before` and `after` are what stands around its name there.
-  void take(const Node& node, UpperDirectory where, const std::string& before,
-            const std::string& after) {
-    const bool last = after.empty();
-    if (node.type == NodeType::missing) return;
-    seen |= last;
-    if (node.type != NodeType::directory) {
-      if (last && node.type != NodeType::whiteout && entry.kind == EntryKind::absent) {
-        entry.kind = kind_of(node.type);
-        entry.source = std::move(where);
-        entry.executable = node.executable;
-      }
-      stop = true;
-      return;
-    }
-    if (last) {
-      entry.kind = EntryKind::directory;
-      entry.directory.uppers.push_back(std::move(where));
-    }
-    if (node.opaque) {
-      stop = true;
-    } else if (node.redirect.starts_with('/')) {
-      target = node.redirect + after;
-      stop = false;  // of an opaque directory further up on the way: this one came from elsewhere
-    } else if (!node.redirect.empty()) {
-      target = before + node.redirect + after;
-    }
-  }
-};
 
 LayerWalk::LayerWalk(const std::vector<std::string>& uppers, IsBaseDirectory is_base_directory)
     : is_base_directory_(std::move(is_base_directory)) {
@@ -207,7 +119,7 @@ LayerWalk::Open::Open(LayerWalk& walk, const MergedDirectory& directory)
     Fd fd = walk_.open_below(upper.layer, upper.path, kDirectoryFlags);
     if (!fd) continue;
     walk_.read_names(fd, names_);
-    bool marked = attribute(fd.get(), "trusted.overlay.opaque") == "x";
+    const bool marked = has_marked_whiteouts(fd.get());
     levels_.push_back({upper.layer, upper.path, std::move(fd), marked});
   }
   std::sort(names_.begin(), names_.end());
@@ -232,64 +144,50 @@ void LayerWalk::read_names(const Fd& directory, std::vector<std::string>& names)
 }
 
 std::optional<MergedEntry> LayerWalk::Open::entry(const std::string& name) {
-  Lookup lookup;
-  lookup.target = name;
-  lookup.entry.directory.path = join(directory_.path, name);
-  if (lookup.entry.directory.path.size() > kMaxPathBytes) {
+  NameLookup lookup(name);
+  MergedEntry entry;
+  entry.directory.path = join(directory_.path, name);
+  if (entry.directory.path.size() > kMaxPathBytes) {
     walk_.truncated_ = true;
     return std::nullopt;
   }
-  for (size_t layer = 0; layer < walk_.layers_.size() && !lookup.stop; ++layer) {
+  const auto take = [&entry](NameLookup::Part part, const UpperNode& node, UpperDirectory where) {
+    if (part == NameLookup::Part::node) {
+      entry.kind = kind_of(node.type);
+      entry.executable = node.executable;
+      entry.source = std::move(where);
+    } else if (part == NameLookup::Part::directory) {
+      entry.kind = EntryKind::directory;
+      entry.directory.uppers.push_back(std::move(where));
+    }
+  };
+  for (size_t layer = 0; layer < walk_.layers_.size() && !lookup.stopped(); ++layer) {
     if (lookup.from_root()) {
-      walk_.search_from_root(layer, lookup);
+      FoundFromRoot found = search_from_root(walk_.layers_[layer].get(), lookup);
+      take(found.part, found.node, {layer, std::move(found.path)});
       continue;
     }
     auto level = std::find_if(levels_.begin(), levels_.end(),
                               [layer](const Level& one) { return one.layer == layer; });
     if (level == levels_.end()) continue;
-    const std::string target = lookup.target;
-    lookup.take(look(level->fd.get(), target, level->marked_whiteouts),
-                {layer, join(level->path, target)}, "", "");
+    const std::string target = lookup.target();
+    const UpperNode node = look_at_node(level->fd.get(), target, level->marked_whiteouts);
+    take(lookup.take(node), node, {layer, join(level->path, target)});
   }
-  if (!lookup.seen) {
+  if (!lookup.seen()) {
     walk_.changed_meanwhile_ = true;
     return std::nullopt;
   }
-  if (lookup.entry.kind == EntryKind::directory && !lookup.stop) {
+  if (entry.kind == EntryKind::directory && !lookup.stopped()) {
     std::optional<std::string> base;
     if (lookup.from_root()) {
-      base = lookup.target.substr(1);
+      base = lookup.target().substr(1);
     } else if (directory_.base) {
-      base = join(*directory_.base, lookup.target);
+      base = join(*directory_.base, lookup.target());
     }
-    if (base && walk_.is_base_directory_(*base)) lookup.entry.directory.base = std::move(base);
+    if (base && walk_.is_base_directory_(*base)) entry.directory.base = std::move(base);
   }
-  return std::move(lookup.entry);
-}
-
-// A redirect from the root is looked up part by part. Each directory on the way may itself be
-// redirected: that rewrites the target for the layers below this one. Counted from the end, as only
-// the front changes.
-void LayerWalk::search_from_root(size_t layer, Lookup& lookup) {
-  Fd directory = layers_[layer].duplicate();
-  std::string path;
-  for (size_t rest = lookup.target.size() - 1;;) {
-    const std::string target = lookup.target;
-    const size_t start = target.size() - rest;
-    const size_t end = std::min(target.find('/', start), target.size());
-    const std::string name = target.substr(start, end - start);
-    const std::string after = target.substr(end);
-    const Node node = look(directory.get(), name, false);
-    path = join(path, name);
-    lookup.take(node, {layer, path}, target.substr(0, start), after);
-    if (node.type != NodeType::directory || after.empty()) return;
-    directory = Fd(openat(directory.get(), name.c_str(), kDirectoryFlags));
-    if (!directory) {
-      changed_meanwhile_ = true;
-      return;
-    }
-    rest = after.size() - 1;
-  }
+  return entry;
 }
 
 }  // namespace moorage::workspace

@@ -1,8 +1,6 @@
 // Reads a chain of overlay upper directories as the kernel would merge them, over a base that is
-// known by name only (the tree of a commit). Understood: whiteouts (character device 0:0, or an
-// empty file marked by an attribute), opaque directories, and redirects (a renamed directory),
-// relative or from the root. Source of the rules: fs/overlayfs/namei.c (ovl_lookup) and
-// Documentation/filesystems/overlayfs.rst. The directories are a stranger's and may be changing:
+// known by name only (the tree of a commit). What whiteouts, opaque directories and redirects mean
+// is in overlay_lookup.h. The directories are a stranger's and may be changing:
 // they are opened below a pinned descriptor, never through a link or onto another mount; no file in
 // them is opened here. What vanishes under the walk is reported by changed_meanwhile(); the caller
 // walks again. Paths are raw bytes, relative, without slashes at the ends.
@@ -84,10 +82,8 @@ class LayerWalk {
   bool truncated() const { return truncated_; }
 
  private:
-  struct Lookup;
   base::Fd open_below(size_t layer, const std::string& path, int flags);
   void read_names(const base::Fd& directory, std::vector<std::string>& names);
-  void search_from_root(size_t layer, Lookup& lookup);
 
   std::vector<base::Fd> layers_;
   IsBaseDirectory is_base_directory_;

@@ -81,6 +81,7 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
   } else {
     active_.wait_unmounted(row.id, context_.options.transfer_patience);
   }
+  if (in_place(wanted.way)) flattening_.require_room(row);
   state_db::Snapshots table(context_.store);
   state_db::Workspaces workspaces(context_.store);
   if (wanted.next_on) require_durable(table.get(wanted.next_on));

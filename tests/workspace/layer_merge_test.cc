@@ -2,6 +2,7 @@
 #include "workspace/layer_merge.h"
 
 #include <sys/mount.h>
+#include <sys/resource.h>
 
 #include <catch2/catch.hpp>
 #include <iostream>
@@ -36,6 +37,46 @@ std::string upper_of(const StorageFixture& fixture, base::LayerId layer) {
   return fixture.storage->layer_path(layer) + "/tree/upper";
 }
 
+std::string work_of(const StorageFixture& fixture, base::LayerId layer) {
+  return fixture.storage->layer_path(layer) + "/tree/work";
+}
+
+// So many directories "d" in each other, more than a path can name; the lowest.
+base::Fd make_nested(const std::string& top, int levels) {
+  base::Fd here = base::open_directory(top);
+  for (int level = 0; level < levels; ++level) {
+    base::check(mkdirat(here.get(), "d", 0755), "mkdirat");
+    here = base::open_file_at(here.get(), "d", O_RDONLY | O_DIRECTORY);
+  }
+  return here;
+}
+
+base::Fd open_nested(const std::string& top, int levels) {
+  base::Fd here = base::open_directory(top);
+  for (int level = 0; level < levels; ++level)
+    here = base::open_file_at(here.get(), "d", O_RDONLY | O_DIRECTORY);
+  return here;
+}
+
+void make_file_at(const base::Fd& directory, const std::string& name) {
+  const base::Fd made(openat(directory.get(), name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+  base::check(made.get(), name);
+}
+
+// The process has no more than so many descriptors, while it lives.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(rlim_t most) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit few{most, before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+  }
+  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
 // A chain of random layers, then each number of its lowest ones merged into one.
 void compare_merged(uint32_t seed) {
   INFO("MOORAGE_TEST_SEED=" << seed);
@@ -58,7 +99,8 @@ void compare_merged(uint32_t seed) {
     INFO("merged " << frozen.size() - kept << " of " << frozen.size());
     const base::LayerId merged{kMerged + static_cast<int64_t>(kept)};
     fixture.storage->make_layer(merged);
-    MergeParts parts{{}, fixture.chain.base_tree, upper_of(fixture, merged)};
+    MergeParts parts{
+        {}, fixture.chain.base_tree, upper_of(fixture, merged), work_of(fixture, merged)};
     for (size_t i = kept; i < frozen.size(); ++i)
       parts.uppers.push_back(upper_of(fixture, frozen[i]));
     const MergeResult result = merge_layers(parts);
@@ -91,7 +133,7 @@ TEST_CASE("a merge without a base keeps no whiteout and no mark") {
   base::check(mknod((newer + "/gone").c_str(), S_IFCHR, 0), "mknod");
   fixture.storage->make_layer({3});
   const std::string merged = upper_of(fixture, {3});
-  const MergeResult result = merge_layers({{newer, older}, "", merged});
+  const MergeResult result = merge_layers({{newer, older}, "", merged, work_of(fixture, {3})});
   CHECK(result.entries == 3);
   CHECK_FALSE(base::path_exists(merged + "/gone"));
   CHECK(base::read_file(merged + "/d/kept") == "kept");
@@ -106,14 +148,78 @@ TEST_CASE("where files cannot have a second name they are copied, and names stay
     const std::string elsewhere = fixture.directory.path() + "/elsewhere";
     base::make_directories(elsewhere);
     base::check(mount("tmpfs", elsewhere.c_str(), "tmpfs", 0, nullptr), "mount");
-    const MergeResult result = merge_layers({{upper}, fixture.chain.base_tree, elsewhere});
+    const std::string work = elsewhere + "/work";
+    const std::string merged = elsewhere + "/upper";
+    base::make_directories(work);
+    base::make_directories(merged);
+    const MergeResult result = merge_layers({{upper}, fixture.chain.base_tree, merged, work});
     CHECK(result.copied_files == 1);
     struct stat one {
     }, other{};
-    base::check(stat((elsewhere + "/one").c_str(), &one), "stat");
-    base::check(stat((elsewhere + "/other").c_str(), &other), "stat");
+    base::check(stat((merged + "/one").c_str(), &one), "stat");
+    base::check(stat((merged + "/other").c_str(), &other), "stat");
     CHECK(one.st_ino == other.st_ino);
-    CHECK(base::read_file(elsewhere + "/other") == "content");
+    CHECK(base::read_file(merged + "/other") == "content");
+    CHECK(base::list_directory(work).empty());
     base::check(umount2(elsewhere.c_str(), MNT_DETACH), "umount");
+  });
+}
+
+TEST_CASE("directories nested deeper than any path are merged, with few descriptors") {
+  constexpr int kLevels = 5000;
+  StorageFixture fixture;
+  fixture.storage->make_layer({2});
+  fixture.storage->make_layer({3});
+  const std::string older = fixture.upper();
+  const std::string newer = upper_of(fixture, {2});
+  const std::string merged = upper_of(fixture, {3});
+  {
+    const base::Fd below = make_nested(older, kLevels);
+    make_file_at(below, "kept");
+    make_file_at(below, "gone");
+    const base::Fd above = make_nested(newer, kLevels);
+    make_file_at(above, "new");
+    base::check(mknodat(above.get(), "gone", S_IFCHR, 0), "mknodat");
+    // What comes after a deep directory, in each of those above it.
+    make_file_at(open_nested(older, kLevels / 2), "zz");
+  }
+  const FewDescriptors few(400);
+  merge_layers({{newer, older}, fixture.chain.base_tree, merged, work_of(fixture, {3})});
+  CHECK(base::list_directory(open_nested(merged, kLevels).get()) ==
+        std::vector<std::string>{"kept", "new"});
+  CHECK(base::list_directory(open_nested(merged, kLevels / 2).get()) ==
+        std::vector<std::string>{"d", "zz"});
+  CHECK(base::list_directory(merged) == std::vector<std::string>{"d"});
+}
+
+TEST_CASE("a directory with more names than are kept in memory is merged") {
+  in_own_namespace([] {
+    // 35 MB of names, or on a disk three million of them.
+    const bool is_long = getenv("MOORAGE_TEST_LONG");
+    const int count = is_long ? 3'000'000 : 140'000;
+    const std::string stem(240, 'n');
+    TemporaryDirectory directory;
+    const std::string& top = directory.path();
+    if (!is_long) base::check(mount("tmpfs", top.c_str(), "tmpfs", 0, nullptr), "mount");
+    for (const char* name : {"/older/many", "/newer/many", "/merged", "/work"})
+      base::make_directories(top + name, 0755);
+    {
+      const base::Fd many = base::open_directory(top + "/older/many");
+      for (int n = 0; n < count; ++n) {
+        const std::string name = stem + std::to_string(n);
+        base::check(mknodat(many.get(), name.c_str(), S_IFREG | 0644, 0), "mknodat");
+      }
+      base::write_file(top + "/newer/many/" + stem + "7", "newer");
+    }
+    rusage before{};
+    getrusage(RUSAGE_SELF, &before);
+    const MergeResult result =
+        merge_layers({{top + "/newer", top + "/older"}, "", top + "/merged", top + "/work"});
+    rusage after{};
+    getrusage(RUSAGE_SELF, &after);
+    CHECK(result.entries == static_cast<uint64_t>(count) + 1);
+    CHECK(base::read_file(top + "/merged/many/" + stem + "7") == "newer");
+    CHECK(after.ru_maxrss - before.ru_maxrss < 10'000);  // kilobytes
+    if (!is_long) base::check(umount2(top.c_str(), MNT_DETACH), "umount");
   });
 }

@@ -1,0 +1,50 @@
+"""Chains of snapshots: what an agent puts into them must not take the workspace away from its owner."""
+
+import unittest
+
+from threat import Threats, threat
+
+SNAPSHOTS = 60
+NEST = """
+import os
+for level in range(300):
+    os.mkdir("d" * 20); os.chdir("d" * 20)
+open("bottom", "w").write("deep")
+"""
+LOOK = """
+import os
+for level in range(300): os.chdir("d" * 20)
+print(open("bottom").read())
+"""
+WHOLE = """
+import errno, os
+try:
+    open("/".join(["d" * 20] * 300 + ["bottom"]))
+except OSError as error:
+    print(errno.errorcode[error.errno])
+"""
+
+
+class Chains(Threats):
+    def output(self, *argv):
+        out = self.client.exec("chain", list(argv))
+        self.assertEqual(out.exit_code, 0, out.stderr)
+        return out.stdout.decode().strip()
+
+    @threat(71, "H", "a path longer than any call takes, in a workspace of which many snapshots are taken",
+            "layers are merged by descriptors, one name at a time; a snapshot that cannot be mounted is refused, a start never",
+            "the path as a whole is refused by the kernel")
+    def test_no_chain_of_snapshots_is_too_deep_to_start(self):
+        self.client.create(repo_url=self.url, name="chain")
+        self.output("python3", "-c", NEST)
+        self.assertEqual(self.output("python3", "-c", WHOLE), "ENAMETOOLONG")
+        self.client.stop("chain")
+        for number in range(SNAPSHOTS):
+            self.client.write_file("chain", f"n{number}", b"x")
+            self.client.snapshot("chain")
+        self.assertEqual(self.output("python3", "-c", LOOK), "deep")
+        self.assertEqual(self.output("sh", "-c", "ls -d n* | wc -l"), str(SNAPSHOTS))
+
+
+if __name__ == "__main__":
+    unittest.main()
