@@ -10,6 +10,7 @@
 #include <exception>
 #include <thread>
 
+#include "base/allowance.h"
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/files.h"
@@ -32,7 +33,8 @@ void in_private_mounts(const Body& body) {
   std::exception_ptr failure;
   std::thread([&] {
     try {
-      base::check(unshare(CLONE_FS | CLONE_NEWNS), "unshare the mount namespace");
+      base::check_allowance(unshare(CLONE_FS | CLONE_NEWNS), "unshare the mount namespace",
+                            "user.max_mnt_namespaces or fs.mount-max");
       base::set_propagation_private("/");
       body();
     } catch (...) {

@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/allowance.h"
+
 namespace moorage::base {
 namespace {
 
@@ -89,6 +91,12 @@ void throw_errno(std::string_view what, int error_number) {
 }
 
 void throw_errno(std::string_view what) { throw_errno(what, errno); }
+
+void throw_allowance(std::string_view what, std::string_view setting, int error_number) {
+  if (error_number != ENOSPC && error_number != EMFILE) throw_errno(what, error_number);
+  throw Error(Code::resource_exhausted, std::string(what) + ": the kernel's allowance is used up",
+              "end what uses it, or raise " + std::string(setting));
+}
 
 void throw_no_task(std::string_view what, int error_number) {
   throw Error(Code::resource_exhausted, with_description(what, error_number),

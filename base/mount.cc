@@ -9,11 +9,14 @@
 #include <cerrno>
 #include <sstream>
 
+#include "base/allowance.h"
 #include "base/error.h"
 #include "base/files.h"
 
 namespace moorage::base {
 namespace {
+
+constexpr const char* kMountMax = "fs.mount-max";
 
 // fsconfig(2) takes at most 255 bytes a string, on every kernel.
 constexpr size_t kMaxOptionBytes = 255;
@@ -51,12 +54,26 @@ void set_propagation(const std::string& path, uint64_t propagation) {
   throw_errno(what, error_number);
 }
 
+void set_options(int context, const std::string& what,
+                 const std::vector<std::pair<std::string, std::string>>& options) {
+  for (const auto& [key, value] : options) {
+    if (value.size() > kMaxOptionBytes) {
+      throw Error(Code::invalid_argument, what + ": option " + key + " is longer than 255 bytes");
+    }
+    unsigned command = value.empty() ? FSCONFIG_SET_FLAG : FSCONFIG_SET_STRING;
+    const char* text = value.empty() ? nullptr : value.c_str();
+    if (fsconfig(context, command, key.c_str(), text, 0) < 0)
+      throw_with_kernel_log(context, what + ": option " + key, errno);
+  }
+}
+
 }  // namespace
 
 Fd clone_mount(int dir_fd, const std::string& path) {
   unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC;
   if (path.empty()) flags |= AT_EMPTY_PATH;
-  return Fd(check(open_tree(dir_fd, path.c_str(), flags), "clone the mount at " + path));
+  return Fd(check_allowance(open_tree(dir_fd, path.c_str(), flags), "clone the mount at " + path,
+                            kMountMax));
 }
 
 void set_mount_attributes(int mount_fd, const MountAttributes& attributes) {
@@ -87,7 +104,8 @@ void attach_mount(int mount_fd, const std::string& target) {
 void attach_mount_at(int mount_fd, int target_dir_fd, const std::string& target) {
   unsigned flags = MOVE_MOUNT_F_EMPTY_PATH;
   if (target.empty()) flags |= MOVE_MOUNT_T_EMPTY_PATH;
-  check(move_mount(mount_fd, "", target_dir_fd, target.c_str(), flags), "mount on " + target);
+  check_allowance(move_mount(mount_fd, "", target_dir_fd, target.c_str(), flags),
+                  "mount on " + target, kMountMax);
 }
 
 void detach_lazily(const std::string& target) {
@@ -122,20 +140,7 @@ Fd make_file_system(const std::string& type,
   }
   const std::string what = "mount " + type;
   check(context.get(), what);
-  for (const auto& [key, value] : options) {
-    if (value.size() > kMaxOptionBytes) {
-      std::string message = what;
-      message.append(": option ").append(key).append(" is longer than 255 bytes");
-      throw Error(Code::invalid_argument, message);
-    }
-    unsigned command = value.empty() ? FSCONFIG_SET_FLAG : FSCONFIG_SET_STRING;
-    const char* text = value.empty() ? nullptr : value.c_str();
-    if (fsconfig(context.get(), command, key.c_str(), text, 0) < 0) {
-      const int error_number = errno;
-      std::string step = what;
-      throw_with_kernel_log(context.get(), step.append(": option ").append(key), error_number);
-    }
-  }
+  set_options(context.get(), what, options);
   if (fsconfig(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) < 0) {
     throw_with_kernel_log(context.get(), what, errno);
   }
@@ -143,6 +148,15 @@ Fd make_file_system(const std::string& type,
       fsmount(context.get(), FSMOUNT_CLOEXEC, static_cast<unsigned>(attribute_bits(attributes)));
   if (mount_fd < 0) throw_with_kernel_log(context.get(), what, errno);
   return Fd(mount_fd);
+}
+
+void reconfigure_file_system(const std::string& path,
+                             const std::vector<std::pair<std::string, std::string>>& options) {
+  const std::string what = "change the mount at " + path;
+  const Fd context(check(fspick(AT_FDCWD, path.c_str(), FSPICK_CLOEXEC), what));
+  set_options(context.get(), what, options);
+  if (fsconfig(context.get(), FSCONFIG_CMD_RECONFIGURE, nullptr, nullptr, 0) < 0)
+    throw_with_kernel_log(context.get(), what, errno);
 }
 
 }  // namespace moorage::base

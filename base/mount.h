@@ -57,4 +57,9 @@ Fd make_file_system(const std::string& type,
                     const std::vector<std::pair<std::string, std::string>>& options,
                     const MountAttributes& attributes);
 
+// Changes the options of the file system that is mounted at path. Name all of them: some file
+// systems go back to their defaults for the others.
+void reconfigure_file_system(const std::string& path,
+                             const std::vector<std::pair<std::string, std::string>>& options);
+
 }  // namespace moorage::base

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/allowance.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -44,7 +45,16 @@ void add_to_epoll(int epoll, int fd, uint64_t subject) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = subject;
-  check(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event), "epoll_ctl");
+  base::check_allowance(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event), "epoll_ctl",
+                        "fs.epoll.max_user_watches");
+}
+
+// Root's account of inotify may be used up by others on the host: then journals are polled.
+constexpr int kPoll_ms = 20;
+
+void warn_of_polling(const char* setting) {
+  base::log(base::LogLevel::warning, "exec.polled",
+            {{"why", "the kernel has no inotify left for this user"}, {"raise", setting}});
 }
 
 }  // namespace
@@ -57,11 +67,9 @@ std::string journal_directory(const Options& options, base::WorkspaceId workspac
 ExecWatcher::ExecWatcher(Context& context, Active& active)
     : context_(context),
       active_(active),
-      inotify_(check(inotify_init1(IN_CLOEXEC | IN_NONBLOCK), "inotify_init")),
       epoll_(check(epoll_create1(EPOLL_CLOEXEC), "epoll_create")),
       wake_(check(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
       pool_(kPoolThreads, kPoolQueue) {
-  add_to_epoll(epoll_.get(), inotify_.get(), kJournals);
   add_to_epoll(epoll_.get(), wake_.get(), kWoken);
   thread_ = std::thread([this] { run(); });
 }
@@ -99,12 +107,29 @@ void ExecWatcher::watch_exec(const state_db::ExecRow& exec, bool sync, const Ref
                           std::chrono::milliseconds(exec.request.timeout_ms) + kReportPatience;
   }
   const std::lock_guard lock(mutex_);
-  watched->watch =
-      check(inotify_add_watch(inotify_.get(), path.c_str(), IN_MODIFY), "inotify " + path);
-  by_watch_[watched->watch] = exec.id;
+  watched->watch = watch_journal(path);
+  if (watched->watch >= 0) by_watch_[watched->watch] = exec.id;
   execs_[exec.id] = std::move(watched);
   more_.insert(exec.id);  // what was written before the watch
   wake();
+}
+
+// -1: it is polled.
+int ExecWatcher::watch_journal(const std::string& path) {
+  if (!inotify_) {
+    inotify_.reset(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+    if (!inotify_ && errno == EMFILE) {
+      warn_of_polling("fs.inotify.max_user_instances");
+      return -1;
+    }
+    check(inotify_.get(), "inotify_init");
+    add_to_epoll(epoll_.get(), inotify_.get(), kJournals);
+  }
+  const int watch = inotify_add_watch(inotify_.get(), path.c_str(), IN_MODIFY);
+  if (watch >= 0) return watch;
+  if (errno != ENOSPC) base::throw_errno("inotify " + path);
+  warn_of_polling("fs.inotify.max_user_watches");
+  return -1;
 }
 
 void ExecWatcher::watch_sandbox(const Running& running) {
@@ -218,7 +243,8 @@ std::optional<ExecWatcher::Progress> ExecWatcher::progress(base::ExecId exec) {
 
 void ExecWatcher::run() {
   for (;;) {
-    int timeout_ms = earlier(tell_deaths(), earlier(kill_overdue(), write_overdue()));
+    int timeout_ms = earlier(earlier(tell_deaths(), poll_unwatched()),
+                             earlier(kill_overdue(), write_overdue()));
     std::vector<WatchedPtr> turn;
     {
       const std::lock_guard lock(mutex_);
@@ -268,6 +294,15 @@ void ExecWatcher::handle_inotify() {
       }
     }
   }
+}
+
+int ExecWatcher::poll_unwatched() {
+  const std::lock_guard lock(mutex_);
+  if (by_watch_.size() == execs_.size()) return -1;
+  for (const auto& [id, watched] : execs_) {
+    if (watched->watch < 0) more_.insert(id);
+  }
+  return kPoll_ms;
 }
 
 void ExecWatcher::handle_death(base::SandboxId sandbox) {

@@ -84,8 +84,7 @@ class ExecWatcher {
     int64_t ms = 0;
   };
   RunningTime running_time(base::WorkspaceId workspace);
-  // Kills all that the exec started if it still runs after `grace`.
-  void kill_after(base::ExecId exec, std::chrono::milliseconds grace);
+  void kill_after(base::ExecId exec, std::chrono::milliseconds grace);  // if it still runs then
   std::optional<Progress> progress(base::ExecId exec);  // nothing when it is not watched any more
   Subscription subscribe(base::ExecId exec, Callback callback);
 
@@ -95,10 +94,12 @@ class ExecWatcher {
   void run();
   void handle_inotify();
   void handle_death(base::SandboxId sandbox);
+  int watch_journal(const std::string& path);
   void tell_death(base::WorkspaceId workspace, base::SandboxId sandbox);
-  int tell_deaths();    // again, to those who were at work on it; ms until the next time, -1: none
-  int kill_overdue();   // the same for the next kill, and for ends that nobody reported
-  int write_overdue();  // the same for outcomes that the database did not take yet
+  int tell_deaths();     // again, to those who were at work on it; ms until the next time, -1: none
+  int poll_unwatched();  // the same for the next look at journals without a watch
+  int kill_overdue();    // the same for the next kill, and for ends that nobody reported
+  int write_overdue();   // the same for outcomes that the database did not take yet
   // Reads what is new. True if more is there than one turn may read.
   bool read_journal(const WatchedPtr& watched);
   void end(const WatchedPtr& watched, const base::Frame& frame);
@@ -118,10 +119,9 @@ class ExecWatcher {
   void notify(base::ExecId exec);
   void unsubscribe(base::ExecId exec, uint64_t number);
   void wake();
-
   Context& context_;
   Active& active_;
-  base::Fd inotify_;
+  base::Fd inotify_;  // none, while root has no instance left
   base::Fd epoll_;
   base::Fd wake_;
   std::mutex mutex_;  // guards the maps below, never held while a journal is read

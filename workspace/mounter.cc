@@ -18,6 +18,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/allowance.h"
 #include "base/error.h"
 #include "base/mount.h"
 
@@ -40,7 +41,9 @@ static_assert(2 * Mounter::kMaxLowers < 256);
 // nobody; then they are left by pivot_root. An initial ramfs as root cannot be left (EINVAL): there
 // the copies stay, and as slaves they follow the host's own umounts.
 void leave_host_mounts(const std::string& place) {
-  base::check(unshare(CLONE_FS | CLONE_NEWNS), "unshare the mount namespace of the mounter");
+  base::check_allowance(unshare(CLONE_FS | CLONE_NEWNS),
+                        "unshare the mount namespace of the mounter",
+                        "user.max_mnt_namespaces or fs.mount-max");
   base::set_propagation_slave("/");
   Fd room = base::make_file_system("tmpfs", {{"size", "64k"}, {"mode", "0700"}},
                                    {.nosuid = true, .nodev = true, .noexec = true});

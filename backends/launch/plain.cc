@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/allowance.h"
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/files.h"
@@ -27,9 +28,9 @@ constexpr const char* kNewRoot = "/run";  // covered by the new root, after it w
 
 // A copy of what is mounted at path and of all that is mounted below.
 Fd cloned_with_all_below(const std::string& path) {
-  return Fd(base::check(
+  return Fd(base::check_allowance(
       open_tree(AT_FDCWD, path.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE),
-      "clone the mounts at " + path));
+      "clone the mounts at " + path, "fs.mount-max"));
 }
 
 struct Entry {
@@ -65,7 +66,8 @@ void make_place(const std::string& path, bool directory) {
 }
 
 void enter_new_root(const Request& request) {
-  base::check(unshare(CLONE_NEWNS), "unshare the mount namespace");
+  base::check_allowance(unshare(CLONE_NEWNS), "unshare the mount namespace",
+                        "user.max_mnt_namespaces or fs.mount-max");
   base::set_propagation_slave("/");
   std::vector<Entry> entries;
   clone_entries("/", {"/home", "/workspace", "/.moorage"}, entries);

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cerrno>
 
+#include "base/allowance.h"
 #include "temporary_directory.h"
 
 using namespace moorage;
@@ -43,4 +44,23 @@ TEST_CASE("errno decides the code") {
   errno = ENOENT;
   CHECK(test::code_thrown_by([] { base::check(-1, "x"); }) == "not_found");
   CHECK(base::check(7, "x") == 7);
+}
+
+TEST_CASE("a used-up allowance of the kernel is not called a full disk") {
+  for (int number : {ENOSPC, EMFILE}) {
+    try {
+      base::throw_allowance("inotify", "fs.inotify.max_user_watches", number);
+    } catch (const Error& error) {
+      CHECK(error.code() == Code::resource_exhausted);
+      CHECK(error.message() == "inotify: the kernel's allowance is used up");
+      CHECK(error.hint() == "end what uses it, or raise fs.inotify.max_user_watches");
+    }
+  }
+  errno = EPERM;
+  try {
+    base::check_allowance(-1, "unshare", "user.max_mnt_namespaces");
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code() == Code::permission_denied);
+  }
 }
