@@ -74,6 +74,12 @@ struct SandboxSpec {
   std::chrono::milliseconds deadline{20'000};
 };
 
+// What an image is, whatever it is called here.
+struct ImageIdentity {
+  std::string id;      // "sha256:...": of its contents; empty: it is this host's own
+  std::string source;  // "registry/name@sha256:...": where it was pulled from; empty: not known
+};
+
 enum class SandboxState { absent, running, frozen, stopped };
 
 struct SandboxStatus {
@@ -116,6 +122,11 @@ class Backend {
   // The group of processes of one exec (idempotent by exec_name); see exec_group.h.
   virtual std::unique_ptr<ExecGroup> exec_group(const std::string& name,
                                                 const std::string& exec_name) = 0;
+  // By its name or its id; nothing: there is no such image. May ask the engine.
+  virtual std::optional<ImageIdentity> find_image(const std::string& image) {
+    if (image != "host") return std::nullopt;
+    return ImageIdentity{};
+  }
 };
 
 }  // namespace moorage::backends

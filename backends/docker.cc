@@ -99,6 +99,7 @@ class DockerBackend : public LocalBackend {
   void probe(const CgroupHierarchies& hierarchies, Capabilities& can) override;
   bool holds(const Capabilities& known) override;
   void check_image(const SandboxSpec& spec) override;
+  std::optional<ImageIdentity> find_image(const std::string& image) override;
   void plan(const SandboxSpec& spec, const SandboxCgroup& group, LaunchPlan& plan) override;
   void forget(const std::string& name) override;
 
@@ -189,6 +190,14 @@ void DockerBackend::check_image(const SandboxSpec& spec) {
   throw Error(
       Code::not_found, "the engine has no image '" + spec.image + "'",
       "docker pull it, or docker load it; it has: host" + (known.empty() ? known : ", " + known));
+}
+
+std::optional<ImageIdentity> DockerBackend::find_image(const std::string& image) {
+  if (image == "host") return ImageIdentity{};
+  const auto found = engine_.find_image(image, kAskDeadline);
+  if (!found) return std::nullopt;
+  // Of a name that was only made here an engine has no source, or one of no registry.
+  return ImageIdentity{found->id, found->sources.empty() ? "" : found->sources.front()};
 }
 
 DockerBackend::Ids DockerBackend::ids_of(const SandboxSpec& spec) {

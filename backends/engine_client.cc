@@ -191,6 +191,23 @@ bool EngineClient::has_image(const std::string& image, Deadline deadline) const 
   }
 }
 
+std::optional<EngineClient::Image> EngineClient::find_image(const std::string& image,
+                                                            Deadline deadline) const {
+  if (!has_image(image, deadline)) return std::nullopt;
+  const json::value value = parse(call("GET", description_path(image), "", deadline));
+  const json::value* id = object_of(value).if_contains("Id");
+  if (!id || !id->is_string()) broken("an image without an id");
+  Image found;
+  found.id = id->get_string();
+  if (!found.id.starts_with("sha256:")) found.id.insert(0, "sha256:");  // Podman
+  const json::value* sources = object_of(value).if_contains("RepoDigests");
+  if (!sources || !sources->is_array()) return found;
+  for (const json::value& source : sources->get_array()) {
+    if (source.is_string()) found.sources.emplace_back(source.get_string());
+  }
+  return found;
+}
+
 std::vector<std::string> EngineClient::image_volumes(const std::string& image,
                                                      Deadline deadline) const {
   const json::value value = parse(call("GET", description_path(image), "", deadline));

@@ -39,6 +39,11 @@ class EngineClient {
   EngineInfo info(Deadline deadline) const;
   // By name or digest, as a person would write it.
   bool has_image(const std::string& image, Deadline deadline) const;
+  struct Image {
+    std::string id;                    // "sha256:..."
+    std::vector<std::string> sources;  // "registry/name@sha256:..."
+  };
+  std::optional<Image> find_image(const std::string& image, Deadline deadline) const;
   // Where the image wants writable volumes, which an engine would make on its own disk.
   std::vector<std::string> image_volumes(const std::string& image, Deadline deadline) const;
   std::vector<std::string> images(Deadline deadline) const;  // names with tags, sorted
