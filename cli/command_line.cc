@@ -12,6 +12,7 @@
 #include "base/nearest.h"
 #include "cli/commands.h"
 #include "cli/context.h"
+#include "cli/kept_leases.h"
 #include "cli/text.h"
 
 namespace moorage::cli {
@@ -69,7 +70,7 @@ struct Globals {
 
 void declare_global_options(Options& options, const Globals& to) {
   options.value({"--socket", "PATH", "The daemon's socket"}, to.socket);
-  options.value({"--lease", "NUMBER", "The lease that changes are made under"}, to.lease);
+  options.value({"--lease", "LEASE", "The lease to make changes under: 5 or ws_12.5"}, to.lease);
   options.flag({"--json", "", "Print the API's JSON"}, to.json);
 }
 
@@ -194,6 +195,20 @@ int CommandLine::explain(const CLI::ParseError& error, const Context& context) c
   return kFailed;
 }
 
+// Into the environment, where every connection looks, and every program that we start.
+void find_lease(const Context& context) {
+  const char* given = std::getenv("MOORAGE_LEASE");
+  const std::string named = !context.lease.empty() ? context.lease : given ? given : "";
+  if (named.empty()) return;
+  if (std::count(context.lease.begin(), context.lease.end(), '.') > 1) {
+    throw Error(Code::invalid_argument,
+                "--lease takes no secret: everybody can read a command line",
+                "give the lease's number, or put the secret into MOORAGE_LEASE");
+  }
+  const std::string header = KeptLeases(context.socket).header(named);
+  base::check(setenv("MOORAGE_LEASE", header.c_str(), 1), "set MOORAGE_LEASE");
+}
+
 int run(Context& context, Words words) {
   if (words == Words{"--version"}) words = {"version"};  // as others have it
   const Command* chosen = find_command(words);
@@ -207,9 +222,7 @@ int run(Context& context, Words words) {
     refuse_missing_values(words);
     const Action action = line.parse(std::move(words));
     if (context.socket.empty()) context.socket = kDefaultSocket;
-    // Where every connection looks, and every program that we start.
-    if (!context.lease.empty())
-      base::check(setenv("MOORAGE_LEASE", context.lease.c_str(), 1), "set MOORAGE_LEASE");
+    find_lease(context);
     if (action) return action(context);
     context.print(line.help());
     return 0;

@@ -72,7 +72,7 @@ constexpr Command kCommands[] = {
     {"lease show", kLeases, "Tell who holds a workspace", "moorage lease show auth",
      lease_show_command},
     {"lease keep", kLeases, "Tell the daemon that the holder lives, until killed",
-     "moorage lease keep auth --lease 3 &", lease_keep_command},
+     "moorage lease keep auth --lease ws_12.3 &", lease_keep_command},
     {"lease release", kLeases, "Let others in again", "moorage lease release auth --lease 3",
      lease_release_command},
     {"lease run", kLeases, "Hold a workspace while a local command runs",

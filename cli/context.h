@@ -36,7 +36,7 @@ class Context {
   const Streams streams;
   const Terminal terminal;
   std::string socket;
-  std::string lease;  // of --lease; empty: MOORAGE_LEASE, if that is set
+  std::string lease;  // of --lease; empty: MOORAGE_LEASE, if that is set (kept_leases.h)
   bool json = false;
   std::vector<std::string> command;  // the words after --
 

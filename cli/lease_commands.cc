@@ -1,5 +1,6 @@
-// `lease acquire|show|keep|release|run` and `share`: who may change a workspace. A lease is its
-// generation: later commands carry it as --lease or MOORAGE_LEASE (http_client.h).
+// `lease acquire|show|keep|release|run` and `share`: who may change a workspace. The secret of an
+// acquired lease is kept in a file (kept_leases.h), or is in the environment of the local command;
+// later commands name the lease with --lease or MOORAGE_LEASE.
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/context.h"
+#include "cli/kept_leases.h"
 #include "cli/text.h"
 #include "cli/workspace_view.h"
 
@@ -73,8 +75,8 @@ Json acquire(Context& context, const LeaseOptions& options) {
       context.api().send("POST", context.workspace_path(options.name, "/lease"), request.str()));
 }
 
-void set_lease(int64_t generation) {
-  base::check(setenv("MOORAGE_LEASE", std::to_string(generation).c_str(), 1), "set MOORAGE_LEASE");
+void set_lease(const std::string& token) {
+  base::check(setenv("MOORAGE_LEASE", token.c_str(), 1), "set MOORAGE_LEASE");
 }
 
 // Tells the daemon three times a ttl that the holder lives, on a thread of its own, until it goes.
@@ -180,11 +182,11 @@ int run_local(Context& context, const LeaseOptions& options) {
                 "moorage lease run " + options.name + " -- COMMAND...");
   }
   const Json lease = acquire(context, options);
-  set_lease(lease.number("generation"));
+  set_lease(lease.text("token"));
   const std::string path = context.workspace_path(options.name, "/lease");
   std::atomic<bool> lost{false};
   int status = 0;
-  Api api(context.socket);  // with the generation that was just acquired
+  Api api(context.socket);  // with the lease that was just acquired
   try {
     const pid_t pid = start_local(context.command);
     stand_back(pid);
@@ -214,13 +216,16 @@ int run_local(Context& context, const LeaseOptions& options) {
 Action lease_acquire_command(Options& options) {
   auto chosen = declare_acquire(options);
   return [chosen](Context& context) {
+    const KeptLeases kept(context.socket);
+    if (!context.json) kept.prepare();
     const Json lease = acquire(context, *chosen);
     if (context.printed_json(lease.dump())) return 0;
+    const std::string name = kept.keep(lease.text("token"));
     context.print(label_line("lease", lease.text("generation") + "   " + lease.text("holder") +
                                           ", lapses after " + lease.text("ttl_s") +
                                           " s of silence"));
-    context.print(label_line("next", "export MOORAGE_LEASE=" + lease.text("generation") +
-                                         "; moorage lease keep " + chosen->name + " &"));
+    context.print(label_line(
+        "next", "export MOORAGE_LEASE=" + name + "; moorage lease keep " + chosen->name + " &"));
     return 0;
   };
 }

@@ -6,9 +6,9 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/system/system_error.hpp>
-#include <charconv>
 
 #include "base/log.h"
+#include "workspace/lease_token.h"
 
 namespace moorage::daemon {
 namespace {
@@ -59,18 +59,13 @@ std::string joined(const Parser::value_type& message, http::field name) {
   return all;
 }
 
-// The generation in Moorage-Lease. Said twice it would be read as one here and as the other there.
-std::optional<int64_t> lease_of(const Parser::value_type& message) {
+// Moorage-Lease in two lines would be read as one here and as the other there.
+std::vector<workspace::LeaseClaim> leases_of(const Parser::value_type& message) {
   const auto fields = message.equal_range("Moorage-Lease");
-  if (fields.first == fields.second) return std::nullopt;
-  const auto text = view(fields.first->value());
-  int64_t generation = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), generation);
-  const bool whole = parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
-  if (!whole || generation <= 0 || std::next(fields.first) != fields.second) {
-    throw Error(Code::invalid_argument, "Moorage-Lease is one number, the lease's generation");
-  }
-  return generation;
+  if (fields.first == fields.second) return {};
+  if (std::next(fields.first) != fields.second)
+    throw Error(Code::invalid_argument, "the header Moorage-Lease was sent twice");
+  return workspace::parse_lease_claims(view(fields.first->value()));
 }
 
 }  // namespace
@@ -171,7 +166,7 @@ Awaitable<Reply> Connection::answer(Incoming& in) {
     request.idempotency_key = std::string(view(key->value()));
     check_idempotency_key(request.idempotency_key);
   }
-  request.caller.lease = lease_of(message);
+  request.caller.leases = leases_of(message);
   const auto found = parts_.router.match(view(message.target()), request);
   if (const auto* missed = std::get_if<Router::Missed>(&found)) {
     if (missed->allow.empty())

@@ -78,6 +78,7 @@ JsonObject lease_object(const workspace::LeaseView& view) {
   put_time(lease, "since_at", row.acquired_wall_ms);
   put_text(lease, "ended", row.ended);
   if (row.held()) lease["seen_ms_ago"] = view.seen_ms_ago;
+  put_text(lease, "token", view.token);
   return lease;
 }
 

@@ -82,7 +82,7 @@ void add_lease_routes(Router& router, Api& api) {
               .access = Right::write,
               .handler = verb(acquire),
               .lane = Lane::slow,
-              .keep = Keep::joined});
+              .keep = Keep::refusal});  // a success has the lease's secret, which is kept nowhere
   router.add({.method = "GET", .pattern = kLease, .access = Right::read, .handler = verb(show)});
   router.add({.method = "PUT",
               .pattern = kLease,

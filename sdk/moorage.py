@@ -139,12 +139,24 @@ def _quoted(name):
     return urllib.parse.quote(str(name), safe="")
 
 
+def _kept_lease(socket_path, named):
+    """The token for what MOORAGE_LEASE says; "ws_12.5" names one that `moorage lease acquire` kept for this user."""
+    if not named or named.count(".") != 1 or "/" in named:
+        return named
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    try:
+        with open(os.path.join(state, "moorage/leases", _quoted(socket_path), named)) as kept:
+            return kept.readline().strip()
+    except OSError:
+        return named  # the daemon says what is wrong with it
+
+
 class Moorage:
     def __init__(self, socket_path=None, timeout=None):
         """timeout: seconds of silence after which a call gives up; None waits for ever."""
         self.socket_path = socket_path or os.environ.get("MOORAGE_SOCKET", DEFAULT_SOCKET)
         self.timeout = timeout
-        self.generation = int(os.environ["MOORAGE_LEASE"]) if os.environ.get("MOORAGE_LEASE") else None
+        self.lease_token = _kept_lease(self.socket_path, os.environ.get("MOORAGE_LEASE"))
 
     # -- transport ----------------------------------------------------------------------------------
 
@@ -154,8 +166,8 @@ class Moorage:
         query = {k: v for k, v in (query or {}).items() if v is not None}
         target = "/v1" + path + ("?" + urllib.parse.urlencode(query) if query else "")
         headers = {"Accept": accept, **(headers or {})}
-        if self.generation is not None:  # reading asks for none, but an export may stop what runs
-            headers["Moorage-Lease"] = str(self.generation)
+        if self.lease_token:  # reading asks for none, but an export may stop what runs
+            headers["Moorage-Lease"] = self.lease_token
         if method in ("POST", "PUT", "PATCH", "DELETE"):
             headers["Idempotency-Key"] = key or uuid.uuid4().hex
         if body is not None:
@@ -356,7 +368,8 @@ class Moorage:
     # -- the writer lease ---------------------------------------------------------------------------
 
     def acquire_lease(self, workspace, holder, ttl_s=60, takeover=False, keep_execs=False, key=None):
-        """Its record, with the generation that every change then carries. lease() does all of it."""
+        """Its record, with the token that proves it and that every change then carries: set `lease_token` of a client.
+        lease() does all of it."""
         return self.request("POST", f"/workspaces/{_quoted(workspace)}/lease", key=key, json_body={
             "holder": holder, "ttl_s": ttl_s, "takeover": takeover, "keep_execs": keep_execs})
 
@@ -616,13 +629,15 @@ class Lease(Moorage):
     def __init__(self, client, workspace, holder, ttl_s=60, **fields):
         super().__init__(client.socket_path, client.timeout)
         self.workspace_name, self.holder, self.ttl_s, self.fields = workspace, holder, ttl_s, fields
+        self.lease_token = None
         self.generation = None
         self.lost = threading.Event()
         self._done = threading.Event()
         self._thread = None
 
     def __enter__(self):
-        self.generation = self.acquire_lease(self.workspace_name, self.holder, self.ttl_s, **self.fields)["generation"]
+        acquired = self.acquire_lease(self.workspace_name, self.holder, self.ttl_s, **self.fields)
+        self.lease_token, self.generation = acquired["token"], acquired["generation"]
         self._thread = threading.Thread(target=self._keep, daemon=True)
         self._thread.start()
         return self

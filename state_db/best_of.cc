@@ -20,8 +20,9 @@ constexpr std::array<std::string_view, 3> kPromotes{"", "first-passing", "smalle
 constexpr std::array<std::string_view, 3> kPromotions{"", "done", "refused"};
 
 constexpr std::string_view kSelect =
-    "SELECT id, workspace, owner_uid, owner_gids, lease, each_command, test_command, patch_bytes, "
-    "timeout_ms, promote, parallel, keep, state, reason, cancel_requested, chosen, promotion, "
+    "SELECT id, workspace, owner_uid, owner_gids, lease, lease_secret_hash, "
+    "each_command, test_command, patch_bytes, timeout_ms, promote, parallel, keep, state, reason, "
+    "cancel_requested, chosen, promotion, "
     "promotion_note, created_wall_ms, ended_wall_ms, request_hash FROM best_of ";
 constexpr std::string_view kSelectAttempt =
     "SELECT id, best_of, number, workspace, label, patch_offset, patch_bytes, state, reason, "
@@ -58,10 +59,11 @@ std::vector<BestOfRow> read_all(Statement& query) {
     std::string gids;
     std::string promote;
     std::string promotion;
-    query.read(row.id, wanted.workspace, wanted.owner_uid, gids, wanted.lease, wanted.each,
-               wanted.test, row.patch_bytes, wanted.timeout_ms, promote, wanted.parallel,
-               wanted.keep, row.state, row.reason, row.cancel_requested, row.chosen, promotion,
-               row.promotion_note, row.created_wall_ms, row.ended_wall_ms, wanted.request_hash);
+    query.read(row.id, wanted.workspace, wanted.owner_uid, gids, wanted.lease,
+               wanted.lease_secret_hash, wanted.each, wanted.test, row.patch_bytes,
+               wanted.timeout_ms, promote, wanted.parallel, wanted.keep, row.state, row.reason,
+               row.cancel_requested, row.chosen, promotion, row.promotion_note, row.created_wall_ms,
+               row.ended_wall_ms, wanted.request_hash);
     wanted.owner_gids = split(gids);
     wanted.promote = promote_from_name(promote).value_or(Promote::none);
     row.promotion = value_of<Promotion>(kPromotions, promotion).value_or(Promotion::none);
@@ -113,14 +115,15 @@ BestOfRow BestOfs::begin(const NewBestOf& wanted) {
     for (const auto& attempt : wanted.attempts) patch_bytes += attempt.patch_bytes;
     store_
         .prepare(
-            "INSERT INTO best_of (workspace, owner_uid, owner_gids, lease, each_command, "
-            "test_command, patch_bytes, timeout_ms, promote, parallel, keep, state, "
-            "created_wall_ms, idempotency_key, request_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-            "?, ?, ?, ?, ?)")
-        .run(wanted.workspace, wanted.owner_uid, join(wanted.owner_gids), wanted.lease, wanted.each,
-             wanted.test, patch_bytes, wanted.timeout_ms, promote_name(wanted.promote),
-             wanted.parallel, wanted.keep, LifeCycle<BestOfState>::kFirst, store_.clock().wall_ms(),
-             wanted.idempotency_key, wanted.request_hash);
+            "INSERT INTO best_of (workspace, owner_uid, owner_gids, lease, lease_secret_hash, "
+            "each_command, test_command, patch_bytes, timeout_ms, promote, parallel, keep, state, "
+            "created_wall_ms, idempotency_key, request_hash) VALUES (?, ?, ?, ?, ?, "
+            "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+        .run(wanted.workspace, wanted.owner_uid, join(wanted.owner_gids), wanted.lease,
+             wanted.lease_secret_hash, wanted.each, wanted.test, patch_bytes, wanted.timeout_ms,
+             promote_name(wanted.promote), wanted.parallel, wanted.keep,
+             LifeCycle<BestOfState>::kFirst, store_.clock().wall_ms(), wanted.idempotency_key,
+             wanted.request_hash);
     const base::BestOfId id{store_.last_insert_id()};
     store_.record_new<BestOfState>(id, id.str());
     uint32_t number = 0;

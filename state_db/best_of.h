@@ -33,7 +33,8 @@ struct NewBestOf {
   base::WorkspaceId workspace{};
   uint32_t owner_uid = 0;
   std::vector<uint32_t> owner_gids{};
-  std::optional<int64_t> lease{};
+  std::optional<int64_t> lease{};  // its generation, proved when the best-of began
+  std::string lease_secret_hash{};
   std::vector<std::string> each{};  // with {i} in it; empty: patches are applied
   std::vector<std::string> test{};
   std::vector<NewAttempt> attempts{};

@@ -10,12 +10,12 @@ namespace {
 
 constexpr std::string_view kSelect =
     "SELECT workspace, generation, holder, holder_uid, ttl_ms, acquired_wall_ms, ended, clearing, "
-    "request_key FROM leases WHERE ";
+    "secret_hash, request_key FROM leases WHERE ";
 
 LeaseRow read_row(Statement& query) {
   LeaseRow row;
   query.read(row.workspace, row.generation, row.holder, row.holder_uid, row.ttl_ms,
-             row.acquired_wall_ms, row.ended, row.clearing, row.request_key);
+             row.acquired_wall_ms, row.ended, row.clearing, row.secret_hash, row.request_key);
   return row;
 }
 
@@ -33,9 +33,11 @@ LeaseRow Leases::grant(const NewLease& lease) {
     store_
         .prepare(
             "INSERT OR REPLACE INTO leases (workspace, generation, holder, holder_uid, ttl_ms, "
-            "acquired_wall_ms, ended, clearing, request_key) VALUES (?, ?, ?, ?, ?, ?, '', ?, ?)")
+            "acquired_wall_ms, ended, clearing, secret_hash, request_key) VALUES (?, ?, ?, ?, ?, "
+            "?, "
+            "'', ?, ?, ?)")
         .run(lease.workspace, generation, lease.holder, lease.holder_uid, lease.ttl_ms,
-             store_.clock().wall_ms(), clearing, lease.request_key);
+             store_.clock().wall_ms(), clearing, lease.secret_hash, lease.request_key);
     if (lease.end_execs) {
       store_
           .prepare(
@@ -58,6 +60,13 @@ void Leases::end(base::WorkspaceId workspace, const std::string& how) {
     store_.prepare("UPDATE leases SET ended = ? WHERE workspace = ?").run(how, workspace);
     store_.add_event("lease." + how, {.workspace = workspace},
                      told(row->holder, row->holder_uid, row->generation));
+  });
+}
+
+void Leases::renew_secret(base::WorkspaceId workspace, const std::string& secret_hash) {
+  store_.transaction([&] {
+    store_.prepare("UPDATE leases SET secret_hash = ? WHERE workspace = ?")
+        .run(secret_hash, workspace);
   });
 }
 

@@ -1,5 +1,6 @@
-// The writer leases: at most one a workspace, told apart by a generation that only grows. What is
-// heard of a holder (heartbeats) is not written here: it is workspace/leases.h's, in memory.
+// The writer leases: at most one a workspace, told apart by a generation that only grows. The
+// holder proves a lease by its secret, of which only the SHA-256 is kept. Heartbeats are not
+// written here: workspace/leases.h keeps them in memory.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,7 @@ struct NewLease {
   uint32_t holder_uid = 0;
   int64_t ttl_ms = 0;
   bool end_execs = false;  // what runs under the lease before is to end: marked, and `clearing`
+  std::string secret_hash{};
   std::optional<std::string> request_key{};
 };
 
@@ -29,8 +31,9 @@ struct LeaseRow {
   uint32_t holder_uid = 0;
   int64_t ttl_ms = 0;
   int64_t acquired_wall_ms = 0;
-  std::string ended{};    // "released", "lapsed", "deleted"; empty: it is held
-  bool clearing = false;  // what ran under the lease before has not ended yet
+  std::string ended{};        // "released", "lapsed", "deleted"; empty: it is held
+  bool clearing = false;      // what ran under the lease before has not ended yet
+  std::string secret_hash{};  // empty: acquired before leases had secrets, nobody can prove it
   std::optional<std::string> request_key{};
   bool held() const { return ended.empty(); }
 };
@@ -43,6 +46,7 @@ class Leases {
   // "lease.acquired"), and the cancel marks of what runs, if it is to end.
   LeaseRow grant(const NewLease& lease);
   void end(base::WorkspaceId workspace, const std::string& how);  // with an event; only a held one
+  void renew_secret(base::WorkspaceId workspace, const std::string& secret_hash);
   void set_cleared(base::WorkspaceId workspace);
   std::optional<LeaseRow> find(base::WorkspaceId workspace);
   std::vector<LeaseRow> list();  // all there ever were, but those of purged workspaces

@@ -177,6 +177,10 @@ constexpr std::array kMigrations{
               "UPDATE idempotency_keys SET age_ms = coalesce((SELECT age_ms FROM store_age), 0);"
               "UPDATE workspaces SET idempotency_key = NULL WHERE state = 'failed';"
               "CREATE INDEX idempotency_keys_by_age ON idempotency_keys (age_ms)"},
+    // Nobody can prove a lease from before: it lapses unless it is released or taken over.
+    Migration{"0021-lease-secrets",
+              "ALTER TABLE leases ADD COLUMN secret_hash TEXT NOT NULL DEFAULT '';"
+              "ALTER TABLE best_of ADD COLUMN lease_secret_hash TEXT NOT NULL DEFAULT ''"},
 };
 
 std::string quote(std::string_view text) {

@@ -169,7 +169,8 @@ CREATE TABLE leases (            -- The right to write, one row a workspace; it 
   acquired_wall_ms INTEGER NOT NULL,  -- When it was acquired.
   ended            TEXT NOT NULL CHECK (ended IN ('','released','lapsed','deleted')),  -- How it ended; empty while it is held.
   clearing         INTEGER NOT NULL,  -- 1 until what ran under the lease before has ended.
-  request_key      TEXT            -- Idempotency key of the acquire, so that a repeat gets the same generation.
+  request_key      TEXT,           -- Idempotency key of the acquire, so that a repeat gets the same generation.
+  secret_hash      TEXT NOT NULL DEFAULT ''  -- SHA-256 of the secret that proves it, as hex; empty: nobody can prove it.
 ) STRICT;
 
 CREATE TABLE archives (          -- Files that workspaces lie in, from the intent to make one until it is gone.
@@ -298,6 +299,7 @@ CREATE TABLE best_of (           -- Several attempts at one thing, each in a for
   ended_wall_ms    INTEGER NOT NULL DEFAULT 0,  -- When it ended; 0 is not yet.
   idempotency_key  TEXT,                      -- Key of the request.
   request_hash     TEXT NOT NULL,             -- Hash of that request, to tell a retry from a clash.
+  lease_secret_hash TEXT NOT NULL DEFAULT '',  -- What proved that lease; leases.secret_hash then.
   UNIQUE (owner_uid, idempotency_key)
 ) STRICT;
 CREATE INDEX best_of_of_workspace ON best_of (workspace);

@@ -66,6 +66,21 @@ bool Caller::in_group(uint32_t gid) const {
   return std::find(gids.begin(), gids.end(), gid) != gids.end();
 }
 
+const LeaseClaim* Caller::claim_of(base::WorkspaceId workspace) const {
+  const LeaseClaim* unnamed = nullptr;
+  for (const auto& claim : leases) {
+    if (claim.workspace == workspace) return &claim;
+    if (!claim.workspace) unnamed = &claim;
+  }
+  return unnamed;
+}
+
+Caller Caller::beside() const {
+  Caller other = *this;
+  std::erase_if(other.leases, [](const LeaseClaim& claim) { return !claim.workspace; });
+  return other;
+}
+
 std::optional<state_db::Viewer> Caller::viewer() const {
   if (root()) return std::nullopt;
   return state_db::Viewer{uid, gids};

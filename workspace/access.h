@@ -40,12 +40,19 @@ constexpr bool includes(Right all, Right wanted) {
 constexpr bool asks_lease(Right right) { return (static_cast<uint8_t>(right) & 2) != 0; }
 constexpr bool asks_owner(Right right) { return (static_cast<uint8_t>(right) & 4) != 0; }
 
+// A lease that a request says it holds (lease_token.h). Whether that is so, leases.h decides.
+struct LeaseClaim {
+  base::WorkspaceId workspace{};  // none: the one that the request names
+  int64_t generation = 0;
+  std::string secret_hash{};  // empty: it proves nothing
+};
+
 // Who asks: the peer of the connection as the kernel tells it (SO_PEERCRED, SO_PEERGROUPS), and
 // what it asks for.
 struct Caller {
   uint32_t uid = 0;
   std::vector<uint32_t> gids{};
-  std::optional<int64_t> lease{};  // the generation that the request carries
+  std::vector<LeaseClaim> leases{};  // that the request carries, at most one a workspace
   // What the route was declared to want: a verb that takes more is a bug of ours, and refused.
   Right route = Right::destroy;
   bool is_daemon = false;                 // our own doing, for the owner: no lease is in its way
@@ -55,6 +62,9 @@ struct Caller {
 
   bool root() const { return uid == 0; }
   bool in_group(uint32_t gid) const;
+  const LeaseClaim* claim_of(base::WorkspaceId workspace) const;  // null: none was sent
+  // The same caller at a workspace that its request reaches beside the one that it names.
+  Caller beside() const;
   // As which groups it sees lists; nothing: it sees all.
   std::optional<state_db::Viewer> viewer() const;
 };

@@ -125,7 +125,10 @@ BestOfView BestOf::start(const Caller& caller, const std::string& name,
   wanted.workspace = found.id;
   wanted.owner_uid = caller.uid;
   wanted.owner_gids = caller.gids;
-  wanted.lease = caller.lease;
+  if (const auto* claim = caller.claim_of(found.id)) {
+    wanted.lease = claim->generation;
+    wanted.lease_secret_hash = claim->secret_hash;
+  }
   wanted.each = request.each;
   wanted.test = request.test;
   wanted.timeout_ms = request.timeout_ms;
@@ -215,9 +218,22 @@ BestOfView BestOf::show(const Caller& caller, base::BestOfId id) {
   return view(find(caller, id, Right::read));
 }
 
+// The workspace's lease, and that of each fork whose command is about to end.
+std::vector<Leases::Writing> BestOf::cancel_rights(const Caller& caller, const BestOfRow& row) {
+  state_db::Workspaces table(context_.store);
+  std::vector<Leases::Writing> writing;
+  writing.push_back(workspaces_.leases().write(caller, table.get(row.wanted.workspace)));
+  for (const auto& attempt : BestOfs(context_.store).attempts(row.id)) {
+    if (!attempt.is_under_way() || !attempt.workspace) continue;
+    writing.push_back(workspaces_.leases().write(caller.beside(), table.get(attempt.workspace)));
+  }
+  return writing;
+}
+
 BestOfView BestOf::cancel(const Caller& caller, base::BestOfId id) {
   const auto row = find(caller, id, Right::write);
   BestOfs table(context_.store);
+  const auto writing = cancel_rights(caller, row);
   const bool cancels = context_.store.transaction([&] {
     const bool ends = table.request_cancel(id);
     if (ends) join_key(context_.store, caller, id.str());

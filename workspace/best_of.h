@@ -81,6 +81,7 @@ class BestOf {
 
  private:
   state_db::BestOfRow find(const Caller& caller, base::BestOfId id, Right right);
+  std::vector<Leases::Writing> cancel_rights(const Caller& caller, const state_db::BestOfRow& row);
   BestOfView view(state_db::BestOfRow row);
 
   Context& context_;

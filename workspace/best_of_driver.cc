@@ -69,6 +69,11 @@ Caller owner_of(const BestOfRow& row) {
   return caller;
 }
 
+void carry_lease(const BestOfRow& row, Caller& caller) {
+  if (!row.wanted.lease) return;
+  caller.leases = {{row.wanted.workspace, *row.wanted.lease, row.wanted.lease_secret_hash}};
+}
+
 BestOfDriver::BestOfDriver(Context& context, Workspaces& workspaces, Execs& execs,
                            Snapshots& snapshots, Comparison& comparison)
     : context_(context),
@@ -171,7 +176,7 @@ void BestOfDriver::settle_preparing(const BestOfRow& row) {
                   "the daemon was stopped before its patches were kept; start it again");
     }
     Caller caller = owner_of(row);
-    caller.lease = row.wanted.lease;
+    carry_lease(row, caller);
     make_forks(row, caller);
   } catch (const Error& error) {
     if (stopping_) throw;
@@ -263,7 +268,7 @@ void BestOfDriver::promote(const BestOfRow& row, const AttemptRow& attempt) {
   BestOfs table(context_.store);
   try {
     Caller caller = owner_of(row);
-    caller.lease = row.wanted.lease;  // as it was asked for: another's is not overruled
+    carry_lease(row, caller);  // of the request: a later holder's lease is not overruled
     snapshots_.promote(caller, attempt.workspace.str(), false);
     after_promotion.pass();
     table.set_promotion(row.id, Promotion::done, "");

@@ -28,6 +28,7 @@ std::string patches_path(const Options& options, base::WorkspaceId workspace, ba
 std::string beginning_lock(base::WorkspaceId workspace);
 // As whom it is driven: with the rights of who began it, asked anew at every step, and no lease.
 Caller owner_of(const state_db::BestOfRow& row);
+void carry_lease(const state_db::BestOfRow& row, Caller& caller);  // the one of the request
 
 class BestOfDriver {
  public:

@@ -137,7 +137,9 @@ ExecRow BestOfDriver::run(const BestOfRow& row, const AttemptRow& attempt, ExecR
   if (exec.state != ExecState::running) return exec;
   if (cancelled && !exec.cancel_requested) {
     try {
-      execs_.cancel(caller, exec.id);
+      Caller ending = caller;
+      ending.is_daemon = true;  // the leases were asked when the cancel was
+      execs_.cancel(ending, exec.id);
     } catch (const Error& error) {  // it has just ended; its end is seen at the next look
       base::log(base::LogLevel::debug, "best_of.not_cancelled",
                 {{"ex", exec.id}, {"error", error.message()}});

@@ -60,7 +60,9 @@ LeaseView Workspaces::acquire_lease(const Caller& caller, const std::string& nam
   }
   takeover_after_intent.pass();
   finish_takeover(row);
-  return leases_.look(row.id).value();
+  LeaseView cleared = leases_.look(row.id).value();
+  cleared.token = std::move(lease.token);
+  return cleared;
 }
 
 void Workspaces::finish_takeover(const state_db::WorkspaceRow& row) {

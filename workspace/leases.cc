@@ -9,6 +9,7 @@
 #include "state_db/execs.h"
 #include "state_db/store.h"
 #include "workspace/keyed_request.h"
+#include "workspace/lease_token.h"
 
 namespace moorage::workspace {
 namespace {
@@ -133,32 +134,51 @@ void Leases::wait_until(Lock& lock, const std::function<bool()>& free, base::Wor
 void Leases::require(const Caller& caller, const WorkspaceRow& row, Entry& entry) {
   if (caller.is_daemon) return;
   const bool held = entry.row && entry.row->held();
-  if (!held && !caller.lease) return;
-  if (held && caller.lease == entry.row->generation) {
-    entry.seen_ms = now();
+  const LeaseClaim* claim = caller.claim_of(row.id);
+  if (!claim) {
+    if (held) refuse_held(caller, row, entry);
     return;
   }
-  const std::string again = "take the lease anew: moorage lease acquire " + row.name;
+  const std::string sent = std::to_string(claim->generation);
+  const std::string again = "acquire the lease anew: moorage lease acquire " + row.name;
   if (!held) {
-    const bool known = entry.row && entry.row->generation == *caller.lease;
-    throw Error(Code::conflict,
-                "lease " + std::to_string(*caller.lease) + " of " + row.name + " is over" +
-                    (known ? ": " + entry.row->ended : ""),
-                "nothing was changed; " + again);
+    if (!entry.row)
+      throw Error(Code::conflict, row.name + " has no lease; you sent lease " + sent,
+                  "nothing was changed; " + again);
+    const bool known = entry.row->generation == claim->generation;
+    throw Error(
+        Code::conflict,
+        "lease " + sent + " of " + row.name + " is over" + (known ? ": " + entry.row->ended : ""),
+        "nothing was changed; " + again);
   }
-  if (caller.lease) {
+  if (entry.row->generation != claim->generation) {
     throw Error(Code::conflict,
-                "lease " + std::to_string(*caller.lease) + " of " + row.name +
-                    " is over: " + person(*entry.row) + " has it since " +
-                    base::format_utc(entry.row->acquired_wall_ms),
+                "lease " + sent + " of " + row.name + " is over: " + person(*entry.row) +
+                    " has it since " + base::format_utc(entry.row->acquired_wall_ms),
                 "nothing was changed; stop, or " + again + " --takeover");
   }
+  if (entry.row->secret_hash.empty() || entry.row->secret_hash != claim->secret_hash) {
+    throw Error(Code::conflict,
+                row.name + " is held by " + person(*entry.row) + ", and you sent " +
+                    (claim->secret_hash.empty() ? "no secret" : "another secret"),
+                "nothing was changed; the holder sends the token that the acquire answered, or has "
+                "it in MOORAGE_LEASE");
+  }
+  entry.seen_ms = now();
+}
+
+void Leases::refuse_held(const Caller& caller, const WorkspaceRow& row, const Entry& entry) {
+  const std::string number = std::to_string(entry.row->generation);
+  const std::string mine = entry.row->holder_uid == caller.uid
+                               ? "if you are the holder, add --lease " + number + "; otherwise "
+                               : "";
   throw Error(Code::conflict,
               row.name + " is held by " + person(*entry.row) + " since " +
                   base::format_utc(entry.row->acquired_wall_ms) + ", last seen " +
                   seconds_text(now() - std::max(entry.seen_ms, here_since_ms_)) + " s ago",
-              "reading is free; to write, wait until it is released, or: moorage lease acquire " +
-                  row.name + " --takeover");
+              "reading is free; to write, " + mine +
+                  "wait until it is released, or: moorage lease acquire " + row.name +
+                  " --takeover");
 }
 
 Leases::Writing Leases::write(const Caller& caller, const WorkspaceRow& row) {
@@ -201,7 +221,7 @@ void Leases::done_writing(base::WorkspaceId id) {
 
 LeaseView Leases::view(const Entry& entry) {
   const int64_t present = now();
-  return {*entry.row, present - std::max(entry.seen_ms, here_since_ms_)};
+  return {*entry.row, present - std::max(entry.seen_ms, here_since_ms_), {}};
 }
 
 LeaseView Leases::acquire(const Caller& caller, const WorkspaceRow& row, const Wanted& wanted) {
@@ -212,14 +232,22 @@ LeaseView Leases::acquire(const Caller& caller, const WorkspaceRow& row, const W
   const bool held = before && before->held();
   if (held && !wanted.key.empty() && before->request_key == wanted.key &&
       before->holder_uid == caller.uid && before->holder == wanted.holder) {
-    return view(change.entry());  // the answer to the first try was lost
+    const std::string secret = new_lease_secret();
+    const std::string hash = lease_secret_hash(secret);
+    change.unlocked([&] {
+      state_db::Leases(store_).renew_secret(row.id, hash);
+      return true;
+    });
+    change.entry().row->secret_hash = hash;
+    LeaseView again = view(change.entry());
+    again.token = lease_token(row.id, again.row.generation, secret);
+    return again;
   }
-  if (held && !wanted.take_over) {
-    Caller stranger = caller;
-    stranger.lease.reset();
-    stranger.is_daemon = false;
-    require(stranger, row, change.entry());
+  if (has_begun(caller)) {
+    throw Error(Code::conflict, "the lease of " + row.name + " that this request acquired is over",
+                "acquire another one, with a new idempotency key");
   }
+  if (held && !wanted.take_over) refuse_held(caller, row, change.entry());
   const bool ends_all = before && (held || before->ended == "lapsed");
   const auto running = first_running(store_, row.id);
   if (running && !ends_all && !wanted.take_over && !wanted.keep_execs) {
@@ -233,13 +261,22 @@ LeaseView Leases::acquire(const Caller& caller, const WorkspaceRow& row, const W
   lease.holder = wanted.holder;
   lease.holder_uid = caller.uid;
   lease.ttl_ms = wanted.ttl_ms;
+  const std::string secret = new_lease_secret();
+  lease.secret_hash = lease_secret_hash(secret);
   lease.end_execs = (ends_all || running) && !wanted.keep_execs;
   if (!wanted.key.empty()) lease.request_key = wanted.key;
-  auto granted = change.unlocked([&] { return state_db::Leases(store_).grant(lease); });
+  auto granted = change.unlocked([&] {
+    return store_.transaction([&] {
+      join_key(store_, caller, row.id.str());
+      return state_db::Leases(store_).grant(lease);
+    });
+  });
   Entry& entry = change.entry();
   entry.row = std::move(granted);
   entry.seen_ms = now();
-  return view(entry);
+  LeaseView mine = view(entry);
+  mine.token = lease_token(row.id, mine.row.generation, secret);
+  return mine;
 }
 
 void Leases::cleared(base::WorkspaceId id) {
@@ -248,21 +285,25 @@ void Leases::cleared(base::WorkspaceId id) {
   if (auto& entry = entries_[id]; entry.row) entry.row->clearing = false;
 }
 
-void Leases::require_generation(const Caller& caller) {
-  if (caller.lease) return;
-  throw Error(Code::invalid_argument, "the header Moorage-Lease is missing",
-              "send the generation that the acquire answered");
+namespace {
+
+void require_claim(const Caller& caller, const WorkspaceRow& row) {
+  if (caller.claim_of(row.id)) return;
+  throw Error(Code::invalid_argument, "say which lease of " + row.name + " is meant",
+              "--lease N or MOORAGE_LEASE; through the API, the header Moorage-Lease");
 }
 
+}  // namespace
+
 LeaseView Leases::heartbeat(const Caller& caller, const WorkspaceRow& row) {
-  require_generation(caller);
+  require_claim(caller, row);
   const Writing writing = begin(caller, row);
   const std::lock_guard lock(mutex_);
   return view(entries_[row.id]);
 }
 
 void Leases::release(const Caller& caller, const WorkspaceRow& row) {
-  require_generation(caller);
+  require_claim(caller, row);
   Lock lock(mutex_);
   if (has_lapsed(entries_[row.id])) lapse(lock, row.id);
   Change change(*this, lock, row.id);

@@ -28,6 +28,7 @@ namespace moorage::workspace {
 struct LeaseView {
   state_db::LeaseRow row;
   int64_t seen_ms_ago = 0;  // since the holder was heard of
+  std::string token{};      // in the answer to who acquired it, and nowhere else
 };
 
 class Leases {
@@ -47,8 +48,8 @@ class Leases {
     Leases* owner_ = nullptr;
     base::WorkspaceId id_;
   };
-  // Conflict: another holds the lease, the request carries a generation that is over, or what ran
-  // before a take-over has not ended yet.
+  // Conflict: another holds the lease, the request carries one that is over or a secret that is not
+  // the lease's, or what ran before a take-over has not ended yet.
   Writing write(const Caller& caller, const state_db::WorkspaceRow& row);
   // At the door: the same refusals, before anything is prepared.
   void check(const Caller& caller, const state_db::WorkspaceRow& row) { write(caller, row); }
@@ -62,10 +63,11 @@ class Leases {
   };
   // Conflict while another's lease is held, or a command runs that began without one, unless it is
   // to be taken over. Durable when it returns.
+  // A repeat with its key gets the same generation with a new secret: the first answer was lost.
   // `clearing` in the answer: the caller ends what ran before, then calls cleared().
   LeaseView acquire(const Caller& caller, const state_db::WorkspaceRow& row, const Wanted& wanted);
   void cleared(base::WorkspaceId id);
-  // Both need the generation that is held.
+  // Both need the lease that is held.
   LeaseView heartbeat(const Caller& caller, const state_db::WorkspaceRow& row);
   void release(const Caller& caller, const state_db::WorkspaceRow& row);
   void end(base::WorkspaceId id, const std::string& how);  // whoever holds it
@@ -92,7 +94,8 @@ class Leases {
   void lapse(Lock& lock, base::WorkspaceId id);
   void wait_until(Lock& lock, const std::function<bool()>& free, base::WorkspaceId id);
   void require(const Caller& caller, const state_db::WorkspaceRow& row, Entry& entry);
-  void require_generation(const Caller& caller);
+  [[noreturn]] void refuse_held(const Caller& caller, const state_db::WorkspaceRow& row,
+                                const Entry& entry);
   LeaseView view(const Entry& entry);
   void done_writing(base::WorkspaceId id);
 

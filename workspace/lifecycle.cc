@@ -304,7 +304,7 @@ void Workspaces::purge(const Caller& caller, const std::string& name, const Busy
   Caller after = caller;
   if (row.state != WorkspaceState::deleted) {
     remove(caller, row.id.str(), busy);
-    after.lease.reset();  // it ended with the workspace
+    after.leases.clear();  // that of this workspace ended with it
   }
   const auto guard = context_.locks.lock(row.id.str(), "purge");
   leases_.check(after, row);
@@ -320,7 +320,7 @@ void Workspaces::purge(const Caller& caller, const std::string& name, const Busy
 WorkspaceView Workspaces::resume_remove(const Caller& caller, base::WorkspaceId id, bool purges) {
   state_db::Workspaces table(context_.store);
   Caller now = caller;
-  if (!leases_.is_held(id)) now.lease.reset();  // it ended with the workspace
+  if (!leases_.is_held(id)) now.leases.clear();  // that of this workspace ended with it
   const auto state = table.get(id).state;
   if (state == WorkspaceState::deleting) remove(now, id.str(), {.force = true});
   if (purges) {

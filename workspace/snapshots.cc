@@ -165,6 +165,7 @@ WorkspaceView Snapshots::undo(const Caller& caller, const std::string& name,
   const auto row = workspaces_.find(caller, name, Right::write);
   if (find_made(joined(caller, row.id, SnapshotCause::before_restore)))
     return workspaces_.look(row.id);
+  workspaces_.leases().check(caller, row);
   state_db::Snapshots table(context_.store);
   const auto kept = table.kept(row.id);
   std::optional<SnapshotRow> found;
@@ -354,6 +355,7 @@ WorkspaceView Snapshots::promote(const Caller& caller, const std::string& name, 
       require_ready(now);
       require_ready(before);
       const auto writing = workspaces_.leases().write(caller, before);
+      const auto sealing = workspaces_.leases().write(caller.beside(), now);
       if (!kill) refuse_busy(before);
       // Before anything is written: it is waited for.
       if (kill && !processes_of(before).empty()) workspaces_.run_pre_stop(before);

@@ -85,7 +85,8 @@ TEST_CASE("every route that names a workspace or an exec hides it from who does 
       if (route.pattern.ends_with("/signal")) request.body = R"({"signal":"INT"})";
       if (route.pattern.ends_with("/lease") && route.method == "POST")
         request.body = R"({"holder":"x"})";
-      if (route.pattern.ends_with("/lease") && route.method != "POST") request.caller.lease = 1;
+      if (route.pattern.ends_with("/lease") && route.method != "POST")
+        request.caller.leases = {{{}, 1, {}}};
       if (route.pattern.ends_with("/restore")) request.body = R"({"snapshot":"sn_1"})";
       if (route.pattern.ends_with("/share")) request.body = R"({"private":true})";
       if (route.pattern.ends_with("files/move")) request.body = R"({"from":"a","to":"b"})";

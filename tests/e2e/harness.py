@@ -216,12 +216,14 @@ class Daemon:
 
     def cli(self, *argv, check=True, **options):
         environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/root"),
+                       "XDG_STATE_HOME": str(self.directory / "state"),
                        "MOORAGE_SOCKET": str(self.socket), "LANG": "C.UTF-8"}
         environment.update(options.pop("env", {}))
         return run(BIN / "moorage", *argv, check=check, env=environment, **options)
 
     def cli_popen(self, *argv, **options):
-        environment = {"PATH": os.environ["PATH"], "HOME": "/root", "MOORAGE_SOCKET": str(self.socket)}
+        environment = {"PATH": os.environ["PATH"], "HOME": "/root", "MOORAGE_SOCKET": str(self.socket),
+                       "XDG_STATE_HOME": str(self.directory / "state")}
         return subprocess.Popen([str(BIN / "moorage"), *map(str, argv)], env=environment, **options)
 
     def reconcile(self):

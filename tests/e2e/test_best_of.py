@@ -189,7 +189,7 @@ class BestOf(harness.TestCase):
             self.assertEqual((best_of["promotion"], self.client.read_file("leased", "fix")), ("done", b"1\n"))
             began = first.best_of("leased", each="sleep 3; echo again > fix", test="true", count=2, promote="first-passing")
             second = harness.Client(str(self.daemon.socket))
-            second.generation = self.client.acquire_lease("leased", "second", takeover=True)["generation"]
+            second.lease_token = self.client.acquire_lease("leased", "second", takeover=True)["token"]
             best_of = self.ended(began)
             self.assertEqual((best_of["chosen"], best_of["promotion"]), (1, "refused"))
             self.assertIn("lease", best_of["promotion_note"])

@@ -262,7 +262,7 @@ class Crash(harness.TestCase):
             with self.client.lease(name, "first") as first:
                 first.exec(name, "cat kept")
                 second = harness.Client(str(self.daemon.socket))
-                second.generation = self.client.acquire_lease(name, "second", takeover=True)["generation"]
+                second.lease_token = self.client.acquire_lease(name, "second", takeover=True)["token"]
             second.release_lease(name)
             self.client.exec(name, "cat kept")
             self.client.archive(name)
@@ -379,7 +379,7 @@ class Crash(harness.TestCase):
             if "holder" in workspace:  # it outlives the daemon; whoever comes takes it over
                 self.assertEqual(self.client.execs(workspace=name, running=True), [], "a writer of the lease before")
                 mine = harness.Client(str(self.daemon.socket))
-                mine.generation = self.client.acquire_lease(name, "settled", takeover=True)["generation"]
+                mine.lease_token = self.client.acquire_lease(name, "settled", takeover=True)["token"]
                 self.assertGreater(mine.generation, workspace["holder"]["generation"])
                 mine.release_lease(name)
             if self.client.history(name)["execs"]:

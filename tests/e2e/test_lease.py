@@ -26,15 +26,16 @@ class Lease(harness.TestCase):
         with contextlib.suppress(moorage.MoorageError):
             self.client.delete(self.name, purge=True)
             return
-        self.bearing(self.client.acquire_lease(self.name, "clean-up", takeover=True)["generation"]).delete(self.name, purge=True)
+        self.acquire("clean-up", takeover=True).delete(self.name, purge=True)
 
-    def bearing(self, generation):
+    def sending(self, token, generation=None):
         client = harness.Client(str(self.daemon.socket))
-        client.generation = generation
+        client.lease_token, client.generation = token, generation
         return client
 
     def acquire(self, holder, **fields):
-        return self.bearing(self.client.acquire_lease(self.name, holder, **fields)["generation"])
+        lease = self.client.acquire_lease(self.name, holder, **fields)
+        return self.sending(lease["token"], lease["generation"])
 
     def assert_refused(self, what, text, call, *arguments, **fields):
         with self.assertRaises(moorage.MoorageError) as refused:
@@ -78,7 +79,9 @@ class Lease(harness.TestCase):
     def test_a_held_workspace_is_changed_by_its_holder_only(self):
         first = self.acquire("agent-a")
         exec_id = first.start_exec(self.name, ["cat"], stdin=True)["id"]
-        for client, text in ((self.client, "held by agent-a"), (self.bearing(7), "lease 7 of")):
+        guess = first.lease_token.rsplit(".", 1)[0] + "." + "0" * 64
+        for client, text in ((self.client, "held by agent-a"), (self.sending("7"), "lease 7 of"),
+                             (self.sending(str(first.generation)), "no secret"), (self.sending(guess), "another secret")):
             for what, call in self.writes(client, exec_id).items():
                 with self.subTest(what, text=text):
                     self.assert_refused(what, text, call)
@@ -201,7 +204,9 @@ class Lease(harness.TestCase):
 
     def test_a_lost_answer_is_asked_for_again_with_the_same_key(self):
         first = self.client.acquire_lease(self.name, "agent-a", key="k1")
-        self.assertEqual(self.client.acquire_lease(self.name, "agent-a", key="k1")["generation"], first["generation"])
+        again = self.client.acquire_lease(self.name, "agent-a", key="k1")
+        self.assertEqual(again["generation"], first["generation"])
+        self.sending(again["token"]).write_file(self.name, "a", b"1")
         self.assert_refused("another key", "held by agent-a", self.client.acquire_lease, self.name, "agent-a", key="k2")
 
     def test_of_many_who_acquire_one_gets_it(self):
@@ -220,7 +225,7 @@ class Lease(harness.TestCase):
             with self.subTest(fields), self.assertRaises(moorage.MoorageError) as refused:
                 self.client.request("POST", f"/workspaces/{self.name}/lease", json_body=fields)
             self.assertEqual(refused.exception.code, "invalid_argument")
-        for header in ("0", "-1", "x", "1 2", ""):
+        for header in ("0", "-1", "x", "1 2", "", "1.2", "ws_1.1.secret", "1,1"):
             with self.subTest(header), self.assertRaises(moorage.MoorageError) as refused:
                 self.client.request("POST", f"/workspaces/{self.name}/start", headers={"Moorage-Lease": header})
             self.assertEqual(refused.exception.code, "invalid_argument")
@@ -304,10 +309,20 @@ class Cli(harness.TestCase):
     def test_a_lease_by_hand(self):
         self.client.create(repo_url=self.url, name="hand")
         self.assertIn("nobody ever did", self.cli("lease", "show", "hand"))
-        self.assertIn("1   agent-7, lapses after 600 s", self.cli("lease", "acquire", "hand", "--holder", "agent-7", "--ttl", "600"))
+        acquired = self.cli("lease", "acquire", "hand", "--holder", "agent-7", "--ttl", "600")
+        self.assertIn("1   agent-7, lapses after 600 s", acquired)
+        workspace = self.client.workspace("hand")["id"]
+        self.assertIn(f"export MOORAGE_LEASE={workspace}.1;", acquired)
+        kept = next((self.daemon.directory / "state/moorage/leases").glob(f"*/{workspace}.1"))
+        token = kept.read_text().strip()
+        self.assertEqual((kept.stat().st_mode & 0o777, kept.parent.stat().st_mode & 0o777), (0o600, 0o700))
+        self.assertNotIn(token.rsplit(".")[-1], acquired)
+        self.assertIn("everybody can read a command line", self.cli("stop", "hand", "--lease", token, code=1))
         self.assertIn("held by agent-7 (uid 0, lease 1)", self.cli("exec", "hand", "--", "true", code=125))
         self.cli("exec", "hand", "--lease", "1", "--", "sh", "-c", "cat > typed", input=b"typed")
         self.assertEqual(self.cli("exec", "hand", "--", "cat", "typed", env={"MOORAGE_LEASE": "1"}), "typed")
+        for named in (f"{workspace}.1", token):
+            self.assertEqual(self.cli("exec", "hand", "--", "cat", "typed", env={"MOORAGE_LEASE": named}), "typed")
         self.assertIn("agent-7", self.cli("ls"))
         self.assertRegex(self.cli("show", "hand"), r"holder +agent-7, lease 1, seen .* ago")
         self.assertEqual(self.client.workspace("hand")["sandbox"]["state"], "running")
@@ -316,6 +331,7 @@ class Cli(harness.TestCase):
         self.assertIn("lease 2 of hand is over", self.cli("stop", "hand", "--lease", "2", code=1))
         keeper = self.daemon.cli_popen("lease", "keep", "hand", "--lease", "1", stderr=subprocess.PIPE)
         self.cli("lease", "acquire", "hand", "--holder", "agent-8", "--takeover", "--ttl", "5")
+        self.assertFalse(kept.exists(), "an earlier lease of the workspace is forgotten")
         self.cli("lease", "release", "hand", "--lease", "2")
         self.assertIn("lease 2 of agent-8 is over: released", self.cli("lease", "show", "hand"))
         keeper.kill()
@@ -324,16 +340,16 @@ class Cli(harness.TestCase):
 
     def test_a_local_command_holds_it(self):
         self.client.create(repo_url=self.url, name="local")
-        script = f'"{harness.BIN}/moorage" exec local -- sh -c "echo $MOORAGE_LEASE > held"; exit 7'
+        script = f'"{harness.BIN}/moorage" exec local -- sh -c "echo ${{MOORAGE_LEASE%.*}} > held"; exit 7'
         self.cli("lease", "run", "local", "--holder", "me", "--", "sh", "-c", script, code=7)
-        self.assertEqual(self.client.read_file("local", "held"), b"1\n")
+        self.assertEqual(self.client.read_file("local", "held").decode(), self.client.workspace("local")["id"] + ".1\n")
         self.assertEqual(self.client.show_lease("local")["ended"], "released")
         self.cli("lease", "run", "local", "--", "/no/such/program", code=125)
         self.assertFalse(self.client.show_lease("local")["held"])
         running = self.daemon.cli_popen("lease", "run", "local", "--ttl", "6", "--", "sleep", "60", stderr=subprocess.PIPE)
         harness.wait_until(lambda: self.client.show_lease("local")["held"], what="the lease")
         other = harness.Client(str(self.daemon.socket))
-        other.generation = self.client.acquire_lease("local", "other", takeover=True)["generation"]
+        other.lease_token = self.client.acquire_lease("local", "other", takeover=True)["token"]
         _, err = running.communicate(timeout=20)
         self.assertEqual(running.returncode, 125)
         self.assertIn(b"other", err)
@@ -363,7 +379,7 @@ class Race(harness.TestCase):
     def test_an_exec_that_was_overtaken_never_runs(self):
         self.client.create(repo_url=self.url, name="race")
         old = harness.Client(str(self.daemon.socket))
-        old.generation = self.client.acquire_lease("race", "agent-a")["generation"]
+        old.lease_token = self.client.acquire_lease("race", "agent-a")["token"]
         old.start("race")
         self.gate.write_text("")
         reached = self.gate.with_name("gate.reached")
@@ -376,7 +392,7 @@ class Race(harness.TestCase):
                 late.result(60)
         self.assertIn("agent-b", refused.exception.message)
         self.assertEqual(self.client.execs(workspace="race"), [])
-        old.generation = new["generation"]
+        old.lease_token = new["token"]
         self.assertEqual(old.exec("race", "ls late").exit_code, 2)
         old.delete("race", purge=True)
 

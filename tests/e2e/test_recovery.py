@@ -157,7 +157,7 @@ class Recovery(harness.TestCase):
             with self.subTest(point):
                 made = self.client.create(repo_url=self.url, name="leased")
                 bearer = harness.Client(str(self.daemon.socket))
-                bearer.generation = self.client.acquire_lease("leased", "agent", ttl_s=600)["generation"]
+                bearer.lease_token = self.client.acquire_lease("leased", "agent", ttl_s=600)["token"]
                 bearer.exec("leased", "true")
                 self.daemon.stop()
                 self.daemon.start(crash_at=point)

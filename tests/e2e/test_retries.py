@@ -134,7 +134,7 @@ class Answers(harness.TestCase):
         self.client.create(repo_url=self.url, name="gone")
         lease = self.client.acquire_lease("gone", "holder")
         holder = harness.Client(str(self.daemon.socket))
-        holder.generation = lease["generation"]
+        holder.lease_token = lease["token"]
         holder.release_lease("gone", key="gone-release")
         holder.release_lease("gone", key="gone-release")
         archive = io.BytesIO()

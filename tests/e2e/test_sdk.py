@@ -1,7 +1,11 @@
 """The Python client without a daemon: what it asks for is what its caller named, whatever characters a name has."""
 
 import inspect
+import os
+import pathlib
+import tempfile
 import unittest
+import unittest.mock
 import urllib.parse
 
 import harness  # noqa: F401  (puts the SDK on the path)
@@ -65,6 +69,17 @@ class Paths(unittest.TestCase):
                         self.assertEqual(urllib.parse.unquote(part), hostile if was == "plain" else was)
             seen += 1
         self.assertGreater(seen, 45)
+
+
+class Leases(unittest.TestCase):
+    def test_a_lease_that_the_command_line_kept_is_found_by_its_short_name(self):
+        with tempfile.TemporaryDirectory() as state:
+            kept = pathlib.Path(state) / "moorage/leases/%2Frun%2Fx.sock/ws_1.5"
+            kept.parent.mkdir(parents=True)
+            kept.write_text("ws_1.5.secret\n")
+            for named, token in (("ws_1.5", "ws_1.5.secret"), ("ws_1.5.other", "ws_1.5.other"), ("ws_2.1", "ws_2.1"), ("5", "5"), ("", "")):
+                with self.subTest(named), unittest.mock.patch.dict(os.environ, {"XDG_STATE_HOME": state, "MOORAGE_LEASE": named}):
+                    self.assertEqual(moorage.Moorage("/run/x.sock").lease_token, token)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from verbs import DIED, NO_STATE, OPERATIONS
 
 ANSWER_POINTS = ["answer.before_kept", "answer.after_kept"]
 # What no two runs have in common.
-VOLATILE = re.compile(r".*_at$|.*_ms$|.*_us$|.*bytes$|.*_files$|disk|files|behind|unpushed|changes|measured|pid|kernel|sandbox|integrity|head|seconds")
+VOLATILE = re.compile(r".*_at$|.*_ms$|.*_us$|.*bytes$|.*_files$|disk|files|behind|unpushed|changes|measured|pid|kernel|sandbox|integrity|head|seconds|token")
 
 
 def general(value, name):
@@ -116,7 +116,7 @@ class Requests:
     def delete_v1_workspaces_workspace_lease(self, name):
         self.workspace(name)
         holder = harness.Client(str(self.suite.daemon.socket))
-        holder.generation = self.client.acquire_lease(name, "holder")["generation"]
+        holder.lease_token = self.client.acquire_lease(name, "holder")["token"]
         return lambda key: holder.release_lease(name, key=key)
 
     def post_v1_workspaces_workspace_archive(self, name):
@@ -305,9 +305,9 @@ class Retries(rig.TestCase):
         for workspace in self.client.workspaces():
             if workspace["name"].startswith(name):
                 if workspace.get("holder"):
-                    self.client.generation = self.client.acquire_lease(workspace["id"], "clean", takeover=True)["generation"]
+                    self.client.lease_token = self.client.acquire_lease(workspace["id"], "clean", takeover=True)["token"]
                 self.client.delete(workspace["id"], purge=True, force=True)
-                self.client.generation = None
+                self.client.lease_token = None
 
     def die(self, point, call, key):
         """Whether the request met the point."""

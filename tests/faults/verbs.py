@@ -93,7 +93,7 @@ class Lives:
         with self.client.lease(name, "first") as first:
             first.start_exec(name, ["sleep", "60"])
             second = harness.Client(str(self.daemon.socket))
-            second.generation = self.client.acquire_lease(name, "second", takeover=True)["generation"]
+            second.lease_token = self.client.acquire_lease(name, "second", takeover=True)["token"]
         second.release_lease(name)
 
     def collected(self, name):
@@ -268,7 +268,7 @@ class Lives:
         if name in found and "holder" in found[name]:
             test.assertEqual(self.client.execs(workspace=name, running=True), [], "a writer of the lease before")
             mine = harness.Client(str(self.daemon.socket))
-            mine.generation = self.client.acquire_lease(name, "settled", takeover=True)["generation"]
+            mine.lease_token = self.client.acquire_lease(name, "settled", takeover=True)["token"]
             test.assertGreater(mine.generation, found[name]["holder"]["generation"])
             mine.release_lease(name)
         if self.acknowledged.get("created") and not self.deleting:

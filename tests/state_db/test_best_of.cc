@@ -18,6 +18,7 @@ struct OneWorkspace : TestStore {
     best_of.owner_uid = 1000;
     best_of.owner_gids = {60, 1000};
     best_of.lease = 7;
+    best_of.lease_secret_hash = "proof";
     best_of.each = {"agent", "--seed", "{i}"};
     best_of.test = {"/bin/sh", "-c", "make check"};
     best_of.attempts.resize(attempts);
@@ -50,6 +51,7 @@ TEST_CASE("a best-of and all its attempts are one commit, and come back as they 
   CHECK(row.patch_bytes == 32);
   CHECK(row.wanted.owner_gids == wanted.owner_gids);
   CHECK(row.wanted.lease == wanted.lease);
+  CHECK(row.wanted.lease_secret_hash == wanted.lease_secret_hash);
   CHECK(row.wanted.each == wanted.each);
   CHECK(row.wanted.test == wanted.test);
   CHECK(row.wanted.timeout_ms == 5000);

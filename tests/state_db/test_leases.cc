@@ -78,6 +78,7 @@ TEST_CASE("a take-over marks what runs in the same commit, and is clearing until
   auto over = lease_of(workspace, "b");
   over.end_execs = true;
   over.request_key = "key";
+  over.secret_hash = "first";
   const uint64_t commits = test.store->commits();
   leases.grant(over);
   CHECK(test.store->commits() == commits + 1);
@@ -87,6 +88,9 @@ TEST_CASE("a take-over marks what runs in the same commit, and is clearing until
   test.reopen();
   CHECK(Leases(*test.store).find(workspace)->clearing);
   CHECK(Leases(*test.store).find(workspace)->request_key == "key");
+  CHECK(Leases(*test.store).find(workspace)->secret_hash == "first");
+  Leases(*test.store).renew_secret(workspace, "second");
+  CHECK(Leases(*test.store).list().at(0).secret_hash == "second");
   Leases(*test.store).set_cleared(workspace);
   CHECK_FALSE(Leases(*test.store).find(workspace)->clearing);
 }

@@ -258,12 +258,67 @@ class Access(Threats):
             if left["name"] != "jail":
                 self.end(left["id"])
 
+    @threat(74, "M", "a lease known by what everybody sees of it: its generation, its holder, its uid",
+            "a lease is proved by 256 random bits that its holder alone was given; the store keeps their SHA-256; others see generation and holder",
+            "with the holder's token each of these requests gets past the lease")
+    def test_what_is_seen_of_a_lease_lets_nobody_through_on_any_route(self):
+        workspace, exec_ = self.make("leased-name", team=GROUP)
+        self.assertEqual(self.owner.ask("POST", f"/v1/workspaces/{workspace}/snapshots", {"name": "s"})[0], 201)
+        status, best_of = self.owner.json("POST", f"/v1/workspaces/{workspace}/best-of", {"count": 1, "each": "sleep 600", "test": "true"})
+        self.assertEqual(status, 201, best_of)
+        status, forks = self.owner.json("POST", f"/v1/workspaces/{workspace}/fork", {"names": ["forked-name"]})
+        self.assertEqual(status, 201, forks)
+        fork = forks["workspaces"][0]["id"]
+        wanted = {"holder": "agent", "ttl_s": 3600, "keep_execs": True}
+        tokens = {name: self.owner.json("POST", f"/v1/workspaces/{name}/lease", wanted)[1]["token"] for name in (workspace, fork)}
+        shown = [self.member.ask("GET", f"/v1/workspaces/{workspace}{rest}")[1].decode() for rest in ("", "/lease", "/history")]
+        shown += [self.member.ask("GET", path)[1].decode() for path in ("/v1/workspaces", "/v1/events", "/v1/top", f"/v1/best-of/{best_of['id']}")]
+        for text in shown:
+            for token in tokens.values():
+                self.assertNotIn(token.rsplit(".")[-1], text)
+        seen = json.loads(shown[1])
+        self.assertEqual((seen["generation"], seen["holder"]), (1, "agent"))
+        guesses = ["", "1", f"{workspace}.1", f"{workspace}.1.{'0' * 64}", f"{workspace}.1.{tokens[fork].rsplit('.')[-1]}", tokens[fork]]
+        ids = {"workspace": [workspace], "exec": [exec_], "repo": [self.work["repo"]], "bestof": [best_of["id"]]}
+        ungoverned = ("patch /v1/workspaces/{workspace}", "post /v1/workspaces/{workspace}/share", "post /v1/workspaces/{workspace}/undelete")
+        changes = [(wants, method, target, body) for (wants, _, method, target, body, _, _), (verb, path)
+                   in zip(self.requests(ids), REQUESTS) if wants in ("write", "own") and f"{verb} {path}" not in ungoverned]
+        self.assertGreater(len(changes), 25)
+        for who, user in (("member", self.member), ("owner", self.owner)):
+            for wants, method, target, body in changes:
+                if wants == "own" and who == "member":
+                    continue
+                for guess in guesses:
+                    if target.endswith("/lease") and method == "POST":
+                        body = {"holder": "x"}  # a take-over is open to all who may write, and tells
+                    elif target.endswith("/promote"):
+                        target = f"/v1/workspaces/{fork}/promote"
+                    with self.subTest(who, method=method, target=target, guess=guess):
+                        status, raw = user.ask(method, target, body, **({"Moorage_Lease": guess} if guess else {}))
+                        if target.endswith("/lease") and method != "POST" and guess in ("", tokens[fork]):
+                            self.assertEqual(status, 400, raw)
+                            continue
+                        self.assertEqual(status, 409, raw)
+                        self.assertRegex(raw, rb"is held by agent")
+        self.assertEqual(self.client.get_exec(exec_)["state"], "running")
+        both = ", ".join(tokens.values())
+        for wants, method, target, body in sorted(changes, key=lambda change: change[2].endswith("/lease")):
+            if target.endswith("/lease") and method == "POST":
+                continue
+            if target.endswith("/promote"):
+                target = f"/v1/workspaces/{fork}/promote"
+            with self.subTest("holder", method=method, target=target):
+                status, raw = self.owner.ask(method, target, body, Moorage_Lease=both)
+                self.assertNotRegex(raw, rb"is held by")
+        for name in (fork, workspace):
+            self.end(name)
+
     def end(self, name):
         try:
             self.client.delete(name, purge=True, force=True)
         except harness.moorage.MoorageError:
             held = harness.Client(str(self.daemon.socket))
-            held.generation = self.client.acquire_lease(name, "clean-up", takeover=True)["generation"]
+            held.lease_token = self.client.acquire_lease(name, "clean-up", takeover=True)["token"]
             held.delete(name, purge=True, force=True)
 
     @threat(54, "C", "a request whose body is one thing to the check and another to the act (CVE-2024-41110, CVE-2026-34040)",

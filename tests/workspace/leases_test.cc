@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <map>
 #include <thread>
 
 #include "base/clock.h"
@@ -9,6 +10,7 @@
 #include "base/files.h"
 #include "state_db/repositories.h"
 #include "state_db/store.h"
+#include "workspace/lease_token.h"
 
 namespace moorage::workspace {
 namespace {
@@ -50,18 +52,30 @@ struct LeaseFixture {
     store = std::make_unique<state_db::Store>(options);
     leases = std::make_unique<Leases>(*store);
   }
+  // With the token of that lease, if it was acquired here; else with its number alone.
   Caller bearing(std::optional<int64_t> generation) const {
+    if (!generation) return sending("");
+    const auto known = tokens.find(*generation);
+    return sending(known == tokens.end() ? std::to_string(*generation) : known->second);
+  }
+  Caller sending(const std::string& header) const {
     Caller caller;
     caller.uid = 1000;
-    caller.lease = generation;
+    if (!header.empty()) caller.leases = parse_lease_claims(header);
     return caller;
   }
-  int64_t acquire(const std::string& holder, bool take_over = false) {
-    return leases->acquire(bearing({}), row, {holder, 60'000, take_over, false, ""}).row.generation;
+  LeaseView acquire(const Leases::Wanted& wanted) {
+    LeaseView view = leases->acquire(bearing({}), row, wanted);
+    tokens[view.row.generation] = view.token;
+    return view;
   }
-  std::string refused(std::optional<int64_t> generation) {
+  int64_t acquire(const std::string& holder, bool take_over = false) {
+    return acquire({holder, 60'000, take_over, false, ""}).row.generation;
+  }
+  std::string refused(std::optional<int64_t> generation) { return refused_to(bearing(generation)); }
+  std::string refused_to(const Caller& caller) {
     try {
-      leases->check(bearing(generation), row);
+      leases->check(caller, row);
       return "";
     } catch (const Error& error) {
       CHECK(error.code() == Code::conflict);
@@ -81,6 +95,7 @@ struct LeaseFixture {
   std::unique_ptr<state_db::Store> store;
   std::unique_ptr<Leases> leases;
   state_db::WorkspaceRow row;
+  std::map<int64_t, std::string> tokens;
 };
 
 }  // namespace
@@ -139,17 +154,17 @@ TEST_CASE_METHOD(LeaseFixture, "who takes over waits for the change that is goin
 TEST_CASE_METHOD(LeaseFixture, "what was released ends nothing, what was held or lapsed does") {
   const auto first = acquire("a");
   leases->release(bearing(first), row);
-  CHECK(leases->acquire(bearing({}), row, {"b", 60'000, false, false, ""}).row.clearing == false);
-  CHECK(leases->acquire(bearing({}), row, {"c", 60'000, true, false, ""}).row.clearing);
+  CHECK(acquire({"b", 60'000, false, false, ""}).row.clearing == false);
+  CHECK(acquire({"c", 60'000, true, false, ""}).row.clearing);
   CHECK(leases->being_cleared() == std::vector{row.id});
   CHECK(refused(3) == "ws was taken over, and what ran in it before has not ended yet");
   CHECK_NOTHROW(leases->heartbeat(bearing(3), row));
   leases->cleared(row.id);
   CHECK(leases->being_cleared().empty());
   CHECK(refused(3).empty());
-  CHECK_FALSE(leases->acquire(bearing({}), row, {"d", 60'000, true, true, ""}).row.clearing);
+  CHECK_FALSE(acquire({"d", 60'000, true, true, ""}).row.clearing);
   pass(61);
-  CHECK(leases->acquire(bearing({}), row, {"e", 60'000, false, false, ""}).row.clearing);
+  CHECK(acquire({"e", 60'000, false, false, ""}).row.clearing);
 }
 
 TEST_CASE_METHOD(LeaseFixture, "what the daemon does itself asks no lease") {
@@ -158,6 +173,70 @@ TEST_CASE_METHOD(LeaseFixture, "what the daemon does itself asks no lease") {
   leases->end(row.id, "deleted");
   CHECK(refused(1) == "lease 1 of ws is over: deleted");
   CHECK(refused({}).empty());
+}
+
+TEST_CASE_METHOD(LeaseFixture, "a lease is proved by its secret alone, which the store has not") {
+  acquire("a");
+  const std::string token = tokens.at(1);
+  const std::string secret = token.substr(token.rfind('.') + 1);
+  CHECK(token == row.id.str() + ".1." + secret);
+  CHECK(secret.size() == 64);
+  CHECK(refused_to(sending(token)).empty());
+  const std::string held = "ws is held by a (uid 1000, lease 1), and you sent ";
+  CHECK(refused_to(sending("1")) == held + "no secret");
+  CHECK(refused_to(sending(row.id.str() + ".1")) == held + "no secret");
+  CHECK(refused_to(sending(row.id.str() + ".1." + std::string(64, '0'))) ==
+        held + "another secret");
+  CHECK(refused_to(sending(row.id.str() + ".1." + lease_secret_hash(secret))) ==
+        held + "another secret");
+  CHECK(leases->look(row.id)->token.empty());
+  CHECK(leases->heartbeat(sending(token), row).token.empty());
+  open();
+  CHECK(refused_to(sending(token)).empty());
+  CHECK(refused_to(sending("1")) == held + "no secret");
+  leases.reset();
+  store.reset();
+  for (const char* file : {"/state.db", "/state.db-wal"}) {
+    const auto bytes = base::read_file_if_exists(directory + file);
+    CHECK((!bytes || bytes->find(secret) == bytes->npos));
+  }
+}
+
+TEST_CASE_METHOD(LeaseFixture, "a repeated acquire gets a new secret of the same lease") {
+  const Leases::Wanted wanted{"a", 60'000, false, false, "key"};
+  const auto lost = acquire(wanted).token;
+  const auto again = acquire(wanted);
+  CHECK(again.row.generation == 1);
+  CHECK(again.token != lost);
+  CHECK(refused_to(sending(again.token)).empty());
+  CHECK(refused_to(sending(lost)).ends_with("and you sent another secret"));
+  open();
+  CHECK(refused_to(sending(again.token)).empty());
+}
+
+TEST_CASE_METHOD(LeaseFixture, "a lease from before leases had secrets is proved by nobody") {
+  acquire("a");
+  state_db::Leases(*store).renew_secret(row.id, "");
+  open();
+  CHECK(refused_to(sending("1")).ends_with("and you sent no secret"));
+  CHECK(refused_to(sending(tokens.at(1))).ends_with("and you sent another secret"));
+}
+
+TEST_CASE_METHOD(LeaseFixture,
+                 "of several leases that a request carries each is for one workspace") {
+  acquire("a");
+  const std::string other = "ws_777.1." + std::string(64, 'a');
+  CHECK(refused_to(sending(other + ", " + tokens.at(1))).empty());
+  CHECK(refused_to(sending(other)).starts_with("ws is held by a"));
+  leases->release(sending(tokens.at(1)), row);
+  CHECK(refused_to(sending(other)).empty());
+  CHECK(refused_to(sending("1," + other)) == "lease 1 of ws is over: released");
+  CHECK(refused_to(sending("1," + other).beside()).empty());
+  for (const char* bad : {"", "x", "0", "-1", "1 2", "1,", "1,1", "ws_1", "ws_1.0", "1.2",
+                          "ws_1.1.", "ws_1.1.abc", "ex_1.1", "ws_1.1,ws_1.2", "ws_1.1.a.b"}) {
+    CAPTURE(bad);
+    CHECK_THROWS_AS(parse_lease_claims(bad), Error);
+  }
 }
 
 }  // namespace moorage::workspace
