@@ -28,7 +28,9 @@ struct ExecOptions {
 };
 
 void declare_exec(Options& options, ExecOptions& exec) {
-  options.flag({"-t,--tty", "", "Give it a terminal (also when there is none here)"}, exec.tty);
+  options.flag({"-t,--tty", "",
+                "Give it a terminal (also when there is none here); Ctrl-P Ctrl-Q leaves it"},
+               exec.tty);
   options.value({"--timeout", "TIME", "Kill it and all it started after this, like 5m"},
                 exec.timeout);
   options.values({"-e,--env", "K=V", "Set a variable; K alone takes ours"}, exec.env);

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <csignal>
 #include <optional>
+#include <vector>
 
 #include "base/error.h"
 #include "cli/output_follower.h"
@@ -22,18 +23,32 @@ using base::RecordKind;
 
 constexpr int kReaderGone = 128 + SIGPIPE;
 
-// False when nobody reads there any more (a closed pipe, a terminal that is gone).
-bool write_output(int fd, std::string_view bytes) {
+enum class Written { all, reader_gone, terminal_gone };
+
+Written write_output(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(fd, bytes.data(), bytes.size());
     if (written > 0) bytes.remove_prefix(static_cast<size_t>(written));
     if (written >= 0 || errno == EINTR) continue;
-    if (errno == EPIPE || errno == EIO) return false;
+    if (errno == EPIPE) return Written::reader_gone;
+    if (errno == EIO) return Written::terminal_gone;
     if (errno != EAGAIN) base::throw_errno("write the output");
     pollfd polled{fd, POLLOUT, 0};
     ::poll(&polled, 1, -1);
   }
-  return true;
+  return Written::all;
+}
+
+std::vector<int> forwarded_signals(Role role) {
+  if (role == Role::runs) return {SIGINT, SIGQUIT, SIGTERM};
+  if (role == Role::joins) return {SIGINT, SIGQUIT};
+  return {};
+}
+
+std::vector<int> leaving_signals(Role role) {
+  if (role == Role::runs) return {SIGHUP};
+  if (role == Role::joins) return {SIGTERM, SIGHUP};
+  return {SIGINT, SIGQUIT, SIGTERM, SIGHUP};
 }
 
 class Session {
@@ -44,7 +59,7 @@ class Session {
         raw_wanted_(plan.tty && plan.forward_stdin && context.terminal.in),
         follower_(context.socket, follow_plan()) {
     std::signal(SIGPIPE, SIG_IGN);
-    if (plan.forward_interrupt || plan.forward_termination) forwarder_.emplace(forward_plan());
+    if (plan.role != Role::reads_logs) forwarder_.emplace(forward_plan());
   }
 
   SessionEnd run() {
@@ -55,11 +70,12 @@ class Session {
     } catch (const Error&) {
       stop();
       if (left_ == Left::none) throw;
-      if (left_ == Left::nobody) throw_nobody();
+      if (left_ == Left::nobody || (left_ == Left::detached && exec_.empty())) throw_nobody();
       end.how = left_ == Left::detached ? SessionEnd::How::detached : SessionEnd::How::reader_gone;
     }
     stop();
     end.exec = exec_;
+    end.left_by_signal = left_by_signal_;
     end.output = std::move(captured_);
     return end;
   }
@@ -78,6 +94,11 @@ class Session {
   void leave(Left why) {
     left_ = why;
     follower_.abandon();
+  }
+
+  void leave_because_of(int signal) {
+    left_by_signal_ = signal;
+    leave(Left::detached);
   }
 
   [[noreturn]] void throw_nobody() const {
@@ -109,8 +130,9 @@ class Session {
   ForwardPlan forward_plan() {
     ForwardPlan forward;
     forward.socket_path = context_.socket;
-    if (plan_.forward_interrupt) forward.signals = {SIGINT, SIGQUIT};
-    if (plan_.forward_termination) forward.signals.insert(forward.signals.end(), {SIGTERM, SIGHUP});
+    forward.signals = forwarded_signals(plan_.role);
+    forward.leaving = leaving_signals(plan_.role);
+    forward.on_leave = [this](int signal) { leave_because_of(signal); };
     if (plan_.tty && context_.terminal.out) forward.window_fd = context_.streams.out;
     forward.on_nobody = [this] { leave(Left::nobody); };
     return forward;
@@ -128,6 +150,9 @@ class Session {
     stdin_plan.offset = plan_.stdin_offset;
     stdin_plan.close_at_end = plan_.close_stdin_at_end;
     if (raw_wanted_) stdin_plan.on_detach = [this] { leave(Left::detached); };
+    stdin_plan.on_hangup = [this] {
+      if (!is_ignored(SIGHUP)) leave_because_of(SIGHUP);
+    };
     pump_.emplace(std::move(stdin_plan));
   }
 
@@ -136,11 +161,14 @@ class Session {
     const bool shown = is_error ? plan_.show_stderr : plan_.show_stdout;
     if (!shown || reader_gone_) return;
     if (plan_.capture) return captured_.add(is_error, bytes);
-    if (write_output(is_error ? context_.streams.err : context_.streams.out, bytes)) return;
+    const auto written =
+        write_output(is_error ? context_.streams.err : context_.streams.out, bytes);
+    if (written == Written::all) return;
     reader_gone_ = true;
+    if (written == Written::terminal_gone) return leave_because_of(SIGHUP);
     // As in a pipeline of one machine: whom nobody reads gets SIGPIPE. A command that somebody else
     // started (attach, logs) is not ours to disturb.
-    if (plan_.forward_termination && forwarder_) {
+    if (plan_.role == Role::runs) {
       forwarder_->send("PIPE");
     } else {
       leave(Left::reader);
@@ -152,6 +180,7 @@ class Session {
   const bool raw_wanted_;
   std::string exec_;
   std::atomic<Left> left_{Left::none};
+  std::atomic<int> left_by_signal_{0};
   bool reader_gone_ = false;
   CapturedOutput captured_;
   OutputFollower follower_;
@@ -169,8 +198,8 @@ SessionEnd run_session(Context& context, const SessionPlan& plan) {
 int finish_session(const Context& context, const SessionEnd& end) {
   switch (end.how) {
     case SessionEnd::How::detached:
-      context.note("left " + end.exec + ", which goes on; back with: moorage attach " + end.exec);
-      return 0;
+      context.note(end.exec + " keeps running; return to it with: moorage attach " + end.exec);
+      return end.left_by_signal == 0 ? 0 : 128 + end.left_by_signal;
     case SessionEnd::How::reader_gone:
       return kReaderGone;
     case SessionEnd::How::still_running:

@@ -10,7 +10,13 @@
 
 namespace moorage::cli {
 
+// What our signals do. Whoever runs the command ends it with INT, QUIT and TERM; a terminal that
+// closes (HUP) leaves it running. Who joined it with a keyboard interrupts it; who only watches
+// ends nothing.
+enum class Role : uint8_t { runs, joins, watches, reads_logs };
+
 struct SessionPlan {
+  Role role = Role::runs;
   std::string exec;         // join this one; or empty: start one
   std::string post_target;  // as in FollowPlan
   std::string post_body;
@@ -21,8 +27,6 @@ struct SessionPlan {
   bool forward_stdin = true;
   uint64_t stdin_offset = 0;
   bool close_stdin_at_end = true;
-  bool forward_interrupt = true;    // INT, QUIT
-  bool forward_termination = true;  // TERM, HUP
   bool show_stdout = true;
   bool show_stderr = true;
   bool capture = false;  // keep the output for SessionEnd instead of printing it, for --json
@@ -32,7 +36,8 @@ struct SessionEnd {
   enum class How { ended, still_running, detached, reader_gone };
   How how = How::ended;
   std::string exec;
-  Json record;  // when it ended
+  int left_by_signal = 0;  // when it was left because of one
+  Json record;             // when it ended
   CapturedOutput output;
 };
 

@@ -73,7 +73,8 @@ int print_logs(Context& context, const LogsOptions& options) {
   plan.exec = exec;
   plan.output_offset = parse_offset(options.since_offset);
   plan.follow = options.follow;
-  plan.forward_stdin = plan.forward_interrupt = plan.forward_termination = false;
+  plan.role = Role::reads_logs;
+  plan.forward_stdin = false;
   // Both together mean both, as none does.
   plan.show_stdout = options.only_stdout || !options.only_stderr;
   plan.show_stderr = options.only_stderr || !options.only_stdout;
@@ -107,7 +108,7 @@ int attach(Context& context, const AttachOptions& options) {
   plan.forward_stdin = !options.no_stdin && !has_ended(exec);
   plan.stdin_offset = static_cast<uint64_t>(exec.number("stdin_accepted"));
   plan.close_stdin_at_end = options.close_stdin;
-  plan.forward_termination = false;  // to close this terminal is to leave, not to end the command
+  plan.role = plan.forward_stdin ? Role::joins : Role::watches;
   plan.capture = context.json;
   return finish_session(context, run_session(context, plan));
 }
@@ -130,7 +131,8 @@ Action attach_command(Options& options) {
   auto options_of_attach = std::make_shared<AttachOptions>();
   options.argument({"EXEC", "", "The command's id"}, options_of_attach->exec);
   options.flag({"--all", "", "Print its output from the beginning"}, options_of_attach->all);
-  options.flag({"-n,--no-stdin", "", "Only watch"}, options_of_attach->no_stdin);
+  options.flag({"-n,--no-stdin", "", "Watch; Ctrl-C leaves the command running"},
+               options_of_attach->no_stdin);
   options.flag({"--close-stdin", "", "Our end of input becomes the command's"},
                options_of_attach->close_stdin);
   return [options_of_attach](Context& context) { return attach(context, *options_of_attach); };

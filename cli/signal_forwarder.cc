@@ -7,6 +7,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "cli/api.h"
@@ -26,10 +28,19 @@ std::string resize_body(int fd) {
 
 }  // namespace
 
+bool is_ignored(int signal) {
+  struct sigaction current {};
+  return ::sigaction(signal, nullptr, &current) == 0 && current.sa_handler == SIG_IGN;
+}
+
 SignalForwarder::SignalForwarder(ForwardPlan plan)
     : plan_(std::move(plan)), connection_(plan_.socket_path) {
   ::sigemptyset(&blocked_);
-  for (const int signal : plan_.signals) ::sigaddset(&blocked_, signal);
+  for (const auto* some : {&plan_.signals, &plan_.leaving}) {
+    for (const int signal : *some) {
+      if (!is_ignored(signal)) ::sigaddset(&blocked_, signal);
+    }
+  }
   if (plan_.window_fd >= 0) ::sigaddset(&blocked_, SIGWINCH);
   ::pthread_sigmask(SIG_BLOCK, &blocked_, &before_);
   signals_.reset(base::check(::signalfd(-1, &blocked_, SFD_CLOEXEC | SFD_NONBLOCK), "signalfd"));
@@ -79,6 +90,8 @@ void SignalForwarder::run() {
 }
 
 void SignalForwarder::handle(int signal) {
+  if (std::find(plan_.leaving.begin(), plan_.leaving.end(), signal) != plan_.leaving.end())
+    return plan_.on_leave(signal);
   const std::lock_guard lock(mutex_);
   if (signal == SIGWINCH) {
     posts_.push_back({"/resize", resize_body(plan_.window_fd)});

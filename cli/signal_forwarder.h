@@ -1,6 +1,8 @@
-// Sends the signals that we get to the command that we stand for, on a thread of its own. Ctrl-C is
-// INT; a second one within a second cancels the command for good. While it lives the signals are
-// blocked in every thread that is started later: make it first.
+// Sends the signals that we get to the command that we stand for, on a thread of its own, or leaves
+// the command running because of them. Ctrl-C is INT; a second one within a second cancels the
+// command for good. A signal that we were started to ignore (nohup, a job of a script) stays
+// ignored. While it lives the signals are blocked in every thread that is started later: make it
+// first.
 #pragma once
 
 #include <csignal>
@@ -18,10 +20,14 @@ namespace moorage::cli {
 struct ForwardPlan {
   std::string socket_path;
   std::vector<int> signals;  // of ours that are forwarded
-  int window_fd = -1;        // this terminal's size follows to the command's
+  std::vector<int> leaving;  // of ours that on_leave is called for, on the forwarding thread
+  std::function<void(int signal)> on_leave;
+  int window_fd = -1;  // this terminal's size follows to the command's
   // Called on the forwarding thread when a Ctrl-C finds nobody to forward to.
   std::function<void()> on_nobody;
 };
+
+bool is_ignored(int signal);  // by this process
 
 class SignalForwarder {
  public:

@@ -30,6 +30,7 @@ bool is_lost(const Error& error) {
 
 StdinPump::StdinPump(StdinPlan plan)
     : plan_(std::move(plan)),
+      is_terminal_(::isatty(plan_.fd) == 1),
       connection_(plan_.socket_path),
       stop_(base::check(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
       backoff_(reconnect_patience()),
@@ -51,6 +52,7 @@ void StdinPump::run() {
       std::optional<std::string> piece = read_piece();
       if (!piece) return;
       const bool at_end = piece->empty();
+      if (at_end && is_hung_up()) return plan_.on_hangup();
       if (plan_.on_detach) piece = filter_keys(std::move(*piece));
       const bool close = at_end && plan_.close_at_end;
       if ((!piece->empty() || close) && !deliver(*piece, close)) return;
@@ -75,6 +77,12 @@ bool StdinPump::wait_for_input() {
   }
 }
 
+// A terminal that is gone reads as at its end, for ever.
+bool StdinPump::is_hung_up() const {
+  pollfd polled{plan_.fd, POLLIN, 0};
+  return is_terminal_ && ::poll(&polled, 1, 0) == 1 && (polled.revents & POLLHUP) != 0;
+}
+
 std::optional<std::string> StdinPump::read_piece() {
   std::string piece;
   while (piece.empty()) {
@@ -83,6 +91,7 @@ std::optional<std::string> StdinPump::read_piece() {
     for (;;) {
       const ssize_t got = ::read(plan_.fd, buffer_.get() + used, kPieceBytes - used);
       if (got == 0 && used == 0) return std::string();  // end of file
+      if (got < 0 && is_hung_up()) return std::string();
       if (got < 0 && errno != EINTR && errno != EAGAIN) return std::nullopt;
       if (got == 0) break;  // found again, and told, by the next call
       if (got > 0) used += static_cast<size_t>(got);

@@ -27,6 +27,8 @@ struct StdinPlan {
   bool close_at_end = true;  // our end of file becomes the command's
   // For a raw terminal: Ctrl-P Ctrl-Q leaves instead of being sent.
   std::function<void()> on_detach;
+  // The terminal is gone. That is no end of file: the command keeps its input open.
+  std::function<void()> on_hangup;
 };
 
 class StdinPump {
@@ -40,6 +42,7 @@ class StdinPump {
   void run();
   std::optional<std::string> read_piece();  // nothing: stop; empty: end of file
   bool wait_for_input();                    // false: stop
+  bool is_hung_up() const;
   std::string filter_keys(std::string piece);
   bool deliver(std::string_view piece, bool close);  // false: the command takes no more
   // How much of the piece the daemon now has in all; nothing when the command takes no more.
@@ -47,6 +50,7 @@ class StdinPump {
   std::optional<uint64_t> ask_accepted();
 
   StdinPlan plan_;
+  const bool is_terminal_;
   HttpConnection connection_;
   base::Fd stop_;  // an eventfd
   Backoff backoff_;

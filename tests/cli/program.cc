@@ -101,6 +101,8 @@ void Running::close_input() { in_.reset(); }
 
 void Running::close_output() { out_.reset(); }
 
+void Running::close_terminal() { terminal_.reset(); }
+
 std::string Running::read_until(std::string_view text) {
   const int fd = terminal_ ? terminal_.get() : out_.get();
   while (read_.find(text) == std::string::npos) {

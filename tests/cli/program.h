@@ -36,6 +36,7 @@ class Running {
   void write(std::string_view bytes) const;  // to its standard input
   void close_input();
   void close_output();                            // nobody reads any more
+  void close_terminal();                          // as when its window is closed
   std::string read_until(std::string_view text);  // of standard output; fails after 20 s
   Ran finish();                                   // reads everything and waits
   int terminal() const { return terminal_.get(); }

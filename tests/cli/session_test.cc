@@ -53,8 +53,95 @@ TEST_CASE("Ctrl-P Ctrl-Q leaves a terminal command running") {
   CHECK(scene.exec.stdin_bytes() ==
         "ab\x10"
         "c");
-  CHECK(ran.err.find("left ex_7, which goes on") != std::string::npos);
+  CHECK(ran.err.find("ex_7 keeps running; return to it with: moorage attach ex_7") !=
+        std::string::npos);
   scene.exec.finish(kExitedZero);
+}
+
+TEST_CASE("a terminal that closes leaves the command running, and its input open") {
+  for (const bool signal_comes : {false, true}) {
+    CAPTURE(signal_comes);
+    ExecScene scene;
+    scene.exec.write(RecordKind::terminal, "prompt$ ");
+    Running running({"exec", "auth", "-t", "--", "bash"}, scene.options(), true);
+    running.read_until("prompt$ ");
+    if (signal_comes) {
+      running.signal(SIGHUP);
+    } else {
+      running.close_terminal();
+    }
+    const Ran ran = running.finish();
+    CHECK(ran.code == 129);
+    CHECK(ran.err.find("ex_7 keeps running; return to it with: moorage attach ex_7") !=
+          std::string::npos);
+    CHECK(scene.exec.signals().empty());
+    CHECK_FALSE(scene.exec.stdin_closed());
+  }
+}
+
+TEST_CASE("output that finds its terminal gone leaves the command running") {
+  ExecScene scene;
+  scene.exec.write(RecordKind::terminal, "prompt$ ");
+  Running running({"exec", "auth", "-n", "--", "make"}, scene.options(), true);
+  running.read_until("prompt$ ");
+  running.close_terminal();
+  scene.exec.write(RecordKind::standard_output, "more");
+  CHECK(running.finish().code == 129);
+  CHECK(scene.exec.signals().empty());
+}
+
+TEST_CASE("a signal that a command line was started to ignore neither leaves nor ends") {
+  ExecScene scene;
+  scene.exec.write(RecordKind::standard_output, "ready");
+  std::signal(SIGHUP, SIG_IGN);
+  std::signal(SIGINT, SIG_IGN);
+  Running running({"exec", "auth", "--", "x"}, scene.options());
+  std::signal(SIGHUP, SIG_DFL);
+  std::signal(SIGINT, SIG_DFL);
+  running.read_until("ready");
+  running.signal(SIGHUP);
+  running.signal(SIGINT);
+  scene.exec.write(RecordKind::standard_output, " and more");
+  running.read_until("and more");
+  scene.exec.finish(kExitedZero);
+  CHECK(running.finish().code == 0);
+  CHECK(scene.exec.signals().empty());
+}
+
+TEST_CASE("who only watches ends nothing, whatever ends the watching") {
+  for (const int number : {SIGINT, SIGQUIT, SIGTERM, SIGHUP}) {
+    CAPTURE(number);
+    ExecScene scene;
+    scene.exec.write(RecordKind::standard_output, "old ");
+    Running running({"attach", "-n", "--all", "ex_7"}, scene.options());
+    running.read_until("old ");
+    running.signal(number);
+    const Ran ran = running.finish();
+    CHECK(ran.code == 128 + number);
+    CHECK(ran.err.find("ex_7 keeps running; return to it with: moorage attach ex_7") !=
+          std::string::npos);
+    CHECK(scene.exec.signals().empty());
+  }
+}
+
+TEST_CASE("who joined with a keyboard interrupts, and leaves by anything else") {
+  ExecScene scene;
+  scene.exec.write(RecordKind::standard_output, "old ");
+  scene.exec.on_signal = [&](const std::string&) {
+    scene.exec.finish(R"("state":"exited","exit_code":7)");
+  };
+  for (const int number : {SIGTERM, SIGHUP}) {
+    Running running({"attach", "--all", "ex_7"}, scene.options());
+    running.read_until("old ");
+    running.signal(number);
+    CHECK(running.finish().code == 128 + number);
+  }
+  CHECK(scene.exec.signals().empty());
+  Running running({"attach", "--all", "ex_7"}, scene.options());
+  running.read_until("old ");
+  running.signal(SIGINT);
+  CHECK(running.finish().code == 7);
+  CHECK(scene.exec.signals() == std::vector<std::string>{R"({"signal":"INT"})"});
 }
 
 TEST_CASE("attach shows what comes from now, and goes on with the input where it stood") {
