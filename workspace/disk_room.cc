@@ -62,7 +62,8 @@ void require_room(const Options& options, std::string_view what, uint64_t bytes)
   throw base::Error(base::Code::resource_exhausted,
                     "the disk of the store is nearly full (" + text + "): " + std::string(what),
                     "moorage gc --explain tells what can go, moorage du what takes the disk; "
-                    "removing files and workspaces works, and so does moorage exec --free-space");
+                    "to free some: moorage exec NAME -- rm FILE, moorage rm --purge NAME; other "
+                    "commands that free: moorage exec --free-space NAME -- COMMAND");
 }
 
 }  // namespace moorage::workspace

@@ -1,8 +1,8 @@
 // How much room the store's file system has, and who may still take of it. Below `min` nothing that
 // takes space begins: commands, workspaces, clones, uploads. What gives space back goes on: removal
-// of files and workspaces, stop, and a command that says that it frees space. Below half of it the
-// disk guard (disk_guard.h) ends those who write, so that the last part is the database's and the
-// journals'. Looking is one statfs: it is done each time, nothing is remembered.
+// of files and workspaces, stop, rm as a command, and a command that says that it frees space.
+// Below half of it the disk guard (disk_guard.h) ends those who write, so that the last part is the
+// database's and the journals'. Looking is one statfs: it is done each time, nothing is remembered.
 #pragma once
 
 #include <array>

@@ -54,6 +54,13 @@ std::string request_hash(const ExecRequest& request) {
   return base::sha256_hex(text);
 }
 
+// What removes needs no room: it runs on the part that is kept back.
+bool only_removes(const std::vector<std::string>& argv) {
+  const std::string& program = argv.front();
+  const std::string name = program.substr(program.rfind('/') + 1);
+  return name == "rm" || name == "rmdir" || name == "unlink";
+}
+
 // Built from nothing; what the request names wins.
 std::map<std::string, std::string> full_environment(const ExecRequest& request,
                                                     const state_db::WorkspaceRow& workspace) {
@@ -137,7 +144,8 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
     }
   }
 
-  if (!request.free_space) require_room(context_.options, "no command is started");
+  if (!request.free_space && !only_removes(request.argv))
+    require_room(context_.options, "no command is started");
   workspaces_.leases().check(caller, row);
   state_db::ExecRequest record;
   record.workspace = row.id;

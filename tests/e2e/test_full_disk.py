@@ -95,6 +95,42 @@ class FullDisk(DiskTest):
         self.assertEqual(self.client.exec("work", "rm big && git status --porcelain", free_space=True).stdout, b"")
         self.assertEqual(self.client.create(repo_url=self.url, name="next")["state"], "ready")
 
+    def fill_from_outside(self):
+        """By somebody who is not root: to the last byte, and with what the daemon gives free of its reserve."""
+        fill = self.disk.place / "fill"
+        self.addCleanup(fill.unlink, missing_ok=True)
+        with open(fill, "ab", buffering=0) as file:
+            for size in ("1M", "4k"):
+                subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "dd", "if=/dev/zero", f"bs={size}"],
+                               stdout=file, stderr=subprocess.DEVNULL, check=False)
+        self.assertLess(self.disk.free(), 64 << 10)
+
+    def test_removing_through_the_file_api_works_without_a_free_byte(self):
+        names = ["work", "rests", "base"]
+        for name in names[1:]:
+            self.client.create(repo_url=self.url, name=name)
+        for name in names:
+            self.client.exec(name, "mkdir -p d/e && head -c 4M /dev/zero >big && cp big d/e/big")
+        self.client.stop("rests")
+        self.client.stop("base")
+        for path in ("big", "README.md", "d"):
+            for name in names:
+                with self.subTest(path, name=name):
+                    self.fill_from_outside()
+                    self.client.remove_file(name, path, recursive=path == "d")
+        for name in names:
+            self.assertEqual({e["name"] for e in self.client.list_files(name)["entries"]}, {".git", "src"})
+        (self.disk.place / "fill").unlink()
+        self.daemon.restart()
+        for name in names:
+            self.assertEqual(self.client.exec(name, "ls").stdout, b"src\n")
+
+    def test_rm_as_a_command_works_without_a_free_byte(self):
+        self.client.exec("work", "head -c 4M /dev/zero >big")
+        self.fill_from_outside()
+        self.assertEqual(self.client.exec("work", ["rm", "big"]).exit_code, 0)
+        self.assertNotIn("big", {e["name"] for e in self.client.list_files("work")["entries"]})
+
     def test_output_waits_for_room_and_comes_whole(self):
         self.fill_from_inside()
         talker = self.daemon.cli_popen("exec", "--free-space", "work", "--", "sh", "-c", "yes 0123456 | head -c 8000000",
@@ -153,7 +189,11 @@ class GuardedDisk(DiskTest):
         self.assertEqual(self.client.read_file("work", "kept"), b"kept")
         self.client.stop("work")
         self.client.remove_file("work", "kept")
-        self.assertEqual(self.daemon.cli("exec", "--free-space", "work", "--", "rm", "big").returncode, 0)
+        freeing = self.daemon.cli("exec", "work", "--", "sh", "-c", "rm big", check=False)
+        self.assertIn(b"moorage exec NAME -- rm FILE", freeing.stderr)
+        self.assertEqual(self.daemon.cli("exec", "work", "--", "rm", "big").returncode, 0)  # as the hint says
+        self.client.exec("work", "touch more", free_space=True)
+        self.assertEqual(self.daemon.cli("exec", "work", "--", "/usr/bin/rm", "more").returncode, 0)
         self.client.delete("spare", purge=True)
         (self.disk.place / "fill").unlink()
         self.assertEqual(self.client.exec("work", "echo goes on").stdout, b"goes on\n")
