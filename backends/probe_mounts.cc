@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -23,6 +24,7 @@ namespace {
 constexpr uint32_t kRange = 65536;
 constexpr uint32_t kProbeHostId = 1'000'000'000;  // any range serves: no process gets it
 constexpr const char* kMarker = "probe";
+constexpr const char* kProbePrefix = "/probe.";
 constexpr const char* kOtherPlace =
     "keep the store (store.directory) on ext4, XFS or btrfs, or in a file with one: store.image";
 
@@ -82,6 +84,16 @@ void require_marks(const std::string& upper) {
                     "an overlay on the store's file system keeps no " + lacks, kOtherPlace);
 }
 
+// Of a process that was killed while it probed: one that is alive holds a lock on its own.
+void remove_cut_probes(const std::string& store) {
+  for (const auto& name : base::list_directory(store)) {
+    if (!("/" + name).starts_with(kProbePrefix)) continue;
+    const std::string place = store + "/" + name;
+    const base::Fd directory = base::open_directory(place);
+    if (flock(directory.get(), LOCK_EX | LOCK_NB) == 0) base::remove_tree(place);
+  }
+}
+
 }  // namespace
 
 std::string try_idmapped_mount(const std::string& directory) {
@@ -114,11 +126,15 @@ std::string try_own_proc() {
 }
 
 std::string try_overlay(const std::string& store, uint32_t disk_first_id) {
-  const std::string place = store + "/probe." + std::to_string(getpid());
+  remove_cut_probes(store);
+  const std::string place = store + kProbePrefix + std::to_string(getpid());
   struct Cleanup {
     const std::string& path;
     ~Cleanup() { base::remove_tree(path); }
   } cleanup{place};
+  base::make_directories(place, 0755);
+  const base::Fd at_work = base::open_directory(place);
+  base::lock_file(at_work.get(), place);
   for (const char* name : {"", "/l", "/l/again", "/l/before", "/u", "/u/upper", "/u/work"}) {
     base::make_directories(place + name, 0755);
   }

@@ -28,6 +28,8 @@ namespace {
 using base::Code;
 using base::Error;
 
+constexpr const char* kDamaged = ".damaged-";
+constexpr const char* kTorn = ".torn-";
 constexpr size_t kMinPiece = 64;  // files
 constexpr uint64_t kLookBytes = 4 << 20;
 constexpr size_t kPiecesAThread = 8;  // at first; pieces shrink towards the end
@@ -407,13 +409,18 @@ void BaseTrees::remove(const std::string& repo, const std::string& commit) {
   base::remove_tree(doomed);
 }
 
-void BaseTrees::set_aside(const std::string& repo, const std::string& commit) {
+void BaseTrees::set_aside(const std::string& repo, const std::string& commit, StoodOn stood_on) {
   const std::string place = directory(repo, commit);
   const auto guard = writers_->mutex.lock(repo + "/" + commit, "set aside");
   for (int number = 1; base::path_exists(place); ++number) {
-    const std::string aside = place + ".damaged-" + std::to_string(number);
+    const std::string aside =
+        place + (stood_on == StoodOn::maybe ? kDamaged : kTorn) + std::to_string(number);
     if (!base::path_exists(aside)) base::rename_into_place(place, aside);
   }
+}
+
+bool BaseTrees::is_kept(const std::string& leftover) {
+  return leftover.find(kDamaged) != std::string::npos;
 }
 
 std::vector<std::string> BaseTrees::leftovers(const std::string& repo) const {

@@ -102,8 +102,11 @@ class BaseTrees {
   void remove_old_form(const std::string& repo, const std::string& commit);
   void sync(const std::string& repo, const std::string& commit) const;  // syncfs
   void remove(const std::string& repo, const std::string& commit);
-  // Out of the way but kept, as sandboxes may stand on it: remove_damaged, when none does.
-  void set_aside(const std::string& repo, const std::string& commit);
+  // Out of the way. Who may stand on it: sandboxes that run, and then it is kept until none does;
+  // or nobody, as it is of an earlier boot.
+  enum class StoodOn { maybe, no };
+  void set_aside(const std::string& repo, const std::string& commit, StoodOn stood_on);
+  static bool is_kept(const std::string& leftover);  // one that sandboxes may stand on
   std::vector<std::string> leftovers(const std::string& repo) const;  // of cut writes, and these
   void remove_leftover(const std::string& repo, const std::string& name);
 

@@ -59,8 +59,10 @@ repo_cache::BaseTreePlaces Repositories::ensure_base_tree(base::RepoId id,
 }
 
 // A tree that was not synced and comes from another boot may be torn: it is made again.
+bool is_torn(const BaseTreeRow& row) { return !row.synced && row.boot_id != base::boot_id(); }
+
 bool Repositories::is_sound(const std::optional<BaseTreeRow>& row) {
-  return row && (row->synced || row->boot_id == base::boot_id()) &&
+  return row && !is_torn(*row) &&
          context_.base_trees.whole(directory(row->repository), row->commit);
 }
 
@@ -103,8 +105,12 @@ void Repositories::make_tree(base::RepoId id, const std::string& commit, const P
   const std::string old_index = again && context_.base_trees.exists(repo, commit)
                                     ? context_.base_trees.index(repo, commit)
                                     : "";
-  // Sandboxes may stand on a tree that was damaged while they ran: the reconciler removes it.
-  context_.base_trees.set_aside(repo, commit);
+  // Sandboxes may stand on a tree that was damaged while they ran: the reconciler removes it. None
+  // stands on one that nobody synced before this boot.
+  const auto before = state_db::BaseTrees(context_.store).find(id, commit);
+  const bool torn = before && is_torn(*before);
+  using StoodOn = repo_cache::BaseTrees::StoodOn;
+  context_.base_trees.set_aside(repo, commit, torn ? StoodOn::no : StoodOn::maybe);
   if (!again && make_delta(id, commit)) return;
   const auto info = context_.base_trees.write(
       repo, commit, origin_of(id), kCheckoutDeadline, adapt(progress),

@@ -221,7 +221,7 @@ void Doctor::integrity(Findings& found) {
     if (answer->second.state == IntegrityState::changed_outside) {
       found.push_back({"integrity", Severity::warning, row.id.str(),
                        row.name + " was changed outside: " + answer->second.reason,
-                       "it is accepted as it is now", ""});
+                       "it is accepted as it is now", "", Repair::accept_files});
     }
     if (answer->second.state == IntegrityState::lost) {
       found.push_back({"integrity", Severity::error, row.id.str(),
@@ -238,6 +238,7 @@ void Doctor::repositories(Findings& found, bool deep) {
     if (row.state == RepositoryState::evicted || repositories_.at_work(row.id)) continue;
     const bool has_upstream = row.scope.empty();
     const std::string mend = has_upstream ? "it is cloned again" : "";
+    const Repair repair = has_upstream ? Repair::clone_again : Repair::none;
     const std::string command = has_upstream ? "moorage repo fetch " + row.id.str()
                                              : "bring it again from where it came from: moorage "
                                                "create --from DIR, or moorage import FILE";
@@ -250,14 +251,15 @@ void Doctor::repositories(Findings& found, bool deep) {
                        row.name + " has no sound mirror: " + row.reason, "", command});
     } else if (row.state == RepositoryState::ready && !context_.repos.exists(name)) {
       found.push_back({"repositories", has_upstream ? Severity::warning : Severity::error,
-                       row.id.str(), "the mirror of " + row.name + " is gone", mend, command});
+                       row.id.str(), "the mirror of " + row.name + " is gone", mend, command,
+                       repair});
     } else if (deep && row.state == RepositoryState::ready) {
       try {
         context_.repos.check(name, std::chrono::minutes(10));
       } catch (const Error& error) {
         found.push_back({"repositories", Severity::error, row.id.str(),
                          "the mirror of " + row.name + " is damaged: " + error.message(), mend,
-                         command});
+                         command, repair});
       }
     }
     base_trees(found, row, deep);
@@ -276,8 +278,7 @@ void Doctor::base_trees(Findings& found, const state_db::RepositoryRow& row, boo
     known.insert(tree.commit);
     const std::string subject = row.id.str() + "/" + tree.commit;
     if (at_work(row.id.str() + "." + tree.commit)) continue;
-    const bool torn = !tree.synced && tree.boot_id != base::boot_id();
-    if (torn) continue;  // made again at its next use, whatever is there
+    if (is_torn(tree)) continue;  // made again at its next use, whatever is there
     std::string damage;
     if (!trees.exists(repo, tree.commit))
       damage = "it is gone";
@@ -289,7 +290,7 @@ void Doctor::base_trees(Findings& found, const state_db::RepositoryRow& row, boo
       found.push_back(
           {"base trees", Severity::warning, subject,
            "the base tree " + tree.commit + " of " + row.name + " is damaged: " + damage,
-           "it is made again", ""});
+           "it is made again", "", Repair::remake_base_tree});
     } else if (!tree.synced &&
                context_.store.clock().wall_ms() - tree.created_wall_ms > kUnsyncedFor_ms) {
       found.push_back({"base trees", Severity::note, subject,
@@ -303,12 +304,12 @@ void Doctor::base_trees(Findings& found, const state_db::RepositoryRow& row, boo
                      ""});
   }
   for (const auto& name : leftovers) {
-    const bool damaged = name.find(".damaged-") != std::string::npos;
+    const bool damaged = repo_cache::BaseTrees::is_kept(name);
     if (at_work(row.id.str() + "." + name.substr(0, 40))) continue;
     found.push_back({"base trees", damaged ? Severity::note : Severity::warning,
                      row.id.str() + "/" + name,
-                     damaged ? "a damaged base tree is kept while sandboxes stand on it, and goes "
-                               "after them"
+                     damaged ? "a damaged base tree is kept, as sandboxes that started before may "
+                               "stand on it; it goes after them"
                              : "a checkout that was cut is left",
                      damaged ? "" : "it is removed", ""});
   }
@@ -316,24 +317,28 @@ void Doctor::base_trees(Findings& found, const state_db::RepositoryRow& row, boo
 
 // What the reconciler does not do by itself.
 void Doctor::mend(const Finding& finding) {
-  const auto workspace = base::WorkspaceId::parse(finding.subject);
-  if (finding.check == "integrity" && workspace && !finding.mend.empty()) {
-    return workspaces_.accept(state_db::Workspaces(context_.store).get(*workspace));
-  }
-  const size_t slash = finding.subject.find('/');
-  const auto repository = base::RepoId::parse(finding.subject.substr(0, slash));
-  if (finding.check == "repositories" && repository && !finding.mend.empty()) {
-    context_.repos.mark_suspect(Repositories::directory(*repository));
-    repositories_.fetch(Caller{}, *repository, {});
-  }
-  if (finding.check == "base trees" && repository && finding.mend == "it is made again") {
-    const std::string commit = finding.subject.substr(slash + 1);
-    repositories_.remake_base_tree(*repository, commit);
-  }
-  if (finding.check == "reserve") context_.store.refill_reserve();
-  if (finding.check == "rights") {
-    base::check(chown(finding.subject.c_str(), 0, 0), "chown " + finding.subject);
-    base::check(chmod(finding.subject.c_str(), 0700), "chmod " + finding.subject);
+  const std::string& subject = finding.subject;
+  const size_t slash = subject.find('/');
+  const auto repository = base::RepoId::parse(subject.substr(0, slash));
+  switch (finding.repair) {
+    case Repair::none:
+      return;
+    case Repair::accept_files:
+      return workspaces_.accept(
+          state_db::Workspaces(context_.store).get(base::WorkspaceId::parse(subject).value()));
+    case Repair::clone_again:
+      context_.repos.mark_suspect(Repositories::directory(repository.value()));
+      repositories_.fetch(Caller{}, *repository, {});
+      return;
+    case Repair::remake_base_tree:
+      return repositories_.remake_base_tree(repository.value(), subject.substr(slash + 1));
+    case Repair::make_reserve:
+      context_.store.refill_reserve();
+      return;
+    case Repair::take_back_store:
+      base::check(chown(subject.c_str(), 0, 0), "chown " + subject);
+      base::check(chmod(subject.c_str(), 0700), "chmod " + subject);
+      return;
   }
 }
 

@@ -15,6 +15,16 @@ namespace moorage::workspace {
 enum class Severity : uint8_t { note, warning, error };  // a store with notes alone is clean
 std::string_view severity_name(Severity severity);
 
+// What fix does beyond a round of the reconciler.
+enum class Repair : uint8_t {
+  none,
+  accept_files,
+  clone_again,
+  remake_base_tree,
+  make_reserve,
+  take_back_store,
+};
+
 struct Finding {
   std::string check;  // "layers": the part of doctor that found it
   Severity severity = Severity::warning;
@@ -22,6 +32,7 @@ struct Finding {
   std::string text;     // what is wrong
   std::string mend;     // what fix does about it; empty: it needs a person
   std::string command;  // what the person may do
+  Repair repair = Repair::none;
   bool mended = false;
   friend bool operator==(const Finding& a, const Finding& b) {
     return a.check == b.check && a.subject == b.subject && a.text == b.text;
@@ -56,6 +67,9 @@ class Doctor {
   void steps(Findings& found);
   void sandboxes(Findings& found);
   void execs(Findings& found, bool deep);
+  void journal(Findings& found, const state_db::ExecRow& exec, const std::string& path,
+               bool deep) const;
+  bool may_lose_output(const state_db::ExecRow& exec) const;
   void layers(Findings& found);
   void archives(Findings& found, bool deep);
   void journals(Findings& found);

@@ -184,18 +184,44 @@ void Doctor::execs(Findings& found, bool deep) {
         continue;
       }
       if (row->state == ExecState::running) continue;
-      if (size_of(path) < row->outcome.output_bytes) {
-        found.push_back({"journals", Severity::error, name,
-                         "the journal of " + name + " has less than the " +
-                             std::to_string(row->outcome.output_bytes) + " bytes that it wrote",
-                         "", "restore " + path + " from a backup"});
-      } else if (deep && std::chrono::steady_clock::now() < until && has_damaged_tail(path)) {
-        found.push_back({"journals", Severity::note, name,
-                         "the journal of " + name + " ends in the middle of a record", "",
-                         "what is before it is whole: moorage logs " + name});
-      }
+      journal(found, *row, path, deep && std::chrono::steady_clock::now() < until);
     }
   }
+}
+
+void Doctor::journal(Findings& found, const state_db::ExecRow& exec, const std::string& path,
+                     bool deep) const {
+  const std::string name = exec.id.str();
+  const std::string what = "the journal of " + name;
+  const auto add = [&](Severity severity, const std::string& text, const std::string& command) {
+    found.push_back({"journals", severity, name, what + text, "", command});
+  };
+  const std::string less =
+      " has less than the " + std::to_string(exec.outcome.output_bytes) + " bytes that it wrote";
+  try {
+    if (size_of(path) < exec.outcome.output_bytes && may_lose_output(exec)) {
+      add(Severity::note,
+          less +
+              ": it ran before this boot, and unless it was started with --sync, a power cut "
+              "takes what was not yet on the disk",
+          "what is left: moorage logs " + name);
+    } else if (size_of(path) < exec.outcome.output_bytes) {
+      add(Severity::error, less, "restore " + path + " from a backup");
+    } else if (deep && base::path_exists(path) && has_damaged_tail(path)) {
+      // A kill may come before there is a file; then the command never wrote.
+      add(Severity::note, " ends in the middle of a record",
+          "what is before it is whole: moorage logs " + name);
+    }
+  } catch (const Error& error) {
+    add(Severity::error, " cannot be read: " + error.message(), error.hint());
+  }
+}
+
+// Output is as durable as any edit: until something synced it, a power cut may take its end.
+bool Doctor::may_lose_output(const state_db::ExecRow& exec) const {
+  if (!exec.imported_from.empty()) return false;
+  const auto sandbox = state_db::Sandboxes(context_.store).find(exec.request.sandbox);
+  return sandbox && sandbox->boot_id != base::boot_id();
 }
 
 void Doctor::mounts(Findings& found) {
@@ -229,11 +255,12 @@ void Doctor::store(Findings& found) {
   if (status.st_uid != 0 || (status.st_mode & 07777) != 0700) {
     found.push_back({"rights", Severity::error, place,
                      place + " is not root's alone (0700): others can reach what is in it",
-                     "it is root's alone again", ""});
+                     "it is root's alone again", "", Repair::take_back_store});
   }
   if (!context_.store.has_reserve()) {
     found.push_back({"reserve", Severity::warning, place + "/reserve",
-                     "the reserve for a full disk is not there", "it is made", ""});
+                     "the reserve for a full disk is not there", "it is made", "",
+                     Repair::make_reserve});
   }
   const auto space = base::file_system_space(place);
   const bool counts_inodes = space.total_inodes > 0;  // btrfs makes them as they are needed

@@ -71,7 +71,7 @@ void Reconciler::settle_base_trees() {
     settle_tree_forms(row.id);
     for (const auto& name : leftovers) {
       if (decide(Stranger::base_tree_leftover) != Mend::undo) continue;
-      if (name.find(".damaged-") != std::string::npos && stands_on(row.id)) continue;
+      if (repo_cache::BaseTrees::is_kept(name) && stands_on(row.id)) continue;
       try {
         context_.base_trees.remove_leftover(repo, name);
         base::log(LogLevel::warning, "reconcile.base_tree_leftover",

@@ -20,6 +20,8 @@
 
 namespace moorage::workspace {
 
+bool is_torn(const state_db::BaseTreeRow& row);  // it may lack what a power cut took
+
 class Repositories {
  public:
   explicit Repositories(Context& context);

@@ -1,5 +1,6 @@
 """`moorage doctor` finds what the database and the host disagree about, mends what is safe, and is quiet otherwise."""
 
+import fcntl
 import json
 import os
 import unittest
@@ -92,6 +93,46 @@ class Doctor(harness.TestCase):
         self.assertIn(("repositories", "error", False), self.findings("--deep"))
         self.assertIn(("repositories", "error", True), self.findings("--deep", "--fix"))
         self.assertTrue(self.doctor("--deep")["clean"])
+
+    def test_5_a_journal_without_a_file_hides_no_other(self):
+        """A kill between a journal's directory and its file; and one that cannot be read."""
+        self.client.create(repo_url=self.url, name="cut")
+        silent, said, odd = (self.client.exec("cut", argv).exec["id"] for argv in ("true", "echo said", "echo odd"))
+        self.client.stop("cut")
+        self.assertEqual(self.doctor("--deep"), {"clean": True, "findings": []})
+        journals = self.daemon.store / "workspaces" / self.client.workspace("cut")["id"] / "journal"
+        (journals / silent / "output").unlink()
+        self.assertEqual(self.doctor("--deep"), {"clean": True, "findings": []}, "it never wrote")
+        good = (journals / said / "output").read_bytes()
+        (journals / said / "output").write_bytes(good[:-3])
+        (journals / odd / "output").unlink()
+        (journals / odd / "output").mkdir()
+        found = {f["subject"]: (f["severity"], f["text"]) for f in self.doctor("--deep")["findings"]}
+        self.assertEqual(found[said][0], "note")
+        self.assertIn("ends in the middle of a record", found[said][1])
+        self.assertEqual(found[odd][0], "error")
+        self.assertIn(f"the journal of {odd} cannot be read", found[odd][1])
+        harness.run("rm", "-r", journals / odd / "output")
+        (journals / said / "output").write_bytes(b"")
+        found = {f["subject"]: (f["severity"], f["text"]) for f in self.doctor()["findings"]}
+        self.assertEqual(found[said][0], "error", "this boot lost no power")
+        self.assertNotIn("power cut", found[said][1])
+        (journals / said / "output").write_bytes(good)
+
+    def test_6_a_start_that_was_killed_leaves_no_probe(self):
+        self.daemon.stop()
+        cut, alive = self.daemon.store / "probe.4711", self.daemon.store / "probe.4712"
+        (cut / "u" / "work" / "work").mkdir(parents=True)
+        alive.mkdir()
+        held = os.open(alive, os.O_RDONLY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            self.daemon.start()
+            self.assertEqual([p.name for p in self.daemon.store.glob("probe.*")], ["probe.4712"], "another process probes there")
+        finally:
+            os.close(held)
+        self.daemon.restart()
+        self.assertEqual(list(self.daemon.store.glob("probe.*")), [])
 
 
 if __name__ == "__main__":

@@ -296,6 +296,7 @@ class Image:
             self.look_at_workspace(ws, kept)
         for snapshot, (ws, kept) in self.snapshots.items():
             self.look_at_snapshot(snapshot, ws, kept)
+        self.ask_the_doctor()
         self.use()
         for workspace in self.client.workspaces():
             self.client.stop(workspace["id"])
@@ -380,6 +381,12 @@ class Image:
         found = rig.rows(self.machine.store, "SELECT workspace FROM execs WHERE id = ?", int(exec_id.removeprefix("ex_")))
         return bool(found) and f"ws_{found[0][0]}" in self.deleted
 
+    def ask_the_doctor(self):
+        """What the documents allow to be lost is no error."""
+        errors = [finding["text"] for finding in self.client.doctor(deep=True)["findings"] if finding["severity"] == "error"]
+        if errors:
+            raise Lost(f"doctor: {errors}")
+
     def use(self):
         """A workspace goes on: its git works and no edit of the base is seen."""
         live = self.client.workspaces()
@@ -448,6 +455,52 @@ class Power(unittest.TestCase):
 
     def test_btrfs_keeps_what_was_acknowledged(self):
         self.images_hold("btrfs")
+
+    def cut_after_the_first_create(self, kind, what):
+        """An image of a machine with one workspace that is at work, and nothing else that would bring its base to the disk."""
+        machine = Machine(kind).start()
+        self.addCleanup(machine.close)
+        machine.daemon.client.create(repo_url=self.url, name="first")
+        self.assertEqual(machine.daemon.client.exec("first", GIT).stdout, b"1\nhello\n")
+        path = self.directory / f"first-{kind}-{what}.img"
+        machine.disk.cut(what, rig.chance(f"first {kind} {what}").randrange(1 << 32), path)
+        machine.close()
+        return path
+
+    def stands_on_what_was_synced(self, machine, old_boots):
+        """Every base tree that something of this boot may stand on was written in this boot, or synced before."""
+        torn = rig.rows(machine.store, "SELECT commit_id, boot_id FROM base_trees WHERE NOT synced AND boot_id IN "
+                        f"({','.join('?' * len(old_boots))})", *old_boots)
+        self.assertEqual(torn, [], "a sandbox runs, and its base tree is of an earlier boot and was never synced")
+        self.assertEqual(list(machine.store.glob("repos/*/trees/*.damaged-*")), [], "nobody stands on a torn one")
+
+    def test_no_sandbox_of_a_later_boot_stands_on_a_base_tree_that_was_not_synced(self):
+        ways = {"exec": lambda c: c.exec("first", GIT), "file": lambda c: c.read_file("first", "README.md"),
+                "fork": lambda c: c.exec(c.fork("first", names=["second"])[0]["id"], GIT),
+                "create": lambda c: c.exec(c.create(repo_url=self.url, name="other")["id"], GIT)}
+        for kind in ("ext4", "xfs", "btrfs") if os.environ.get("MOORAGE_TEST_LONG") else ("ext4",):
+            for what in ("none", "some"):
+                image = self.cut_after_the_first_create(kind, what)
+                for way, use in ways.items():
+                    with self.subTest(kind, cut=what, way=way):
+                        copy = image.with_suffix(".copy")
+                        shutil.copy(image, copy)
+                        machine = Machine(kind, image=copy, rebooted=True)
+                        try:
+                            machine.start()
+                            old = [row[0] for row in machine.namespace.inside(
+                                lambda: rig.rows(machine.store, "SELECT DISTINCT boot_id FROM base_trees"))]  # noqa: B023
+                            self.assertNotIn(machine.boot_id, old)
+                            self.assertNotEqual(old, [], "the base tree is not known, so nothing is tried")
+                            # As torn as it can be, whatever this cut left of it: its index and its names are there.
+                            machine.namespace.inside(lambda: [p.write_bytes(b"") for p in machine.store.glob("repos/*/trees/*/tree/README.md")])  # noqa: B023
+                            use(machine.daemon.client)
+                            machine.namespace.inside(lambda: self.stands_on_what_was_synced(machine, old))  # noqa: B023
+                            self.assertEqual(machine.daemon.client.exec("first", GIT).stdout, b"1\nhello\n")
+                            findings = machine.daemon.client.doctor(deep=True)["findings"]
+                            self.assertEqual([f["text"] for f in findings if f["severity"] == "error" or "damaged" in f["text"]], [])
+                        finally:
+                            machine.close()
 
     def is_caught(self, kind, broken, by=""):
         """The same look finds what a daemon forgets that is broken in this way, and says `by` of it."""
