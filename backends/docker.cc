@@ -183,13 +183,10 @@ bool DockerBackend::holds(const Capabilities& known) {
 
 void DockerBackend::check_image(const SandboxSpec& spec) {
   if (spec.image == "host" || engine_.has_image(spec.image, kAskDeadline)) return;
-  std::string known;
-  for (const std::string& image : engine_.images(kAskDeadline)) {
-    if (!image.starts_with("moorage-host:")) known += (known.empty() ? "" : ", ") + image;
-  }
-  throw Error(
-      Code::not_found, "the engine has no image '" + spec.image + "'",
-      "docker pull it, or docker load it; it has: host" + (known.empty() ? known : ", " + known));
+  // Without the names of those that it has: they are for who may use the engine.
+  throw Error(Code::not_found, "the engine has no image '" + spec.image + "'",
+              "on the host: docker pull, or docker load; docker images lists what is there. Image "
+              "host always works");
 }
 
 std::optional<ImageIdentity> DockerBackend::find_image(const std::string& image) {

@@ -65,8 +65,14 @@ class Containers(OnDocker):
         self.assertIn("user\n/home/user\nuser:x:", out)
         self.assertTrue(out.endswith("\n1"), out)
         self.assertEqual(self.client.workspace("image")["sandbox"]["image"], self.small)
-        self.refused(404, self.small, self.create, "missing", image="acme/dev:1")
-        self.refused(404, self.small, self.create, "missing", image="../containers/json")  # no step to what else the engine tells
+        with self.assertRaises(moorage.MoorageError) as refused:
+            self.create("missing", image="acme/dev:1")
+        self.assertEqual(refused.exception.status, 404)
+        names = [tag for image in self.engine.ask("GET", "/images/json") for tag in image.get("RepoTags") or []]
+        self.assertIn(self.small, names)
+        for name in names:  # whoever may make a workspace reads this
+            self.assertNotIn(name, refused.exception.message + refused.exception.hint)
+        self.refused(404, "has no image", self.create, "missing", image="../containers/json")  # no step to what else the engine tells
 
     def test_a_volume_that_an_image_wants_is_not_made_on_the_engines_disk(self):
         volumes = "moorage-test:volumes"
