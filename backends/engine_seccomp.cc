@@ -67,10 +67,12 @@ void allow_but_refuse(json::array& rules, const char* call, int argument,
 }
 
 // One of these flags, and the call is refused; none, and it is allowed.
-void allow_without_flags(json::array& rules, const char* call, uint32_t flags) {
-  rules.push_back(where(rule(call, kAllow), 0, flags, 0));
+void allow_without_flags(json::array& rules, const char* call, uint32_t flags, int argument = 0,
+                         int error_number = EPERM) {
+  rules.push_back(where(rule(call, kAllow), argument, flags, 0));
   for (uint32_t flag = 1; flag != 0 && flag <= flags; flag <<= 1) {
-    if (flags & flag) rules.push_back(where(rule(call, kRefuse), 0, flag, flag));
+    if (flags & flag)
+      rules.push_back(where(rule(call, kRefuse, error_number), argument, flag, flag));
   }
 }
 
@@ -101,7 +103,10 @@ std::string engine_seccomp_profile(bool nested_namespaces) {
   // glibc falls back to clone, whose flags a filter can read; those of clone3 are in memory.
   // Docker 20.10 passes over "defaultErrnoRet", and answers EPERM to what is not named. What is
   // newer than all that is named is ENOSYS to runc, if the architecture is told.
-  rules.push_back(rule(std::string("clone3 ") + launch::kUnknown, kRefuse, ENOSYS));
+  rules.push_back(rule(std::string("clone3 ") + launch::kCountedByHost + " " + launch::kUnknown,
+                       kRefuse, ENOSYS));
+  for (const auto& [call, argument, flag] : launch::kHugePages)
+    allow_without_flags(rules, call, flag, argument, ENOMEM);
   allow_but_refuse(rules, "ioctl", 1, launch::kRefusedIoctls);
   allow_but_refuse(rules, "socket", 0, launch::kRefusedFamilies);
   for (const uint32_t value : launch::kPersonalities) {

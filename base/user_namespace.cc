@@ -1,6 +1,9 @@
-// User namespaces without a process (base/mount.h). One can only be made around a process, so a
-// child that does nothing is made, mapped from here, opened through /proc, and killed.
+// One can only be made around a process, so a child that does nothing is made, mapped from here,
+// opened through /proc, and killed.
+#include "base/user_namespace.h"
+
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/close_range.h>
 #include <sched.h>
 #include <signal.h>
@@ -12,6 +15,7 @@
 #include <cerrno>
 #include <memory>
 
+#include "base/allowance.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/mount.h"
@@ -37,34 +41,36 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) int wait_to_be_ki
   for (;;) syscall(SYS_pause);
 }
 
-class IdleChild {
+// This thread with another effective user id and the capabilities that it has: the kernel takes the
+// owner of a namespace from the id, and a host may let only capable processes make one.
+class ActingAs {
  public:
-  IdleChild() : stack_(std::make_unique<char[]>(kStackBytes)) {
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    // A handler of ours must not run on that stack.
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    // No exit signal: its end raises no SIGCHLD, and a wait for ordinary children passes it over.
-    pid_ = clone(wait_to_be_killed, stack_.get() + kStackBytes, CLONE_NEWUSER | CLONE_VM, nullptr);
-    int error_number = errno;
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (pid_ < 0) throw_errno("make a user namespace", error_number);
-  }
-  ~IdleChild() {
-    kill(pid_, SIGKILL);
-    // The stack is freed next, so this must not be cut short.
-    while (waitpid(pid_, nullptr, __WCLONE) < 0 && errno == EINTR) {
+  explicit ActingAs(uid_t owner) : before_(geteuid()), dumpable_(prctl(PR_GET_DUMPABLE)) {
+    set(owner);
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3]{};
+    if (syscall(SYS_capget, &header, sets) == 0) {
+      for (auto& part : sets) part.effective = part.permitted;
+      if (syscall(SYS_capset, &header, sets) == 0) return;
     }
+    const int error_number = errno;
+    set(before_);
+    throw_errno("keep capabilities as another user", error_number);
   }
-  IdleChild(const IdleChild&) = delete;
-  IdleChild& operator=(const IdleChild&) = delete;
-
-  std::string proc() const { return "/proc/" + std::to_string(pid_); }
+  ~ActingAs() {
+    // The saved id is still the one before, so this cannot fail.
+    [[maybe_unused]] const long result = syscall(SYS_setresuid, -1, before_, -1);
+    // Each change took it away, and with it /proc/self from who this process becomes later.
+    if (dumpable_ == 1) prctl(PR_SET_DUMPABLE, 1);
+  }
+  ActingAs(const ActingAs&) = delete;
+  ActingAs& operator=(const ActingAs&) = delete;
 
  private:
-  std::unique_ptr<char[]> stack_;
-  pid_t pid_ = -1;
+  // The bare call: that of the C library changes every thread.
+  static void set(uid_t id) { check(syscall(SYS_setresuid, -1, id, -1), "act as another user"); }
+  const uid_t before_;
+  const int dumpable_;
 };
 
 void write_map(const std::string& path, const std::string& text) {
@@ -75,16 +81,69 @@ void write_map(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-Fd make_user_namespace(const std::vector<IdMapLine>& map) {
-  std::string text;
-  for (const IdMapLine& line : map) {
-    text += std::to_string(line.inside) + " " + std::to_string(line.outside) + " " +
-            std::to_string(line.count) + "\n";
+class UserNamespace::Holder {
+ public:
+  Holder() : stack_(std::make_unique<char[]>(kStackBytes)) {
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    // A handler of ours must not run on that stack.
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    // No exit signal: its end raises no SIGCHLD, and a wait for ordinary children passes it over.
+    pid_ = clone(wait_to_be_killed, stack_.get() + kStackBytes, CLONE_NEWUSER | CLONE_VM, nullptr);
+    int error_number = errno;
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (pid_ < 0) {
+      throw_allowance("make a user namespace", "user.max_user_namespaces", error_number);
+    }
   }
-  IdleChild child;
-  write_map(child.proc() + "/uid_map", text);
-  write_map(child.proc() + "/gid_map", text);
-  return open_file(child.proc() + "/ns/user", O_RDONLY);
+  ~Holder() {
+    kill(pid_, SIGKILL);
+    // The stack is freed next, so this must not be cut short.
+    while (waitpid(pid_, nullptr, __WCLONE) < 0 && errno == EINTR) {
+    }
+  }
+  Holder(const Holder&) = delete;
+  Holder& operator=(const Holder&) = delete;
+
+  pid_t pid() const { return pid_; }
+  std::string proc() const { return "/proc/" + std::to_string(pid_); }
+  void map(const std::vector<IdMapLine>& lines) const {
+    std::string text;
+    for (const IdMapLine& line : lines) {
+      text += std::to_string(line.inside) + " " + std::to_string(line.outside) + " " +
+              std::to_string(line.count) + "\n";
+    }
+    write_map(proc() + "/uid_map", text);
+    write_map(proc() + "/gid_map", text);
+  }
+
+ private:
+  std::unique_ptr<char[]> stack_;
+  pid_t pid_ = -1;
+};
+
+UserNamespace::UserNamespace(const std::vector<IdMapLine>& map)
+    : holder_(std::make_unique<Holder>()) {
+  holder_->map(map);
+}
+
+UserNamespace::UserNamespace(const std::vector<IdMapLine>& map, uid_t owner) {
+  {
+    const ActingAs owner_now(owner);
+    holder_ = std::make_unique<Holder>();
+  }
+  holder_->map(map);
+}
+
+UserNamespace::~UserNamespace() = default;
+
+pid_t UserNamespace::holder() const { return holder_->pid(); }
+
+Fd UserNamespace::descriptor() const { return open_file(holder_->proc() + "/ns/user", O_RDONLY); }
+
+Fd make_user_namespace(const std::vector<IdMapLine>& map) {
+  return UserNamespace(map).descriptor();
 }
 
 }  // namespace moorage::base

@@ -1,6 +1,7 @@
 #include "container.h"
 
 #include <lxc/lxccontainer.h>
+#include <sys/resource.h>
 
 #include <cctype>
 #include <memory>
@@ -31,7 +32,7 @@ std::string kept_capabilities() {  // as lxc.cap.keep spells them
   return names;
 }
 
-Settings settings(const Request& request) {
+Settings settings(const Request& request, const base::UserNamespace& ids) {
   const std::string range = " 0 " + std::to_string(request.first_host_id) + " 65536";
   Settings items = {
       {"lxc.rootfs.path", std::string("dir:") + kRoot},
@@ -39,6 +40,8 @@ Settings settings(const Request& request) {
       {"lxc.uts.name", "sandbox"},
       {"lxc.idmap", "u" + range},
       {"lxc.idmap", "g" + range},
+      // Made before, for LXC would make one that is host root's (base/user_namespace.h).
+      {"lxc.namespace.share.user", std::to_string(ids.holder())},
       {"lxc.init.cmd", "/.moorage/warden --bootstrap /.moorage/bootstrap"},
       {"lxc.init.cwd", "/"},
       {"lxc.environment", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
@@ -48,10 +51,9 @@ Settings settings(const Request& request) {
       {"lxc.mount.entry", "tmpfs dev/shm tmpfs rw,nosuid,nodev,mode=1777,create=dir 0 0"},
       {"lxc.autodev", "1"},
       {"lxc.tty.max", "0"},
-      {"lxc.pty.max", "1024"},
+      {"lxc.pty.max", std::to_string(kMaxTerminals)},
       {"lxc.console.path", "none"},
       {"lxc.cap.keep", kept_capabilities()},
-      {"lxc.prlimit.core", "0"},
       {"lxc.seccomp.profile", kPolicyFile},
       {"lxc.seccomp.allow_nesting", "1"},  // else LXC sees our own filter and leaves out this one
       {"lxc.no_new_privs", request.sudo ? "0" : "1"},
@@ -90,20 +92,24 @@ struct Release {
 
 }  // namespace
 
-pid_t start_container(const Request& request) {
+pid_t start_container(const Request& request, const base::UserNamespace& ids) {
   base::write_file(kPolicyFile, late_policy(request.nested_namespaces));
   std::unique_ptr<lxc_container, Release> container(
       lxc_container_new(request.name.c_str(), kLxcPath));
   if (!container) throw Error(Code::unavailable, "LXC could not make a container object");
   // Nothing of the host's /etc/lxc/default.conf.
   container->clear_config(container.get());
-  for (const auto& [key, value] : settings(request)) {
+  for (const auto& [key, value] : settings(request, ids)) {
     if (!container->set_config_item(container.get(), key.c_str(), value.c_str())) {
       throw Error(Code::unsupported, "this LXC refuses " + key + " = " + value,
                   "LXC 5.0 or later is needed");
     }
   }
   container->want_daemonize(container.get(), true);
+  // By ourselves: LXC would set it from outside, for which a host root without CAP_SYS_RESOURCE
+  // must be the owner of the container's ids.
+  const rlimit no_core{0, 0};
+  base::check(setrlimit(RLIMIT_CORE, &no_core), "forbid core dumps");
   install_allowlist();
   if (!container->start(container.get(), 0, nullptr)) {
     throw Error(Code::unavailable, "LXC could not start the container");

@@ -3,12 +3,14 @@
 
 #include <sys/types.h>
 
+#include "base/user_namespace.h"
 #include "request.h"
 
 namespace moorage::launch {
 
 // Returns process 1's pid, seen from here. LXC's monitor stays behind as its parent; when the
 // monitor is killed, the container lives on without one.
-pid_t start_container(const Request& request);
+// Its user namespace is `ids`, which may go once this has returned.
+pid_t start_container(const Request& request, const base::UserNamespace& ids);
 
 }  // namespace moorage::launch

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,6 +78,28 @@ void mask(std::vector<Place>& places) {
   }
 }
 
+// The options of the terminals' own file system, which an engine mounts without a bound: with them
+// as they are, and with ours. In the order "key" or "key=value", as /proc shows them.
+std::vector<std::pair<std::string, std::string>> bounded_terminals(const Request& request) {
+  std::istringstream mounts(
+      base::read_file("/proc/" + std::to_string(request.init_pid) + "/mountinfo"));
+  std::string words;
+  for (std::string line; std::getline(mounts, line);) {
+    const size_t type = line.find(" - devpts ");
+    if (type != std::string::npos && line.find(" /dev/pts ") < type)
+      words = line.substr(line.rfind(' ') + 1);
+  }
+  std::vector<std::pair<std::string, std::string>> options;
+  std::istringstream stream(words);
+  for (std::string word; std::getline(stream, word, ',');) {
+    const size_t equal = word.find('=');
+    if (equal == std::string::npos || word.starts_with("max=")) continue;
+    options.emplace_back(word.substr(0, equal), word.substr(equal + 1));
+  }
+  options.emplace_back("max", std::to_string(kMaxTerminals));
+  return options;
+}
+
 std::vector<Place> clone_files(const Request& request) {
   base::MountAttributes attributes;
   attributes.read_only = true;
@@ -102,10 +125,12 @@ void furnish(const Request& request) {
   for (Place& place : clone_shared_places(request, id_map)) places.push_back(std::move(place));
   for (Place& place : clone_files(request)) places.push_back(std::move(place));
 
+  const auto terminals = bounded_terminals(request);
   base::in_mount_namespace({request.init_pid, request.init_start_ticks}, [&] {
     for (const char* place : kTakenAway) take_away(place);
     remove_core_link();
     for (const Place& place : places) base::attach_mount(place.mount.get(), place.target);
+    base::reconfigure_file_system("/dev/pts", terminals);
   });
 }
 

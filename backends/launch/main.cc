@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/user_namespace.h"
 #include "container.h"
 #include "furnish.h"
 #include "plain.h"
@@ -34,8 +35,12 @@ pid_t start(const launch::Request& request) {
     launch::furnish(request);
     return request.init_pid;
   }
-  launch::build_root(request);
-  return launch::start_container(request);
+  // Owned by the first of its ids, which no other sandbox and no user of the host has: so each has
+  // an account of its own in the kernel.
+  const base::UserNamespace ids({{0, request.first_host_id, launch::kIdsPerSandbox}},
+                                request.first_host_id);
+  launch::build_root(request, ids);
+  return launch::start_container(request, ids);
 }
 
 }  // namespace

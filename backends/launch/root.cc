@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/allowance.h"
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/files.h"
@@ -101,12 +102,12 @@ void join_cgroup(const Request& request) {
   }
 }
 
-void build_root(const Request& request) {
-  base::check(unshare(CLONE_NEWNS), "unshare the mount namespace");
+void build_root(const Request& request, const base::UserNamespace& ids) {
+  base::check_allowance(unshare(CLONE_NEWNS), "unshare the mount namespace",
+                        "user.max_mnt_namespaces or fs.mount-max");
   base::set_propagation_slave("/");
 
-  const std::optional<Fd> id_map =
-      base::make_user_namespace({{0, request.first_host_id, kIdsPerSandbox}});
+  const std::optional<Fd> id_map = ids.descriptor();
   base::MountAttributes skeleton;
   skeleton.read_only = true;
   skeleton.nosuid = true;

@@ -19,11 +19,15 @@
 
 #include "base/fd.h"
 #include "base/mount.h"
+#include "base/user_namespace.h"
 #include "request.h"
 
 namespace moorage::launch {
 
 inline constexpr uint32_t kIdsPerSandbox = 65536;
+// Pseudo-terminals are counted for the whole host (kernel.pty.max, 4096, of which sandboxes share
+// 3072): more than an agent with tmux uses, and 48 sandboxes may each use all of theirs.
+inline constexpr int kMaxTerminals = 64;
 // Of the host's /sys; the skeleton has places for them.
 inline constexpr const char* kProcessors[] = {"/sys/devices/system/cpu",
                                               "/sys/devices/system/node"};
@@ -46,6 +50,7 @@ std::vector<Place> clone_shared_places(const Request& request,
                                        const std::optional<base::Fd>& id_map);
 
 void join_cgroup(const Request& request);
-void build_root(const Request& request);
+// With the ids that `ids` maps.
+void build_root(const Request& request, const base::UserNamespace& ids);
 
 }  // namespace moorage::launch

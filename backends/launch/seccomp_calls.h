@@ -24,8 +24,8 @@ inline constexpr const char* kAllowed[] = {
     // waiting and notification
     "epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 "
     "inotify_add_watch inotify_init inotify_init1 inotify_rm_watch poll ppoll pselect6 select "
-    "signalfd signalfd4 timerfd_create timerfd_gettime timerfd_settime io_cancel io_destroy "
-    "io_getevents io_pgetevents io_setup io_submit pause pipe pipe2",
+    "signalfd signalfd4 timerfd_create timerfd_gettime timerfd_settime pause "
+    "pipe pipe2",
     // processes and signals
     "alarm arch_prctl capget capset execve execveat exit exit_group fork getegid geteuid getgid "
     "getgroups getpgid getpgrp getpid getppid getpriority getresgid getresuid getrlimit getrusage "
@@ -42,11 +42,11 @@ inline constexpr const char* kAllowed[] = {
     "sched_setscheduler sched_yield set_robust_list set_thread_area get_thread_area "
     "set_tid_address",
     // memory
-    "brk madvise memfd_create memfd_secret mincore mlock mlock2 mlockall mmap mprotect mremap "
+    "brk madvise memfd_secret mincore mlock mlock2 mlockall mprotect mremap "
     "msync munlock munlockall munmap pkey_alloc pkey_free pkey_mprotect remap_file_pages",
     // System V and POSIX communication, in the sandbox's own namespace
     "mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink msgctl msgget msgrcv "
-    "msgsnd semctl semget semop semtimedop shmat shmctl shmdt shmget",
+    "msgsnd semctl semget semop semtimedop shmat shmctl shmdt",
     // sockets
     "accept accept4 bind connect getpeername getsockname getsockopt listen recvfrom recvmmsg "
     "recvmsg sendmmsg sendmsg sendto setsockopt shutdown socketpair",
@@ -73,6 +73,12 @@ inline constexpr const char* kRefused =
     "set_mempolicy set_mempolicy_home_node settimeofday swapoff swapon syslog uselib userfaultfd "
     "ustat vhangup vserver";
 
+// As if the kernel had none of it: contexts of asynchronous I/O are counted for the whole host
+// (fs.aio-max-nr, 65,536 events), so that one sandbox could leave none to any other. Programs that
+// use it go on without, as on a kernel that was built so.
+inline constexpr const char* kCountedByHost =
+    "io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit";
+
 // Neither: as if the kernel had no such call. To be named only where a filter cannot answer ENOSYS
 // to all that it does not name.
 inline constexpr const char* kUnknown =
@@ -87,6 +93,15 @@ inline constexpr uint32_t kNamespaceFlags =
 inline constexpr uint32_t kRefusedIoctls[] = {TIOCSTI, TIOCLINUX};
 // AF_ALG and AF_VSOCK: kernel code without use here, and a way out of a virtual machine.
 inline constexpr uint32_t kRefusedFamilies[] = {38, 40};
+// Huge pages are a pool of the whole host (vm.nr_hugepages). ENOMEM, as where it is empty.
+struct RefusedFlag {
+  const char* call;
+  int argument;
+  uint32_t flag;
+};
+inline constexpr RefusedFlag kHugePages[] = {{"mmap", 3, 0x40000 /* MAP_HUGETLB */},
+                                             {"memfd_create", 1, 4 /* MFD_HUGETLB */},
+                                             {"shmget", 2, 04000 /* SHM_HUGETLB */}};
 // Linux, 32-bit layout, no address randomisation (debuggers), asking. All others are refused.
 inline constexpr uint32_t kPersonalities[] = {0, 8, 0x20000, 0x20008, 0x40000, 0xffffffff};
 

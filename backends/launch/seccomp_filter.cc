@@ -29,6 +29,7 @@ constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 
 constexpr uint32_t kNoSuchCall = SECCOMP_RET_ERRNO | ENOSYS;
 constexpr uint32_t kNotPermitted = SECCOMP_RET_ERRNO | EPERM;
+constexpr uint32_t kNoMemory = SECCOMP_RET_ERRNO | ENOMEM;
 
 using Program = std::vector<sock_filter>;
 
@@ -90,6 +91,16 @@ void answer_by_argument(Program& program, uint32_t call, int argument,
   answer(program, other);
 }
 
+// `call` is allowed, unless the argument has the flag.
+void allow_without_flag(Program& program, const RefusedFlag& refused) {
+  const auto call = static_cast<uint32_t>(seccomp_syscall_resolve_name(refused.call));
+  program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 4));
+  load(program, low_half(refused.argument));
+  program.push_back(BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, refused.flag, 0, 1));
+  answer(program, kNoMemory);
+  answer(program, SECCOMP_RET_ALLOW);
+}
+
 template <size_t N>
 std::vector<uint32_t> listed(const uint32_t (&values)[N]) {
   return {std::begin(values), std::end(values)};
@@ -102,6 +113,9 @@ Program allowlist() {
   answer(program, kNoSuchCall);
   load(program, offsetof(seccomp_data, nr));
 
+  // First: mmap is frequent, and the kernel cannot remember the answer to a call whose arguments
+  // matter.
+  for (const RefusedFlag& refused : kHugePages) allow_without_flag(program, refused);
   std::string allowed = std::string(kSetUp) + " " + kNamespaces;
   for (const char* group : kAllowed) allowed += std::string(" ") + group;
   // Flags are looked at by the late policy: LXC makes namespaces.

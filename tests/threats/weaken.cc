@@ -3,6 +3,9 @@
 // have no such switch. The environment variable WEAKEN names what is off, separated by spaces; what
 // an engine does on Docker is taken away before it is asked (weak_engine.py):
 //
+//   account           the user namespace is made by LXC, so root's account pays for what is used in
+//   it instances,        (mooraged) the kernel has no inotify instance or watch left for root
+//   watches
 //   allowlist         moorage-launch's own filter of system calls is not installed
 //   late-policy       LXC is given no filter
 //   capabilities      all capabilities of the namespace are kept
@@ -16,9 +19,11 @@
 #include <dlfcn.h>
 #include <linux/openat2.h>
 #include <lxc/lxccontainer.h>
+#include <sys/inotify.h>
 #include <sys/mount.h>
 #include <sys/syscall.h>
 
+#include <cerrno>
 #include <cstdarg>
 #include <cstdlib>
 #include <cstring>
@@ -51,6 +56,7 @@ bool (*set_item)(lxc_container*, const char*, const char*);
 
 bool set_weak_item(lxc_container* container, const char* key, const char* value) {
   const auto is = [&](const char* name) { return std::strcmp(key, name) == 0; };
+  if (off("account") && is("lxc.namespace.share.user")) return true;
   if (off("late-policy") && is("lxc.seccomp.profile")) return true;
   if (off("capabilities") && is("lxc.cap.keep")) return true;
   if (off("masks") && is("lxc.mount.entry") && std::strstr(value, " proc/")) return true;
@@ -77,6 +83,19 @@ lxc_container* lxc_container_new(const char* name, const char* path) {
     container->set_config_item = set_weak_item;
   }
   return container;
+}
+
+int inotify_init1(int flags) noexcept {
+  if (!off("instances")) return real<decltype(inotify_init1)>("inotify_init1")(flags);
+  errno = EMFILE;
+  return -1;
+}
+
+int inotify_add_watch(int inotify, const char* path, uint32_t mask) noexcept {
+  if (!off("watches"))
+    return real<decltype(inotify_add_watch)>("inotify_add_watch")(inotify, path, mask);
+  errno = ENOSPC;
+  return -1;
 }
 
 int mount(const char* source, const char* target, const char* type, unsigned long flags,

@@ -1,0 +1,151 @@
+"""What the kernel counts by user or for the whole host: used up in one sandbox, it is there for all others, for the host and the daemon."""
+
+import json
+import os
+import unittest
+
+from threat import ON_DOCKER, Threats, daemon, harness, threat, weak_daemon
+
+USERNS_OF_ENGINE = harness.BACKEND == "docker-userns"
+LONG = os.environ.get("MOORAGE_TEST_LONG") == "1"
+
+# What takes of each allowance until it is refused, or `most` times. What was taken stays while the process lives.
+TAKERS = r"""
+import ctypes, errno, fcntl, json, os, resource, signal, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+held = []
+def call(function, *arguments):
+    result = function(*arguments)
+    if result < 0: raise OSError(ctypes.get_errno(), "")
+    return result
+def inotify_instances(n): held.append(call(libc.inotify_init1, 0))
+def inotify_watches(n):
+    if n == 0: held.append(call(libc.inotify_init1, 0))
+    path = b"/tmp/w%d" % n
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    try: call(libc.inotify_add_watch, held[-1], path, 2)
+    finally:
+        if os.geteuid() == 0: os.unlink(path)
+def queued_signals(n):
+    if n == 0: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGRTMIN})
+    call(libc.sigqueue, os.getpid(), int(signal.SIGRTMIN), ctypes.c_void_p(0))
+def message_queues(n):
+    name = b"/%d-%d" % (os.getpid(), n)
+    attributes = (ctypes.c_long * 8)(0, 10, 8192, 0, 0, 0, 0, 0)
+    held.append(call(libc.mq_open, name, os.O_CREAT | os.O_RDWR, 0o600, attributes))
+    libc.mq_unlink(name)
+def terminals(n): held.append(os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY))
+def pipe_pages(n):
+    held.extend(os.pipe())
+    fcntl.fcntl(held[-1], 1031, 1 << 20)
+def take(name, most):
+    n = 0
+    try:
+        while n < most:
+            globals()[name](n)
+            n += 1
+    except OSError as error: return n, errno.errorcode[error.errno]
+    return n, "ok"
+"""
+NAMES = ["inotify_instances", "queued_signals", "message_queues", "terminals", "pipe_pages"] + (["inotify_watches"] if LONG else [])
+# On an engine with userns-remap all sandboxes have the ids of one user, whose account is one: nothing but a bound in itself
+# can be had there (docs/security.md).
+APART = ["terminals"] if USERNS_OF_ENGINE else NAMES
+USE = TAKERS + "\nprint(json.dumps({name: take(name, 3)[1] for name in sys.argv[1:]}))"
+FREE = TAKERS + "\nprint(take('inotify_instances', 100_000)[0])"
+HOLD = TAKERS + "\nprint(json.dumps(take(sys.argv[1], int(sys.argv[2]))), flush=True)\ntime.sleep(600)"
+
+# Counted for the whole host and without a bound of its own: there is none of it inside.
+NONE_INSIDE = TAKERS + r"""
+def refused(*arguments):
+    ctypes.set_errno(0)
+    libc.syscall.restype = ctypes.c_long
+    return errno.errorcode[ctypes.get_errno()] if libc.syscall(*[ctypes.c_long(a) for a in arguments]) == -1 else "ok"
+context = ctypes.c_long(0)
+print(json.dumps({"io_setup": refused(206, 65536, ctypes.addressof(context)),
+                  "mmap": refused(9, 0, 2 << 20, 3, 0x22 | 0x40000, -1, 0),
+                  "memfd_create": refused(319, ctypes.addressof(ctypes.create_string_buffer(b"x")), 4),
+                  "plain": [refused(9, 0, 1 << 20, 3, 0x22, -1, 0), refused(319, ctypes.addressof(ctypes.create_string_buffer(b"x")), 1)]}))
+"""
+
+
+class Allowances(Threats):
+    settings = {"sandbox.memory_bytes": 1 << 30}
+
+    def hold(self, workspace, name, most=10**9):
+        """Takes it there, and keeps it: id of the command, and how many it has, and what refused the next."""
+        exec_id = self.client.start_exec(workspace, ["python3", "-c", HOLD, name, str(most)])["id"]
+        return exec_id, json.loads(harness.wait_until(lambda: self.printed(exec_id), 60, f"{name} are taken"))
+
+    def printed(self, exec_id):
+        """What it has written until now, once that is a line."""
+        text = self.client.raw_output(exec_id)
+        return text if text.endswith(b"\n") else None
+
+    def let_go(self, exec_id):
+        self.client.cancel(exec_id)
+        self.client.wait(exec_id, 30_000)
+
+    def free_for_root(self):
+        """How many inotify instances host root could make now."""
+        return int(self.on_host(FREE))
+
+    @threat(75, "C", "use up inotify instances and watches, queued signals, message queues, terminals, pipe pages, AIO contexts, huge pages in one sandbox",
+            "each sandbox has an account of its own in the kernel, or a bound, or there is none of it inside: others, host root, a new sandbox and a daemon that starts have theirs",
+            "in a sandbox whose user namespace root made, what is taken is missing in host root's account")
+    def test_what_one_sandbox_uses_up_is_there_for_all_others(self):
+        self.client.create(repo_url=self.url, name="other")
+        self.client.exec("other", "true")
+        for name in NAMES:
+            with self.subTest(name):
+                exec_id, (taken, refusal) = self.hold("jail", name)
+                self.assertNotEqual(refusal, "ok")
+                self.assertGreater(taken, 3)
+                if name == "terminals":
+                    self.assertLessEqual(taken, 64)
+                if name in APART:
+                    self.assertEqual(json.loads(self.python_of(USE, "other", name)), {name: "ok"})
+                    self.assertEqual(json.loads(harness.run("python3", "-c", USE, name).stdout), {name: "ok"})
+                self.assertEqual(self.client.exec("other", "echo runs").stdout, b"runs\n")
+                self.client.create(repo_url=self.url, name="late")
+                self.assertEqual(self.client.exec("late", "echo starts").stdout, b"starts\n")
+                self.client.delete("late", purge=True)
+                if name.startswith("inotify"):
+                    with daemon() as another:
+                        another.client.health()
+                self.let_go(exec_id)
+        self.client.delete("other", purge=True)
+
+    def python_of(self, source, workspace, *arguments):
+        return self._printed(self.client.exec(workspace, ["python3", "-c", source, *arguments]))
+
+    @unittest.skipIf(USERNS_OF_ENGINE, "all sandboxes of such an engine share one account")
+    def test_the_account_of_a_sandbox_is_not_roots(self):
+        before = self.free_for_root()
+        exec_id, (taken, _) = self.hold("jail", "inotify_instances", 60)
+        self.assertEqual(taken, 60)
+        self.assertGreater(self.free_for_root(), before - 40)
+        self.let_go(exec_id)
+        if ON_DOCKER:
+            return
+        with self.weakened("account") as weak:
+            before = self.free_for_root()
+            exec_id, (taken, _) = self.hold(weak, "inotify_instances", 60)
+            self.assertLess(self.free_for_root(), before - 40, "without the defence root pays for it")
+            self.let_go(exec_id)
+
+    def test_nothing_that_only_the_host_counts_can_be_taken_inside(self):
+        self.assertEqual(json.loads(self.python(NONE_INSIDE)),
+                         {"io_setup": "ENOSYS", "mmap": "ENOMEM", "memfd_create": "ENOMEM", "plain": ["ok", "ok"]})
+
+    def test_commands_run_while_the_host_has_no_inotify_left_for_the_daemon(self):
+        for missing in ("instances", "watches"):
+            with self.subTest(missing), weak_daemon(missing) as other:
+                other.client.create(repo_url=self.url, name="polled")
+                self.assertEqual(other.client.exec("polled", "echo a; sleep 0.2; echo b; exit 3").exit_code, 3)
+
+
+if __name__ == "__main__":
+    unittest.main()
