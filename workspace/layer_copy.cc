@@ -4,9 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <ctime>
 #include <map>
 #include <optional>
 #include <utility>
@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "workspace/change_time.h"
 #include "workspace/layer_record.h"
 #include "workspace/node_copy.h"
 
@@ -32,16 +33,6 @@ constexpr size_t kMaxLinkPathBytes = 4000;
 constexpr uint64_t kMaxRecordBytes = 1ULL << 30;
 // Of what was written since the last pass: a frozen sandbox does not wait for the disk.
 constexpr off_t kCopiedFrozenBytes = 1 << 20;
-// The clock that change times are taken from moves in steps of 10 ms at most.
-constexpr int64_t kTickNs = 20'000'000;
-
-int64_t nanoseconds(const timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
-
-int64_t kernel_time() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME_COARSE, &now);
-  return nanoseconds(now);
-}
 
 // What a look at `looked_ns` or later can tell by: 0 if it may change again without that showing.
 int64_t change_stamp(const struct stat& status, int64_t looked_ns) {
@@ -88,9 +79,12 @@ class Part {
     if (earlier_record_) earlier_ = earlier + "/upper";
   }
 
-  void run(CopyPass& pass, const std::set<ino_t>* mapped) {
+  // `mapped`: at any look until now, the last of which began at `looked_ns`.
+  void run(CopyPass& pass, const std::set<ino_t>& mapped, int64_t looked_ns, bool frozen) {
     pass_ = &pass;
-    mapped_ = mapped;
+    mapped_ = &mapped;
+    mapped_looked_ns_ = looked_ns;
+    frozen_ = frozen;
     fresh_links_.clear();
     Place root{base::open_directory(live_), base::open_directory(copy_), {}, "", 0};
     if (!earlier_.empty()) root.earlier = base::open_directory(earlier_);
@@ -110,7 +104,7 @@ class Part {
     std::string path;
   };
 
-  bool frozen() const { return mapped_ != nullptr; }
+  bool frozen() const { return frozen_; }
 
   // In a pass beside commands the next one looks again.
   void vanished(const std::string& path) const {
@@ -277,7 +271,9 @@ class Part {
       ++pass_->copied_files;
       pass_->copied_bytes += made->bytes;
     }
-    const int64_t stamp = is_mapped(made->status) ? 0 : change_stamp(made->status, looked_ns);
+    // While all is frozen no mapping comes.
+    const int64_t present_ns = frozen() ? looked_ns : std::min(looked_ns, mapped_looked_ns_);
+    const int64_t stamp = is_mapped(made->status) ? 0 : change_stamp(made->status, present_ns);
     remember_link(at, name, made->status, stamp);
     return stamp;
   }
@@ -334,32 +330,38 @@ class Part {
   std::set<ino_t> fresh_links_;  // of this pass
   int copy_root_ = -1;
   CopyPass* pass_ = nullptr;
-  const std::set<ino_t>* mapped_ = nullptr;  // set while all is frozen
+  const std::set<ino_t>* mapped_ = nullptr;
+  int64_t mapped_looked_ns_ = 0;
+  bool frozen_ = false;
 };
 
 }  // namespace
 
 struct LayerCopy::State {
-  std::vector<std::unique_ptr<Part>> parts;
+  Mapped look;
+  std::vector<std::unique_ptr<Part>> parts = {};
+  std::set<ino_t> mapped = {};  // at any look
 
-  CopyPass run(const std::set<ino_t>* mapped) {
+  CopyPass run(bool frozen) {
     CopyPass pass;
-    for (const auto& part : parts) part->run(pass, mapped);
+    const int64_t looked_ns = kernel_time();
+    mapped.merge(look());
+    for (const auto& part : parts) part->run(pass, mapped, looked_ns, frozen);
     return pass;
   }
 };
 
-LayerCopy::LayerCopy(const Places& places, const CopyLimits& limits)
-    : state_(std::make_unique<State>()) {
+LayerCopy::LayerCopy(const Places& places, Mapped mapped, const CopyLimits& limits)
+    : state_(std::make_unique<State>(State{std::move(mapped)})) {
   for (const char* part : kParts)
     state_->parts.push_back(std::make_unique<Part>(places, part, limits));
 }
 
 LayerCopy::~LayerCopy() = default;
 
-CopyPass LayerCopy::pass() { return state_->run(nullptr); }
+CopyPass LayerCopy::pass() { return state_->run(false); }
 
-CopyPass LayerCopy::finish(const std::set<ino_t>& mapped) { return state_->run(&mapped); }
+CopyPass LayerCopy::finish() { return state_->run(true); }
 
 void LayerCopy::keep_record() {
   for (const auto& part : state_->parts) part->keep_record();

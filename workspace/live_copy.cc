@@ -23,7 +23,8 @@ constexpr int kMostPasses = 5;
 }  // namespace
 
 uint64_t copy_live_layer(const LayerCopy::Places& places, const Running& running) {
-  LayerCopy copy(places);
+  LayerCopy copy(
+      places, [&] { return mapped_inodes(running.backend->members(running.name), places.live); });
   for (int pass = 0; pass < kMostPasses; ++pass) {
     const auto begin = Clock::now();
     copy.pass();
@@ -33,7 +34,7 @@ uint64_t copy_live_layer(const LayerCopy::Places& places, const Running& running
   {
     Frozen stopped(running);
     frozen.pass();
-    copy.finish(mapped_inodes(running.backend->members(running.name), places.live));
+    copy.finish();
     pause_us = stopped.thaw();
   }
   copied.pass();

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <utility>
 
 #include "base/fd.h"
@@ -14,8 +15,6 @@
 
 namespace moorage::workspace {
 namespace {
-
-constexpr std::string_view kRemoved = " (deleted)";
 
 // Newlines and backslashes are escaped there as \ooo.
 std::string unescaped(std::string_view text) {
@@ -45,28 +44,32 @@ ino_t inode_at(int top, const std::string& path) {
 
 }  // namespace
 
-std::vector<std::string> mapped_paths(std::string_view maps, const std::string& target) {
+std::vector<Mapping> shared_mappings(std::string_view maps, const std::string& target) {
   // 7f1-7f2 rw-s 00000000 00:2f 1234      /workspace/build/db
   constexpr size_t kColumnsBefore = 5;
-  std::vector<std::string> paths;
+  std::vector<Mapping> mappings;
   while (!maps.empty()) {
     const std::string_view line = maps.substr(0, maps.find('\n'));
     maps.remove_prefix(std::min(maps.size(), line.size() + 1));
     size_t at = 0;
     std::string_view permissions;
+    std::string inode;
     for (size_t column = 0; column < kColumnsBefore && at != std::string_view::npos; ++column) {
       const size_t end = line.find(' ', at);
       if (column == 1) permissions = line.substr(at, end - at);
+      if (column == 4) inode = line.substr(at, end - at);
       at = line.find_first_not_of(' ', end);
     }
     if (at == std::string_view::npos || permissions.size() < 4) continue;
     if (permissions[1] != 'w' || permissions[3] != 's') continue;
     const std::string_view path = line.substr(at);
-    const bool inside = path.size() > target.size() + 1 && path.starts_with(target) &&
-                        path[target.size()] == '/' && !path.ends_with(kRemoved);
-    if (inside) paths.push_back(unescaped(path.substr(target.size() + 1)));
+    const bool inside =
+        path.size() > target.size() + 1 && path.starts_with(target) && path[target.size()] == '/';
+    if (inside)
+      mappings.push_back(
+          {unescaped(path.substr(target.size() + 1)), std::strtoull(inode.c_str(), nullptr, 10)});
   }
-  return paths;
+  return mappings;
 }
 
 std::set<ino_t> mapped_inodes(const std::vector<pid_t>& processes, const std::string& layer) {
@@ -80,8 +83,10 @@ std::set<ino_t> mapped_inodes(const std::vector<pid_t>& processes, const std::st
     const auto maps = base::read_file_if_exists("/proc/" + std::to_string(pid) + "/maps");
     if (!maps) continue;
     for (size_t part = 0; part < kParts.size(); ++part) {
-      for (const auto& path : mapped_paths(*maps, kParts[part].first))
-        inodes.insert(inode_at(tops[part].get(), path));
+      for (const auto& mapping : shared_mappings(*maps, kParts[part].first)) {
+        inodes.insert(mapping.inode);
+        inodes.insert(inode_at(tops[part].get(), mapping.path));
+      }
     }
   }
   inodes.erase(0);

@@ -12,12 +12,18 @@
 
 namespace moorage::workspace {
 
-// Paths below `target`, without it and the slash, of the writable shared mappings that `maps` lists
-// (the format of /proc/PID/maps). What was removed is none.
-std::vector<std::string> mapped_paths(std::string_view maps, const std::string& target);
+struct Mapping {
+  std::string path;  // below the target, without it and the slash
+  ino_t inode = 0;   // as /proc has it: of some kernels not the number in the layer
+};
 
-// Inode numbers in the live layer, of what the processes have mapped below /workspace and
-// /home/user. Exact while they are frozen. What vanishes under it is left out.
+// The writable shared mappings below `target` that `maps` lists (the format of /proc/PID/maps). The
+// kernel adds " (deleted)" to the name of what was removed; a name may also end so, so it is kept.
+std::vector<Mapping> shared_mappings(std::string_view maps, const std::string& target);
+
+// Inode numbers in the live layer that may be those of what the processes have mapped below
+// /workspace and /home/user: never too few of what is mapped all the time, sometimes too many.
+// A removed name stays, for the file may have others.
 std::set<ino_t> mapped_inodes(const std::vector<pid_t>& processes, const std::string& layer);
 
 }  // namespace moorage::workspace

@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "workspace/change_time.h"
 
 namespace moorage::workspace {
 namespace {
@@ -29,8 +30,7 @@ using base::Error;
 using base::Fd;
 
 constexpr int64_t kSettled_ns = 2'000'000'000;
-constexpr int64_t kTick_ns = 20'000'000;  // the clock of change times moves in steps of 10 ms
-constexpr uint64_t kMostPasses = 4;       // of a tree that is always being written
+constexpr uint64_t kMostPasses = 4;  // of a tree that is always being written
 // One that takes longer leaves as much to the next, which is the next round's.
 constexpr std::chrono::seconds kShortPass{5};
 constexpr unsigned kMaxDepth = 900;  // of directories: a descriptor each
@@ -38,14 +38,6 @@ constexpr size_t kMaxLinkPathBytes = 64 << 10;
 constexpr size_t kPieceBytes = 1 << 20;
 constexpr size_t kMaxAttributeBytes = 64 << 10;
 constexpr std::string_view kLast = "objects";
-
-int64_t nanoseconds(const timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
-
-int64_t kernel_time() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME_COARSE, &now);
-  return nanoseconds(now);
-}
 
 // Gone, or something else than it was a moment ago.
 bool has_changed(int error_number) {
@@ -265,7 +257,7 @@ bool TreeFollower::is_known(const std::string& path, const struct stat& now) con
   // Within a round only what the clock cannot tell apart is in doubt.
   const bool sent_now = seen.pass > last_pass_;
   if (!sent_now && tree_.mapped.contains(now.st_ino)) return false;
-  return seen.looked_ns - seen.changed_ns > (sent_now ? kTick_ns : kSettled_ns);
+  return seen.looked_ns - seen.changed_ns > (sent_now ? kTickNs : kSettled_ns);
 }
 
 void TreeFollower::note(const std::string& path, const struct stat& now, int64_t looked_ns) {
@@ -317,7 +309,7 @@ bool TreeFollower::send(const Directory& directory, const std::string& name,
 
 bool TreeFollower::send_file(const Directory& directory, const std::string& name,
                              const std::string& path) {
-  const int64_t looked_ns = kernel_time();
+  int64_t looked_ns = kernel_time();
   const Fd file = open_entry(directory.fd, name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOATIME);
   struct stat status {};
   if (!file || fstat(file.get(), &status) < 0 || !S_ISREG(status.st_mode)) return false;
@@ -346,8 +338,15 @@ bool TreeFollower::send_file(const Directory& directory, const std::string& name
       doubt_other_names(path, status.st_ino);
     }
   }
-  const bool mapped = tree_.mapped.contains(status.st_ino);
-  note(path, status, mapped ? nanoseconds(status.st_ctim) + kTick_ns + 1 : looked_ns);
+  // A mapping that was made after the look may be gone before the next one.
+  const int64_t changed_ns = nanoseconds(status.st_ctim);
+  const int64_t unsettled_ns = changed_ns + kTickNs + 1;  // known in this round, sent in the next
+  if (tree_.mapped.contains(status.st_ino)) {
+    looked_ns = unsettled_ns;
+  } else if (unsettled_ns > tree_.mapped_looked_ns) {
+    looked_ns = std::min(looked_ns, unsettled_ns);
+  }
+  note(path, status, looked_ns);
   return true;
 }
 

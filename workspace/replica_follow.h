@@ -62,6 +62,7 @@ struct FollowedTree {
   std::function<bool(std::string_view path)> wanted = {};  // empty: all
   std::function<bool(std::string_view path)> grows = {};   // a file that is only added to
   std::set<ino_t> mapped = {};                             // files in doubt
+  int64_t mapped_looked_ns = INT64_MAX;  // when it was looked which these are: change_time.h
 };
 
 struct FollowResult {

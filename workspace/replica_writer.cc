@@ -21,6 +21,7 @@
 #include "state_db/workspaces.h"
 #include "workspace/archive_store.h"
 #include "workspace/birth.h"
+#include "workspace/change_time.h"
 #include "workspace/frame_reader.h"
 #include "workspace/mapped_files.h"
 #include "workspace/reconcile_step.h"
@@ -222,6 +223,7 @@ ReplicaWriter::Followed ReplicaWriter::bring_layer(const state_db::NeededLayer& 
       const auto row = state_db::Sandboxes(context_.store).find(sandbox);
       if (row) {
         const auto members = context_.backends.get(row->backend).members(row->name);
+        tree.mapped_looked_ns = kernel_time();
         tree.mapped = mapped_inodes(members, path);
       }
     }

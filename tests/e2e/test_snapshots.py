@@ -114,6 +114,28 @@ class Snapshots(harness.TestCase):
             seen.append(int(out.stdout))
         self.assertEqual(seen, sorted(seen))
 
+    def test_what_was_written_through_a_mapping_is_there_though_the_mapping_ended(self):
+        """Each round: a counter in a mapped page, the mapping's end, and only then a file that says how far it came."""
+        self.make("mapped", "mkdir many; for i in $(seq 2000); do echo $i > many/$i; done; head -c 4096 /dev/zero > counter")
+        code = ("import mmap, os, struct, time\nend = n = 0\nwhile not os.path.exists('stop'):\n"
+                "  with open('counter', 'r+b') as f, mmap.mmap(f.fileno(), 4096) as page:\n"
+                "    end = time.monotonic() + 0.05\n"
+                "    while time.monotonic() < end: n += 1; page[:8] = struct.pack('<Q', n)\n"
+                "  with open('told', 'w') as f: f.write(str(n))\nprint(n)")
+        running = self.client.start_exec("mapped", ["python3", "-c", code])["id"]
+        harness.wait_until(lambda: self.client.exec("mapped", "test -s told").exit_code == 0, what="the first round")
+        for n in range(200 if os.environ.get("MOORAGE_TEST_LONG") == "1" else 8):
+            taken = self.client.snapshot("mapped")
+            self.assertEqual(taken["way"], self.beside)
+            fork = self.client.fork("mapped", snapshot=taken["id"])[0]["id"]
+            # An empty `told`: between the open that cut it and the write.
+            told = int(self.client.read_file(fork, "told") or 0)
+            self.assertGreaterEqual(int.from_bytes(self.client.read_file(fork, "counter")[:8], "little"), told, f"snapshot {n}")
+            self.client.delete(fork, purge=True)
+            self.client.drop_snapshot("mapped", taken["id"])
+        self.run_in("mapped", "touch stop")
+        self.assertEqual(self.client.wait(running, 30_000)["exit_code"], 0)
+
     def test_an_idle_sandbox_gets_new_mounts_and_runs_on(self):
         sandbox = self.client.start(self.make("idle")["id"])["sandbox"]["id"]
         self.run_in("idle", "echo one > kept; echo mine > /tmp/mine; echo hidden > ~/.hidden")

@@ -27,6 +27,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+const LayerCopy::Mapped kNothingMapped = [] { return std::set<ino_t>{}; };
+
 struct Layers {
   TemporaryDirectory directory;
   int next = 0;
@@ -96,7 +98,7 @@ TEST_CASE("a copy has everything that a layer can have") {
   base::check(utimensat(AT_FDCWD, (tree + "/a/b").c_str(), old, 0), "utimensat");
 
   const std::string copy = layers.make();
-  LayerCopy copying({live, copy});
+  LayerCopy copying({live, copy}, kNothingMapped);
   const CopyPass pass = copying.finish();
   CHECK(pass.copied_files == 5);
   CHECK(pass.copied_bytes < 1 << 20);
@@ -113,7 +115,7 @@ TEST_CASE("a later pass only does what changed, and the next copy shares the res
   }
   pause_past_a_tick();
   const std::string copy = layers.make();
-  LayerCopy copying({live, copy});
+  LayerCopy copying({live, copy}, kNothingMapped);
   CHECK(copying.pass().copied_files == 100);
   write(tree + "/d1/f1", "new");
   fs::rename(tree + "/d2", tree + "/moved");
@@ -127,7 +129,7 @@ TEST_CASE("a later pass only does what changed, and the next copy shares the res
   pause_past_a_tick();
   write(tree + "/d4/f4", "newer");
   const std::string second = layers.make();
-  LayerCopy again({live, second, copy});
+  LayerCopy again({live, second, copy}, kNothingMapped);
   const CopyPass pass = again.finish();
   CHECK(pass.copied_files <= 2);  // f4; and f1, if its time was the present when it was copied
   CHECK(pass.copied_files + pass.linked_files == 90);
@@ -141,7 +143,7 @@ TEST_CASE("a later pass only does what changed, and the next copy shares the res
   for (const char* damaged : {"", "moorage copy 1\nx", "moorage copy 1\na\0b 1\n"}) {
     write(second + "/tree/copied", damaged);
     const std::string third = layers.make();
-    LayerCopy alone({live, third, second});
+    LayerCopy alone({live, third, second}, kNothingMapped);
     CHECK(alone.finish().linked_files == 0);
     require_same(live, third);
   }
@@ -159,26 +161,73 @@ TEST_CASE("a file that is written through a mapping is copied although its time 
   bytes[0] = 'b';  // from here on the page is dirty, and writing to it changes no time
   pause_past_a_tick();
   const std::string copy = layers.make();
-  LayerCopy copying({live, copy});
-  copying.pass();
-  bytes[1] = 'c';
   struct stat status {};
   base::check(stat(path.c_str(), &status), "stat");
-  copying.finish({status.st_ino});
+  LayerCopy copying({live, copy}, [&] { return std::set<ino_t>{status.st_ino}; });
+  copying.pass();
+  bytes[1] = 'c';
+  copying.finish();
   CHECK(base::read_file(copy + "/tree/upper/mapped").substr(0, 3) == "bca");
   munmap(bytes, 8192);
+}
+
+TEST_CASE("a mapping that ends before the last pass leaves its file in doubt") {
+  Layers layers;
+  const std::string live = layers.make();
+  const std::string path = live + "/tree/upper/mapped";
+  write(path, std::string(8192, 'a'));
+  struct stat status {};
+  base::check(stat(path.c_str(), &status), "stat");
+  const auto map = [&] {
+    const base::Fd file = base::open_file(path, O_RDWR);
+    void* bytes = mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+    REQUIRE(bytes != MAP_FAILED);
+    return static_cast<char*>(bytes);
+  };
+  std::set<ino_t> mapped;
+  const std::string copy = layers.make();
+
+  SECTION("that was there at an earlier look") {
+    char* bytes = map();
+    bytes[0] = 'b';
+    pause_past_a_tick();
+    mapped = {status.st_ino};
+    LayerCopy copying({live, copy}, [&] { return mapped; });
+    copying.pass();
+    bytes[1] = 'c';
+    munmap(bytes, 8192);
+    mapped.clear();
+    copying.finish();
+  }
+  SECTION("that nobody saw") {
+    char* bytes = nullptr;
+    LayerCopy copying({live, copy}, [&] {
+      if (!bytes) {  // right after the first look, and a tick before the file is copied
+        bytes = map();
+        pause_past_a_tick();
+        bytes[0] = 'b';
+        pause_past_a_tick();
+      }
+      return std::set<ino_t>{};
+    });
+    copying.pass();
+    bytes[1] = 'c';
+    munmap(bytes, 8192);
+    copying.finish();
+  }
+  CHECK(base::read_file(copy + "/tree/upper/mapped").substr(0, 3) == "bca");
 }
 
 TEST_CASE("limits of a copy are told") {
   Layers layers;
   const std::string live = layers.make();
   for (int i = 0; i < 20; ++i) write(live + "/tree/upper/" + std::to_string(i), "");
-  LayerCopy few({live, layers.make()}, {.max_entries = 10});
+  LayerCopy few({live, layers.make()}, kNothingMapped, {.max_entries = 10});
   CHECK_THROWS_WITH(few.pass(), Catch::Contains("more than 10 files"));
   std::string deep = live + "/home/upper";
   for (int i = 0; i < 950; ++i) deep += "/d";
   fs::create_directories(deep);
-  LayerCopy nested({live, layers.make()});
+  LayerCopy nested({live, layers.make()}, kNothingMapped);
   CHECK_THROWS_WITH(nested.pass(), Catch::Contains("nested deeper"));
 }
 
@@ -269,7 +318,7 @@ TEST_CASE("copies of a layer that changes all the time are what it was when it w
   uint64_t linked = 0;
   for (unsigned round = 0; round < 60; ++round) {
     const std::string copy = layers.make();
-    LayerCopy copying({live, copy, earlier});
+    LayerCopy copying({live, copy, earlier}, kNothingMapped);
     std::atomic<bool> frozen{false};
     std::jthread writer([&](const std::stop_token& left) {
       Changes changes(live + "/tree/upper", seed + round);
