@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/mount.h"
 #include "base/mount_namespace.h"
+#include "workspace/file_watches.h"
 
 namespace moorage::workspace {
 namespace {
@@ -54,7 +55,8 @@ bool hold_mounts(const std::vector<pid_t>& members, const ActiveMounts& mounts) 
     struct stat status {};
     const std::string path = "/proc/" + std::to_string(pid) + "/cwd";
     if (stat(path.c_str(), &status) < 0) return false;  // it ended
-    return status.st_dev == mounts.tree_device || status.st_dev == mounts.home_device;
+    if (status.st_dev == mounts.tree_device || status.st_dev == mounts.home_device) return true;
+    return watches_any(pid, {mounts.tree_device, mounts.home_device});
   });
 }
 

@@ -18,7 +18,8 @@ inline constexpr const char* kHomePlace = "/home/user";
 // Copies of what is mounted there, with their devices.
 ActiveMounts copy_sandbox_mounts(const base::ProcessIdentity& init);
 
-// Whether one of these processes surely holds the mounts, by its working directory.
+// Whether one of these processes surely holds the mounts, by its working directory; or watches
+// files of them, which the kernel would not take for a reason to keep them.
 bool hold_mounts(const std::vector<pid_t>& members, const ActiveMounts& mounts);
 
 // Puts `next` in the place of both, and turns it into copies of these. All of the sandbox is
