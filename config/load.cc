@@ -122,10 +122,19 @@ void check_together(const Settings& settings) {
   const uint64_t pool = ids.sandbox_first_id;
   const uint64_t pool_end = pool + kIdsOfARange * ids.sandbox_slots;
   const uint64_t disk_end = ids.disk_first_id + kIdsOfARange + 1;
+  // Container engines take ids for signed numbers: they refuse every larger one.
+  constexpr uint64_t kEngineEnd = uint64_t{1} << 31;
+  if (pool_end > kEngineEnd) {
+    throw Error(
+        Code::invalid_argument,
+        "ids: the ids of sandboxes go beyond 2147483647, the largest that container engines "
+        "take",
+        "Lower ids.sandbox_first_id or ids.sandbox_slots.");
+  }
   // 4294967295 is "no id" for the kernel.
-  if (pool_end > UINT32_MAX || disk_end > UINT32_MAX) {
+  if (disk_end > UINT32_MAX) {
     throw Error(Code::invalid_argument, "ids: the ranges go beyond the largest id, 4294967294",
-                "Lower ids.sandbox_first_id, ids.sandbox_slots or ids.disk_first_id.");
+                "Lower ids.disk_first_id.");
   }
   if (pool < disk_end && ids.disk_first_id < pool_end) {
     throw Error(Code::invalid_argument,

@@ -220,7 +220,7 @@ std::vector<Setting> about_work() {
                         {65'536, 4'294'836'224},
                         "first of 65537 owner ids on disk; no host user may have one"),
       integer<uint32_t>("ids.sandbox_first_id", MOORAGE_PLACE(ids.sandbox_first_id),
-                        {65'536, 4'294'836'224},
+                        {65'536, 2'147'418'112},
                         "first host id of the pool that sandboxes run under"),
       integer<uint32_t>("ids.sandbox_slots", MOORAGE_PLACE(ids.sandbox_slots), {1, 65'000},
                         "ranges of 65536 ids in that pool: sandboxes at one time"),

@@ -38,6 +38,7 @@
 #include "workspace/reconcile.h"
 #include "workspace/replica.h"
 #include "workspace/replica_restore.h"
+#include "workspace/sandbox_ids.h"
 #include "workspace/snapshot_keeper.h"
 #include "workspace/store_image.h"
 
@@ -260,6 +261,7 @@ int serve(const config::Loaded& loaded) {
                             }});
   if (opened.unreadable) return daemon::serve_rescue(*opened.unreadable, rescue_setup(settings));
   state_db::Store& store = *opened.store;
+  workspace::require_disk_ids(store, workspace_options(settings));
   daemon::EventHub events(store);
   backends::Registry registry(backend_options(settings, store.store_id()));
   repo_cache::RepoCache repos(repo_options(settings));

@@ -1,5 +1,8 @@
 #include "state_db/sandboxes.h"
 
+#include <algorithm>
+#include <set>
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "state_db/statement.h"
@@ -41,17 +44,28 @@ std::optional<SandboxRow> only(std::vector<SandboxRow> rows) {
   return std::move(rows.front());
 }
 
-uint32_t lowest_free_slot(Store& store, uint32_t slots) {
-  // 0, or one above a slot in use: the lowest of those that is free.
+// The lowest slot of this pool whose ids nobody has. The pool may lie elsewhere than when those who
+// live were made.
+uint32_t lowest_free_slot(Store& store, const NewSandbox& wanted) {
   Statement query = store.prepare(
-      "SELECT min(free) FROM (SELECT 0 AS free UNION ALL SELECT slot + 1 FROM id_ranges) "
-      "WHERE free NOT IN (SELECT slot FROM id_ranges)");
-  query.step();
+      "SELECT slot, first_host_id FROM id_ranges JOIN sandboxes ON sandboxes.id = sandbox");
+  std::set<uint64_t> taken;
+  const uint64_t pool = wanted.pool_first_id;
+  while (query.step()) {
+    uint64_t slot = 0;
+    uint64_t first = 0;
+    query.read(slot, first);
+    taken.insert(slot);
+    const uint64_t last = first + kIdsOfSandbox - 1;
+    if (last < pool) continue;
+    taken.insert((std::max(first, pool) - pool) / kIdsOfSandbox);
+    taken.insert((last - pool) / kIdsOfSandbox);
+  }
   uint32_t slot = 0;
-  query.read(slot);
-  if (slot < slots) return slot;
+  while (taken.contains(slot)) ++slot;
+  if (slot < wanted.slots) return slot;
   throw Error(Code::resource_exhausted,
-              "all " + std::to_string(slots) + " id ranges are in use by sandboxes",
+              "all " + std::to_string(wanted.slots) + " id ranges are in use by sandboxes",
               "Stop workspaces that you do not need, or raise ids.sandbox_slots.");
 }
 
@@ -74,14 +88,17 @@ SandboxRow Sandboxes::create(const NewSandbox& wanted) {
                                       " already, which is " +
                                       std::string(state_name(present->state)));
     }
-    const uint32_t slot = lowest_free_slot(store_, wanted.slots);
+    const uint32_t slot = lowest_free_slot(store_, wanted);
+    const uint32_t first_host_id = wanted.first_host_id != 0
+                                       ? wanted.first_host_id
+                                       : wanted.pool_first_id + slot * kIdsOfSandbox;
     store_
         .prepare(
             "INSERT INTO sandboxes (workspace, backend, image, state, boot_id, created_wall_ms, "
             "runtime, isolation, first_host_id, standby) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
         .run(wanted.workspace, wanted.backend, wanted.image, LifeCycle<SandboxState>::kFirst,
              base::boot_id(), store_.clock().wall_ms(), wanted.runtime, wanted.isolation,
-             wanted.first_host_id, wanted.standby);
+             first_host_id, wanted.standby);
     const base::SandboxId id{store_.last_insert_id()};
     store_.prepare("INSERT INTO id_ranges (slot, sandbox) VALUES (?, ?)").run(slot, id);
     store_.record_new<SandboxState>(id);
@@ -114,6 +131,12 @@ void Sandboxes::set_running(base::SandboxId id, const SandboxStart& start) {
             "home_device = ?, started_wall_ms = ?, standby = 0 WHERE id = ?")
         .run(start.init.pid, start.init.start_ticks, start.tree_device, start.home_device,
              store_.clock().wall_ms(), id);
+  });
+}
+
+void Sandboxes::set_first_host_id(base::SandboxId id, uint32_t first_host_id) {
+  store_.transaction([&] {
+    store_.prepare("UPDATE sandboxes SET first_host_id = ? WHERE id = ?").run(first_host_id, id);
   });
 }
 

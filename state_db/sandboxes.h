@@ -1,7 +1,7 @@
 // Sandboxes, and the pool of id ranges that they hold. A sandbox gets the lowest free slot in the
 // transaction that makes its row and gives it back in the one that marks it destroyed, so two that
-// are not destroyed never share host ids: the table's UNIQUE slot says so, whatever crashes in
-// between.
+// are not destroyed never share host ids, whatever crashes in between. Its ids are in its row: the
+// configuration may put the pool elsewhere while it lives.
 #pragma once
 
 #include <array>
@@ -19,7 +19,9 @@ namespace moorage::state_db {
 
 class Store;
 
-// The boot_id of those that came with a copy of the store: of no boot of this machine.
+// How many host ids a sandbox has; and the boot_id of those that came with a copy of the store: of
+// no boot of this machine.
+inline constexpr uint32_t kIdsOfSandbox = 65536;
 inline constexpr const char* kBootOfCopy = "restored";
 
 struct SandboxRow {
@@ -37,7 +39,8 @@ struct SandboxRow {
   uint64_t home_device = 0;      // st_dev of /home/user's
   std::string runtime{};         // of its engine; empty: the usual one
   std::string isolation{};       // as its backend said; empty: not known
-  uint32_t first_host_id = 0;    // of its engine, where all share one range; 0: from the slot
+  uint32_t first_host_id = 0;    // of its id 0; an engine may have one range for all its sandboxes.
+                                 // 0: made by an earlier release (workspace/sandbox_ids.h)
   bool standby = false;          // without the workspace, until a move has ended the one before it
   int64_t created_wall_ms = 0;
   int64_t started_wall_ms = 0;  // 0: never ran
@@ -48,10 +51,11 @@ struct NewSandbox {
   base::WorkspaceId workspace{};
   std::string backend{};
   std::string image{};
+  uint32_t pool_first_id = 1'000'000'000;
   uint32_t slots = 4096;  // size of the pool
   std::string runtime{};
   std::string isolation{};
-  uint32_t first_host_id = 0;
+  uint32_t first_host_id = 0;  // of its engine; 0: one of the pool
   bool standby = false;
 };
 
@@ -71,6 +75,7 @@ class Sandboxes {
   // A destroyed one that holds no slot: commands that ran in another store refer to it.
   base::SandboxId add_past(const NewSandbox& sandbox, std::string_view reason);
   void set_running(base::SandboxId id, const SandboxStart& start);     // -> running; no standby
+  void set_first_host_id(base::SandboxId id, uint32_t first_host_id);  // of an earlier release
   void set_devices(base::SandboxId id, uint64_t tree, uint64_t home);  // its mounts were exchanged
   void set_stopped(base::SandboxId id, std::string_view reason = {});  // stopping -> stopped
   void set_lost(base::SandboxId id, SandboxState from, std::string_view reason);

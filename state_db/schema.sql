@@ -201,7 +201,7 @@ CREATE TABLE sandboxes (         -- Execution environments, each for one workspa
   ended_wall_ms    INTEGER NOT NULL DEFAULT 0,  -- When it was stopped or lost; 0 is not yet.
   runtime          TEXT NOT NULL DEFAULT '',  -- Of its engine; empty: the usual one.
   isolation        TEXT NOT NULL DEFAULT '',  -- What it isolates, as its backend said; empty: from before this column.
-  first_host_id    INTEGER NOT NULL DEFAULT 0,  -- Of the ids of its engine, which all of its sandboxes share; 0: those of its slot.
+  first_host_id    INTEGER NOT NULL DEFAULT 0,  -- Host id of its id 0; an engine may give all of its sandboxes one range. 0: an earlier release made it.
   standby          INTEGER NOT NULL DEFAULT 0  -- 1: without the workspace, until a move has ended the one before it.
 ) STRICT;
 CREATE UNIQUE INDEX sandboxes_live ON sandboxes (workspace) WHERE state NOT IN ('stopped','destroyed') AND standby = 0;
@@ -209,7 +209,7 @@ CREATE INDEX sandboxes_of_workspace ON sandboxes (workspace, id);
 CREATE INDEX sandboxes_left ON sandboxes (state) WHERE state <> 'destroyed';
 
 CREATE TABLE id_ranges (         -- Slots of the pool of host ids that are in use; free ones have no row.
-  slot    INTEGER PRIMARY KEY,   -- Host ids first_id + 65536 * slot and the 65535 after it.
+  slot    INTEGER PRIMARY KEY,   -- Number in the pool as it lay when its holder was made.
   sandbox INTEGER NOT NULL UNIQUE REFERENCES sandboxes (id)  -- Its holder, until destroyed.
 ) STRICT;
 

@@ -92,6 +92,13 @@ std::vector<std::string> Store::check_id_ranges() {
   const int64_t without = count(
       "SELECT count(*) FROM sandboxes s WHERE s.state <> 'destroyed' AND NOT EXISTS "
       "(SELECT 1 FROM id_ranges r WHERE r.sandbox = s.id)");
+  const int64_t shared = count(
+      "SELECT count(*) FROM id_ranges r JOIN sandboxes a ON a.id = r.sandbox "
+      "JOIN sandboxes b ON b.id > a.id AND b.state <> 'destroyed' "
+      "WHERE a.first_host_id <> b.first_host_id AND a.first_host_id > 0 AND b.first_host_id > 0 "
+      "AND abs(a.first_host_id - b.first_host_id) < 65536");
+  if (shared > 0)
+    problems.push_back("ids of " + std::to_string(shared) + " sandboxes overlap those of others");
   if (held > 0)
     problems.push_back(std::to_string(held) +
                        (held == 1 ? " id range belongs" : " id ranges belong") +

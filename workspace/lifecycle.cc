@@ -77,7 +77,7 @@ std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::Workspa
   start_after_intent.pass();
   std::shared_ptr<const Running> running;
   try {
-    const ActiveMounts mounts = mount_layers(layers, first_id_of(context_.options, sandbox));
+    const ActiveMounts mounts = mount_layers(layers, sandbox.first_host_id);
     start_after_mount.pass();
     auto begun = starts_.begin(row, sandbox, &mounts);
     start_after_backend.pass();

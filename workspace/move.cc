@@ -63,7 +63,7 @@ void Workspaces::change_place(const state_db::WorkspaceRow& row, const state_db:
     // Its policy may have changed the layer when the former one was stopped.
     const Chain layers = chain(state_db::Workspaces(context_.store).get(row.id));
     context_.store.transaction([&] { integrity_.begin_writing(row.id); });
-    const ActiveMounts mounts = mount_layers(layers, first_id_of(context_.options, sandbox));
+    const ActiveMounts mounts = mount_layers(layers, sandbox.first_host_id);
     base::in_mount_namespace(standby.init, [&] {
       base::attach_mount(mounts.tree.get(), kTreePlace);
       base::attach_mount(mounts.home.get(), kHomePlace);

@@ -14,6 +14,7 @@
 #include "workspace/reconcile.h"
 #include "workspace/reconcile_step.h"
 #include "workspace/recovery_table.h"
+#include "workspace/sandbox_ids.h"
 #include "workspace/sandbox_mounts.h"
 
 namespace moorage::workspace {
@@ -57,6 +58,7 @@ ActiveMounts adopted_mounts(state_db::Store& store, const state_db::SandboxRow& 
 // Several at a time: each takes a few milliseconds of the kernel's, and a dead one waits for its
 // processes to go. The pool ends when all are settled.
 void Reconciler::settle_sandboxes() {
+  record_ids(context_);
   const auto rows = state_db::Sandboxes(context_.store).not_destroyed();
   base::ThreadPool pool(kAdopters, rows.size() + 1);
   for (const auto& row : rows) {
@@ -93,7 +95,7 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
     running->endpoint = backend.endpoint(row.name);
     Mounted mounted;
     mounted.mounts = adopted_mounts(context_.store, row);
-    mounted.user_host_id = first_id_of(context_.options, row) + kUser;
+    mounted.user_host_id = row.first_host_id + kUser;
     running->mounted = active_.share(row.workspace, std::move(mounted));
   } catch (const Error& error) {
     base::log(LogLevel::warning, "sandbox.not_adopted",

@@ -31,7 +31,7 @@ void check_place(Context& context, const state_db::Place& place, const backends:
   spec.name = context.backends.prefix() + "check";
   spec.image = place.image;
   spec.runtime = place.runtime;
-  spec.first_host_id = can.first_host_id.value_or(context.options.first_host_id(0));
+  spec.first_host_id = can.first_host_id.value_or(context.options.sandbox_first_id);
   spec.limits = limits;
   spec.sudo = context.options.sudo && can.sudo;
   backend.check(spec);
@@ -50,13 +50,9 @@ state_db::NewSandbox SandboxStart::plan(const state_db::WorkspaceRow& row) {
   sandbox.runtime = row.runtime;
   sandbox.isolation = backends::isolation_name(backends::isolation_of(can, row.runtime));
   sandbox.first_host_id = can.first_host_id.value_or(0);
+  sandbox.pool_first_id = context_.options.sandbox_first_id;
   sandbox.slots = context_.options.sandbox_slots;
   return sandbox;
-}
-
-uint32_t first_id_of(const Options& options, const state_db::SandboxRow& sandbox) {
-  return sandbox.first_host_id != 0 ? sandbox.first_host_id
-                                    : options.first_host_id(sandbox.slot.value());
 }
 
 Running SandboxStart::begin(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox,
@@ -66,7 +62,7 @@ Running SandboxStart::begin(const state_db::WorkspaceRow& row, const state_db::S
   running.workspace = row.id;
   running.name = sandbox.name;
   running.backend = &context_.backends.get(sandbox.backend);
-  const uint32_t first_id = first_id_of(context_.options, sandbox);
+  const uint32_t first_id = sandbox.first_host_id;
   const base::Fd objects = context_.storage.bind_read_only(
       context_.repos.objects_directory(Repositories::directory(row.repository)), first_id);
   backends::SandboxSpec spec;
@@ -93,8 +89,8 @@ Running SandboxStart::begin(const state_db::WorkspaceRow& row, const state_db::S
 std::shared_ptr<const Running> SandboxStart::finish(const state_db::SandboxRow& sandbox,
                                                     Running begun, const ActiveMounts& mounts,
                                                     const std::function<void()>& also) {
-  begun.mounted = active_.share(begun.workspace, {copy_sandbox_mounts(begun.init),
-                                                  first_id_of(context_.options, sandbox) + kUser});
+  begun.mounted = active_.share(begun.workspace,
+                                {copy_sandbox_mounts(begun.init), sandbox.first_host_id + kUser});
   context_.store.transaction([&] {
     if (also) also();
     state_db::Sandboxes(context_.store)

@@ -17,8 +17,6 @@ namespace moorage::workspace {
 
 // Throws what the backend of that place would refuse to start there.
 void check_place(Context& context, const state_db::Place& place, const backends::Limits& limits);
-// The host id of its id 0.
-uint32_t first_id_of(const Options& options, const state_db::SandboxRow& sandbox);
 
 class SandboxStart {
  public:

@@ -185,8 +185,15 @@ TEST_CASE("values out of range and unknown units are refused") {
 TEST_CASE("ranges of ids that meet, or a backend that is not allowed, are refused") {
   CHECK(refusal("ids: {disk_first_id: 1000065536}\n").find("lie among those of sandboxes") !=
         std::string::npos);
-  CHECK(refusal("ids: {sandbox_slots: 60000}\n").find("beyond the largest id") !=
+  CHECK(refusal("ids: {sandbox_slots: 60000}\n").find("the largest that container engines take") !=
         std::string::npos);
+  CHECK(refusal("ids: {sandbox_first_id: 2147483648}\n").find("is not from 65536 to 2147418112") !=
+        std::string::npos);
+  CHECK(refusal("ids: {sandbox_first_id: 2147418112, sandbox_slots: 2}\n")
+            .find("the largest that container engines take") != std::string::npos);
+  CHECK(load_text("ids: {sandbox_first_id: 2147418112, sandbox_slots: 1}\n")
+            .settings.ids.sandbox_slots == 1);
+  CHECK(load_text("ids: {disk_first_id: 4294836224}\n").settings.ids.disk_first_id == 4294836224);
   CHECK(refusal("sandbox: {backend: process}\n").find("sandbox.allow_process_backend") !=
         std::string::npos);
   CHECK(load_text("sandbox: {backend: process, allow_process_backend: true}\n")

@@ -145,6 +145,31 @@ TEST_CASE("two sandboxes never hold one slot, whatever is killed") {
   munmap(memory, sizeof(Acknowledged));
 }
 
+TEST_CASE("a pool that was moved gives no range that meets one of a living sandbox") {
+  TestStore test;
+  Store& store = *test.store;
+  Sandboxes sandboxes(store);
+  const auto repository = make_repository(store);
+  constexpr uint32_t kFirst = 1'100'000'000;
+  NewSandbox wanted{.workspace = make_workspace(store, repository, "a"),
+                    .backend = "lxc",
+                    .image = "host",
+                    .pool_first_id = kFirst};
+  const auto next = [&](const char* name, uint32_t pool) {
+    wanted.workspace = make_workspace(store, repository, name);
+    wanted.pool_first_id = pool;
+    return sandboxes.create(wanted).first_host_id;
+  };
+  CHECK(sandboxes.create(wanted).first_host_id == kFirst);
+  CHECK(next("b", kFirst) == kFirst + kIdsOfSandbox);
+  CHECK(next("c", kFirst - kIdsOfSandbox) == kFirst - kIdsOfSandbox + 3 * kIdsOfSandbox);
+  CHECK(next("d", kFirst - 10) == kFirst - 10 + 4 * kIdsOfSandbox);
+  CHECK(next("e", kFirst + kIdsOfSandbox + 1) == kFirst + 1 + 6 * kIdsOfSandbox);
+  wanted.first_host_id = 7'000'000;  // an engine's own
+  CHECK(next("f", kFirst) == 7'000'000);
+  CHECK(store.check_id_ranges().empty());
+}
+
 TEST_CASE("a full pool refuses, and a slot is free again only when its sandbox is destroyed") {
   TestStore test;
   Store& store = *test.store;
