@@ -52,10 +52,15 @@ void Running::spawn(const std::vector<std::string>& words, const RunOptions& opt
   ::sigemptyset(&none);
   ::sigfillset(&all);
   ::posix_spawnattr_setsigmask(&attributes, &none);
+  for (const int number : options.ignored) {
+    ::sigdelset(&all, number);
+    ::signal(number, SIG_IGN);
+  }
   ::posix_spawnattr_setsigdefault(&attributes, &all);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   const int failure = ::posix_spawn(&pid_, MOORAGE_PROGRAM, &actions, &attributes,
                                     argv_pointers.data(), environment_pointers.data());
+  for (const int number : options.ignored) ::signal(number, SIG_DFL);
   ::posix_spawn_file_actions_destroy(&actions);
   ::posix_spawnattr_destroy(&attributes);
   if (failure != 0) base::throw_errno("spawn moorage", failure);

@@ -21,7 +21,8 @@ struct RunOptions {
   std::string socket;
   std::string input;
   std::map<std::string, std::string> environment;
-  std::vector<int> closed = {};  // of 0, 1 and 2: not open when the program starts
+  std::vector<int> closed = {};   // of 0, 1 and 2: not open when the program starts
+  std::vector<int> ignored = {};  // signals that the program is started to ignore
 };
 
 Ran run_moorage(const std::vector<std::string>& words, const RunOptions& options);

@@ -93,11 +93,9 @@ TEST_CASE("output that finds its terminal gone leaves the command running") {
 TEST_CASE("a signal that a command line was started to ignore neither leaves nor ends") {
   ExecScene scene;
   scene.exec.write(RecordKind::standard_output, "ready");
-  std::signal(SIGHUP, SIG_IGN);
-  std::signal(SIGINT, SIG_IGN);
-  Running running({"exec", "auth", "--", "x"}, scene.options());
-  std::signal(SIGHUP, SIG_DFL);
-  std::signal(SIGINT, SIG_DFL);
+  auto options = scene.options();
+  options.ignored = {SIGHUP, SIGINT};
+  Running running({"exec", "auth", "--", "x"}, options);
   running.read_until("ready");
   running.signal(SIGHUP);
   running.signal(SIGINT);
