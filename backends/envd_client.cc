@@ -145,6 +145,7 @@ HttpRequest start_request(const StartRequest& start) {
                      {"Moorage-Journal", "1"},
                      {"Moorage-Kill-Fd", start.kill_fd >= 0 ? "1" : "0"},
                      {"Moorage-Output-Limit", std::to_string(start.output_limit_bytes)},
+                     {"Moorage-Journal-Room", std::to_string(start.journal_room_bytes)},
                      {"Moorage-User", start.user}};
   if (start.timeout_ms > 0) {
     request.headers.emplace_back("Connect-Timeout-Ms", std::to_string(start.timeout_ms));

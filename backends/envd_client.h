@@ -11,6 +11,8 @@
 //                             be empty: already_exists says that this exec has run before
 //   Moorage-Kill-Fd: 0|1      whether a kill descriptor is among them
 //   Moorage-Output-Limit: N   payload bytes kept in the journal; later output is read and dropped
+//   Moorage-Journal-Room: N   bytes that the journal may take of the disk, 0: none; the daemon takes
+//                             its middle out meanwhile. A warden that knows it ignores the limit
 //   Moorage-User: NAME        user (default), root
 // SendInput takes "offset" (a string, bytes sent before this piece): what the warden has already is
 // skipped, so a retry after a lost answer never doubles input. Its answer {"accepted":"N"} counts
@@ -46,6 +48,7 @@ struct StartRequest {
   std::optional<TerminalSize> terminal;
   int64_t timeout_ms = 0;           // 0: none. At expiry everything it started is killed
   uint64_t output_limit_bytes = 0;  // 0: none
+  uint64_t journal_room_bytes = 0;  // 0: none; if not 0, the limit is for older wardens
   int journal_fd = -1;              // O_APPEND, borrowed
   int kill_fd = -1;                 // borrowed; -1: the warden kills by subreaper walk
   std::vector<int> join_fds;        // borrowed

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -30,7 +31,7 @@ uint32_t frame_crc(const char* header, std::string_view payload) {
 
 bool known_kind(uint8_t kind) {
   return kind >= static_cast<uint8_t>(FrameKind::standard_output) &&
-         kind <= static_cast<uint8_t>(FrameKind::end);
+         kind <= static_cast<uint8_t>(FrameKind::gap);
 }
 
 }  // namespace
@@ -38,6 +39,21 @@ bool known_kind(uint8_t kind) {
 bool is_output(FrameKind kind) {
   return kind == FrameKind::standard_output || kind == FrameKind::standard_error ||
          kind == FrameKind::terminal;
+}
+
+std::string encode_gap(const Gap& gap) {
+  std::string payload(kGapBytes, '\0');
+  put_number(&payload[0], gap.skip_bytes);
+  put_number(&payload[8], gap.dropped_bytes);
+  put_number(&payload[16], gap.first_ns);
+  put_number(&payload[24], gap.last_ns);
+  return payload;
+}
+
+std::optional<Gap> decode_gap(std::string_view payload) {
+  if (payload.size() != kGapBytes) return std::nullopt;
+  return Gap{number_at<uint64_t>(&payload[0]), number_at<uint64_t>(&payload[8]),
+             number_at<int64_t>(&payload[16]), number_at<int64_t>(&payload[24])};
 }
 
 std::array<char, kFrameHeaderBytes> encode_frame_header(const FrameHeader& header,
@@ -78,6 +94,39 @@ void JournalReader::step_over(const FrameHeader& header) {
   damaged_ = false;
 }
 
+// Nothing: its bytes are not whole. A gap is written in place, and may be met half written.
+std::optional<Frame> JournalReader::read_frame(const Header& header) const {
+  Frame frame{header.fields, {}};
+  frame.payload = read_at(fd_, frame.header.payload_bytes, position_ + kFrameHeaderBytes);
+  if (frame.payload.size() != frame.header.payload_bytes) return std::nullopt;
+  if (frame_crc(header.bytes.data(), frame.payload) != number_at<uint32_t>(&header.bytes[kCrcAt])) {
+    return std::nullopt;
+  }
+  return frame;
+}
+
+// The journal comes from a sandbox's reach: no gap leads out of the file or around a number.
+std::optional<Gap> JournalReader::gap_in(const Frame& frame) const {
+  const auto gap = decode_gap(frame.payload);
+  struct stat status;
+  check(fstat(fd_, &status), "look at the journal");
+  const auto size = static_cast<uint64_t>(status.st_size);
+  const uint64_t behind = position_ + kFrameHeaderBytes + frame.payload.size();
+  if (!gap || behind > size || gap->skip_bytes > size - behind) return std::nullopt;
+  if (gap->dropped_bytes > UINT64_MAX / 2 - output_offset_) return std::nullopt;
+  return gap;
+}
+
+bool JournalReader::step_over_gap(const Header& header) {
+  const auto frame = read_frame(header);
+  const auto gap = frame ? gap_in(*frame) : std::nullopt;
+  if (!gap || output_offset_ + gap->dropped_bytes > wanted_offset_) return false;
+  step_over(frame->header);
+  position_ += gap->skip_bytes;
+  output_offset_ += gap->dropped_bytes;
+  return true;
+}
+
 void JournalReader::skip_to_wanted() {
   if (output_offset_ >= wanted_offset_) return;
   struct stat status;
@@ -88,30 +137,61 @@ void JournalReader::skip_to_wanted() {
     if (fields.kind == FrameKind::end || output_offset_ >= wanted_offset_) return;
     if (position_ + kFrameHeaderBytes + fields.payload_bytes > size) return;
     if (is_output(fields.kind) && output_offset_ + fields.payload_bytes > wanted_offset_) return;
-    step_over(fields);
+    if (fields.kind != FrameKind::gap) {
+      step_over(fields);
+    } else if (!step_over_gap(*header)) {
+      return;
+    }
   }
+}
+
+// A reader may stand in the middle of what was taken out of the journal since. The way from the
+// beginning leads around it. False: no other place is found; asked once for each place.
+bool JournalReader::find_again() {
+  struct stat status;
+  check(fstat(fd_, &status), "look at the journal");
+  // A header that is not all there yet is just being written.
+  if (static_cast<uint64_t>(status.st_size) < position_ + kFrameHeaderBytes) return false;
+  if (std::exchange(lost_at_, position_) == position_) return false;
+  const uint64_t position = position_;
+  const uint64_t offset = output_offset_;
+  seek_output(std::max(offset, wanted_offset_));
+  if (position_ < position) {
+    const auto header = peek_header();
+    if (header && header->fields.kind == FrameKind::gap) return true;
+  }
+  if (position_ > position) return true;
+  position_ = position;
+  output_offset_ = offset;
+  damaged_ = true;
+  return false;
 }
 
 std::optional<Frame> JournalReader::next() {
   skip_to_wanted();
   auto header = peek_header();
+  if (!header && damaged_ && find_again()) header = peek_header();
   if (!header) return std::nullopt;
-  Frame frame{header->fields, {}};
-  frame.payload = read_at(fd_, frame.header.payload_bytes, position_ + kFrameHeaderBytes);
-  if (frame.payload.size() != frame.header.payload_bytes) return std::nullopt;
-  if (frame_crc(header->bytes.data(), frame.payload) !=
-      number_at<uint32_t>(&header->bytes[kCrcAt])) {
-    return std::nullopt;
-  }
-  if (is_output(frame.header.kind) && output_offset_ < wanted_offset_) {
-    const uint64_t cut = wanted_offset_ - output_offset_;
-    step_over(frame.header);
-    frame.payload.erase(0, cut);
-    frame.header.payload_bytes -= static_cast<uint32_t>(cut);
-    frame.header.output_offset += cut;
+  auto frame = read_frame(*header);
+  if (!frame) return std::nullopt;
+  const FrameHeader fields = frame->header;
+  if (fields.kind == FrameKind::gap) {
+    const auto gap = gap_in(*frame);
+    if (!gap) return std::nullopt;
+    step_over(fields);
+    position_ += gap->skip_bytes;
+    output_offset_ += gap->dropped_bytes;
     return frame;
   }
-  step_over(frame.header);
+  if (is_output(fields.kind) && output_offset_ < wanted_offset_) {
+    const uint64_t cut = wanted_offset_ - output_offset_;
+    step_over(fields);
+    frame->payload.erase(0, cut);
+    frame->header.payload_bytes -= static_cast<uint32_t>(cut);
+    frame->header.output_offset += cut;
+    return frame;
+  }
+  step_over(fields);
   return frame;
 }
 

@@ -11,10 +11,14 @@
 //   24     8    output offset: sum of the output payload bytes of all earlier frames
 //   32     ..   payload
 //
-// A frame is written with one writev. The only writer is the warden; the last frame is `end`. A
-// tail that does not check is what a power cut leaves: readers stop there and say so, it is not an
-// error. Rejected: text lines (output forges them), one file a stream (order is lost), SQLite (a
-// sync a frame).
+// A frame is written with one writev. The warden alone writes; behind `end` comes only late output:
+// that of processes which outlive their command. Output that is not kept leaves a `gap`, by whole
+// frames: where the warden had no room, or in the middle of a long journal, where the daemon writes
+// it over the first of the frames that go and gives the bytes of all of them back to the disk
+// (workspace/journal_trim.h). A tail that does not check is what a power cut leaves: readers stop
+// there and say so, it is not an error. Rejected: text lines (output forges them), one file a
+// stream (order is lost), SQLite (a sync a frame), files of a fixed size in a ring (a descriptor of
+// the warden's that could write over what is recorded).
 #pragma once
 
 #include <array>
@@ -31,8 +35,9 @@ enum class FrameKind : uint8_t {
   standard_error = 2,
   terminal = 3,  // output of a PTY
   started = 4,   // payload: JSON {"pid": inside}
-  limit = 5,     // spool limit reached: later output is read and dropped; payload empty
+  limit = 5,     // no room: what comes from here on is read and dropped; payload empty
   end = 6,       // payload: JSON, see ExecEnd in warden/exec.h
+  gap = 7,       // payload: Gap; since 0.2, older readers stop here as at a torn tail
 };
 bool is_output(FrameKind kind);
 
@@ -45,6 +50,17 @@ struct FrameHeader {
   int64_t wall_ns = 0;
   uint64_t output_offset = 0;
 };
+
+// Output that was written and is not kept; it began at the frame's output offset.
+struct Gap {
+  uint64_t skip_bytes = 0;     // of the file, behind this frame: of no meaning any more
+  uint64_t dropped_bytes = 0;  // of output; the next frame's offset is so much higher
+  int64_t first_ns = 0;        // wall time of the first and the last of it
+  int64_t last_ns = 0;
+};
+inline constexpr size_t kGapBytes = 32;
+std::string encode_gap(const Gap& gap);
+std::optional<Gap> decode_gap(std::string_view payload);
 
 std::array<char, kFrameHeaderBytes> encode_frame_header(const FrameHeader& header,
                                                         std::string_view payload);
@@ -61,10 +77,12 @@ class JournalReader {
   // The next whole frame, or nothing at the present end (or at a damaged tail: see damaged()).
   std::optional<Frame> next();
   // Skips whole frames (headers only) until the one that holds output byte `offset`; next() then
-  // returns that frame, cut so that it begins at exactly this byte. Frames without output that lie
-  // at `offset` are not skipped, nor is `end`. An offset beyond the present end is waited for.
+  // returns that frame, cut so that it begins at exactly this byte, or the gap that it is in.
+  // Frames without output that lie at `offset` are not skipped, nor is `end`. An offset beyond the
+  // present end is waited for.
   void seek_output(uint64_t offset);
-  uint64_t file_position() const { return position_; }
+  uint64_t file_position() const { return position_; }  // of the next frame
+  uint64_t output_offset() const { return output_offset_; }
   // The last next() met bytes that are no whole frame: a torn tail if the writer is gone; else
   // perhaps a frame that it is just writing, and the next call may find it whole.
   bool damaged() const { return damaged_; }
@@ -75,13 +93,18 @@ class JournalReader {
     std::array<char, kFrameHeaderBytes> bytes;
   };
   std::optional<Header> peek_header();
+  std::optional<Frame> read_frame(const Header& header) const;
+  std::optional<Gap> gap_in(const Frame& frame) const;
+  bool step_over_gap(const Header& header);
   void step_over(const FrameHeader& header);
   void skip_to_wanted();
+  bool find_again();
 
   int fd_;
-  uint64_t position_ = 0;       // of the next frame in the file
-  uint64_t output_offset_ = 0;  // that the next frame must say
-  uint64_t wanted_offset_ = 0;  // of seek_output
+  uint64_t position_ = 0;          // of the next frame in the file
+  uint64_t output_offset_ = 0;     // that the next frame must say
+  uint64_t wanted_offset_ = 0;     // of seek_output
+  uint64_t lost_at_ = UINT64_MAX;  // where find_again looked last
   bool damaged_ = false;
 };
 

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +10,6 @@
 
 #include "base/error.h"
 #include "warden/io_buffer.h"
-#include "warden/keeper.h"
 #include "warden/process_tree.h"
 
 namespace moorage::warden {
@@ -23,9 +21,6 @@ using base::FrameKind;
 using std::chrono::milliseconds;
 
 constexpr auto kStartDeadline = milliseconds(20'000);
-// A terminal's output passes through a kernel worker, so its end is known by silence only.
-constexpr auto kTerminalQuiet = milliseconds(10);
-constexpr int kMaxQuietRounds = 50;
 constexpr auto kLookAgain = milliseconds(50);
 
 int64_t to_ms(const timeval& time) { return time.tv_sec * 1000 + time.tv_usec / 1000; }
@@ -33,26 +28,31 @@ int64_t to_ms(const timeval& time) { return time.tv_sec * 1000 + time.tv_usec / 
 }  // namespace
 
 Exec::Exec(Loop& loop, Command command, ExecOptions options, std::unique_ptr<OutputSink> sink,
-           AbandonedOutput& abandoned, Events events)
+           LateOutput& late, Events events)
     : loop_(loop),
       command_(std::move(command)),
       options_(std::move(options)),
       sink_(std::move(sink)),
-      abandoned_(abandoned),
+      late_(late),
       events_(std::move(events)),
       start_deadline_(loop),
       deadline_(loop),
       kill_again_(loop),
       resume_(loop),
-      terminal_quiet_(loop) {
+      next_look_(loop) {
   // In a round of its own: a sink may call in the middle of our write to it.
   sink_->on_ready([this] { resume_.start(milliseconds(0), [this] { pause_or_resume(); }); });
 }
 
 void Exec::start(const SpawnContext& context) {
   started_ms_ = monotonic_ms();
+  started_boot_ns_ = boot_ns();
   spawned_ = spawn(command_, context);
-  (command_.keeper ? keeper_ : pid_) = spawned_.child;
+  if (command_.keeper) {
+    keeper_ = spawned_.child;
+  } else if (!command_.terminal) {
+    pid_ = spawned_.child;
+  }
   command_.join_fds.clear();
   if (spawned_.input && (command_.input || command_.terminal)) {
     input_ = std::make_unique<InputQueue>(loop_, std::move(spawned_.input),
@@ -107,6 +107,7 @@ void Exec::on_running() {
                                            [this, &output](uint32_t) { pump(output); });
   }
   pause_or_resume();
+  if (early_end_) return main_ended(early_end_->status, early_end_->usage);
   if (!spawned_.report) return;
   report_watch_ = std::make_unique<Watch>(loop_, spawned_.report.get(), EPOLLIN,
                                           [this](uint32_t) { on_report(); });
@@ -141,10 +142,14 @@ void Exec::on_report() {
 
 void Exec::process_ended(pid_t pid, int status, const rusage& usage) {
   const bool is_keeper = pid == keeper_;
+  // The pid of a command with a terminal is in the pipe, perhaps not read yet.
+  if (state_ == State::starting && pid_ == 0) on_status();
   if (!is_keeper && pid != pid_) return;
   // A dead process writes no more: the pipes tell the rest now, in the order of events.
   if (state_ == State::starting) on_status();
-  if (is_keeper) {
+  if (state_ == State::starting && !is_keeper) {  // the leader of its session holds the pipe yet
+    early_end_ = KeeperReport{status, usage};
+  } else if (is_keeper) {
     keeper_ = 0;
     if (report_watch_) on_report();
     if (state_ == State::running && ::kill(pid_, 0) != 0) {
@@ -175,44 +180,11 @@ void Exec::main_ended(int status, const rusage& usage) {
   end_.max_rss_bytes = usage.ru_maxrss * 1024;
   end_.wall_ms = monotonic_ms() - started_ms_;
   if (input_) input_->command_ended();
-  for (Output& output : outputs_) {
-    int waiting = 0;
-    if (output.fd && ::ioctl(output.fd.get(), FIONREAD, &waiting) == 0) {
-      output.left = static_cast<size_t>(std::max(waiting, 0));
-    }
-  }
-  if (command_.terminal) {
-    terminal_quiet_.start(kTerminalQuiet, [this] { end_terminal_drain(); });
-    return pause_or_resume();
-  }
-  for (Output& output : outputs_) output.watch.reset();
-  drain();
-}
-
-void Exec::drain() {
-  for (Output& output : outputs_) {
-    while (output.left > 0 && output.fd && sink_->ready()) pump(output);
-    if (output.left > 0 && output.fd) return;  // on_ready goes on here
-  }
-  finish();
-}
-
-void Exec::end_terminal_drain() {
-  const bool open = static_cast<bool>(outputs_[0].fd);
-  const bool again =
-      open && (!sink_->ready() || (drained_something_ && ++quiet_rounds_ < kMaxQuietRounds));
-  drained_something_ = false;
-  if (again) {
-    terminal_quiet_.start(kTerminalQuiet, [this] { end_terminal_drain(); });
-  } else {
-    finish();
-  }
+  begin_drain();
 }
 
 void Exec::pump(Output& output) {
-  const bool exact = state_ == State::draining && !command_.terminal;
-  const size_t size = std::min(io_buffer().size(), exact ? output.left : io_buffer().size());
-  ssize_t count = ::read(output.fd.get(), io_buffer().data(), size);
+  ssize_t count = ::read(output.fd.get(), io_buffer().data(), io_buffer().size());
   if (count < 0 && errno == EINTR) return;
   if (count < 0 && errno == EAGAIN) {
     output.left = 0;
@@ -228,11 +200,11 @@ void Exec::pump(Output& output) {
     output.watch.reset();
     output.fd.reset();
     output.left = 0;
-    if (command_.terminal) finish();
+    if (state_ == State::draining) drain();
     return;
   }
-  if (exact) output.left -= static_cast<size_t>(count);
-  drained_something_ = true;
+  output.left -= std::min(output.left, static_cast<size_t>(count));
+  if (state_ == State::draining) last_sign_ms_ = monotonic_ms();
   sink_->write(output.kind, {io_buffer().data(), static_cast<size_t>(count)});
   if (!sink_->ready()) pause_or_resume();
 }
@@ -244,7 +216,7 @@ void Exec::pause_or_resume() {
   if (!sink_->ready() || state_ != State::draining) return;
   if (end_given_) {
     finish();
-  } else if (!command_.terminal) {
+  } else {
     drain();
   }
 }
@@ -253,15 +225,13 @@ void Exec::finish() {
   if (state_ == State::over) return;
   if (!end_given_) {
     end_given_ = true;
-    terminal_quiet_.stop();
+    next_look_.stop();
     sink_->end(end_);
   }
   if (!sink_->settled()) return;  // comes back by on_ready
   state_ = State::over;
-  for (Output& output : outputs_) {
-    output.watch.reset();
-    if (output.fd) abandoned_.take(std::move(output.fd));
-  }
+  resume_.stop();
+  leave_late_output();
   report_watch_.reset();
   spawned_.report.reset();
   options_.kill_fd.reset();

@@ -1,6 +1,6 @@
-// One command from its start to its end. It ends with its main process: what is in the pipes at
-// that moment is still recorded, then comes the end, even if background children hold the pipes
-// (see abandoned_output.h). States go one way:
+// One command from its start to its end. It ends with its main process, and a moment later where
+// others hold its pipes: their output is read to its end if that comes soon (exec_drain.cc), and
+// what comes later is recorded as late output (late_output.h). States go one way:
 //
 //   starting --> running --> draining --> over        (starting --> over: it could not be started)
 //
@@ -14,8 +14,10 @@
 #include <optional>
 #include <string>
 
-#include "warden/abandoned_output.h"
+#include "warden/activity.h"
 #include "warden/input_queue.h"
+#include "warden/keeper.h"
+#include "warden/late_output.h"
 #include "warden/loop.h"
 #include "warden/output_sink.h"
 #include "warden/spawn.h"
@@ -38,7 +40,7 @@ class Exec {
   };
 
   Exec(Loop& loop, Command command, ExecOptions options, std::unique_ptr<OutputSink> sink,
-       AbandonedOutput& abandoned, Events events);
+       LateOutput& late, Events events);
   void start(const SpawnContext& context);  // throws what spawn throws
 
   // Every process that was reaped is shown to every exec.
@@ -62,7 +64,7 @@ class Exec {
     base::Fd fd;
     base::FrameKind kind{};
     std::unique_ptr<Watch> watch;
-    size_t left = 0;  // draining: bytes that are still part of the exec
+    size_t left = 0;  // draining: bytes that were there when the main process ended
   };
   void kill_all();
   void on_status();
@@ -72,22 +74,26 @@ class Exec {
   void main_ended(int status, const rusage& usage);
   void pump(Output& output);
   void pause_or_resume();
+  void begin_drain();
   void drain();
-  void end_terminal_drain();
+  void look_around();
   void finish();
+  void leave_late_output();
   void require_alive() const;
 
   Loop& loop_;
   Command command_;
   ExecOptions options_;
   std::unique_ptr<OutputSink> sink_;
-  AbandonedOutput& abandoned_;
+  LateOutput& late_;
   Events events_;
   State state_ = State::starting;
   Spawned spawned_;
   pid_t pid_ = 0;
   pid_t keeper_ = 0;  // 0: none, or gone
   int64_t started_ms_ = 0;
+  int64_t started_boot_ns_ = 0;
+  std::optional<KeeperReport> early_end_;  // it ended before we knew that it runs
   bool timed_out_ = false;
   std::optional<StatusRecord> failure_;
   ExecEnd end_;
@@ -99,9 +105,11 @@ class Exec {
   Timer deadline_;
   Timer kill_again_;
   Timer resume_;
-  Timer terminal_quiet_;
-  int quiet_rounds_ = 0;
-  bool drained_something_ = false;
+  Timer next_look_;
+  std::optional<Activity> left_running_;
+  int64_t drain_began_ms_ = 0;
+  int64_t last_sign_ms_ = 0;  // draining: when a byte came last, or somebody ran
+  bool draining_now_ = false;
   bool end_given_ = false;
 };
 

@@ -149,9 +149,8 @@ void run(const Options& options) {
   Reaper reaper(loop, [&](pid_t pid, int status, const rusage& usage) {
     service.process_ended(pid, status, usage);
   });
-  shutdown =
-      std::make_unique<Shutdown>(loop, Shutdown::Checks{[&] { return reaper.childless(); },
-                                                        [&] { return service.unfinished() == 0; }});
+  shutdown = std::make_unique<Shutdown>(loop, Shutdown::Checks{[&] { return reaper.childless(); },
+                                                               [&] { return service.recorded(); }});
   base::Fd terminations = termination_signal();
   Watch termination_watch(loop, terminations.get(), EPOLLIN, [&](uint32_t) {
     signalfd_siginfo signal;

@@ -41,11 +41,7 @@ struct ProcessService::Entry {
 };
 
 ProcessService::ProcessService(Loop& loop, SpawnContext context, ShutDown shut_down)
-    : loop_(loop),
-      context_(context),
-      shut_down_(std::move(shut_down)),
-      abandoned_(loop),
-      sweep_(loop) {}
+    : loop_(loop), context_(context), shut_down_(std::move(shut_down)), late_(loop), sweep_(loop) {}
 
 ProcessService::~ProcessService() = default;
 
@@ -128,7 +124,7 @@ void ProcessService::start(const std::shared_ptr<Connection>& connection, HttpRe
   Entry& entry = *owned;
   std::unique_ptr<OutputSink> sink;
   if (start.journal) {
-    sink = std::make_unique<JournalSink>(loop_, std::move(start.journal), start.output_limit_bytes);
+    sink = std::make_unique<JournalSink>(loop_, std::move(start.journal), start.room);
   } else {
     auto stream = std::make_unique<StreamSink>(loop_);
     entry.stream = stream.get();
@@ -150,7 +146,7 @@ void ProcessService::start(const std::shared_ptr<Connection>& connection, HttpRe
   };
   events.over = [this, &entry] { exec_over(entry); };
   entry.exec = std::make_unique<Exec>(loop_, std::move(start.command), std::move(start.options),
-                                      std::move(sink), abandoned_, std::move(events));
+                                      std::move(sink), late_, std::move(events));
   entry.exec->start(context_);
   entries_.push_back(std::move(owned));
   if (entry.stream) entry.stream->add_listener(connection, start.keepalive);
@@ -254,6 +250,8 @@ void ProcessService::process_ended(pid_t pid, int status, const rusage& usage) {
     exec.process_ended(pid, status, usage);
   }
 }
+
+bool ProcessService::recorded() const { return unfinished() == 0 && late_.empty(); }
 
 size_t ProcessService::unfinished() const {
   return static_cast<size_t>(std::count_if(entries_.begin(), entries_.end(), [](const auto& entry) {

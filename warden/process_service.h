@@ -9,9 +9,9 @@
 #include <memory>
 #include <vector>
 
-#include "warden/abandoned_output.h"
 #include "warden/connection.h"
 #include "warden/exec.h"
+#include "warden/late_output.h"
 #include "warden/loop.h"
 
 namespace boost::json {
@@ -32,6 +32,7 @@ class ProcessService {
   void handle(const std::shared_ptr<Connection>& connection, HttpRequest&& request);
   void process_ended(pid_t pid, int status, const rusage& usage);
   size_t unfinished() const;  // execs whose end is not recorded yet
+  bool recorded() const;      // nor is any late output left to come
 
  private:
   struct Entry;
@@ -57,7 +58,7 @@ class ProcessService {
   Loop& loop_;
   SpawnContext context_;
   ShutDown shut_down_;
-  AbandonedOutput abandoned_;
+  LateOutput late_;
   std::list<std::unique_ptr<Entry>> entries_;
   std::vector<std::unique_ptr<Entry>> removed_;  // until the handler that removed them has returned
   Timer sweep_;

@@ -3,11 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -35,6 +38,10 @@ struct Preparation {
   Streams child;
   base::Fd status_write;
   base::Fd report_write;
+  // Of a terminal: what the leader of its session waits for the end of, and how it tells the
+  // keeper which process the command is.
+  base::Fd release;
+  base::Pipe leader;
   std::vector<char*> argv;
   std::vector<char*> environment;
   std::vector<std::string> candidates;  // paths to try for argv[0], from PATH
@@ -104,6 +111,11 @@ void open_pipes(const Command& command, const SpawnContext& context, Spawned& ou
   child.error = std::move(error.write_end);
   set_nonblocking(ours.output);
   set_nonblocking(ours.error);
+  // So that the command may open its streams by name, as /dev/stdout: that asks the pipe's mode.
+  for (const base::Fd* end :
+       {command.input ? &child.input : nullptr, &child.output, &child.error}) {
+    if (end) check(::fchown(end->get(), command.user.uid, command.user.gid) == 0, "give the pipe");
+  }
 }
 
 [[noreturn]] void give_up(int status_fd, StartStep step) {
@@ -172,6 +184,18 @@ void become_user(const User& user) {
   give_up(kStatusFd, StartStep::execute);
 }
 
+// A process group of its own, in the foreground of the terminal. Who is not there yet is stopped
+// for asking, unless the signal is blocked.
+void take_foreground(const Preparation& prepared) {
+  const int status = prepared.status_write.get();
+  sigset_t stop;
+  ::sigemptyset(&stop);
+  ::sigaddset(&stop, SIGTTOU);
+  ::sigprocmask(SIG_BLOCK, &stop, nullptr);
+  require(::setpgid(0, 0) == 0, status, StartStep::session);
+  require(::tcsetpgrp(prepared.child.input.get(), ::getpid()) == 0, status, StartStep::terminal);
+}
+
 // The order matters. Joining comes first, so that nothing runs outside the group that will be
 // killed. Descriptors are closed before anything of the sandbox is touched: a directory such as
 // /proc/self/fd/7/.. then names nothing. The user changes before chdir and exec, so that both
@@ -184,8 +208,12 @@ void become_user(const User& user) {
   }
   StatusRecord hello{StartStep::pid, ::getpid()};
   require(::write(status, &hello, sizeof hello) == sizeof hello, status, StartStep::session);
+  if (command.terminal) {
+    take_foreground(prepared);
+  } else {
+    require(::setsid() >= 0, status, StartStep::session);
+  }
   reset_signals();
-  require(::setsid() >= 0, status, StartStep::session);
   // All of the warden's descriptors are above 2 (main.cc sees to that), so nothing is overwritten
   // here.
   require(::dup2(prepared.child.input.get(), 0) == 0, status, StartStep::streams);
@@ -194,18 +222,55 @@ void become_user(const User& user) {
   if (status != kStatusFd)
     require(::dup3(status, kStatusFd, O_CLOEXEC) >= 0, status, StartStep::streams);
   require(::close_range(kStatusFd + 1, ~0U, 0) == 0, kStatusFd, StartStep::streams);
-  if (command.terminal) require(::ioctl(0, TIOCSCTTY, 0) == 0, kStatusFd, StartStep::terminal);
   set_limits(context);
   become_user(command.user);
   require(::chdir(command.directory.c_str()) == 0, kStatusFd, StartStep::directory);
   execute(prepared);
 }
 
+// What is left of the leader of a terminal's session: it keeps nothing and waits to be let go.
+[[noreturn]] void lead_session(int release) {
+  ::prctl(PR_SET_NAME, "moorage-session");
+  sigset_t all;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, nullptr);
+  ::dup2(release, 0);
+  ::close_range(1, ~0U, 0);
+  char byte;
+  while (::read(0, &byte, 1) < 0 && errno == EINTR) {
+  }
+  ::_exit(0);
+}
+
+// In a child of whoever is to be the command's parent.
+[[noreturn]] void start_session(const Command& command, const SpawnContext& context,
+                                const Preparation& prepared) {
+  const int status = prepared.status_write.get();
+  require(::setsid() >= 0, status, StartStep::session);
+  require(::ioctl(prepared.child.input.get(), TIOCSCTTY, 0) == 0, status, StartStep::terminal);
+  const auto pid = static_cast<pid_t>(::syscall(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0));
+  require(pid >= 0, status, StartStep::fork);
+  if (pid == 0) run_child(command, context, prepared);
+  [[maybe_unused]] ssize_t ignored = ::write(prepared.leader.write_end.get(), &pid, sizeof pid);
+  lead_session(prepared.release.get());
+}
+
+// The command's pid; -1: its session could not be made, which `status` tells.
+pid_t start_session_child(const Command& command, const SpawnContext& context,
+                          const Preparation& prepared) {
+  const pid_t leader = ::fork();
+  if (leader == 0) start_session(command, context, prepared);
+  require(leader > 0, prepared.status_write.get(), StartStep::fork);
+  ::close(prepared.leader.write_end.get());
+  pid_t pid = -1;
+  return ::read(prepared.leader.read_end.get(), &pid, sizeof pid) == sizeof pid ? pid : -1;
+}
+
 [[noreturn]] void run_keeper_child(const Command& command, const SpawnContext& context,
                                    const Preparation& prepared) {
   become_keeper();
-  pid_t pid = ::fork();
-  require(pid >= 0, prepared.status_write.get(), StartStep::fork);
+  pid_t pid = command.terminal ? start_session_child(command, context, prepared) : ::fork();
+  require(pid >= 0 || command.terminal, prepared.status_write.get(), StartStep::fork);
   if (pid == 0) run_child(command, context, prepared);
   run_keeper(pid, prepared.report_write.get());
 }
@@ -224,6 +289,10 @@ Spawned spawn(const Command& command, const SpawnContext& context) {
   Preparation prepared;
   if (command.terminal) {
     open_terminal(command, ours, prepared.child);
+    base::Pipe session = base::make_pipe();
+    ours.session = std::move(session.write_end);
+    prepared.release = std::move(session.read_end);
+    prepared.leader = base::make_pipe();
   } else {
     open_pipes(command, context, ours, prepared.child);
   }
@@ -249,6 +318,7 @@ Spawned spawn(const Command& command, const SpawnContext& context) {
   check(ours.child >= 0, "fork");
   if (ours.child == 0) {
     if (command.keeper) run_keeper_child(command, context, prepared);
+    if (command.terminal) start_session(command, context, prepared);
     run_child(command, context, prepared);
   }
   return ours;

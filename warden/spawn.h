@@ -2,7 +2,11 @@
 // the design. Nothing here blocks: whether execve succeeded arrives on `status`, as a StatusRecord
 // with the command's pid first, then either end of file (it runs) or a failure. With `keeper`, the
 // child is a keeper (keeper.h) and the command is its child: used when no cgroup holds the command
-// together.
+// together. With a terminal, the child is the leader of the command's session, and the command is
+// its brother (CLONE_PARENT): the kernel takes the terminal from a session whose leader ends, with
+// SIGHUP to those in the foreground, and what a command leaves there may have a last word to say.
+// As the command's parent is outside of the session, Ctrl-Z stops nothing that nobody could
+// continue.
 #pragma once
 
 #include <sys/resource.h>
@@ -55,12 +59,15 @@ struct StatusRecord {
 };
 
 struct Spawned {
-  pid_t child = 0;  // to be waited for: the command, or its keeper
+  // To be waited for: the command or its keeper; of a terminal without a keeper the leader of its
+  // session, and the command's pid arrives on `status`.
+  pid_t child = 0;
   base::Fd status;
-  base::Fd report;  // KeeperReport of a keeper, else none
-  base::Fd input;   // non-blocking, as are the next two; none without input
-  base::Fd output;  // for a terminal: its master
-  base::Fd error;   // none for a terminal
+  base::Fd report;   // KeeperReport of a keeper, else none
+  base::Fd input;    // non-blocking, as are the next two; none without input
+  base::Fd output;   // for a terminal: its master
+  base::Fd error;    // none for a terminal
+  base::Fd session;  // of a terminal: its leader goes when this is closed
 };
 
 // What every child takes from the warden.

@@ -178,7 +178,8 @@ StartRequest read_start_request(const json::object& body, HttpRequest& request) 
   constexpr uint64_t kMaxTimeoutMs = 366ULL * 24 * 3600 * 1000;
   uint64_t timeout_ms = number_header(request, "connect-timeout-ms");
   start.options.timeout_ms = static_cast<int64_t>(std::min(timeout_ms, kMaxTimeoutMs));
-  start.output_limit_bytes = number_header(request, "moorage-output-limit");
+  start.room = {number_header(request, "moorage-output-limit"),
+                number_header(request, "moorage-journal-room")};
   if (request.header("moorage-journal").value_or("0") == "1") read_descriptors(request, start);
   return start;
 }

@@ -6,6 +6,7 @@
 
 #include "warden/connection.h"
 #include "warden/exec.h"
+#include "warden/journal_sink.h"
 
 namespace boost::json {
 class object;
@@ -19,7 +20,7 @@ struct StartRequest {
   Command command;
   ExecOptions options;
   base::Fd journal;  // none: output goes to the stream
-  uint64_t output_limit_bytes = 0;
+  JournalRoom room;
   std::chrono::seconds keepalive{90};
 };
 

@@ -236,3 +236,81 @@ TEST_CASE("random journals survive random cuts and seeks") {
     CHECK(journal.output().starts_with(found));
   }
 }
+
+namespace {
+
+std::string gap_frame(uint64_t offset, const base::Gap& gap) {
+  const std::string payload = base::encode_gap(gap);
+  const auto header = base::encode_frame_header(
+      {FrameKind::gap, static_cast<uint32_t>(payload.size()), 1, offset}, payload);
+  return std::string(header.data(), header.size()) + payload;
+}
+
+void write_at(int fd, uint64_t offset, const std::string& bytes) {
+  // Through another descriptor: this one appends.
+  const base::Fd file = base::open_file("/proc/self/fd/" + std::to_string(fd), O_WRONLY);
+  REQUIRE(pwrite(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset)) ==
+          static_cast<ssize_t>(bytes.size()));
+}
+
+}  // namespace
+
+TEST_CASE("a gap that says how much was dropped is passed, and offsets go on behind it") {
+  Journal journal;
+  journal.add(FrameKind::standard_output, "head");
+  base::write_all(journal.fd(), gap_frame(4, {0, 96, 5, 6}));
+  const auto header = base::encode_frame_header({FrameKind::standard_output, 4, 7, 100}, "tail");
+  base::write_all(journal.fd(), std::string(header.data(), header.size()) + "tail");
+  JournalReader reader(journal.fd());
+  const auto frames = read_all(reader);
+  REQUIRE(frames.size() == 3);
+  CHECK(base::decode_gap(frames[1].payload)->dropped_bytes == 96);
+  CHECK(frames[2].header.output_offset == 100);
+  CHECK(reader.output_offset() == 104);
+  CHECK_FALSE(reader.damaged());
+  for (const uint64_t offset : {50u, 99u}) {  // in the gap: the gap itself, then what is next
+    reader.seek_output(offset);
+    CHECK(reader.next()->header.kind == FrameKind::gap);
+    CHECK(reader.next()->payload == "tail");
+  }
+  reader.seek_output(102);
+  CHECK(reader.next()->payload == "il");
+}
+
+TEST_CASE("a reader in the middle of what is taken out finds its way around it") {
+  Journal journal;
+  std::vector<uint64_t> places;
+  for (int i = 0; i < 9; ++i) {
+    places.push_back(journal.bytes().size());
+    journal.add(FrameKind::standard_output, std::string(1000, static_cast<char>('a' + i)));
+  }
+  std::vector<JournalReader> readers(9, JournalReader(journal.fd()));
+  for (size_t i = 0; i < readers.size(); ++i) {
+    for (size_t k = 0; k < i; ++k) REQUIRE(readers[i].next());
+  }
+  const base::Gap gap{places[6] - places[2] - 64, 4000, 1, 2};
+  write_at(journal.fd(), places[2], gap_frame(2000, gap));
+  JournalReader before_punch(journal.fd());
+  CHECK(read_all(before_punch).size() == 6);
+  write_at(journal.fd(), places[2] + 64, std::string(gap.skip_bytes, '\0'));
+  for (size_t i = 0; i < readers.size(); ++i) {
+    CAPTURE(i);
+    const auto frames = read_all(readers[i]);
+    CHECK_FALSE(readers[i].damaged());
+    REQUIRE(frames.size() == (i <= 2 ? 6 - i : i <= 6 ? 4 - (i == 6) : 9 - i));
+    CHECK(frames.back().payload == std::string(1000, 'i'));
+  }
+}
+
+TEST_CASE("a gap that leads out of the journal is damage") {
+  for (const base::Gap& gap : {base::Gap{1, 1, 0, 0}, base::Gap{UINT64_MAX - 10, 1, 0, 0},
+                               base::Gap{0, UINT64_MAX, 0, 0}}) {
+    Journal journal;
+    base::write_all(journal.fd(), gap_frame(0, gap));
+    JournalReader reader(journal.fd());
+    CHECK(read_all(reader).empty());
+    CHECK(reader.damaged());
+    reader.seek_output(7);
+    CHECK_FALSE(reader.next());
+  }
+}

@@ -53,6 +53,8 @@ struct Record {
   size_t frames = 0;
   bool ended = false;
   boost::json::object end;
+  std::string late, late_error, late_terminal;  // what came behind the end
+  uint64_t dropped_bytes = 0;                   // in gaps
 
   std::string kind() const;
   int code() const;

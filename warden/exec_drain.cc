@@ -1,0 +1,89 @@
+// The end of a command's output (exec.h). Its main process is gone; what it left in the pipes is
+// read in any case, and where nobody else holds them that is all. Others that do have a last word
+// to say
+// (`tee`, the last of a pipeline), or run on for hours. So it is waited until none of what the
+// command left is doing anything, then until kQuietMs passed without a sign; kBusyNs and kLongestMs
+// bound that where it never rests. Whoever waits for the command waits with us, so all of it is
+// short; what comes later is not lost (late_output.h).
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "warden/exec.h"
+
+namespace moorage::warden {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int64_t kQuietMs = 20;
+constexpr int64_t kBusyNs = 50'000'000;  // of processor time
+constexpr int64_t kLongestMs = 500;      // a machine that is busy elsewhere lets nobody run
+constexpr milliseconds kBetweenLooks{4};
+// What a terminal may hold besides that which FIONREAD counts (the kernel's flip buffers).
+constexpr size_t kTerminalHolds = 128 << 10;
+
+}  // namespace
+
+void Exec::begin_drain() {
+  drain_began_ms_ = last_sign_ms_ = monotonic_ms();
+  for (Output& output : outputs_) {
+    int waiting = 0;
+    if (!output.fd || ::ioctl(output.fd.get(), FIONREAD, &waiting) != 0) continue;
+    // One more than is there: the read that finds the end, or that there is nothing now.
+    output.left = static_cast<size_t>(std::max(waiting, 0)) + 1;
+    if (command_.terminal) output.left += kTerminalHolds;
+  }
+  drain();
+}
+
+void Exec::drain() {
+  if (draining_now_ || end_given_) return;  // pump() came back here: the loop below goes on
+  draining_now_ = true;
+  bool open = false;
+  for (Output& output : outputs_) {
+    while (output.left > 0 && output.fd && sink_->ready()) pump(output);
+    open = open || output.fd;
+    if (output.left > 0 && output.fd) {
+      draining_now_ = false;
+      return;  // on_ready goes on here
+    }
+  }
+  draining_now_ = false;
+  if (!open) return finish();
+  if (left_running_) return;
+  left_running_.emplace(keeper_ != 0 ? keeper_ : ::getpid(), started_boot_ns_);
+  look_around();
+}
+
+void Exec::look_around() {
+  const int64_t began_ms = monotonic_ms();
+  if (left_running_->look() || !sink_->ready()) last_sign_ms_ = began_ms;
+  const int64_t now_ms = monotonic_ms();
+  const bool quiet = now_ms - last_sign_ms_ >= kQuietMs;
+  const bool busy = left_running_->spent_ns() >= kBusyNs || now_ms - drain_began_ms_ >= kLongestMs;
+  if ((quiet || busy) && sink_->ready()) return finish();
+  // Where there is much to look at it is looked less often.
+  const milliseconds pause = std::max(kBetweenLooks, milliseconds(4 * (now_ms - began_ms)));
+  next_look_.start(pause, [this] { look_around(); });
+}
+
+// The exec is over. A sink that keeps nothing leaves the pipes to be emptied.
+void Exec::leave_late_output() {
+  LateOutput::Source source;
+  bool open = false;
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    outputs_[i].watch.reset();
+    open = open || outputs_[i].fd;
+    source.streams[i] = {std::move(outputs_[i].fd), outputs_[i].kind};
+  }
+  source.session = std::move(spawned_.session);
+  if (!open) return;
+  if (sink_->keeps_late()) source.sink = std::move(sink_);
+  late_.take(std::move(source));
+}
+
+}  // namespace moorage::warden
