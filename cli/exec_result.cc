@@ -67,8 +67,8 @@ std::vector<std::string> end_notices(const Json& exec, Reading reading) {
   if (!error.empty()) notices.push_back(id + ": " + error);
   const int64_t omitted = exec.number("omitted_bytes");
   if (omitted > 0) {
-    notices.push_back(id + " wrote more than its limit: the last " +
-                      format_size(static_cast<uint64_t>(omitted)) + " of output were not kept");
+    notices.push_back(id + " wrote more than its limit: " +
+                      format_size(static_cast<uint64_t>(omitted)) + " of its output are not kept");
   }
   return notices;
 }

@@ -117,6 +117,7 @@ class Session {
     follow.post_body = plan_.post_body;
     follow.offset = plan_.output_offset;
     follow.follow = plan_.follow;
+    follow.late = plan_.late;
     follow.on_started = [this](const std::string& exec) { started(exec); };
     follow.on_output = [this](RecordKind kind, std::string_view bytes) { output(kind, bytes); };
     follow.on_notice = [this](const std::string& text) {

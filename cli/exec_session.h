@@ -22,6 +22,7 @@ struct SessionPlan {
   std::string post_body;
   uint64_t output_offset = 0;
   bool follow = true;
+  bool late = false;  // also what came after the command's end
 
   bool tty = false;  // raw mode when our standard input is a terminal
   bool forward_stdin = true;

@@ -73,6 +73,7 @@ int print_logs(Context& context, const LogsOptions& options) {
   plan.exec = exec;
   plan.output_offset = parse_offset(options.since_offset);
   plan.follow = options.follow;
+  plan.late = true;
   plan.role = Role::reads_logs;
   plan.forward_stdin = false;
   // Both together mean both, as none does.

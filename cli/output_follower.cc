@@ -79,7 +79,8 @@ HttpRequest OutputFollower::next_request() const {
   } else {
     request.target = "/v1/execs/" + percent_encode(plan_.exec) +
                      "/output?offset=" + std::to_string(next_offset_) +
-                     (plan_.follow ? "&follow=1" : "");
+                     (plan_.follow ? "&follow=1" : "") +
+                     (plan_.follow && plan_.late ? "&late=1" : "");
   }
   return request;
 }
@@ -121,7 +122,7 @@ void OutputFollower::take_record(RecordKind kind, std::string_view payload) {
   heard_ = true;
   if (is_output(kind)) return take_output(kind, payload);
   if (kind == RecordKind::position) {
-    return take_position(static_cast<uint64_t>(Json::parse(payload).number("offset")));
+    return take_position(Json::parse(payload));
   }
   if (kind == RecordKind::end) {
     end_ = Json::parse(payload);
@@ -137,15 +138,22 @@ void OutputFollower::take_record(RecordKind kind, std::string_view payload) {
   // limit is told at the end, with the count of what was left out.
 }
 
-void OutputFollower::take_position(uint64_t position) {
+void OutputFollower::take_position(const Json& json) {
+  const auto position = static_cast<uint64_t>(json.number("offset"));
+  const std::string late_at = json.text("late_at");
+  if (!late_at.empty() && plan_.on_notice)
+    plan_.on_notice("written after the command ended, at " + late_at + ":");
   if (position < next_offset_) {
     skip_bytes_ = next_offset_ - position;
     return;
   }
   skip_bytes_ = 0;
   if (position > next_offset_ && plan_.on_notice) {
+    const std::string first = json.text("gap.first_at"), last = json.text("gap.last_at");
     plan_.on_notice(std::to_string(position - next_offset_) +
-                    " bytes of output are not kept any more");
+                    " bytes of output are not kept, offsets " + std::to_string(next_offset_) +
+                    " to " + std::to_string(position) +
+                    (first.empty() ? "" : ", written " + first + " to " + last));
   }
   next_offset_ = position;
 }

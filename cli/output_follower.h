@@ -22,7 +22,8 @@ struct FollowPlan {
   std::string post_target;
   std::string post_body;
   uint64_t offset = 0;
-  bool follow = true;                                       // false: stop at the present end
+  bool follow = true;  // false: stop at the present end
+  bool late = false;   // also what came after the command's end
   std::function<void(const std::string& exec)> on_started;  // once, before any output
   std::function<void(base::RecordKind kind, std::string_view bytes)> on_output;
   std::function<void(const std::string& text)> on_notice;  // for the person, rare
@@ -44,7 +45,7 @@ class OutputFollower {
   HttpRequest next_request() const;
   void take_header(const HttpResponse& response);
   void take_record(base::RecordKind kind, std::string_view payload);
-  void take_position(uint64_t position);
+  void take_position(const Json& json);
   void take_output(base::RecordKind kind, std::string_view payload);
   void note_trouble(const base::Error& error);
   void note_once(const std::string& notice);

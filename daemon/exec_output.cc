@@ -62,6 +62,7 @@ class OutputSource : public BodySource {
     Step step;
     if (!options_.raw && !std::exchange(told_position_, true)) {
       step.bytes = base::encode_record(RecordKind::position, offset_json(options_.offset));
+      if (!journal_) step.bytes += removed_output();
     }
     while (step.bytes.size() < kPieceBytes && (!rest_.empty() || load())) append_piece(step.bytes);
     if (step.bytes.size() >= kPieceBytes || !rest_.empty()) return step;
@@ -69,27 +70,59 @@ class OutputSource : public BodySource {
     const ExecView view = execs_.get(caller_, id_);
     over_ = is_over(view);
     if (over_ && !told_all) return step;
-    if (over_ && !options_.raw) step.bytes += base::encode_record(RecordKind::end, exec_json(view));
+    if (over_ && !options_.raw)
+      step.bytes += base::encode_record(RecordKind::end, exec_json(with_late(view)));
     step.next = over_ || !options_.follow ? Next::end : Next::wait;
     return step;
   }
 
+  // What was written and is kept no longer (workspace/output_retention.h), as a gap to its end.
+  std::string removed_output() {
+    const ExecView view = execs_.get(caller_, id_);
+    if (view.output_bytes <= options_.offset) return {};
+    constexpr int64_t kNsPerMs = 1'000'000;
+    const base::Gap gap{0, view.output_bytes - options_.offset, view.row.started_wall_ms * kNsPerMs,
+                        view.row.outcome.ended_wall_ms * kNsPerMs};
+    return base::encode_record(RecordKind::position, gap_json(view.output_bytes, gap));
+  }
+
   // The next frame that a reader sees, into rest_. False: there is none at present.
   bool load() {
-    while (journal_) {
+    while (journal_ && (options_.late || !end_seen_)) {
       auto frame = reader_.next();
       if (!frame) return false;
       kind_ = frame->header.kind;
       if (kind_ == FrameKind::end) end_seen_ = true;
+      if (kind_ == FrameKind::gap && !options_.raw) {
+        const auto gap = base::decode_gap(frame->payload);
+        rest_ = gap_json(reader_.output_offset(), gap.value_or(base::Gap{}));
+        return true;
+      }
       if (kind_ == FrameKind::limit && !options_.raw) {
         rest_ = offset_json(frame->header.output_offset);
         return true;
       }
       if (!base::is_output(kind_) || !wanted(kind_) || frame->payload.empty()) continue;
       rest_ = std::move(frame->payload);
+      mark_late(frame->header);
       return true;
     }
     return false;
+  }
+
+  // Before late output, and again where some time passed.
+  void mark_late(const base::FrameHeader& header) {
+    constexpr int64_t kEach_ns = 10'000'000'000;
+    const bool marked = late_marked_ns_ != 0 && header.wall_ns - late_marked_ns_ < kEach_ns;
+    if (!end_seen_ || options_.raw || marked) return;
+    late_marked_ns_ = header.wall_ns;
+    mark_ = late_json(header.output_offset, header.wall_ns / 1'000'000);
+  }
+
+  ExecView with_late(ExecView view) const {
+    if (options_.late && end_seen_ && reader_.output_offset() > view.output_bytes)
+      view.late_bytes = reader_.output_offset() - view.output_bytes;
+    return view;
   }
 
   bool wanted(FrameKind kind) const {
@@ -98,13 +131,17 @@ class OutputSource : public BodySource {
   }
 
   void append_piece(std::string& out) {
-    const size_t room = kPieceBytes - out.size();
+    if (!mark_.empty()) out += base::encode_record(RecordKind::position, std::exchange(mark_, {}));
+    const size_t room = kPieceBytes - std::min(out.size(), kPieceBytes - 1);
     const size_t size = std::min(rest_.size(), room);
     const std::string_view piece(rest_.data(), size);
     if (options_.raw) {
       out += piece;
     } else if (kind_ == FrameKind::limit) {
       out += base::encode_record(RecordKind::limit, std::exchange(rest_, {}));
+      return;
+    } else if (kind_ == FrameKind::gap) {
+      out += base::encode_record(RecordKind::position, std::exchange(rest_, {}));
       return;
     } else {
       out += base::encode_record(record_kind(kind_), piece);
@@ -121,6 +158,8 @@ class OutputSource : public BodySource {
   workspace::ExecWatcher::Subscription subscription_;
   FrameKind kind_ = FrameKind::standard_output;  // of rest_
   std::string rest_;                             // of the present frame, not told yet
+  std::string mark_;                             // comes before rest_
+  int64_t late_marked_ns_ = 0;
   bool told_position_ = false;
   bool end_seen_ = false;
   bool over_ = false;
@@ -156,6 +195,15 @@ class WaitSource : public BodySource {
   workspace::ExecWatcher::Subscription subscription_;
 };
 
+// How far the journal goes, late output too; at least to `offset` if it goes that far.
+uint64_t last_offset(int journal, uint64_t offset) {
+  base::JournalReader reader(journal);
+  reader.seek_output(offset);
+  while (reader.output_offset() < offset && reader.next()) {
+  }
+  return reader.output_offset();
+}
+
 // An exec that was cut before its journal was made has a row and no output.
 base::Fd open_journal(workspace::Execs& execs, const workspace::Caller& caller,
                       const ExecView& view) {
@@ -177,12 +225,17 @@ std::unique_ptr<BodySource> stream_output(workspace::Execs& execs, const workspa
     const uint64_t tail = std::min(*from.tail_bytes, view.output_bytes);
     from.offset = std::max(from.offset, view.output_bytes - tail);
   }
+  base::Fd journal = open_journal(execs, caller, view);
   if (is_over(view) && from.offset > view.output_bytes) {
-    throw Error(Code::invalid_argument, "offset " + std::to_string(from.offset) +
-                                            " is past the end of " + id.str() + ", " +
-                                            std::to_string(view.output_bytes));
+    const uint64_t last =
+        from.late && journal ? last_offset(journal.get(), from.offset) : view.output_bytes;
+    if (from.offset > last) {
+      throw Error(Code::invalid_argument, "offset " + std::to_string(from.offset) +
+                                              " is past the end of " + id.str() + ", " +
+                                              std::to_string(last));
+    }
   }
-  return std::make_unique<OutputSource>(execs, caller, id, from, open_journal(execs, caller, view));
+  return std::make_unique<OutputSource>(execs, caller, id, from, std::move(journal));
 }
 
 std::unique_ptr<BodySource> wait_for_end(workspace::Execs& execs, const workspace::Caller& caller,

@@ -16,13 +16,15 @@ struct OutputOptions {
   uint64_t offset = 0;                      // output bytes to skip
   std::optional<uint64_t> tail_bytes = {};  // instead: start this many bytes before the present end
   bool follow = false;                      // until the exec has ended
+  bool late = false;                        // also what processes that it left wrote after its end
   bool raw = false;             // the bytes alone; otherwise records of base/output_stream.h
   bool standard_output = true;  // with raw: which streams; a terminal is standard output
   bool standard_error = true;
 };
 
-// Records: position, output..., and if the exec is over when all is told, end. invalid_argument:
-// the offset is past the end of an exec that is over.
+// Records: position, output..., and if the exec is over when all is told, end. Another position
+// comes where output is not kept, and before late output. invalid_argument: the offset is past the
+// end of an exec that is over.
 std::unique_ptr<BodySource> stream_output(workspace::Execs& execs, const workspace::Caller& caller,
                                           base::ExecId id, const OutputOptions& options);
 

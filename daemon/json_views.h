@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/journal.h"
 #include "state_db/event.h"
 #include "workspace/best_of.h"
 #include "workspace/changes.h"
@@ -66,6 +67,9 @@ std::string top_json(const workspace::TopView& view, const StoreSpace& space);
 std::string history_json(const workspace::Execs::History& history);
 std::string accepted_json(uint64_t bytes);
 std::string offset_json(uint64_t offset);
+// The same where output is missing before it, and where output came after the command's end.
+std::string gap_json(uint64_t offset, const base::Gap& gap);
+std::string late_json(uint64_t offset, int64_t wall_ms);
 std::string notice_json(const std::string& text);
 
 std::string rescue_health_json(const std::string& why);

@@ -39,6 +39,7 @@ JsonObject exec_object(const workspace::ExecView& view, std::optional<uint64_t> 
   put_text(object, "hook", row.request.hook);
   put_known(object, "stdin_accepted", accepted);
   put_known(object, "changed_files", row.changed_files);
+  put_known(object, "late_bytes", view.late_bytes);
   put_text(object, "imported_from", row.imported_from);
   put_outcome(object, row);
   return object;
@@ -73,6 +74,20 @@ std::string accepted_json(uint64_t bytes) {
 
 std::string offset_json(uint64_t offset) {
   return boost::json::serialize(JsonObject{{"offset", offset}});
+}
+
+std::string gap_json(uint64_t offset, const base::Gap& gap) {
+  constexpr int64_t kNsPerMs = 1'000'000;
+  JsonObject about{{"bytes", gap.dropped_bytes}};
+  put_time(about, "first_at", gap.first_ns / kNsPerMs);
+  put_time(about, "last_at", gap.last_ns / kNsPerMs);
+  return boost::json::serialize(JsonObject{{"offset", offset}, {"gap", std::move(about)}});
+}
+
+std::string late_json(uint64_t offset, int64_t wall_ms) {
+  JsonObject object{{"offset", offset}};
+  put_time(object, "late_at", wall_ms);
+  return boost::json::serialize(object);
 }
 
 std::string notice_json(const std::string& text) {

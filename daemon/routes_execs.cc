@@ -95,6 +95,8 @@ Reply output(Api& api, const Request& request) {
   options.offset = request.query_number("offset").value_or(0);
   options.tail_bytes = request.query_number("tail_bytes");
   options.follow = request.query_flag("follow");
+  // Who follows leaves with the command, whatever it left running.
+  options.late = request.query_text("late") ? request.query_flag("late") : !options.follow;
   options.raw = request.query_flag("raw");
   const std::string stream = request.query_text("stream").value_or("all");
   if (stream != "all" && stream != "stdout" && stream != "stderr") {
@@ -217,7 +219,7 @@ void add_exec_routes(Router& router, Api& api) {
               .pattern = "/v1/execs/{}/output",
               .access = Right::read,
               .handler = verb(output),
-              .query = {"offset", "follow", "tail_bytes", "raw", "stream"}});
+              .query = {"offset", "follow", "tail_bytes", "raw", "stream", "late"}});
   router.add({.method = "PUT",
               .pattern = "/v1/execs/{}/stdin",
               .access = Right::write,

@@ -599,9 +599,11 @@ class Moorage:
     def wait(self, exec_id, timeout_ms=None):
         return self.request("GET", f"/execs/{_quoted(exec_id)}/wait", {"timeout_ms": timeout_ms})
 
-    def output(self, exec_id, offset=0, follow=False, tail_bytes=None):
-        """An OutputStream from any byte offset, during the run and after it."""
-        query = {"offset": offset, "follow": 1 if follow else None, "tail_bytes": tail_bytes}
+    def output(self, exec_id, offset=0, follow=False, tail_bytes=None, late=None):
+        """An OutputStream from any byte offset, during the run and after it. `late`: also what came after the command's
+        end from processes that it left running; by default unless it is followed."""
+        query = {"offset": offset, "follow": 1 if follow else None, "tail_bytes": tail_bytes,
+                 "late": None if late is None else int(late)}
         return OutputStream(*self._open("GET", f"/execs/{_quoted(exec_id)}/output", query, accept=OUTPUT_TYPE))
 
     def raw_output(self, exec_id, stream="all"):

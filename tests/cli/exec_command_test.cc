@@ -57,7 +57,7 @@ TEST_CASE("the end of the command is the exit code, and what it does not tell is
       {R"("state":"exited","exit_code":2,"category":"not_thought_of_yet")", 2, ""},
       {R"("state":"interrupted","category":"stopped")", 125, "was stopped before it did"},
       {R"("state":"exited","exit_code":0,"omitted_bytes":"2048")", 0,
-       "the last 2K of output were not kept"},
+       "2K of its output are not kept"},
   };
   for (const Row& row : rows) {
     CAPTURE(row.end);

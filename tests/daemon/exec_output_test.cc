@@ -210,3 +210,57 @@ TEST_CASE(
   CHECK(last.next == BodySource::Next::end);
   CHECK(boost::json::parse(last.bytes).at("exit_code").as_int64() == 7);
 }
+
+TEST_CASE(
+    "what came after a command's end is told to who asks for it, with its time and its size") {
+  Wired wired;
+  const auto exec = wired.make_exec(wired.make_workspace("a", 0));
+  wired.write_frame(exec, FrameKind::standard_output, "said");
+  wired.end(exec, 0);
+  wired.write_frame(exec, FrameKind::standard_output, " late");
+  const Told without = read_all(wired, exec, {});
+  CHECK(without.output == "said");
+  CHECK_FALSE(boost::json::parse(without.end).as_object().contains("late_bytes"));
+  const Told with = read_all(wired, exec, {.late = true});
+  CHECK(with.output == "said late");
+  CHECK(with.kinds == std::vector{RecordKind::position, RecordKind::standard_output,
+                                  RecordKind::position, RecordKind::standard_output,
+                                  RecordKind::end});
+  CHECK(with.position == 4);
+  CHECK(boost::json::parse(with.end).at("late_bytes").to_number<uint64_t>() == 5);
+  CHECK(boost::json::parse(with.end).at("output_bytes").to_number<uint64_t>() == 4);
+  CHECK(read_all(wired, exec, {.offset = 6, .late = true}).output == "ate");
+  CHECK(read_raw(wired, exec, {.late = true}) == "said late");
+  CHECK_THROWS_WITH(stream_output(wired.execs(), kRoot, exec, {.offset = 10, .late = true}),
+                    Catch::Contains("past the end"));
+}
+
+TEST_CASE("who reads where output is not kept is told where the next is") {
+  Wired wired;
+  const auto exec = wired.make_exec(wired.make_workspace("a", 0));
+  wired.write_frame(exec, FrameKind::standard_output, "head");
+  wired.write_frame(exec, FrameKind::gap, base::encode_gap({0, 96, 2'000'000'000, 3'000'000'000}));
+  wired.write_frame(exec, FrameKind::standard_output, "tail");
+  wired.end(exec, 0);
+  for (const uint64_t offset : {0u, 4u, 50u}) {
+    const Told told = read_all(wired, exec, {.offset = offset});
+    CHECK(told.output == (offset == 0 ? "headtail" : "tail"));
+    CHECK(told.position == 100);
+    CHECK(boost::json::parse(told.end).at("output_bytes").to_number<uint64_t>() == 104);
+    CHECK(boost::json::parse(told.end).at("omitted_bytes").to_number<uint64_t>() == 96);
+  }
+  CHECK(read_all(wired, exec, {.tail_bytes = 4}).output == "tail");
+  CHECK(read_raw(wired, exec, {}) == "headtail");
+}
+
+TEST_CASE("who reads output that was removed is told where it ended") {
+  Wired wired;
+  const auto exec = wired.make_exec(wired.make_workspace("a", 0));
+  wired.write_frame(exec, FrameKind::standard_output, "gone");
+  wired.end(exec, 3);
+  wired.remove_journal(exec);
+  const Told told = read_all(wired, exec, {.offset = 1});
+  CHECK(told.kinds == std::vector{RecordKind::position, RecordKind::position, RecordKind::end});
+  CHECK(told.position == 4);
+  CHECK(boost::json::parse(told.end).at("exit_code").as_int64() == 3);
+}

@@ -1,6 +1,7 @@
 #include "wired.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include "base/files.h"
 #include "state_db/repositories.h"
@@ -130,6 +131,12 @@ void Wired::write_frame(base::ExecId exec, base::FrameKind kind, const std::stri
   const base::Fd file = base::open_file(journal_path(exec), O_WRONLY | O_APPEND);
   base::write_all(file.get(), std::string(head.begin(), head.end()) + payload);
   if (base::is_output(kind)) output_bytes_[exec] += payload.size();
+  if (kind == base::FrameKind::gap)
+    output_bytes_[exec] += base::decode_gap(payload).value().dropped_bytes;
+}
+
+void Wired::remove_journal(base::ExecId exec) {
+  base::check(unlink(journal_path(exec).c_str()), "remove the journal");
 }
 
 void Wired::end(base::ExecId exec, int exit_code) {

@@ -26,6 +26,7 @@ class Wired {
   // A running exec with an empty journal that is watched.
   base::ExecId make_exec(base::WorkspaceId workspace, bool with_journal = true);
   void write_frame(base::ExecId exec, base::FrameKind kind, const std::string& payload);
+  void remove_journal(base::ExecId exec);
   void end(base::ExecId exec, int exit_code);  // the frame, and waits for the outcome in the row
 
   Api& api() { return *api_; }
