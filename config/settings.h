@@ -85,6 +85,8 @@ struct WorkspaceSettings {
   uint64_t disk_limit_bytes = 20ULL << 30;  // 0: none
   uint64_t disk_limit_files = 2'000'000;
   int64_t sync_interval_s = 5;
+  uint64_t output_limit_bytes = 4ULL << 30;  // 0: none
+  int64_t output_keep_s = 0;                 // 0: for ever
 };
 
 struct UserSettings {

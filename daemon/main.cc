@@ -34,6 +34,7 @@
 #include "workspace/disk_guard.h"
 #include "workspace/idle.h"
 #include "workspace/metrics.h"
+#include "workspace/output_retention.h"
 #include "workspace/placement.h"
 #include "workspace/reconcile.h"
 #include "workspace/replica.h"
@@ -52,6 +53,7 @@ constexpr int64_t kKeptEvents = 1'000'000;
 constexpr seconds kReplicaPatience{3};
 constexpr seconds kLookPause{5};
 constexpr seconds kMeasurePause{600};
+constexpr seconds kRetentionPause{600};
 
 base::LogOptions log_options(const config::LogSettings& settings) {
   using base::LogLevel;
@@ -147,6 +149,7 @@ workspace::Options workspace_options(const config::Settings& settings) {
   options.max_lifetime_s = settings.sandbox.max_lifetime_s;
   options.fetch_deadline = seconds(settings.repo.fetch_deadline_s);
   options.output_limit_bytes = settings.exec.output_limit_bytes;
+  options.workspace_output_bytes = settings.workspace.output_limit_bytes;
   options.default_timeout_ms = settings.exec.default_timeout_s * 1000;
   options.min_free_bytes = settings.store.min_free_bytes;
   options.min_free_inodes = settings.store.min_free_inodes;
@@ -294,6 +297,9 @@ int serve(const config::Loaded& loaded) {
   };
   workspace::Moves moves(context, workspaces, execs, active);
   workspace::Comparison comparison(context, workspaces);
+  workspace::OutputRetention retention(
+      context, {settings.workspace.output_limit_bytes, settings.workspace.output_keep_s * 1000});
+  workspaces.hooks().output_grew = [&](const auto& exec) { retention.ended(exec); };
   workspace::BestOfDriver best_of_driver(context, workspaces, execs, snapshots, comparison);
   workspace::BestOf best_of(context, workspaces, snapshots, best_of_driver);
   workspace::SnapshotKeeper snapshot_keeper(context, active, snapshots);
@@ -375,6 +381,7 @@ int serve(const config::Loaded& loaded) {
   server.every(seconds(1), [&] { best_of_driver.look(); });
   server.every(seconds(1), [&] { workspaces.waiters().look(); });
   server.every(seconds(2), [&] { snapshot_keeper.look(); });
+  server.every(kRetentionPause, [&] { retention.sweep(); });
   metrics_page.look();
   server.every(kMeasurePause, [&] { usage.request(); });
   server.every(kLookPause, [&] { metrics_page.look(); });

@@ -41,8 +41,8 @@ struct ExecOutcome {
   std::optional<ExecCategory> category{};
   std::string error{};         // why it could not be started, why it was interrupted
   int64_t ended_wall_ms = 0;   // 0: now
-  uint64_t output_bytes = 0;   // kept in the journal
-  uint64_t omitted_bytes = 0;  // dropped after the limit
+  uint64_t output_bytes = 0;   // the offset where its output ended
+  uint64_t omitted_bytes = 0;  // of its output that are not in the journal
   int64_t user_ms = 0;
   int64_t system_ms = 0;
   uint64_t max_rss_bytes = 0;

@@ -160,10 +160,8 @@ ArchiveFacts write_archive(const ArchiveContents& contents, WriterOptions option
   writer.put_file(std::string(kExecsPath), contents.execs.fd.get(), contents.execs.bytes);
   for (const auto& journal : contents.journals) {
     const base::Fd file = base::open_file(journal.path, O_RDONLY | O_NOFOLLOW);
-    struct stat status;
-    base::check(fstat(file.get(), &status), "look at " + journal.path);
-    writer.put_file(std::string(kJournals) + journal.exec.str() + std::string(kOutput), file.get(),
-                    static_cast<uint64_t>(status.st_size));
+    writer.put_journal(std::string(kJournals) + journal.exec.str() + std::string(kOutput),
+                       file.get());
   }
   for (const LayerPart& part : contents.parts) archive_layer_part(writer, part);
   if (contents.before_end) contents.before_end();

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "workspace/journal_middle.h"
 #include "workspace/tar_head.h"
 
 namespace moorage::workspace {
@@ -119,6 +120,27 @@ void ArchiveWriter::put_file(const std::string& path, int fd, uint64_t size) {
     if (piece.empty()) break;  // end() says it
     data(offset, piece);
     offset += piece.size();
+  }
+  end();
+}
+
+void ArchiveWriter::put_journal(const std::string& path, int fd) {
+  const auto parts = compact_journal(fd);
+  ArchiveEntry entry;
+  entry.path = path;
+  for (const CompactPart& part : parts) entry.size += part.size;
+  begin(entry);
+  uint64_t at = 0;
+  for (const CompactPart& part : parts) {
+    if (!part.bytes.empty()) data(at, part.bytes);
+    for (uint64_t done = part.bytes.size(); done < part.size;) {
+      const std::string piece =
+          base::read_at(fd, std::min<uint64_t>(kPieceBytes, part.size - done), part.offset + done);
+      if (piece.empty()) break;  // end() says it
+      data(at + done, piece);
+      done += piece.size();
+    }
+    at += part.size;
   }
   end();
 }

@@ -38,6 +38,7 @@ class ArchiveWriter {
   void end();
   void put(const std::string& path, std::string_view bytes);      // a file as a whole
   void put_file(const std::string& path, int fd, uint64_t size);  // its first `size` bytes
+  void put_journal(const std::string& path, int fd);              // without what its gaps pass over
   ArchiveFacts finish();
 
  private:

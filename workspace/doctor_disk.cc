@@ -199,13 +199,14 @@ void Doctor::journal(Findings& found, const state_db::ExecRow& exec, const std::
   const std::string less =
       " has less than the " + std::to_string(exec.outcome.output_bytes) + " bytes that it wrote";
   try {
-    if (size_of(path) < exec.outcome.output_bytes && may_lose_output(exec)) {
+    const bool is_short = size_of(path) + exec.outcome.omitted_bytes < exec.outcome.output_bytes;
+    if (is_short && may_lose_output(exec)) {
       add(Severity::note,
           less +
               ": it ran before this boot, and unless it was started with --sync, a power cut "
               "takes what was not yet on the disk",
           "what is left: moorage logs " + name);
-    } else if (size_of(path) < exec.outcome.output_bytes) {
+    } else if (is_short) {
       add(Severity::error, less, "restore " + path + " from a backup");
     } else if (deep && base::path_exists(path) && has_damaged_tail(path)) {
       // A kill may come before there is a file; then the command never wrote.

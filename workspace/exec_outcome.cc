@@ -40,6 +40,7 @@ void ExecWatcher::end(const WatchedPtr& watched, const base::Frame& frame) {
   outcome.ended_wall_ms = std::clamp(frame.header.wall_ns / 1'000'000, started_ms,
                                      std::max(started_ms, context_.store.clock().wall_ms()));
   outcome.output_bytes = watched->output_bytes;
+  outcome.omitted_bytes = std::max(outcome.omitted_bytes, watched->omitted_bytes());
   const ExecEvidence evidence = look_at_end(*watched, outcome);
   // 137: a shell reports a child of its own that was killed.
   const bool killed = outcome.signal == 9 || outcome.exit_code == 137;
@@ -75,6 +76,7 @@ void ExecWatcher::interrupt(const WatchedPtr& watched, ExecCategory category,
   outcome.category = category;
   outcome.error = why;
   outcome.output_bytes = watched->output_bytes;
+  outcome.omitted_bytes = watched->omitted_bytes();
   write_outcome(watched, std::move(outcome));
 }
 

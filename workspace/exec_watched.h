@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "workspace/exec_evidence.h"
 #include "workspace/exec_watcher.h"
+#include "workspace/journal_middle.h"
 
 namespace moorage::workspace {
 
@@ -17,14 +18,24 @@ inline int whole_ms(std::chrono::steady_clock::duration duration) {
 inline constexpr int64_t kAdoptedAfter_ms = 2'000;
 
 struct ExecWatcher::Watched {
-  Watched(state_db::ExecRow r, base::Fd j, bool s, const Refusals& b)
-      : row(std::move(r)), journal(std::move(j)), before(b), reader(journal.get()), sync(s) {}
+  // `limit`: what the journal may take of the disk.
+  Watched(state_db::ExecRow r, base::Fd j, bool s, const Refusals& b, uint64_t limit)
+      : row(std::move(r)),
+        journal(std::move(j)),
+        before(b),
+        reader(journal.get()),
+        middle(limit),
+        sync(s) {}
 
   const state_db::ExecRow row;
   const base::Fd journal;
   const Refusals before;  // as it began
   std::mutex mutex;  // guards what follows; held while the journal is read and the end is written
   base::JournalReader reader;
+  JournalMiddle middle;
+  bool cutting = false;  // on the pool
+  bool uncuttable = false;
+  std::optional<base::Frame> held_end;  // it came during a cut: what is missing is told with it
   const bool sync;
   bool over = false;
   std::atomic<bool> told_unwritten{false};
@@ -48,6 +59,10 @@ struct ExecWatcher::Watched {
     if (!adopted) return ran;
     // It may have ended while nobody looked.
     return std::clamp<int64_t>(ended_wall_ms - row.started_wall_ms, 0, ran);
+  }
+  uint64_t omitted_bytes() {
+    const std::lock_guard lock(mutex);
+    return uncuttable ? 0 : middle.dropped_bytes();
   }
   int64_t began_boot_ms = 0;
   bool adopted = false;

@@ -100,7 +100,8 @@ void ExecWatcher::wake() {
 void ExecWatcher::watch_exec(const state_db::ExecRow& exec, bool sync, const Refusals& before) {
   const std::string path =
       journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
-  auto watched = std::make_shared<Watched>(exec, base::open_file(path, O_RDONLY), sync, before);
+  auto watched = std::make_shared<Watched>(exec, base::open_file(path, O_RDONLY), sync, before,
+                                           context_.options.output_limit_bytes);
   watched->set_began(context_.store.clock());
   if (!exec.request.hook.empty() && exec.request.timeout_ms > 0) {
     watched->give_up_at = std::chrono::steady_clock::now() + context_.options.stop_grace +
@@ -178,7 +179,7 @@ void ExecWatcher::settle_exec(const state_db::ExecRow& exec, ExecCategory catego
     // No journal: the daemon died between the record and the file. /dev/null reads as an empty one.
     watched = std::make_shared<Watched>(
         exec, base::open_file(base::path_exists(path) ? path : "/dev/null", O_RDONLY), false,
-        Refusals{});
+        Refusals{}, context_.options.output_limit_bytes);
     watched->set_began(context_.store.clock());
     // Its end may be in the journal, and the row does not know whether it was to be synced before.
     base::sync_file_system(context_.options.store);
@@ -385,25 +386,30 @@ bool ExecWatcher::read_journal(const WatchedPtr& watched) {
   bool grew = false;
   bool more = false;
   std::optional<base::Frame> last;
+  const uint64_t limit_bytes = journal_limit(watched->row.request.workspace);
   {
     const std::lock_guard lock(watched->mutex);
     if (watched->over) return false;
-    const uint64_t begin = watched->reader.file_position();
-    while (auto frame = watched->reader.next()) {
+    base::JournalReader& reader = watched->reader;
+    const uint64_t begin = reader.file_position();
+    for (uint64_t at = begin; auto frame = reader.next(); at = reader.file_position()) {
       grew = true;
+      watched->middle.passed(*frame, at, reader.file_position());
+      watched->output_bytes = reader.output_offset();
       if (base::is_output(frame->header.kind)) {
-        watched->output_bytes = frame->header.output_offset + frame->header.payload_bytes;
         watched->last_output_ms = frame->header.wall_ns / 1'000'000;
       } else if (frame->header.kind == base::FrameKind::end) {
         watched->over = true;
         last = std::move(frame);
         break;
       }
-      if (watched->reader.file_position() - begin > kMaxTurnBytes) {
+      if (reader.file_position() - begin > kMaxTurnBytes) {
         more = true;
         break;
       }
     }
+    if (!last) cut_middle(watched, limit_bytes);
+    if (last && watched->cutting) watched->held_end.swap(last);
   }
   if (last) {
     end(watched, *last);

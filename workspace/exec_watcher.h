@@ -100,8 +100,9 @@ class ExecWatcher {
   int poll_unwatched();  // the same for the next look at journals without a watch
   int kill_overdue();    // the same for the next kill, and for ends that nobody reported
   int write_overdue();   // the same for outcomes that the database did not take yet
-  // Reads what is new. True if more is there than one turn may read.
-  bool read_journal(const WatchedPtr& watched);
+  bool read_journal(const WatchedPtr& watched);  // what is new, in turns; true if more is there
+  uint64_t journal_limit(base::WorkspaceId workspace);               // of one of its commands, now
+  void cut_middle(const WatchedPtr& watched, uint64_t limit_bytes);  // its mutex is held
   void end(const WatchedPtr& watched, const base::Frame& frame);
   void interrupt(const WatchedPtr& watched, state_db::ExecCategory category,
                  const std::string& why);
@@ -144,7 +145,6 @@ class ExecWatcher {
   std::thread thread_;
 };
 
-std::string journal_directory(const Options& options, base::WorkspaceId workspace,
-                              base::ExecId exec);
+std::string journal_directory(const Options& options, base::WorkspaceId workspace, base::ExecId ex);
 
 }  // namespace moorage::workspace

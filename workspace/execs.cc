@@ -16,6 +16,7 @@
 #include "state_db/snapshots.h"
 #include "state_db/store.h"
 #include "workspace/disk_room.h"
+#include "workspace/journal_middle.h"
 #include "workspace/keyed_request.h"
 #include "workspace/metrics.h"
 
@@ -242,6 +243,7 @@ void Execs::launch(const state_db::ExecRow& exec, const ExecRequest& request,
   if (request.terminal) start.terminal = {request.terminal->first, request.terminal->second};
   start.timeout_ms = exec.request.timeout_ms;
   start.output_limit_bytes = context_.options.output_limit_bytes;
+  start.journal_room_bytes = journal_room(context_.options.output_limit_bytes);
   start.journal_fd = journal.get();
   start.kill_fd = kill.get();
   for (const auto& join : joins) start.join_fds.push_back(join.get());

@@ -318,6 +318,7 @@ bool TreeFollower::send_file(const Directory& directory, const std::string& name
   if (tree_.grows && tree_.grows(path) && known != record_.entries.end() &&
       known->second.inode == status.st_ino && known->second.size <= size) {
     pack_().growth(path);
+    send_marks(file.get(), known->second.size);
     send_pieces(file.get(), known->second.size, size);
     note(path, status, INT64_MAX);
     return true;
@@ -348,6 +349,15 @@ bool TreeFollower::send_file(const Directory& directory, const std::string& name
   }
   note(path, status, looked_ns);
   return true;
+}
+
+// Of a journal whose middle is gone: the mark of that lies right before the hole, and is written
+// anew as the hole grows (journal_middle.h).
+void TreeFollower::send_marks(int file, uint64_t known_bytes) {
+  constexpr uint64_t kLargestBlock = 64 << 10;
+  const off_t hole = lseek(file, 0, SEEK_HOLE);
+  const auto end = std::min(static_cast<uint64_t>(base::check(hole, "find a hole")), known_bytes);
+  send_pieces(file, end - std::min(end, kLargestBlock), end);
 }
 
 // From there on, as far as the file had been when it was looked at; what changes meanwhile shows in

@@ -67,7 +67,11 @@ void write_journals(ArchiveWriter& writer, const std::string& directory) {
       if (!S_ISREG(status.st_mode)) continue;
       std::string path = "journal/";
       path.append(exec.str()).append("/").append(name);
-      writer.put_file(path, file.get(), static_cast<uint64_t>(status.st_size));
+      if (name == "output") {
+        writer.put_journal(path, file.get());
+      } else {
+        writer.put_file(path, file.get(), static_cast<uint64_t>(status.st_size));
+      }
     }
   }
 }

@@ -1,5 +1,5 @@
 // What others do for the verbs on workspaces: set once, before the first verb. All are called with
-// the workspace's lock held, but for `admit`, `before_exec`, `exec_ended` and `off_host`.
+// the workspace's lock held, but for `admit`, `before_exec`, `exec_ended`, `output_grew` and `off_host`.
 #pragma once
 
 #include <functional>
@@ -25,6 +25,7 @@ struct WorkspaceHooks {
   std::function<void(const state_db::WorkspaceRow&)> after_stop;
   // Its outcome is written. From the watcher's pool; must not throw.
   std::function<void(const state_db::ExecRow&)> exec_ended;
+  std::function<void(const state_db::ExecRow&)> output_grew;  // after each command; does not throw
   // How far its copy elsewhere is, by its seal. Without the lock.
   std::function<std::optional<OffHostView>(base::WorkspaceId, const std::string& seal)> off_host;
   // Before a mount: fewer layers, if there are too many for one.

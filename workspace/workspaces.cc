@@ -206,6 +206,7 @@ std::vector<DiffStat> Workspaces::diff_stat(const Caller& caller, const std::str
 void Workspaces::after_exec(const state_db::ExecRow& exec) {
   waiters_.exec_ended(exec.id);
   if (hooks_.exec_ended) hooks_.exec_ended(exec);
+  if (hooks_.output_grew) hooks_.output_grew(exec);
   try {
     const auto row = state_db::Workspaces(context_.store).find(exec.request.workspace);
     if (!row || row->state != WorkspaceState::ready) return;

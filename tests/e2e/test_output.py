@@ -1,6 +1,7 @@
 """Output: complete, byte-exact, readable from any offset, through disconnects and daemon kills, after the sandbox."""
 
 import hashlib
+import json
 import random
 import unittest
 
@@ -91,15 +92,108 @@ class Output(harness.TestCase):
         self.assertEqual(self.client.get_exec(result.exec["id"])["state"], "exited")
 
 
-class OutputLimit(harness.TestCase):
-    settings = {"exec.output_limit_bytes": 1 << 20}
+# Numbers what it writes: 16 bytes a line.
+COUNTER = "import os; [os.write(1, b''.join(b'%015d\\n' % (i * 4096 + k) for k in range(4096))) for i in range({blocks})]"
 
-    def test_the_limit_is_kept_and_said(self):
+
+def lines(first, last):
+    return b"".join(b"%015d\n" % i for i in range(first, last))
+
+
+class OutputLimit(harness.TestCase):
+    LIMIT = 1 << 20
+    settings = {"exec.output_limit_bytes": LIMIT}
+
+    def journal(self, record):
+        return self.daemon.store / "workspaces" / record["workspace"] / "journal" / record["id"] / "output"
+
+    def check_head_and_tail(self, record, total):
+        """Its beginning and its end are kept, whole, and what is between them is told."""
+        record = self.client.wait(record["id"])
+        self.assertEqual(record["output_bytes"], total)
+        self.assertLess(self.journal(record).stat().st_blocks * 512, self.LIMIT + (768 << 10))
+        raw = self.client.raw_output(record["id"])
+        self.assertEqual(len(raw), total - record["omitted_bytes"])
+        all_lines = raw.split(b"\n")
+        self.assertEqual((all_lines[0], all_lines[-2]), (b"%015d" % 0, b"%015d" % (total // 16 - 1)))
+        positions = []
+        with self.client.output(record["id"]) as stream:
+            for kind, payload in stream:
+                if kind == moorage.POSITION:
+                    positions.append(json.loads(payload))
+        self.assertGreater(len(positions), 1)
+        dropped = sum(position["gap"]["bytes"] for position in positions[1:])
+        self.assertEqual(dropped, record["omitted_bytes"])
+        gap = positions[-1]
+        self.assertLessEqual(gap["gap"]["first_at"], gap["gap"]["last_at"])
+        with self.client.output(record["id"], offset=gap["offset"] - 5) as stream:  # gone: where the next is
+            kinds = [kind for kind, _ in stream]
+            self.assertEqual(kinds[:2], [moorage.POSITION, moorage.POSITION])
+        with self.client.output(record["id"], tail_bytes=1600) as stream:
+            tail = b"".join(payload for kind, payload in stream if kind in moorage.OUTPUT_KINDS)
+        self.assertEqual(tail, lines(total // 16 - 100, total // 16))
+        return record
+
+    def test_the_beginning_and_the_end_are_kept_and_the_middle_is_told(self):
         self.client.create(repo_url=self.url, name="flood")
-        result = self.client.exec("flood", "head -c 5000000 /dev/zero")
-        self.assertEqual(result.exit_code, 0)
-        self.assertEqual(len(result.stdout), 1 << 20)
-        self.assertEqual(result.exec["omitted_bytes"], 5000000 - (1 << 20))
+        record = self.client.start_exec("flood", ["python3", "-c", COUNTER.format(blocks=300)])
+        record = self.check_head_and_tail(record, 300 * 65536)
+        out = self.daemon.cli("logs", record["id"])
+        self.assertIn(b"bytes of output are not kept, offsets ", out.stderr)
+        self.assertTrue(out.stdout.endswith(lines(300 * 4096 - 10, 300 * 4096)))
+        doctor = self.daemon.cli("doctor", "--deep")
+        self.assertEqual(doctor.returncode, 0, doctor.stdout)
+
+    def test_so_it_is_when_the_daemon_dies_meanwhile(self):
+        self.client.create(repo_url=self.url, name="killed")
+        script = COUNTER.format(blocks=600).replace("[os.write", "[time.sleep(0.003) or os.write").replace("import os", "import os, time")
+        record = self.client.start_exec("killed", ["python3", "-c", script])
+        for _ in range(3):
+            harness.wait_until(lambda before=self.client.get_exec(record["id"])["output_bytes"]:
+                               self.client.get_exec(record["id"])["output_bytes"] > before + (4 << 20)
+                               or self.client.get_exec(record["id"])["state"] != "running", what="more output")
+            self.daemon.restart()
+        self.check_head_and_tail(record, 600 * 65536)
+
+    def test_without_a_daemon_it_is_bounded_and_the_last_words_are_kept(self):
+        self.client.create(repo_url=self.url, name="alone")
+        script = "import time; time.sleep(1); " + COUNTER.format(blocks=300)
+        record = self.client.start_exec("alone", ["python3", "-c", script])
+        self.daemon.kill()
+        path = self.journal(record)
+        harness.wait_until(lambda: path.read_bytes()[-2000:].find(b'"kind":"exited"') > 0, 60, "its end")
+        self.assertLess(path.stat().st_size, self.LIMIT + (1 << 20))
+        self.daemon.start()
+        self.check_head_and_tail(record, 300 * 65536)
+
+    def test_an_archive_of_it_is_small_and_whole(self):
+        self.client.create(repo_url=self.url, name="archived")
+        record = self.client.start_exec("archived", ["python3", "-c", COUNTER.format(blocks=300)])
+        self.client.wait(record["id"])
+        before = self.client.raw_output(record["id"])
+        self.client.archive("archived")
+        self.client.unarchive("archived")
+        self.assertEqual(self.client.raw_output(record["id"]), before)
+        self.assertLess(self.journal(record).stat().st_size, self.LIMIT + (1 << 20))
+
+
+class OutputOfAWorkspace(harness.TestCase):
+    settings = {"exec.output_limit_bytes": 1 << 20, "workspace.output_limit_bytes": 2 << 20}
+
+    def test_the_oldest_output_goes_and_its_record_stays(self):
+        self.client.create(repo_url=self.url, name="many")
+        records = [self.client.exec("many", f"head -c 400000 /dev/zero; exit {i}").exec for i in range(10)]
+
+        def kept():
+            return sum(f.stat().st_blocks * 512 for f in self.daemon.store.glob("workspaces/*/journal/*/output"))
+        harness.wait_until(lambda: kept() <= 2 << 20, what="room in the workspace's output")
+        self.assertEqual(len(self.client.raw_output(records[-1]["id"])), 400000)
+        self.assertEqual(self.client.raw_output(records[0]["id"]), b"")
+        with self.client.output(records[0]["id"], offset=7) as stream:
+            told = [(kind, json.loads(payload)) for kind, payload in stream]
+        self.assertEqual(told[1][1]["offset"], 400000)
+        self.assertEqual(told[-1][1]["exit_code"], 0)
+        self.assertEqual(self.daemon.cli("doctor", "--deep").returncode, 0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,166 @@
+#include "workspace/output_retention.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+#include <memory>
+
+#include "backends/registry.h"
+#include "base/clock.h"
+#include "base/files.h"
+#include "repo_cache/base_tree.h"
+#include "repo_cache/repo_cache.h"
+#include "state_db/repositories.h"
+#include "state_db/sandboxes.h"
+#include "state_db/store.h"
+#include "state_db/workspaces.h"
+#include "storage_fixture.h"
+#include "workspace/exec_watcher.h"
+#include "workspace/metrics.h"
+
+using namespace moorage;
+using namespace moorage::workspace;
+
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+struct SetClock : base::Clock {
+  int64_t wall_ms() const override { return wall; }
+  int64_t boot_ms() const override { return boot; }
+  int64_t wall = 1'700'000'000'000;
+  int64_t boot = 1'000'000;
+};
+
+// A workspace with commands that ran, in a store whose clock the test sets.
+struct Kept {
+  TemporaryDirectory place;
+  const std::string directory = place.path();
+  SetClock clock;
+  std::unique_ptr<state_db::Store> store;
+  std::unique_ptr<backends::Registry> registry;
+  std::unique_ptr<repo_cache::RepoCache> repos;
+  std::unique_ptr<repo_cache::BaseTrees> base_trees;
+  std::unique_ptr<Storage> storage;
+  base::KeyedMutex locks;
+  Metrics metrics;
+  std::unique_ptr<Context> context;
+  base::WorkspaceId workspace;
+
+  Kept() {
+    state_db::StoreOptions options;
+    options.directory = directory;
+    options.clock = &clock;
+    store = std::make_unique<state_db::Store>(options);
+    backends::BackendOptions backend;
+    backend.name_prefix = "moorage-test-";
+    backend.images_directory = directory + "/images";
+    backend.favor_quick_cgroup_moves = false;
+    registry = std::make_unique<backends::Registry>(backend);
+    repo_cache::RepoCacheOptions repo;
+    repo.root = directory + "/repos";
+    repos = std::make_unique<repo_cache::RepoCache>(repo);
+    base_trees = std::make_unique<repo_cache::BaseTrees>(*repos);
+    storage = make_overlay_storage({.store = directory});
+    Options verbs;
+    verbs.store = directory;
+    context = std::make_unique<Context>(
+        Context{*store, *repos, *base_trees, *registry, *storage, locks, verbs, metrics});
+    state_db::NewWorkspace wanted;
+    wanted.name = "one";
+    wanted.owner_uid = 1000;
+    wanted.repository =
+        state_db::Repositories(*store).find_or_create({"https://x/a", "", "a"}).first;
+    wanted.base_commit = std::string(40, 'a');
+    wanted.branch = "moorage/one";
+    wanted.backend = "lxc";
+    wanted.image = "host";
+    state_db::Workspaces table(*store);
+    workspace = table.create(wanted).id;
+    table.set_ready(workspace);
+    state_db::Sandboxes sandboxes(*store);
+    state_db::NewSandbox sandbox;
+    sandbox.workspace = workspace;
+    sandbox.backend = "lxc";
+    sandbox.image = "host";
+    sandboxes.set_running(sandboxes.create(sandbox).id, {});
+  }
+
+  state_db::ExecRow run(uint64_t bytes, bool ends = true) {
+    state_db::Execs table(*store);
+    state_db::ExecRequest request;
+    request.workspace = workspace;
+    request.sandbox = state_db::Sandboxes(*store).live(workspace)->id;
+    request.argv = {"job"};
+    request.user = "user";
+    const auto id = table.create(request).id;
+    base::make_directories(journal(id));
+    const base::Fd file =
+        base::open_file(journal(id) + "/output", O_WRONLY | O_CREAT | O_EXCL, 0600);
+    base::write_all(file.get(), std::string(bytes, 'x'));
+    base::set_append_only(file.get(), true);
+    state_db::ExecOutcome outcome;
+    outcome.output_bytes = bytes;
+    if (ends) table.finish(id, outcome);
+    return table.get(id);
+  }
+  std::string journal(base::ExecId exec) const {
+    return journal_directory(context->options, workspace, exec);
+  }
+  bool has(const state_db::ExecRow& exec) const { return base::path_exists(journal(exec.id)); }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "output over a workspace's limit goes, the oldest first, never that of running commands") {
+  Kept kept;
+  OutputRetention retention(*kept.context, {11 * kMiB, 0});
+  const auto running = kept.run(2 * kMiB, false);
+  std::vector<state_db::ExecRow> execs;
+  for (int i = 0; i < 6; ++i) {
+    execs.push_back(kept.run(2 * kMiB));
+    retention.ended(execs.back());
+  }
+  CHECK(kept.has(running));
+  for (size_t i = 0; i < execs.size(); ++i) {
+    CAPTURE(i);
+    CHECK(kept.has(execs[i]) == (i >= 2));
+  }
+  CHECK(state_db::Execs(*kept.store).get(execs[0].id).outcome.output_bytes == 2 * kMiB);
+  const auto large = kept.run(20 * kMiB);  // the newest stays, however large
+  retention.ended(large);
+  CHECK(kept.has(large));
+  CHECK_FALSE(kept.has(execs[5]));
+}
+
+TEST_CASE("output goes when its time is over, by the store's age and not by the wall clock") {
+  Kept kept;
+  constexpr int64_t kDay = 86'400'000;
+  OutputRetention retention(*kept.context, {0, 30 * kDay});
+  const auto old = kept.run(100);
+  const auto running = kept.run(100, false);
+  retention.sweep();
+  kept.clock.wall += 400 * kDay;
+  retention.sweep();
+  CHECK(kept.has(old));
+  kept.clock.boot += 29 * kDay;
+  const auto young = kept.run(100);
+  retention.sweep();
+  CHECK(kept.has(old));
+  kept.clock.boot += kDay;
+  retention.sweep();
+  CHECK_FALSE(kept.has(old));
+  CHECK(kept.has(young));
+  CHECK(kept.has(running));
+}
+
+TEST_CASE("without a limit and a time all output is kept") {
+  Kept kept;
+  OutputRetention retention(*kept.context, {0, 0});
+  const auto exec = kept.run(5 * kMiB);
+  retention.ended(exec);
+  retention.sweep();
+  CHECK(kept.has(exec));
+}

@@ -1,0 +1,160 @@
+#include "workspace/output_retention.h"
+
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "state_db/store.h"
+#include "state_db/store_age.h"
+#include "state_db/workspaces.h"
+#include "workspace/exec_watcher.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+
+// Of a journal's directory: the store's age when its command was first seen to have ended.
+constexpr const char* kEndedAge = "trusted.moorage.ended_age_ms";
+constexpr uint64_t kBlockBytes = 512;  // of st_blocks
+// What is over is taken down to nine tenths, so that not each further command removes one.
+uint64_t shrunk(uint64_t limit) { return limit - limit / 10; }
+
+uint64_t bytes_of(const std::string& directory) {
+  struct stat status;
+  if (::stat((directory + "/output").c_str(), &status) != 0) return 0;
+  return static_cast<uint64_t>(status.st_blocks) * kBlockBytes;
+}
+
+std::optional<int64_t> ended_age(const std::string& directory) {
+  std::string text(32, '\0');
+  const ssize_t size = ::getxattr(directory.c_str(), kEndedAge, text.data(), text.size());
+  if (size <= 0) return std::nullopt;
+  int64_t age = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + size, age);
+  if (error != std::errc() || end != text.data() + size) return std::nullopt;
+  return age;
+}
+
+// Where the file system has no such attributes the output is kept.
+void set_ended_age(const std::string& directory, int64_t age_ms) {
+  const std::string text = std::to_string(age_ms);
+  if (::setxattr(directory.c_str(), kEndedAge, text.data(), text.size(), 0) < 0 &&
+      errno != EOPNOTSUPP && errno != ENOENT && errno != ENOSPC && errno != EDQUOT) {
+    base::throw_errno("note when a command ended");
+  }
+}
+
+}  // namespace
+
+std::vector<OutputRetention::Journal> OutputRetention::journals_of(
+    base::WorkspaceId workspace) const {
+  const std::string place = context_.options.store + "/workspaces/" + workspace.str() + "/journal";
+  std::vector<Journal> journals;
+  if (!base::path_exists(place)) return journals;
+  for (const auto& name : base::list_directory(place)) {
+    if (const auto id = base::ExecId::parse(name))
+      journals.push_back({*id, place + "/" + name, bytes_of(place + "/" + name)});
+  }
+  std::sort(journals.begin(), journals.end(),
+            [](const Journal& a, const Journal& b) { return a.exec.value < b.exec.value; });
+  return journals;
+}
+
+bool OutputRetention::has_ended(base::ExecId exec) {
+  const auto row = state_db::Execs(context_.store).find(exec);
+  return row && row->state != state_db::ExecState::running;
+}
+
+void OutputRetention::ended(const state_db::ExecRow& exec) {
+  if (rules_.workspace_bytes == 0) return;
+  const std::lock_guard lock(mutex_);
+  count(exec.request.workspace, exec.id);
+}
+
+void OutputRetention::count(base::WorkspaceId workspace, base::ExecId newest) {
+  try {
+    const auto known = bytes_.find(workspace);
+    if (known == bytes_.end()) {
+      uint64_t sum = 0;
+      for (const Journal& journal : journals_of(workspace)) sum += journal.bytes;
+      bytes_[workspace] = sum;
+    } else {
+      known->second += bytes_of(journal_directory(context_.options, workspace, newest));
+    }
+    if (bytes_[workspace] > rules_.workspace_bytes) shrink(workspace, newest);
+  } catch (const Error& error) {
+    bytes_.erase(workspace);
+    if (error.code() == Code::conflict) return;  // an archive is made of it: the next command's end
+    base::log(base::LogLevel::error, "output.retention",
+              {{"ws", workspace}, {"error", error.message()}});
+  }
+}
+
+void OutputRetention::shrink(base::WorkspaceId workspace, base::ExecId newest) {
+  const auto guard = context_.locks.lock(workspace.str(), "output", std::chrono::milliseconds(0));
+  const auto journals = journals_of(workspace);
+  uint64_t sum = 0;
+  for (const Journal& journal : journals) sum += journal.bytes;
+  for (const Journal& journal : journals) {
+    if (sum <= shrunk(rules_.workspace_bytes)) break;
+    if (journal.exec == newest || !has_ended(journal.exec)) continue;
+    remove(workspace, journal, "size");
+    sum -= journal.bytes;
+  }
+  bytes_[workspace] = sum;
+}
+
+// Late output comes after the end that was counted.
+void OutputRetention::sweep() {
+  std::vector<base::WorkspaceId> counted;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [workspace, bytes] : bytes_) counted.push_back(workspace);
+  }
+  for (const auto workspace : counted) {
+    const std::lock_guard lock(mutex_);
+    bytes_.erase(workspace);
+    count(workspace, {});
+  }
+  if (rules_.keep_ms == 0) return;
+  const int64_t now_ms = state_db::StoreAge(context_.store).now_ms();
+  for (const auto& row : state_db::Workspaces(context_.store).list()) {
+    try {
+      sweep_workspace(row.id, now_ms);
+    } catch (const Error& error) {
+      if (error.code() == Code::conflict) continue;  // busy: the next sweep
+      base::log(base::LogLevel::error, "output.retention",
+                {{"ws", row.id}, {"error", error.message()}});
+    }
+  }
+}
+
+void OutputRetention::sweep_workspace(base::WorkspaceId workspace, int64_t now_ms) {
+  std::vector<Journal> old;
+  for (Journal& journal : journals_of(workspace)) {
+    const auto age = ended_age(journal.directory);
+    if (!age && has_ended(journal.exec)) set_ended_age(journal.directory, now_ms);
+    if (age && now_ms - *age >= rules_.keep_ms) old.push_back(std::move(journal));
+  }
+  if (old.empty()) return;
+  const auto guard = context_.locks.lock(workspace.str(), "output", std::chrono::milliseconds(0));
+  for (const Journal& journal : old) remove(workspace, journal, "age");
+  const std::lock_guard lock(mutex_);
+  bytes_.erase(workspace);
+}
+
+void OutputRetention::remove(base::WorkspaceId workspace, const Journal& journal, const char* why) {
+  base::remove_tree(journal.directory);
+  base::log(base::LogLevel::info, "output.removed",
+            {{"ws", workspace}, {"ex", journal.exec}, {"bytes", journal.bytes}, {"why", why}});
+}
+
+}  // namespace moorage::workspace
