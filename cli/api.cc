@@ -140,12 +140,14 @@ std::string Api::send_long(const std::string& method, const std::string& target,
   return lines ? lines->finish() : whole;
 }
 
-void Api::download(const std::string& target, const BodySink& sink, int silence_timeout_ms) {
+HttpResponse Api::download(const std::string& target, const BodySink& sink,
+                           int silence_timeout_ms) {
   ExchangeOptions options;
   options.silence_timeout_ms = silence_timeout_ms;
   options.sink = sink;
-  const HttpResponse response = connection_.exchange({"GET", target, {}, {}, {}}, options);
+  HttpResponse response = connection_.exchange({"GET", target, {}, {}, {}}, options);
   if (!response.ok()) throw_api_error(response);
+  return response;
 }
 
 std::string Api::upload(const std::string& method, const std::string& target,

@@ -42,8 +42,8 @@ class Api {
                         const std::function<void(const Json&)>& on_progress);
 
   // One attempt each: a body that was half read or half written cannot be taken back.
-  void download(const std::string& target, const BodySink& sink,
-                int silence_timeout_ms = ExchangeOptions{}.silence_timeout_ms);
+  HttpResponse download(const std::string& target, const BodySink& sink,
+                        int silence_timeout_ms = ExchangeOptions{}.silence_timeout_ms);
   std::string upload(const std::string& method, const std::string& target,
                      const BodySource& source);
 

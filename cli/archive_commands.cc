@@ -78,7 +78,28 @@ struct Transfer {
   std::string workspace;
   std::string file;
   std::string name;
+  bool without_snapshots = false;
 };
+
+// "3 snapshots with it", or what was left out.
+std::string snapshots_text(const HttpResponse& answer, bool without) {
+  if (without) return "its snapshots are left out";
+  const std::string count = answer.header("Moorage-Snapshots");
+  if (count.empty() || count == "0") return "it has no snapshots";
+  return count + (count == "1" ? " snapshot" : " snapshots") + " with it";
+}
+
+// An import wants the same image; who has to get it should know while this host is still there.
+void tell_image(Context& context, const HttpResponse& answer) {
+  const std::string image = answer.header("Moorage-Image");
+  if (image.empty()) return;
+  const std::string id = answer.header("Moorage-Image-Id");
+  const std::string source = answer.header("Moorage-Image-Source");
+  context.note("to import it, a host needs image " + image + (id.empty() ? "" : " (" + id + ")") +
+               (source.empty() ? "" : ": docker pull " + source + ", or") +
+               (source.empty() ? ": " : " ") + "docker save " + image +
+               " here and docker load there");
+}
 
 int export_workspace(Context& context, const Transfer& transfer) {
   const bool to_output = transfer.file == "-";
@@ -90,8 +111,10 @@ int export_workspace(Context& context, const Transfer& transfer) {
   if (!to_output) file.emplace(transfer.file);
   Watch watch;
   Progress progress(context);
-  context.api().download(
-      context.workspace_path(transfer.workspace, "/export"),
+  const std::string target = context.workspace_path(transfer.workspace, "/export") +
+                             (transfer.without_snapshots ? "?without_snapshots=1" : "");
+  const HttpResponse answer = context.api().download(
+      target,
       [&](std::string_view bytes) {
         watch.see(bytes);
         base::write_all(to_output ? STDOUT_FILENO : file->fd(), bytes);
@@ -106,6 +129,7 @@ int export_workspace(Context& context, const Transfer& transfer) {
     file->commit();
   }
   progress.finish();
+  tell_image(context, answer);
   if (to_output) return 0;
   if (context.json) {
     context.print_json(JsonObject()
@@ -116,8 +140,8 @@ int export_workspace(Context& context, const Transfer& transfer) {
     return 0;
   }
   context.print(label_line("exported", transfer.workspace + "   " + format_size(watch.bytes()) +
-                                           " in " + transfer.file +
-                                           ", whole; the workspace stays as it is"));
+                                           " in " + transfer.file + ", read back and whole; " +
+                                           snapshots_text(answer, transfer.without_snapshots)));
   return 0;
 }
 
@@ -173,6 +197,8 @@ Action export_command(Options& options) {
   auto transfer = std::make_shared<Transfer>();
   options.argument({"NAME", "", "The workspace"}, transfer->workspace);
   options.argument({"FILE", "", "Where to; - is standard output"}, transfer->file);
+  options.flag({"--without-snapshots", "", "Leave them out: only the workspace as it is now"},
+               transfer->without_snapshots);
   return [transfer](Context& context) { return export_workspace(context, *transfer); };
 }
 

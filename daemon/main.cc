@@ -289,6 +289,8 @@ int serve(const config::Loaded& loaded) {
     flattening.require_shallow(row);
   };
   workspace::Snapshots snapshots(context, workspaces, active, flattening);
+  archives.set_live_snapshot(
+      [&](const state_db::WorkspaceRow& row) { return snapshots.for_export(row); });
   workspaces.hooks().before_exec = [&](const state_db::WorkspaceRow& row) {
     return snapshots.before_exec(row);
   };

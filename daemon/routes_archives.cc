@@ -15,6 +15,7 @@ using workspace::Archives;
 using workspace::ByteSpool;
 using workspace::Progress;
 using workspace::Right;
+using workspace::WithSnapshots;
 using workspace::WorkspaceView;
 using Counted = workspace::Verb;
 
@@ -71,12 +72,21 @@ class ImportSink : public BodySink {
 };
 
 Reply export_workspace(Api& api, const Request& request) {
-  auto pipe = api.context.metrics.counted(Counted::export_, [&] {
-    return api.archives.begin_export(request.caller, request.parameter(0));
+  const bool without = request.query_flag("without_snapshots");
+  auto made = api.context.metrics.counted(Counted::export_, [&] {
+    return api.archives.begin_export(request.caller, request.parameter(0),
+                                     without ? WithSnapshots::no : WithSnapshots::yes);
   });
   Reply reply;
   reply.content_type = kBytesType;
-  reply.source = std::make_unique<PipeSource<ByteSpool>>(std::move(pipe));
+  // What its receiver should know before he needs it.
+  reply.headers.emplace_back("Moorage-Snapshots", std::to_string(made.snapshots));
+  if (made.image != "host") {
+    reply.headers.emplace_back("Moorage-Image", made.image);
+    reply.headers.emplace_back("Moorage-Image-Id", made.identity.id);
+    reply.headers.emplace_back("Moorage-Image-Source", made.identity.source);
+  }
+  reply.source = std::make_unique<PipeSource<ByteSpool>>(std::move(made.stream));
   return reply;
 }
 
@@ -115,6 +125,7 @@ void add_archive_routes(Router& router, Api& api) {
               .pattern = "/v1/workspaces/{}/export",
               .access = Right::read,
               .handler = to_elsewhere,
+              .query = {"without_snapshots"},
               .lane = Lane::slow});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/archive",

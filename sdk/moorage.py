@@ -475,9 +475,10 @@ class Moorage:
     def unarchive(self, workspace, progress=None, key=None):
         return self._long("POST", f"/workspaces/{_quoted(workspace)}/unarchive", None, progress, key)
 
-    def export(self, workspace, to):
+    def export(self, workspace, to, without_snapshots=False):
         """Writes its archive into an open binary file. Raises if it is cut, not if it is damaged: import_ checks it."""
-        connection, response = self._open("GET", f"/workspaces/{_quoted(workspace)}/export", accept="*/*")
+        query = "?without_snapshots=1" if without_snapshots else ""
+        connection, response = self._open("GET", f"/workspaces/{_quoted(workspace)}/export{query}", accept="*/*")
         with Stream(connection, response) as stream:
             while piece := stream.read(1 << 20):
                 to.write(piece)

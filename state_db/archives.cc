@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "state_db/id_list.h"
 #include "state_db/statement.h"
 #include "state_db/store.h"
 
@@ -49,13 +50,19 @@ ArchiveRow Archives::begin(base::WorkspaceId id) {
   });
 }
 
-void Archives::finish(base::WorkspaceId id, const ArchiveFile& file) {
+void Archives::finish(base::WorkspaceId id, const ArchiveFile& file,
+                      const std::vector<base::LayerId>& layers) {
   store_.transaction([&] {
     store_
         .prepare(
             "UPDATE archives SET whole = 1, bytes = ?, sha256 = ?, wall_ms = ?, seal = ? WHERE "
             "workspace = ?")
         .run(file.bytes, file.sha256, store_.clock().wall_ms(), file.seal, id);
+    store_
+        .prepare(
+            "INSERT INTO archive_layers (archive, layer) SELECT archives.id, value FROM archives, "
+            "json_each(?) WHERE workspace = ?")
+        .run(id_list(layers), id);
     store_.move(id, WorkspaceState::archiving, WorkspaceState::archived);
   });
 }
@@ -83,7 +90,14 @@ void Archives::undo_restore(base::WorkspaceId id, const std::string& reason) {
 }
 
 void Archives::forget(base::WorkspaceId id) {
-  store_.transaction([&] { store_.prepare("DELETE FROM archives WHERE workspace = ?").run(id); });
+  store_.transaction([&] {
+    store_
+        .prepare(
+            "DELETE FROM archive_layers WHERE archive IN (SELECT id FROM archives WHERE workspace "
+            "= ?)")
+        .run(id);
+    store_.prepare("DELETE FROM archives WHERE workspace = ?").run(id);
+  });
 }
 
 std::optional<ArchiveRow> Archives::find(base::WorkspaceId id) {

@@ -23,7 +23,7 @@ struct ArchiveRow {
   uint64_t bytes = 0;    // of the file
   std::string sha256{};  // of the file, hex
   int64_t wall_ms = 0;   // when it was whole; 0: never
-  std::string seal{};    // of the layer that went into it
+  std::string seal{};    // of the writable layer that went into it
 };
 
 struct ArchiveFile {
@@ -44,7 +44,9 @@ class Archives {
   explicit Archives(Store& store) : store_(store) {}
 
   ArchiveRow begin(base::WorkspaceId id);  // ready -> archiving; conflict in any other state
-  void finish(base::WorkspaceId id, const ArchiveFile& file);          // archiving -> archived
+  // archiving -> archived; `layers` are all that are in the file.
+  void finish(base::WorkspaceId id, const ArchiveFile& file,
+              const std::vector<base::LayerId>& layers);
   void undo(base::WorkspaceId id, const std::string& reason);          // archiving -> ready
   void begin_restore(base::WorkspaceId id);                            // archived -> unarchiving
   void finish_restore(base::WorkspaceId id);                           // unarchiving -> ready

@@ -37,8 +37,8 @@ constexpr const char* kFrozen =
     "UNION SELECT l.parent FROM layers l JOIN used ON l.id = used.layer "
     "WHERE l.parent IS NOT NULL) "
     "SELECT l.id, l.frozen, 0, '', 0 FROM used JOIN layers l ON l.id = used.layer "
-    "WHERE l.frozen = 1 "
-    "OR l.id NOT IN (SELECT layer FROM workspaces WHERE layer IS NOT NULL) ORDER BY l.id";
+    "WHERE l.cold = 0 AND (l.frozen = 1 "  // a cold one is in archives
+    "OR l.id NOT IN (SELECT layer FROM workspaces WHERE layer IS NOT NULL)) ORDER BY l.id";
 
 constexpr const char* kHistories =
     "SELECT w.id, coalesce(e.running, 0), coalesce(e.last, 0), coalesce(e.ended, 0), "

@@ -172,6 +172,11 @@ void Execs::forget_past(base::WorkspaceId workspace) {
   constexpr int kBytesAtOnce = 1 << 20;
   for (int rows = 1; rows > 0; store_.checkpoint()) {
     store_.transaction([&] {
+      store_
+          .prepare(
+              "UPDATE snapshots SET exec = NULL WHERE exec IN (SELECT id FROM execs WHERE "
+              "workspace = ? AND imported_from <> '')")
+          .run(workspace);
       rows = store_
                  .prepare(
                      "DELETE FROM execs WHERE id IN (SELECT id FROM (SELECT id, "

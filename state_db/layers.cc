@@ -14,11 +14,12 @@ using base::Error;
 namespace {
 
 constexpr std::string_view kColumns =
-    "id, parent, repository, base_commit, frozen, created_wall_ms";
+    "id, parent, repository, base_commit, frozen, created_wall_ms, cold, disk_bytes";
 
 LayerRow read_row(Statement& query) {
   LayerRow row;
-  query.read(row.id, row.parent, row.repository, row.base_commit, row.frozen, row.created_wall_ms);
+  query.read(row.id, row.parent, row.repository, row.base_commit, row.frozen, row.created_wall_ms,
+             row.cold, row.disk_bytes);
   return row;
 }
 
@@ -37,6 +38,10 @@ std::string select(std::string_view where) {
 void check_parent(const LayerRow& parent, const NewLayer& layer) {
   if (parent.repository != layer.repository || parent.base_commit != layer.base_commit) {
     throw Error(Code::internal, parent.id.str() + " stands on another base tree");
+  }
+  if (parent.cold) {
+    throw Error(Code::conflict, parent.id.str() + " lies in an archive",
+                "bring back the workspace that it is of: moorage unarchive NAME");
   }
 }
 
@@ -166,6 +171,48 @@ std::set<std::pair<base::RepoId, std::string>> Layers::bases() {
     bases.insert(std::move(base));
   }
   return bases;
+}
+
+std::vector<Layers::Archived> Layers::only_archived() {
+  // away: workspaces that are in an archive. hot: layers that others may need. below: what those
+  // that are away stand on.
+  Statement query = store_.prepare(
+      "WITH RECURSIVE away (workspace, archive) AS (SELECT workspaces.id, archives.id FROM "
+      "workspaces JOIN archives ON archives.workspace = workspaces.id WHERE archives.whole = 1 AND "
+      "workspaces.state IN ('archived','deleting','deleted')), "
+      "hot (layer) AS (SELECT layer FROM workspaces WHERE layer IS NOT NULL AND id NOT IN (SELECT "
+      "workspace FROM away) UNION SELECT layer FROM snapshots WHERE layer IS NOT NULL AND "
+      "workspace NOT IN (SELECT workspace FROM away) UNION SELECT next_layer FROM snapshots WHERE "
+      "next_layer IS NOT NULL UNION SELECT parent FROM layers JOIN hot ON layers.id = hot.layer "
+      "WHERE parent IS NOT NULL UNION SELECT instead_of FROM layers JOIN hot ON layers.id = "
+      "hot.layer WHERE instead_of IS NOT NULL), "
+      "below (workspace, archive, layer) AS (SELECT away.workspace, archive, workspaces.layer FROM "
+      "away JOIN workspaces ON workspaces.id = away.workspace WHERE workspaces.layer IS NOT NULL "
+      "UNION SELECT away.workspace, archive, snapshots.layer FROM away JOIN snapshots ON "
+      "snapshots.workspace = away.workspace WHERE snapshots.layer IS NOT NULL UNION SELECT "
+      "workspace, archive, layers.parent FROM below JOIN layers ON layers.id = below.layer WHERE "
+      "layers.parent IS NOT NULL), "
+      "partial (workspace) AS (SELECT workspace FROM below WHERE NOT EXISTS (SELECT 1 FROM "
+      "archive_layers WHERE archive_layers.archive = below.archive AND archive_layers.layer = "
+      "below.layer)), "
+      "kept (layer) AS (SELECT layer FROM below WHERE workspace IN (SELECT workspace FROM "
+      "partial)) "
+      "SELECT below.layer, workspace, cold FROM below JOIN layers ON layers.id = below.layer WHERE "
+      "frozen = 1 AND below.layer NOT IN (SELECT layer FROM hot) AND below.layer NOT IN (SELECT "
+      "layer FROM kept) ORDER BY below.layer, workspace");
+  std::vector<Archived> found;
+  while (query.step()) {
+    Archived& row = found.emplace_back();
+    query.read(row.layer, row.workspace, row.cold);
+  }
+  return found;
+}
+
+void Layers::set_cold(const std::vector<base::LayerId>& ids, bool cold) {
+  store_.transaction([&] {
+    store_.prepare("UPDATE layers SET cold = ? WHERE id IN (SELECT value FROM json_each(?))")
+        .run(cold, id_list(ids));
+  });
 }
 
 std::vector<LayerRow> Layers::unused() {

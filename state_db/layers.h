@@ -22,6 +22,8 @@ struct LayerRow {
   std::string base_commit{};
   bool frozen = false;
   int64_t created_wall_ms = 0;
+  bool cold = false;  // in the archives of those that stand on it, and not, or not whole, in place
+  std::optional<uint64_t> disk_bytes{};
 };
 
 struct NewLayer {
@@ -57,6 +59,16 @@ class Layers {
   // All or none. conflict: a workspace, a snapshot or a layer that is not named stands on one.
   void remove(const std::vector<base::LayerId>& ids);
   std::set<std::pair<base::RepoId, std::string>> bases();  // commits that layers start from
+  // Frozen ones that only archived workspaces stand on, each with one of these, as far as all of
+  // them have all of their layers in their archives. A layer comes once for each of its workspaces.
+  struct Archived {
+    base::LayerId layer{};
+    base::WorkspaceId workspace{};
+    bool cold = false;
+    friend auto operator<=>(const Archived&, const Archived&) = default;
+  };
+  std::vector<Archived> only_archived();
+  void set_cold(const std::vector<base::LayerId>& ids, bool cold);
   std::vector<LayerRow> unused();  // neither a workspace's or snapshot's, nor below one of theirs
 
  private:

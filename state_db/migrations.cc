@@ -181,6 +181,12 @@ constexpr std::array kMigrations{
     Migration{"0021-lease-secrets",
               "ALTER TABLE leases ADD COLUMN secret_hash TEXT NOT NULL DEFAULT '';"
               "ALTER TABLE best_of ADD COLUMN lease_secret_hash TEXT NOT NULL DEFAULT ''"},
+    // What earlier archives hold beside the writable layer is not written down: it stays hot.
+    Migration{"0022-cold-layers",
+              "ALTER TABLE layers ADD COLUMN cold INTEGER NOT NULL DEFAULT 0;"
+              "ALTER TABLE layers ADD COLUMN disk_bytes INTEGER;"
+              "CREATE TABLE archive_layers (archive INTEGER NOT NULL REFERENCES archives (id), "
+              "layer INTEGER NOT NULL, PRIMARY KEY (archive, layer)) STRICT, WITHOUT ROWID"},
 };
 
 std::string quote(std::string_view text) {

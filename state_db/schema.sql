@@ -77,7 +77,9 @@ CREATE TABLE layers (            -- Changes over a base tree or over a parent la
   frozen          INTEGER NOT NULL DEFAULT 0,  -- 1 if it never changes again.
   created_wall_ms INTEGER NOT NULL,  -- When the row was made.
   instead_of      INTEGER REFERENCES layers (id),  -- Of a merge: what it took the place of, while that may be mounted.
-  mounted_upto    INTEGER        -- Of a merge: mounts of writable layers up to this id may be older than it.
+  mounted_upto    INTEGER,       -- Of a merge: mounts of writable layers up to this id may be older than it.
+  cold            INTEGER NOT NULL DEFAULT 0,  -- 1: all that stand on it are archived; it is in their archives, and what lies in its place is not all of it.
+  disk_bytes      INTEGER        -- What it takes on the disk, as measured when it was frozen; null: not measured.
 ) STRICT;
 CREATE INDEX layers_of_parent ON layers (parent) WHERE parent IS NOT NULL;
 CREATE INDEX layers_of_base ON layers (repository, base_commit);
@@ -182,6 +184,12 @@ CREATE TABLE archives (          -- Files that workspaces lie in, from the inten
   wall_ms   INTEGER NOT NULL DEFAULT 0,  -- When it was verified; 0 is not yet.
   seal      TEXT NOT NULL DEFAULT ''     -- Of the layer as it was put into the file, 64 hex digits; empty: not known.
 ) STRICT;
+
+CREATE TABLE archive_layers (    -- What is in an archive.
+  archive INTEGER NOT NULL REFERENCES archives (id),  -- Which one.
+  layer   INTEGER NOT NULL,      -- A layer that it has all of; no reference: its row may be gone.
+  PRIMARY KEY (archive, layer)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE sandboxes (         -- Execution environments, each for one workspace; kept as history.
   id               INTEGER PRIMARY KEY AUTOINCREMENT,  -- sb_N; names its directory, container and cgroup.

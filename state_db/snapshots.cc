@@ -1,5 +1,6 @@
 #include "state_db/snapshots.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/clock.h"
@@ -16,8 +17,8 @@ using base::Error;
 
 namespace {
 
-constexpr std::array<std::string_view, 7> kCauses{
-    "manual", "before-exec", "on-stop", "interval", "before-restore", "fork", "promote"};
+constexpr std::array<std::string_view, 8> kCauses{
+    "manual", "before-exec", "on-stop", "interval", "before-restore", "fork", "promote", "export"};
 constexpr std::array<std::string_view, 4> kWays{"at-rest", "restack", "copy", "subvolume"};
 
 constexpr std::string_view kSelect =
@@ -77,6 +78,11 @@ base::LayerId kept_layer(Store& store, base::SnapshotId id, const LayerRow& pres
 }  // namespace
 
 std::string_view cause_name(SnapshotCause cause) { return kCauses.at(static_cast<size_t>(cause)); }
+std::optional<SnapshotCause> cause_from_name(std::string_view name) {
+  const auto found = std::find(kCauses.begin(), kCauses.end(), name);
+  if (found == kCauses.end()) return std::nullopt;
+  return static_cast<SnapshotCause>(found - kCauses.begin());
+}
 std::string_view way_name(SnapshotWay way) { return kWays.at(static_cast<size_t>(way)); }
 
 SnapshotRow Snapshots::begin(const NewSnapshot& wanted) {
@@ -112,6 +118,29 @@ SnapshotRow Snapshots::begin(const NewSnapshot& wanted) {
     const base::SnapshotId id{store_.last_insert_id()};
     store_.record_new<SnapshotState>(id, wanted.name);
     return get(id);
+  });
+}
+
+base::SnapshotId Snapshots::add_past(const SnapshotRow& past) {
+  return store_.transaction([&] {
+    store_
+        .prepare(
+            "INSERT INTO snapshots (workspace, parent, layer, name, external_id, cause, exec, way, "
+            "durable, state, created_wall_ms, created_age_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, "
+            "?, ?, ?)")
+        .run(past.workspace, past.parent, past.layer, past.name, past.external_id,
+             cause_name(past.cause), past.exec, way_name(SnapshotWay::at_rest),
+             LifeCycle<SnapshotState>::kFirst, past.created_wall_ms, StoreAge(store_).now_ms());
+    const base::SnapshotId id{store_.last_insert_id()};
+    store_.record_new<SnapshotState>(id, past.name);
+    store_.move(id, SnapshotState::taking, SnapshotState::kept, "it came with an archive");
+    return id;
+  });
+}
+
+void Snapshots::set_stands_on(base::WorkspaceId workspace, base::SnapshotId snapshot) {
+  store_.transaction([&] {
+    store_.prepare("UPDATE workspaces SET stands_on = ? WHERE id = ?").run(snapshot, workspace);
   });
 }
 
@@ -151,6 +180,12 @@ void Snapshots::finish(base::SnapshotId id, uint64_t pause_us) {
     const SnapshotRow row = get(id);
     store_.move(id, SnapshotState::taking, SnapshotState::kept);
     Layers(store_).freeze(row.layer);
+    // In place it is what was measured of the workspace; a copy is about the same.
+    store_
+        .prepare(
+            "UPDATE layers SET disk_bytes = (SELECT disk_bytes FROM workspaces WHERE id = ?) WHERE "
+            "id = ?")
+        .run(row.workspace, row.layer);
     store_.prepare("UPDATE workspaces SET stands_on = ?, layer = ifnull(?, layer) WHERE id = ?")
         .run(row.next_on ? row.next_on : id, row.next_layer, row.workspace);
     store_

@@ -29,10 +29,12 @@ enum class SnapshotCause : uint8_t {
   interval,
   before_restore,
   fork,
-  promote
+  promote,
+  export_
 };
 enum class SnapshotWay : uint8_t { at_rest, restack, copy, subvolume };
 std::string_view cause_name(SnapshotCause cause);
+std::optional<SnapshotCause> cause_from_name(std::string_view name);
 std::string_view way_name(SnapshotWay way);
 // Taken by itself, so it also goes by itself, unless it has a name.
 constexpr bool is_automatic(SnapshotCause cause) { return cause != SnapshotCause::manual; }
@@ -79,6 +81,10 @@ class Snapshots {
   // already_exists: the name is taken. conflict: another one of it is being taken, or next_on is
   // not kept.
   SnapshotRow begin(const NewSnapshot& wanted);
+  // One that was taken elsewhere, of a workspace that is being imported: kept at once. Of the row
+  // count workspace, parent, layer, name, external_id, cause, exec and created_wall_ms.
+  base::SnapshotId add_past(const SnapshotRow& past);
+  void set_stands_on(base::WorkspaceId workspace, base::SnapshotId snapshot);
   // What (workspace, idempotency_key) took; already_exists: for another request_hash.
   std::optional<SnapshotRow> find_made(const NewSnapshot& wanted);
   // A restack that met somebody who holds the mounts: taking, as a copy in one of the two ways.

@@ -60,7 +60,7 @@ struct NewWorkspace {
   std::string base_commit{};
   std::string branch{};
   base::SnapshotId forked_from{};  // 0: it stands directly on the base tree
-  size_t frozen_layers = 0;        // or on so many new ones, that an import brings along
+  base::LayerId stands_on{};       // or on this frozen layer, that an import brought along
   uint32_t attempt = 0;
   uint32_t attempts = 0;
   std::string backend{};

@@ -145,17 +145,12 @@ Workspaces::Created Workspaces::create(const NewWorkspace& wanted) {
                   "Choose another name, or delete it first.");
     }
     Layers layers(store_);
-    base::LayerId parent =
-        wanted.forked_from ? Snapshots(store_).get(wanted.forked_from).layer : base::LayerId{};
-    const auto stand_on = [&](base::LayerId below) {
-      return layers.create(
-          {.parent = below, .repository = wanted.repository, .base_commit = wanted.base_commit});
-    };
-    for (size_t n = 0; n < wanted.frozen_layers; ++n) {
-      parent = stand_on(parent);
-      layers.freeze(parent);
-    }
-    const base::LayerId layer = stand_on(parent);
+    // An imported fork has its own copy of what it stands on.
+    const bool on_origin = wanted.forked_from && !wanted.stands_on;
+    const base::LayerId parent =
+        on_origin ? Snapshots(store_).get(wanted.forked_from).layer : wanted.stands_on;
+    const base::LayerId layer = layers.create(
+        {.parent = parent, .repository = wanted.repository, .base_commit = wanted.base_commit});
     insert_row(store_, wanted, layer);
     const base::WorkspaceId id{store_.last_insert_id()};
     for (const auto& [name, value] : wanted.labels) set_label(id, name, value);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 
 #include <condition_variable>
+#include <set>
 
 #include "backends/registry.h"
 #include "base/crash_point.h"
@@ -13,13 +14,16 @@
 #include "base/log.h"
 #include "base/size_text.h"
 #include "state_db/layers.h"
+#include "state_db/snapshots.h"
 #include "state_db/store.h"
 #include "workspace/about.h"
 #include "workspace/archives.h"
 #include "workspace/birth.h"
 #include "workspace/disk_room.h"
 #include "workspace/keyed_request.h"
+#include "workspace/layer_collection.h"
 #include "workspace/placement.h"
+#include "workspace/requests.h"
 
 namespace moorage::workspace {
 namespace {
@@ -98,12 +102,9 @@ class Newcomer : public ArchiveVisitor {
     state_db::each_policy_field([&](const char* field, const auto&) { policy.named.insert(field); },
                                 policy.to);
     check_policy(policy);
-    if (row.image != "host" || manifest.layers.size() > kMaxLayers) {
-      throw Error(Code::unsupported,
-                  "the archive needs image " + row.image + " and " +
-                      base::count_text(manifest.layers.size(), "layer"),
-                  "this moorage can not make such a workspace");
-    }
+    check_layers();
+    for (const auto& snapshot : manifest.snapshots) check_snapshot(snapshot);
+    find_image();
   }
 
   void refs(const std::string& text) override {
@@ -149,10 +150,79 @@ class Newcomer : public ArchiveVisitor {
   }
 
   base::WorkspaceId id() const { return id_; }  // 0: not made yet
+  // In the transaction that makes it ready: what it can go back to.
+  void add_snapshots() {
+    state_db::Snapshots table(context_.store);
+    std::vector<base::SnapshotId> made;
+    for (const auto& past : manifest_.snapshots) {
+      state_db::SnapshotRow row;
+      row.workspace = id_;
+      if (past.parent) row.parent = made.at(*past.parent);
+      row.layer = layers_.at(past.layer);
+      row.name = past.name;
+      row.external_id = past.external_id;
+      row.cause = past.cause;
+      if (const auto exec = ids_.find(past.exec); exec != ids_.end()) row.exec = exec->second;
+      row.created_wall_ms = past.created_wall_ms;
+      made.push_back(table.add_past(row));
+    }
+    if (manifest_.stands_on) table.set_stands_on(id_, made.at(*manifest_.stands_on));
+  }
+  // Its layers have come into use, or are to be collected.
+  void let_go() { frozen_.clear(); }
   // What of its limits the host's rules do not let it have.
   const std::string& lowered() const { return lowered_; }
 
  private:
+  // That a mount can be made of each of its states.
+  void check_layers() const {
+    std::vector<size_t> depth(manifest_.layers.size(), 1);
+    for (size_t n = depth.size(); n-- > 0;) {
+      if (const auto below = manifest_.layers[n].below) depth[n] = depth[*below] + 1;
+      if (depth[n] <= kMaxLayers) continue;
+      throw Error(Code::unsupported,
+                  "the archive has " + base::count_text(depth[n], "layer") + " on each other",
+                  "this moorage can not make such a workspace");
+    }
+  }
+
+  void check_snapshot(const ManifestSnapshot& snapshot) {
+    check_snapshot_name(snapshot.name);
+    check_external_id(snapshot.external_id);
+    if (!snapshot.name.empty() && !snapshot_names_.insert(snapshot.name).second)
+      throw Error(Code::invalid_argument, "the archive has snapshot " + snapshot.name + " twice");
+  }
+
+  // The same one, by its contents: what was installed in it lies over no other.
+  void find_image() {
+    std::string& image = manifest_.workspace.image;
+    if (image == "host") return;
+    const ManifestImage& wanted = manifest_.image;
+    auto* backend = context_.backends.find(manifest_.workspace.backend);
+    if (backend && backend->capabilities().usable) {
+      for (const std::string& name : {image, wanted.id}) {
+        if (name.empty()) continue;
+        const auto found = backend->find_image(name);
+        if (!found || (!wanted.id.empty() && found->id != wanted.id)) continue;
+        image = name;
+        return;
+      }
+    }
+    throw Error(Code::unsupported,
+                "the archive needs image " + base::escape_for_message(image) +
+                    (wanted.id.empty() ? "" : " (" + wanted.id + ")") + " on backend " +
+                    base::escape_for_message(manifest_.workspace.backend) +
+                    ", which this host does not have",
+                way_to_image(image, wanted));
+  }
+
+  static std::string way_to_image(const std::string& image, const ManifestImage& wanted) {
+    const std::string copy = "docker save " + base::escape_for_message(image) +
+                             " where it was exported, docker load here";
+    if (wanted.source.empty()) return copy + "; then import it again";
+    return "docker pull " + wanted.source + "; or " + copy + "; then import it again";
+  }
+
   // As create does: the first free one of name, name-2, ... if none was asked for.
   void create() {
     state_db::Workspaces table(context_.store);
@@ -166,7 +236,7 @@ class Newcomer : public ArchiveVisitor {
     wanted.image = from.image;
     wanted.policy = from.policy;
     wanted.labels = from.labels;
-    wanted.frozen_layers = manifest_.layers.size() - 1;
+    wanted.forked_from = origin();
     auto* backend = context_.backends.find(from.backend);
     // It comes in whatever the rules say of its backend: a start asks them. Its limits hold from
     // now on.
@@ -189,24 +259,52 @@ class Newcomer : public ArchiveVisitor {
       }
     }
     import_intent.pass();
-    for (const auto& layer : state_db::Layers(context_.store).chain(layer_)) {
-      context_.storage.make_layer(layer.id);
-      layers_.push_back(layer.id);
-    }
+    for (const auto layer : layers_) context_.storage.make_layer(layer);
     base::write_file_durable(incoming_mark(context_, layer_), "");
   }
 
-  void insert(state_db::Workspaces& table, const state_db::NewWorkspace& wanted) {
+  // Where it is a fork of one of the caller's in this store. Whoever made the archive may say what
+  // he likes, so it must be one that the caller may write to.
+  base::SnapshotId origin() const {
+    if (!manifest_.forked_from || manifest_.store != context_.store.store_id()) return {};
+    const auto found = state_db::Snapshots(context_.store).find(manifest_.forked_from->snapshot);
+    if (!found || found->workspace != manifest_.forked_from->workspace) return {};
+    const auto row = state_db::Workspaces(context_.store).get(found->workspace);
+    const bool same_base =
+        row.repository == repository_ && row.base_commit == manifest_.workspace.base_commit;
+    return same_base && !row.purged_wall_ms && owns(caller_, row) ? found->id : base::SnapshotId{};
+  }
+
+  // From below. Only those of its own chain are in use before it is ready.
+  void make_frozen(state_db::NewWorkspace& wanted) {
+    state_db::Layers layers(context_.store);
+    layers_.assign(manifest_.layers.size(), {});
+    frozen_.clear();
+    for (size_t n = layers_.size(); n-- > 1;) {
+      const auto below = manifest_.layers[n].below;
+      layers_[n] = layers.create({.parent = below ? layers_[*below] : base::LayerId{},
+                                  .repository = repository_,
+                                  .base_commit = wanted.base_commit});
+      layers.freeze(layers_[n]);
+      frozen_.push_back(
+          context_.locks.lock(layers_[n].str(), "import", std::chrono::milliseconds(0)));
+    }
+    const auto below = manifest_.layers.front().below;
+    wanted.stands_on = below ? layers_[*below] : base::LayerId{};
+  }
+
+  void insert(state_db::Workspaces& table, state_db::NewWorkspace& wanted) {
     context_.store.transaction([&] {
       if (!state_db::BaseTrees(context_.store).find(repository_, wanted.base_commit)) {
         throw Error(Code::conflict, "its repository was removed meanwhile", "try again");
       }
+      make_frozen(wanted);
       const auto made = table.create(wanted);
       sandbox_ = state_db::Sandboxes(context_.store)
                      .add_past({made.id, wanted.backend, wanted.image}, "of an imported workspace");
       guard_ = hold_new(context_, made.id, "import");
       id_ = made.id;
-      layer_ = made.layer;
+      layers_.front() = layer_ = made.layer;
     });
   }
 
@@ -239,7 +337,9 @@ class Newcomer : public ArchiveVisitor {
   base::RepoId repository_;
   base::WorkspaceId id_;
   base::LayerId layer_;                // the writable one
-  std::vector<base::LayerId> layers_;  // and what it stands on
+  std::vector<base::LayerId> layers_;  // all, by their place in the manifest
+  std::vector<base::KeyedMutex::Guard> frozen_;
+  std::set<std::string> snapshot_names_;
   base::SandboxId sandbox_;
   std::string lowered_;
   base::KeyedMutex::Guard guard_;
@@ -287,12 +387,15 @@ WorkspaceView Archives::take_in(const Caller& caller, const std::string& name, B
       base::remove_tree(incoming_mark(context_, row.layer));
       import_files.pass();
       context_.store.transaction([&] {
+        newcomer.add_snapshots();
         table.set_ready(id);
         integrity_.keep(row, taken);
         join_key(context_.store, caller, id.str());
       });
     } catch (Error& error) {
+      newcomer.let_go();
       if (newcomer.id()) workspaces_.abandon(table.get(newcomer.id()), error.message());
+      collect_layers(context_);
       // What is wrong with what a client sent is no damage of ours.
       if (error.code() == Code::corrupted) {
         throw Error(Code::invalid_argument, error.message(), "export it again, or copy it again");

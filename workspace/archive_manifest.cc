@@ -113,6 +113,97 @@ bool has_control(std::string_view text) {
                      [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
 
+template <typename T>
+std::optional<T> number_of(const json::object& object, const char* name) {
+  const json::value* value = object.if_contains(name);
+  if (!value || value->is_null()) return std::nullopt;
+  return json::value_to<T>(*value);
+}
+
+// By format 1 a list of ids, each on the next.
+json::array layers_array(const Manifest& manifest, int64_t format) {
+  json::array layers;
+  for (const auto& layer : manifest.layers) {
+    if (format == 1) {
+      layers.emplace_back(layer.id);
+    } else {
+      layers.push_back({{"id", layer.id}, {"below", json::value_from(layer.below)}});
+    }
+  }
+  return layers;
+}
+
+std::vector<ManifestLayer> layers_of(const json::array& array, int64_t format) {
+  if (array.empty() || array.size() > kMaxManifestLayers)
+    refuse("the archive has " + std::to_string(array.size()) + " layers");
+  std::vector<ManifestLayer> layers;
+  for (size_t n = 0; n < array.size(); ++n) {
+    ManifestLayer layer;
+    if (format == 1) {
+      layer.id = array[n].as_string();
+      if (n + 1 < array.size()) layer.below = n + 1;
+    } else {
+      layer.id = text_of(array[n].as_object(), "id");
+      layer.below = number_of<size_t>(array[n].as_object(), "below");
+      if (layer.below && (*layer.below <= n || *layer.below >= array.size()))
+        refuse("a layer of the archive stands on none of it");
+    }
+    layers.push_back(std::move(layer));
+  }
+  return layers;
+}
+
+json::object snapshot_object(const ManifestSnapshot& snapshot) {
+  return {{"id", snapshot.id},
+          {"parent", json::value_from(snapshot.parent)},
+          {"layer", snapshot.layer},
+          {"name", snapshot.name},
+          {"external_id", snapshot.external_id},
+          {"cause", state_db::cause_name(snapshot.cause)},
+          {"exec", snapshot.exec ? snapshot.exec.str() : ""},
+          {"created_wall_ms", snapshot.created_wall_ms}};
+}
+
+ManifestSnapshot snapshot_of(const json::object& object, const Manifest& manifest) {
+  ManifestSnapshot snapshot;
+  snapshot.id = text_of(object, "id");
+  snapshot.parent = number_of<size_t>(object, "parent");
+  snapshot.layer = json::value_to<size_t>(object.at("layer"));
+  snapshot.name = text_of(object, "name");
+  snapshot.external_id = text_of(object, "external_id");
+  // One that a later release takes for a reason of its own is kept as if it was asked for.
+  snapshot.cause =
+      state_db::cause_from_name(text_of(object, "cause")).value_or(state_db::SnapshotCause::manual);
+  snapshot.exec = base::ExecId::parse(text_of(object, "exec")).value_or(base::ExecId{});
+  snapshot.created_wall_ms = json::value_to<int64_t>(object.at("created_wall_ms"));
+  if (snapshot.layer == 0 || snapshot.layer >= manifest.layers.size() ||
+      (snapshot.parent && *snapshot.parent >= manifest.snapshots.size()) ||
+      snapshot.created_wall_ms < 0) {
+    refuse("a snapshot of the archive has a field that can not be");
+  }
+  return snapshot;
+}
+
+void read_history(const json::object& object, Manifest& manifest) {
+  if (const json::value* snapshots = object.if_contains("snapshots")) {
+    for (const auto& snapshot : snapshots->as_array())
+      manifest.snapshots.push_back(snapshot_of(snapshot.as_object(), manifest));
+  }
+  manifest.stands_on = number_of<size_t>(object, "stands_on");
+  if (manifest.stands_on && *manifest.stands_on >= manifest.snapshots.size())
+    refuse("the workspace of the archive stands on a snapshot that it lacks");
+  if (const json::value* fork = object.if_contains("forked_from")) {
+    ManifestOrigin origin;
+    origin.workspace = base::WorkspaceId::parse(text_of(fork->as_object(), "workspace")).value();
+    origin.snapshot = base::SnapshotId::parse(text_of(fork->as_object(), "snapshot")).value();
+    origin.name = text_of(fork->as_object(), "name");
+    manifest.forked_from = origin;
+  }
+  if (const json::value* image = object.if_contains("image")) {
+    manifest.image = {text_of(image->as_object(), "id"), text_of(image->as_object(), "source")};
+  }
+}
+
 bool is_object_id(std::string_view text) {
   return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
@@ -121,28 +212,42 @@ bool is_object_id(std::string_view text) {
 
 std::string write_manifest(const Manifest& manifest) {
   const auto& repository = manifest.repository;
-  const json::object object{{"format", kArchiveFormat},
-                            {"moorage", MOORAGE_VERSION},
-                            {"store", manifest.store},
-                            {"made_wall_ms", manifest.made_wall_ms},
-                            {"workspace", workspace_object(manifest.workspace)},
-                            {"repository",
-                             {{"url", repository.url},
-                              {"fetch_url", repository.fetch_url},
-                              {"scope", repository.scope},
-                              {"name", repository.name},
-                              {"default_branch", repository.default_branch}}},
-                            {"layers", json::value_from(manifest.layers)}};
+  const int64_t format = manifest.snapshots.empty() ? 1 : kArchiveFormat;
+  json::object object{{"format", format},
+                      {"moorage", MOORAGE_VERSION},
+                      {"store", manifest.store},
+                      {"made_wall_ms", manifest.made_wall_ms},
+                      {"workspace", workspace_object(manifest.workspace)},
+                      {"repository",
+                       {{"url", repository.url},
+                        {"fetch_url", repository.fetch_url},
+                        {"scope", repository.scope},
+                        {"name", repository.name},
+                        {"default_branch", repository.default_branch}}},
+                      {"layers", layers_array(manifest, format)}};
+  json::array snapshots;
+  for (const auto& snapshot : manifest.snapshots) snapshots.push_back(snapshot_object(snapshot));
+  if (!snapshots.empty()) {
+    object["snapshots"] = std::move(snapshots);
+    object["stands_on"] = json::value_from(manifest.stands_on);
+  }
+  if (const auto& fork = manifest.forked_from) {
+    object["forked_from"] = {{"workspace", fork->workspace.str()},
+                             {"snapshot", fork->snapshot.str()},
+                             {"name", fork->name}};
+  }
+  if (!manifest.image.id.empty())
+    object["image"] = {{"id", manifest.image.id}, {"source", manifest.image.source}};
   return json::serialize(object) + "\n";
 }
 
 Manifest parse_manifest(const std::string& text) {
   return parsed(text, "the manifest", [](const json::object& object) {
     const auto format = json::value_to<int64_t>(object.at("format"));
-    if (format != kArchiveFormat) {
+    if (format < 1 || format > kArchiveFormat) {
       throw Error(Code::unsupported,
-                  "the archive has format " + std::to_string(format) + ", and this moorage knows " +
-                      std::to_string(kArchiveFormat),
+                  "the archive has format " + std::to_string(format) +
+                      ", and this moorage knows those up to " + std::to_string(kArchiveFormat),
                   "use the moorage that wrote it, or a newer one");
     }
     Manifest manifest;
@@ -155,14 +260,16 @@ Manifest parse_manifest(const std::string& text) {
     manifest.repository.scope = text_of(repository, "scope");
     manifest.repository.name = text_of(repository, "name");
     manifest.repository.default_branch = text_of(repository, "default_branch");
-    manifest.layers = json::value_to<std::vector<std::string>>(object.at("layers"));
+    manifest.layers = layers_of(object.at("layers").as_array(), format);
+    read_history(object, manifest);
     const bool good_store =
         manifest.store.size() == 8 &&
         manifest.store.find_first_not_of("0123456789abcdef") == std::string::npos;
     const std::string& ref = manifest.workspace.base_ref;
     const bool good_ref = ref.size() <= 1024 && !has_control(ref) && !ref.starts_with('-');
     if (!good_store || !good_ref || !is_object_id(manifest.workspace.base_commit) ||
-        manifest.layers.empty()) {
+        has_control(manifest.image.id) || has_control(manifest.image.source) ||
+        (manifest.forked_from && has_control(manifest.forked_from->name))) {
       refuse("the manifest of the archive has a field that can not be");
     }
     return manifest;

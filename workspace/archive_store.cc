@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <set>
@@ -12,7 +13,9 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/size_text.h"
 #include "state_db/store.h"
+#include "workspace/disk_room.h"
 #include "workspace/layer_seal.h"
 
 namespace moorage::workspace {
@@ -23,6 +26,7 @@ using base::Error;
 using state_db::WorkspaceState;
 
 constexpr size_t kReadBytes = 1 << 20;
+constexpr uint64_t kLookBytes = 16 << 20;
 constexpr const char* kTemporary = ".tmp";
 
 constexpr SealLimits kSealLimits{.time = std::chrono::minutes(10)};
@@ -101,6 +105,18 @@ void ArchiveStore::require_writable() const {
   }
 }
 
+void ArchiveStore::require_room(const std::string& what, uint64_t bytes) const {
+  DiskRoom room = room_of(base::file_system_space(directory()), context_.options);
+  const std::string text = room.text();
+  const bool fits = bytes < room.space.free_bytes;
+  room.space.free_bytes -= std::min(bytes, room.space.free_bytes);
+  if (fits && room.level() != RoomLevel::short_of) return;
+  throw Error(
+      Code::resource_exhausted,
+      what + ": its archive needs room for " + base::size_text(bytes) + " more (" + text + ")",
+      "moorage gc --explain tells what can go; or let archive.directory be on another disk");
+}
+
 ArchiveFacts ArchiveStore::write(const state_db::ArchiveRow& row, const ArchiveContents& contents,
                                  const std::function<void(const char* step)>& made) const {
   const std::string place = path(row);
@@ -114,9 +130,15 @@ ArchiveFacts ArchiveStore::write(const state_db::ArchiveRow& row, const ArchiveC
   WriterOptions options{.level = context_.options.archive_level,
                         .threads = context_.options.archive_threads,
                         .index = spool(directory())};
+  uint64_t since_look = 0;
   const ArchiveFacts written =
-      write_archive(contents, std::move(options),
-                    [&file](std::string_view bytes) { base::write_all(file.get(), bytes); });
+      write_archive(contents, std::move(options), [&](std::string_view bytes) {
+        if ((since_look += bytes.size()) >= kLookBytes) {
+          require_room("it is not written to its end", since_look);
+          since_look = 0;
+        }
+        base::write_all(file.get(), bytes);
+      });
   base::check(fsync(file.get()), "sync " + temporary);
   made("written");
   verify(temporary, written);

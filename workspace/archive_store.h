@@ -21,6 +21,9 @@ class ArchiveStore {
   std::string path(const state_db::ArchiveRow& row) const;
   // Throws, with what to do, unless files can be made there now, and it is the directory of before.
   void require_writable() const;
+  // Throws resource_exhausted, `what` first, where a file of so many bytes would take what the disk
+  // guard ends commands for, or all that there is.
+  void require_room(const std::string& what, uint64_t bytes) const;
   // A file without a name in `directory`, for what must be known before it can be written.
   static base::Fd spool(const std::string& directory);
   // Writes, syncs, reads all of it back from the disk and compares, then gives it its name.

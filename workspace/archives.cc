@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "backends/registry.h"
 #include "base/clock.h"
 #include "base/crash_point.h"
 #include "base/error.h"
@@ -16,8 +17,10 @@
 #include "state_db/layers.h"
 #include "state_db/store.h"
 #include "workspace/birth.h"
+#include "workspace/cold_layers.h"
 #include "workspace/disk_room.h"
-#include "workspace/read_back.h"
+#include "workspace/gc_plan.h"
+#include "workspace/layer_still.h"
 
 namespace moorage::workspace {
 namespace {
@@ -36,46 +39,30 @@ MOORAGE_CRASH_POINT(unarchive_files, "unarchive.after_files");
 MOORAGE_CRASH_POINT(unarchive_outcome, "unarchive.after_outcome");
 
 constexpr std::chrono::hours kPackDeadline{2};
+constexpr base::UsageLimits kUsageLimits{.time = std::chrono::milliseconds(10'000)};
 constexpr size_t kExporters = 4;
 constexpr size_t kImporters = 16;  // they wait for their clients
 constexpr size_t kMaxWaiting = 16;
 constexpr size_t kExecsAtOnce = 1000;
-constexpr SealLimits kSealLimits{.time = std::chrono::minutes(10)};
-
-// That nobody writes to a layer while it is read, whoever it is: a file that grew would be torn.
-class Still {
- public:
-  Still(const Context& context, const state_db::WorkspaceRow& row)
-      : layer_(context.storage.layer_path(row.layer)), before_(look()) {}
-  // The seal of what was read.
-  std::string require() const {
-    if (const std::string now = look(); now == before_) return now;
-    throw Error(Code::conflict, "something wrote to " + layer_ + " while it was being read",
-                "nothing of moorage's does: find it, then try again");
-  }
-
- private:
-  std::string look() const { return take_seal(layer_, kSealLimits).hash; }
-  const std::string layer_;
-  const std::string before_;
-};
+constexpr std::chrono::minutes kOtherReturn{30};  // of another workspace that stands on the same
 
 // The layers of a workspace as they come back into its own store.
 class Return : public ArchiveVisitor {
  public:
   Return(Context& context, Repositories& repositories, const state_db::WorkspaceRow& row)
-      : context_(context), repositories_(repositories), row_(row) {
-    for (const auto& layer : state_db::Layers(context.store).chain(row.layer)) {
-      chain_.insert(layer.id.str());
-    }
-  }
+      : context_(context), repositories_(repositories), row_(row) {}
 
   void manifest(const Manifest& manifest) override {
-    if (manifest.layers.empty() || manifest.layers.front() != row_.layer.str() ||
-        manifest.workspace.id != row_.id || manifest.store != context_.store.store_id()) {
+    if (manifest.layers.front().id != row_.layer.str() || manifest.workspace.id != row_.id ||
+        manifest.store != context_.store.store_id()) {
       throw Error(Code::corrupted, "it is the archive of another workspace");
     }
-    layers_ = manifest.layers;
+    for (const auto& layer : manifest.layers) {
+      const auto id = base::LayerId::parse(layer.id);
+      if (!id) throw Error(Code::corrupted, "it has a layer " + layer.id);
+      layers_.push_back(*id);
+    }
+    choose();
   }
   void refs(const std::string& text) override {
     objects_ = ref_objects(text);
@@ -88,27 +75,61 @@ class Return : public ArchiveVisitor {
     repositories_.take_pack(row_.repository, objects_, file.get());
   }
   std::optional<std::string> upper(size_t layer, const std::string& part) override {
-    const auto id = base::LayerId::parse(layers_.at(layer));
-    if (!id) throw Error(Code::corrupted, "it has a layer " + layers_.at(layer));
-    const std::string top = context_.storage.layer_path(*id);
+    const base::LayerId id = layers_.at(layer);
+    if (!wanted_.contains(id)) return std::nullopt;
+    const std::string top = context_.storage.layer_path(id);
     if (part == kLayerParts[0]) {
-      // A frozen layer may be there still, as others stand on it, too; or was merged meanwhile into
-      // one that is.
-      present_ = *id != row_.layer && (!chain_.contains(id->str()) || base::path_exists(top));
-      if (!present_) context_.storage.make_layer(*id);
+      // What a return that was cut left of a cold one is not the layer.
+      if (id != row_.layer) context_.storage.remove_layer(id);
+      context_.storage.make_layer(id);
     }
-    if (present_) return std::nullopt;
     return top + "/" + part + "/upper";
   }
 
+  // In the transaction that makes it ready, when all is synced.
+  void set_hot() {
+    state_db::Layers(context_.store)
+        .set_cold(std::vector<base::LayerId>(wanted_.begin(), wanted_.end()), false);
+  }
+
  private:
+  // A frozen layer may be there still, as others stand on it, too; or was merged meanwhile into one
+  // that is. The rest is locked until it is whole, always in the same order, and cold until then.
+  void choose() {
+    state_db::Layers table(context_.store);
+    std::set<base::LayerId> missing;
+    for (const auto& layer : archived_layers(context_, row_, WithSnapshots::yes).layers) {
+      if (layer.id == row_.layer || is_whole(layer.id)) continue;
+      if (std::find(layers_.begin(), layers_.end(), layer.id) == layers_.end())
+        throw Error(Code::corrupted, "it lacks " + layer.id.str() + ", which is nowhere else");
+      missing.insert(layer.id);
+    }
+    for (const auto layer : missing) {
+      auto guard = context_.locks.lock(layer.str(), "unarchive", kOtherReturn);
+      if (is_whole(layer)) continue;  // another return brought it back
+      held_.push_back(std::move(guard));
+      wanted_.insert(layer);
+    }
+    set_cold();
+    wanted_.insert(row_.layer);
+  }
+  bool is_whole(base::LayerId layer) {
+    return !state_db::Layers(context_.store).get(layer).cold &&
+           base::path_exists(context_.storage.layer_path(layer));
+  }
+  // One that somebody took away is no different from now on.
+  void set_cold() {
+    state_db::Layers(context_.store)
+        .set_cold(std::vector<base::LayerId>(wanted_.begin(), wanted_.end()), true);
+  }
+
   Context& context_;
   Repositories& repositories_;
   const state_db::WorkspaceRow& row_;
-  std::set<std::string> chain_;      // as it is now
-  std::vector<std::string> layers_;  // of the archive
+  std::vector<base::LayerId> layers_;  // of the archive
+  std::set<base::LayerId> wanted_;     // those to be made
+  std::vector<base::KeyedMutex::Guard> held_;
   std::vector<std::string> objects_;
-  bool present_ = false;
 };
 
 }  // namespace
@@ -136,7 +157,13 @@ SpooledFile Archives::spool_execs(base::WorkspaceId id, const std::string& spool
     const auto rows = state_db::Execs(context_.store).list_after(id, after, kExecsAtOnce);
     if (rows.empty()) return file;
     std::string lines;
-    for (const auto& row : rows) {
+    for (auto row : rows) {
+      if (row.state == state_db::ExecState::running) {
+        row.state = row.outcome.state = state_db::ExecState::interrupted;
+        row.outcome.category = state_db::ExecCategory::lost;
+        row.outcome.error = "it ran on where it was exported";
+        row.outcome.ended_wall_ms = context_.store.clock().wall_ms();
+      }
       lines += write_exec_line(row);
       const std::string path = journal_directory(context_.options, id, row.id) + "/output";
       if (base::path_exists(path)) contents.journals.push_back({row.id, path});
@@ -147,13 +174,36 @@ SpooledFile Archives::spool_execs(base::WorkspaceId id, const std::string& spool
   }
 }
 
-ArchiveContents Archives::contents_of(const state_db::WorkspaceRow& row, const std::string& spool) {
+// What an engine calls it, so that another host can be told what it needs. An engine that does not
+// answer is no reason to keep a workspace here.
+ManifestImage Archives::identify_image(const state_db::WorkspaceRow& row) {
+  auto* backend = context_.backends.find(row.backend);
+  if (row.image == "host" || !backend) return {};
+  try {
+    const auto found = backend->find_image(row.image);
+    return found ? ManifestImage{found->id, found->source} : ManifestImage{};
+  } catch (const Error& error) {
+    base::log(base::LogLevel::warning, "archive.image_unknown",
+              {{"ws", row.id}, {"image", row.image}, {"error", error.message()}});
+    return {};
+  }
+}
+
+ArchiveContents Archives::contents_of(const state_db::WorkspaceRow& row,
+                                      const ArchivedLayers& archived, const std::string& spool) {
   ArchiveContents contents;
   Manifest& manifest = contents.manifest;
   manifest.store = context_.store.store_id();
   manifest.made_wall_ms = context_.store.clock().wall_ms();
   manifest.workspace = row;
   manifest.repository = state_db::Repositories(context_.store).get(row.repository);
+  manifest.image = identify_image(row);
+  describe(archived, manifest);
+  if (row.forked_from) {
+    const auto origin = state_db::Snapshots(context_.store).get(row.forked_from);
+    manifest.forked_from = {origin.workspace, origin.id,
+                            state_db::Workspaces(context_.store).get(origin.workspace).name};
+  }
   const std::string repo = Repositories::directory(row.repository);
   const auto base = repositories_.ensure_base_tree(row.repository, row.base_commit, {});
   // Upstream's refs of today are not enough: an agent may have merged what is only kept here.
@@ -164,27 +214,17 @@ ArchiveContents Archives::contents_of(const state_db::WorkspaceRow& row, const s
   base::check(fstat(contents.pack.fd.get(), &status), "look at the pack");
   contents.pack.bytes = static_cast<uint64_t>(status.st_size);
   contents.execs = spool_execs(row.id, spool, contents);
-
-  const auto chain = state_db::Layers(context_.store).chain(row.layer);
-  for (size_t n = 0; n < chain.size(); ++n) {
-    manifest.layers.push_back(chain[n].id.str());
-    for (const std::string part_name : kLayerParts) {
-      LayerPart part;
-      part.prefix = part_prefix(n, part_name);
-      part.disk_first_id = context_.options.disk_first_id;
-      for (size_t below = n; below < chain.size(); ++below) {
-        part.uppers.push_back(context_.storage.layer_path(chain[below].id) + "/" + part_name +
-                              "/upper");
-      }
-      if (part_name == kLayerParts[0]) {
-        part.base = base.tree;
-        part.uppers.insert(part.uppers.end(), base.deltas.begin(), base.deltas.end());
-      }
-      if (part_name == kLayerParts[1]) part.base = ensure_home_skeleton(context_.options);
-      contents.parts.push_back(std::move(part));
-    }
-  }
+  contents.parts = parts_of(context_, archived, base);
   return contents;
+}
+
+// As gc_plan.h expects it, and at the same time the pack that goes into it.
+uint64_t Archives::likely_bytes(const state_db::WorkspaceRow& row) {
+  const auto uses = use_of_frozen_layers(context_);
+  const auto use = uses.find(row.id);
+  const uint64_t frozen = use == uses.end() ? 0 : use->second.all_bytes;
+  const uint64_t objects = state_db::Repositories(context_.store).get(row.repository).bytes;
+  return likely_archive_bytes(row.disk_bytes.value_or(0) + frozen, objects) + objects;
 }
 
 WorkspaceView Archives::archive(const Caller& caller, const std::string& name,
@@ -206,42 +246,50 @@ uint64_t Archives::collect(base::WorkspaceId id, const std::string& reason) {
   const auto writing = workspaces_.leases().write(collector, row);
   if (row.policy.pinned || state_db::Sandboxes(context_.store).live(id) || active_.mounted(id))
     throw Error(Code::conflict, row.name + " is used again");
-  put_away(row, "collected: " + reason, {});
+  const uint64_t had = put_away(row, "collected: " + reason, {});
   const auto archive = state_db::Archives(context_.store).find(id).value();
-  const uint64_t had = row.disk_bytes.value_or(0);
   return ArchiveStore(context_).is_elsewhere() ? had : had - std::min(had, archive.bytes);
 }
 
-void Archives::put_away(const state_db::WorkspaceRow& row, const std::string& reason,
-                        const Progress& progress) {
-  require_ready(row);
+uint64_t Archives::put_away(const state_db::WorkspaceRow& present, const std::string& reason,
+                            const Progress& progress) {
+  require_ready(present);
   const ArchiveStore store(context_);
   store.require_writable();
-  workspaces_.bring_to_rest(row, reason);
+  workspaces_.bring_to_rest(present, reason);
+  // A snapshot that its policy wants at a stop has put it on another layer.
+  const auto row = state_db::Workspaces(context_.store).get(present.id);
   integrity_.look(row);              // a part of one is not put away for the whole
   remove_archive(context_, row.id);  // the one that it came back from last, if that could not go
+  store.require_room(row.name + " is not archived", likely_bytes(row));
   state_db::Archives table(context_.store);
   const auto archive = table.begin(row.id);
   archive_intent.pass();
   try {
     if (progress) progress("archive", -1, row.name);
-    const Still still(context_, row);
+    const LayerStill still(context_.storage.layer_path(row.layer));
     std::string seal;
-    auto contents = contents_of(row, context_.options.archive_directory);
+    const auto archived = archived_layers(context_, row, WithSnapshots::yes);
+    auto contents = contents_of(row, archived, context_.options.archive_directory);
     contents.before_end = [&] { seal = still.require(); };
     const auto file = store.write(archive, contents, [](const char* step) {
       (std::string_view(step) == "written" ? archive_written : archive_named).pass();
     });
-    table.finish(row.id, {file.stream.bytes, file.stream.sha256, seal});
+    std::vector<base::LayerId> layers;
+    for (const auto& layer : archived.layers) layers.push_back(layer.id);
+    table.finish(row.id, {file.stream.bytes, file.stream.sha256, seal}, layers);
   } catch (Error& error) {
     settle_archive(context_, state_db::Workspaces(context_.store).get(row.id));
     throw error.add_context(row.name + " could not be archived, and is as it was");
   }
   archive_outcome.pass();
+  const uint64_t hot = base::tree_usage(context_.storage.layer_path(row.layer), kUsageLimits).bytes;
   settle_archive(context_, state_db::Workspaces(context_.store).get(row.id));
   archive_cold.pass();
+  const uint64_t freed = hot + cool_layers(context_);
   base::log(base::LogLevel::info, "workspace.archived",
             {{"ws", row.id}, {"name", row.name}, {"reason", reason}});
+  return freed;
 }
 
 WorkspaceView Archives::unarchive(const Caller& caller, const std::string& name,
@@ -260,7 +308,11 @@ WorkspaceView Archives::unarchive(const Caller& caller, const std::string& name,
 }
 
 void Archives::bring_back(const state_db::WorkspaceRow& row) {
-  require_room(context_.options, row.name + " stays in its archive", row.disk_bytes.value_or(0));
+  uint64_t bytes = row.disk_bytes.value_or(0);
+  for (const auto& layer : archived_layers(context_, row, WithSnapshots::yes).layers) {
+    if (layer.cold) bytes += layer.disk_bytes.value_or(0);
+  }
+  require_room(context_.options, row.name + " stays in its archive", bytes);
   state_db::Archives table(context_.store);
   const ArchiveStore store(context_);
   const auto archive = table.find(row.id).value();
@@ -292,11 +344,13 @@ void Archives::bring_back(const state_db::WorkspaceRow& row) {
     base::sync_file_system(context_.storage.layer_path(row.layer));
     unarchive_files.pass();
     context_.store.transaction([&] {
+      visitor.set_hot();
       table.finish_restore(row.id);
       integrity_.keep_returned(row, taken);
     });
   } catch (Error& error) {
     settle_archive(context_, state_db::Workspaces(context_.store).get(row.id));
+    cool_layers(context_);
     throw error.add_context(row.name + " could not be brought back from " + store.path(archive));
   }
   unarchive_outcome.pass();
@@ -307,50 +361,6 @@ void Archives::bring_back(const state_db::WorkspaceRow& row) {
               {{"ws", row.id}, {"error", error.message()}});
   }
   base::log(base::LogLevel::info, "workspace.unarchived", {{"ws", row.id}, {"name", row.name}});
-}
-
-std::shared_ptr<ByteSpool> Archives::begin_export(const Caller& caller, const std::string& name) {
-  const auto found = workspaces_.find(caller, name, Right::read);
-  auto guard =
-      std::make_shared<base::KeyedMutex::Guard>(context_.locks.lock(found.id.str(), "export"));
-  const auto row = state_db::Workspaces(context_.store).get(found.id);
-  require_ready(row);
-  {
-    // Reading is free for all who may see it; to stop what runs is for the lease's holder.
-    std::optional<Leases::Writing> writing;
-    if (state_db::Sandboxes(context_.store).live(row.id))
-      writing.emplace(workspaces_.leases().write(caller, row));
-    workspaces_.bring_to_rest(row, "exported by uid " + std::to_string(caller.uid));
-  }
-  integrity_.look(row);  // a part of one is not sent for the whole
-  auto pipe = std::make_shared<ByteSpool>(ArchiveStore::spool(context_.options.store), [this] {
-    return look_at_room(context_.options).level() == RoomLevel::enough;
-  });
-  exporters_.submit([this, pipe, guard, row] {
-    try {
-      const std::string spool = context_.options.store;
-      WriterOptions options{.level = context_.options.archive_level,
-                            .threads = context_.options.archive_threads,
-                            .index = ArchiveStore::spool(spool)};
-      const Still still(context_, row);
-      auto contents = contents_of(row, spool);
-      contents.before_end = [&still] { still.require(); };
-      ReadBack check([&pipe](std::string_view bytes) { pipe->write(bytes); },
-                     {.limits = {}, .disk_first_id = context_.options.disk_first_id});
-      check.finish(write_archive(contents, std::move(options),
-                                 [&check](std::string_view bytes) { check.write(bytes); }));
-      base::log(base::LogLevel::info, "workspace.exported", {{"ws", row.id}});
-      guard->unlock();
-      pipe->finish();
-    } catch (const Error& error) {
-      guard->unlock();
-      pipe->fail(error);
-    } catch (const std::exception& error) {
-      guard->unlock();
-      pipe->fail(Error(Code::internal, error.what()));
-    }
-  });
-  return pipe;
 }
 
 }  // namespace moorage::workspace

@@ -1,5 +1,5 @@
 // Verbs that take a workspace to where it is cold, and back, or to another host: archive,
-// unarchive, export, import. All of them want it at rest: a busy one, or one that another holds, is
+// unarchive, export, import. To archive one it must rest: a busy one, or one that another holds, is
 // refused, an idle sandbox is stopped in order. The hot copy goes only after the archive was read
 // back from its disk and compared, and the archive only after the hot copy is synced and `ready`:
 // so at any moment at least one of the two is whole, and the row says which. Journals stay in the
@@ -7,6 +7,7 @@
 // settle_archive (archive_store.h).
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,7 @@
 
 #include "base/thread_pool.h"
 #include "workspace/archive_store.h"
+#include "workspace/archived_layers.h"
 #include "workspace/byte_pipe.h"
 #include "workspace/byte_spool.h"
 #include "workspace/workspaces.h"
@@ -27,6 +29,11 @@ class Archives {
   Archives(Context& context, Repositories& repositories, Workspaces& workspaces, Active& active);
   ~Archives();  // waits for exports and imports under way, which end when their streams do
 
+  // How a snapshot is taken of one that runs, for its export: set once, before the first verb. Its
+  // caller holds the lock.
+  using LiveSnapshot = std::function<state_db::SnapshotRow(const state_db::WorkspaceRow&)>;
+  void set_live_snapshot(LiveSnapshot take) { live_snapshot_ = std::move(take); }
+
   WorkspaceView archive(const Caller& caller, const std::string& name, const Progress& progress);
   WorkspaceView unarchive(const Caller& caller, const std::string& name, const Progress& progress);
 
@@ -34,9 +41,16 @@ class Archives {
   // Conflict if it is wanted, or a verb is at work on it.
   uint64_t collect(base::WorkspaceId id, const std::string& reason);
 
-  // A stream of the archive. Throws at once if it cannot be. The workspace is held at rest until
-  // all of it was read, which is not a matter of the client's speed.
-  std::shared_ptr<ByteSpool> begin_export(const Caller& caller, const std::string& name);
+  // A stream of the archive. Throws at once if it cannot be. One at rest is held so until all of it
+  // was read, which is not a matter of the client's speed. One that runs goes on: it is exported as
+  // a snapshot has it that is taken now, and goes with the end of the export.
+  struct Export {
+    std::shared_ptr<ByteSpool> stream;
+    size_t snapshots = 0;  // that are in it
+    std::string image;     // that its sandboxes need
+    ManifestImage identity;
+  };
+  Export begin_export(const Caller& caller, const std::string& name, WithSnapshots with);
 
   // An archive as it is written into the pipe; the workspace is the caller's, and new.
   struct Import {
@@ -49,12 +63,21 @@ class Archives {
 
  private:
   void bring_back(const state_db::WorkspaceRow& row);  // caller holds the lock
-  ArchiveContents contents_of(const state_db::WorkspaceRow& row, const std::string& spool);
+  ArchiveContents contents_of(const state_db::WorkspaceRow& row, const ArchivedLayers& archived,
+                              const std::string& spool);
+  ManifestImage identify_image(const state_db::WorkspaceRow& row);
+  // What an export works on, and whatever keeps it as it is.
+  struct Source;
+  Source hold(const state_db::WorkspaceRow& row, base::KeyedMutex::Guard guard, WithSnapshots with);
+  void write_export(const Source& source, ByteSpool& spool);
+  void release(Source& source);
   SpooledFile spool_execs(base::WorkspaceId id, const std::string& spool,
                           ArchiveContents& contents);
   // Of a ready one, under its lock.
-  void put_away(const state_db::WorkspaceRow& row, const std::string& reason,
-                const Progress& progress);
+  // Bytes of its layers that went.
+  uint64_t put_away(const state_db::WorkspaceRow& present, const std::string& reason,
+                    const Progress& progress);
+  uint64_t likely_bytes(const state_db::WorkspaceRow& row);
   std::shared_ptr<void> count_import(uint32_t uid);
   WorkspaceView take_in(const Caller& caller, const std::string& name, ByteSource source);
 
@@ -63,6 +86,7 @@ class Archives {
   Workspaces& workspaces_;
   Active& active_;
   IntegrityCheck integrity_;
+  LiveSnapshot live_snapshot_;
   std::mutex imports_mutex_;
   std::map<uint32_t, size_t> imports_;  // under way, by user
   base::ThreadPool exporters_;

@@ -89,8 +89,14 @@ ChangeSource Comparison::at_fork(const state_db::WorkspaceRow& fork, const Chang
   const auto origin = state_db::Snapshots(context_.store).find(fork.forked_from);
   // A snapshot that was dropped meanwhile has no layer: then its base commit has to do.
   if (!origin || !origin->layer) return before;
-  for (const auto& layer : state_db::Layers(context_.store).chain(origin->layer))
+  for (const auto& layer : state_db::Layers(context_.store).chain(origin->layer)) {
+    if (layer.cold) {
+      throw Error(Code::conflict,
+                  fork.name + " was forked from " + origin->id.str() + ", which lies in an archive",
+                  "moorage unarchive " + origin->workspace.str());
+    }
     before.uppers.push_back(context_.storage.layer_path(layer.id) + "/tree/upper");
+  }
   return before;
 }
 

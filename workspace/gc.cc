@@ -15,6 +15,7 @@
 #include "state_db/store.h"
 #include "state_db/store_age.h"
 #include "workspace/birth.h"
+#include "workspace/cold_layers.h"
 #include "workspace/declared_caches.h"
 #include "workspace/disk_room.h"
 #include "workspace/metrics.h"
@@ -68,6 +69,8 @@ std::vector<GcRow> Gc::plan(const Scope& scope) {
       if (hooks_.is_leased(row)) facts.leased.insert(row.id);
     }
   }
+  for (const auto& [id, use] : use_of_frozen_layers(context_))
+    facts.frozen[id] = {use.own_bytes, use.all_bytes};
   facts.age_ms = state_db::StoreAge(context_.store).now_ms();
   GcRules rules;
   rules.archives = static_cast<bool>(hooks_.archive_one);
@@ -96,6 +99,7 @@ Gc::Result Gc::run(const std::string& reason, const Scope& scope,
   }
   Result result;
   clear_strays();
+  result.freed_bytes += cool_layers(context_);  // of workspaces that others stood on until now
   for (GcRow& row : plan(scope)) {
     if (!row.goes) continue;
     if (enough()) break;

@@ -115,13 +115,16 @@ class Planner {
     return rows;
   }
 
-  // An archive holds the base commit's objects, too, and is about half as large as what it packs.
+  // What goes, less the archive that is made: that has also what others stand on, which stays.
   uint64_t gain(const WorkspaceRow& row) const {
-    const uint64_t bytes = row.disk_bytes.value_or(0);
-    if (rules_.archive_elsewhere) return bytes;
+    const auto found = facts_.frozen.find(row.id);
+    const auto frozen = found == facts_.frozen.end() ? GcFacts::Frozen{} : found->second;
+    const uint64_t writable = row.disk_bytes.value_or(0);
+    const uint64_t goes = writable + frozen.own_bytes;
+    if (rules_.archive_elsewhere) return goes;
     const auto repository = repositories_.find(row.repository);
     const uint64_t objects = repository == repositories_.end() ? 0 : repository->second->bytes;
-    return bytes - std::min(bytes, bytes / 2 + objects);
+    return goes - std::min(goes, likely_archive_bytes(writable + frozen.all_bytes, objects));
   }
 
   void workspace(const WorkspaceRow& row) {
@@ -139,7 +142,7 @@ class Planner {
     if (kept.empty() && !row.disk_bytes) kept = "it was never measured";
     if (kept.empty() && rested_ms < rules_.archive_after_ms)
       kept = "at rest for " + hours(rested_ms) + " only";
-    if (kept.empty() && gain(row) == 0) kept = "its archive would be as large as it is";
+    if (kept.empty() && gain(row) == 0) kept = "its archive would take as much as it gives back";
     if (kept.empty() && !rules_.archives) kept = "nothing here can archive it";
     add(std::move(line), kept,
         "at rest for " + hours(rested_ms) +
@@ -183,6 +186,10 @@ class Planner {
 };
 
 }  // namespace
+
+uint64_t likely_archive_bytes(uint64_t layer_bytes, uint64_t object_bytes) {
+  return layer_bytes / 2 + object_bytes;
+}
 
 std::vector<GcRow> plan_gc(const GcFacts& facts, const GcRules& rules) {
   return Planner(facts, rules).run();

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -48,8 +49,17 @@ struct GcFacts {
   std::set<base::WorkspaceId> leased;   // somebody holds it
   std::set<TreeKey> trees_used_lately;  // a create may be about to stand on them
   std::set<base::RepoId> repos_used_lately;
+  // Of a workspace's frozen layers: what only it needs, and all that its archive would have.
+  struct Frozen {
+    uint64_t own_bytes = 0;
+    uint64_t all_bytes = 0;
+  };
+  std::map<base::WorkspaceId, Frozen> frozen;
   int64_t age_ms = 0;  // the store's
 };
+
+// An archive holds the base commit's objects, too, and is about half as large as what it packs.
+uint64_t likely_archive_bytes(uint64_t layer_bytes, uint64_t object_bytes);
 
 struct GcRules {
   bool archives = false;  // there is somebody who can archive

@@ -15,6 +15,7 @@
 #include "workspace/about.h"
 #include "workspace/archive_store.h"
 #include "workspace/busy.h"
+#include "workspace/cold_layers.h"
 #include "workspace/keyed_request.h"
 #include "workspace/layer_collection.h"
 #include "workspace/metrics.h"
@@ -351,6 +352,7 @@ void Workspaces::finish_purge(const state_db::WorkspaceRow& row) {
     state_db::Snapshots(context_.store).drop_all(row.id, "purged with its workspace");
   });
   collect_layers(context_);
+  cool_layers(context_);  // what only archived ones stand on, now that it is gone
   measurer_.forget(row.id);
   base::log(base::LogLevel::info, "workspace.purged", {{"ws", row.id}, {"name", row.name}});
 }

@@ -11,6 +11,7 @@
 #include "workspace/about.h"
 #include "workspace/archive_store.h"
 #include "workspace/birth.h"
+#include "workspace/cold_layers.h"
 #include "workspace/layer_collection.h"
 #include "workspace/lost_work.h"
 #include "workspace/reconcile_step.h"
@@ -74,6 +75,7 @@ void Reconciler::at_start() {
   attempt("reconcile.archives", "", [&] { ArchiveStore(context_).remove_temporary(); });
   after_strangers.pass();
   settle_workspaces();
+  attempt("reconcile.cold_layers", "", [&] { cool_layers(context_); });
   finish_takeovers();
   after_workspaces.pass();
   attempt("reconcile.uploads", "", [&] { sweep_uploads(workspaces_, context_.options.uploads()); });

@@ -188,7 +188,8 @@ ReplicaWriter::Followed ReplicaWriter::bring(const state_db::Needs& needs) {
 
 // By the rows, which say so before a layer goes.
 bool ReplicaWriter::is_needed(const state_db::NeededLayer& layer) const {
-  if (!state_db::Layers(context_.store).find(layer.layer)) return false;
+  const auto known = state_db::Layers(context_.store).find(layer.layer);
+  if (!known || known->cold) return false;
   if (!layer.workspace) return true;
   const auto row = state_db::Workspaces(context_.store).find(layer.workspace);
   if (!row || row->purge_wall_ms) return false;

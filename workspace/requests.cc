@@ -10,6 +10,7 @@ namespace {
 using base::Code;
 using base::Error;
 
+constexpr size_t kMaxExternalIdBytes = 256;
 constexpr size_t kMaxArguments = 4096;
 constexpr size_t kMaxArgumentBytes = 128 << 10;  // MAX_ARG_STRLEN of Linux
 constexpr size_t kMaxLabels = 64;
@@ -40,6 +41,19 @@ void check_workspace_name(const std::string& name) {
     throw Error(Code::invalid_argument, "'" + name + "' is no workspace name",
                 "use 1-63 of a-z, 0-9 and -, not starting with -");
   }
+}
+
+void check_snapshot_name(const std::string& name) {
+  if (name.empty()) return;
+  check_workspace_name(name);
+  if (base::SnapshotId::parse(name))
+    throw Error(Code::invalid_argument, name + " is how an id looks, so it is no name");
+}
+
+void check_external_id(const std::string& external_id) {
+  if (external_id.size() <= kMaxExternalIdBytes) return;
+  throw Error(Code::invalid_argument, "external_id has " + std::to_string(external_id.size()) +
+                                          " bytes; at most 256 are kept");
 }
 
 void check_branch_name(const std::string& branch) {

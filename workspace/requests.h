@@ -126,6 +126,8 @@ void require_ready(const state_db::WorkspaceRow& row);
 
 // 1-63 of [a-z0-9-], not starting with a dash; anything else is refused, never repaired.
 void check_workspace_name(const std::string& name);
+void check_snapshot_name(const std::string& name);  // may be empty
+void check_external_id(const std::string& external_id);
 // As git check-ref-format --branch.
 void check_branch_name(const std::string& branch);
 void check_labels(const std::map<std::string, std::string>& labels);

@@ -34,20 +34,14 @@ using state_db::SnapshotWay;
 MOORAGE_CRASH_POINT(promote_between, "promote.between");
 MOORAGE_CRASH_POINT(promote_after_outcome, "promote.after_outcome");
 
-constexpr size_t kMaxExternalIdBytes = 256;
 constexpr size_t kMaxForkStem = 50;  // of the 63 bytes of a name
 
-void check_snapshot_request(const SnapshotRequest& request) {
-  if (!request.name.empty()) {
-    check_workspace_name(request.name);
-    if (base::SnapshotId::parse(request.name))
-      throw Error(Code::invalid_argument, request.name + " is how an id looks, so it is no name");
-  }
-  if (request.external_id.size() > kMaxExternalIdBytes) {
-    throw Error(Code::invalid_argument, "external_id has " +
-                                            std::to_string(request.external_id.size()) +
-                                            " bytes; at most 256 are kept");
-  }
+// That one can go on from it: what only archived workspaces stand on is in their archives.
+void require_hot(Context& context, const SnapshotRow& snapshot) {
+  if (!state_db::Layers(context.store).get(snapshot.layer).cold) return;
+  const auto owner = state_db::Workspaces(context.store).get(snapshot.workspace);
+  throw Error(Code::conflict, snapshot.id.str() + " is in the archive of " + owner.name,
+              "moorage unarchive " + owner.name);
 }
 
 std::string by(const Caller& caller) { return "uid " + std::to_string(caller.uid); }
@@ -88,7 +82,8 @@ SnapshotRow Snapshots::find(const Caller& caller, const state_db::WorkspaceRow& 
 
 SnapshotRow Snapshots::take(const Caller& caller, const std::string& name,
                             const SnapshotRequest& request) {
-  check_snapshot_request(request);
+  check_snapshot_name(request.name);
+  check_external_id(request.external_id);
   const auto found = workspaces_.find(caller, name, Right::write);
   state_db::NewSnapshot wanted;
   wanted.workspace = found.id;
@@ -153,7 +148,9 @@ WorkspaceView Snapshots::restore(const Caller& caller, const std::string& name,
     const auto row = workspaces_.settled(state_db::Workspaces(context_.store).get(found.id));
     if (!find_made(wanted)) {
       require_ready(row);
-      wanted.next_on = find(caller, row, request.snapshot).id;
+      const auto target = find(caller, row, request.snapshot);
+      require_hot(context_, target);
+      wanted.next_on = target.id;
       go_on_from(row, wanted, request.kill, "restored by " + by(caller));
     }
   }
@@ -203,6 +200,10 @@ base::SnapshotId Snapshots::before_exec(const state_db::WorkspaceRow& row) {
   if (current.state != state_db::WorkspaceState::ready)
     return {};  // it comes back from its archive
   return take_locked(current, {.cause = SnapshotCause::before_exec}).id;
+}
+
+SnapshotRow Snapshots::for_export(const state_db::WorkspaceRow& row) {
+  return take_locked(row, {.cause = SnapshotCause::export_});
 }
 
 void Snapshots::after_stop(const state_db::WorkspaceRow& row) {
@@ -294,7 +295,9 @@ std::vector<WorkspaceView> Snapshots::fork(const Caller& caller, const std::stri
       if (request.snapshot.empty()) {
         take_locked(row, {.cause = SnapshotCause::fork}, std::move(forks), &made);
       } else {
-        made = stand_on(find(caller, row, request.snapshot), std::move(forks));
+        const auto origin = find(caller, row, request.snapshot);
+        require_hot(context_, origin);
+        made = stand_on(origin, std::move(forks));
       }
     }
   }

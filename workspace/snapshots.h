@@ -82,6 +82,7 @@ class Snapshots {
 
   // For the policy of a workspace (Workspaces::Hooks, snapshot_keeper.h). The first takes the lock.
   base::SnapshotId before_exec(const state_db::WorkspaceRow& row);
+  state_db::SnapshotRow for_export(const state_db::WorkspaceRow& row);  // caller holds the lock
   void after_stop(const state_db::WorkspaceRow& row);
   void take_interval(base::WorkspaceId id);
 

@@ -265,6 +265,7 @@ class Crash(harness.TestCase):
                 second.lease_token = self.client.acquire_lease(name, "second", takeover=True)["token"]
             second.release_lease(name)
             self.client.exec(name, "cat kept")
+            self.client.snapshot(name)
             self.client.archive(name)
             self.client.unarchive(name)
             archive = io.BytesIO()

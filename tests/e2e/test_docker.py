@@ -74,6 +74,36 @@ class Containers(OnDocker):
             self.assertNotIn(name, refused.exception.message + refused.exception.hint)
         self.refused(404, "has no image", self.create, "missing", image="../containers/json")  # no step to what else the engine tells
 
+    def test_an_exported_image_workspace_is_imported_where_the_image_is(self):
+        self.create("leaves", image=self.small)
+        self.out("leaves", "echo kept > /workspace/kept")
+        wanted = self.engine.ask("GET", f"/images/{self.small}/json")["Id"]
+        file = self.daemon.directory / "leaves.tar.zst"
+        told = self.daemon.cli("export", "leaves", file).stderr.decode()
+        self.assertIn(wanted, told)
+        self.assertIn(f"docker save {self.small}", told)
+        self.client.import_(file.read_bytes(), name="arrives")
+        self.assertEqual(self.out("arrives", "cat /workspace/kept"), "kept")
+        for name in ("leaves", "arrives"):
+            self.client.delete(name, purge=True)
+        # Another image of that name is not it.
+        self.engine.ask("POST", f"/images/{self.small}/tag?repo=kept-image&tag=1")
+        self.engine.ask("POST", "/images/create?fromSrc=-&repo=" + urllib.parse.quote(self.small) + "&changes="
+                        + urllib.parse.quote("LABEL other=1"), engine.small_tar())
+        try:
+            self.client.import_(file.read_bytes(), name="by-digest")
+            self.assertEqual(self.client.workspace("by-digest")["image"], wanted)
+            self.client.delete("by-digest", purge=True)
+            self.engine.ask("DELETE", "/images/kept-image:1?force=1")
+            with self.assertRaises(moorage.MoorageError) as refused:
+                self.client.import_(file.read_bytes(), name="missing")
+            self.assertEqual(refused.exception.code, "unsupported")
+            self.assertIn(wanted, refused.exception.message)
+            self.assertIn("docker save", refused.exception.hint)
+        finally:
+            self.engine.ask("DELETE", f"/images/{self.small}?force=1")
+            type(self).small = self.engine.make_small_image()
+
     def test_a_volume_that_an_image_wants_is_not_made_on_the_engines_disk(self):
         volumes = "moorage-test:volumes"
         self.engine.ask("POST", f"/images/create?fromSrc=-&repo={volumes}&changes=" + urllib.parse.quote("VOLUME /data"), engine.small_tar())

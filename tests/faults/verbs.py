@@ -127,6 +127,7 @@ class Lives:
         self.acknowledged["created"] = True
         self.client.wait(self.counted(name)["id"], 20_000)
         self.acknowledged["kept"] = b"kept\n"
+        self.client.snapshot(name)  # a frozen layer goes with it
         self.client.archive(name)
         self.client.unarchive(name)
         file = io.BytesIO()

@@ -41,7 +41,7 @@ TEST_CASE("a copy is of one moment and tells what it refers to, but not what is 
   Integrity(*test.store).set_seal(ready, "abc");
   Archives archives(*test.store);
   archives.begin(cold);
-  archives.finish(cold, {7, std::string(64, 'a'), ""});
+  archives.finish(cold, {7, std::string(64, 'a'), ""}, {});
   test.store->move(purged, WorkspaceState::ready, WorkspaceState::deleting);
   workspaces.finish_delete(purged);
   workspaces.begin_purge(purged);

@@ -1,6 +1,8 @@
 // Snapshots and the layers under them.
 #include <catch2/catch.hpp>
+#include <set>
 
+#include "state_db/archives.h"
 #include "state_db/layers.h"
 #include "state_db/snapshots.h"
 #include "state_db/workspaces.h"
@@ -53,6 +55,50 @@ TEST_CASE("a snapshot in place freezes the layer, and the workspace goes on over
   const auto second = test.take("two");
   CHECK(second.parent == taking.id);
   CHECK(test.chain().size() == 3);
+}
+
+TEST_CASE("a frozen layer may go when all that stand on it are in archives that have it") {
+  OneWorkspace test;
+  Workspaces workspaces(*test.store);
+  Layers layers(*test.store);
+  workspaces.set_ready(test.id);
+  const auto one = test.take("one");
+  const auto two = test.take("two");
+  NewWorkspace wanted;
+  const auto row = test.row();
+  wanted.name = "fork";
+  wanted.repository = row.repository;
+  wanted.base_commit = row.base_commit;
+  wanted.forked_from = one.id;
+  const auto fork = workspaces.create(wanted);
+  workspaces.set_ready(fork.id);
+  Archives archives(*test.store);
+  const auto put_away = [&](base::WorkspaceId id, const std::vector<base::LayerId>& held) {
+    archives.begin(id);
+    archives.finish(id, {.bytes = 1, .sha256 = "x", .seal = "y"}, held);
+  };
+  const auto movable = [&] {
+    std::set<base::LayerId> ids;
+    for (const auto& found : layers.only_archived()) ids.insert(found.layer);
+    return ids;
+  };
+  CHECK(movable().empty());
+  put_away(test.id, test.chain());
+  CHECK(movable() == std::set{two.layer});  // the fork stands on the other one
+  put_away(fork.id, {fork.layer});          // of an earlier release: it has not all of it
+  CHECK(movable() == std::set{two.layer});
+  archives.begin_restore(fork.id);
+  archives.finish_restore(fork.id);
+  archives.forget(fork.id);
+  put_away(fork.id, {fork.layer, one.layer});
+  CHECK(movable() == std::set{one.layer, two.layer});
+  layers.set_cold({one.layer}, true);
+  CHECK(code_thrown_by([&] {
+          layers.create(
+              {.parent = one.layer, .repository = row.repository, .base_commit = row.base_commit});
+        }) == base::Code::conflict);
+  archives.begin_restore(test.id);
+  CHECK(movable().empty());
 }
 
 TEST_CASE("what a merge took the place of stays until that is forgotten") {

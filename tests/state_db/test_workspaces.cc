@@ -334,7 +334,7 @@ TEST_CASE(
   Archives archives(*test.store);
   archives.begin(b);
   CHECK(workspaces.disk_seen_by({}).bytes == 1500);
-  archives.finish(b, {.bytes = 30, .sha256 = "x"});
+  archives.finish(b, {.bytes = 30, .sha256 = "x"}, {});
   CHECK(workspaces.disk_seen_by({}).bytes == 530);
   CHECK(workspaces.disk_of_repository(two).files == 1);
 }

@@ -188,7 +188,7 @@ ArchiveFacts write_empty_workspace(const std::string& upper, ByteSink sink) {
   contents.manifest.store = "0123abcd";
   contents.manifest.workspace.id = base::WorkspaceId{1};
   contents.manifest.workspace.base_commit = std::string(40, 'a');
-  contents.manifest.layers = {"ly_1"};
+  contents.manifest.layers = {{.id = "ly_1", .below = {}}};
   contents.pack.fd = unnamed_file();
   contents.execs.fd = unnamed_file();
   for (const std::string name : kLayerParts) {

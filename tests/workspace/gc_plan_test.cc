@@ -100,6 +100,16 @@ TEST_CASE("pinned, leased, running, in transfer or not ready: never, and it says
   }
 }
 
+TEST_CASE("what archiving gives back is what goes, less an archive of all") {
+  Rows rows;
+  const auto id = rows.add().id;
+  // A snapshot that only it needs, and what a fork stands on, too: the archive has both.
+  rows.facts.frozen[id] = {.own_bytes = 3'000'000, .all_bytes = 5'000'000};
+  CHECK(*rows.row(GcRung::workspace).bytes == 4'000'000 - 3'000'000 - 1000);
+  rows.facts.frozen[id] = {.own_bytes = 0, .all_bytes = 5'000'000};
+  CHECK_FALSE(rows.row(GcRung::workspace).goes);
+}
+
 TEST_CASE("a workspace is archived only after its time, and only for a gain") {
   Rows rows;
   auto& row = rows.add();
@@ -109,7 +119,7 @@ TEST_CASE("a workspace is archived only after its time, and only for a gain") {
   CHECK(*rows.row(GcRung::workspace).bytes == 1'000'000);
   rows.rules.archive_elsewhere = false;
   row.disk_bytes = 1500;  // half of it and the mirror's objects are as much
-  CHECK(rows.row(GcRung::workspace).why == "its archive would be as large as it is");
+  CHECK(rows.row(GcRung::workspace).why == "its archive would take as much as it gives back");
   row.disk_bytes.reset();
   CHECK(rows.row(GcRung::workspace).why == "it was never measured");
   row.disk_bytes = 1'000'000;

@@ -1,0 +1,227 @@
+"""Archives of workspaces with snapshots: all of them are in it, what only archived workspaces need leaves the disk, and an
+export of one that runs neither stops it nor loses its past."""
+
+import io
+import json
+import shutil
+import tarfile
+import unittest
+
+import harness
+import moorage
+import trees
+
+
+def manifest(archive):
+    with tarfile.open(fileobj=io.BytesIO(trees.unpacked(archive))) as tar:
+        return json.loads(tar.extractfile("manifest.json").read())
+
+
+class Snapshots(harness.TestCase):
+    def make(self, name, snapshots=3, megabytes=4):
+        """Each snapshot adds a file; after the last one there is "now"."""
+        self.client.create(repo_url=self.url, name=name, labels={"task": "t-1"})
+        for number in range(1, snapshots + 1):
+            self.run_in(name, f"head -c {megabytes}M /dev/urandom > random-{number}; echo {number} > at")
+            self.client.stop(name)
+            self.client.snapshot(name, name=f"s{number}", external_id=f"thread/{number}")
+        self.run_in(name, "echo now > at")
+        self.client.stop(name)
+
+    def run_in(self, name, script):
+        out = self.client.exec(name, script)
+        self.assertEqual(out.exit_code, 0, out.stderr)
+        return out.stdout.decode()
+
+    def layers(self):
+        return {path.name: path for path in (self.daemon.store / "layers").iterdir()}
+
+    def delete(self, *names):
+        for name in names:
+            self.client.delete(name, purge=True)
+        self.assertEqual(self.layers(), {})
+
+    def test_archiving_gives_back_what_its_snapshots_take(self):
+        self.make("cold")
+        self.client.restore("cold", "s2")  # what it was until now lies beside its chain
+        self.run_in("cold", "echo again > at")
+        self.client.stop("cold")
+        self.assertGreater(len(self.layers()), 4)
+        sums = self.run_in("cold", "sha256sum random-*")
+        self.client.archive("cold")
+        self.assertEqual(self.layers(), {}, "frozen layers are in the archive and hot as well")
+        self.daemon.restart()
+        self.assertEqual([f for f in self.client.doctor(deep=True)["findings"] if f["severity"] == "error"], [])
+        self.assertEqual([s["name"] for s in self.client.snapshots("cold") if s["name"]], ["s1", "s2", "s3"])
+        self.assertEqual(self.run_in("cold", "cat at; sha256sum random-*"), "again\n" + sums)
+        for number in (3, 1, 2):
+            self.client.restore("cold", f"s{number}", kill=True)
+            self.assertEqual(self.run_in("cold", "cat at; ls random-* | wc -l"), f"{number}\n{number}\n")
+        self.delete("cold")
+
+    def test_what_a_hot_fork_stands_on_stays_until_that_is_archived_too(self):
+        self.make("origin")
+        self.client.fork("origin", names=["fork"], snapshot="s2")
+        self.run_in("fork", "echo fork > at")
+        self.client.stop("fork")
+        self.client.archive("origin")
+        left = self.layers()
+        self.assertEqual(len(left), 3)  # s1, s2 and its own
+        self.assertEqual(self.run_in("fork", "cat at; ls random-* | wc -l"), "fork\n2\n")
+        s3 = [s for s in self.client.snapshots("origin") if s["name"] == "s3"][0]["id"]
+        with self.assertRaises(moorage.MoorageError) as refused:
+            self.client.fork("fork", snapshot=s3)
+        self.assertEqual((refused.exception.code, refused.exception.hint), ("conflict", "moorage unarchive origin"))
+        self.client.archive("fork")
+        self.assertEqual(self.layers(), {})
+        self.assertEqual(self.run_in("fork", "cat at; ls random-* | wc -l"), "fork\n2\n")
+        self.assertEqual(set(self.layers()), set(left))
+        self.assertEqual(self.run_in("origin", "cat at; ls random-* | wc -l"), "now\n3\n")
+        self.client.archive("origin")
+        self.client.delete("fork", purge=True)
+        self.assertEqual(self.layers(), {}, "what only an archived one stands on was left hot")
+        self.assertEqual(self.run_in("origin", "cat at; ls random-* | wc -l"), "now\n3\n")
+        self.delete("origin")
+
+    def test_a_half_restored_frozen_layer_is_not_taken_for_whole(self):
+        self.make("half")
+        layers = self.layers()
+        whole = trees.look(self.client, "half")
+        self.client.archive("half")
+        for restart in (False, True):
+            with self.subTest(restart=restart):
+                # As a return leaves it that dies in the middle of the second layer.
+                for name in sorted(layers, key=lambda n: int(n[3:]))[:2]:
+                    for part in ("tree", "home", "system"):
+                        (layers[name] / part / "upper").mkdir(parents=True)
+                        (layers[name] / part / "work").mkdir()
+                    (layers[name] / "tree/upper/random-1").write_bytes(b"a part")
+                if restart:
+                    self.daemon.restart()
+                    self.assertEqual(self.layers(), {})
+                self.client.unarchive("half")
+                self.assertEqual(trees.differences(whole, trees.look(self.client, "half")), [])
+                self.client.archive("half")
+        self.delete("half")
+
+    def test_a_snapshot_at_its_stop_goes_with_it(self):
+        self.client.create(repo_url=self.url, name="stops", snapshot_on_stop=True)
+        self.run_in("stops", "echo kept > at")
+        self.client.archive("stops")
+        self.assertEqual(self.layers(), {})
+        self.assertEqual(self.run_in("stops", "cat at"), "kept\n")
+        self.assertEqual(len(self.client.snapshots("stops")), 1)
+        self.delete("stops")
+
+    def test_a_death_at_any_point_leaves_all_of_it(self):
+        self.make("dies", megabytes=1)
+        want = self.run_in("dies", "cat at; sha256sum random-*")
+        self.client.stop("dies")
+        for point, verb in (("archive.after_outcome", "archive"), ("archive.after_cold_row", "archive"),
+                            ("unarchive.after_intent", "unarchive"), ("unarchive.after_files", "unarchive"),
+                            ("unarchive.after_outcome", "unarchive")):
+            with self.subTest(point=point):
+                if verb == "unarchive" and self.client.workspace("dies")["state"] != "archived":
+                    self.client.archive("dies")
+                self.daemon.stop()
+                self.daemon.start(crash_at=point)
+                with self.assertRaises((moorage.MoorageError, OSError)):
+                    getattr(self.client, verb)("dies")
+                self.daemon.process.wait()
+                self.daemon.start()
+                if self.client.workspace("dies")["state"] == "archived":
+                    self.assertEqual(self.layers(), {})
+                self.assertEqual(self.run_in("dies", "cat at; sha256sum random-*"), want)
+                self.client.stop("dies")
+        self.client.restore("dies", "s1")
+        self.assertEqual(self.run_in("dies", "cat at; ls random-* | wc -l"), "1\n1\n")
+        self.delete("dies")
+
+    def test_snapshots_travel_and_can_be_left_out(self):
+        self.make("travels", megabytes=1)
+        file = self.daemon.directory / "travels.tar.zst"
+        said = self.daemon.cli("export", "travels", file).stdout.decode()
+        self.assertIn("3 snapshots with it", said)
+        self.client.import_(file.read_bytes(), name="arrived")
+        here, there = self.client.snapshots("travels"), self.client.snapshots("arrived")
+        for field in ("name", "external_id", "cause", "created_at"):
+            self.assertEqual([s[field] for s in there], [s[field] for s in here])
+        numbers = {s["id"]: n for n, s in enumerate(here)}
+        numbers_there = {s["id"]: n for n, s in enumerate(there)}
+        self.assertEqual([numbers.get(s.get("parent")) for s in here], [numbers_there.get(s.get("parent")) for s in there])
+        for number in (1, 3, 2):
+            self.client.restore("arrived", f"s{number}", kill=True)
+            self.assertEqual(self.run_in("arrived", "cat at; ls random-* | wc -l"), f"{number}\n{number}\n")
+        self.assertEqual(self.client.workspace("arrived")["labels"], {"task": "t-1"})
+        said = self.daemon.cli("export", "travels", file, "--without-snapshots").stdout.decode()
+        self.assertIn("its snapshots are left out", said)
+        self.assertEqual(manifest(file.read_bytes())["format"], 1)  # earlier releases take it
+        self.client.import_(file.read_bytes(), name="alone")
+        self.assertEqual(self.client.snapshots("alone"), [])
+        self.assertEqual(self.run_in("alone", "cat at; ls random-* | wc -l"), "now\n3\n")
+        self.delete("travels", "arrived", "alone")
+
+    def test_a_fork_knows_where_it_came_from(self):
+        self.make("parent", snapshots=1, megabytes=1)
+        self.client.fork("parent", names=["child"], snapshot="s1")
+        out = io.BytesIO()
+        self.client.export("child", out)
+        self.assertEqual(manifest(out.getvalue())["forked_from"]["name"], "parent")
+        self.client.import_(out.getvalue(), name="again")
+        self.assertEqual(self.client.workspace("again").get("forked_from"), self.client.workspace("child").get("forked_from"))
+        self.delete("again", "child", "parent")
+
+    def test_what_runs_goes_on_while_it_is_exported(self):
+        self.make("busy", snapshots=1, megabytes=1)
+        self.run_in("busy", "echo before > at")
+        record = self.client.start_exec("busy", ["sh", "-c", "while sleep 0.1; do echo x >> grows; done"])
+        harness.wait_until(lambda: self.run_in("busy", "cat grows 2>/dev/null; true"), what="it writes")
+        sandbox = self.client.workspace("busy")["sandbox"]["id"]
+        before = [s["id"] for s in self.client.snapshots("busy")]
+        out = io.BytesIO()
+        self.client.export("busy", out)
+        self.assertEqual(self.client.get_exec(record["id"])["state"], "running")
+        self.assertEqual(self.client.workspace("busy")["sandbox"]["id"], sandbox)
+        self.assertEqual([s["id"] for s in self.client.snapshots("busy")], before)
+        self.client.import_(out.getvalue(), name="copy")
+        self.assertEqual(self.run_in("copy", "cat at; test -s grows && echo grew"), "before\ngrew\n")
+        states = [e["state"] for e in self.client.history("copy")["execs"] if "grows; done" in " ".join(e["argv"])]
+        self.assertEqual(states, ["interrupted"])
+        self.client.restore("copy", "s1", kill=True)
+        self.assertEqual(self.run_in("copy", "cat at"), "1\n")
+        self.client.cancel(record["id"])
+        self.client.wait(record["id"])
+        self.delete("busy", "copy")
+
+
+class Room(unittest.TestCase):
+    def test_an_archive_that_the_disk_has_no_room_for_is_not_begun(self):
+        daemon = harness.Daemon()
+        harness.mount_image(daemon, ["mkfs.ext4", "-q"], size=512 << 20)
+        self.addCleanup(lambda: harness.run("umount", daemon.store, check=False))
+        upstream = daemon.directory / "upstream"
+        harness.make_repository(upstream / "acme" / "shop")
+        server = harness.GitServer(upstream)
+        self.addCleanup(server.stop)
+        self.addCleanup(daemon.kill)
+        daemon.start()
+        client = daemon.client
+        client.create(repo_url=server.url("acme/shop"), name="large")
+        client.exec("large", "head -c 200M /dev/urandom > random-1")
+        client.stop("large")
+        client.snapshot("large", name="s1")
+        client.exec("large", "head -c 150M /dev/urandom > random-2; sha256sum random-* > sums")
+        client.stop("large")
+        low = shutil.disk_usage(daemon.store).free
+        with self.assertRaises(moorage.MoorageError) as refused:
+            client.archive("large")
+        self.assertEqual(refused.exception.code, "resource_exhausted")
+        self.assertIn("needs room", refused.exception.message)
+        self.assertLess(abs(shutil.disk_usage(daemon.store).free - low), 16 << 20)
+        self.assertEqual(client.exec("large", "sha256sum -c sums").exit_code, 0)
+        client.delete("large", purge=True)
+        daemon.stop()
+
+
+if __name__ == "__main__":
+    unittest.main()

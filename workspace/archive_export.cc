@@ -1,0 +1,124 @@
+// Archives::begin_export: a workspace as a stream, at rest or as a snapshot of this moment has it.
+#include "backends/registry.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "state_db/integrity.h"
+#include "state_db/layers.h"
+#include "state_db/store.h"
+#include "workspace/archives.h"
+#include "workspace/disk_room.h"
+#include "workspace/layer_collection.h"
+#include "workspace/layer_still.h"
+#include "workspace/read_back.h"
+#include "workspace/reconcile_step.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+
+}  // namespace
+
+struct Archives::Source {
+  state_db::WorkspaceRow row;
+  ArchivedLayers layers;
+  // At rest: nobody starts it. Else collection leaves alone what is locked. Of two exports of one
+  // workspace only the first has these locks: when it ends and a snapshot of the second one is
+  // dropped, that fails, and says so.
+  base::KeyedMutex::Guard workspace;
+  std::vector<base::KeyedMutex::Guard> frozen;
+  base::SnapshotId snapshot{};  // that was taken for it; 0: it rests
+};
+
+Archives::Source Archives::hold(const state_db::WorkspaceRow& row, base::KeyedMutex::Guard guard,
+                                WithSnapshots with) {
+  Source source;
+  source.row = row;
+  if (active_.running(row.id)) {
+    const auto taken = live_snapshot_(row);
+    source.snapshot = taken.id;
+    source.layers = archived_layers(context_, taken, with);
+    for (const auto& layer : source.layers.layers) {
+      if (auto held = lock_if_free(context_, layer.id.str()))
+        source.frozen.push_back(*std::move(held));
+    }
+    return source;  // it goes on
+  }
+  source.workspace = std::move(guard);
+  workspaces_.bring_to_rest(row, "exported");  // what is transferred, and what died, ends first
+  source.row = state_db::Workspaces(context_.store).get(row.id);
+  integrity_.look(source.row);  // a part of one is not sent for the whole
+  source.layers = archived_layers(context_, source.row, with);
+  return source;
+}
+
+void Archives::release(Source& source) {
+  source.frozen.clear();
+  source.workspace.unlock();
+  if (!source.snapshot) return;
+  try {
+    const auto guard = context_.locks.lock(source.row.id.str(), "end of an export");
+    state_db::Snapshots(context_.store).drop(source.snapshot, "the export has ended");
+    collect_layers(context_);
+  } catch (const Error& error) {  // retention takes it as one of those that nobody asked for
+    base::log(base::LogLevel::warning, "export.snapshot_left",
+              {{"sn", source.snapshot}, {"error", error.message()}});
+  }
+}
+
+void Archives::write_export(const Source& source, ByteSpool& stream) {
+  const std::string spool = context_.options.store;
+  WriterOptions options{.level = context_.options.archive_level,
+                        .threads = context_.options.archive_threads,
+                        .index = ArchiveStore::spool(spool)};
+  // What is frozen does not change.
+  std::optional<LayerStill> still;
+  if (!source.snapshot) still.emplace(context_.storage.layer_path(source.row.layer));
+  auto contents = contents_of(source.row, source.layers, spool);
+  contents.before_end = [&still] {
+    if (still) still->require();
+  };
+  ReadBack check([&stream](std::string_view bytes) { stream.write(bytes); },
+                 {.limits = {}, .disk_first_id = context_.options.disk_first_id});
+  check.finish(write_archive(contents, std::move(options),
+                             [&check](std::string_view bytes) { check.write(bytes); }));
+}
+
+Archives::Export Archives::begin_export(const Caller& caller, const std::string& name,
+                                        WithSnapshots with) {
+  const auto found = workspaces_.find(caller, name, Right::read);
+  auto guard = context_.locks.lock(found.id.str(), "export");
+  const auto row = state_db::Workspaces(context_.store).get(found.id);
+  require_ready(row);
+  auto source = std::make_shared<Source>(hold(row, std::move(guard), with));
+  Export made;
+  made.snapshots = source->layers.snapshots.size();
+  made.image = row.image;
+  made.identity = identify_image(row);
+  made.stream = std::make_shared<ByteSpool>(ArchiveStore::spool(context_.options.store), [this] {
+    return look_at_room(context_.options).level() == RoomLevel::enough;
+  });
+  const auto work = [this, stream = made.stream, source] {
+    std::optional<Error> failure;
+    try {
+      write_export(*source, *stream);
+      base::log(base::LogLevel::info, "workspace.exported", {{"ws", source->row.id}});
+    } catch (const Error& error) {
+      failure = error;
+    } catch (const std::exception& error) {
+      failure = Error(Code::internal, error.what());
+    }
+    release(*source);
+    failure ? stream->fail(*failure) : stream->finish();
+  };
+  try {
+    exporters_.submit(work);
+  } catch (const Error&) {  // there are too many
+    release(*source);
+    throw;
+  }
+  return made;
+}
+
+}  // namespace moorage::workspace
