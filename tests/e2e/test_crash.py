@@ -380,8 +380,9 @@ class Crash(harness.TestCase):
             if "holder" in workspace:  # it outlives the daemon; whoever comes takes it over
                 self.assertEqual(self.client.execs(workspace=name, running=True), [], "a writer of the lease before")
                 mine = harness.Client(str(self.daemon.socket))
-                mine.lease_token = self.client.acquire_lease(name, "settled", takeover=True)["token"]
-                self.assertGreater(mine.generation, workspace["holder"]["generation"])
+                lease = self.client.acquire_lease(name, "settled", takeover=True)
+                mine.lease_token = lease["token"]
+                self.assertGreater(lease["generation"], workspace["holder"]["generation"])
                 mine.release_lease(name)
             if self.client.history(name)["execs"]:
                 self.assertIn(self.client.exec(name, "cat kept").stdout, (b"kept\n", b""))

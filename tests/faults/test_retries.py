@@ -279,6 +279,12 @@ class Retries(rig.TestCase):
         harness.wait_until(asked, 60, "an answer that is final")
         return answers[0]
 
+    def assert_same(self, again, answer, message):
+        """Word for word; but a lease's secret is kept nowhere, and an exec's record goes on."""
+        if isinstance(answer, dict) and ("token" in answer or "argv" in answer):
+            again, answer = general(again, "the name"), general(answer, "the name")
+        self.assertEqual(again, answer, message)
+
     def check_effect(self, method, name):
         """That it was done once, where twice would show."""
         if method.startswith("post_v1_workspaces_workspace_snapshots"):
@@ -334,7 +340,7 @@ class Retries(rig.TestCase):
         if died:
             answer = self.repeat(call, name)
             self.assertEqual(general(answer, name), undisturbed, f"{method}, repeated after a death at {point}")
-            self.assertEqual(self.repeat(call, name), answer, "a repeat of the repeat")
+            self.assert_same(self.repeat(call, name), answer, "a repeat of the repeat")
             self.check_effect(method, name)
         self.clean(name)
         return died
@@ -347,7 +353,7 @@ class Retries(rig.TestCase):
             name = f"r{next(self.numbers)}"
             call = getattr(Requests(self), method)(name)
             answer = call(name)
-            self.assertEqual(call(name), answer, f"{method}, repeated")
+            self.assert_same(call(name), answer, f"{method}, repeated")
             self.check_effect(method, name)
             self.clean(name)
             undisturbed = general(answer, name)

@@ -269,8 +269,9 @@ class Lives:
         if name in found and "holder" in found[name]:
             test.assertEqual(self.client.execs(workspace=name, running=True), [], "a writer of the lease before")
             mine = harness.Client(str(self.daemon.socket))
-            mine.lease_token = self.client.acquire_lease(name, "settled", takeover=True)["token"]
-            test.assertGreater(mine.generation, found[name]["holder"]["generation"])
+            lease = self.client.acquire_lease(name, "settled", takeover=True)
+            mine.lease_token = lease["token"]
+            test.assertGreater(lease["generation"], found[name]["holder"]["generation"])
             mine.release_lease(name)
         if self.acknowledged.get("created") and not self.deleting:
             test.assertIn(name, found, "it was created")
