@@ -3,8 +3,6 @@
 // a descriptor for every level, and neither crosses a mount.
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/open_beneath.h"
 
 namespace moorage::base {
 namespace {
@@ -23,12 +22,9 @@ using Stream = std::unique_ptr<DIR, int (*)(DIR*)>;
 
 // A subdirectory, never through a link or a mount. Empty with errno set if it cannot be opened.
 Stream open_level(int parent, const char* name) {
-  open_how how{};
-  how.flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-  how.resolve = RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS;
-  long fd = syscall(SYS_openat2, parent, name, &how, sizeof how);
-  Stream stream(fd < 0 ? nullptr : fdopendir(static_cast<int>(fd)), closedir);
-  if (!stream && fd >= 0) close(static_cast<int>(fd));
+  Fd fd = try_open_directory_beneath(parent, name);
+  Stream stream(fd ? fdopendir(fd.get()) : nullptr, closedir);
+  if (stream) fd.release();
   return stream;
 }
 
@@ -130,12 +126,16 @@ class TreeRemover {
 
   void move_to_top(int directory, const std::string& name) {
     int top = dirfd(levels_.front().stream.get());
-    for (;;) {
+    for (bool cleared = false;;) {
       std::string new_name = ".removed-" + std::to_string(++moved_);
       if (renameat2(directory, name.c_str(), top, new_name.c_str(), RENAME_NOREPLACE) == 0) break;
       if (errno == ENOENT) return;
-      if (errno == EPERM && clear_append_only(directory, name.c_str())) continue;
-      if (errno != EEXIST) throw_errno("remove " + path_ + ": move " + name);
+      const int error_number = errno;
+      if (error_number == EPERM && !cleared) {
+        cleared = true;
+        if (clear_append_only(directory, name.c_str())) continue;
+      }
+      if (error_number != EEXIST) throw_errno("remove " + path_ + ": move " + name, error_number);
     }
     levels_.front().progress = true;
   }
@@ -176,7 +176,7 @@ class TreeRemover {
     if (fstatat(parent, name, &status, AT_SYMLINK_NOFOLLOW) < 0)
       return errno == ENOENT;                                               // gone since
     if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) return true;  // cannot have it
-    Fd fd(openat(parent, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    const Fd fd = try_open_beneath(parent, name, O_RDONLY);
     return fd && set_append_only(fd.get(), false);
   }
 
@@ -284,11 +284,9 @@ class TreeMeter {
     levels_.pop_back();
     memory_left_ += sizeof(Level);
     if (levels_.empty()) return true;
-    Fd up(openat(here_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    struct stat status;
-    if (!up || fstat(up.get(), &status) < 0) return false;
-    here_ = std::move(up);
-    return Inode{status.st_dev, status.st_ino} == levels_.back().inode;
+    const Inode& above = levels_.back().inode;
+    here_ = try_open_parent(here_.get(), above.first, above.second);
+    return static_cast<bool>(here_);
   }
 
   const std::string& path_;

@@ -225,7 +225,8 @@ bool set_append_only(int fd, bool on) {
   int flags = 0;
   int result = ioctl(fd, FS_IOC_GETFLAGS, &flags);
   if (result == 0) {
-    int wanted = on ? flags | FS_APPEND_FL : flags & ~FS_APPEND_FL;
+    // An immutable file is append-only in the strictest way: to clear one is to clear both.
+    const int wanted = on ? flags | FS_APPEND_FL : flags & ~(FS_APPEND_FL | FS_IMMUTABLE_FL);
     if (wanted == flags) return true;
     result = ioctl(fd, FS_IOC_SETFLAGS, &wanted);
   }

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <thread>
 
 #include "base/files.h"
@@ -96,6 +97,25 @@ TEST_CASE("append-only files and directories do not stop a removal") {
   REQUIRE(unlink((directory / "tree/journal/output").c_str()) == -1);
   base::remove_tree(directory / "tree");
   CHECK_FALSE(base::path_exists(directory / "tree"));
+}
+
+TEST_CASE("immutable files and directories at any depth do not stop a removal") {
+  test::TemporaryDirectory directory;
+  for (const int depth : {1, 70}) {
+    INFO(depth);
+    make_chain(directory / "tree", depth);
+    std::string path = directory / "tree";
+    for (int i = 0; i + 1 < depth; ++i) path += "/" + std::string(40, 'n');
+    const std::string last = path + "/" + std::string(40, 'n');
+    const std::string command = "touch " + last + "/fixed && chattr +i " + last + "/fixed && " +
+                                "chattr +i " + last + " " + path;
+    if (geteuid() != 0 || std::system(command.c_str()) != 0) {
+      WARN("SKIPPED: needs root and a file system with attributes");
+      return;
+    }
+    base::remove_tree(directory / "tree");
+    CHECK_FALSE(base::path_exists(directory / "tree"));
+  }
 }
 
 TEST_CASE("a removal stops before a mount instead of emptying it") {
