@@ -93,6 +93,7 @@ class GlobMatcher {
   bool match(size_t p, size_t t) {
     for (; p < pattern_.size(); ++t) {
       if (pattern_[p] == '*') return match_star(p, t);
+      if (++steps_ > kMaxGlobSteps) return false;
       if (t >= text_.size() || !match_one(p, text_[t])) return false;
     }
     return t == text_.size();
@@ -120,7 +121,7 @@ class GlobMatcher {
       if (p < pattern_.size() && pattern_[p] == '/' && try_rest(p + 1, t)) return true;
     }
     if (p == pattern_.size()) return crosses || text_.find('/', t) == std::string_view::npos;
-    for (; t < text_.size(); ++t) {
+    for (; t < text_.size() && ++steps_ <= kMaxGlobSteps; ++t) {
       if (try_rest(p, t)) return true;
       if (!crosses && text_[t] == '/') return false;
     }
@@ -133,7 +134,7 @@ class GlobMatcher {
            (rest.empty() || rest.front() == '/' || rest.starts_with("\\/"));
   }
 
-  // What failed once fails again: each pair of positions is tried once.
+  // What failed once fails again: each pair of positions is tried once. A bit a pair.
   bool try_rest(size_t p, size_t t) {
     if (failed_.empty()) failed_.resize((pattern_.size() + 1) * (text_.size() + 1));
     const size_t key = p * (text_.size() + 1) + t;
@@ -147,11 +148,13 @@ class GlobMatcher {
   std::string_view text_;
   bool pathname_;
   std::vector<bool> failed_;
+  size_t steps_ = 0;
 };
 
 }  // namespace
 
 bool glob_matches(std::string_view pattern, std::string_view text, bool pathname) {
+  if (pattern.size() > kMaxGlobBytes) return false;
   return GlobMatcher(pattern, text, pathname).match(0, 0);
 }
 

@@ -1,11 +1,16 @@
 // The patterns of .gitignore and .gitattributes: how a line is read and what it matches.
-// Matching is polynomial in the lengths: a pattern from an agent's file cannot hang the host.
+// A pattern from an agent's file can neither hang the host nor take its memory: one with wildcards
+// that is longer than kMaxGlobBytes, or takes more than kMaxGlobSteps for a path, matches nothing.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace moorage::repo_cache {
+
+inline constexpr size_t kMaxGlobBytes = 1024;
+inline constexpr size_t kMaxGlobSteps = 1 << 20;
 
 // A glob as git's wildmatch has it: ?, *, [..] with ranges and [:classes:], backslash.
 // With `pathname`, none of these matches "/", and "**" between slashes matches any number of

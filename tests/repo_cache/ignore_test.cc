@@ -1,5 +1,7 @@
 #include "repo_cache/ignore.h"
 
+#include <sys/resource.h>
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <random>
@@ -159,4 +161,20 @@ TEST_CASE("a pattern made to be slow is not") {
   for (int i = 0; i < 300; ++i) deep += "aaaaaaaaaa/";
   CHECK_FALSE(rules.matches(deep + "a", false));
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+}
+
+TEST_CASE("a pattern of a megabyte takes no memory for each path that it is compared with") {
+  IgnoreRules rules;
+  std::string pattern;
+  while (pattern.size() < (1 << 20)) pattern += "*a?";
+  rules.add("", "x/" + pattern + "\n" + pattern + "\n*.o\n");
+  std::string path = "x";
+  while (path.size() < 3900) path += "/" + std::string(200, 'a');
+  rusage before{};
+  getrusage(RUSAGE_SELF, &before);
+  CHECK_FALSE(rules.matches(path, false));
+  CHECK(rules.matches("x/one.o", false));
+  rusage after{};
+  getrusage(RUSAGE_SELF, &after);
+  CHECK(after.ru_maxrss - before.ru_maxrss < 64 << 10);  // in KiB
 }
