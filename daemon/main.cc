@@ -285,23 +285,18 @@ int serve(const config::Loaded& loaded) {
   workspace::Execs execs(context, workspaces, active, *watching);
   workspace::Archives archives(context, repositories, workspaces, active);
   workspace::Flattening flattening(context, repositories, active);
-  workspaces.hooks().flatten = [&](const state_db::WorkspaceRow& row) {
-    flattening.require_shallow(row);
-  };
+  auto& hooks = workspaces.hooks();
+  hooks.flatten = [&](const state_db::WorkspaceRow& row) { flattening.require_shallow(row); };
   workspace::Snapshots snapshots(context, workspaces, active, flattening);
   archives.set_live_snapshot(
       [&](const state_db::WorkspaceRow& row) { return snapshots.for_export(row); });
-  workspaces.hooks().before_exec = [&](const state_db::WorkspaceRow& row) {
-    return snapshots.before_exec(row);
-  };
-  workspaces.hooks().after_stop = [&](const state_db::WorkspaceRow& row) {
-    snapshots.after_stop(row);
-  };
+  hooks.before_exec = [&](const state_db::WorkspaceRow& row) { return snapshots.before_exec(row); };
+  hooks.after_stop = [&](const state_db::WorkspaceRow& row) { snapshots.after_stop(row); };
   workspace::Moves moves(context, workspaces, execs, active);
   workspace::Comparison comparison(context, workspaces);
   workspace::OutputRetention retention(
       context, {settings.workspace.output_limit_bytes, settings.workspace.output_keep_s * 1000});
-  workspaces.hooks().output_grew = [&](const auto& exec) { retention.ended(exec); };
+  hooks.output_grew = [&](const auto& exec) { retention.ended(exec); };
   workspace::BestOfDriver best_of_driver(context, workspaces, execs, snapshots, comparison);
   workspace::BestOf best_of(context, workspaces, snapshots, best_of_driver);
   workspace::SnapshotKeeper snapshot_keeper(context, active, snapshots);
@@ -316,9 +311,7 @@ int serve(const config::Loaded& loaded) {
        .is_leased =
            [&](const state_db::WorkspaceRow& row) { return workspaces.leases().is_held(row.id); }});
   workspace::Budgets budgets(context, gc, budget_limits(settings));
-  workspaces.hooks().admit = [&](uint32_t uid, base::RepoId repository) {
-    budgets.admit(uid, repository);
-  };
+  hooks.admit = [&](uint32_t uid, base::RepoId repository) { budgets.admit(uid, repository); };
   const auto stop = [&](base::WorkspaceId id, const std::string& reason) {
     workspaces.stop_because(id, reason);
   };
@@ -330,7 +323,7 @@ int serve(const config::Loaded& loaded) {
                               .interval = seconds(settings.replica.interval_s),
                               .same_disk = settings.replica.same_disk,
                               .store_image = settings.store.image});
-  workspaces.hooks().off_host = [&](base::WorkspaceId id, const std::string& seal) {
+  hooks.off_host = [&](base::WorkspaceId id, const std::string& seal) {
     return replica.view(id, seal);
   };
   doctor.watch(replica);
