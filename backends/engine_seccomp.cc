@@ -87,24 +87,23 @@ constexpr const char* kArchitecture = "SCMP_ARCH_AARCH64";
 }  // namespace
 
 std::string engine_seccomp_profile(bool nested_namespaces) {
-  std::string allowed;
-  for (const char* group : launch::kAllowed) allowed += std::string(group) + " ";
-  std::string refused = std::string(launch::kRefused) + " " + launch::kSetUp;
   json::array rules;
+  for (const char* group : launch::kAllowed) rules.push_back(rule(group, kAllow));
+  rules.push_back(rule(launch::kRefused, kRefuse));
+  rules.push_back(rule(launch::kSetUp, kRefuse));
   if (nested_namespaces) {
-    allowed += std::string(launch::kNamespaces) + " clone unshare";
+    rules.push_back(rule(launch::kNamespaces, kAllow));
+    rules.push_back(rule("clone unshare", kAllow));
   } else {
-    refused += std::string(" ") + launch::kNamespaces;
+    rules.push_back(rule(launch::kNamespaces, kRefuse));
     allow_without_flags(rules, "clone", launch::kNamespaceFlags);
     allow_without_flags(rules, "unshare", launch::kNamespaceFlags | launch::kNewTime);
   }
-  rules.push_back(rule(allowed, kAllow));
-  rules.push_back(rule(refused, kRefuse));
   // glibc falls back to clone, whose flags a filter can read; those of clone3 are in memory.
   // Docker 20.10 passes over "defaultErrnoRet", and answers EPERM to what is not named. What is
   // newer than all that is named is ENOSYS to runc, if the architecture is told.
-  rules.push_back(rule(std::string("clone3 ") + launch::kCountedByHost + " " + launch::kUnknown,
-                       kRefuse, ENOSYS));
+  for (const char* calls : {"clone3", launch::kCountedByHost, launch::kUnknown})
+    rules.push_back(rule(calls, kRefuse, ENOSYS));
   for (const auto& [call, argument, flag] : launch::kHugePages)
     allow_without_flags(rules, call, flag, argument, ENOMEM);
   allow_but_refuse(rules, "ioctl", 1, launch::kRefusedIoctls);
