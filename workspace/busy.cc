@@ -27,7 +27,7 @@ std::string name_commands(const std::vector<state_db::ExecRow>& execs) {
   for (size_t n = 0; n < std::min(execs.size(), kNamed); ++n) {
     std::string command;
     for (const auto& word : execs[n].request.argv) command += (command.empty() ? "" : " ") + word;
-    if (command.size() > kMostOfOne) command = command.substr(0, kMostOfOne) + "...";
+    if (command.size() > kMostOfOne) command.replace(kMostOfOne, std::string::npos, "...");
     text += (n == 0 ? "" : ", ") + execs[n].id.str() + " (" + command + ")";
   }
   if (execs.size() > kNamed) text += " and " + std::to_string(execs.size() - kNamed) + " more";
