@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/open_beneath.h"
+#include "base/shared_usage.h"
 
 namespace moorage::base {
 namespace {
@@ -186,13 +187,18 @@ class TreeRemover {
   uint64_t moved_ = 0;
 };
 
+enum class Names { once, share };  // how a file of several counts
+
 // Walks with one descriptor: down by name, up by ".." (checked to be where it came from). What it
 // remembers is charged to a budget, as a stranger decides how much that would be.
 class TreeMeter {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
-  TreeMeter(const std::string& path, uint64_t max_memory_bytes, Deadline deadline)
-      : path_(path), memory_left_(max_memory_bytes), deadline_(deadline) {}
+  TreeMeter(const std::string& path, Names names, uint64_t max_memory_bytes, Deadline deadline)
+      : path_(path),
+        shares_names_(names == Names::share),
+        memory_left_(max_memory_bytes),
+        deadline_(deadline) {}
 
   // False when a directory was moved away under the walk.
   bool measure(int parent, const std::string& name) {
@@ -213,7 +219,11 @@ class TreeMeter {
     return true;
   }
 
-  Usage usage() const { return usage_; }
+  Usage usage() const {
+    Usage usage = usage_;
+    usage.inodes += static_cast<uint64_t>(shared_inodes_);
+    return usage;
+  }
 
  private:
   using Inode = std::pair<dev_t, ino_t>;
@@ -243,6 +253,11 @@ class TreeMeter {
 
   void count(const struct stat& status) {
     const uint64_t bytes = static_cast<uint64_t>(status.st_blocks) * 512;
+    if (!S_ISDIR(status.st_mode) && status.st_nlink > 1 && shares_names_) {
+      usage_.bytes += bytes / status.st_nlink;
+      shared_inodes_ += 1.0 / static_cast<double>(status.st_nlink);
+      return;
+    }
     if (!S_ISDIR(status.st_mode) && status.st_nlink > 1) {
       // A file with several names takes its blocks once.
       const Inode inode{status.st_dev, status.st_ino};
@@ -290,6 +305,8 @@ class TreeMeter {
   }
 
   const std::string& path_;
+  const bool shares_names_;
+  double shared_inodes_ = 0;
   uint64_t memory_left_;
   const Deadline deadline_;
   Fd here_;
@@ -297,6 +314,18 @@ class TreeMeter {
   std::set<Inode> linked_;
   Usage usage_;
 };
+
+Usage measure_tree(const std::string& path, Names names, const UsageLimits& limits) {
+  constexpr int kMaxWalks = 5;
+  const auto deadline = std::chrono::steady_clock::now() + limits.time;
+  auto place = open_parent(path);
+  if (!place) throw Error(Code::not_found, path + " does not exist");
+  for (int i = 0; i < kMaxWalks; ++i) {
+    TreeMeter meter(path, names, limits.max_memory_bytes, deadline);
+    if (meter.measure(place->first.get(), place->second)) return meter.usage();
+  }
+  throw Error(Code::conflict, path + " changes while it is measured", "try again");
+}
 
 }  // namespace
 
@@ -309,15 +338,11 @@ void remove_tree_at(int directory, const std::string& name) {
 }
 
 Usage tree_usage(const std::string& path, const UsageLimits& limits) {
-  constexpr int kMaxWalks = 5;
-  const auto deadline = std::chrono::steady_clock::now() + limits.time;
-  auto place = open_parent(path);
-  if (!place) throw Error(Code::not_found, path + " does not exist");
-  for (int i = 0; i < kMaxWalks; ++i) {
-    TreeMeter meter(path, limits.max_memory_bytes, deadline);
-    if (meter.measure(place->first.get(), place->second)) return meter.usage();
-  }
-  throw Error(Code::conflict, path + " changes while it is measured", "try again");
+  return measure_tree(path, Names::once, limits);
+}
+
+Usage shared_tree_usage(const std::string& path, const UsageLimits& limits) {
+  return measure_tree(path, Names::share, limits);
 }
 
 }  // namespace moorage::base

@@ -24,6 +24,7 @@ Table workspace_table(const std::vector<Json>& workspaces) {
                {"ID"},
                {"STATE"},
                {"EDITS", true},
+               {"SNAPSHOTS", true},
                {"LOGS", true},
                {"BASE"},
                {"OWNER"}});
@@ -34,6 +35,7 @@ Table workspace_table(const std::vector<Json>& workspaces) {
                workspace.text("id"),
                {state, state == "ready" ? Colour::plain : Colour::yellow},
                (whole ? "" : ">") + size_text(workspace, "edits_bytes"),
+               size_text(workspace, "snapshot_bytes"),
                size_text(workspace, "journal_bytes"),
                base_cell(workspace),
                person_text(workspace.at("owner"))});
@@ -44,6 +46,7 @@ Table workspace_table(const std::vector<Json>& workspaces) {
 Table store_table(const Json& usage) {
   constexpr std::pair<std::string_view, std::string_view> kParts[] = {
       {"edits", "workspaces' files, homes and deleted ones in their undo window"},
+      {"snapshots", "states of workspaces that were frozen, and what forks share"},
       {"archives", "archived workspaces"},
       {"journals", "output and end of commands"},
       {"base_trees", "checkouts that workspaces share"},

@@ -60,10 +60,12 @@ int list(Context& context, const Wanted& wanted) {
   const std::string answer =
       context.api().get(context.workspace_path(wanted.workspace, "/snapshots"));
   if (context.printed_json(answer)) return 0;
-  Table table({{"ID"}, {"NAME"}, {"AGE"}, {"TAKEN"}, {"ON"}, {"DURABLE"}});
+  Table table({{"ID"}, {"NAME"}, {"AGE"}, {"SIZE", true}, {"TAKEN"}, {"ON"}, {"DURABLE"}});
   for (const Json& row : Json::parse(answer).items("snapshots")) {
     const std::string pause = pause_of(row);
+    const bool measured = row.has("disk_bytes");
     table.add({row.text("id"), row.text("name", "-"), time_of(row),
+               measured ? format_size(static_cast<uint64_t>(row.number("disk_bytes"))) : "-",
                row.text("cause") + (pause.empty() ? "" : ", " + pause), row.text("parent", "base"),
                row.flag("durable") ? "yes" : "in a moment"});
   }

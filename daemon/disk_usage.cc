@@ -31,6 +31,7 @@ JsonObject workspace_object(const StoreUse& use, const workspace::WorkspaceUse& 
           {"owner", row.owner_uid},
           {"state", state_db::state_name(row.state)},
           {"edits_bytes", one.edits_bytes},
+          {"snapshot_bytes", one.snapshot_bytes},
           {"journal_bytes", one.journal_bytes},
           {"complete", one.complete},
           {"base", std::move(base)}};

@@ -16,6 +16,7 @@ JsonObject snapshot_object(const state_db::SnapshotRow& row) {
                     {"state", state_db::state_name(row.state)}};
   if (row.parent) object["parent"] = row.parent.str();
   if (row.exec) object["exec"] = row.exec.str();
+  put_known(object, "disk_bytes", row.disk_bytes);
   put_text(object, "reason", row.reason);
   put_time(object, "created_at", row.created_wall_ms);
   return object;

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "state_db/id_list.h"
+#include "state_db/layer_disk.h"
 #include "state_db/statement.h"
 #include "state_db/store.h"
 
@@ -152,6 +153,7 @@ void Layers::remove(const std::vector<base::LayerId>& ids) {
   try {
     // One statement, which may name a layer and what it stands on in any order.
     store_.transaction([&] {
+      LayerDisk(store_).give_up(ids);
       store_.prepare("DELETE FROM layers WHERE id IN (SELECT value FROM json_each(?))")
           .run(id_list(ids));
     });

@@ -187,6 +187,15 @@ constexpr std::array kMigrations{
               "ALTER TABLE layers ADD COLUMN disk_bytes INTEGER;"
               "CREATE TABLE archive_layers (archive INTEGER NOT NULL REFERENCES archives (id), "
               "layer INTEGER NOT NULL, PRIMARY KEY (archive, layer)) STRICT, WITHOUT ROWID"},
+    Migration{"0023-layer-disk",
+              "ALTER TABLE layers ADD COLUMN disk_files INTEGER;"
+              "ALTER TABLE layers ADD COLUMN measured INTEGER NOT NULL DEFAULT 0;"
+              "ALTER TABLE layers ADD COLUMN kin INTEGER;"
+              "ALTER TABLE workspaces ADD COLUMN journal_bytes INTEGER NOT NULL DEFAULT 0;"
+              "CREATE INDEX layers_of_kin ON layers (kin) WHERE kin IS NOT NULL;"
+              "UPDATE layers SET disk_bytes = (SELECT disk_bytes FROM workspaces WHERE "
+              "workspaces.layer = layers.id), disk_files = (SELECT disk_files FROM workspaces "
+              "WHERE workspaces.layer = layers.id) WHERE NOT frozen"},
 };
 
 std::string quote(std::string_view text) {

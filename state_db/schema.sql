@@ -79,10 +79,14 @@ CREATE TABLE layers (            -- Changes over a base tree or over a parent la
   instead_of      INTEGER REFERENCES layers (id),  -- Of a merge: what it took the place of, while that may be mounted.
   mounted_upto    INTEGER,       -- Of a merge: mounts of writable layers up to this id may be older than it.
   cold            INTEGER NOT NULL DEFAULT 0,  -- 1: all that stand on it are archived; it is in their archives, and what lies in its place is not all of it.
-  disk_bytes      INTEGER        -- What it takes on the disk, as measured when it was frozen; null: not measured.
+  disk_bytes      INTEGER,       -- What it takes, when last measured; null is never.
+  disk_files      INTEGER,       -- Its inodes, when last measured.
+  measured        INTEGER NOT NULL DEFAULT 0,  -- 1 if that is since it was frozen, and since its kin changed.
+  kin             INTEGER        -- Those that have files in common with it have the same number; null: none.
 ) STRICT;
 CREATE INDEX layers_of_parent ON layers (parent) WHERE parent IS NOT NULL;
 CREATE INDEX layers_of_base ON layers (repository, base_commit);
+CREATE INDEX layers_of_kin ON layers (kin) WHERE kin IS NOT NULL;
 
 CREATE TABLE workspaces (        -- The durable things that tasks work in.
   id              INTEGER PRIMARY KEY AUTOINCREMENT,  -- ws_N.
@@ -115,7 +119,7 @@ CREATE TABLE workspaces (        -- The durable things that tasks work in.
   changes_files   INTEGER,       -- Changed files when last counted; null is never.
   changes_wall_ms INTEGER NOT NULL DEFAULT 0,  -- When they were counted.
   unpushed        INTEGER,       -- Commits that upstream does not have, when last counted.
-  disk_bytes      INTEGER,       -- Disk use of its layers, when last measured.
+  disk_bytes      INTEGER,       -- What its own layers and its journals take, when last measured (layer_disk.h).
   created_wall_ms INTEGER NOT NULL,  -- When the row was made.
   deleted_wall_ms INTEGER,       -- When it became a tombstone, for people; undelete clears it.
   deleted_age_ms  INTEGER,       -- The store's age then: what the undo window is counted from.
@@ -123,7 +127,7 @@ CREATE TABLE workspaces (        -- The durable things that tasks work in.
   purged_wall_ms  INTEGER,       -- When they were gone; the row stays as history.
   idempotency_key TEXT,          -- Key of the request that made it.
   request_hash    TEXT NOT NULL, -- Hash of that request, to tell a retry from a clash.
-  disk_files      INTEGER,       -- Inodes of its layers, when last measured.
+  disk_files      INTEGER,       -- Inodes of its own layers, when last measured.
   rest_age_ms     INTEGER NOT NULL DEFAULT 0,  -- The store's age when it was made or last stopped: what idleness is counted from.
   pinned          INTEGER NOT NULL DEFAULT 0,  -- 1 if collection leaves it alone, whatever the disk looks like.
   caches          BLOB NOT NULL DEFAULT x'',   -- Inside paths that may be removed at rest: each followed by NUL.
@@ -137,6 +141,7 @@ CREATE TABLE workspaces (        -- The durable things that tasks work in.
   snapshot_on_stop INTEGER NOT NULL DEFAULT 0,  -- 1: whenever its sandbox was stopped.
   snapshot_every_s INTEGER NOT NULL DEFAULT 0,  -- While it runs and works; 0 is never.
   runtime         TEXT NOT NULL DEFAULT '',  -- Of its sandboxes, as their engine calls it; empty: the usual one.
+  journal_bytes   INTEGER NOT NULL DEFAULT 0,  -- Of disk_bytes: the records and output of its commands.
   UNIQUE (owner_uid, idempotency_key)
 ) STRICT;
 CREATE UNIQUE INDEX workspaces_live_name ON workspaces (owner_uid, name) WHERE state NOT IN ('deleted','failed');

@@ -24,8 +24,8 @@ constexpr std::array<std::string_view, 4> kWays{"at-rest", "restack", "copy", "s
 constexpr std::string_view kSelect =
     "SELECT id, workspace, parent, layer, next_layer, next_on, name, external_id, cause, exec, "
     "way, "
-    "pause_us, durable, state, reason, created_wall_ms, created_age_ms FROM "
-    "snapshots ";
+    "pause_us, durable, state, reason, created_wall_ms, created_age_ms, (SELECT disk_bytes FROM "
+    "layers WHERE layers.id = snapshots.layer) FROM snapshots ";
 
 template <typename Value, size_t kCount>
 Value value_of(const std::array<std::string_view, kCount>& names, const std::string& name) {
@@ -43,7 +43,7 @@ std::vector<SnapshotRow> read_all(Statement& query) {
     std::string way;
     query.read(row.id, row.workspace, row.parent, row.layer, row.next_layer, row.next_on, row.name,
                row.external_id, cause, row.exec, way, row.pause_us, row.durable, row.state,
-               row.reason, row.created_wall_ms, row.created_age_ms);
+               row.reason, row.created_wall_ms, row.created_age_ms, row.disk_bytes);
     row.cause = value_of<SnapshotCause>(kCauses, cause);
     row.way = value_of<SnapshotWay>(kWays, way);
   }
@@ -180,11 +180,12 @@ void Snapshots::finish(base::SnapshotId id, uint64_t pause_us) {
     const SnapshotRow row = get(id);
     store_.move(id, SnapshotState::taking, SnapshotState::kept);
     Layers(store_).freeze(row.layer);
-    // In place it is what was measured of the workspace; a copy is about the same.
+    // In place it is what was measured of the writable layer; a copy is about the same.
     store_
         .prepare(
-            "UPDATE layers SET disk_bytes = (SELECT disk_bytes FROM workspaces WHERE id = ?) WHERE "
-            "id = ?")
+            "UPDATE layers SET disk_bytes = coalesce(disk_bytes, (SELECT writable.disk_bytes FROM "
+            "layers writable JOIN workspaces ON workspaces.layer = writable.id WHERE workspaces.id "
+            "= ?)) WHERE id = ?")
         .run(row.workspace, row.layer);
     store_.prepare("UPDATE workspaces SET stands_on = ?, layer = ifnull(?, layer) WHERE id = ?")
         .run(row.next_on ? row.next_on : id, row.next_layer, row.workspace);

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/integrity.h"
+#include "state_db/layer_disk.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
 #include "workspace/birth.h"
@@ -222,9 +223,10 @@ ArchiveContents Archives::contents_of(const state_db::WorkspaceRow& row,
 uint64_t Archives::likely_bytes(const state_db::WorkspaceRow& row) {
   const auto uses = use_of_frozen_layers(context_);
   const auto use = uses.find(row.id);
-  const uint64_t frozen = use == uses.end() ? 0 : use->second.all_bytes;
+  const LayerUse known = use == uses.end() ? LayerUse{} : use->second;
   const uint64_t objects = state_db::Repositories(context_.store).get(row.repository).bytes;
-  return likely_archive_bytes(row.disk_bytes.value_or(0) + frozen, objects) + objects;
+  return likely_archive_bytes(known.writable_bytes.value_or(0) + known.all_bytes, objects) +
+         objects;
 }
 
 WorkspaceView Archives::archive(const Caller& caller, const std::string& name,
@@ -308,7 +310,8 @@ WorkspaceView Archives::unarchive(const Caller& caller, const std::string& name,
 }
 
 void Archives::bring_back(const state_db::WorkspaceRow& row) {
-  uint64_t bytes = row.disk_bytes.value_or(0);
+  const auto writable = state_db::LayerDisk(context_.store).find(row.layer);
+  uint64_t bytes = writable ? writable->bytes : 0;
   for (const auto& layer : archived_layers(context_, row, WithSnapshots::yes).layers) {
     if (layer.cold) bytes += layer.disk_bytes.value_or(0);
   }

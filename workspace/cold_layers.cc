@@ -113,6 +113,7 @@ std::map<WorkspaceId, LayerUse> use_of_frozen_layers(Context& context) {
     LayerUse& use = uses[workspace];
     for (const auto layer : of) {
       const auto& row = layers.at(layer);
+      if (!row.frozen) use.writable_bytes = row.disk_bytes;
       if (!row.frozen) continue;
       use.all_bytes += row.disk_bytes.value_or(0);
       if (hot[layer] == 1) use.own_bytes += row.disk_bytes.value_or(0);

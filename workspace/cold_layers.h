@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ uint64_t cool_layers(Context& context);
 struct LayerUse {
   uint64_t own_bytes = 0;  // of frozen layers that are its alone, or else of archived ones
   uint64_t all_bytes = 0;  // of all that would be in its archive; the writable one is in neither
+  std::optional<uint64_t> writable_bytes;  // of the writable one; empty: never measured
 };
 std::map<base::WorkspaceId, LayerUse> use_of_frozen_layers(Context& context);
 

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "state_db/layer_disk.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
 #include "workspace/birth.h"
@@ -122,7 +123,12 @@ void Flattening::flatten(const state_db::WorkspaceRow& row) {
   merge(row, merged, into);
   after_files.pass();
   try {
-    table.exchange_parent(chain[kLeft].id, merged.front(), into);
+    context_.store.transaction([&] {
+      table.exchange_parent(chain[kLeft].id, merged.front(), into);
+      auto kin = merged;
+      kin.push_back(into);
+      state_db::LayerDisk(context_.store).share(kin);
+    });
   } catch (const base::Error& error) {
     if (error.code() != base::Code::conflict) throw;
     return;  // a merge for another workspace was there first, and this one is collected

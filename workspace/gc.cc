@@ -10,6 +10,7 @@
 #include "base/size_text.h"
 #include "repo_cache/base_tree.h"
 #include "state_db/integrity.h"
+#include "state_db/layer_disk.h"
 #include "state_db/layers.h"
 #include "state_db/sandboxes.h"
 #include "state_db/store.h"
@@ -18,6 +19,7 @@
 #include "workspace/cold_layers.h"
 #include "workspace/declared_caches.h"
 #include "workspace/disk_room.h"
+#include "workspace/disk_use.h"
 #include "workspace/metrics.h"
 
 namespace moorage::workspace {
@@ -69,8 +71,13 @@ std::vector<GcRow> Gc::plan(const Scope& scope) {
       if (hooks_.is_leased(row)) facts.leased.insert(row.id);
     }
   }
-  for (const auto& [id, use] : use_of_frozen_layers(context_))
-    facts.frozen[id] = {use.own_bytes, use.all_bytes};
+  const auto uses = use_of_frozen_layers(context_);
+  for (auto& row : facts.workspaces) {
+    const auto use = uses.find(row.id);
+    const LayerUse known = use == uses.end() ? LayerUse{} : use->second;
+    facts.frozen[row.id] = {known.own_bytes, known.all_bytes};
+    row.disk_bytes = known.writable_bytes;  // the rest is told apart from it
+  }
   facts.age_ms = state_db::StoreAge(context_.store).now_ms();
   GcRules rules;
   rules.archives = static_cast<bool>(hooks_.archive_one);
@@ -176,11 +183,12 @@ std::optional<uint64_t> Gc::take_cache(const GcRow& row, const std::string& reas
   before_cache.pass();
   cache.remove();
   after_cache.pass();
-  state_db::WorkspaceFacts facts;  // until it is measured again
   const auto less = [](uint64_t known, uint64_t gone) { return known - std::min(known, gone); };
-  if (current.disk_bytes) facts.disk_bytes = less(*current.disk_bytes, usage.bytes);
-  if (current.disk_files) facts.disk_files = less(*current.disk_files, usage.inodes);
-  state_db::Workspaces(context_.store).set_facts(row.workspace, facts);
+  if (const auto known = state_db::LayerDisk(context_.store).find(current.layer)) {
+    // Until it is measured again.
+    DiskUse(context_).keep_writable(current, less(known->bytes, usage.bytes),
+                                    less(known->files, usage.inodes));
+  }
   return usage.bytes;
 }
 

@@ -9,6 +9,7 @@
 #include "state_db/layers.h"
 #include "state_db/store.h"
 #include "workspace/birth.h"
+#include "workspace/disk_use.h"
 
 namespace moorage::workspace {
 namespace {
@@ -170,10 +171,7 @@ void IntegrityCheck::keep(const state_db::WorkspaceRow& row, const Taken& taken)
   table.set(row.id, IntegrityState::intact, taken.why_none);
   table.set_seal(row.id, taken.seal ? taken.seal->hash : "");
   if (!taken.seal) return;
-  state_db::WorkspaceFacts facts;
-  facts.disk_bytes = taken.seal->bytes;
-  facts.disk_files = taken.seal->files;
-  state_db::Workspaces(context_.store).set_facts(row.id, facts);
+  DiskUse(context_).keep_writable(row, taken.seal->bytes, taken.seal->files);
 }
 
 void IntegrityCheck::keep_returned(const state_db::WorkspaceRow& row, const Taken& taken) {
@@ -185,10 +183,7 @@ void IntegrityCheck::keep_returned(const state_db::WorkspaceRow& row, const Take
   const bool seals = taken.seal && known.state == IntegrityState::intact;
   table.set_seal(row.id, seals ? taken.seal->hash : "");
   if (!taken.seal) return;
-  state_db::WorkspaceFacts facts;
-  facts.disk_bytes = taken.seal->bytes;
-  facts.disk_files = taken.seal->files;
-  state_db::Workspaces(context_.store).set_facts(row.id, facts);
+  DiskUse(context_).keep_writable(row, taken.seal->bytes, taken.seal->files);
 }
 
 void IntegrityCheck::set_recovered(const state_db::SandboxRow& sandbox) {

@@ -8,6 +8,7 @@
 #include "repo_cache/repo_cache.h"
 #include "state_db/archives.h"
 #include "state_db/integrity.h"
+#include "state_db/layer_disk.h"
 #include "state_db/layers.h"
 #include "state_db/snapshots.h"
 #include "state_db/store.h"
@@ -344,6 +345,8 @@ void Workspaces::finish_purge(const state_db::WorkspaceRow& row) {
   if (row.layer) base::sync_directory(context_.options.store + "/layers");
   if (base::path_exists(histories)) base::sync_directory(histories);
   purge_after_files.pass();
+  state_db::LayerDisk disk(context_.store);
+  const auto owned = disk.owned_by(row.id);
   state_db::Execs(context_.store).forget_past(row.id);  // what ran here stays history
   context_.store.transaction([&] {
     state_db::Workspaces(context_.store).finish_purge(row.id);
@@ -351,6 +354,8 @@ void Workspaces::finish_purge(const state_db::WorkspaceRow& row) {
     if (row.layer) state_db::Layers(context_.store).remove({row.layer});
     state_db::Snapshots(context_.store).drop_all(row.id, "purged with its workspace");
   });
+  // What it shared with others counts for the oldest of them now.
+  for (const auto heir : disk.owners_of(owned)) disk.recount(heir);
   collect_layers(context_);
   cool_layers(context_);  // what only archived ones stand on, now that it is gone
   measurer_.forget(row.id);

@@ -7,8 +7,10 @@
 #include "base/log.h"
 #include "state_db/execs.h"
 #include "state_db/integrity.h"
+#include "state_db/layer_disk.h"
 #include "state_db/store.h"
 #include "workspace/change_look.h"
+#include "workspace/disk_use.h"
 #include "workspace/inside.h"
 
 namespace moorage::workspace {
@@ -107,13 +109,15 @@ state_db::WorkspaceFacts Measurer::look(const state_db::WorkspaceRow& row) {
     facts.changes_files = look_at_changes(
         context_, {row.id}, [&](const auto& sources) { return changes_.count(sources[0]).files; });
   });
-  // The walk that sealed it has told its size.
+  // The walk that sealed it has told the size of the writable layer.
   const bool sealed = !state_db::Integrity(context_.store).get(row.id).seal.empty();
   attempt(row, "disk", [&] {
-    if (sealed && row.disk_bytes && row.disk_files) return;
-    const auto usage = base::tree_usage(context_.storage.layer_path(row.layer), kUsageLimits);
-    facts.disk_bytes = usage.bytes;
-    facts.disk_files = usage.inodes;
+    DiskUse disk(context_);
+    if (!sealed || !state_db::LayerDisk(context_.store).find(row.layer)) {
+      const auto usage = base::tree_usage(context_.storage.layer_path(row.layer), kUsageLimits);
+      disk.keep_writable(row, usage.bytes, usage.inodes);
+    }
+    disk.settle(row.id);
   });
   if (const auto running = active_.running(row.id)) {
     facts.unpushed = count_unpushed(*running, row.base_commit, kGitDeadline);
@@ -134,10 +138,8 @@ void Measurer::attempt(const state_db::WorkspaceRow& row, const char* fact,
 void Measurer::keep(const state_db::WorkspaceRow& row, const state_db::WorkspaceFacts& facts,
                     base::ExecId counted) {
   const auto is_news = [](const auto& fact, const auto& known) { return fact && fact != known; };
-  const bool news = is_news(facts.changes_files, row.changes_files) ||
-                    is_news(facts.disk_bytes, row.disk_bytes) ||
-                    is_news(facts.disk_files, row.disk_files) ||
-                    is_news(facts.unpushed, row.unpushed);
+  const bool news =
+      is_news(facts.changes_files, row.changes_files) || is_news(facts.unpushed, row.unpushed);
   const bool counts = counted && facts.changes_files;
   if (!news && !counts) return;
   context_.store.transaction([&] {

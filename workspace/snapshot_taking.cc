@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "state_db/layer_disk.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
 #include "workspace/birth.h"
@@ -195,7 +196,10 @@ uint64_t Snapshots::make_copy(const SnapshotRow& taking, const state_db::Workspa
     const bool same = earlier.workspace == row.id && earlier.way == SnapshotWay::copy &&
                       earlier.layer &&
                       layers.get(earlier.layer).parent == layers.get(row.layer).parent;
-    if (same) places.earlier = context_.storage.layer_path(earlier.layer);
+    if (same) {
+      places.earlier = context_.storage.layer_path(earlier.layer);
+      state_db::LayerDisk(context_.store).share({taking.layer, earlier.layer});
+    }
   }
   return copy_live_layer(places, running);
 }

@@ -14,6 +14,7 @@
 #include "state_db/reading.h"
 #include "state_db/store.h"
 #include "workspace/disk_room.h"
+#include "workspace/disk_use.h"
 #include "workspace/keyed_request.h"
 #include "workspace/layer_birth.h"
 #include "workspace/layer_collection.h"
@@ -114,6 +115,7 @@ std::optional<SnapshotRow> Snapshots::find_made(const state_db::NewSnapshot& wan
 
 std::vector<SnapshotRow> Snapshots::list(const Caller& caller, const std::string& name) {
   const auto row = workspaces_.find(caller, name, Right::read);
+  workspaces_.measure(row, {});
   return state_db::Snapshots(context_.store).kept(row.id);
 }
 
@@ -135,6 +137,7 @@ void Snapshots::drop(const Caller& caller, const std::string& name, const std::s
     join_key(context_.store, caller, taken.id.str());
   });
   collect_layers(context_);
+  DiskUse(context_).settle(row.id);
 }
 
 WorkspaceView Snapshots::restore(const Caller& caller, const std::string& name,

@@ -8,7 +8,8 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "state_db/layers.h"
+#include "base/shared_usage.h"
+#include "state_db/layer_disk.h"
 #include "state_db/store.h"
 
 namespace moorage::workspace {
@@ -54,6 +55,7 @@ class StoreUsage::Walk {
       : known_trees_(usage.trees_),
         context_(usage.context_),
         store_(usage.context_.options.store),
+        layers_(store_ + "/layers/"),
         deadline_(Clock::now() + kWholeRun) {}
 
   StoreUse run() {
@@ -68,12 +70,14 @@ class StoreUsage::Walk {
 
  private:
   // Nothing: it could not be measured to its end.
+  // Names of one file in several layers count with their share, so that the sum is what it takes.
   std::optional<uint64_t> measure(const std::string& path) {
     const auto left = std::chrono::duration_cast<milliseconds>(deadline_ - Clock::now());
     base::UsageLimits limits;
     limits.time = std::clamp(left, milliseconds(0), kOneTree);
     try {
-      const auto usage = base::tree_usage(path, limits);
+      const auto usage = path.starts_with(layers_) ? base::shared_tree_usage(path, limits)
+                                                   : base::tree_usage(path, limits);
       if (usage.complete) return usage.bytes;
     } catch (const base::Error& error) {
       base::log(base::LogLevel::warning, "store.not_measured",
@@ -97,8 +101,8 @@ class StoreUsage::Walk {
     }
     for (auto& use : use_.workspaces) {
       if (!use.row.layer) continue;
-      for (const auto& layer : state_db::Layers(context_.store).chain(use.row.layer))
-        of_layer_.try_emplace(layer.id.str(), &use);
+      for (const auto& layer : state_db::LayerDisk(context_.store).owned_by(use.row.id))
+        of_layer_[layer.id.str()] = {&use, layer.frozen, layer.bytes};
       of_name_[use.row.id.str()] = &use;
     }
   }
@@ -124,12 +128,16 @@ class StoreUsage::Walk {
         add(StorePart::other, below(directory, name));
         continue;
       }
-      WorkspaceUse& use = *found->second;
+      const OwnedLayer& layer = found->second;
+      WorkspaceUse& use = *layer.owner;
       const auto bytes = measure(below(directory, name));
       use.complete = use.complete && bytes;
-      use.edits_bytes += bytes.value_or(use.row.disk_bytes.value_or(0));
+      (layer.frozen ? use.snapshot_bytes : use.edits_bytes) += bytes.value_or(layer.known_bytes);
     }
-    for (const auto& use : use_.workspaces) use_.part(StorePart::edits) += use.edits_bytes;
+    for (const auto& use : use_.workspaces) {
+      use_.part(StorePart::edits) += use.edits_bytes;
+      use_.part(StorePart::snapshots) += use.snapshot_bytes;
+    }
   }
 
   void journals(const std::string& directory) {
@@ -198,10 +206,17 @@ class StoreUsage::Walk {
 
   decltype(StoreUsage::trees_)& known_trees_;
   Context& context_;
+  struct OwnedLayer {
+    WorkspaceUse* owner = nullptr;
+    bool frozen = false;
+    uint64_t known_bytes = 0;
+  };
+
   const std::string store_;
+  const std::string layers_;
   const Clock::time_point deadline_;
   StoreUse use_;
-  std::map<std::string, WorkspaceUse*> of_layer_;
+  std::map<std::string, OwnedLayer> of_layer_;
   std::map<std::string, WorkspaceUse*> of_name_;
 };
 

@@ -23,7 +23,8 @@
 namespace moorage::workspace {
 
 enum class StorePart {
-  edits,       // layers of workspaces, the deleted ones included
+  edits,       // writable layers of workspaces, the deleted ones included
+  snapshots,   // frozen layers: snapshots, and what was merged of them
   archives,    // of workspaces, unless their directory is elsewhere
   journals,    // records and output of commands
   base_trees,  // checkouts that workspaces share
@@ -35,13 +36,14 @@ enum class StorePart {
   lost,   // see lost_work.h
   other,  // uploads, directories of ours, what nobody knows
 };
-inline constexpr std::array<std::string_view, 11> kStorePartNames{
-    "edits",     "archives", "journals", "base_trees", "mirrors", "images",
-    "sandboxes", "database", "reserve",  "lost",       "other"};
+inline constexpr std::array<std::string_view, 12> kStorePartNames{
+    "edits",  "snapshots", "archives", "journals", "base_trees", "mirrors",
+    "images", "sandboxes", "database", "reserve",  "lost",       "other"};
 
 struct WorkspaceUse {
   state_db::WorkspaceRow row;
   uint64_t edits_bytes = 0;
+  uint64_t snapshot_bytes = 0;
   uint64_t journal_bytes = 0;
   bool complete = true;
 };

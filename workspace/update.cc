@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "state_db/sandboxes.h"
 #include "state_db/store.h"
+#include "workspace/disk_use.h"
 #include "workspace/placement.h"
 #include "workspace/workspaces.h"
 
@@ -55,7 +56,7 @@ WorkspaceView Workspaces::update(const Caller& caller, const std::string& name,
   auto answer = view(table.get(id));
   if (answer.row.layer && answer.row.state == WorkspaceState::ready) {
     context_.storage.quota().limit(answer.row.layer, context_.storage.layer_path(answer.row.layer),
-                                   {after.limits.disk_bytes, after.limits.disk_files});
+                                   DiskUse(context_).limit_of_writable(answer.row));
   }
   // Those of the disk hold at once.
   before.limits.disk_bytes = after.limits.disk_bytes;

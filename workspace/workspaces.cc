@@ -16,6 +16,7 @@
 #include "workspace/archive_store.h"
 #include "workspace/birth.h"
 #include "workspace/change_look.h"
+#include "workspace/disk_use.h"
 #include "workspace/idle.h"
 #include "workspace/layer_collection.h"
 
@@ -356,7 +357,7 @@ Chain Workspaces::chain(const state_db::WorkspaceRow& row, Compare compare) {
 Chain Workspaces::chain_at(const state_db::WorkspaceRow& row) {
   Chain chain;
   chain.writable = row.layer;
-  chain.limit = {row.policy.limits.disk_bytes, row.policy.limits.disk_files};
+  chain.limit = DiskUse(context_).limit_of_writable(row);
   for (const auto& layer : state_db::Layers(context_.store).chain(row.layer)) {
     if (layer.id != row.layer) chain.frozen.push_back(layer.id);
   }

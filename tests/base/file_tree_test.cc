@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/files.h"
+#include "base/shared_usage.h"
 #include "temporary_directory.h"
 
 using namespace moorage;
@@ -180,6 +181,25 @@ TEST_CASE("usage counts blocks, and a file with two names once") {
   CHECK(base::tree_usage(directory / "tree").bytes == before.bytes);
   CHECK(base::tree_usage(directory / "tree").inodes == 3);
   CHECK(code_thrown_by([&] { base::tree_usage(directory / "none/x"); }) == "not_found");
+}
+
+TEST_CASE("files with names in several trees count with their share in each") {
+  test::TemporaryDirectory directory;
+  base::make_directories(directory / "one");
+  base::make_directories(directory / "two");
+  base::write_file(directory / "one/file", std::string(1 << 20, 'x'));
+  const base::Usage alone = base::shared_tree_usage(directory / "one");
+  CHECK(alone.bytes == base::tree_usage(directory / "one").bytes);
+  REQUIRE(link((directory / "one/file").c_str(), (directory / "two/other").c_str()) == 0);
+  const base::Usage one = base::shared_tree_usage(directory / "one");
+  const base::Usage two = base::shared_tree_usage(directory / "two");
+  CHECK(one.bytes < alone.bytes - (500 << 10));
+  struct stat file {};
+  REQUIRE(stat((directory / "one/file").c_str(), &file) == 0);
+  const uint64_t bytes = static_cast<uint64_t>(file.st_blocks) * 512;
+  CHECK(one.bytes + bytes / 2 == alone.bytes);
+  CHECK(two.bytes == base::tree_usage(directory / "two").bytes - bytes / 2);
+  CHECK(one.inodes + two.inodes == 2);  // a half each is none
 }
 
 TEST_CASE("usage of more than may be remembered is a lower bound, and says so") {

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "state_db/archives.h"
+#include "state_db/layer_disk.h"
 #include "state_db/layers.h"
 #include "state_db/snapshots.h"
 #include "state_db/workspaces.h"
@@ -99,6 +100,56 @@ TEST_CASE("a frozen layer may go when all that stand on it are in archives that 
         }) == base::Code::conflict);
   archives.begin_restore(test.id);
   CHECK(movable().empty());
+}
+
+TEST_CASE("a frozen layer counts for the oldest workspace that uses it, and passes on") {
+  OneWorkspace test;
+  LayerDisk disk(*test.store);
+  const auto writable = test.row().layer;
+  disk.set_writable(writable, 1000, 10);
+  const auto one = test.take("one");
+  disk.set_writable(test.row().layer, 50, 5);
+  disk.recount(test.id, 7);
+  CHECK(test.row().disk_bytes == 1057u);
+  CHECK(test.row().disk_files == 15u);
+  CHECK(Snapshots(*test.store).get(one.id).disk_bytes == 1000u);
+  CHECK_FALSE(disk.find(one.layer)->measured);
+  disk.set_frozen(one.layer, 900, 9);
+  disk.recount(test.id);
+  CHECK(test.row().disk_bytes == 957u);
+
+  Workspaces workspaces(*test.store);
+  auto fork = new_workspace(test.row().repository, "fork");
+  fork.forked_from = one.id;
+  const auto made = workspaces.create(fork);
+  workspaces.set_ready(made.id);
+  disk.set_writable(made.layer, 3, 1);
+  disk.recount(made.id);
+  CHECK(workspaces.get(made.id).disk_bytes == 3u);
+  CHECK(disk.owners_of(disk.owned_by(test.id)) == std::vector{test.id});
+  // The snapshot and the layers of the older one go.
+  Snapshots(*test.store).drop(one.id, "");
+  disk.recount(made.id);
+  CHECK(workspaces.get(made.id).disk_bytes == 3u);  // the older one still stands on it
+}
+
+TEST_CASE("layers that share files are measured again when one of them comes or goes") {
+  OneWorkspace test;
+  LayerDisk disk(*test.store);
+  const auto one = test.take("one");
+  const auto two = test.take("two");
+  const auto three = test.take("three");
+  for (const auto& row : {one, two, three}) disk.set_frozen(row.layer, 10, 1);
+  disk.share({one.layer, two.layer});
+  CHECK_FALSE(disk.find(one.layer)->measured);
+  CHECK_FALSE(disk.find(two.layer)->measured);
+  CHECK(disk.find(three.layer)->measured);
+  disk.set_frozen(one.layer, 5, 1);
+  disk.share({two.layer, three.layer});
+  CHECK_FALSE(disk.find(one.layer)->measured);  // it shares with one of them
+  for (const auto& row : {one, two, three}) disk.set_frozen(row.layer, 5, 1);
+  disk.give_up({three.layer});
+  CHECK_FALSE(disk.find(one.layer)->measured);
 }
 
 TEST_CASE("what a merge took the place of stays until that is forgotten") {
