@@ -49,6 +49,11 @@ class ExecCgroup : public ExecGroup {
     if (base::path_exists(unified_)) write_cgroup_file(unified_ + "/cgroup.kill", "1");
   }
 
+  void set_frozen(bool frozen) override {
+    const std::string file = unified_ + "/cgroup.freeze";
+    if (base::path_exists(file)) write_cgroup_file(file, frozen ? "1" : "0");
+  }
+
   uint64_t oom_kills() override {
     const std::string file =
         memory_v1_.empty() ? unified_ + "/memory.events" : memory_v1_ + "/memory.oom_control";

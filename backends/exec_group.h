@@ -21,6 +21,7 @@ class ExecGroup {
   virtual std::vector<base::Fd> join_fds() = 0;  // write "0" to each to join
   virtual base::Fd kill_fd() = 0;                // write "1" to kill all (cgroup.kill); none: empty
   virtual void kill() = 0;
+  virtual void set_frozen(bool) {}  // beside a freeze of the whole sandbox; where it can be
   virtual uint64_t oom_kills() = 0;  // processes of the group that the OOM killer took
   // Forks that the limit of processes refused to all commands of the sandbox, since its start.
   virtual uint64_t refused_forks() = 0;

@@ -37,7 +37,7 @@ void declare_exec(Options& options, ExecOptions& exec) {
   options.value({"--user", "NAME", "Run as this user of the sandbox"}, exec.user);
   options.value({"--cwd", "DIR", "Run there; default /workspace"}, exec.cwd);
   options.flag({"--sync", "", "Return only when all it wrote is safe on disk"}, exec.sync);
-  options.flag({"--free-space", "", "Start it also when the disk is nearly full"}, exec.free_space);
+  options.flag({"--free-space", "", "Start it also when the disk, or the limit of the workspace, is used up"}, exec.free_space);
   options.flag({"-n,--no-stdin", "", "Give it an empty standard input, not ours"}, exec.no_stdin);
 }
 

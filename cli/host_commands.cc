@@ -51,7 +51,7 @@ int print_info(Context& context) {
   for (const Json& check : info.items("checks")) {
     const bool ok = check.flag("ok");
     line(ok ? "ok" : "MISSING", check.text("name") + ": " + check.text("text"));
-    if (!ok && !check.text("hint").empty()) line("", "hint: " + check.text("hint"));
+    if (!check.text("hint").empty()) line("", "hint: " + check.text("hint"));
   }
   context.print(text);
   return 0;

@@ -316,6 +316,7 @@ int serve(const config::Loaded& loaded) {
     workspaces.stop_because(id, reason);
   };
   workspace::QuotaWatch quotas(context, active, *watching, stop);
+  workspaces.hooks().require_within = [&](const auto& row) { quotas.require_within(row); };
   workspace::DiskGuard guard(context, active, *watching,
                              {.stop = stop, .low = [&] { gc.request(); }});
   workspace::Replica replica(context, active,
@@ -330,6 +331,7 @@ int serve(const config::Loaded& loaded) {
   // Made before the verbs, ended before them: its threads call them.
   const auto watcher = std::move(watching);
   const workspace::BestOfDriver::Work best_of_work(best_of_driver);
+  const workspace::QuotaWatch::Work quota_work(quotas);
   workspace::IdleKeeper idle_keeper(context, workspaces, active, *watcher);
   daemon::Api api{context,
                   repositories,
@@ -371,7 +373,7 @@ int serve(const config::Loaded& loaded) {
   server.every(seconds(1), [&] { guard.look(); });
   server.every(seconds(1), [&] { workspaces.leases().sweep(); });
   server.every(seconds(1), [&] { idle_keeper.look(); });
-  server.every(seconds(1), [&] { quotas.look(); });
+  server.every(seconds(1), [&] { quotas.measure_rested(); });
   server.every(seconds(1), [&] { workspaces.measure_late(); });
   server.every(seconds(1), [&] { best_of_driver.look(); });
   server.every(seconds(1), [&] { workspaces.waiters().look(); });

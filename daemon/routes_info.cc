@@ -53,11 +53,24 @@ void tell_rules(const std::vector<workspace::PlacementRule>& rules, uint32_t uid
     view.own_rules.push_back({rule.name, rule.text});
 }
 
+// Which kind of limit workspaces have here, and what gives the better one.
+Check check_of_quota(const workspace::DiskQuota& quota) {
+  Check check{"disk quota", true, quota.name(), ""};
+  if (!quota.refuses_bytes()) {
+    check.hint =
+        "the daemon measures and ends commands that go over a disk limit, some MiB late; the kernel "
+        "refuses at the limit if the store is on btrfs, or on ext4 or XFS mounted with prjquota";
+  } else if (!quota.refuses_files()) {
+    check.hint = "the kernel refuses bytes at the disk limit; numbers of files are measured";
+  }
+  return check;
+}
+
 Reply info(Api& api, const Request& request) {
   InfoView view = api.host;
   auto& store = api.context.store;
   view.backends = look_at_backends(api.context.backends);
-  view.checks.push_back({"disk quota", true, api.context.storage.quota().name(), ""});
+  view.checks.push_back(check_of_quota(api.context.storage.quota()));
   tell_of_room(workspace::look_at_room(api.context.options), view);
   view.workspaces = state_db::Workspaces(store).count_live();
   view.sandboxes = state_db::Sandboxes(store).in_state(state_db::SandboxState::running).size();

@@ -11,6 +11,7 @@
 #include "state_db/sandboxes.h"
 #include "state_db/store.h"
 #include "state_db/workspaces.h"
+#include "workspace/disk_use.h"
 #include "workspace/exec_end.h"
 #include "workspace/exec_watched.h"
 #include "workspace/metrics.h"
@@ -46,22 +47,34 @@ void ExecWatcher::end(const WatchedPtr& watched, const base::Frame& frame) {
   const bool killed = outcome.signal == 9 || outcome.exit_code == 137;
   if (killed && evidence.out_of_memory) outcome.state = ExecState::oom_killed;
   outcome.category = categorize(outcome, evidence);
-  if (!watched->sync) {
+  const bool asks = disk_judge_.suspects && disk_judge_.suspects(watched->row);
+  if (!watched->sync && !asks) {
     write_outcome(watched, std::move(outcome));
     return;
   }
-  pool_.submit([this, watched, outcome] {
-    try {
-      base::sync_file_system(context_.options.store);
-      write_outcome(watched, outcome);
-    } catch (const base::Error& error) {  // not durable: say so instead of a clean end
-      auto failed = outcome;
-      failed.state = ExecState::interrupted;
-      failed.category = ExecCategory::not_synced;
-      failed.error = "the command ended, but its files could not be synced: " + error.message();
-      write_outcome(watched, std::move(failed));
+  pool_.submit([this, watched, outcome, asks] {
+    auto known = outcome;
+    const auto why = asks ? disk_judge_.judge(watched->row) : std::nullopt;
+    if (why) {
+      known.category = ExecCategory::disk_quota;
+      known.error = *why;
     }
+    finish_end(watched, std::move(known));
   });
+}
+
+void ExecWatcher::finish_end(const WatchedPtr& watched, state_db::ExecOutcome outcome) {
+  if (!watched->sync) return write_outcome(watched, std::move(outcome));
+  try {
+    base::sync_file_system(context_.options.store);
+    write_outcome(watched, outcome);
+  } catch (const base::Error& error) {  // not durable: say so instead of a clean end
+    auto failed = outcome;
+    failed.state = ExecState::interrupted;
+    failed.category = ExecCategory::not_synced;
+    failed.error = "the command ended, but its files could not be synced: " + error.message();
+    write_outcome(watched, std::move(failed));
+  }
 }
 
 void ExecWatcher::interrupt(const WatchedPtr& watched, ExecCategory category,
@@ -189,8 +202,11 @@ bool ExecWatcher::is_at_limit(base::WorkspaceId workspace) {
   if (!row || !row->layer) return false;
   const auto& limits = row->policy.limits;
   try {
-    const auto use = quota.use(row->layer, context_.storage.layer_path(row->layer));
+    auto use = quota.use(row->layer, context_.storage.layer_path(row->layer));
     if (!use) return false;
+    const QuotaUse others = DiskUse(context_).beside(workspace, row->layer);
+    use->bytes += others.bytes;
+    if (use->files) use->files = *use->files + others.files.value_or(0);
     const bool bytes = limits.disk_bytes > 0 && use->bytes + kQuotaSlack > limits.disk_bytes;
     return bytes || (limits.disk_files > 0 && use->files.value_or(0) >= limits.disk_files);
   } catch (const base::Error&) {

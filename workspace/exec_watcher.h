@@ -15,7 +15,6 @@
 #include <set>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -51,13 +50,12 @@ class ExecWatcher {
     uint64_t output_bytes = 0;
     int64_t last_output_ms = 0;
   };
-
   ExecWatcher(Context& context, Active& active);
   ~ExecWatcher();
 
-  // Both are set once, before anything is watched, and are called on the watcher's pool: they may
-  // block and must not throw.
+  // Set once before anything is watched; called on the watcher's pool: may block, must not throw.
   void on_end(std::function<void(const state_db::ExecRow&)> callback);
+  void ask_of_disk(ExecDiskJudge judge) { disk_judge_ = std::move(judge); }
   // False: somebody is at work on it; called again a second later.
   void on_death(std::function<bool(base::WorkspaceId, base::SandboxId)> callback);
 
@@ -106,6 +104,7 @@ class ExecWatcher {
   void end(const WatchedPtr& watched, const base::Frame& frame);
   void interrupt(const WatchedPtr& watched, state_db::ExecCategory category,
                  const std::string& why);
+  void finish_end(const WatchedPtr& watched, state_db::ExecOutcome outcome);
   void write_outcome(const WatchedPtr& watched, state_db::ExecOutcome outcome);
   void keep_unwritten(const WatchedPtr& watched, state_db::ExecOutcome outcome,
                       const base::Error& error);
@@ -140,6 +139,7 @@ class ExecWatcher {
   std::map<base::ExecId, std::map<uint64_t, Callback>> subscribers_;
   uint64_t next_subscription_ = 1;
   std::function<void(const state_db::ExecRow&)> on_end_;
+  ExecDiskJudge disk_judge_;
   std::function<bool(base::WorkspaceId, base::SandboxId)> on_death_;
   base::ThreadPool pool_;
   std::thread thread_;

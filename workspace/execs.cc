@@ -145,8 +145,10 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
     }
   }
 
-  if (!request.free_space && !only_removes(request.argv))
+  if (!request.free_space && !only_removes(request.argv)) {
     require_room(context_.options, "no command is started");
+    if (workspaces_.hooks().require_within) workspaces_.hooks().require_within(row);
+  }
   workspaces_.leases().check(caller, row);
   state_db::ExecRequest record;
   record.workspace = row.id;

@@ -1,13 +1,17 @@
 #include "workspace/quota_watch.h"
 
 #include <algorithm>
+#include <memory>
+#include <vector>
 
+#include "backends/exec_group.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/size_text.h"
 #include "base/written_bytes.h"
 #include "state_db/store.h"
+#include "workspace/disk_use.h"
 #include "workspace/metrics.h"
 
 namespace moorage::workspace {
@@ -19,8 +23,26 @@ using std::chrono::milliseconds;
 
 constexpr size_t kMostProcesses = 4096;
 constexpr base::UsageLimits kWalk{.time = milliseconds(10'000)};
+// A walk that is not done by then goes on while those who write stand still.
+constexpr base::UsageLimits kShortWalk{.time = milliseconds(50)};
+constexpr size_t kWalkers = 3;
 // Of the time, one part of so many for the walks of one workspace.
 constexpr int kShare = 10;
+// Beyond the limit by the count of what was written: then it is walked whatever its share.
+constexpr uint64_t kUrgentBytes = 16 << 20;
+// Nobody writes faster into files, and what may go by between two looks.
+constexpr uint64_t kFastest = 2'000'000'000;
+constexpr milliseconds kShortestPause{5};
+constexpr milliseconds kIdlePause{20};
+constexpr milliseconds kLongestPause{1'000};
+// Of a command's end, for the walk that says whether it went over the limit.
+constexpr milliseconds kWaitedFor{3'000};
+// So quick that it is made at every end near the limit.
+constexpr milliseconds kQuickWalk{10};
+// For a command whose end comes right after the walk that found what it did.
+constexpr milliseconds kClaimedWithin{300};
+// Beyond the limit; from there on only commands that remove are started.
+constexpr uint64_t kMostOver = 16 << 20;
 // What an agent takes with `rm` running: a shell's history, a moved directory's index.
 constexpr uint64_t kSlackBytes = 256 << 10;
 constexpr uint64_t kSlackFiles = 64;
@@ -48,6 +70,44 @@ milliseconds pause_at(double fullness) {
   return milliseconds(fullness > 0.5 ? 3'000 : 10'000);
 }
 
+uint64_t minus(uint64_t from, uint64_t what) { return from - std::min(from, what); }
+
+// The command that started a process, by its control group; none: it is no command's.
+base::ExecId exec_of(pid_t process) {
+  constexpr std::string_view kUnified = "0::";
+  std::string text;
+  try {
+    text = base::read_file_if_exists("/proc/" + std::to_string(process) + "/cgroup").value_or("");
+  } catch (const Error&) {  // it ended
+    return {};
+  }
+  const size_t line = text.find(kUnified);
+  if (line == std::string::npos) return {};
+  const size_t end = std::min(text.find('\n', line), text.size());
+  const size_t name = text.rfind('/', end) + 1;
+  return base::ExecId::parse(text.substr(name, end - name)).value_or(base::ExecId{});
+}
+
+// What these commands started stands still while it lives. They have processes, so the groups are
+// there.
+class FrozenExecs {
+ public:
+  FrozenExecs(const Running& running, const std::map<base::ExecId, uint64_t>& execs) {
+    for (const auto& [exec, written] : execs) {
+      groups_.push_back(running.backend->exec_group(running.name, exec.str()));
+      groups_.back()->set_frozen(true);
+    }
+  }
+  ~FrozenExecs() {
+    for (const auto& group : groups_) group->set_frozen(false);
+  }
+  FrozenExecs(const FrozenExecs&) = delete;
+  FrozenExecs& operator=(const FrozenExecs&) = delete;
+
+ private:
+  std::vector<std::unique_ptr<backends::ExecGroup>> groups_;
+};
+
 std::string text_of(const QuotaUse& use, const QuotaLimit& limit) {
   std::string text = base::size_text(use.bytes);
   if (limit.bytes > 0) text += " of " + base::size_text(limit.bytes);
@@ -62,107 +122,191 @@ QuotaLimit limit_of(const state_db::WorkspaceRow& row) {
   return {row.policy.limits.disk_bytes, row.policy.limits.disk_files};
 }
 
-std::optional<QuotaUse> QuotaWatch::measure(const state_db::WorkspaceRow& row) {
+QuotaWatch::QuotaWatch(Context& context, Active& active, ExecWatcher& watcher, Stop stop)
+    : context_(context),
+      active_(active),
+      watcher_(watcher),
+      stop_(std::move(stop)),
+      walks_(kWalkers, [this](int64_t key) {
+        try {
+          walk(base::WorkspaceId{key});
+        } catch (const Error& error) {  // it goes away under the walk
+          base::log(base::LogLevel::warning, "workspace.quota",
+                    {{"ws", base::WorkspaceId{key}}, {"error", error.message()}});
+        }
+      }) {
+  watcher_.ask_of_disk({[this](const state_db::ExecRow& exec) { return suspects(exec); },
+                        [this](const state_db::ExecRow& exec) { return judge_ended(exec); }});
+}
+
+QuotaWatch::Work::Work(QuotaWatch& watch) : watch_(watch), thread_([this] { run(); }) {}
+
+QuotaWatch::Work::~Work() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  ends_.notify_all();
+  thread_.join();
+}
+
+void QuotaWatch::Work::run() {
+  std::unique_lock lock(mutex_);
+  while (!ending_) {
+    lock.unlock();
+    const auto next = watch_.look();
+    lock.lock();
+    ends_.wait_until(lock, next, [this] { return ending_; });
+  }
+}
+
+// Those that write stand still while it takes long, so that what is measured is what there is.
+std::optional<QuotaUse> QuotaWatch::measure(const state_db::WorkspaceRow& row,
+                                            const Running* running, const Written& written) {
+  const QuotaUse beside = DiskUse(context_).beside(row.id, row.layer);
   const std::string path = context_.storage.layer_path(row.layer);
   const QuotaLimit limit = limit_of(row);
   auto& quota = context_.storage.quota();
   auto use = quota.use(row.layer, path);
   // What the kernel refuses is not walked for.
-  const bool walk = !use || (limit.files > 0 && !quota.refuses_files());
-  if (!walk) return use;
-  try {
-    const auto walked = base::tree_usage(path, kWalk);
-    if (!use) use = QuotaUse{walked.bytes, {}};
-    use->files = walked.inodes;
-  } catch (const Error& error) {  // it is moved about under the walk, or goes away
-    base::log(base::LogLevel::debug, "workspace.not_measured",
-              {{"ws", row.id}, {"error", error.message()}});
+  if (!use || (limit.files > 0 && !quota.refuses_files())) {
+    try {
+      auto walked = base::tree_usage(path, running ? kShortWalk : kWalk);
+      if (!walked.complete && running) {
+        const FrozenExecs still(*running, written.by_exec);
+        walked = base::tree_usage(path, kWalk);
+      }
+      if (!use) use = QuotaUse{walked.bytes, {}};
+      use->files = walked.inodes;
+      DiskUse(context_).keep_writable(row, use->bytes, *use->files);
+    } catch (const Error& error) {  // it is moved about under the walk, or goes away
+      base::log(base::LogLevel::debug, "workspace.not_measured",
+                {{"ws", row.id}, {"error", error.message()}});
+      return std::nullopt;
+    }
   }
+  use->bytes += beside.bytes;
+  if (use->files) use->files = *use->files + beside.files.value_or(0);
   return use;
 }
 
-void QuotaWatch::look() {
+QuotaWatch::Clock::time_point QuotaWatch::look() {
+  const auto now = Clock::now();
+  auto next = now + kLongestPause / 4;  // for a sandbox that is new by then
   std::map<base::WorkspaceId, bool> live;
   for (const auto& running : active_.all()) {
     live[running->workspace] = true;
     try {
-      look_at(*running);
+      next = std::min(next, look_at(*running));
     } catch (const Error& error) {
       base::log(base::LogLevel::warning, "workspace.quota",
                 {{"ws", running->workspace}, {"error", error.message()}});
     }
   }
-  std::map<base::WorkspaceId, QuotaUse> rested;
-  {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(seen_, [&](const auto& seen) {
-      return !live.contains(seen.first) && !seen.second.uploaded && Clock::now() > seen.second.next;
-    });
-    for (const auto& [id, seen] : seen_) {
-      const bool rests = !live.contains(id) && !active_.mounted(id);
-      if (rests && seen.uploaded && Clock::now() > seen.next) rested[id] = seen.use;
-    }
-  }
-  for (const auto& [id, use] : rested) measure_rested(id, use);
-}
-
-// What was uploaded to one at rest counts until it is measured, and that is in its row then.
-void QuotaWatch::measure_rested(base::WorkspaceId id, const QuotaUse& counted) {
-  const auto row = state_db::Workspaces(context_.store).find(id);
-  const bool there = row && row->state == state_db::WorkspaceState::ready && row->layer;
-  const auto began = Clock::now();
-  const auto measured = there ? measure(*row) : QuotaUse{};
-  if (there && measured) {
-    state_db::WorkspaceFacts facts;
-    facts.disk_bytes = measured->bytes;
-    facts.disk_files = measured->files;
-    state_db::Workspaces(context_.store).set_facts(id, facts);
-  }
-  const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - began);
   const std::lock_guard lock(mutex_);
-  const auto found = seen_.find(id);
-  if (found == seen_.end()) return;
-  Seen& seen = found->second;
-  seen.next = Clock::now() + std::max(milliseconds(1'000), took * kShare);
-  const bool same = seen.use.bytes == counted.bytes && seen.use.files == counted.files;
-  if (!same || !measured) return;  // more came meanwhile: the next look
-  seen.use = *measured;
-  seen.uploaded = false;
+  std::erase_if(seen_, [&](const auto& seen) {
+    return !live.contains(seen.first) && !seen.second.uploaded && now > seen.second.next_look;
+  });
+  return std::max(next, Clock::now() + kShortestPause);
 }
 
-void QuotaWatch::look_at(const Running& running) {
-  const auto row = state_db::Workspaces(context_.store).find(running.workspace);
-  if (!row || !row->layer || !limit_of(*row).any()) return;
+// Of a sandbox that was not looked at yet: as it was measured last.
+QuotaWatch::Seen QuotaWatch::first_of(const state_db::WorkspaceRow& row, const Running& running) {
   Seen seen;
-  bool is_new = true;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = seen_.find(row->id); found != seen_.end()) {
-      seen = found->second;
-      is_new = false;
-    }
-  }
-  const auto began = Clock::now();
-  if (began < seen.next) return;
-  uint64_t written = 0;
-  for (const pid_t process : base::process_tree(running.init.pid, kMostProcesses))
-    written += base::written_bytes(process);
-  // Empty files and fallocate write no page: without a word of that it is still looked at at times.
-  const bool quiet = !is_new && written == seen.written_bytes && !seen.over;
-  if (quiet && began < seen.next + milliseconds(10'000)) return;
-  const auto use = measure(*row);
-  if (!use) return;
-  seen.use = *use;
-  seen.written_bytes = written;
-  const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - began);
-  seen.next = Clock::now() + std::max(pause_at(fullness(*use, limit_of(*row))), took * kShare);
-  judge(*row, running, seen);
-  const std::lock_guard lock(mutex_);
-  seen_[row->id] = seen;
+  seen.sandbox = running.sandbox;
+  seen.use = {row.disk_bytes.value_or(0), row.disk_files};
+  // What was over before is nobody's here.
+  if (is_over(seen.use, limit_of(row))) seen.over = seen.use;
+  return seen;
 }
 
-void QuotaWatch::judge(const state_db::WorkspaceRow& row, const Running& running, Seen& seen) {
+QuotaWatch::Clock::time_point QuotaWatch::look_at(const Running& running) {
+  const auto now = Clock::now();
+  Seen seen;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = seen_.find(running.workspace); found != seen_.end())
+      seen = found->second;
+  }
+  if (seen.sandbox == running.sandbox && now < seen.next_look) return seen.next_look;
+  const auto row = state_db::Workspaces(context_.store).find(running.workspace);
+  if (!row || !row->layer || !limit_of(*row).any()) return now + kLongestPause;
+  if (seen.sandbox != running.sandbox) seen = first_of(*row, running);
+  const QuotaLimit limit = limit_of(*row);
+  uint64_t all = 0;
+  for (const pid_t process : base::process_tree(running.init.pid, kMostProcesses))
+    all += base::written_bytes(process);
+  const uint64_t since = minus(all, seen.written.all);
+  const bool writes = all != seen.last_all;
+  bool due = !seen.walked;
+  milliseconds pause = kLongestPause;
+  if (limit.bytes > 0) {
+    const uint64_t room = minus(limit.bytes, seen.use.bytes);
+    due = due || (since > room && now >= seen.next_walk && (!seen.over || since > kSlackBytes)) ||
+          since > room + kUrgentBytes;
+    const auto left = milliseconds(minus(room, since) * 1000 / kFastest);
+    pause = std::clamp(left, writes ? kShortestPause : kIdlePause, kLongestPause);
+  }
+  // Empty files, and what is allocated without a page.
+  due = due || (now >= seen.next_quiet_walk &&
+                (writes || seen.over || now >= seen.next_quiet_walk + milliseconds(10'000)));
+  if (due) walks_.request(running.workspace.value);
+  const std::lock_guard lock(mutex_);
+  Seen& known = seen_[running.workspace];
+  if (known.sandbox != running.sandbox) known = seen;
+  known.last_all = all;
+  known.next_look = now + pause;
+  return known.next_look;
+}
+
+QuotaWatch::Written QuotaWatch::written_in(const Running& running) {
+  Written written;
+  for (const pid_t process : base::process_tree(running.init.pid, kMostProcesses)) {
+    const uint64_t bytes = base::written_bytes(process);
+    written.all += bytes;
+    if (const auto exec = exec_of(process)) written.by_exec[exec] += bytes;
+  }
+  written.ended = base::written_bytes(running.init.pid);
+  return written;
+}
+
+void QuotaWatch::walk(base::WorkspaceId id) {
+  const auto running = active_.running(id);
+  const auto row = state_db::Workspaces(context_.store).find(id);
+  if (!running || !row || !row->layer || !limit_of(*row).any()) return;
+  Seen seen;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = seen_.find(id);
+    const bool known = found != seen_.end() && found->second.sandbox == running->sandbox;
+    seen = known ? found->second : first_of(*row, *running);
+  }
+  const Written before = seen.written;
+  const auto began = Clock::now();
+  seen.written = written_in(*running);  // what is written under the walk may count twice
+  const auto use = measure(*row, running.get(), seen.written);
+  if (!use) return;
+  const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - began);
+  seen.use = *use;
+  seen.walked = true;
+  seen.took = took;
+  seen.next_walk = Clock::now() + took * kShare;
+  const auto quiet = std::max(pause_at(fullness(*use, limit_of(*row))), took * kShare);
+  seen.next_quiet_walk = Clock::now() + quiet;
+  judge(*row, *running, before, seen);
+  const std::lock_guard lock(mutex_);
+  Seen& known = seen_[id];
+  seen.last_all = known.last_all;
+  seen.ending = known.ending;
+  seen.next_look = Clock::now() + kShortestPause;
+  known = seen;
+}
+
+void QuotaWatch::judge(const state_db::WorkspaceRow& row, const Running& running,
+                       const Written& before, Seen& seen) {
   const QuotaLimit limit = limit_of(row);
+  seen.told.clear();
+  seen.unclaimed_until = {};
   if (!is_over(seen.use, limit)) {
     seen.over.reset();
     return;
@@ -171,20 +315,129 @@ void QuotaWatch::judge(const state_db::WorkspaceRow& row, const Running& running
   if (!seen.over || seen.use.bytes < seen.over->bytes) seen.over = seen.use;
   if (!grown) return;
   seen.over = seen.use;
-  const std::string reason = row.name + " is over its disk limit (" + text_of(seen.use, limit) +
-                             "): remove files, or raise it: moorage set " + row.name +
-                             " --disk SIZE --disk-files N";
-  const auto execs = state_db::Execs(context_.store).running(running.sandbox);
-  bool ended = false;
-  for (const auto& exec : execs) {
-    if (!watcher_.end_because(exec.id, {{}, state_db::ExecCategory::disk_quota, reason})) continue;
-    ended = true;
-    context_.metrics.ended_for_quota.add();
+  seen.told = row.name + " is over its disk limit (" + text_of(seen.use, limit) +
+              "): remove files, or raise it: moorage set " + row.name +
+              " --disk SIZE --disk-files N";
+  end_writers(row, running, before, seen);
+}
+
+// Those that wrote since the walk before; where files were made and no page was written, all.
+void QuotaWatch::end_writers(const state_db::WorkspaceRow& row, const Running& running,
+                             const Written& before, Seen& seen) {
+  const auto wrote = [&](base::ExecId exec, uint64_t now) {
+    const auto known = before.by_exec.find(exec);
+    return minus(now, known == before.by_exec.end() ? 0 : known->second) > kSlackBytes;
+  };
+  const bool pages = minus(seen.written.all, before.all) > kSlackBytes;
+  const bool gone = minus(seen.written.ended, before.ended) > kSlackBytes;
+  const size_t running_execs = state_db::Execs(context_.store).running(running.sandbox).size();
+  bool any = false;
+  for (const auto& [exec, now] : seen.written.by_exec) {
+    if (seen.ending.contains(exec)) continue;
+    if (pages ? !wrote(exec, now) : !seen.ending.empty()) continue;
+    any = true;
+    if (watcher_.end_because(exec, {{}, state_db::ExecCategory::disk_quota, seen.told})) {
+      context_.metrics.ended_for_quota.add();
+    } else if (running_execs > 0) {  // it ended, and left this running
+      running.backend->exec_group(running.name, exec.str())->kill();
+    } else {
+      stop_(row.id, seen.told);
+    }
   }
-  if (execs.empty()) stop_(row.id, reason);
-  if (!ended && !execs.empty()) return;  // they are on their way out
+  const bool ended = !any && (gone || !seen.ending.empty());
+  if (ended) seen.unclaimed_until = Clock::now() + kClaimedWithin;
+  if (!any && !ended && running_execs == 0) stop_(row.id, seen.told);
   context_.store.add_event("workspace.disk_quota",
-                           {.workspace = row.id, .sandbox = running.sandbox}, reason);
+                           {.workspace = row.id, .sandbox = running.sandbox}, seen.told);
+}
+
+bool QuotaWatch::suspects(const state_db::ExecRow& ended) {
+  const auto running = active_.running(ended.request.workspace);
+  const auto row = state_db::Workspaces(context_.store).find(ended.request.workspace);
+  if (!running || !row || !limit_of(*row).any()) return false;
+  const QuotaLimit limit = limit_of(*row);
+  const std::lock_guard lock(mutex_);
+  const auto found = seen_.find(row->id);
+  const bool known = found != seen_.end() && found->second.sandbox == running->sandbox;
+  const Seen seen = known ? found->second : first_of(*row, *running);
+  if (Clock::now() < seen.unclaimed_until) return true;
+  if (seen.took < kQuickWalk && fullness(seen.use, limit) > 0.5) return true;
+  const uint64_t wrote = minus(base::written_bytes(running->init.pid), seen.written.ended);
+  return wrote > kSlackBytes && limit.bytes > 0 && seen.use.bytes + wrote > limit.bytes;
+}
+
+std::optional<std::string> QuotaWatch::judge_ended(const state_db::ExecRow& ended) {
+  const auto id = ended.request.workspace;
+  const auto claimed = [&]() -> std::optional<std::string> {
+    const std::lock_guard lock(mutex_);
+    const auto found = seen_.find(id);
+    if (found == seen_.end() || Clock::now() >= found->second.unclaimed_until) return std::nullopt;
+    found->second.unclaimed_until = {};
+    return found->second.told;
+  };
+  if (auto why = claimed()) return why;
+  {
+    const std::lock_guard lock(mutex_);
+    seen_[id].ending.insert(ended.id);
+  }
+  walks_.wait(id.value, kWaitedFor);
+  {
+    const std::lock_guard lock(mutex_);
+    seen_[id].ending.erase(ended.id);
+  }
+  return claimed();
+}
+
+// Each short command writes something before it is seen; so not one after the other.
+void QuotaWatch::require_within(const state_db::WorkspaceRow& row) {
+  const QuotaLimit limit = limit_of(row);
+  if (limit.bytes == 0) return;
+  const auto used = [&] {
+    const std::lock_guard lock(mutex_);
+    const auto found = seen_.find(row.id);
+    if (found != seen_.end()) return found->second.use.bytes;
+    const auto now = state_db::Workspaces(context_.store).find(row.id);
+    return now ? now->disk_bytes.value_or(0) : 0;
+  };
+  if (used() <= limit.bytes + kMostOver) return;
+  walks_.wait(row.id.value, kWaitedFor);  // files may have been removed
+  const uint64_t bytes = used();
+  if (bytes <= limit.bytes + kMostOver) return;
+  throw Error(Code::resource_exhausted,
+              row.name + " is far over its disk limit (" + text_of({bytes, {}}, limit) +
+                  "): no command is started",
+              "remove files: moorage exec --free-space " + row.name +
+                  " -- rm FILE; or raise it: moorage set " + row.name + " --disk SIZE");
+}
+
+void QuotaWatch::measure_rested() {
+  std::map<base::WorkspaceId, QuotaUse> rested;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, seen] : seen_) {
+      const bool rests = !active_.running(id) && !active_.mounted(id);
+      if (rests && seen.uploaded && Clock::now() > seen.next_walk) rested[id] = seen.use;
+    }
+  }
+  for (const auto& [id, use] : rested) measure_one_rested(id, use);
+}
+
+// What was uploaded to one at rest counts until it is measured, and that is in its row then.
+void QuotaWatch::measure_one_rested(base::WorkspaceId id, const QuotaUse& counted) {
+  const auto row = state_db::Workspaces(context_.store).find(id);
+  const bool there = row && row->state == state_db::WorkspaceState::ready && row->layer;
+  const auto began = Clock::now();
+  const auto measured = there ? measure(*row, nullptr, {}) : QuotaUse{};
+  const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - began);
+  const std::lock_guard lock(mutex_);
+  const auto found = seen_.find(id);
+  if (found == seen_.end()) return;
+  Seen& seen = found->second;
+  seen.next_walk = Clock::now() + std::max(milliseconds(1'000), took * kShare);
+  const bool same = seen.use.bytes == counted.bytes && seen.use.files == counted.files;
+  if (!same || !measured) return;  // more came meanwhile: the next look
+  seen.use = *measured;
+  seen.uploaded = false;
 }
 
 void QuotaWatch::require_room(const state_db::WorkspaceRow& row, uint64_t bytes) {

@@ -1,19 +1,28 @@
 // Holds workspaces below their disk limit where the kernel does not (disk_quota.h), and knows for
-// uploads what each has taken. One thread looks at those that run and have written since the last
-// look (written_bytes.h), by a walk that takes a bounded share of the time; the nearer the limit,
-// the sooner the next look. Who goes over it has its commands ended, category disk_quota. The next
-// ones may run, so that an agent can remove files, and are ended as soon as it takes yet more; what
-// its commands left running goes with the sandbox.
+// uploads what each has taken. What counts is all that is its own: writable layer, frozen layers,
+// journals (disk_use.h).
+//
+// What was there at the last walk and what its processes have written since (written_bytes.h) is at
+// least what it takes now. One thread compares that with the limit, so often that at 2 GB/s no more
+// than some tens of MiB go by unseen, and walks only when the limit may have been passed. Who is
+// over it has the commands ended that wrote since the last walk, category disk_quota; one that ends
+// by itself is checked at its end and reads the same. Others run on, so that an agent can remove
+// files. What commands left running is ended when it writes, with the sandbox if nothing else runs.
+// Empty files and fallocate write no page: for these there is a walk at times.
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
+#include <thread>
 
+#include "base/flights.h"
 #include "state_db/workspaces.h"
 #include "workspace/active.h"
 #include "workspace/context.h"
@@ -27,27 +36,71 @@ QuotaLimit limit_of(const state_db::WorkspaceRow& row);
 class QuotaWatch {
  public:
   using Stop = std::function<void(base::WorkspaceId, const std::string& reason)>;
-  QuotaWatch(Context& context, Active& active, ExecWatcher& watcher, Stop stop)
-      : context_(context), active_(active), watcher_(watcher), stop_(std::move(stop)) {}
+  QuotaWatch(Context& context, Active& active, ExecWatcher& watcher, Stop stop);
 
-  void look();  // about once a second, by one thread
+  // The thread, while it lives.
+  class Work {
+   public:
+    explicit Work(QuotaWatch& watch);
+    ~Work();
+    Work(const Work&) = delete;
+    Work& operator=(const Work&) = delete;
+
+   private:
+    void run();
+    QuotaWatch& watch_;
+    std::mutex mutex_;
+    std::condition_variable ends_;
+    bool ending_ = false;
+    std::thread thread_;
+  };
+
+  // resource_exhausted: it is so far over its limit that only commands that remove are started.
+  void require_within(const state_db::WorkspaceRow& row);
+  void measure_rested();  // what was uploaded to those at rest; about once a second
   // Throws resource_exhausted when the workspace may not take so many bytes and one file more. What
   // it takes then counts, until it is measured again.
   void require_room(const state_db::WorkspaceRow& row, uint64_t bytes);
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Seen {
-    QuotaUse use;
-    uint64_t written_bytes = 0;
-    Clock::time_point next{};
-    bool uploaded = false;         // since it was measured
-    std::optional<QuotaUse> over;  // the least that it took since it was over the limit
+  // For a command that ended: why it counts as ended for the disk; nothing: it does not. The first
+  // is quick, and says whether the second, which may walk, is to be asked.
+  bool suspects(const state_db::ExecRow& ended);
+  std::optional<std::string> judge_ended(const state_db::ExecRow& ended);
+  struct Written {
+    uint64_t all = 0;    // by the sandbox since it began
+    uint64_t ended = 0;  // of that, by processes that ended
+    std::map<base::ExecId, uint64_t> by_exec;
   };
-  std::optional<QuotaUse> measure(const state_db::WorkspaceRow& row);
-  void look_at(const Running& running);
-  void measure_rested(base::WorkspaceId id, const QuotaUse& counted);
-  void judge(const state_db::WorkspaceRow& row, const Running& running, Seen& seen);
+  struct Seen {
+    QuotaUse use;     // at the last walk
+    Written written;  // then
+    bool walked = false;
+    base::SandboxId sandbox;  // whose counts these are
+    std::chrono::milliseconds took{0};
+    uint64_t last_all = 0;
+    Clock::time_point next_look{};
+    Clock::time_point next_walk{};        // unless the limit is passed by much
+    Clock::time_point next_quiet_walk{};  // though nothing was written
+    bool uploaded = false;                // since it was measured
+    std::set<base::ExecId> ending;        // commands that wait to be judged
+    std::optional<QuotaUse> over;         // the least that it took since it was over the limit
+    std::string told;                     // why the last walk ended commands; empty: it did not
+    Clock::time_point unclaimed_until{};  // those that wrote had ended by then, and are to read it
+  };
+  Clock::time_point look();  // when to look next
+  Clock::time_point look_at(const Running& running);
+  void walk(base::WorkspaceId id);
+  std::optional<QuotaUse> measure(const state_db::WorkspaceRow& row, const Running* running,
+                                  const Written& written);
+  static Seen first_of(const state_db::WorkspaceRow& row, const Running& running);
+  static Written written_in(const Running& running);
+  void judge(const state_db::WorkspaceRow& row, const Running& running, const Written& before,
+             Seen& seen);
+  void end_writers(const state_db::WorkspaceRow& row, const Running& running, const Written& before,
+                   Seen& seen);
+  void measure_one_rested(base::WorkspaceId id, const QuotaUse& counted);
 
   Context& context_;
   Active& active_;
@@ -55,6 +108,7 @@ class QuotaWatch {
   const Stop stop_;
   std::mutex mutex_;
   std::map<base::WorkspaceId, Seen> seen_;
+  base::Flights walks_;  // last: its work uses the rest
 };
 
 }  // namespace moorage::workspace

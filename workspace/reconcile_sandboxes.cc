@@ -130,6 +130,7 @@ void Reconciler::adopt_exec(const state_db::ExecRow& exec, const Running& runnin
   // Whether its files were to be synced at the end is not in the row: syncing too much is only
   // slow.
   const auto group = running.backend->exec_group(running.name, exec.id.str());
+  group->set_frozen(false);  // by a walk that judged its disk, when the daemon died
   watcher_.watch_exec(exec, true, count_refusals(running, *group));
   if (exec.cancel_requested) watcher_.kill_after(exec.id, std::chrono::milliseconds(0));
   const std::lock_guard lock(mutex_);

@@ -1,5 +1,6 @@
 // What others do for the verbs on workspaces: set once, before the first verb. All are called with
-// the workspace's lock held, but for `admit`, `before_exec`, `exec_ended`, `output_grew` and `off_host`.
+// the workspace's lock held, but for `admit`, `before_exec`, `require_within`, `exec_ended`,
+// `output_grew` and `off_host`.
 #pragma once
 
 #include <functional>
@@ -23,6 +24,8 @@ struct WorkspaceHooks {
   // What its policy says: a snapshot before a command; one after a stop, and fewer layers.
   std::function<base::SnapshotId(const state_db::WorkspaceRow&)> before_exec;
   std::function<void(const state_db::WorkspaceRow&)> after_stop;
+  // Before a command that does not only remove: throws when its disk limit is far behind it.
+  std::function<void(const state_db::WorkspaceRow&)> require_within;
   // Its outcome is written. From the watcher's pool; must not throw.
   std::function<void(const state_db::ExecRow&)> exec_ended;
   std::function<void(const state_db::ExecRow&)> output_grew;  // after each command; does not throw

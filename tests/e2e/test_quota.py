@@ -79,6 +79,85 @@ class Watched(QuotaTest):
         self.check_neighbour()
         self.assertIn("workspace.disk_quota", [e["kind"] for e in self.client.events()])
 
+    def taken(self):
+        """What the layers take, however it is counted."""
+        out = harness.run("du", "-s", "--block-size=1", self.daemon.store / "layers").stdout
+        return int(out.split()[0])
+
+    def keep(self, number, size):
+        """A file, and a snapshot of it at rest."""
+        self.assertEqual(self.client.exec("work", f"head -c {size} /dev/urandom >kept{number}").exit_code, 0)
+        self.client.stop("work")
+        return self.client.snapshot("work")
+
+    def test_what_snapshots_keep_counts_as_the_workspace_s_own(self):
+        for number in range(2):
+            self.keep(number, 10 * MIB)
+        self.assertGreater(self.used(), 20 * MIB)
+        sizes = [s["disk_bytes"] for s in self.client.snapshots("work")]
+        for size in sizes:
+            self.assertGreater(size, 10 * MIB)
+            self.assertLess(size, 11 * MIB)
+        self.assertRegex(self.daemon.cli("snapshots", "work").stdout.decode(), r"SIZE[^\n]*\n[^\n]* 10M ")
+        self.assertRegex(self.daemon.cli("ls").stdout.decode(), r"(?m)^work .* 2[01]M ")
+        usage = self.client.disk_usage()
+        self.assertGreater(usage["workspaces"][0]["snapshot_bytes"], 20 * MIB)
+        self.assertLess(usage["store"]["other_bytes"], MIB)
+        ended = self.client.wait(self.client.start_exec("work", ["sh", "-c", f"head -c {10 * MIB} /dev/urandom >more; sleep 20"])["id"])
+        self.assertEqual(ended["category"], "disk_quota")
+        self.assertIn("of 24M", ended["error"])
+
+    def test_what_forks_share_counts_once_and_passes_on(self):
+        self.keep(1, 10 * MIB)
+        self.client.fork("work", names=["forked"])
+        self.client.exec("forked", "true")
+        self.client.stop("forked")
+        self.assertLess(self.client.workspace("forked").get("disk_bytes", 0), 2 * MIB)
+        self.client.delete("work", purge=True)
+        self.assertGreater(self.client.workspace("forked")["disk_bytes"], 10 * MIB)
+
+    def test_a_restored_workspace_s_later_snapshots_are_no_uploads(self):
+        first = self.keep(1, MIB)
+        self.keep(2, 8 * MIB)
+        self.client.restore("work", first["id"])
+        usage = self.client.disk_usage()
+        self.assertLess(usage["store"]["other_bytes"], MIB)
+        self.assertGreater(usage["store"]["snapshots_bytes"], 9 * MIB)
+
+    def test_short_commands_are_told_of_the_limit_and_add_up_to_little(self):
+        told = 0
+        for number in range(6):
+            try:
+                record = self.client.start_exec("work", ["sh", "-c", f"head -c {36 * MIB} /dev/zero >b{number}"])
+            except moorage.MoorageError as refused:
+                self.assertEqual(refused.code, "resource_exhausted")
+                self.assertIn("--free-space", refused.hint)
+                continue
+            ended = self.client.wait(record["id"])
+            self.assertEqual(ended.get("category"), "disk_quota", ended)
+            self.assertIn("over its disk limit", ended["error"])
+            told += 1
+        self.assertGreater(told, 0)
+        self.assertLess(self.taken(), LIMIT + (64 << 20))
+        out = self.client.exec("work", "ls b* | tail -n +2 | xargs -r rm", free_space=True)
+        self.assertEqual(out.exit_code, 0, out.stderr)
+        # Who wrote nothing is not the one who reads about it.
+        for _ in range(3):
+            innocent = self.client.wait(self.client.start_exec("work", ["sh", "-c", "ls >/dev/null; sleep 0.3"])["id"])
+            self.assertEqual((innocent["exit_code"], innocent.get("category")), (0, None))
+
+    def test_a_fast_writer_goes_at_most_64_mib_over(self):
+        limit = 128 << 20
+        self.daemon.cli("set", "work", "--disk", "128M")
+        self.client.exec("work", "true")
+        record = self.client.start_exec("work", ["sh", "-c", "exec dd if=/dev/zero of=big bs=1M count=8000"])
+        ended = self.client.wait(record["id"])
+        self.assertEqual(ended["category"], "disk_quota")
+        self.assertLess(self.taken(), limit + (64 << 20))
+
+    def test_info_says_which_limit_there_is_and_what_gives_the_better_one(self):
+        self.assertRegex(self.daemon.cli("info").stdout.decode(), r"disk quota: watched\n.*hint: .*prjquota")
+
     def test_files_count_as_well(self):
         script = "i=0; while :; do i=$((i+1)); : >f$i; [ $((i % 100)) = 0 ] && sleep 0.05; done"
         ended = self.client.wait(self.client.start_exec("work", ["bash", "-c", script])["id"], 60_000)

@@ -2,7 +2,7 @@
 
 import unittest
 
-from threat import Threats, threat
+from threat import Threats, harness, threat
 
 SNAPSHOTS = 60
 NEST = """
@@ -44,6 +44,27 @@ class Chains(Threats):
             self.client.snapshot("chain")
         self.assertEqual(self.output("python3", "-c", LOOK), "deep")
         self.assertEqual(self.output("sh", "-c", "ls -d n* | wc -l"), str(SNAPSHOTS))
+
+    @threat(72, "H", "a snapshot after each file, so that every writable layer is within the limit",
+            "all that the chain keeps alive counts: the command that goes over the limit is ended, and an upload is refused",
+            "the same loop without a limit takes as much as it likes")
+    def test_a_limit_holds_for_all_that_snapshots_keep(self):
+        for name, limit in (("bounded", 24 << 20), ("free", 0)):
+            self.client.create(repo_url=self.url, name=name, limits={"disk_bytes": limit, "disk_files": 0})
+            ends = []
+            for number in range(4):
+                record = self.client.start_exec(name, ["sh", "-c", f"head -c 10M /dev/urandom >f{number}; sleep 1"])
+                ends.append(self.client.wait(record["id"]).get("category"))
+                self.client.stop(name)
+                self.client.snapshot(name)
+            if limit:
+                self.assertEqual(ends[:2], [None, None])
+                self.assertIn("disk_quota", ends[2:])
+                with self.assertRaises(harness.moorage.MoorageError) as refused:
+                    self.client.write_file(name, "upload", bytes(10 << 20))
+                self.assertEqual(refused.exception.code, "resource_exhausted")
+            else:
+                self.assertEqual(ends, [None] * 4)
 
 
 if __name__ == "__main__":

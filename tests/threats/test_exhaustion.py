@@ -41,7 +41,7 @@ class DiskFill(Threats):
         for what, script in self.attacks.items():
             record = self.client.start_exec(name, ["bash", "-c", script])
             yield what, self.client.wait(record["id"], 90_000)
-            self.client.exec(name, "pkill -9 head; rm -rf b* i* f* left", user="root")
+            self.client.exec(name, "pkill -9 head; rm -rf b* i* f* left", user="root", free_space=True)
 
     @threat(36, "H", "fill the disk of the store with bytes, files, unwritten extents, from a process that was left behind",
             "the workspace's limit ends it with the reason, others and the database write on",
