@@ -86,11 +86,7 @@ Awaitable<bool> ReplyWriter::write_source(Reply& reply, Options options) {
       refused = current_error();
     }
     if (refused && pump.head_sent) throw_gone();
-    if (refused) {
-      Reply instead = error_reply(*refused);
-      const bool whole = co_await write(std::move(instead), options);
-      co_return whole;
-    }
+    if (refused) step.instead = std::make_shared<Reply>(error_reply(*refused));
     if (step.instead) {
       Reply instead = std::move(*step.instead);
       const bool whole = co_await write(std::move(instead), options);
