@@ -253,7 +253,12 @@ QuotaWatch::Clock::time_point QuotaWatch::look_at(const Running& running) {
   if (due) walks_.request(running.workspace.value);
   const std::lock_guard lock(mutex_);
   Seen& known = seen_[running.workspace];
-  if (known.sandbox != running.sandbox) known = seen;
+  if (known.sandbox != running.sandbox) {
+    // What was uploaded before counts until it is measured.
+    if (known.uploaded) seen.use = known.use;
+    seen.uploaded = known.uploaded;
+    known = seen;
+  }
   known.last_all = all;
   known.next_look = now + pause;
   return known.next_look;
