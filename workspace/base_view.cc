@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/open_beneath.h"
 
 namespace moorage::workspace {
 namespace {
@@ -55,8 +56,7 @@ std::optional<mode_t> BaseView::look(const std::string& path) const {
         break;
       }
       if (!found) found = mode;
-      below.push_back(
-          base::open_file_at(directory.get(), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+      below.push_back(base::open_directory_beneath(directory.get(), name));
       if (is_opaque(below.back())) break;
     }
     if (!found || (below.empty() && end < path.size())) return std::nullopt;

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/open_beneath.h"
 
 namespace moorage::workspace {
 namespace {
@@ -50,10 +51,9 @@ bool is_redirected(int directory) {
 
 // The directory that holds the last component, through real directories only. Empty: there is none.
 base::Fd open_parent(const std::string& top, const std::vector<std::string>& parts) {
-  base::Fd here(open(top.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  base::Fd here = base::path_exists(top) ? base::open_directory(top) : base::Fd();
   for (size_t i = 0; here && i + 1 < parts.size(); ++i) {
-    base::Fd next(openat(here.get(), parts[i].c_str(),
-                         O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    base::Fd next = base::try_open_directory_beneath(here.get(), parts[i]);
     if (!next && errno != ENOENT && errno != ENOTDIR && errno != ELOOP)
       base::throw_errno("look for a cache");
     if (next && is_redirected(next.get())) keep("a directory on the way to it was renamed");
@@ -74,8 +74,7 @@ void refuse_redirects(const base::Fd& parent, const std::string& name) {
     std::deque<std::string> below;
   };
   const auto open_level = [](int at, const std::string& entry) {
-    base::Fd directory(
-        openat(at, entry.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    base::Fd directory = base::try_open_directory_beneath(at, entry);
     if (!directory && errno != ENOTDIR && errno != ELOOP) base::throw_errno("look at a cache");
     return directory;
   };

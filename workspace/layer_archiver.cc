@@ -1,9 +1,7 @@
 #include "workspace/layer_archiver.h"
 
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -17,6 +15,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/open_beneath.h"
 #include "workspace/archive_attributes.h"
 #include "workspace/layer_walk.h"
 
@@ -135,7 +134,7 @@ class PartArchiver {
     struct stat status;
     base::check(fstatat(parent, name.c_str(), &status, AT_SYMLINK_NOFOLLOW), "look at " + path);
     if (S_ISDIR(status.st_mode)) {
-      const Fd fd = base::open_file_at(parent, name, kDirectoryFlags);
+      const Fd fd = base::open_directory_beneath(parent, name);
       const std::string mark = overlay_mark(fd.get(), "trusted.overlay.opaque");
       if (!overlay_mark(fd.get(), "trusted.overlay.redirect").empty()) {
         directory(fd, path, true, depth);
@@ -168,7 +167,7 @@ class PartArchiver {
     }
     ArchiveEntry entry =
         entry_of(status, path, S_ISFIFO(status.st_mode) ? EntryType::fifo : EntryType::socket);
-    const Fd pin(base::open_file_at(parent, name, O_PATH | O_NOFOLLOW));
+    const Fd pin = base::open_beneath(parent, name, O_PATH);
     entry.attributes = read_attributes(proc_path(pin.get()), part_.disk_first_id);
     put(entry);
   }
@@ -194,8 +193,7 @@ class PartArchiver {
   }
 
   void file(int parent, const std::string& name, const std::string& path, bool marked_whiteouts) {
-    const Fd fd =
-        base::open_file_at(parent, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_NOATIME);
+    const Fd fd = base::open_regular_beneath(parent, name, O_RDONLY | O_NOATIME);
     if (marked_whiteouts && fgetxattr(fd.get(), "trusted.overlay.whiteout", nullptr, 0) >= 0) {
       return whiteout(path);
     }
@@ -253,21 +251,13 @@ class PartArchiver {
   Fd open_base(const std::string& path) {
     if (!base_) return {};
     if (path.empty()) return base_.duplicate();
-    open_how how{};
-    how.flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-    how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
-    return Fd(static_cast<int>(syscall(SYS_openat2, base_.get(), path.c_str(), &how, sizeof how)));
+    return base::try_open_directory_beneath(base_.get(), path);
   }
 
   Fd open_upper(const UpperDirectory& where) {
     const Fd root = base::open_file(part_.uppers.at(where.layer), kDirectoryFlags);
     if (where.path.empty()) return root.duplicate();
-    open_how how{};
-    how.flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-    how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV;
-    return Fd(static_cast<int>(
-        base::check(syscall(SYS_openat2, root.get(), where.path.c_str(), &how, sizeof how),
-                    "open " + where.path + " of a layer")));
+    return base::open_directory_beneath(root.get(), where.path);
   }
 
   MergedDirectory find_merged(const std::string& path) {

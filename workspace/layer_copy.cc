@@ -17,6 +17,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "workspace/change_time.h"
+#include "base/open_beneath.h"
 #include "workspace/layer_record.h"
 #include "workspace/node_copy.h"
 
@@ -51,7 +52,7 @@ struct Place {
 
 Fd open_directory_at(const Fd& parent, const std::string& name) {
   if (!parent) return {};
-  return Fd(openat(parent.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  return base::try_open_directory_beneath(parent.get(), name);
 }
 
 const RecordedEntry* find(const RecordedDirectory* directory, const std::string& name) {

@@ -1,9 +1,7 @@
 #include "workspace/layer_restorer.h"
 
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -13,6 +11,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/open_beneath.h"
 #include "workspace/archive_attributes.h"
 #include "workspace/context.h"
 #include "workspace/layer_archiver.h"
@@ -115,14 +114,12 @@ void LayerRestorer::make_directory(const ArchiveEntry& entry, int parent, const 
   if (levels_.size() > kMaxArchiveDepth)
     refuse(entry.path.size() > 200 ? levels_[9].entry : entry, "is nested too deep");
   check_made(mkdirat(parent, name.c_str(), 0700), entry);
-  levels_.push_back(
-      {entry.path, base::open_file_at(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW), entry});
+  levels_.push_back({entry.path, base::open_directory_beneath(parent, name), entry});
 }
 
 void LayerRestorer::make_file(const ArchiveEntry& entry, int parent, const std::string& name,
                               ArchiveReader& reader) {
-  const Fd file(
-      openat(parent, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  const Fd file = base::try_open_beneath(parent, name, O_WRONLY | O_CREAT | O_EXCL, 0600);
   check_made(file.get(), entry);
   uint64_t position = 0;
   for (ArchiveReader::Piece piece; reader.read(piece);) {
@@ -164,7 +161,7 @@ void LayerRestorer::make_other(const ArchiveEntry& entry, int parent, const std:
   base::check(fchownat(parent, name.c_str(), uid, disk_first_id_ + entry.gid, AT_SYMLINK_NOFOLLOW),
               "give away " + shown(entry));
   if (entry.type != EntryType::symlink) {
-    const Fd pin = base::open_file_at(parent, name, O_PATH | O_NOFOLLOW);
+    const Fd pin = base::open_beneath(parent, name, O_PATH);
     write_attributes(proc_path(pin.get()), entry.attributes, disk_first_id_,
                      "entry " + shown(entry));
     base::check(chmod(proc_path(pin.get()).c_str(), entry.mode), "set the mode of " + shown(entry));
@@ -175,16 +172,13 @@ void LayerRestorer::make_other(const ArchiveEntry& entry, int parent, const std:
 
 // An entry of this part by its path from the part's root. In several steps, as one takes PATH_MAX.
 Fd LayerRestorer::find_made(const std::string& path, const ArchiveEntry& entry) {
-  open_how how{};
-  how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
-  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV;
   Fd at = root_.duplicate();
   std::string rest = path;
   while (!rest.empty()) {
     const size_t end =
         rest.size() <= kMaxLookupBytes ? rest.size() : rest.rfind('/', kMaxLookupBytes);
     const std::string step = rest.substr(0, end);
-    at = Fd(static_cast<int>(syscall(SYS_openat2, at.get(), step.c_str(), &how, sizeof how)));
+    at = base::try_open_beneath(at.get(), step, O_PATH);
     if (!at) refuse(entry, "is a link to what is not in the same layer before it");
     rest.erase(0, end + (end < rest.size() ? 1 : 0));
   }

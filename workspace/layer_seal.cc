@@ -2,9 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -23,6 +21,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/files.h"
+#include "base/open_beneath.h"
 
 namespace moorage::workspace {
 namespace {
@@ -59,13 +58,6 @@ void append(std::string& text, const timespec& time) {
   append(text, time.tv_sec);
   text += '.';
   append(text, time.tv_nsec);
-}
-
-int open_below(int parent, const char* name) {
-  open_how how{};
-  how.flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-  how.resolve = RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS;
-  return static_cast<int>(syscall(SYS_openat2, parent, name, &how, sizeof how));
 }
 
 class Sealer {
@@ -140,7 +132,7 @@ class Sealer {
     if (fstatat(here_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) throw_changing();
     add_bytes(status);
     if (!S_ISDIR(status.st_mode)) return record(name, describe(name, status));
-    base::Fd below(open_below(here_.get(), name.c_str()));
+    base::Fd below = base::try_open_directory_beneath(here_.get(), name);
     // A mount in a layer was put there by somebody else; what is under it cannot be seen.
     if (!below && errno == EXDEV) return record(name, "a mount");
     if (!below) throw_changing();
@@ -155,9 +147,8 @@ class Sealer {
     struct stat status {};
     base::check(fstat(here_.get(), &status), "look at " + layer_);
     Level level{{status.st_dev, status.st_ino}, {}, path_before};
-    const int copy = base::check(openat(here_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC),
-                                 "list below " + layer_);
-    const std::unique_ptr<DIR, int (*)(DIR*)> stream(fdopendir(copy), closedir);
+    const std::unique_ptr<DIR, int (*)(DIR*)> stream(
+        fdopendir(base::open_directory_beneath(here_.get(), "").release()), closedir);
     if (!stream) base::throw_errno("list below " + layer_);
     for (;;) {
       errno = 0;
@@ -183,10 +174,9 @@ class Sealer {
     levels_.pop_back();
     memory_ -= sizeof(Level);
     if (levels_.empty()) return;
-    base::Fd up(openat(here_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    struct stat status {};
-    if (!up || fstat(up.get(), &status) != 0) throw_changing();
-    if (Inode{status.st_dev, status.st_ino} != levels_.back().inode) throw_changing();
+    const Inode& above = levels_.back().inode;
+    base::Fd up = base::try_open_parent(here_.get(), above.first, above.second);
+    if (!up) throw_changing();
     here_ = std::move(up);
   }
 

@@ -1,9 +1,7 @@
 #include "workspace/mapped_files.h"
 
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,6 +10,7 @@
 
 #include "base/fd.h"
 #include "base/files.h"
+#include "base/open_beneath.h"
 
 namespace moorage::workspace {
 namespace {
@@ -33,10 +32,7 @@ std::string unescaped(std::string_view text) {
 
 // A stranger's path in a stranger's directory: looked up without following anything out of it.
 ino_t inode_at(int top, const std::string& path) {
-  open_how how{};
-  how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
-  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
-  const base::Fd file(static_cast<int>(syscall(SYS_openat2, top, path.c_str(), &how, sizeof how)));
+  const base::Fd file = base::try_open_beneath(top, path, O_PATH);
   struct stat status;
   if (!file || fstat(file.get(), &status) != 0) return 0;
   return status.st_ino;

@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/open_beneath.h"
 
 namespace moorage::workspace {
 namespace {
@@ -115,15 +116,13 @@ void give(int from, int to, const struct stat& status) {
 bool changed_kind() { return errno == ENOENT || errno == ELOOP || errno == ENXIO; }
 
 std::optional<MadeNode> copy_file(const NodeName& node) {
-  constexpr int kSafely = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
-  const Fd from(openat(node.from, node.name.c_str(), O_RDONLY | O_NOATIME | kSafely));
+  const Fd from = base::try_open_beneath(node.from, node.name, O_RDONLY | O_NOATIME);
   if (!from && changed_kind()) return std::nullopt;
   base::check(from.get(), "open " + shown(node.name));
   MadeNode made;
   base::check(fstat(from.get(), &made.status), "look at " + shown(node.name));
   if (!S_ISREG(made.status.st_mode)) return std::nullopt;
-  const Fd to(
-      openat(node.to, node.new_name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const Fd to = base::try_open_beneath(node.to, node.new_name, O_WRONLY | O_CREAT | O_EXCL, 0600);
   base::check(to.get(), "make a copy of " + shown(node.name));
   made.bytes = copy_contents(from.get(), to.get(), made.status.st_size, node.copied_bytes);
   give(from.get(), to.get(), made.status);
@@ -142,7 +141,7 @@ std::string read_link(int link) {
 
 std::optional<MadeNode> copy_node(const NodeName& node) {
   const char* name = node.new_name.c_str();
-  const Fd from(openat(node.from, node.name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  const Fd from = base::try_open_beneath(node.from, node.name, O_PATH);
   if (!from && changed_kind()) return std::nullopt;
   base::check(from.get(), "open " + shown(node.name));
   MadeNode made;
@@ -156,7 +155,7 @@ std::optional<MadeNode> copy_node(const NodeName& node) {
   } else {
     base::check(mknodat(node.to, name, (mode & S_IFMT) | 0600, made.status.st_rdev), what);
   }
-  const Fd to(openat(node.to, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  const Fd to = base::try_open_beneath(node.to, name, O_PATH);
   base::check(to.get(), what);
   base::check(fchownat(to.get(), "", made.status.st_uid, made.status.st_gid, AT_EMPTY_PATH), what);
   copy_attributes(from.get(), to.get());

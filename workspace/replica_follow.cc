@@ -1,9 +1,7 @@
 #include "workspace/replica_follow.h"
 
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -21,6 +19,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "workspace/change_time.h"
+#include "base/open_beneath.h"
 
 namespace moorage::workspace {
 namespace {
@@ -46,12 +45,9 @@ bool has_changed(int error_number) {
 }
 
 Fd open_entry(int directory, const std::string& name, int flags) {
-  open_how how{};
-  how.flags = static_cast<uint64_t>(flags | O_NOFOLLOW | O_CLOEXEC);
-  how.resolve = RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH;
-  const long fd = syscall(SYS_openat2, directory, name.c_str(), &how, sizeof how);
-  if (fd < 0 && !has_changed(errno)) base::throw_errno("open " + base::escape_for_message(name));
-  return Fd(static_cast<int>(fd));
+  Fd fd = base::try_open_beneath(directory, name, flags);
+  if (!fd && !has_changed(errno)) base::throw_errno("open " + base::escape_for_message(name));
+  return fd;
 }
 
 Attributes raw_attributes(int fd) {

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/open_beneath.h"
 #include "workspace/replica_follow.h"
 
 namespace moorage::workspace {
@@ -88,7 +89,7 @@ TreeRestorer::Place TreeRestorer::find(const std::string& path) {
   levels_.resize(same);
   for (size_t n = same; n < parts.size(); ++n) {
     const int above = n == 0 ? top->second.get() : levels_[n - 1].fd.get();
-    Fd fd(openat(above, parts[n].c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    Fd fd = base::try_open_directory_beneath(above, parts[n]);
     if (!fd) refuse(path, "its directory is not there");
     levels_.push_back({parts[n], std::move(fd)});
   }
@@ -119,8 +120,7 @@ void TreeRestorer::entry(const ReplicaEntry& entry) {
   remove(place, entry.path);
   if (entry.type == ReplicaNode::hard_link) return make_link(entry);
   if (entry.type != ReplicaNode::file) return make_node(place, entry);
-  file_ = Fd(openat(place.directory, place.name.c_str(),
-                    O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  file_ = base::try_open_beneath(place.directory, place.name, O_RDWR | O_CREAT | O_EXCL, 0600);
   base::check(file_.get(), "make " + base::escape_for_message(entry.path));
   base::check(ftruncate(file_.get(), static_cast<off_t>(entry.size)), "set a file's size");
   file_entry_ = entry;
@@ -137,7 +137,7 @@ void TreeRestorer::make_node(const Place& place, const ReplicaEntry& entry) {
                                                             : S_IFCHR;
     base::check(mknodat(place.directory, place.name.c_str(), type | 0600, makedev(0, 0)), what);
   }
-  const Fd node(openat(place.directory, place.name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  const Fd node = base::try_open_beneath(place.directory, place.name, O_PATH);
   base::check(node.get(), what);
   give(node.get(), entry);
 }
@@ -147,7 +147,7 @@ void TreeRestorer::make_link(const ReplicaEntry& entry) {
   // Each has its own open directories: the first is kept by a descriptor of its own.
   const Place from = find(entry.target);
   if (from.name.empty()) refuse(entry.target, "a directory has one name");
-  const Fd source(openat(from.directory, ".", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const Fd source = base::try_open_beneath(from.directory, "", O_PATH | O_DIRECTORY);
   base::check(source.get(), what);
   struct stat status {};
   if (fstatat(source.get(), from.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) < 0 ||
@@ -162,7 +162,7 @@ void TreeRestorer::make_directory(const Place& place, const ReplicaEntry& entry)
   const std::string what = "make " + base::escape_for_message(entry.path);
   Fd fd;
   if (place.name.empty()) {
-    fd = base::open_file_at(place.directory, ".", O_RDONLY | O_DIRECTORY);
+    fd = base::open_directory_beneath(place.directory, "");
   } else {
     struct stat status {};
     const bool there =
@@ -170,8 +170,7 @@ void TreeRestorer::make_directory(const Place& place, const ReplicaEntry& entry)
     if (there && !S_ISDIR(status.st_mode)) base::remove_tree_at(place.directory, place.name);
     if (!there || !S_ISDIR(status.st_mode))
       base::check(mkdirat(place.directory, place.name.c_str(), 0700), what);
-    fd = Fd(openat(place.directory, place.name.c_str(),
-                   O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    fd = base::try_open_directory_beneath(place.directory, place.name);
     base::check(fd.get(), what);
     // What it had and has no more, such as an opaque mark.
     std::string names(64 << 10, '\0');
@@ -191,11 +190,8 @@ void TreeRestorer::growth(const std::string& path) {
   if (places_.allowed && !places_.allowed(path)) refuse(path, "it does not belong here");
   const Place place = find(path);
   if (place.name.empty()) refuse(path, "a directory does not grow");
-  file_ = Fd(openat(place.directory, place.name.c_str(),
-                    O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  struct stat status {};
-  if (!file_ || fstat(file_.get(), &status) < 0 || !S_ISREG(status.st_mode))
-    refuse(path, "what is to grow is no file");
+  file_ = base::try_open_regular_beneath(place.directory, place.name, O_RDWR);
+  if (!file_) refuse(path, "what is to grow is no file");
   file_entry_ = {};
   file_entry_.path = path;
   grows_ = true;

@@ -17,6 +17,7 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/open_beneath.h"
 
 namespace moorage::workspace {
 namespace {
@@ -329,11 +330,11 @@ TreeFiles::Writer TreeFiles::begin_write(const std::string& path, uint32_t mode)
   mode_t bits = mode != 0 ? mode & 0777 : target.existing_mode.value_or(0644);
   const std::string temporary = unguessable_name();
   UploadNote note(notes_, target.parent, temporary);
-  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL;
   Fd file;
   {
     AgentRights rights(owner_);
-    file = Fd(openat(target.place.directory.get(), temporary.c_str(), kFlags, 0600));
+    file = base::try_open_beneath(target.place.directory.get(), temporary, kFlags, 0600);
   }
   check_file(file.get(), "write " + path);
   Writer writer(std::move(note), std::move(target.place.directory), target.place.name, temporary,
@@ -367,7 +368,7 @@ void TreeFiles::make_one_directory(int parent, const std::string& name,
     AgentRights rights(owner_);
     result = mkdirat(parent, name.c_str(), 0755);
     if (result == 0) {  // whatever the daemon's umask is
-      const Fd made(openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+      const Fd made = base::try_open_directory_beneath(parent, name);
       if (made) result = fchmod(made.get(), 0755);
     }
   }
