@@ -21,6 +21,9 @@
 namespace moorage::base {
 namespace {
 
+// Names take memory, and an agent may make millions of them in a directory.
+constexpr uint64_t kMaxListBytes = 96 << 20;
+
 std::string parent_of(const std::string& path) {
   size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
@@ -209,12 +212,20 @@ std::vector<std::string> list_directory(int dir_fd) {
   if (!stream) throw_errno("list directory");
   own.release();
   std::vector<std::string> names;
+  uint64_t bytes = 0;
   for (;;) {
     errno = 0;
     dirent* entry = readdir(stream.get());
     if (!entry) break;
     std::string_view name = entry->d_name;
-    if (name != "." && name != "..") names.emplace_back(name);
+    if (name == "." || name == "..") continue;
+    bytes += sizeof(std::string) + name.size();
+    if (bytes > kMaxListBytes) {
+      throw Error(Code::resource_exhausted, "a directory has more than " +
+                                                std::to_string(names.size()) +
+                                                " names, too many to be listed");
+    }
+    names.emplace_back(name);
   }
   if (errno != 0) throw_errno("list directory");
   std::sort(names.begin(), names.end());

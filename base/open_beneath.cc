@@ -1,5 +1,6 @@
 #include "base/open_beneath.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <sys/random.h>
@@ -10,8 +11,10 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <memory>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/log.h"
 
 namespace moorage::base {
@@ -109,6 +112,19 @@ Fd try_open_regular_beneath(int directory, const std::string& path, int flags) {
 
 Fd open_regular_beneath(int directory, const std::string& path, int flags) {
   return opened(try_open_regular_beneath(directory, path, flags), path);
+}
+
+bool directory_is_empty(const std::string& path) {
+  std::unique_ptr<DIR, int (*)(DIR*)> stream(fdopendir(open_directory(path).release()), closedir);
+  if (!stream) throw_errno("list " + path);
+  constexpr int kAlways = 2;  // "." and ".."
+  for (int seen = 0; seen <= kAlways; ++seen) {
+    errno = 0;
+    if (readdir(stream.get())) continue;
+    if (errno != 0) throw_errno("list " + path);
+    return true;
+  }
+  return false;
 }
 
 Fd try_open_parent(int directory, dev_t device, ino_t inode) {

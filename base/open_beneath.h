@@ -34,6 +34,9 @@ Fd try_open_directory_beneath(int directory, const std::string& path);
 Fd open_regular_beneath(int directory, const std::string& path, int flags);
 Fd try_open_regular_beneath(int directory, const std::string& path, int flags);
 
+// Whether it has no entry; reads no more than decides.
+bool directory_is_empty(const std::string& path);
+
 // The directory above, for a walk that climbs: empty if it is not the one that is expected
 // (somebody moved the directory meanwhile) or cannot be opened.
 Fd try_open_parent(int directory, dev_t device, ino_t inode);

@@ -52,8 +52,8 @@ struct TwoTrees {
 };
 
 struct DiffLimits {
-  uint64_t max_file_bytes = 64ull << 20;    // larger: patch() refuses, stat() says "binary"
-  uint64_t max_patch_bytes = 256ull << 20;  // resource_exhausted
+  uint64_t max_file_bytes = 32ull << 20;   // larger: patch() refuses, stat() says "binary"
+  uint64_t max_patch_bytes = 64ull << 20;  // resource_exhausted
 };
 
 struct TreeEntry {

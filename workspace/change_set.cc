@@ -40,7 +40,8 @@ ChangeSet::ChangeSet(LayerWalk& walk, const repo_cache::CommitTree& commit, Reme
       remember_(remember),
       limits_(limits),
       deadline_(std::chrono::steady_clock::now() + limits.walk_time),
-      memory_left_(limits.max_memory_bytes) {
+      memory_(limits.max_memory_bytes) {
+  walk_.charge(&memory_);
   // Parents come before their children, so that what a directory says about the base can be taken
   // back below it.
   pending_.push_back(walk_.root());
@@ -49,16 +50,14 @@ ChangeSet::ChangeSet(LayerWalk& walk, const repo_cache::CommitTree& commit, Reme
     pending_.pop_back();
     visit(directory);
   }
+  walk_.charge(nullptr);
   find_deleted();
 }
 
 bool ChangeSet::afford(uint64_t bytes) {
-  if (bytes > memory_left_) {
-    truncated_ = true;
-    return false;
-  }
-  memory_left_ -= bytes;
-  return true;
+  if (memory_.take(bytes)) return true;
+  truncated_ = true;
+  return false;
 }
 
 bool ChangeSet::late() {

@@ -2,8 +2,9 @@
 // uppers of its layers (layer_walk.h) laid over the commit's tree. Nothing is compared here, so a
 // file that was only touched is in it. Left out: .git at the top, untracked files that git would
 // ignore (their directories are not even walked), the inside of submodules and of nested
-// repositories. The agent decides how much there is to remember, so that has a budget, and the walk
-// a deadline: beyond either the rest is left out, and truncated() says so.
+// repositories. The agent decides how much there is to remember, so that has a budget
+// (look_memory.h), and the walk a deadline: beyond either the rest is left out, and truncated()
+// says so.
 #pragma once
 
 #include <chrono>
@@ -37,7 +38,7 @@ class ChangeSet {
             const ChangeSetLimits& limits);
 
   bool truncated() const { return truncated_; }
-  uint64_t memory_bytes() const { return limits_.max_memory_bytes - memory_left_; }
+  uint64_t memory_bytes() const { return memory_.used_bytes(); }
   uint64_t counted() const { return counted_; }  // what is in none of the three below
   const std::map<std::string, PresentFile>& present() const { return present_; }
   const std::set<std::string>& deleted() const { return deleted_; }  // files and submodules
@@ -65,7 +66,7 @@ class ChangeSet {
   const Remember remember_;
   const ChangeSetLimits limits_;
   const std::chrono::steady_clock::time_point deadline_;
-  uint64_t memory_left_;
+  LookMemory memory_;
   uint64_t counted_ = 0;
   bool truncated_ = false;
   repo_cache::IgnoreRules ignore_;

@@ -155,6 +155,10 @@ class Look {
       throw Error(Code::resource_exhausted, "the changed files are too large for a patch",
                   "take large files out of the workspace with cp");
     }
+    if (!contents_.take(bytes)) {
+      throw Error(Code::resource_exhausted, "too much is being compared at this moment",
+                  "try again in a minute");
+    }
     bytes_left_ -= bytes;
   }
 
@@ -164,6 +168,7 @@ class Look {
   ChangeSet set_;
   std::map<std::string_view, ChangeKind> kinds_;  // the paths are set_'s
   uint64_t bytes_left_ = 0;
+  LookMemory contents_{kAllLooksBytes};  // what a patch reads is in memory until it is written
 };
 
 // At its end the heap's free pages go back: a large look leaves tens of MiB of them, which glibc

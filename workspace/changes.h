@@ -58,6 +58,8 @@ struct ChangeSource {
   std::vector<std::string> uppers;  // .../layers/ly_4/tree/upper
 };
 
+inline constexpr uint64_t kMaxChangedBytes = 64 << 20;
+
 class Changes {
  public:
   explicit Changes(repo_cache::RepoCache& repos, const ChangeSetLimits& limits = {})
@@ -69,14 +71,14 @@ class Changes {
   // A patch that `git apply --binary` takes, over base_commit. Throws resource_exhausted beyond
   // max_bytes of content, 16 MiB of paths, and for a change that is not seen whole. Untracked
   // repositories and empty directories are not in it.
-  std::string patch(const ChangeSource& source, uint64_t max_bytes = 256 << 20) const;
+  std::string patch(const ChangeSource& source, uint64_t max_bytes = kMaxChangedBytes) const;
   // As patch, but what is beyond max_bytes counts as binary.
-  std::vector<DiffStat> stat(const ChangeSource& source, uint64_t max_bytes = 256 << 20) const;
+  std::vector<DiffStat> stat(const ChangeSource& source, uint64_t max_bytes = kMaxChangedBytes) const;
   // Between two states of workspaces of one repository, also on different commits of it.
   std::string patch(const ChangeSource& before, const ChangeSource& after,
-                    uint64_t max_bytes = 256 << 20) const;
+                    uint64_t max_bytes = kMaxChangedBytes) const;
   std::vector<DiffStat> stat(const ChangeSource& before, const ChangeSource& after,
-                             uint64_t max_bytes = 256 << 20) const;
+                             uint64_t max_bytes = kMaxChangedBytes) const;
 
  private:
   repo_cache::RepoCache& repos_;

@@ -2,9 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/open_beneath.h"
 #include "workspace/overlay_lookup.h"
 
 namespace moorage::workspace {
@@ -29,6 +28,12 @@ constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 std::string join(const std::string& directory, const std::string& name) {
   return directory.empty() ? name : directory + "/" + name;
+}
+
+// A short name lies in its string, a longer one on the heap beside it.
+uint64_t memory_of(std::string_view name) {
+  constexpr size_t kInline = 15;
+  return sizeof(std::string) + (name.size() > kInline ? name.size() + 2 * sizeof(void*) : 0);
 }
 
 // Something was there when its name was read and is not any more, or is something else by now.
@@ -71,11 +76,7 @@ MergedDirectory LayerWalk::root() const {
 }
 
 Fd LayerWalk::open_below(size_t layer, const std::string& path, int flags) {
-  open_how how{};
-  how.flags = static_cast<uint64_t>(static_cast<unsigned>(flags));
-  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV;
-  const char* below = path.empty() ? "." : path.c_str();
-  Fd fd(static_cast<int>(syscall(SYS_openat2, layers_[layer].get(), below, &how, sizeof how)));
+  Fd fd = base::try_open_beneath(layers_[layer].get(), path, flags);
   if (fd) return fd;
   if (errno == ENAMETOOLONG) {
     truncated_ = true;
@@ -92,8 +93,7 @@ Fd LayerWalk::open_directory(const UpperDirectory& source) {
 }
 
 Fd LayerWalk::open_file(const UpperDirectory& source) {
-  Fd fd = open_below(source.layer, source.path,
-                     O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  Fd fd = open_below(source.layer, source.path, O_RDONLY);
   struct stat status;
   if (fd && (fstat(fd.get(), &status) < 0 || !S_ISREG(status.st_mode))) {
     changed_meanwhile_ = true;
@@ -103,7 +103,7 @@ Fd LayerWalk::open_file(const UpperDirectory& source) {
 }
 
 std::optional<std::string> LayerWalk::read_link(const UpperDirectory& source) {
-  Fd fd = open_below(source.layer, source.path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+  Fd fd = open_below(source.layer, source.path, O_PATH);
   char target[kMaxPathBytes + 1];
   ssize_t size = fd ? readlinkat(fd.get(), "", target, sizeof target) : -1;
   if (size < 0) {
@@ -118,7 +118,7 @@ LayerWalk::Open::Open(LayerWalk& walk, const MergedDirectory& directory)
   for (const UpperDirectory& upper : directory.uppers) {
     Fd fd = walk_.open_below(upper.layer, upper.path, kDirectoryFlags);
     if (!fd) continue;
-    walk_.read_names(fd, names_);
+    walk_.read_names(fd, *this);
     const bool marked = has_marked_whiteouts(fd.get());
     levels_.push_back({upper.layer, upper.path, std::move(fd), marked});
   }
@@ -126,7 +126,11 @@ LayerWalk::Open::Open(LayerWalk& walk, const MergedDirectory& directory)
   names_.erase(std::unique(names_.begin(), names_.end()), names_.end());
 }
 
-void LayerWalk::read_names(const Fd& directory, std::vector<std::string>& names) {
+LayerWalk::Open::~Open() {
+  if (walk_.memory_ != nullptr) walk_.memory_->give(charged_bytes_);
+}
+
+void LayerWalk::read_names(const Fd& directory, Open& open) {
   size_t bytes = 0;
   std::unique_ptr<DIR, int (*)(DIR*)> stream(fdopendir(directory.duplicate().release()), closedir);
   if (!stream) base::throw_errno("list a directory of a layer");
@@ -134,12 +138,14 @@ void LayerWalk::read_names(const Fd& directory, std::vector<std::string>& names)
     const std::string_view name = item->d_name;
     if (name == "." || name == "..") continue;
     bytes += name.size();
-    if (names_seen_ == kMaxNames || bytes > kMaxNameBytes) {
+    const uint64_t cost = memory_of(name);
+    if (names_seen_ == kMaxNames || bytes > kMaxNameBytes || (memory_ && !memory_->take(cost))) {
       truncated_ = true;
       return;
     }
+    if (memory_) open.charged_bytes_ += cost;
     ++names_seen_;
-    names.emplace_back(name);
+    open.names_.emplace_back(name);
   }
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "workspace/look_memory.h"
 
 namespace moorage::workspace {
 
@@ -44,6 +45,9 @@ class LayerWalk {
   // `uppers` newest first.
   LayerWalk(const std::vector<std::string>& uppers, IsBaseDirectory is_base_directory);
 
+  // Names that are read are charged to it, and given back with their Open. Null: not charged.
+  void charge(LookMemory* memory) { memory_ = memory; }
+
   MergedDirectory root() const;
 
   // A directory opened for questions. Names are those that some upper has, sorted; the base's
@@ -52,6 +56,9 @@ class LayerWalk {
    public:
     const std::vector<std::string>& names() const { return names_; }
     std::optional<MergedEntry> entry(const std::string& name);  // empty: gone since it was listed
+    ~Open();
+    Open(const Open&) = delete;
+    Open& operator=(const Open&) = delete;
 
    private:
     friend class LayerWalk;
@@ -67,6 +74,7 @@ class LayerWalk {
     const MergedDirectory& directory_;
     std::vector<Level> levels_;
     std::vector<std::string> names_;
+    uint64_t charged_bytes_ = 0;
   };
   Open open(const MergedDirectory& directory) { return Open(*this, directory); }
 
@@ -77,16 +85,17 @@ class LayerWalk {
   std::optional<std::string> read_link(const UpperDirectory& source);
 
   bool changed_meanwhile() const { return changed_meanwhile_; }
-  // More than 1,000,000 names, more than 32 MiB of them in one directory, or a path over 4,095
-  // bytes.
+  // More than 1,000,000 names, more than 32 MiB of them in one directory, a path over 4,095 bytes,
+  // or no memory left for more.
   bool truncated() const { return truncated_; }
 
  private:
   base::Fd open_below(size_t layer, const std::string& path, int flags);
-  void read_names(const base::Fd& directory, std::vector<std::string>& names);
+  void read_names(const base::Fd& directory, Open& open);
 
   std::vector<base::Fd> layers_;
   IsBaseDirectory is_base_directory_;
+  LookMemory* memory_ = nullptr;
   uint64_t names_seen_ = 0;
   bool changed_meanwhile_ = false;
   bool truncated_ = false;

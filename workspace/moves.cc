@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/open_beneath.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
 #include "workspace/placement.h"
@@ -45,7 +46,7 @@ void refuse_system_delta(Context& context, const state_db::WorkspaceRow& row,
   if (to.image == row.image || !row.layer) return;
   for (const auto& layer : state_db::Layers(context.store).chain(row.layer)) {
     const std::string upper = context.storage.layer_path(layer.id) + "/system/upper";
-    if (!base::path_exists(upper) || base::list_directory(upper).empty()) continue;
+    if (!base::path_exists(upper) || base::directory_is_empty(upper)) continue;
     throw Error(Code::unsupported,
                 row.name + " has changes to its system, which belong to image " + row.image +
                     " and cannot go to image " + to.image,

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/open_beneath.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/database_copy.h"
 #include "state_db/store_lock.h"
@@ -210,7 +211,7 @@ class Restore {
     if (!base::path_exists(path)) return {};
     bool any = false;
     for (const auto& [part, upper] : layer_places(layer).roots)
-      any = any || !base::list_directory(upper).empty();
+      any = any || !base::directory_is_empty(upper);
     if (!any) {
       options_.storage->remove_layer(layer);
       return {};

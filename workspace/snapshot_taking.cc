@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/open_beneath.h"
 #include "state_db/layer_disk.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
@@ -254,8 +255,8 @@ std::vector<base::WorkspaceId> Snapshots::stand_on(const SnapshotRow& snapshot,
 // Nothing was written since the snapshot below it.
 bool Snapshots::is_empty(base::LayerId layer) const {
   const std::string path = context_.storage.layer_path(layer);
-  return base::list_directory(path + "/tree/upper").empty() &&
-         base::list_directory(path + "/home/upper").empty();
+  return base::directory_is_empty(path + "/tree/upper") &&
+         base::directory_is_empty(path + "/home/upper");
 }
 
 std::vector<pid_t> Snapshots::processes_of(const state_db::WorkspaceRow& row) {

@@ -7,17 +7,12 @@
 #include <thread>
 #include <vector>
 
-#include "backends/registry.h"
 #include "base/clock.h"
-#include "repo_cache/base_tree.h"
-#include "repo_cache/repo_cache.h"
+#include "context_fixture.h"
 #include "state_db/layers.h"
 #include "state_db/repositories.h"
 #include "state_db/snapshots.h"
-#include "state_db/store.h"
 #include "state_db/workspaces.h"
-#include "storage_fixture.h"
-#include "workspace/metrics.h"
 
 using namespace moorage;
 using namespace moorage::workspace;
@@ -25,41 +20,7 @@ using namespace moorage::workspace;
 namespace {
 
 // Rows and layers, without any backend or repository.
-struct LayersFixture {
-  TemporaryDirectory directory;
-  state_db::Store store{[this] {
-    state_db::StoreOptions options;
-    options.directory = directory.path();
-    return options;
-  }()};
-  backends::Registry registry{[this] {
-    backends::BackendOptions options;
-    options.name_prefix = "moorage-test-";
-    options.images_directory = directory.path() + "/images";
-    options.favor_quick_cgroup_moves = false;
-    return options;
-  }()};
-  repo_cache::RepoCache repos{[this] {
-    repo_cache::RepoCacheOptions options;
-    options.root = directory.path() + "/repos";
-    return options;
-  }()};
-  repo_cache::BaseTrees base_trees{repos};
-  std::unique_ptr<Storage> storage = make_overlay_storage({.store = directory.path()});
-  base::KeyedMutex locks;
-  Metrics metrics;
-  Context context{store,
-                  repos,
-                  base_trees,
-                  registry,
-                  *storage,
-                  locks,
-                  [this] {
-                    Options options;
-                    options.store = directory.path();
-                    return options;
-                  }(),
-                  metrics};
+struct LayersFixture : ContextFixture {
   state_db::Layers layers{store};
   state_db::NewLayer on_base{
       .parent = {},

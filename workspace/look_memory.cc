@@ -1,0 +1,35 @@
+#include "workspace/look_memory.h"
+
+#include <atomic>
+#include <cassert>
+
+namespace moorage::workspace {
+namespace {
+
+std::atomic<uint64_t> all_used{0};
+
+}  // namespace
+
+LookMemory::~LookMemory() { give(used_); }
+
+bool LookMemory::take(uint64_t bytes) {
+  if (bytes > left_) return false;
+  if (all_used.fetch_add(bytes) + bytes > kAllLooksBytes) {
+    all_used.fetch_sub(bytes);
+    return false;
+  }
+  left_ -= bytes;
+  used_ += bytes;
+  return true;
+}
+
+void LookMemory::give(uint64_t bytes) {
+  assert(bytes <= used_);
+  all_used.fetch_sub(bytes);
+  left_ += bytes;
+  used_ -= bytes;
+}
+
+uint64_t LookMemory::all_used_bytes() { return all_used; }
+
+}  // namespace moorage::workspace
