@@ -395,6 +395,7 @@ int serve(const config::Loaded& loaded) {
              {"store", settings.store.directory},
              {"store_id", store.store_id()}});
   daemon::tell_service_manager("READY=1");
+  reconciler.after_ready();
   replica.start();
 
   const bool drained = server.run(true);

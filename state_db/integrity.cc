@@ -10,7 +10,8 @@
 namespace moorage::state_db {
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames{"", "intact", "changed-outside", "lost"};
+constexpr std::array<std::string_view, 5> kNames{"", "intact", "changed-outside", "lost",
+                                                 "needs-repair"};
 
 IntegrityState state_of(std::string_view name) {
   for (size_t i = 1; i < kNames.size(); ++i) {

@@ -15,7 +15,7 @@ namespace moorage::state_db {
 
 class Store;
 
-enum class IntegrityState : uint8_t { unknown, intact, changed_outside, lost };
+enum class IntegrityState : uint8_t { unknown, intact, changed_outside, lost, needs_repair };
 std::string_view integrity_name(IntegrityState state);  // "changed-outside"; unknown: ""
 
 struct IntegrityRow {

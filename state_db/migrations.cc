@@ -196,6 +196,16 @@ constexpr std::array kMigrations{
               "UPDATE layers SET disk_bytes = (SELECT disk_bytes FROM workspaces WHERE "
               "workspaces.layer = layers.id), disk_files = (SELECT disk_files FROM workspaces "
               "WHERE workspaces.layer = layers.id) WHERE NOT frozen"},
+    // Without its CHECK: a word more is no rebuilt table again.
+    Migration{"0024-integrity-words",
+              "CREATE TABLE integrity_words (workspace INTEGER PRIMARY KEY REFERENCES "
+              "workspaces (id), state TEXT NOT NULL, reason TEXT NOT NULL DEFAULT '', "
+              "wall_ms INTEGER NOT NULL, seal TEXT NOT NULL DEFAULT '', "
+              "sealed_wall_ms INTEGER NOT NULL DEFAULT 0) STRICT;"
+              "INSERT INTO integrity_words SELECT workspace, state, reason, wall_ms, seal, "
+              "sealed_wall_ms FROM workspace_integrity;"
+              "DROP TABLE workspace_integrity;"
+              "ALTER TABLE integrity_words RENAME TO workspace_integrity"},
 };
 
 std::string quote(std::string_view text) {

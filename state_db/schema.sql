@@ -153,7 +153,7 @@ CREATE INDEX workspaces_of_team ON workspaces (team_gid) WHERE team_gid IS NOT N
 
 CREATE TABLE workspace_integrity (  -- Whether a workspace is as it was left; no row: never looked at.
   workspace      INTEGER PRIMARY KEY REFERENCES workspaces (id),  -- Whose.
-  state          TEXT NOT NULL CHECK (state IN ('intact','changed-outside','lost')),  -- The last answer.
+  state          TEXT NOT NULL,  -- The last answer: a word of IntegrityState.
   reason         TEXT NOT NULL DEFAULT '',  -- Why, for people; empty: nothing to say.
   wall_ms        INTEGER NOT NULL,  -- When it was last looked at.
   seal           TEXT NOT NULL DEFAULT '',  -- Hash of its layer at rest (layer_seal.h); empty while anything of ours may write there.

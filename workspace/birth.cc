@@ -12,10 +12,12 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/open_beneath.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/integrity.h"
 #include "state_db/layers.h"
 #include "state_db/sandboxes.h"
+#include "workspace/mender.h"
 #include "workspace/repositories.h"
 
 namespace moorage::workspace {
@@ -30,38 +32,38 @@ enum class Sync { later, now };
 
 void put(int directory, const std::string& name, const std::string& bytes, uint32_t owner,
          Sync sync = Sync::later) {
-  const std::string temporary = name + ".new";
-  const base::Fd file =
-      base::open_file_at(directory, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0644);
-  base::write_all(file.get(), bytes);
-  check(fchown(file.get(), owner, owner), "chown " + name);
-  check(fchmod(file.get(), 0644), "chmod " + name);
-  if (sync == Sync::now) base::sync_file(file.get(), name);
-  check(renameat(directory, temporary.c_str(), directory, name.c_str()), "rename " + name);
+  base::NewFileBeneath file(directory, name, 0644);
+  base::write_all(file.fd(), bytes);
+  check(fchown(file.fd(), owner, owner), "chown " + name);
+  check(fchmod(file.fd(), 0644), "chmod " + name);
+  if (sync == Sync::now) base::sync_file(file.fd(), name);
+  file.commit();
 }
 
 // HEAD is the last thing that a birth writes; its name can reach the disk before its bytes do. A
 // whiteout or a file as .git, or a directory that hides the one below (opaque), was made by the
 // agent.
-bool was_cut(const std::string& upper) {
-  const std::string git = upper + "/.git";
-  struct stat status;
-  if (lstat(git.c_str(), &status) != 0) return errno == ENOENT;
-  if (!S_ISDIR(status.st_mode)) return false;
-  if (lstat((git + "/HEAD").c_str(), &status) == 0)
+bool was_cut(const std::string& upper_path) {
+  if (!base::path_exists(upper_path)) return true;
+  const base::Fd upper = base::open_directory(upper_path);
+  struct stat status {};
+  if (fstatat(upper.get(), ".git", &status, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT;
+  const base::Fd git = base::try_open_directory_beneath(upper.get(), ".git");
+  if (!git) return false;
+  if (fstatat(git.get(), "HEAD", &status, AT_SYMLINK_NOFOLLOW) == 0)
     return S_ISREG(status.st_mode) && status.st_size == 0;
   char mark = 0;
-  return errno == ENOENT && lgetxattr(git.c_str(), "trusted.overlay.opaque", &mark, 1) < 0;
+  return errno == ENOENT && fgetxattr(git.get(), "trusted.overlay.opaque", &mark, 1) < 0;
 }
 
 // git ends the file with a line end, so one that was cut is empty or ends within a line. Whatever
 // else an agent put in its place stays.
 bool has_packed_refs(int git) {
-  struct stat status;
+  struct stat status {};
   if (fstatat(git, "packed-refs", &status, AT_SYMLINK_NOFOLLOW) != 0) return false;
-  if (!S_ISREG(status.st_mode)) return true;
+  const base::Fd file = base::try_open_regular_beneath(git, "packed-refs", O_RDONLY);
+  if (!file || fstat(file.get(), &status) != 0) return true;
   if (status.st_size == 0) return false;
-  const base::Fd file = base::open_file_at(git, "packed-refs", O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   return base::read_at(file.get(), 1, static_cast<uint64_t>(status.st_size) - 1) == "\n";
 }
 
@@ -97,7 +99,7 @@ void write_git_files(Context& context, const state_db::WorkspaceRow& row) {
   const base::Fd upper =
       base::open_directory(context.storage.layer_path(row.layer) + "/tree/upper");
   if (mkdirat(upper.get(), ".git", 0755) != 0 && errno != EEXIST) base::throw_errno("mkdir .git");
-  const base::Fd git = base::open_file_at(upper.get(), ".git", O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  const base::Fd git = base::open_directory_beneath(upper.get(), ".git");
   check(fchown(git.get(), owner, owner), "chown .git");
   check(fchmod(git.get(), 0755), "chmod .git");  // whatever the daemon's umask is
 
@@ -129,18 +131,25 @@ bool birth_may_be_cut(Context& context, const state_db::WorkspaceRow& row) {
   return true;
 }
 
-void mend_birth(Context& context, const state_db::WorkspaceRow& row) {
-  if (!was_cut(context.storage.layer_path(row.layer) + "/tree/upper")) return;
+bool needs_mending(Context& context, const state_db::WorkspaceRow& row) {
+  const std::string upper = context.storage.layer_path(row.layer) + "/tree/upper";
   // On a parent the git files are the parent's.
-  if (state_db::Layers(context.store).get(row.layer).parent) return;
-  const bool there = base::path_exists(context.storage.layer_path(row.layer) + "/tree/upper");
-  if (there ? state_db::Integrity(context.store).get(row.id).sealed_wall_ms > 0
-            : !birth_may_be_cut(context, row)) {
-    return;
-  }
+  return was_cut(upper) && !state_db::Layers(context.store).get(row.layer).parent &&
+         birth_may_be_cut(context, row);
+}
+
+void mend_birth(Context& context, const state_db::WorkspaceRow& row) {
+  if (!needs_mending(context, row)) return clear_needs_repair(context, row.id);
   base::log(base::LogLevel::warning, "workspace.mended", {{"ws", row.id}, {"ly", row.layer}});
-  context.storage.make_layer(row.layer);
-  write_git_files(context, row);
+  try {
+    context.storage.make_layer(row.layer);
+    write_git_files(context, row);
+  } catch (base::Error& error) {
+    error.add_context("cannot write the git files of " + row.name);
+    set_needs_repair(context, row.id, error.message());
+    throw;
+  }
+  clear_needs_repair(context, row.id);
 }
 
 void sync_birth(Context& context, const state_db::WorkspaceRow& row) {
@@ -151,13 +160,11 @@ void sync_birth(Context& context, const state_db::WorkspaceRow& row) {
   const base::Fd upper =
       base::open_directory(context.storage.layer_path(row.layer) + "/tree/upper");
   // Whatever else an agent put in the place of one of these is the agent's.
-  const base::Fd git(openat(upper.get(), ".git", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  const base::Fd git = base::try_open_directory_beneath(upper.get(), ".git");
   if (!git) return;
   for (const char* name : {"packed-refs", "HEAD"}) {
-    const base::Fd file(openat(git.get(), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-    struct stat status {};
-    if (file && fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode))
-      base::sync_file(file.get(), name);
+    const base::Fd file = base::try_open_regular_beneath(git.get(), name, O_RDONLY);
+    if (file) base::sync_file(file.get(), name);
   }
   base::sync_file(git.get(), ".git");
   base::sync_file(upper.get(), "tree/upper");

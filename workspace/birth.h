@@ -24,8 +24,13 @@ bool is_born(Context& context, const state_db::WorkspaceRow& row);
 // of another boot and short-lived. What is missing otherwise was taken by somebody (integrity.h).
 bool birth_may_be_cut(Context& context, const state_db::WorkspaceRow& row);
 
-// Makes the layer and its git files again where a power cut right after `create` took them. An
-// agent that removed its .git, or put a file in its place, keeps it so.
+// Whether mend_birth would write: never while a sandbox of the workspace lives, or lived in this
+// boot, as no power cut came after it. An agent that removed its .git, or put a file in its place,
+// keeps it so.
+bool needs_mending(Context& context, const state_db::WorkspaceRow& row);
+
+// Makes the layer and its git files again where a power cut right after `create` took them. Throws
+// where that fails, and the workspace's integrity is needs-repair until it succeeds.
 void mend_birth(Context& context, const state_db::WorkspaceRow& row);
 
 // Brings to the disk what mend_birth may have to make again: a layer that is frozen is not mended.

@@ -182,6 +182,10 @@ void Workspaces::abandon(const state_db::WorkspaceRow& row, const std::string& r
   // The row first: a layer that a row calls ready is never removed, and one that is whole, as an
   // import's may be, is never finished without its history.
   state_db::Workspaces(context_.store).fail(row.id, reason);
+  remove_remains(row);
+}
+
+void Workspaces::remove_remains(const state_db::WorkspaceRow& row) {
   context_.storage.remove_layer(row.layer);
   // What it stands on is not kept for one that never came to be.
   if (row.layer && state_db::Layers(context_.store).get(row.layer).parent) {

@@ -228,6 +228,11 @@ void Doctor::integrity(Findings& found) {
                        row.name + " is lost: " + answer->second.reason, "",
                        "restore what is missing, then: moorage start " + row.name});
     }
+    if (answer->second.state == IntegrityState::needs_repair) {
+      found.push_back({"integrity", Severity::error, row.id.str(),
+                       row.name + " needs repair: " + answer->second.reason, "",
+                       "remove the cause, then: moorage start " + row.name});
+    }
   }
 }
 

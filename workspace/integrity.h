@@ -7,6 +7,7 @@
 //                    until the next orderly stop, or until a person accepts it
 //   lost             a directory of it, or the commit that it stands on, is missing: it is not
 //                    started, and nothing is put in the place of what is gone
+//   needs-repair     mending it failed, or is not over yet (mender.h)
 //
 // Whoever of us writes to a layer at rest clears the seal before, in the database; the next rest
 // takes a new one. All calls but `all` are made with the workspace's lock held.

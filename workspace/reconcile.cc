@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "state_db/integrity.h"
 #include "state_db/store.h"
 #include "state_db/store_age.h"
 #include "workspace/about.h"
@@ -57,6 +58,7 @@ Reconciler::Reconciler(Context& context, Repositories& repositories, Workspaces&
       workspaces_(workspaces),
       active_(active),
       watcher_(watcher),
+      mender_(context),
       askers_(kAskers, std::numeric_limits<size_t>::max()) {}
 
 void Reconciler::at_start() {
@@ -75,11 +77,15 @@ void Reconciler::at_start() {
   attempt("reconcile.archives", "", [&] { ArchiveStore(context_).remove_temporary(); });
   after_strangers.pass();
   settle_workspaces();
-  attempt("reconcile.cold_layers", "", [&] { cool_layers(context_); });
-  finish_takeovers();
+  add_takeovers();
+  mender_.add_last([&] { cool_layers(context_); });
+  mender_.add_last([&] { purge_due(); });
+  mender_.add_last([&] { collect_layers(context_); });
+  mender_.add_last([&] { sweep_uploads(workspaces_, context_.options.uploads()); });
   after_workspaces.pass();
-  attempt("reconcile.uploads", "", [&] { sweep_uploads(workspaces_, context_.options.uploads()); });
 }
+
+void Reconciler::after_ready() { mender_.start(); }
 
 // Those whose sandbox is gone for good: their journals still have the truth.
 void Reconciler::settle_orphans() {
@@ -110,10 +116,10 @@ void Reconciler::settle_snapshots() {
 }
 
 // A copy that a power cut may have torn, of which nothing can tell. Nobody stands on it, and the
-// workspace has what it was made of. It was taken beside a sandbox, of another boot by now.
+// workspace has what it was made of. It was taken beside a sandbox, of another boot by now. Its
+// layer is collected later: the daemon does not answer yet.
 void Reconciler::drop_cut_copies() {
   state_db::Snapshots table(context_.store);
-  bool dropped = false;
   for (const auto& row : table.not_durable()) {
     if (row.way != state_db::SnapshotWay::copy) continue;
     const auto sandboxes = state_db::Sandboxes(context_.store).of_workspace(row.workspace);
@@ -126,24 +132,42 @@ void Reconciler::drop_cut_copies() {
       const auto now = table.get(row.id);
       if (!guard || now.state != state_db::SnapshotState::kept || now.durable) return;
       table.drop(row.id, "the machine stopped before it was on the disk");
-      dropped = true;
       base::log(base::LogLevel::warning, "snapshot.cut", {{"sn", row.id}, {"ws", row.workspace}});
     });
   }
-  if (dropped) collect_layers(context_);
 }
 
+// Rows only, as the daemon does not answer yet: a create that was cut frees its name. What touches
+// files is done by the mender, and a verb on such a workspace waits for that.
 void Reconciler::settle_workspaces() {
-  for (const auto& row : state_db::Workspaces(context_.store).list()) {
+  const std::string reason = "the daemon was stopped while it was being created";
+  state_db::Workspaces table(context_.store);
+  for (const auto& row : table.list()) {
     attempt("reconcile.workspace", row.id.str(), [&] {
-      if (row.state == WorkspaceState::ready) {
-        settle_archive(context_, row);
-        return mend_birth(context_, row);
+      const Mend mend = decide(row.state, look_at_layer(context_, row));
+      if (row.state == WorkspaceState::creating && mend == Mend::undo) {
+        table.fail(row.id, reason);
+      } else if (row.state == WorkspaceState::creating && mend == Mend::finish) {
+        table.set_ready(row.id);
       }
-      settle(row, "the daemon was stopped while it was being created");
+      if (row.state != WorkspaceState::ready ? mend == Mend::nothing : !is_left_over(row)) return;
+      mender_.add(row.id, [this, id = row.id, reason] {
+        state_db::Workspaces now(context_.store);
+        const auto current = now.get(id);
+        if (current.state == WorkspaceState::failed) return workspaces_.remove_remains(current);
+        if (current.state != WorkspaceState::ready) return settle(current, reason);
+        settle_archive(context_, current);
+        mend_birth(context_, current);
+      });
     });
   }
-  purge_due();
+}
+
+bool Reconciler::is_left_over(const state_db::WorkspaceRow& row) {
+  const auto archive = state_db::Archives(context_.store).find(row.id);
+  return (archive && !archive->whole) || needs_mending(context_, row) ||
+         state_db::Integrity(context_.store).get(row.id).state ==
+             state_db::IntegrityState::needs_repair;
 }
 
 // Of an archive and a hot copy one goes: what could not when the verb ended, as the disk or the
@@ -187,7 +211,7 @@ void Reconciler::settle(const state_db::WorkspaceRow& row, const std::string& re
   switch (decide(row.state, look_at_layer(context_, row))) {
     case Mend::undo:
       if (row.state == WorkspaceState::creating) return workspaces_.abandon(row, reason);
-      if (row.state == WorkspaceState::failed) return context_.storage.remove_layer(row.layer);
+      if (row.state == WorkspaceState::failed) return workspaces_.remove_remains(row);
       return settle_archive(context_, row);
     case Mend::finish:
       if (row.state == WorkspaceState::creating) return finish_birth(row);
@@ -234,6 +258,14 @@ void Reconciler::finish_birth(const state_db::WorkspaceRow& row) {
   state_db::Workspaces table(context_.store);
   table.set_ready(row.id);
   mend_birth(context_, table.get(row.id));
+}
+
+void Reconciler::add_takeovers() {
+  for (const auto id : workspaces_.leases().being_cleared()) {
+    mender_.add(id, [this, id] {
+      workspaces_.finish_takeover(state_db::Workspaces(context_.store).get(id));
+    });
+  }
 }
 
 // A take-over that died between the new generation and the end of what ran under the old one.

@@ -1,8 +1,9 @@
 // After a crash, and every few seconds: compares the database with the backends and the disk and
 // makes them agree, as recovery_table.h says. Each step stands on its own and may be repeated: a
-// kill in the middle of it changes nothing for the next start. At start all is settled before the
-// first verb is served; what is done again later is what a full disk, a verb that failed twice or a
-// person has left behind.
+// kill in the middle of it changes nothing for the next start. At start the rows are settled before
+// the first verb is served, and what concerns the files of a workspace right after that, while its
+// lock makes verbs on it wait; what is done again later is what a full disk, a verb that failed
+// twice or a person has left behind.
 #pragma once
 
 #include <chrono>
@@ -15,6 +16,7 @@
 
 #include "base/thread_pool.h"
 #include "workspace/execs.h"
+#include "workspace/mender.h"
 #include "workspace/repositories.h"
 #include "workspace/workspaces.h"
 
@@ -24,8 +26,9 @@ class Reconciler {
  public:
   Reconciler(Context& context, Repositories& repositories, Workspaces& workspaces, Active& active,
              ExecWatcher& watcher);
-  void at_start();  // before the API answers
-  void periodic();  // after that; any thread
+  void at_start();     // before the API answers; nothing in it walks the files of a workspace
+  void after_ready();  // once it answers: mends the workspaces (mender.h)
+  void periodic();     // after that; any thread
 
  private:
   void settle_repositories();
@@ -51,6 +54,8 @@ class Reconciler {
   void settle_workspaces();
   void settle_cut();
   void settle_archives();
+  bool is_left_over(const state_db::WorkspaceRow& row);
+  void add_takeovers();
   void finish_takeovers();
   void settle(const state_db::WorkspaceRow& row, const std::string& reason);
   void finish_birth(const state_db::WorkspaceRow& row);
@@ -73,6 +78,7 @@ class Reconciler {
   std::set<base::SandboxId> asking_;
   // Disposable workspaces without a command, and since when they are known to be.
   std::map<base::WorkspaceId, std::chrono::steady_clock::time_point> unused_;
+  Mender mender_;
   base::ThreadPool askers_;  // last: its work uses the rest
 };
 

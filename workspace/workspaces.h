@@ -100,8 +100,8 @@ class Workspaces {
   void finish_purge(const state_db::WorkspaceRow& row);
   void finish_takeover(const state_db::WorkspaceRow& row);  // ends the former lease's execs; locked
   void abandon(const state_db::WorkspaceRow& row, const std::string& reason);  // undoes a create
-  // syncfs of the store, if anything ran or was kept: bounds what a power cut takes.
-  void sync_active();
+  void remove_remains(const state_db::WorkspaceRow& row);  // files of a failed one
+  void sync_active();  // syncfs if anything ran or was kept: bounds what a power cut takes
   void measure_late() { measurer_.catch_up(); }  // call it every second
   // Kills what is left of a sandbox and closes its row, whatever state it is in.
   void clear_sandbox(const state_db::SandboxRow& sandbox, const std::string& reason);

@@ -1,0 +1,116 @@
+#include "workspace/mender.h"
+
+#include <limits>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "state_db/integrity.h"
+#include "workspace/reconcile_step.h"
+
+namespace moorage::workspace {
+namespace {
+
+using state_db::IntegrityState;
+
+// So many may be stuck, each past its deadline, before the rest waits for one of them.
+constexpr size_t kWorkers = 8;
+
+}  // namespace
+
+struct Mender::Progress {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool over = false;
+};
+
+Mender::Mender(Context& context, std::chrono::milliseconds deadline)
+    : context_(context),
+      deadline_(deadline),
+      workers_(kWorkers, std::numeric_limits<size_t>::max()) {}
+
+Mender::~Mender() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Mender::add(base::WorkspaceId workspace, Step step) {
+  try {
+    auto guard = std::make_shared<base::KeyedMutex::Guard>(
+        context_.locks.lock(workspace.str(), "mending", std::chrono::milliseconds(0)));
+    entries_.push_back({workspace, std::move(guard), std::move(step)});
+  } catch (const base::Error& error) {
+    if (error.code() != base::Code::conflict) throw;
+  }
+}
+
+void Mender::add_last(Step step) { last_.push_back({{}, nullptr, std::move(step)}); }
+
+void Mender::start() {
+  for (auto& entry : last_) entries_.push_back(std::move(entry));
+  last_.clear();
+  thread_ = std::thread([this] { run(); });
+}
+
+bool Mender::wait(std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, patience, [this] { return done_; });
+}
+
+void Mender::run() {
+  while (!entries_.empty()) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+    }
+    Entry entry = std::move(entries_.front());
+    entries_.pop_front();
+    attempt("mend", entry.workspace.str(), [&] { mend(std::move(entry)); });
+  }
+  const std::lock_guard lock(mutex_);
+  done_ = true;
+  changed_.notify_all();
+}
+
+void Mender::mend(Entry entry) {
+  const auto workspace = entry.workspace;
+  const auto progress = std::make_shared<Progress>();
+  workers_.submit([this, entry = std::move(entry), progress]() mutable {
+    std::string trouble;
+    try {
+      entry.step();
+    } catch (const std::exception& error) {
+      trouble = error.what();
+      base::log(base::LogLevel::error, "mend", {{"subject", entry.workspace}, {"error", trouble}});
+    }
+    const std::lock_guard lock(progress->mutex);
+    attempt("mend.outcome", entry.workspace.str(), [&] {
+      if (!trouble.empty()) return set_needs_repair(context_, entry.workspace, trouble);
+      clear_needs_repair(context_, entry.workspace);
+    });
+    entry.guard.reset();
+    progress->over = true;
+    progress->changed.notify_all();
+  });
+  std::unique_lock lock(progress->mutex);
+  if (progress->changed.wait_for(lock, deadline_, [&] { return progress->over; })) return;
+  set_needs_repair(context_, workspace,
+                   "mending has not ended within " + std::to_string(deadline_.count() / 1000) +
+                       " s and goes on");
+}
+
+void set_needs_repair(Context& context, base::WorkspaceId workspace, const std::string& reason) {
+  if (!workspace) return;
+  state_db::Integrity(context.store).set(workspace, IntegrityState::needs_repair, reason);
+}
+
+void clear_needs_repair(Context& context, base::WorkspaceId workspace) {
+  if (!workspace) return;
+  state_db::Integrity table(context.store);
+  if (table.get(workspace).state == IntegrityState::needs_repair)
+    table.set(workspace, IntegrityState::intact, "repaired");
+}
+
+}  // namespace moorage::workspace

@@ -1,0 +1,70 @@
+// Mends workspaces behind READY: what a kill or a power cut left half-done in their files. Nothing
+// that walks, writes or removes the files of one workspace runs before the daemon answers, so no
+// workspace, whatever an agent made of it, keeps the daemon from starting.
+// At start the reconciler adds what is to be done; each entry holds its workspace's lock from then
+// on, so a verb on it waits, and a refusal says "mending". `start` works the entries off, one at a
+// time, on a thread of its own. An entry that is not over within the deadline stays at work and
+// keeps its lock, and the next one begins. A workspace that cannot be mended says so: its integrity
+// is needs-repair, with the reason, until a later try succeeds; every start of it tries again.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/ids.h"
+#include "base/keyed_mutex.h"
+#include "base/thread_pool.h"
+#include "workspace/context.h"
+
+namespace moorage::workspace {
+
+class Mender {
+ public:
+  using Step = std::function<void()>;
+
+  explicit Mender(Context& context, std::chrono::milliseconds deadline = std::chrono::seconds(60));
+  ~Mender();  // what has not begun is left for the next start
+  Mender(const Mender&) = delete;
+  Mender& operator=(const Mender&) = delete;
+
+  // Before `start`. Without the lock, as a verb has it already: not added.
+  void add(base::WorkspaceId workspace, Step step);
+  // After all entries: what concerns no single workspace, or takes the locks itself.
+  void add_last(Step step);
+  void start();
+  // False: it is still at work then.
+  bool wait(std::chrono::milliseconds patience);
+
+ private:
+  struct Entry {
+    base::WorkspaceId workspace;
+    std::shared_ptr<base::KeyedMutex::Guard> guard;
+    Step step;
+  };
+  struct Progress;
+  void run();
+  void mend(Entry entry);
+
+  Context& context_;
+  const std::chrono::milliseconds deadline_;
+  std::deque<Entry> entries_;
+  std::deque<Entry> last_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  bool done_ = false;
+  base::ThreadPool workers_;
+  std::thread thread_;
+};
+
+// Says of a workspace that it cannot be mended, or that it is mended again.
+void set_needs_repair(Context& context, base::WorkspaceId workspace, const std::string& reason);
+void clear_needs_repair(Context& context, base::WorkspaceId workspace);
+
+}  // namespace moorage::workspace
