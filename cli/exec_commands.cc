@@ -28,16 +28,15 @@ struct ExecOptions {
 };
 
 void declare_exec(Options& options, ExecOptions& exec) {
-  options.flag({"-t,--tty", "",
-                "Give it a terminal (also when there is none here); Ctrl-P Ctrl-Q leaves it"},
-               exec.tty);
+  options.flag({"-t,--tty", "", "Give it a terminal; Ctrl-P Ctrl-Q leaves it"}, exec.tty);
   options.value({"--timeout", "TIME", "Kill it and all it started after this, like 5m"},
                 exec.timeout);
   options.values({"-e,--env", "K=V", "Set a variable; K alone takes ours"}, exec.env);
   options.value({"--user", "NAME", "Run as this user of the sandbox"}, exec.user);
   options.value({"--cwd", "DIR", "Run there; default /workspace"}, exec.cwd);
   options.flag({"--sync", "", "Return only when all it wrote is safe on disk"}, exec.sync);
-  options.flag({"--free-space", "", "Start it also when the disk, or the limit of the workspace, is used up"}, exec.free_space);
+  options.flag({"--free-space", "", "Start it also when the disk or its limit is used up"},
+               exec.free_space);
   options.flag({"-n,--no-stdin", "", "Give it an empty standard input, not ours"}, exec.no_stdin);
 }
 

@@ -76,7 +76,7 @@ std::shared_ptr<NamesOption> declare_names(Options& options, const char* which =
 
 void declare_busy(Options& options, NamesOption& chosen) {
   options.flag({"-f,--force", "", "End the commands that run in it"}, chosen.force);
-  options.value({"--wait", "TIME", "Wait for the commands that run in it, at most this long"},
+  options.value({"--wait", "TIME", "Wait for the commands that run in it, up to this long"},
                 chosen.wait);
 }
 

@@ -144,7 +144,8 @@ void declare_policy(Options& options, PolicyOptions& policy) {
   options.value({"--max-execs", "N", "How many commands may ever run; none"}, policy.max_execs);
   options.value({"--max-exec-total", "TIME", "Time of all commands together; none"},
                 policy.max_exec_total);
-  options.value({"--disk", "SIZE", "Limit of its files, snapshots and output, like 20G; none"}, policy.disk);
+  options.value({"--disk", "SIZE", "Limit of files, snapshots and output, like 20G; none"},
+                policy.disk);
   options.value({"--disk-files", "N", "Limit of its files; none"}, policy.disk_files);
   options.values({"--cache", "PATH", "What gc may remove at rest, like /home/user/.cache"},
                  policy.caches);
