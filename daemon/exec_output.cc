@@ -32,7 +32,7 @@ class OutputSource : public BodySource {
         options_(options),
         journal_(std::move(journal)),
         reader_(journal_.get()) {
-    reader_.seek_output(options.offset);
+    if (journal_) reader_.seek_output(options.offset);
   }
 
   void start(std::function<void()> wake) override {

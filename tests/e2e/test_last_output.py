@@ -105,7 +105,7 @@ class LastOutput(harness.TestCase):
         argv, expected = PROGRAMS[name]
         if tty:
             expected = expected.replace(b"\n", b"\r\n")
-        record = self.client.start_exec("last", argv, tty={"columns": 80, "rows": 24} if tty else None)
+        record = self.client.start_exec("last", argv, **({"tty": {"columns": 80, "rows": 24}} if tty else {}))
         began = time.monotonic()
         end = self.client.wait(record["id"])
         self.assertNotEqual(end["state"], "running", (name, tty))
@@ -138,7 +138,9 @@ class LastOutput(harness.TestCase):
         return time.monotonic() - began
 
     def test_logs_tell_what_came_after_the_end(self):
-        record = self.client.exec("last", bash("(sleep 0.5; echo late) & echo now")).exec
+        record = self.client.exec("last", bash("(while ! [ -e go ]; do sleep 0.1; done; echo late) & echo now")).exec
+        self.assertEqual(self.logs(record["id"]), b"now\n")
+        self.client.exec("last", "touch go")
         harness.wait_until(lambda: self.logs(record["id"]) == b"now\nlate\n", what="late output")
         out = self.daemon.cli("logs", record["id"])
         self.assertEqual(out.stdout, b"now\nlate\n")
@@ -170,7 +172,7 @@ class OwnStreams(harness.TestCase):
         self.assertEqual(result.stdout, b"out\r\nerr\r\nfd\r\npython\r\n")
 
     def test_in_run_and_in_the_background(self):
-        out = self.daemon.cli("run", self.url, "--", "sh", "-c", self.SCRIPT)
+        out = self.daemon.cli("run", "--repo", self.url, "--", "sh", "-c", self.SCRIPT)
         self.assertEqual(out.stdout, b"out\nfd\npython\n")
         self.client.create(repo_url=self.url, name="back")
         started = self.daemon.cli("exec", "-d", "back", "--", "sh", "-c", self.SCRIPT)

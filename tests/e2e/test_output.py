@@ -1,6 +1,7 @@
 """Output: complete, byte-exact, readable from any offset, through disconnects and daemon kills, after the sandbox."""
 
 import hashlib
+import io
 import json
 import random
 import unittest
@@ -171,10 +172,13 @@ class OutputLimit(harness.TestCase):
         record = self.client.start_exec("archived", ["python3", "-c", COUNTER.format(blocks=300)])
         self.client.wait(record["id"])
         before = self.client.raw_output(record["id"])
-        self.client.archive("archived")
-        self.client.unarchive("archived")
-        self.assertEqual(self.client.raw_output(record["id"]), before)
-        self.assertLess(self.journal(record).stat().st_size, self.LIMIT + (1 << 20))
+        archive = io.BytesIO()
+        self.client.export("archived", archive)
+        self.client.import_(archive.getvalue(), name="again")
+        copy = self.client.history("again")["execs"][0]
+        self.assertEqual(self.client.raw_output(copy["id"]), before)
+        self.assertEqual((copy["output_bytes"], copy["omitted_bytes"]), (300 * 65536, 300 * 65536 - len(before)))
+        self.assertLess(self.journal(copy).stat().st_size, self.LIMIT + (1 << 20))
 
 
 class OutputOfAWorkspace(harness.TestCase):
