@@ -324,10 +324,7 @@ ActiveMounts Workspaces::mount_layers(const Chain& layers, uint32_t first_host_i
   try {
     return context_.storage.mount(layers, first_host_id);
   } catch (const Error& error) {
-    if (error.code() != Code::resource_exhausted) throw;
-    // The mount that failed took a work directory apart: with the reserve gone, that is room enough
-    // once it is on the disk.
-    if (!context_.store.give_room()) base::sync_file_system(context_.options.store);
+    if (error.code() != Code::resource_exhausted || !context_.store.give_room()) throw;
     return context_.storage.mount(layers, first_host_id);
   }
 }
