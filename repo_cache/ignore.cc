@@ -39,8 +39,14 @@ std::vector<PathPattern> parse_ignore_file(std::string_view bytes) {
 
 enum class Verdict { ignored, kept, undecided };
 
-Verdict decide(const std::vector<PathPattern>& patterns, std::string_view path, bool is_directory) {
+using Deadline = std::chrono::steady_clock::time_point;
+
+Verdict decide(const std::vector<PathPattern>& patterns, std::string_view path, bool is_directory,
+               Deadline deadline) {
+  constexpr size_t kBetweenLooks = 16;  // a single pattern takes milliseconds at most
+  size_t tried = 0;
   for (const PathPattern& pattern : patterns) {
+    if (tried++ % kBetweenLooks == 0 && std::chrono::steady_clock::now() > deadline) break;
     if (pattern.matches(path, is_directory))
       return pattern.negative ? Verdict::kept : Verdict::ignored;
   }
@@ -53,6 +59,7 @@ struct IgnoreRules::State {
   std::map<std::string, std::vector<PathPattern>, std::less<>> files;
   std::vector<PathPattern> exclude;
   mutable std::unordered_map<std::string, bool> ignored_directories;  // answers so far
+  Deadline deadline = Deadline::max();
 
   Verdict ask_all(std::string_view path, bool is_directory) const {
     size_t slash = path.rfind('/');
@@ -61,13 +68,13 @@ struct IgnoreRules::State {
           slash == path.npos ? std::string_view{} : path.substr(0, slash);
       if (const auto file = files.find(directory); file != files.end()) {
         const std::string_view below = directory.empty() ? path : path.substr(slash + 1);
-        const Verdict verdict = decide(file->second, below, is_directory);
+        const Verdict verdict = decide(file->second, below, is_directory, deadline);
         if (verdict != Verdict::undecided) return verdict;
       }
       if (directory.empty()) break;
       slash = path.rfind('/', slash - 1);
     }
-    return decide(exclude, path, is_directory);
+    return decide(exclude, path, is_directory, deadline);
   }
 
   // From the root down: what lies below an ignored directory is never looked at.
@@ -98,6 +105,10 @@ void IgnoreRules::add(const std::string& directory, std::string_view bytes) {
 void IgnoreRules::set_exclude(std::string_view bytes) {
   state_->exclude = parse_ignore_file(bytes);
   state_->ignored_directories.clear();
+}
+
+void IgnoreRules::set_deadline(std::chrono::steady_clock::time_point deadline) {
+  state_->deadline = deadline;
 }
 
 bool IgnoreRules::matches(std::string_view path, bool is_directory) const {

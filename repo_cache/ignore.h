@@ -4,6 +4,7 @@
 // last; below an ignored directory all is ignored.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -21,6 +22,8 @@ class IgnoreRules {
   // The .gitignore of a directory ("" = root, no slashes at the ends). Replaces an earlier one.
   void add(const std::string& directory, std::string_view bytes);
   void set_exclude(std::string_view bytes);  // .git/info/exclude
+  // After it no pattern matches any more: the walk that asks ends then, too.
+  void set_deadline(std::chrono::steady_clock::time_point deadline);
   bool matches(std::string_view path, bool is_directory) const;
 
  private:

@@ -10,7 +10,7 @@
 namespace moorage::repo_cache {
 
 inline constexpr size_t kMaxGlobBytes = 1024;
-inline constexpr size_t kMaxGlobSteps = 1 << 20;
+inline constexpr size_t kMaxGlobSteps = 1 << 18;
 
 // A glob as git's wildmatch has it: ?, *, [..] with ranges and [:classes:], backslash.
 // With `pathname`, none of these matches "/", and "**" between slashes matches any number of

@@ -42,6 +42,7 @@ ChangeSet::ChangeSet(LayerWalk& walk, const repo_cache::CommitTree& commit, Reme
       deadline_(std::chrono::steady_clock::now() + limits.walk_time),
       memory_(limits.max_memory_bytes) {
   walk_.charge(&memory_);
+  ignore_.set_deadline(deadline_);
   // Parents come before their children, so that what a directory says about the base can be taken
   // back below it.
   pending_.push_back(walk_.root());

@@ -178,3 +178,18 @@ TEST_CASE("a pattern of a megabyte takes no memory for each path that it is comp
   getrusage(RUSAGE_SELF, &after);
   CHECK(after.ru_maxrss - before.ru_maxrss < 64 << 10);  // in KiB
 }
+
+TEST_CASE("patterns that take long are given up at the deadline of who asks") {
+  IgnoreRules rules;
+  std::string line;
+  for (int i = 0; i < 100; ++i) line += "*a?";
+  std::string file;
+  for (int i = 0; i < 3000; ++i) file += line + "b\n";
+  rules.add("", file);
+  std::string path = "x";
+  while (path.size() < 3900) path += "/" + std::string(200, 'a');
+  const auto begin = std::chrono::steady_clock::now();
+  rules.set_deadline(begin + std::chrono::milliseconds(200));
+  CHECK_FALSE(rules.matches(path, false));
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+}
