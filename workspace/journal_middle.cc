@@ -33,9 +33,9 @@ class Writable {
  public:
   explicit Writable(const std::string& path)
       : reader_(base::open_file(path, O_RDONLY | O_NOFOLLOW)),
-        was_append_only_(base::set_append_only(reader_.get(), false)) {}
+        has_attribute_(base::set_append_only(reader_.get(), false)) {}
   ~Writable() {
-    if (!was_append_only_) return;
+    if (!has_attribute_) return;
     try {
       base::set_append_only(reader_.get(), true);
     } catch (const Error&) {
@@ -47,7 +47,7 @@ class Writable {
 
  private:
   base::Fd reader_;
-  bool was_append_only_;
+  bool has_attribute_;
 };
 
 }  // namespace

@@ -18,8 +18,8 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "workspace/change_time.h"
 #include "base/open_beneath.h"
+#include "workspace/change_time.h"
 
 namespace moorage::workspace {
 namespace {
@@ -352,13 +352,18 @@ bool TreeFollower::send_file(const Directory& directory, const std::string& name
 void TreeFollower::send_marks(int file, uint64_t known_bytes) {
   constexpr uint64_t kLargestBlock = 64 << 10;
   const off_t hole = lseek(file, 0, SEEK_HOLE);
-  const auto end = std::min(static_cast<uint64_t>(base::check(hole, "find a hole")), known_bytes);
-  send_pieces(file, end - std::min(end, kLargestBlock), end);
+  const auto end = static_cast<uint64_t>(base::check(hole, "find a hole"));
+  if (end < known_bytes) send_data(file, end - std::min(end, kLargestBlock), end);
 }
 
 // From there on, as far as the file had been when it was looked at; what changes meanwhile shows in
 // the next pass. Holes are left out.
 void TreeFollower::send_pieces(int file, uint64_t from, uint64_t size) {
+  send_data(file, from, size);
+  pack_().end_pieces();
+}
+
+void TreeFollower::send_data(int file, uint64_t from, uint64_t size) {
   for (uint64_t at = from; at < size;) {
     const off_t data = lseek(file, static_cast<off_t>(at), SEEK_DATA);
     if (data < 0 && errno == ENXIO) break;
@@ -369,13 +374,12 @@ void TreeFollower::send_pieces(int file, uint64_t from, uint64_t size) {
     for (at = begin; at < end;) {
       look_();
       const std::string bytes = base::read_at(file, std::min<uint64_t>(kPieceBytes, end - at), at);
-      if (bytes.empty()) return pack_().end_pieces();
+      if (bytes.empty()) return;
       pack_().piece(at, bytes);
       at += bytes.size();
     }
     at = std::max(at, end);
   }
-  pack_().end_pieces();
 }
 
 // The file comes anew, and its other names must be names of that: they come again, in this pass or

@@ -92,6 +92,7 @@ class TreeFollower {
             const struct stat& now);
   bool send_file(const Directory& directory, const std::string& name, const std::string& path);
   void send_pieces(int file, uint64_t from, uint64_t size);
+  void send_data(int file, uint64_t from, uint64_t size);
   void send_marks(int file, uint64_t known_bytes);
   void send_directory(const std::string& path, int fd, const struct stat& now);
   void note(const std::string& path, const struct stat& now, int64_t looked_ns);

@@ -54,6 +54,7 @@ class Running {
       const std::string payload = base::encode_gap(gap);
       const auto header = base::encode_frame_header(
           {FrameKind::gap, static_cast<uint32_t>(payload.size()), 1, cut->begin_offset}, payload);
+      base::set_append_only(file_.get(), false);  // as a cut before left it
       const base::Fd file = base::open_file(path(), O_WRONLY);
       const std::string frame = std::string(header.data(), header.size()) + payload;
       REQUIRE(pwrite(file.get(), frame.data(), frame.size(), static_cast<off_t>(cut->begin)) == 64);

@@ -201,6 +201,26 @@ TEST_CASE("what is old and unchanged is not sent again, and a journal only grows
   CHECK(base::read_file(followed.restored("back") + "/output") == base::read_file(output));
 }
 
+TEST_CASE("a journal whose middle goes comes with the mark of that") {
+  Followed followed;
+  followed.tree.grows = [](std::string_view path) { return path.ends_with("output"); };
+  const std::string output = followed.live + "/output";
+  base::write_file(output, std::string(500'000, 'x'));
+  followed.follow();
+  {
+    const base::Fd file = base::open_file(output, O_WRONLY);
+    REQUIRE(pwrite(file.get(), "the mark", 8, 100'000) == 8);
+    REQUIRE(fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 100'008, 300'000) ==
+            0);
+    REQUIRE(pwrite(file.get(), "added", 5, 500'000) == 5);
+  }
+  followed.follow();
+  const std::string now = base::read_file(output);
+  const std::string back = base::read_file(followed.restored("back") + "/output");
+  CHECK(back.substr(0, 100'008) == now.substr(0, 100'008));
+  CHECK(back.substr(400'008) == now.substr(400'008));
+}
+
 TEST_CASE("a mapped file is sent in each round, and objects of git after their references") {
   Followed followed;
   base::write_file(followed.live + "/mapped", "content");
