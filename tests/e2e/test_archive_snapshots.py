@@ -36,6 +36,10 @@ class Snapshots(harness.TestCase):
     def layers(self):
         return {path.name: path for path in (self.daemon.store / "layers").iterdir()}
 
+    def wait_for_no_layers(self):
+        """What a start finds left over is removed once the daemon answers."""
+        harness.wait_until(lambda: self.layers() == {}, what="the layers are gone")
+
     def delete(self, *names):
         for name in names:
             self.client.delete(name, purge=True)
@@ -98,7 +102,7 @@ class Snapshots(harness.TestCase):
                     (layers[name] / "tree/upper/random-1").write_bytes(b"a part")
                 if restart:
                     self.daemon.restart()
-                    self.assertEqual(self.layers(), {})
+                    self.wait_for_no_layers()
                 self.client.unarchive("half")
                 self.assertEqual(trees.differences(whole, trees.look(self.client, "half")), [])
                 self.client.archive("half")
@@ -129,8 +133,9 @@ class Snapshots(harness.TestCase):
                     getattr(self.client, verb)("dies")
                 self.daemon.process.wait()
                 self.daemon.start()
+                harness.wait_until(lambda: self.client.workspace("dies")["state"] in ("ready", "archived"), what="it is settled")
                 if self.client.workspace("dies")["state"] == "archived":
-                    self.assertEqual(self.layers(), {})
+                    self.wait_for_no_layers()
                 self.assertEqual(self.run_in("dies", "cat at; sha256sum random-*"), want)
                 self.client.stop("dies")
         self.client.restore("dies", "s1")
