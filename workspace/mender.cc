@@ -69,6 +69,7 @@ void Mender::run() {
     entries_.pop_front();
     attempt("mend", entry.workspace.str(), [&] { mend(std::move(entry)); });
   }
+  base::log(base::LogLevel::info, "workspaces.settled");
   const std::lock_guard lock(mutex_);
   done_ = true;
   changed_.notify_all();

@@ -162,6 +162,7 @@ class Daemon:
         if crash_at:
             environment["MOORAGE_CRASH_AT"] = crash_at
         with open(self.log, "ab") as log:
+            self.log_begin = log.tell()
             self.process = subprocess.Popen([*prefix, str(self.bin / "mooraged"), "--config", str(self.config)], env=environment,
                                             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         if wait:
@@ -171,6 +172,9 @@ class Daemon:
                 self.kill()
                 raise AssertionError(f"{late}; log: {self.log_tail()}") from None
             self.store_id()
+            # A test whose mending takes longer, or never ends, waits for what it means itself.
+            with contextlib.suppress(AssertionError):
+                wait_until(self.settled, 5, "what a kill left is mended")
         return self
 
     def answers(self):
@@ -181,6 +185,14 @@ class Daemon:
             return True
         except (moorage.MoorageError, OSError):
             return False
+
+    def settled(self):
+        """It answers, and what a kill left half-done in the files of workspaces is done as well."""
+        if not self.answers():
+            return False
+        with open(self.log, "rb") as log:
+            log.seek(self.log_begin)
+            return b"workspaces.settled" in log.read() or "rescue" in self.client.health()
 
     def log_tail(self):
         return self.log.read_text(errors="replace")[-4000:] if self.log.exists() else ""

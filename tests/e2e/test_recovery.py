@@ -33,14 +33,14 @@ class Recovery(harness.TestCase):
         pids = self.daemon.sandbox_pids("buried")
         sandbox = self.client.workspace("buried")["sandbox"]["id"]
         stuck = self.daemon.store / "sandboxes" / sandbox / "stuck"
-        stuck.write_text("x")
-        harness.run("chattr", "+i", stuck)
+        stuck.mkdir()
+        harness.run("mount", "-t", "tmpfs", "stuck", stuck)  # nothing is removed below a mount
         try:
             os.kill(pids["init"], signal.SIGKILL)
             harness.wait_until(lambda: "sandbox.not_cleared" in self.daemon.log.read_text(), what="the failure is said")
             self.assertIsNone(self.daemon.process.poll(), "the daemon lives")
         finally:
-            harness.run("chattr", "-i", stuck)
+            harness.run("umount", stuck)
         harness.wait_until(lambda: self.sandbox_state("buried") is None, what="the dead sandbox is cleared")
         self.assertEqual(self.client.exec("buried", "cat kept").stdout, b"kept\n")
 

@@ -76,7 +76,7 @@ class Points(rig.TestCase):
         """Whether the start met the point. It is killed in any case."""
         self.daemon.start(crash_at=point, wait=False)
         try:
-            harness.wait_until(self.daemon.answers, what="the daemon")
+            harness.wait_until(self.daemon.settled, what="the daemon")
             return False
         except AssertionError:
             self.assertEqual(self.daemon.process.poll(), -signal.SIGKILL, self.daemon.log_tail())
