@@ -127,9 +127,7 @@ std::string check_disk(const std::string& store) {
   const double free_gib = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_bsize) /
                           static_cast<double>(1ULL << 30);
   char text[160];
-  std::snprintf(text, sizeof text,
-                "%.0f GiB free for all workspaces together; nothing limits the disk of one",
-                free_gib);
+  std::snprintf(text, sizeof text, "%.0f GiB free for all workspaces together", free_gib);
   return text;
 }
 

@@ -343,15 +343,19 @@ void QuotaWatch::end_writers(const state_db::WorkspaceRow& row, const Running& r
     any = true;
     if (watcher_.end_because(exec, {{}, state_db::ExecCategory::disk_quota, seen.told})) {
       context_.metrics.ended_for_quota.add();
-    } else if (running_execs > 0) {  // it ended, and left this running
+      seen.ended.insert(exec);
+      seen.ended_at = Clock::now();
+    } else if (running_execs > 0 || seen.ended.contains(exec)) {  // it ended, and left this running
       running.backend->exec_group(running.name, exec.str())->kill();
     } else {
       stop_(row.id, seen.told);
     }
   }
-  const bool ended = !any && (gone || !seen.ending.empty());
+  // What one that was ended wrote until then is nobody's who ends now.
+  const bool settled = Clock::now() > seen.ended_at + kClaimedWithin;
+  const bool ended = !any && ((gone && settled) || !seen.ending.empty());
   if (ended) seen.unclaimed_until = Clock::now() + kClaimedWithin;
-  if (!any && !ended && running_execs == 0) stop_(row.id, seen.told);
+  if (!any && !ended && !gone && running_execs == 0) stop_(row.id, seen.told);
   context_.store.add_event("workspace.disk_quota",
                            {.workspace = row.id, .sandbox = running.sandbox}, seen.told);
 }

@@ -86,6 +86,8 @@ class QuotaWatch {
     bool uploaded = false;                // since it was measured
     std::set<base::ExecId> ending;        // commands that wait to be judged
     std::optional<QuotaUse> over;         // the least that it took since it was over the limit
+    std::set<base::ExecId> ended;         // that were ended, or told at their end, in this sandbox
+    Clock::time_point ended_at{};
     std::string told;                     // why the last walk ended commands; empty: it did not
     Clock::time_point unclaimed_until{};  // those that wrote had ended by then, and are to read it
   };
