@@ -192,7 +192,7 @@ class Daemon:
             return False
         with open(self.log, "rb") as log:
             log.seek(self.log_begin)
-            return b"workspaces.settled" in log.read() or "rescue" in self.client.health()
+            return b"workspaces.settled" in log.read() or "rescue" in (self.client.health() or {})
 
     def log_tail(self):
         return self.log.read_text(errors="replace")[-4000:] if self.log.exists() else ""
