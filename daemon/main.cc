@@ -50,7 +50,7 @@ using daemon::Arguments;
 using std::chrono::seconds;
 
 constexpr int64_t kKeptEvents = 1'000'000;
-constexpr seconds kReplicaPatience{3};
+constexpr seconds kLeave{3};
 constexpr seconds kLookPause{5};
 constexpr seconds kMeasurePause{600};
 constexpr seconds kRetentionPause{600};
@@ -405,8 +405,8 @@ int serve(const config::Loaded& loaded) {
   unlink(settings.api.socket.c_str());
   base::log(base::LogLevel::info, "daemon.stopped", {{"drained", drained ? "yes" : "no"}});
   // A verb that outlasts the drain time is cut as a crash would cut it: its intent is recorded.
-  // So is a round of the copy elsewhere whose disk does not answer.
-  if (!drained || !replica.stop(kReplicaPatience)) _exit(0);
+  // So are mending that takes long, and a round of the copy elsewhere whose disk does not answer.
+  if (!drained || !reconciler.stop_mending(kLeave) || !replica.stop(kLeave)) _exit(0);
   return 0;
 }
 

@@ -54,6 +54,13 @@ void Mender::start() {
   thread_ = std::thread([this] { run(); });
 }
 
+bool Mender::stop(std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  return changed_.wait_for(lock, patience,
+                           [this] { return (done_ || !thread_.joinable()) && at_work_ == 0; });
+}
+
 bool Mender::wait(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, patience, [this] { return done_; });
@@ -63,7 +70,8 @@ void Mender::run() {
   while (!entries_.empty()) {
     {
       const std::lock_guard lock(mutex_);
-      if (stopping_) return;
+      if (stopping_) break;
+      at_work_ += 1;
     }
     Entry entry = std::move(entries_.front());
     entries_.pop_front();
@@ -94,6 +102,9 @@ void Mender::mend(Entry entry) {
     entry.guard.reset();
     progress->over = true;
     progress->changed.notify_all();
+    const std::lock_guard ended(mutex_);
+    at_work_ -= 1;
+    changed_.notify_all();
   });
   std::unique_lock lock(progress->mutex);
   if (progress->changed.wait_for(lock, deadline_, [&] { return progress->over; })) return;

@@ -29,7 +29,7 @@ class Mender {
   using Step = std::function<void()>;
 
   explicit Mender(Context& context, std::chrono::milliseconds deadline = std::chrono::seconds(60));
-  ~Mender();  // what has not begun is left for the next start
+  ~Mender();  // waits for what is at work
   Mender(const Mender&) = delete;
   Mender& operator=(const Mender&) = delete;
 
@@ -40,6 +40,9 @@ class Mender {
   void start();
   // False: it is still at work then.
   bool wait(std::chrono::milliseconds patience);
+  // Begins nothing more; what has not begun is left for the next start. False: an entry is still at
+  // work then, with all that it uses.
+  bool stop(std::chrono::milliseconds patience);
 
  private:
   struct Entry {
@@ -59,6 +62,7 @@ class Mender {
   std::condition_variable changed_;
   bool stopping_ = false;
   bool done_ = false;
+  size_t at_work_ = 0;  // entries, those past their deadline with them
   base::ThreadPool workers_;
   std::thread thread_;
 };

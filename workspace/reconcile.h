@@ -28,6 +28,8 @@ class Reconciler {
              ExecWatcher& watcher);
   void at_start();     // before the API answers; nothing in it walks the files of a workspace
   void after_ready();  // once it answers: mends the workspaces (mender.h)
+  // Before what it uses goes. False: a workspace is still being mended then.
+  bool stop_mending(std::chrono::milliseconds patience) { return mender_.stop(patience); }
   void periodic();     // after that; any thread
 
  private:

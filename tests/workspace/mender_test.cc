@@ -64,6 +64,29 @@ TEST_CASE("a workspace whose mending hangs keeps its lock and says so, and all o
   CHECK(test.integrity(stuck).state == IntegrityState::intact);
 }
 
+TEST_CASE("who stops mending hears whether anything is still at work") {
+  MenderFixture test;
+  std::promise<void> release;
+  std::future<void> released = release.get_future();
+  std::promise<void> begun;
+  bool mended = false;
+  Mender idle(test.context, 10ms);
+  idle.add(test.make("waiting"), [&] { mended = true; });
+  CHECK(idle.stop(0ms));  // nothing began
+  Mender later(test.context, 10s * tests::patience());
+  later.add(test.make("slow"), [&] {
+    begun.set_value();
+    released.wait();
+  });
+  later.add_last([&] { mended = true; });
+  later.start();
+  begun.get_future().wait();
+  CHECK_FALSE(later.stop(10ms));
+  release.set_value();
+  CHECK(later.stop(10s * tests::patience()));
+  CHECK_FALSE(mended);  // left for the next start
+}
+
 TEST_CASE("nothing is mended in a workspace that was sealed") {
   MenderFixture test;
   const auto id = test.make("lives");
