@@ -308,7 +308,7 @@ class DiskUsage(harness.TestCase):
         self.assertLess(self.usage()["store"]["edits_bytes"], store["edits_bytes"] - (5 << 20))
 
         printed = self.daemon.cli("du").stdout.decode()
-        self.assertRegex(printed, r"(?m)^one +ws_\d+ +ready +20M +\S+ +\S+, shared by 2 +you$")
+        self.assertRegex(printed, r"(?m)^one +ws_\d+ +ready +20M +0 +\S+ +\S+, shared by 2 +you$")
         self.assertRegex(printed, r"(?m)^total +\S+ +\S+ free of \S+$")
         self.assertEqual(len(self.daemon.cli("du", "one").stdout.splitlines()), 2)
         samples = Metrics.scrape(self)
