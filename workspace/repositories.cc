@@ -132,7 +132,10 @@ state_db::RepositoryRow Repositories::refresh(base::RepoId id, const std::string
   const auto guard = context_.locks.lock(id.str() + ".row", "update");
   const auto before = table.get(id);
   const bool moved = result.cloned || result.fetched || result.rebuilt;
-  if (moved || before.state != RepositoryState::ready ||
+  // Also what a clone knew whose daemon died before it wrote that.
+  const bool named =
+      !result.default_branch.empty() && before.default_branch != result.default_branch;
+  if (moved || named || before.state != RepositoryState::ready ||
       before.stale_reason != result.stale_reason) {
     context_.store.transaction([&] {
       settle_ready(context_.store, id);

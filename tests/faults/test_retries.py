@@ -1,10 +1,11 @@
 """Each request of openapi.yaml that changes something dies at each of its crash points, and is repeated with its key.
 
 The repeat gets the answer that an undisturbed run gives, and nothing was done twice. Names, ids, times and sizes differ
-from one run to the next; all else is compared.
+from one run to the next; all else is compared. MOORAGE_TEST_REQUEST=REGEX takes the requests of Requests that it matches.
 """
 
 import io
+import os
 import re
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from rig import harness, moorage
 from test_points import verb_of
 from verbs import DIED, NO_STATE, OPERATIONS
 
+ONLY = os.environ.get("MOORAGE_TEST_REQUEST", ".*")
 ANSWER_POINTS = ["answer.before_kept", "answer.after_kept"]
 # What no two runs have in common.
 VOLATILE = re.compile(r".*_at$|.*_ms$|.*_us$|.*bytes$|.*_files$|disk|files|behind|unpushed|changes|measured|pid|kernel|sandbox|integrity|head|seconds|token")
@@ -27,7 +29,8 @@ def general(value, name):
     if isinstance(value, list):
         return [general(item, name) for item in value]
     if isinstance(value, str):
-        return re.sub(r"\b(ws|sn|ly|sb|ex|bo|at|repo)_\d+", r"\1_N", value.replace(name, "NAME"))
+        value = re.sub(r"\b[0-9a-f]{40}\b", "COMMIT", value.replace(name, "NAME"))
+        return re.sub(r"\b(ws|sn|ly|sb|ex|bo|at|repo)_\d+", r"\1_N", value)
     return value
 
 
@@ -55,6 +58,7 @@ class Requests:
         place = self.suite.upstream / "acme" / name
         harness.make_repository(place)
         harness.git(place, "update-ref", "refs/moorage/head", "HEAD")
+        harness.commit(place, "untracked", name)
         harness.git(place, "update-ref", "refs/moorage/work", "HEAD")
         bundle = place.with_suffix(".bundle")
         harness.git(place, "bundle", "create", "--quiet", str(bundle), "refs/moorage/head", "refs/moorage/work")
@@ -368,6 +372,7 @@ class Retries(rig.TestCase):
         self.numbers = iter(range(10**6))
         met = 0
         for operation, methods in self.cases().items():
+            methods = [method for method in methods if re.fullmatch(ONLY, method)]
             with self.subTest(operation):
                 if methods:
                     met += len(self.run_operation(operation, methods))
