@@ -62,7 +62,6 @@ TEST_CASE("a frozen layer may go when all that stand on it are in archives that 
   OneWorkspace test;
   Workspaces workspaces(*test.store);
   Layers layers(*test.store);
-  workspaces.set_ready(test.id);
   const auto one = test.take("one");
   const auto two = test.take("two");
   NewWorkspace wanted;

@@ -13,7 +13,7 @@ using namespace moorage::workspace;
 
 namespace {
 
-constexpr off_t kMiB = 1 << 20;
+constexpr off_t kHole = 128 << 10;  // more than a small file has
 
 class Grower {
  public:
@@ -85,13 +85,14 @@ class Grower {
     const size_t pieces = below(4);
     off_t end = 0;
     for (size_t n = 0; n < pieces; ++n) {
-      end += below(2) == 0 ? 0 : static_cast<off_t>(below(8)) * kMiB;
+      end += below(2) == 0 ? 0 : static_cast<off_t>(below(8)) * kHole;
       const std::string bytes(1 + below(40'000), static_cast<char>('a' + n));
       REQUIRE(pwrite(fd.get(), bytes.data(), bytes.size(), end) ==
               static_cast<ssize_t>(bytes.size()));
       end += static_cast<off_t>(bytes.size());
     }
-    if (below(2) == 0) REQUIRE(ftruncate(fd.get(), end + static_cast<off_t>(below(4)) * kMiB) == 0);
+    if (below(2) == 0)
+      REQUIRE(ftruncate(fd.get(), end + static_cast<off_t>(below(4)) * kHole) == 0);
     for (size_t n = below(3); n > 0; --n) {
       const std::string attribute =
           "user." + std::string(1 + below(100), static_cast<char>('a' + n));
@@ -117,8 +118,8 @@ struct Tree {
   }
   void sparse_file(const std::string& path) const {
     const base::Fd fd = base::open_file(from + "/" + path, O_WRONLY | O_CREAT | O_EXCL, 0644);
-    REQUIRE(ftruncate(fd.get(), kMiB) == 0);
-    REQUIRE(pwrite(fd.get(), "y\n", 2, kMiB) == 2);
+    REQUIRE(ftruncate(fd.get(), kHole) == 0);
+    REQUIRE(pwrite(fd.get(), "y\n", 2, kHole) == 2);
     REQUIRE(fchown(fd.get(), kDiskFirstId, kDiskFirstId) == 0);
   }
   void sparse_directory(const std::string& path) const {
