@@ -110,7 +110,8 @@ class Tree:
 
 
 def program(source, canary, size):
-    return f"CANARY = {str(canary)!r}\nSIZE = {size}\n{PRELUDE}\n{source}"
+    given = "" if "give()" in source else "give()"
+    return f"CANARY = {str(canary)!r}\nSIZE = {size}\n{PRELUDE}\n{source}\n{given}"
 
 
 # -- the verbs: at rest ------------------------------------------------------------------------------
@@ -233,7 +234,7 @@ def seal(tree):
 
 @verb("best-of", "POST /v1/workspaces/{workspace}/best-of")
 def best_of(tree):
-    made = tree.client.best_of(tree.name, ["true"], count=1)
+    made = tree.client.best_of(tree.name, ["true"], each=["true"], count=1)
     tree.client.get_best_of(made["id"], wait_s=DEADLINE_S)
 
 
@@ -342,8 +343,7 @@ def rescue(case):
     finally:
         case.check_memory("rescue")
         case.daemon.kill()
-        for path in case.daemon.store.glob("state.db*"):
-            path.unlink()
+        harness.run("rm", "-rf", *case.daemon.store.glob("state.db*"))
         for path, data in kept.items():
             path.write_bytes(data)
         case.daemon.start()
