@@ -24,6 +24,9 @@ VOLATILE = re.compile(r".*_at$|.*_ms$|.*_us$|.*bytes$|.*_files$|disk|files|behin
 
 def general(value, name):
     """An answer without what differs between two runs of the same request."""
+    if isinstance(value, dict) and isinstance(value.get("attempts"), list):  # a best-of, which goes on by itself
+        value = {key: value[key] for key in ("id", "workspace", "each", "test", "promote", "parallel", "keep") if key in value} | {
+            "attempts": len(value["attempts"])}
     if isinstance(value, dict):
         return {key: general(item, name) for key, item in value.items() if not VOLATILE.fullmatch(key)}
     if isinstance(value, list):
@@ -154,7 +157,7 @@ class Requests:
         return restore
 
     def post_v1_workspaces_workspace_undo(self, name):
-        self.workspace(name, "echo one > kept", "echo two > kept", "echo three > kept", snapshot="before-exec")
+        self.workspace(name, "echo one > kept", "echo two > kept", "echo three > kept", snapshot_before_exec=True)
         return lambda key: self.client.undo(name, kill=True, key=key)
 
     def post_v1_workspaces_workspace_fork(self, name):
@@ -284,8 +287,8 @@ class Retries(rig.TestCase):
         return answers[0]
 
     def assert_same(self, again, answer, message):
-        """Word for word; but a lease's secret is kept nowhere, and an exec's record goes on."""
-        if isinstance(answer, dict) and ("token" in answer or "argv" in answer):
+        """Word for word; but a lease's secret is kept nowhere, and an exec's record and a best-of go on."""
+        if isinstance(answer, dict) and {"token", "argv", "attempts"} & answer.keys():
             again, answer = general(again, "the name"), general(answer, "the name")
         self.assertEqual(again, answer, message)
 
