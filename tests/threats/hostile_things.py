@@ -83,4 +83,4 @@ while True:
 
 SWAPPED_NAME = "swapped while it is read"
 # What runs with every check, within a minute; all of them run with MOORAGE_TEST_LONG=1.
-SHORT = ("fifo", "link to a directory", "many names", "depth", "marks of overlays", "large ignores", SWAPPED_NAME)
+SHORT = ("fifo", "link to a directory", "many names", "depth", "marks of overlays", SWAPPED_NAME)
