@@ -196,7 +196,7 @@ class OutputOfAWorkspace(harness.TestCase):
         with self.client.output(records[0]["id"], offset=7) as stream:
             told = [(kind, json.loads(payload)) for kind, payload in stream]
         self.assertEqual(told[1][1]["offset"], 400000)
-        self.assertEqual(told[-1][1]["exit_code"], 0)
+        self.assertEqual(stream.end["exit_code"], 0)
         self.assertEqual(self.daemon.cli("doctor", "--deep").returncode, 0)
 
 
