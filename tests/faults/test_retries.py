@@ -19,7 +19,7 @@ from verbs import DIED, NO_STATE, OPERATIONS
 ONLY = os.environ.get("MOORAGE_TEST_REQUEST", ".*")
 ANSWER_POINTS = ["answer.before_kept", "answer.after_kept"]
 # What no two runs have in common.
-VOLATILE = re.compile(r".*_at$|.*_ms$|.*_us$|.*bytes$|.*_files$|disk|files|behind|unpushed|changes|measured|pid|kernel|sandbox|integrity|head|seconds|token")
+VOLATILE = re.compile(r".*_at$|.*_ago$|.*_ms$|.*_us$|.*bytes$|.*_files$|disk|files|behind|unpushed|changes|measured|pid|kernel|sandbox|integrity|head|seconds|token")
 
 
 def general(value, name):
