@@ -109,6 +109,7 @@ class Exec {
   std::optional<Activity> left_running_;
   int64_t drain_began_ms_ = 0;
   int64_t last_sign_ms_ = 0;  // draining: when a byte came last, or somebody ran
+  int looks_ = 0;
   bool draining_now_ = false;
   bool end_given_ = false;
 };

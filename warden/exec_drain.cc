@@ -21,7 +21,10 @@ using std::chrono::milliseconds;
 
 constexpr int64_t kQuietMs = 20;
 constexpr int64_t kBusyNs = 50'000'000;  // of processor time
-constexpr int64_t kLongestMs = 500;      // a machine that is busy elsewhere lets nobody run
+constexpr int64_t kLongestMs = 500;
+// Where the machine is busy elsewhere nobody runs, we neither: as often as we did, they could.
+constexpr int kLeastLooks = 12;
+constexpr int64_t kLongestOfAllMs = 2'000;
 constexpr milliseconds kBetweenLooks{4};
 // What a terminal may hold besides that which FIONREAD counts (the kernel's flip buffers).
 constexpr size_t kTerminalHolds = 128 << 10;
@@ -64,7 +67,9 @@ void Exec::look_around() {
   if (left_running_->look() || !sink_->ready()) last_sign_ms_ = began_ms;
   const int64_t now_ms = monotonic_ms();
   const bool quiet = now_ms - last_sign_ms_ >= kQuietMs;
-  const bool busy = left_running_->spent_ns() >= kBusyNs || now_ms - drain_began_ms_ >= kLongestMs;
+  const int64_t took_ms = now_ms - drain_began_ms_;
+  const bool long_enough = left_running_->spent_ns() >= kBusyNs || took_ms >= kLongestMs;
+  const bool busy = (++looks_ >= kLeastLooks && long_enough) || took_ms >= kLongestOfAllMs;
   if ((quiet || busy) && sink_->ready()) return finish();
   // Where there is much to look at it is looked less often.
   const milliseconds pause = std::max(kBetweenLooks, milliseconds(4 * (now_ms - began_ms)));
