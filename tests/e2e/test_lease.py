@@ -100,7 +100,7 @@ class Lease(harness.TestCase):
                         call()
                     continue
                 call()
-        first.stop(self.name)
+        first.stop(self.name, force=True)
         first.start(self.name)
 
     def test_a_released_lease_lets_all_in_and_its_generation_is_over(self):
