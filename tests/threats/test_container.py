@@ -252,7 +252,7 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
         attack = TRY + """
 import fcntl, pty, termios
 main, side = pty.openpty()
-if os.getsid(0) != os.getpid(): os.setsid()
+if os.getpgid(0) != os.getpid(): os.setsid()
 fcntl.ioctl(side, termios.TIOCSCTTY, 0)
 print(attempt(lambda: fcntl.ioctl(side, termios.TIOCSTI, b"x")), attempt(lambda: fcntl.ioctl(side, 0x541C, b"x")))
 """
