@@ -126,6 +126,10 @@ class Client(moorage.Moorage):
     def wait(self, exec_id, timeout_ms=60000):
         return super().wait(exec_id, timeout_ms * PATIENCE)
 
+    def delete(self, workspace, purge=False, force=None, **options):
+        """A purge in a test cleans up, whatever still runs there. A test of the refusal passes force=False."""
+        return super().delete(workspace, purge=purge, force=purge if force is None else force, **options)
+
 
 class Daemon:
     """One store and the mooraged on it. Killed and restarted as a test wishes; removed by close()."""
