@@ -64,13 +64,21 @@ void Exec::drain() {
 
 void Exec::look_around() {
   const int64_t began_ms = monotonic_ms();
-  if (left_running_->look() || !sink_->ready()) last_sign_ms_ = began_ms;
+  const bool rests = !left_running_->look() && sink_->ready();
   const int64_t now_ms = monotonic_ms();
+  if (!rests) last_sign_ms_ = now_ms;  // now: a look may take long, when we are the ones who wait
   const bool quiet = now_ms - last_sign_ms_ >= kQuietMs;
   const int64_t took_ms = now_ms - drain_began_ms_;
   const bool long_enough = left_running_->spent_ns() >= kBusyNs || took_ms >= kLongestMs;
   const bool busy = (++looks_ >= kLeastLooks && long_enough) || took_ms >= kLongestOfAllMs;
-  if ((quiet || busy) && sink_->ready()) return finish();
+  if ((quiet || busy) && sink_->ready()) {
+    // A terminal's bytes reach us through a worker of the kernel, or when we ask for them.
+    for (Output& output : outputs_) {
+      if (output.fd && sink_->ready()) pump(output);
+    }
+    if (state_ == State::over) return;  // that was the end
+    if (busy || last_sign_ms_ < now_ms) return finish();
+  }
   // Where there is much to look at it is looked less often.
   const milliseconds pause = std::max(kBetweenLooks, milliseconds(4 * (now_ms - began_ms)));
   next_look_.start(pause, [this] { look_around(); });
