@@ -17,6 +17,7 @@
 #include "state_db/layer_disk.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
+#include "workspace/about.h"
 #include "workspace/birth.h"
 #include "workspace/cold_layers.h"
 #include "workspace/disk_room.h"
@@ -285,6 +286,8 @@ uint64_t Archives::put_away(const state_db::WorkspaceRow& present, const std::st
     throw error.add_context(row.name + " could not be archived, and is as it was");
   }
   archive_outcome.pass();
+  // Without a database, the note leads to the archive; the reconciler's turn may come too late.
+  keep_about(context_, state_db::Workspaces(context_.store).get(row.id));
   const uint64_t hot = base::tree_usage(context_.storage.layer_path(row.layer), kUsageLimits).bytes;
   settle_archive(context_, state_db::Workspaces(context_.store).get(row.id));
   archive_cold.pass();
