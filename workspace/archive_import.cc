@@ -182,7 +182,7 @@ class Newcomer : public ArchiveVisitor {
       if (depth[n] <= kMaxLayers) continue;
       throw Error(Code::unsupported,
                   "the archive has " + base::count_text(depth[n], "layer") + " on each other",
-                  "this moorage can not make such a workspace");
+                  "this version of moorage cannot mount such a workspace");
     }
   }
 

@@ -179,7 +179,7 @@ ManifestSnapshot snapshot_of(const json::object& object, const Manifest& manifes
   if (snapshot.layer == 0 || snapshot.layer >= manifest.layers.size() ||
       (snapshot.parent && *snapshot.parent >= manifest.snapshots.size()) ||
       snapshot.created_wall_ms < 0) {
-    refuse("a snapshot of the archive has a field that can not be");
+    refuse("a snapshot in the archive has an invalid field");
   }
   return snapshot;
 }

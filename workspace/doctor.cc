@@ -221,7 +221,7 @@ void Doctor::integrity(Findings& found) {
     if (answer->second.state == IntegrityState::changed_outside) {
       found.push_back({"integrity", Severity::warning, row.id.str(),
                        row.name + " was changed outside: " + answer->second.reason,
-                       "it is accepted as it is now", "", Repair::accept_files});
+                       "its present files are accepted", "", Repair::accept_files});
     }
     if (answer->second.state == IntegrityState::lost) {
       found.push_back({"integrity", Severity::error, row.id.str(),

@@ -212,7 +212,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "what came after a command's end is told to who asks for it, with its time and its size") {
+    "output after a command's end can be read, with its time and its size") {
   Wired wired;
   const auto exec = wired.make_exec(wired.make_workspace("a", 0));
   wired.write_frame(exec, FrameKind::standard_output, "said");
@@ -235,7 +235,7 @@ TEST_CASE(
                     Catch::Contains("past the end"));
 }
 
-TEST_CASE("who reads where output is not kept is told where the next is") {
+TEST_CASE("a reader of output that is not kept learns where the next output is") {
   Wired wired;
   const auto exec = wired.make_exec(wired.make_workspace("a", 0));
   wired.write_frame(exec, FrameKind::standard_output, "head");
@@ -253,7 +253,7 @@ TEST_CASE("who reads where output is not kept is told where the next is") {
   CHECK(read_raw(wired, exec, {}) == "headtail");
 }
 
-TEST_CASE("who reads output that was removed is told where it ended") {
+TEST_CASE("a reader of removed output learns where it ended") {
   Wired wired;
   const auto exec = wired.make_exec(wired.make_workspace("a", 0));
   wired.write_frame(exec, FrameKind::standard_output, "gone");

@@ -126,7 +126,7 @@ TEST_CASE("an error that does not know what became of it is asked again") {
   CHECK(counted.runs == 2);
 }
 
-TEST_CASE("what says that it is in progress is no answer of the first") {
+TEST_CASE("a refusal because of a request in progress is not kept as its answer") {
   Served served;
   std::atomic<int> runs{0};
   const Handler verb = [&](const Request& request) {
@@ -174,7 +174,7 @@ TEST_CASE("a repeat finds what was done before the daemon died, and does not do 
   CHECK(runs == 1);
 }
 
-TEST_CASE("a verb that looks itself is told that it had begun") {
+TEST_CASE("a verb that checks for itself learns that it had begun") {
   Served served;
   std::vector<bool> begun;
   const Handler verb = [&](const Request& request) {

@@ -43,7 +43,6 @@ def install_prism():
 
 def read_strictly(document=DOCUMENT):
     """What each of two strict parsers makes of it."""
-    install_prism()
     return json.loads(harness.run("node", HERE / "parse.js", PLACE, document).stdout)
 
 
@@ -116,6 +115,10 @@ class Prism:
 
 @unittest.skipUnless(os.environ.get("CI") or shutil.which("npm"), "SKIP: no npm")
 class Document(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        install_prism()
+
     def test_strict_parsers_read_it_and_agree(self):
         first, second = read_strictly().values()
         self.assertEqual(first, second)

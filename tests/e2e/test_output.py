@@ -109,7 +109,7 @@ class OutputLimit(harness.TestCase):
         return self.daemon.store / "workspaces" / record["workspace"] / "journal" / record["id"] / "output"
 
     def check_head_and_tail(self, record, total):
-        """Its beginning and its end are kept, whole, and what is between them is told."""
+        """The beginning and the end are kept whole, with a mark of what is missing between them."""
         record = self.client.wait(record["id"])
         self.assertEqual(record["output_bytes"], total)
         self.assertLess(self.journal(record).stat().st_blocks * 512, self.LIMIT + (768 << 10))

@@ -148,7 +148,7 @@ class Busy(harness.TestCase):
 
     def test_stop_and_rm_refuse_to_end_a_command_and_name_it(self):
         exec_id = self.running("busy")
-        for call, fields in ((self.client.stop, {}), (self.client.delete, {}), (self.client.delete, {"purge": True}),
+        for call, fields in ((self.client.stop, {}), (self.client.delete, {}), (self.client.delete, {"purge": True, "force": False}),
                              (self.client.stop, {"wait_ms": 300})):
             told = self.refusal(call, "busy", **fields)
             self.assertIn(f"busy is busy: {exec_id} (sleep 1000) runs", told.message)

@@ -382,7 +382,7 @@ class Image:
         return bool(found) and f"ws_{found[0][0]}" in self.deleted
 
     def ask_the_doctor(self):
-        """What the documents allow to be lost is no error."""
+        """Losing what the documents allow to be lost is not an error."""
         errors = [finding["text"] for finding in self.client.doctor(deep=True)["findings"] if finding["severity"] == "error"]
         if errors:
             raise Lost(f"doctor: {errors}")

@@ -407,7 +407,7 @@ class Matrix(Threats):
 
     @contextlib.contextmanager
     def answered(self, what):
-        """An answer in time, whatever it is, as long as it is no failure of the daemon's own."""
+        """Any answer in time is fine, except an internal error of the daemon."""
         begin = time.monotonic()
         try:
             yield

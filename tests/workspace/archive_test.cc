@@ -247,16 +247,3 @@ TEST_CASE("an entry that was changed before it was compressed is named", "[archi
   });
   CHECK(text == "corrupted: the archive is damaged: git/refs is not what was written");
 }
-
-TEST_CASE("many small files take seconds", "[archive]") {
-  const Scene scene;
-  for (int i = 0; i < 100; ++i) {
-    const std::string name = "d" + std::to_string(i);
-    scene.make_directory(name);
-    for (int j = 0; j < 200; ++j) scene.file(name + "/f" + std::to_string(j), "small " + name);
-  }
-  const auto began = std::chrono::steady_clock::now();
-  const std::string bytes = archive_part(scene.part());
-  restore_part(bytes, scene.to);
-  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(30));
-}
