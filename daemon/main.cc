@@ -159,8 +159,6 @@ workspace::Options workspace_options(const config::Settings& settings) {
   options.archive_level = static_cast<int>(settings.archive.level);
   options.archive_threads = settings.archive.threads;
   options.import_max_bytes = settings.archive.import_max_bytes;
-  options.mount_time =
-      std::min(options.mount_time, std::chrono::milliseconds(seconds(settings.gc.keep_unused_s)));
   options.undelete_window_ms = settings.workspace.undelete_window_s * 1000;
   return options;
 }

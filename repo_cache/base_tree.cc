@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
+#include <mutex>
 #include <thread>
 
 #include "base/crash_point.h"
@@ -202,8 +204,13 @@ struct BaseTrees::Writers {
   base::KeyedMutex mutex;
 };
 
+struct BaseTrees::Readers {
+  std::mutex mutex;
+  std::map<std::string, std::map<std::string, std::weak_ptr<const void>>> by_commit;  // by repo
+};
+
 BaseTrees::BaseTrees(const RepoCache& cache)
-    : cache_(cache), writers_(std::make_unique<Writers>()) {}
+    : cache_(cache), writers_(std::make_unique<Writers>()), readers_(std::make_unique<Readers>()) {}
 BaseTrees::~BaseTrees() = default;
 
 std::string BaseTrees::directory(const std::string& repo, const std::string& commit) const {
@@ -240,7 +247,30 @@ BaseTreePlaces base_tree_places(const std::string& trees, const std::string& com
 }
 
 BaseTreePlaces BaseTrees::places(const std::string& repo, const std::string& commit) const {
-  return base_tree_places(cache_.directory(repo) + "/trees", format_oid(parse_oid(commit)));
+  const std::string name = format_oid(parse_oid(commit));
+  // Before the look: nothing goes between it and the answer.
+  auto in_use = std::make_shared<const char>();
+  {
+    const std::lock_guard lock(readers_->mutex);
+    auto& known = readers_->by_commit[repo][name];
+    if (auto others = known.lock()) {
+      in_use = std::static_pointer_cast<const char>(others);
+    } else {
+      known = in_use;
+    }
+  }
+  auto places = base_tree_places(cache_.directory(repo) + "/trees", name);
+  places.in_use = std::move(in_use);
+  return places;
+}
+
+std::set<std::string> BaseTrees::in_use(const std::string& repo) const {
+  const std::lock_guard lock(readers_->mutex);
+  auto& readers = readers_->by_commit[repo];
+  std::erase_if(readers, [](const auto& reader) { return reader.second.expired(); });
+  std::set<std::string> commits;
+  for (const auto& [commit, reader] : readers) commits.insert(commit);
+  return commits;
 }
 
 bool BaseTrees::whole(const std::string& repo, const std::string& commit) const {

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,9 @@ struct BaseTreeInfo {
 
 // What an overlay needs to show a base tree.
 struct BaseTreePlaces {
-  std::string tree;                 // the whole tree at the bottom
-  std::vector<std::string> deltas;  // on it, nearest first
+  std::string tree;                      // the whole tree at the bottom
+  std::vector<std::string> deltas;       // on it, nearest first
+  std::shared_ptr<const void> in_use{};  // held as long as these are read, or mounts are made
 };
 // trees: .../repos/repo_3/trees. Throws not_found, corrupted.
 BaseTreePlaces base_tree_places(const std::string& trees, const std::string& commit);
@@ -63,6 +65,8 @@ class BaseTrees {
   std::string tree_path(const std::string& repo,
                         const std::string& commit) const;  // .../trees/<commit>/tree
   BaseTreePlaces places(const std::string& repo, const std::string& commit) const;
+  // Those whose places somebody has from places(), as they are now or as they were.
+  std::set<std::string> in_use(const std::string& repo) const;
   bool exists(const std::string& repo, const std::string& commit) const;
   // A cheap look: manifest, index and root are as they were written. A damaged tree is not
   // to be served. Of a delta itself, not of what it lies on; the same for damage().
@@ -125,8 +129,10 @@ class BaseTrees {
 
  private:
   struct Writers;
+  struct Readers;
   const RepoCache& cache_;
   std::unique_ptr<Writers> writers_;
+  std::unique_ptr<Readers> readers_;
 };
 
 }  // namespace moorage::repo_cache

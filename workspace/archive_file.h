@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,7 +32,8 @@ struct ArchiveContents {
     std::string path;
   };
   std::vector<Journal> journals;
-  std::vector<LayerPart> parts;  // of layer 0 first; prefixes are set
+  std::vector<LayerPart> parts;             // of layer 0 first; prefixes are set
+  std::shared_ptr<const void> base_in_use;  // the base tree that they lie on
   // When all of it was read, and before the end that makes a whole archive of it; may throw.
   std::function<void()> before_end = {};
 };

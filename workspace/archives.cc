@@ -217,6 +217,7 @@ ArchiveContents Archives::contents_of(const state_db::WorkspaceRow& row,
   contents.pack.bytes = static_cast<uint64_t>(status.st_size);
   contents.execs = spool_execs(row.id, spool, contents);
   contents.parts = parts_of(context_, archived, base);
+  contents.base_in_use = base.in_use;
   return contents;
 }
 

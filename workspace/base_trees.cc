@@ -236,22 +236,48 @@ void Repositories::rebase(const BaseTreeRow& row) {
             {{"repo", repo}, {"commit", row.commit}, {"files", info.files}});
 }
 
-void Repositories::settle_forms(const BaseTreeRow& row, bool free) {
+// replaced: a delta beside the whole tree that counts now; mounts may have it.
+Repositories::OldForm Repositories::old_form(const BaseTreeRow& row) {
   const std::string repo = directory(row.repository);
-  if (!context_.base_trees.exists(repo, row.commit)) return;
-  const auto guard = lock_if_free(context_, row.repository.str() + "." + row.commit);
-  if (!guard) return;
-  const auto info = context_.base_trees.info(repo, row.commit);
-  const bool old_form = context_.base_trees.has_old_form(repo, row.commit);
-  if (!info.parent.empty()) {
-    if (old_form) context_.base_trees.remove_old_form(repo, row.commit);
-    return;
+  if (!context_.base_trees.exists(repo, row.commit)) return OldForm::none;
+  const bool is_delta = !context_.base_trees.info(repo, row.commit).parent.empty();
+  const bool is_left = context_.base_trees.has_old_form(repo, row.commit);
+  if (is_delta) return is_left ? OldForm::cut : OldForm::none;
+  return is_left || !row.parent.empty() ? OldForm::replaced : OldForm::none;
+}
+
+void Repositories::settle_forms(base::RepoId id, const Mounted& mounted) {
+  std::vector<std::pair<BaseTreeRow, OldForm>> left;
+  const auto trees = state_db::BaseTrees(context_.store).list(id);
+  for (const auto& tree : trees) {
+    attempt("reconcile.base_tree", id.str() + "/" + tree.commit, [&] {
+      if (const auto form = old_form(tree); form != OldForm::none) left.emplace_back(tree, form);
+    });
   }
-  if (!free || (!old_form && row.parent.empty())) return;
-  // Somebody may be about to mount what he was told before.
-  const int64_t age_ms = context_.store.clock().wall_ms() - row.created_wall_ms;
-  if (age_ms >= 0 && age_ms < context_.options.mount_time.count()) return;
-  context_.base_trees.remove_old_form(repo, row.commit);
+  if (left.empty()) return;
+  // Asked after that: who asks for the places of a tree from now on gets the whole one. And first
+  // who is about to mount, who is among the mounts when he is there no more.
+  std::set<std::string> held = context_.base_trees.in_use(directory(id));
+  held.merge(mounted());
+  for (bool more = true; more;) {
+    more = false;
+    for (const auto& tree : trees) {
+      if (!tree.parent.empty() && held.contains(tree.commit))
+        more = held.insert(tree.parent).second || more;
+    }
+  }
+  for (const auto& [tree, form] : left) {
+    if (form == OldForm::replaced && held.contains(tree.commit)) continue;
+    attempt("reconcile.base_tree", id.str() + "/" + tree.commit,
+            [&, &row = tree, seen = form] { remove_old_form(row, seen); });
+  }
+}
+
+void Repositories::remove_old_form(const BaseTreeRow& row, OldForm form) {
+  const auto guard = lock_if_free(context_, row.repository.str() + "." + row.commit);
+  if (!guard || old_form(row) != form) return;
+  context_.base_trees.remove_old_form(directory(row.repository), row.commit);
+  if (form == OldForm::cut) return;
   rebase_after_old_form.pass();
   state_db::BaseTrees(context_.store).set_parent(row.repository, row.commit, "");
 }

@@ -54,7 +54,7 @@ struct Options {
   std::chrono::milliseconds stop_grace{5'000};
   std::chrono::milliseconds transfer_patience{30'000};  // for others to let go of the files
   std::chrono::milliseconds fetch_deadline{3'600'000};
-  uint64_t output_limit_bytes = 1ULL << 30;     // of the disk, for the journal of one command
+  uint64_t output_limit_bytes = 1ULL << 30;      // of the disk, for the journal of one command
   uint64_t workspace_output_bytes = 4ULL << 30;  // for all of a workspace; 0: no limit
   int64_t default_timeout_ms = 0;
   int64_t idle_stop_s = 1800;  // 0: never
@@ -64,8 +64,6 @@ struct Options {
   uint64_t min_free_inodes = 0;
   uint64_t disk_limit_bytes = 0;  // of new workspaces; 0: none
   uint64_t disk_limit_files = 0;
-  // A mount is made within it of what it is made of being told.
-  std::chrono::milliseconds mount_time{60'000};
 };
 
 struct Context {

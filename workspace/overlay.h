@@ -21,11 +21,12 @@ namespace moorage::workspace {
 // What lies under the writable layer, nearest first.
 struct Chain {
   base::LayerId writable;
-  QuotaLimit limit;                   // of the writable layer
-  std::vector<base::LayerId> frozen;  // newest first
-  std::string base_tree;              // absolute path of the immutable checkout
-  std::vector<std::string> deltas;    // on that, nearest first (base_tree.h)
-  std::string image_home;             // lowest directory of /home/user; may be empty
+  QuotaLimit limit;                         // of the writable layer
+  std::vector<base::LayerId> frozen;        // newest first
+  std::string base_tree;                    // absolute path of the immutable checkout
+  std::vector<std::string> deltas;          // on that, nearest first (base_tree.h)
+  std::string image_home;                   // lowest directory of /home/user; may be empty
+  std::shared_ptr<const void> base_in_use;  // until the mount is one that Active knows
 };
 
 // Detached mounts; they vanish with their last descriptor (and the last sandbox that has them).

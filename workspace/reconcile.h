@@ -30,16 +30,15 @@ class Reconciler {
   void after_ready();  // once it answers: mends the workspaces (mender.h)
   // Before what it uses goes. False: a workspace is still being mended then.
   bool stop_mending(std::chrono::milliseconds patience) { return mender_.stop(patience); }
-  void periodic();     // after that; any thread
+  void periodic();  // after that; any thread
 
  private:
   void settle_repositories();
   void settle_repository(const state_db::RepositoryRow& row);
   void settle_base_trees();
   void settle_base_tree(base::RepoId repository, const std::string& commit);
-  bool stands_on(base::RepoId repository);  // a sandbox that lives
-  // Base trees that mounts may have, and those that these lie on or are below.
-  void settle_tree_forms(base::RepoId repository);
+  std::set<std::string> mounted_commits(base::RepoId repository);
+  bool is_stood_on(base::RepoId repository);
   void settle_sandboxes();
   void settle_sandbox(const state_db::SandboxRow& row);
   void settle_orphans();

@@ -57,7 +57,7 @@ void Reconciler::settle_repository(const state_db::RepositoryRow& row) {
   }
 }
 
-// Checkouts that were cut, and damaged ones that no sandbox stands on any more.
+// Checkouts that were cut, and damaged ones that no mount stands on any more.
 void Reconciler::settle_base_trees() {
   for (const auto& row : state_db::Repositories(context_.store).list()) {
     if (row.state == RepositoryState::evicted) continue;
@@ -68,10 +68,10 @@ void Reconciler::settle_base_trees() {
       attempt("reconcile.base_tree", repo + "/" + commit,
               [&] { settle_base_tree(row.id, commit); });
     }
-    settle_tree_forms(row.id);
+    repositories_.settle_forms(row.id, [&] { return mounted_commits(row.id); });
     for (const auto& name : leftovers) {
       if (decide(Stranger::base_tree_leftover) != Mend::undo) continue;
-      if (repo_cache::BaseTrees::is_kept(name) && stands_on(row.id)) continue;
+      if (repo_cache::BaseTrees::is_kept(name) && is_stood_on(row.id)) continue;
       try {
         context_.base_trees.remove_leftover(repo, name);
         base::log(LogLevel::warning, "reconcile.base_tree_leftover",
@@ -94,37 +94,24 @@ void Reconciler::settle_base_tree(base::RepoId repository, const std::string& co
   context_.base_trees.remove(Repositories::directory(repository), commit);
 }
 
-// What a tree was before it became whole goes when no mount has it: that of a workspace that stands
-// on it, or on a delta above it.
-void Reconciler::settle_tree_forms(base::RepoId repository) {
+// Base commits of the workspaces that have mounts: their own, or those of a sandbox of an earlier
+// daemon.
+std::set<std::string> Reconciler::mounted_commits(base::RepoId repository) {
   std::set<base::WorkspaceId> mounted = active_.mounted();
   for (const auto& [workspace, sandbox] : state_db::Sandboxes(context_.store).all_live())
     mounted.insert(workspace);
-  std::set<std::string> held;
+  std::set<std::string> commits;
   for (const auto workspace : mounted) {
     const auto row = state_db::Workspaces(context_.store).get(workspace);
-    if (row.repository == repository) held.insert(row.base_commit);
+    if (row.repository == repository) commits.insert(row.base_commit);
   }
-  const auto trees = state_db::BaseTrees(context_.store).list(repository);
-  for (bool more = true; more;) {
-    more = false;
-    for (const auto& tree : trees) {
-      if (!tree.parent.empty() && held.contains(tree.commit))
-        more = held.insert(tree.parent).second || more;
-    }
-  }
-  for (const auto& tree : trees) {
-    attempt("reconcile.base_tree", repository.str() + "/" + tree.commit,
-            [&] { repositories_.settle_forms(tree, !held.contains(tree.commit)); });
-  }
+  return commits;
 }
 
-bool Reconciler::stands_on(base::RepoId repository) {
-  state_db::Workspaces table(context_.store);
-  for (const auto& [workspace, sandbox] : state_db::Sandboxes(context_.store).all_live()) {
-    if (table.get(workspace).repository == repository) return true;
-  }
-  return false;
+// A mount, or whoever is about to make one: who that is, is there first.
+bool Reconciler::is_stood_on(base::RepoId repository) {
+  return !context_.base_trees.in_use(Repositories::directory(repository)).empty() ||
+         !mounted_commits(repository).empty();
 }
 
 // Sandboxes that carry our store's name but have no row, or one that says they are gone: forgotten

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -70,9 +72,10 @@ class Repositories {
                                               const Progress& progress);
   // Anew, whatever is there.
   void remake_base_tree(base::RepoId id, const std::string& commit);
-  // After a tree became whole in place of its delta, or that was cut: removes what is left. Of a
-  // delta that counted only when `free`: no mount has it, or one of a tree above it.
-  void settle_forms(const state_db::BaseTreeRow& row, bool free);
+  // After trees became whole in place of their deltas, or that was cut: removes what is left. Not a
+  // delta that a mount has, or one of a tree above it, or whoever is about to make one.
+  using Mounted = std::function<std::set<std::string>()>;  // commits that mounts stand on
+  void settle_forms(base::RepoId id, const Mounted& mounted);
   // Syncs trees written since the last call and marks them, so that they survive a power cut.
   void sync_base_trees();
   bool at_work(base::RepoId id);  // a verb of this process clones or fetches it
@@ -112,6 +115,9 @@ class Repositories {
   bool is_deep(base::RepoId id, const std::string& commit);
   void rebase(base::RepoId id);
   void rebase(const state_db::BaseTreeRow& row);
+  enum class OldForm { none, cut, replaced };
+  OldForm old_form(const state_db::BaseTreeRow& row);
+  void remove_old_form(const state_db::BaseTreeRow& row, OldForm form);
 
   static constexpr std::string_view kImported = "import:";  // before the URL an archive names
   Context& context_;

@@ -264,9 +264,11 @@ std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& 
   if (const auto running = active_.running(row.id)) return running->mounted;
   const auto guard = context_.locks.lock(row.id.str(), "file access");
   if (const auto running = active_.running(row.id)) return running->mounted;
+  Chain layers;
   const auto mount = [&] {
     const uint32_t first = context_.options.disk_first_id;  // no sandbox: ids as they are on disk
-    return Mounted{mount_layers(chain(row, Compare::sometimes), first), first + kUser};
+    layers = chain(row, Compare::sometimes);
+    return Mounted{mount_layers(layers, first), first + kUser};
   };
   auto mounted = active_.at_rest(row.id, mount, context_.options.transfer_patience);
   // Before the first byte: a seal that is there when we die must be true.
@@ -361,6 +363,7 @@ Chain Workspaces::chain_at(const state_db::WorkspaceRow& row) {
   const auto base = base_tree_of(row);
   chain.base_tree = base.tree;
   chain.deltas = base.deltas;
+  chain.base_in_use = base.in_use;
   chain.image_home = ensure_home_skeleton(context_.options);
   return chain;
 }

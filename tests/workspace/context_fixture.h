@@ -31,6 +31,7 @@ struct ContextFixture {
   repo_cache::RepoCache repos{[this] {
     repo_cache::RepoCacheOptions options;
     options.root = directory.path() + "/repos";
+    options.url_policy.file_roots = {directory.path()};
     return options;
   }()};
   repo_cache::BaseTrees base_trees{repos};

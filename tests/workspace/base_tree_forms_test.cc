@@ -1,0 +1,104 @@
+// A base tree that became whole in place of a delta, and who may still have the delta.
+#include <catch2/catch.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "base/process.h"
+#include "context_fixture.h"
+#include "workspace/repositories.h"
+
+using namespace moorage;
+using namespace moorage::workspace;
+
+namespace {
+
+// Two commits of a repository that are near to each other: the tree of the second is a delta.
+struct FormsFixture : ContextFixture {
+  std::string upstream = directory.path() + "/upstream";
+  Repositories repositories{context};
+  std::string first = commit("first");
+  base::RepoId id = repositories.ensure(upstream, {}).id;
+  std::string repo = Repositories::directory(id);
+  std::string second = [this] {
+    repositories.ensure_base_tree(id, first, {});
+    const std::string made = commit("second");
+    repositories.ensure(upstream, {});
+    return made;
+  }();
+
+  std::string commit(const std::string& text) {
+    base::make_directories(upstream);
+    for (int n = 0; n < 300; ++n) {
+      const std::string path = upstream + "/file" + std::to_string(n);
+      if (n == 0 || !base::path_exists(path)) base::write_file(path, text);
+    }
+    git({"init", "-q", "-b", "main"});
+    git({"add", "-A"});
+    git({"commit", "-q", "-m", text});
+    const std::string made = git({"rev-parse", "HEAD"});
+    return made.substr(0, made.find('\n'));
+  }
+  std::string git(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {"git", "-c", "user.name=A", "-c", "user.email=a@b"});
+    base::ProcessOptions options;
+    options.environment = {
+        {"PATH", "/usr/bin:/bin"}, {"HOME", "/nonexistent"}, {"GIT_CONFIG_NOSYSTEM", "1"}};
+    options.directory = upstream;
+    const auto result = base::run_process(arguments, options);
+    INFO(result.error);
+    REQUIRE(result.ok());
+    return result.output;
+  }
+  bool has_delta() const {
+    return base::path_exists(base_trees.directory(repo, second) + "/delta");
+  }
+  std::string parent() { return state_db::BaseTrees(store).find(id, second)->parent; }
+  void make_whole() { base_trees.make_whole(repo, second, "", std::chrono::minutes(2), {}); }
+};
+
+std::set<std::string> nothing() { return {}; }
+
+}  // namespace
+
+TEST_CASE("a delta stays while somebody was told of it and has not mounted it yet") {
+  FormsFixture test;
+  auto told = test.repositories.ensure_base_tree(test.id, test.second, {});
+  auto also_told = test.repositories.ensure_base_tree(test.id, test.second, {});
+  REQUIRE(told.deltas.size() == 1);
+  test.make_whole();
+  CHECK(test.repositories.ensure_base_tree(test.id, test.second, {}).deltas.empty());
+  test.repositories.settle_forms(test.id, nothing);
+  CHECK(test.has_delta());
+  told = {};
+  test.repositories.settle_forms(test.id, nothing);
+  CHECK(test.has_delta());
+  CHECK(test.parent() == test.first);
+  also_told = {};
+  test.repositories.settle_forms(test.id, nothing);
+  CHECK_FALSE(test.has_delta());
+  CHECK(test.parent().empty());
+}
+
+TEST_CASE("a delta stays while a mount has it") {
+  FormsFixture test;
+  test.repositories.ensure_base_tree(test.id, test.second, {});
+  test.make_whole();
+  test.repositories.settle_forms(test.id, [&] { return std::set{test.second}; });
+  CHECK(test.has_delta());
+  test.repositories.settle_forms(test.id, [&] { return std::set{test.first}; });
+  CHECK_FALSE(test.has_delta());
+}
+
+TEST_CASE("nobody is asked for mounts where every tree has one form") {
+  FormsFixture test;
+  test.repositories.ensure_base_tree(test.id, test.second, {});
+  int asked = 0;
+  test.repositories.settle_forms(test.id, [&] {
+    ++asked;
+    return std::set<std::string>();
+  });
+  CHECK(asked == 0);
+  CHECK(test.base_trees.in_use(test.repo).empty());
+}
