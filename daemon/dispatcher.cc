@@ -97,7 +97,10 @@ class KeyedSink : public BodySink {
   Reply finish() override {
     return guarded(request_, [&] {
       request_.caller.keyed->set_body_hash(hash_.finish());
-      if (auto kept = answers_.find(*request_.caller.keyed)) return std::move(*kept);
+      // What its own verb has joined to the key meanwhile is not of an earlier one.
+      if (known_) {
+        if (auto kept = answers_.find(*request_.caller.keyed)) return std::move(*kept);
+      }
       return run_keyed(answers_, route_, request_, [&] {
         if (!inner_) workspace::refuse_unsettled(request_.caller, "its kept answer has expired");
         return inner_->finish();

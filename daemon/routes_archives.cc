@@ -118,8 +118,9 @@ void add_archive_routes(Router& router, Api& api) {
               .query = {"name"},
               .lane = Lane::slow,
               .keep = Keep::joined,
-              .resume = [&api](const Request&, const std::string& subject) {
-                return answer(api.workspaces.look(base::WorkspaceId::parse(subject).value()), 201);
+              .resume = [&api](const Request& request, const std::string& subject) {
+                const auto made = base::WorkspaceId::parse(subject).value();
+                return answer(api.archives.resume_import(request.caller, made), 201);
               }});
   router.add({.method = "GET",
               .pattern = "/v1/workspaces/{}/export",

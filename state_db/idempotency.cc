@@ -60,6 +60,12 @@ void IdempotencyKeys::put(const IdempotentRequest& request, const KeptAnswer& an
   });
 }
 
+void IdempotencyKeys::forget_begun(const std::string& subject) {
+  store_.transaction([&] {
+    store_.prepare("DELETE FROM idempotency_keys WHERE status = 0 AND subject = ?").run(subject);
+  });
+}
+
 // The rows that carry a key are bridges to an answer that was not written yet; a fork's is the
 // request's with "/N". An exec keeps its key: a command runs once, ever.
 int64_t IdempotencyKeys::expire() {

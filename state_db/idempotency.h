@@ -44,6 +44,8 @@ class IdempotencyKeys {
   std::optional<KeptRequest> find(const IdempotentRequest& request);
   void begin(const IdempotentRequest& request, const std::string& subject);
   void put(const IdempotentRequest& request, const KeptAnswer& answer);
+  // What began on `subject` came to nothing: a repeat runs anew.
+  void forget_begun(const std::string& subject);
   // Drops what is older than kKeepAnswersMs, in the rows of workspaces, snapshots and best-ofs,
   // too. Returns how many.
   int64_t expire();

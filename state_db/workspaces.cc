@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "state_db/id_list.h"
+#include "state_db/idempotency.h"
 #include "state_db/layers.h"
 #include "state_db/snapshots.h"
 #include "state_db/statement.h"
@@ -173,6 +174,7 @@ void Workspaces::fail(base::WorkspaceId id, const std::string& reason) {
   store_.transaction([&] {
     store_.move(id, WorkspaceState::creating, WorkspaceState::failed, reason);
     store_.prepare("UPDATE workspaces SET idempotency_key = NULL WHERE id = ?").run(id);
+    IdempotencyKeys(store_).forget_begun(id.str());
   });
 }
 

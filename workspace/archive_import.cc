@@ -32,6 +32,7 @@ using base::Code;
 using base::Error;
 
 MOORAGE_CRASH_POINT(import_intent, "import.after_intent");
+MOORAGE_CRASH_POINT(import_rows, "import.after_rows");
 MOORAGE_CRASH_POINT(import_files, "import.after_files");
 MOORAGE_CRASH_POINT(import_outcome, "import.after_outcome");
 
@@ -150,7 +151,7 @@ class Newcomer : public ArchiveVisitor {
   }
 
   base::WorkspaceId id() const { return id_; }  // 0: not made yet
-  // In the transaction that makes it ready: what it can go back to.
+  // What it can go back to, once its files are whole.
   void add_snapshots() {
     state_db::Snapshots table(context_.store);
     std::vector<base::SnapshotId> made;
@@ -260,7 +261,7 @@ class Newcomer : public ArchiveVisitor {
     }
     import_intent.pass();
     for (const auto layer : layers_) context_.storage.make_layer(layer);
-    base::write_file_durable(incoming_mark(context_, layer_), "");
+    set_incoming_mark(context_, layer_);
   }
 
   // Where it is a fork of one of the caller's in this store. Whoever made the archive may say what
@@ -303,6 +304,7 @@ class Newcomer : public ArchiveVisitor {
       sandbox_ = state_db::Sandboxes(context_.store)
                      .add_past({made.id, wanted.backend, wanted.image}, "of an imported workspace");
       guard_ = hold_new(context_, made.id, "import");
+      join_key(context_.store, caller_, made.id.str());
       id_ = made.id;
       layers_.front() = layer_ = made.layer;
     });
@@ -384,14 +386,15 @@ WorkspaceView Archives::take_in(const Caller& caller, const std::string& name, B
       const auto row = table.get(id);
       const auto taken = integrity_.take(row);
       base::sync_file_system(context_.options.store);
-      base::remove_tree(incoming_mark(context_, row.layer));
-      import_files.pass();
       context_.store.transaction([&] {
         newcomer.add_snapshots();
-        table.set_ready(id);
         integrity_.keep(row, taken);
-        join_key(context_.store, caller, id.str());
       });
+      import_rows.pass();
+      // From here on a daemon that dies finishes it at its next start.
+      remove_incoming_mark(context_, row.layer);
+      import_files.pass();
+      table.set_ready(id);
     } catch (Error& error) {
       newcomer.let_go();
       if (newcomer.id()) workspaces_.abandon(table.get(newcomer.id()), error.message());
@@ -411,6 +414,13 @@ WorkspaceView Archives::take_in(const Caller& caller, const std::string& name, B
   auto view = workspaces_.show(owner, id.str());
   if (!lowered.empty()) view.notice = "its limits were lowered: " + lowered;
   return view;
+}
+
+WorkspaceView Archives::resume_import(const Caller& caller, base::WorkspaceId id) {
+  const auto row = state_db::Workspaces(context_.store).get(id);
+  if (row.state == state_db::WorkspaceState::creating)
+    refuse_unsettled(caller, row.name + " is being imported");
+  return workspaces_.look(id);
 }
 
 // Each waits for its client with a thread: one user's must not be all there are.

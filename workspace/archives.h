@@ -60,6 +60,8 @@ class Archives {
     std::shared_ptr<Outcome> outcome;
   };
   Import begin_import(const Caller& caller, const std::string& name);
+  // What one with the same key made before the daemon died, or its client left.
+  WorkspaceView resume_import(const Caller& caller, base::WorkspaceId id);
 
  private:
   void bring_back(const state_db::WorkspaceRow& row);  // caller holds the lock

@@ -92,6 +92,10 @@ bool is_cut(const std::string& path, const std::string& name) {
   return !skeleton_bytes(name).value_or("").empty();
 }
 
+std::string incoming_mark(Context& context, base::LayerId layer) {
+  return context.storage.layer_path(layer) + "/incoming";
+}
+
 }  // namespace
 
 void write_git_files(Context& context, const state_db::WorkspaceRow& row) {
@@ -109,8 +113,13 @@ void write_git_files(Context& context, const state_db::WorkspaceRow& row) {
   put(git.get(), "HEAD", "ref: refs/heads/" + row.branch + "\n", owner);
 }
 
-std::string incoming_mark(Context& context, base::LayerId layer) {
-  return context.storage.layer_path(layer) + "/incoming";
+void set_incoming_mark(Context& context, base::LayerId layer) {
+  base::write_file_durable(incoming_mark(context, layer), "");
+}
+
+void remove_incoming_mark(Context& context, base::LayerId layer) {
+  base::remove_tree(incoming_mark(context, layer));
+  base::sync_directory(context.storage.layer_path(layer));
 }
 
 bool is_born(Context& context, const state_db::WorkspaceRow& row) {

@@ -13,8 +13,10 @@ namespace moorage::workspace {
 
 void write_git_files(Context& context, const state_db::WorkspaceRow& row);
 
-// A file in the layer of a workspace that is being imported: what is there is not all of it.
-std::string incoming_mark(Context& context, base::LayerId layer);
+// A file in the layer of a workspace that is being imported: what is there is not all of it. Both
+// are durable: what has no mark is finished after a crash.
+void set_incoming_mark(Context& context, base::LayerId layer);
+void remove_incoming_mark(Context& context, base::LayerId layer);
 
 // Whether its birth was over, whatever the row says: all was written, or commands ran in it.
 bool is_born(Context& context, const state_db::WorkspaceRow& row);

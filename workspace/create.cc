@@ -9,6 +9,7 @@
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/layers.h"
+#include "state_db/snapshots.h"
 #include "state_db/store.h"
 #include "workspace/birth.h"
 #include "workspace/disk_room.h"
@@ -186,6 +187,8 @@ void Workspaces::abandon(const state_db::WorkspaceRow& row, const std::string& r
 }
 
 void Workspaces::remove_remains(const state_db::WorkspaceRow& row) {
+  // Of an import, which has them before it is ready:
+  state_db::Snapshots(context_.store).drop_all(row.id, "its import failed");
   context_.storage.remove_layer(row.layer);
   // What it stands on is not kept for one that never came to be.
   if (row.layer && state_db::Layers(context_.store).get(row.layer).parent) {

@@ -50,8 +50,8 @@ inline constexpr std::array<std::array<Mend, 4>, 4> kBaseTrees{{
     /* torn     */ {wait,    redo,    redo,    redo}}};
 
 // A workspace and its writable layer. born: its create had written all, or commands ran in it. One
-// that is `creating` and born comes from a copy of state.db that was made in the middle of the
-// create, and its layer has all the work that was done since.
+// that is `creating` and born is whole: only `ready` was not written yet. Or it comes from a copy of
+// state.db that was made in the middle of the create, and its layer has all the work since.
 enum class LayerSeen : uint8_t { at_work, born, unborn, missing };
 inline constexpr std::array<std::array<Mend, 4>, 8> kWorkspaces{{
     //                 at_work  born     unborn   missing

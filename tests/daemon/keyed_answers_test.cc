@@ -232,6 +232,38 @@ TEST_CASE("an upload that is there already is not begun again, and only its own 
   CHECK(begun == 1);
 }
 
+TEST_CASE(
+    "an upload whose verb joins the key while the body still comes is answered by that verb") {
+  Served served;
+  class Early : public BodySink {
+   public:
+    Early(Served& served, Request request) : served_(served), request_(std::move(request)) {}
+    Taken write(std::string_view) override {
+      workspace::join_key(served_.store(), request_.caller, "ws_7");
+      return Taken::all;
+    }
+    Reply finish() override { return Reply::json("\"whole\"", 201); }
+
+   private:
+    Served& served_;
+    const Request request_;
+  };
+  const UploadHandler upload = [&](const Request& request) {
+    return std::make_unique<Early>(served, request);
+  };
+  served.router().add({.method = "POST",
+                       .pattern = "/upload",
+                       .access = Right::none,
+                       .handler = upload,
+                       .keep = Keep::joined,
+                       .resume = [](const Request&, const std::string& subject) {
+                         return Reply::json("\"" + subject + "\"", 201);
+                       }});
+  served.start();
+  CHECK(served.post("/upload", "abc", "Idempotency-Key: u\r\n").body == "\"whole\"");
+  CHECK(served.post("/upload", "abc", "Idempotency-Key: u\r\n").body == "\"whole\"");
+}
+
 TEST_CASE("an answer that is written later is given before that and after it, with its headers") {
   Served served;
   Request request;

@@ -183,11 +183,25 @@ class Requests:
         best_of = self.client.best_of(name, each="sleep 600", test="true", count=1)["id"]
         return lambda key: self.client.cancel_best_of(best_of, key=key)
 
-    def post_v1_workspaces_import(self, name):
-        self.workspace(f"{name}-away", "echo kept > kept")
+    def archive_of(self, name, url):
+        self.client.create(repo_url=url, name=name)
+        self.client.exec(name, "echo kept > kept", sync=True)
+        self.client.snapshot(name, name="state")
+        self.client.exec(name, "echo later > kept", sync=True)
         file = io.BytesIO()
-        self.client.export(f"{name}-away", file)
-        self.client.delete(f"{name}-away", purge=True)
+        self.client.export(name, file)
+        self.client.delete(name, purge=True)
+        return file
+
+    def post_v1_workspaces_import(self, name):
+        file = self.archive_of(f"{name}-away", self.suite.url)
+        return lambda key: self.client.import_(file.getvalue(), name=name, key=key)
+
+    def post_v1_workspaces_import_pack(self, name):
+        """Where the repository is not: it comes out of the archive."""
+        url = self.upstream(name)
+        file = self.archive_of(f"{name}-away", url)
+        self.client.delete_repo(self.client.add_repo(url)["id"])
         return lambda key: self.client.import_(file.getvalue(), name=name, key=key)
 
     def put_v1_workspaces_workspace_file(self, name):
@@ -296,6 +310,10 @@ class Retries(rig.TestCase):
         """That it was done once, where twice would show."""
         if method.startswith("post_v1_workspaces_workspace_snapshots"):
             self.assertEqual([s["name"] for s in self.client.snapshots(name)], ["state"])
+        if method.startswith("post_v1_workspaces_import"):
+            self.assertEqual(self.client.read_file(name, "kept"), b"later\n")
+            self.assertEqual([s["name"] for s in self.client.snapshots(name)], ["state"], "its history came with it")
+            self.assertEqual(len([w for w in self.client.workspaces() if w["name"] == name]), 1)
         if method.startswith("post_v1_workspaces_workspace_restore"):
             self.assertEqual(self.client.read_file(name, "kept"), b"kept\n")
             self.assertEqual([s["cause"] for s in self.client.snapshots(name)].count("before-restore"), 1, "restored once")

@@ -217,6 +217,25 @@ TEST_CASE("a key that is a day old is free again, in the rows that carry it, too
   CHECK(make("c", "k-else").existed);
 }
 
+TEST_CASE("a key that was joined to a workspace goes with the failure of its create") {
+  TestStore test;
+  const auto repository = make_repository(*test.store);
+  Workspaces workspaces(*test.store);
+  IdempotencyKeys keys(*test.store);
+  const auto made = workspaces.create(new_workspace(repository, "a")).id;
+  const auto other = workspaces.create(new_workspace(repository, "b")).id;
+  const IdempotentRequest answered{.owner_uid = 1000, .key = "answered", .hash = "h"};
+  const IdempotentRequest request{.owner_uid = 1000, .key = "k", .hash = "h"};
+  const IdempotentRequest others{.owner_uid = 1000, .key = "other", .hash = "h"};
+  keys.put(answered, {.status = 201});
+  keys.begin(request, made.str());
+  keys.begin(others, other.str());
+  workspaces.fail(made, "the disk is full");
+  CHECK_FALSE(keys.find(request));
+  CHECK(keys.find(others)->subject == other.str());
+  CHECK(keys.find(answered)->answer);
+}
+
 TEST_CASE("the key of a create that failed may be used again") {
   TestStore test;
   const auto repository = make_repository(*test.store);
