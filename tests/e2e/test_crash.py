@@ -12,8 +12,8 @@ import harness
 import moorage
 import trees
 
-# Writes numbered lines to a file and to standard output at the same time.
-WRITER = "i=0; while [ $i -lt {n} ]; do i=$((i+1)); echo line $i >> log.txt; echo line $i; done; echo finished >&2"
+# Writes numbered lines to a file and to standard output at the same time, until it is told that it is over.
+WRITER = "i=0; until [ -e over ]; do i=$((i+1)); echo line $i >> log.txt; echo line $i; done; echo finished >&2"
 
 
 class Crash(harness.TestCase):
@@ -55,33 +55,45 @@ class Crash(harness.TestCase):
                 self.assert_no_strays()
                 self.client.delete(name, purge=True)
 
+    def write(self, name):
+        """A writer in a new workspace, which has written something. Its exec."""
+        self.client.create(repo_url=self.url, name=name)
+        exec_id = self.client.start_exec(name, ["sh", "-c", WRITER])["id"]
+        self.wait_for_more(exec_id, 50_000)
+        return exec_id
+
+    def wait_for_more(self, exec_id, size=10_000):
+        before = self.client.get_exec(exec_id)["output_bytes"]
+        harness.wait_until(lambda: self.client.get_exec(exec_id)["output_bytes"] > before + size, what="output")
+
+    def end_writer(self, name, exec_id):
+        """It goes on until now; nothing that it wrote is missing or there twice."""
+        self.wait_for_more(exec_id)
+        self.client.write_file(name, "over", b"")
+        end = self.client.wait(exec_id, timeout_ms=60000)
+        self.assertEqual((end["state"], end["exit_code"]), ("exited", 0))
+        written = self.client.read_file(name, "log.txt")
+        self.assertEqual(written, "".join(f"line {i}\n" for i in range(1, written.count(b"\n") + 1)).encode())
+        self.assertEqual(self.client.raw_output(exec_id, "stdout"), written)
+        self.assertEqual(self.client.raw_output(exec_id, "stderr"), b"finished\n")
+
     def test_a_command_goes_on_when_the_daemon_dies(self):
-        self.client.create(repo_url=self.url, name="goes-on")
-        n = 300000
-        record = self.client.start_exec("goes-on", ["sh", "-c", WRITER.format(n=n)])
-        harness.wait_until(lambda: self.client.get_exec(record["id"])["output_bytes"] > 10000, what="output")
+        writer = self.write("goes-on")
         for _ in range(3):
             self.daemon.restart()
-        end = self.client.wait(record["id"], timeout_ms=60000)
-        self.assertEqual((end["state"], end["exit_code"]), ("exited", 0))
-        expected = "".join(f"line {i}\n" for i in range(1, n + 1)).encode()
-        self.assertEqual(self.client.raw_output(record["id"], "stdout"), expected)
-        self.assertEqual(self.client.raw_output(record["id"], "stderr"), b"finished\n")
-        self.assertEqual(self.client.read_file("goes-on", "log.txt"), expected)
+        self.end_writer("goes-on", writer)
         self.assert_no_strays()
 
     def test_a_cut_command_is_interrupted_and_all_it_wrote_is_there(self):
         for what in ("init", "all"):
             with self.subTest(what):
                 name = f"cut-{what}"
-                self.client.create(repo_url=self.url, name=name)
-                record = self.client.start_exec(name, ["sh", "-c", WRITER.format(n=10_000_000)])
-                harness.wait_until(lambda: self.client.get_exec(record["id"])["output_bytes"] > 50000, what="output")
+                writer = self.write(name)
                 self.kill(what, name)
-                end = self.client.wait(record["id"], timeout_ms=20000)
+                end = self.client.wait(writer, timeout_ms=20000)
                 self.assertEqual(end["state"], "interrupted")
                 self.assertNotIn("exit_code", {k for k, v in end.items() if v is not None})
-                out = self.client.raw_output(record["id"], "stdout")
+                out = self.client.raw_output(writer, "stdout")
                 lines = out.decode().split("\n")
                 self.assertGreater(len(lines), 1000)
                 self.assertEqual(lines[:-1], [f"line {i}" for i in range(1, len(lines))])
@@ -92,13 +104,10 @@ class Crash(harness.TestCase):
                 self.client.delete(name, purge=True)
 
     def test_a_killed_monitor_does_not_matter(self):
-        self.client.create(repo_url=self.url, name="monitor")
-        record = self.client.start_exec("monitor", ["sh", "-c", WRITER.format(n=300000)])
-        harness.wait_until(lambda: self.client.get_exec(record["id"])["output_bytes"] > 10000, what="output")
+        writer = self.write("monitor")
         init = self.daemon.sandbox_pids("monitor")["init"]
         self.kill("monitor", "monitor")
-        end = self.client.wait(record["id"], timeout_ms=60000)
-        self.assertEqual((end["state"], end["exit_code"]), ("exited", 0))
+        self.end_writer("monitor", writer)
         self.assertEqual(self.daemon.sandbox_pids("monitor")["init"], init)
         self.client.stop("monitor")
         self.assert_no_strays()
