@@ -1,9 +1,11 @@
 """kill -9 of the daemon, the sandbox, LXC's monitor, all; idle and in the middle of an exec. Nothing may be missing."""
 
+import contextlib
 import io
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import threading
 import unittest
@@ -19,7 +21,7 @@ WRITER = "i=0; until [ -e over ]; do i=$((i+1)); echo line $i >> log.txt; echo l
 class Crash(harness.TestCase):
     settings = {"gc.keep_unused_s": 0}
 
-    def kill(self, what, name):
+    def kill(self, what, name, before_start=lambda: None):
         pids = self.daemon.sandbox_pids(name)
         if what in ("monitor", "all"):
             self.assertIsNotNone(pids["monitor"], "LXC's monitor was not found")
@@ -31,6 +33,7 @@ class Crash(harness.TestCase):
             # A sanitized one takes a while to die, and until then it is there, and answers nobody.
             harness.wait_until(lambda: not os.path.exists(f"/proc/{pids['init']}/exe"), what="the end of init")
         if what in ("daemon", "all"):
+            before_start()
             self.daemon.start()
 
     def assert_no_strays(self):
@@ -194,10 +197,15 @@ class Crash(harness.TestCase):
         for name in ("lives", "rests"):
             self.client.delete(name, purge=True)
 
-    def test_an_emptied_head_costs_no_branch(self):
+    def of_an_earlier_boot(self):
+        """The daemon rests: what it wrote of its sandboxes is of a boot before this one."""
+        with contextlib.closing(sqlite3.connect(self.daemon.store / "state.db")) as database, database:
+            database.execute("UPDATE sandboxes SET boot_id = 'of-an-earlier-boot'")
+
+    def test_a_head_that_a_power_cut_emptied_costs_no_branch(self):
         self.client.create(repo_url=self.url, name="refs")
         self.client.exec("refs", "git branch mine && git pack-refs --all && : > .git/HEAD", sync=True)
-        self.kill("all", "refs")
+        self.kill("all", "refs", before_start=self.of_an_earlier_boot)
         self.assertEqual(self.client.exec("refs", "git rev-parse mine HEAD").stdout.decode().split(),
                          [self.client.workspace("refs")["base"]["commit"]] * 2)
         self.client.delete("refs", purge=True)
