@@ -25,18 +25,21 @@ workspace::MoveRequest wanted_in(JsonFields& fields) {
   return wanted;
 }
 
+Reply answer(const workspace::WorkspaceView& view) {
+  Reply reply = Reply::json(workspace_json(view));
+  reply.subject = view.row.id.str();
+  return reply;
+}
+
 Reply move(Api& api, const Request& request) {
   JsonFields fields = JsonFields::parse(request.body);
   workspace::MoveRequest wanted = wanted_in(fields);
   wanted.now = fields.flag("now");
   wanted.wait = std::chrono::milliseconds(fields.whole("wait_ms", 0, kMaxWaitMs).value_or(0));
   fields.finish();
-  const auto view = api.context.metrics.counted(workspace::Verb::move, [&] {
+  return answer(api.context.metrics.counted(workspace::Verb::move, [&] {
     return api.moves.move(request.caller, request.parameter(0), wanted);
-  });
-  Reply reply = Reply::json(workspace_json(view));
-  reply.subject = view.row.id.str();
-  return reply;
+  }));
 }
 
 Reply check(Api& api, const Request& request) {
@@ -56,7 +59,11 @@ void add_move_routes(Router& router, Api& api) {
               .pattern = "/v1/workspaces/{}/move",
               .access = Right::destroy,
               .handler = plain(move),
-              .lane = Lane::slow});
+              .lane = Lane::slow,
+              .keep = Keep::joined,
+              .resume = [&api](const Request&, const std::string& joined) {
+                return answer(api.moves.resume(joined));
+              }});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/move/check",
               .access = Right::destroy,

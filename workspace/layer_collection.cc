@@ -88,6 +88,9 @@ void settle_snapshot(Context& context, Active& active, const state_db::SnapshotR
       if (!sandbox) make_layers(context, {row.next_layer});  // else it is at work in it
       context.store.transaction([&] {
         table.finish(row.id, 0);
+        // A seal is only taken of what is synced, and nobody wrote since.
+        if (!state_db::Integrity(context.store).get(row.workspace).seal.empty())
+          table.set_durable(row.id);
         if (sandbox) {
           const ActiveMounts& mounts = running->mounted->mounts;
           state_db::Sandboxes(context.store)

@@ -7,6 +7,7 @@
 #include "base/mount.h"
 #include "base/mount_namespace.h"
 #include "state_db/store.h"
+#include "workspace/keyed_request.h"
 #include "workspace/sandbox_mounts.h"
 #include "workspace/workspaces.h"
 
@@ -24,7 +25,8 @@ MOORAGE_CRASH_POINT(after_outcome, "move.after_outcome");
 }  // namespace
 
 void Workspaces::change_place(const state_db::WorkspaceRow& row, const state_db::Place& place,
-                              const std::string& by) {
+                              const Caller& caller, const std::string& notice) {
+  const std::string by = "uid " + std::to_string(caller.uid);
   state_db::WorkspaceRow moved = row;
   moved.backend = place.backend;
   moved.image = place.image;
@@ -34,7 +36,10 @@ void Workspaces::change_place(const state_db::WorkspaceRow& row, const state_db:
   if (const auto old = sandboxes.live(row.id); old && !active_.running(row.id))
     clear_sandbox(*old, "found dead at a move");
   const auto tell_place = [&] {
-    state_db::Workspaces(context_.store).set_place(row.id, place, by);
+    context_.store.transaction([&] {
+      state_db::Workspaces(context_.store).set_place(row.id, place, by);
+      join_key(context_.store, caller, row.id.str() + " " + notice);
+    });
   };
   if (!active_.running(row.id)) {
     tell_place();

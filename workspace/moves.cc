@@ -111,14 +111,15 @@ void Moves::cancel_all(const Caller& caller, const std::vector<base::ExecId>& ex
   }
 }
 
-void Moves::move_once(const Caller& caller, base::WorkspaceId id, const state_db::Place& place) {
+void Moves::move_once(const Caller& caller, base::WorkspaceId id, const state_db::Place& place,
+                      const std::string& notice) {
   const auto guard = context_.locks.lock(id.str(), "move");
   const auto row = workspaces_.settled(state_db::Workspaces(context_.store).get(id));
   require_movable(row);
   if (place_of(row) == place) return;
   const auto writing = workspaces_.leases().write(caller, row);
   workspaces_.refuse_busy(row);
-  workspaces_.change_place(row, place, "uid " + std::to_string(caller.uid));
+  workspaces_.change_place(row, place, caller, notice);
   base::log(base::LogLevel::info, "workspace.moved",
             {{"ws", row.id}, {"from", row.backend}, {"to", place.backend}, {"image", place.image}});
 }
@@ -135,7 +136,7 @@ WorkspaceView Moves::move(const Caller& caller, const std::string& name,
   } else {
     if (request.now) cancel_all(caller, plan.execs);
     try {
-      move_once(caller, row.id, plan.to.place);
+      move_once(caller, row.id, plan.to.place, notice);
     } catch (const Error& error) {
       const auto now = Waiting::Clock::now();
       if (error.code() != Code::conflict || now >= caller.asked + request.wait) throw;
@@ -144,6 +145,13 @@ WorkspaceView Moves::move(const Caller& caller, const std::string& name,
   }
   auto view = workspaces_.look(row.id);
   view.notice = notice;
+  return view;
+}
+
+WorkspaceView Moves::resume(const std::string& joined) {
+  const size_t end = joined.find(' ');
+  auto view = workspaces_.look(base::WorkspaceId::parse(joined.substr(0, end)).value());
+  view.notice = joined.substr(end + 1);
   return view;
 }
 

@@ -43,11 +43,14 @@ class Moves {
   // conflict: commands still run after `wait`; nothing was changed. Throws Waiting until then. Is
   // there already: fine.
   WorkspaceView move(const Caller& caller, const std::string& name, const MoveRequest& request);
+  // The same answer, of what change_place joined to the key of a move before the daemon died.
+  WorkspaceView resume(const std::string& joined);
 
  private:
   MovePlan plan(const state_db::WorkspaceRow& row, const MoveRequest& request);
   void cancel_all(const Caller& caller, const std::vector<base::ExecId>& execs);
-  void move_once(const Caller& caller, base::WorkspaceId id, const state_db::Place& place);
+  void move_once(const Caller& caller, base::WorkspaceId id, const state_db::Place& place,
+                 const std::string& notice);
 
   Context& context_;
   Workspaces& workspaces_;

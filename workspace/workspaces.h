@@ -74,9 +74,9 @@ class Workspaces {
   void stop_sandbox(const state_db::WorkspaceRow& present, const std::string& reason);
   void refuse_busy(const state_db::WorkspaceRow& row);  // conflict if anything runs
   // move.cc. From now on its sandboxes are made at `place`; the one that runs ends when the next is
-  // made. Conflict as bring_to_rest. Caller holds the lock.
+  // made. A repeat says `notice`, too. Conflict as bring_to_rest. Caller holds the lock.
   void change_place(const state_db::WorkspaceRow& row, const state_db::Place& place,
-                    const std::string& by);
+                    const Caller& caller, const std::string& notice);
   // Stops an idle one as `stop` does and waits until nobody has its files. Conflict if anything
   // runs or is transferred. Caller holds the lock.
   enum class Hook { run, skip };
