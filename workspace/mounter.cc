@@ -104,6 +104,18 @@ class AttachedLayers {
   std::vector<std::string> names_;
 };
 
+// Works as another user while it lives.
+class Identity {
+ public:
+  Identity(uint32_t now, uint32_t afterwards) : afterwards_(afterwards) { become(now); }
+  ~Identity() { become(afterwards_); }  // a failure ends the process: nothing may be mounted as 0
+  Identity(const Identity&) = delete;
+  Identity& operator=(const Identity&) = delete;
+
+ private:
+  const uint32_t afterwards_;
+};
+
 // All that another default could change is set. xino=off: the layers share one file system, so
 // inode numbers are the real ones anyway, and the answer does not depend on the bits a file system
 // has to spare.
@@ -152,7 +164,7 @@ Mounter::Mounter(const std::string& place, uint32_t identity) {
       return;
     }
     ready.set_value();
-    serve();
+    serve(identity);
   });
   try {
     ready.get_future().get();
@@ -192,7 +204,7 @@ Fd Mounter::mount(OverlayParts parts) {
   return answer.get();
 }
 
-void Mounter::serve() {
+void Mounter::serve(uint32_t identity) {
   for (;;) {
     std::unique_lock lock(mutex_);
     arrived_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
@@ -201,6 +213,7 @@ void Mounter::serve() {
     queue_.pop_front();
     lock.unlock();
     try {
+      const Identity working(request->parts.as_root ? 0 : identity, identity);
       Fd overlay = assemble(request->parts);
       request->parts = {};  // nothing of ours holds the layers when the caller goes on
       request->answer.set_value(std::move(overlay));

@@ -23,6 +23,8 @@ namespace moorage::workspace {
 struct OverlayParts {
   std::vector<base::Fd> lowers;  // nearest first, at least one, at most kMaxLowers
   base::Fd writable;             // of a directory with upper/ and work/ in it
+  // Works as user 0, so with the blocks that ext4 keeps for it. Never for a sandbox.
+  bool as_root = false;
 };
 
 class Mounter {
@@ -30,7 +32,8 @@ class Mounter {
   static constexpr size_t kMaxLowers = 61;  // letters and digits but for the writable layer's
 
   // `place` is any existing directory; it is covered in the thread's own namespace only.
-  // `identity`: the user and group that overlays work as; the id maps of the layers must cover it.
+  // `identity`: the user and group that overlays work as; the id maps of the layers must cover it,
+  // or user 0 for one as_root.
   Mounter(const std::string& place, uint32_t identity);
   ~Mounter();
   Mounter(const Mounter&) = delete;
@@ -42,7 +45,7 @@ class Mounter {
 
  private:
   struct Request;
-  void serve();
+  void serve(uint32_t identity);
 
   std::mutex mutex_;
   std::condition_variable arrived_;

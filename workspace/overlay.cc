@@ -37,7 +37,7 @@ class IdMaps {
  public:
   // Shared, because a mount may still be using what another thread pushes out.
   std::shared_ptr<Fd> get(const std::vector<base::IdMapLine>& map) {
-    const Key key{map.front().inside, map.front().outside};
+    const Key key{map.front().inside, map.front().outside, map.back().outside};
     std::lock_guard lock(mutex_);
     for (auto it = kept_.begin(); it != kept_.end(); ++it) {
       if (it->first != key) continue;
@@ -50,7 +50,7 @@ class IdMaps {
   }
 
  private:
-  using Key = std::pair<uint32_t, uint32_t>;
+  using Key = std::array<uint32_t, 3>;
   static constexpr size_t kMaxKept = 128;
   std::mutex mutex_;
   std::list<std::pair<Key, std::shared_ptr<Fd>>> kept_;
@@ -138,14 +138,16 @@ class OverlayStorage : public Storage {
 
   DiskQuota& quota() override { return *quota_; }
 
-  ActiveMounts mount(const Chain& chain, uint32_t first_host_id) override {
-    const uint32_t mounter = mounter_owner().id;  // itself on both sides
+  ActiveMounts mount(const Chain& chain, uint32_t first_host_id, MountRoom room) override {
+    const uint32_t on_disk = mounter_owner().id;
+    const uint32_t mounter = room == MountRoom::roots ? 0 : on_disk;
     const std::shared_ptr<Fd> map =
-        id_maps_.get({{options_.disk_first_id, first_host_id, kIds}, {mounter, mounter, 1}});
+        id_maps_.get({{options_.disk_first_id, first_host_id, kIds}, {on_disk, mounter, 1}});
+    const Mapping mapping{*map, room};
     ActiveMounts mounts;
-    mounts.tree = mount_part(chain, "/tree", tree_below(chain), *map, &mounts.tree_device);
+    mounts.tree = mount_part(chain, "/tree", tree_below(chain), mapping, &mounts.tree_device);
     mounts.home = mount_part(chain, "/home", {chain.image_home.empty() ? empty_ : chain.image_home},
-                             *map, &mounts.home_device);
+                             mapping, &mounts.home_device);
     return mounts;
   }
 
@@ -176,10 +178,17 @@ class OverlayStorage : public Storage {
     return below;
   }
 
+  struct Mapping {
+    const Fd& map;
+    MountRoom room;
+  };
+
   // `below` the layers, nearest first.
   Fd mount_part(const Chain& chain, const std::string& part, const std::vector<std::string>& below,
-                const Fd& map, uint64_t* device) {
+                const Mapping& mapping, uint64_t* device) {
+    const Fd& map = mapping.map;
     OverlayParts parts;
+    parts.as_root = mapping.room == MountRoom::roots;
     for (base::LayerId frozen : chain.frozen) {
       parts.lowers.push_back(layer_mount(layer_path(frozen) + part + "/upper", map));
     }

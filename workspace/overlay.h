@@ -29,6 +29,12 @@ struct Chain {
   std::shared_ptr<const void> base_in_use;  // until the mount is one that Active knows
 };
 
+// Whose room on a full disk an overlay may take (decision 0306).
+enum class MountRoom {
+  everybodys,
+  roots,  // also what ext4 keeps for user 0: for the host alone, to remove files
+};
+
 // Detached mounts; they vanish with their last descriptor (and the last sandbox that has them).
 struct ActiveMounts {
   base::Fd tree;
@@ -54,7 +60,9 @@ class Storage {
   virtual DiskQuota& quota() = 0;
   virtual std::string layer_path(base::LayerId layer) const = 0;
   // Mounts with ids shown as first_host_id...; see the invariant above.
-  virtual ActiveMounts mount(const Chain& chain, uint32_t first_host_id) = 0;
+  // resource_exhausted: there is no room for its work directories.
+  virtual ActiveMounts mount(const Chain& chain, uint32_t first_host_id,
+                             MountRoom room = MountRoom::everybodys) = 0;
   // A read-only detached bind of a host directory whose owner root is shown as inside root.
   virtual base::Fd bind_read_only(const std::string& path, uint32_t first_host_id) = 0;
 };

@@ -267,8 +267,9 @@ std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& 
   Chain layers;
   const auto mount = [&] {
     const uint32_t first = context_.options.disk_first_id;  // no sandbox: ids as they are on disk
-    layers = chain(row, Compare::sometimes);
-    return Mounted{mount_layers(layers, first), first + kUser};
+      layers = chain(row, Compare::sometimes);
+      // No agent writes through it, and files are removed through it.
+      return Mounted{mount_layers(layers, first, MountRoom::roots), first + kUser};
   };
   auto mounted = active_.at_rest(row.id, mount, context_.options.transfer_patience);
   // Before the first byte: a seal that is there when we die must be true.
@@ -319,15 +320,17 @@ void Workspaces::accept(const state_db::WorkspaceRow& row) {
 }
 
 // On a full disk with the room of the reserve: a workspace must start for its files to be removed.
-ActiveMounts Workspaces::mount_layers(const Chain& layers, uint32_t first_host_id) {
+// When that is used up as well, in `last`.
+ActiveMounts Workspaces::mount_layers(const Chain& layers, uint32_t first_host_id, MountRoom last) {
   // Here, as whoever writes comes by here: a limit that was changed in between holds.
   context_.storage.quota().limit(layers.writable, context_.storage.layer_path(layers.writable),
                                  layers.limit);
   try {
     return context_.storage.mount(layers, first_host_id);
   } catch (const Error& error) {
-    if (error.code() != Code::resource_exhausted || !context_.store.give_room()) throw;
-    return context_.storage.mount(layers, first_host_id);
+    if (error.code() != Code::resource_exhausted) throw;
+    if (!context_.store.give_room() && last == MountRoom::everybodys) throw;
+    return context_.storage.mount(layers, first_host_id, last);
   }
 }
 

@@ -123,7 +123,7 @@ class Workspaces {
   Chain chain(const state_db::WorkspaceRow& row, Compare compare = Compare::always);
   Chain chain_at(const state_db::WorkspaceRow& row);
   repo_cache::BaseTreePlaces base_tree_of(const state_db::WorkspaceRow& row);
-  ActiveMounts mount_layers(const Chain& layers, uint32_t first_host_id);
+  ActiveMounts mount_layers(const Chain& layers, uint32_t first_host_id, MountRoom last = {});
   std::shared_ptr<const Mounted> mounts(const state_db::WorkspaceRow& row, Right right);
   void seal_at_rest(base::WorkspaceId id);
   IntegrityCheck::Taken seal_stopped(const state_db::WorkspaceRow& row);

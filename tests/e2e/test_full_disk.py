@@ -106,21 +106,26 @@ class FullDisk(DiskTest):
         self.assertLess(self.disk.free(), 64 << 10)
 
     def test_removing_through_the_file_api_works_without_a_free_byte(self):
-        """At rest with the room of the reserve, as a mount takes a little; in a sandbox without any."""
-        self.client.create(repo_url=self.url, name="rests")
-        for name in ("rests", "work"):
+        """In a sandbox; at rest, where a mount takes a little, with the room of the reserve and when that is used up."""
+        for name in ("rests", "later"):
+            self.client.create(repo_url=self.url, name=name)
+        for name in ("rests", "later", "work"):
             self.client.exec(name, "mkdir -p d/e && head -c 4M /dev/zero >big && cp big d/e/big")
         self.client.stop("rests")
+        self.client.stop("later")
         self.fill_from_outside()
         self.client.remove_file("rests", "big")
         for path in ("big", "README.md", "d"):
-            with self.subTest(path):
-                self.fill_from_outside()
-                self.client.remove_file("work", path, recursive=path == "d")
+            for name in ("later", "work"):
+                with self.subTest(path, workspace=name):
+                    (self.disk.place / "reserve").unlink(missing_ok=True)
+                    self.fill_from_outside()
+                    self.client.remove_file(name, path, recursive=path == "d")
         self.assertEqual({e["name"] for e in self.client.list_files("work")["entries"]}, {".git", "src"})
         (self.disk.place / "fill").unlink()
         self.daemon.restart()
-        self.assertEqual(self.client.exec("work", "ls").stdout, b"src\n")
+        for name in ("later", "work"):
+            self.assertEqual(self.client.exec(name, "ls").stdout, b"src\n")
         self.assertEqual(self.client.exec("rests", "ls").stdout, b"README.md\nd\nsrc\n")
 
     def test_rm_as_a_command_works_without_a_free_byte(self):
