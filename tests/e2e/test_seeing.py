@@ -57,9 +57,9 @@ class Categories(harness.TestCase):
 
     def test_a_stop_and_a_death_of_the_sandbox(self):
         running = self.client.start_exec(self.name, ["sleep", "60"])["id"]
-        self.client.stop(self.name)
+        self.client.stop(self.name, force=True)
         self.assertEqual(self.client.wait(running)["category"], "stopped")
-        self.assertIn("(stopped)", self.daemon.cli("ps", self.name).stdout.decode())
+        self.assertIn("(stopped by root)", self.daemon.cli("ps", self.name).stdout.decode())
         running = self.client.start_exec(self.name, ["sleep", "60"])["id"]
         os.kill(self.daemon.sandbox_pids(self.name)["init"], 9)
         self.assertEqual(self.client.wait(running)["category"], "lost")
@@ -419,7 +419,7 @@ class Top(harness.TestCase):
         harness.wait_until(lambda: self.waits("asks") == [running], what="it waits")
         self.client.send_input(running, b"an answer\n")
         harness.wait_until(lambda: self.waits("asks") == [], what="it has its answer")
-        self.client.delete("asks")
+        self.client.delete("asks", force=True)
 
     def test_a_crowd_is_not_looked_at(self):
         self.client.create(repo_url=self.url, name="crowd", limits={"pids": 400})
@@ -427,7 +427,7 @@ class Top(harness.TestCase):
         running = self.client.start_exec("crowd", ["bash", "-c", crowd], stdin=True)["id"]
         harness.wait_until(lambda: self.client.get_exec(running)["output_bytes"] > 0, what="go")
         self.assertEqual(self.waits("crowd"), [])
-        self.client.delete("crowd")
+        self.client.delete("crowd", force=True)
 
     def test_the_figures(self):
         self.client.create(repo_url=self.url, name="busy")
