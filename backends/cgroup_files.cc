@@ -148,8 +148,7 @@ bool cgroup_populated(const std::string& path) {
 void remove_cgroup(const std::string& path, Clock::time_point deadline) {
   while (rmdir(path.c_str()) < 0 && errno != ENOENT) {
     if (errno != EBUSY || Clock::now() >= deadline) base::throw_errno("remove cgroup " + path);
-    // Each time anew: the end of an exec may be looked at while its sandbox goes, and that makes
-    // its group again.
+    // Each time anew: a command may begin while its sandbox goes, and that makes its group.
     bool had_children = false;
     for (const std::string& name : base::list_directory(path)) {
       struct stat info;

@@ -25,17 +25,16 @@ class ExecCgroup : public ExecGroup {
   ExecCgroup(const CgroupHierarchies& hierarchies, const std::string& commands,
              const std::string& exec_name)
       : unified_(hierarchies.unified + "/" + commands + "/" + exec_name) {
-    make(unified_);
-    if (!hierarchies.memory_v1.empty()) {
+    if (!hierarchies.memory_v1.empty())
       memory_v1_ = hierarchies.memory_v1 + "/" + commands + "/" + exec_name;
-      make(memory_v1_);
-    }
     // Processes are counted for all commands together, so there is no group of one exec.
     if (!hierarchies.pids_v1.empty()) pids_v1_ = hierarchies.pids_v1 + "/" + commands;
     pids_ = pids_v1_.empty() ? hierarchies.unified + "/" + commands : pids_v1_;
   }
 
   std::vector<base::Fd> join_fds() override {
+    make(unified_);
+    if (!memory_v1_.empty()) make(memory_v1_);
     std::vector<base::Fd> fds;
     for (const std::string* path : {&unified_, &memory_v1_, &pids_v1_}) {
       if (!path->empty()) fds.push_back(base::open_file(*path + "/cgroup.procs", O_WRONLY));
@@ -62,6 +61,11 @@ class ExecCgroup : public ExecGroup {
 
   uint64_t refused_forks() override {
     return cgroup_counter(pids_ + "/pids.events", "max").value_or(0);
+  }
+
+  // Counted for every group of the unified hierarchy, with the cpu controller or without.
+  uint64_t cpu_usec() override {
+    return cgroup_counter(unified_ + "/cpu.stat", "usage_usec").value_or(0);
   }
 
   bool empty() override { return !cgroup_populated(unified_); }

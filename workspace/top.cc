@@ -72,8 +72,6 @@ std::vector<base::ExecId> Top::waiting(const TopLine& line, const Running& runni
     if (!ends) ends = backends::input_ends(running.init.pid);
     const auto group = running.backend->exec_group(running.name, exec.id.str());
     const auto processes = group->members(kMostProcesses + 1);
-    // It ended before this look, which then made its group again.
-    if (processes.empty() && !watcher_.progress(exec.id)) group->remove();
     if (processes.size() <= kMostProcesses && backends::waits_for_input(processes, *ends))
       found.push_back(exec.id);
   }

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/mount.h"
 #include "base/mount_namespace.h"
 #include "contract.h"
@@ -129,4 +130,24 @@ TEST_CASE("fifty lives leave the host's mounts, groups and processes as they wer
   CHECK(base::list_directory("/") == root_entries);
   CHECK(base::list_directory("/run") == run_entries);
   CHECK(traces(sandboxes.prefix()) == "");
+}
+
+TEST_CASE("asking about an exec that has ended leaves no control group", "[contract]") {
+  SandboxFixture sandboxes(EACH_BACKEND);
+  if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
+  sandboxes.start(1);
+  const std::string group = sandboxes.group(1) + "/cmd/ex_ended";
+  const auto ended = sandboxes.backend().exec_group(sandboxes.name(1), "ex_ended");
+  CHECK(ended->members(10).empty());
+  CHECK(ended->processes() == 0);
+  CHECK(ended->empty());
+  CHECK(ended->oom_kills() == 0);
+  ended->set_frozen(false);
+  ended->kill();
+  CHECK_FALSE(base::path_exists(group));
+  ended->remove();
+  const auto joins = ended->join_fds();
+  CHECK(base::path_exists(group));
+  ended->remove();
+  CHECK_FALSE(base::path_exists(group));
 }
