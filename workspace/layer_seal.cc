@@ -1,6 +1,5 @@
 #include "workspace/layer_seal.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -8,11 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <climits>
 #include <iterator>
-#include <memory>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -22,6 +22,7 @@
 #include "base/fd.h"
 #include "base/files.h"
 #include "base/open_beneath.h"
+#include "workspace/sorted_names.h"
 
 namespace moorage::workspace {
 namespace {
@@ -30,10 +31,20 @@ using base::Code;
 using base::Error;
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kNodeBytes = 64;        // of a set, or of the heap around a name
+constexpr size_t kNodeBytes = 64;  // of a set
+// Names of one directory at a time; while it is read it may take three times as much.
+constexpr uint64_t kLeastPiece = 32 << 10;
+constexpr uint64_t kMostPiece = 8 << 20;
 constexpr size_t kMaxListedPath = 4096;  // longer ones are in the hash alone
 // A digest is slow in small pieces, so they are gathered.
 constexpr size_t kDigestPiece = 64 << 10;
+
+// What all seals of the process that are being taken keep. Where there is much of it, a further one
+// takes smaller pieces: it is slower, not refused.
+constexpr uint64_t kAllSealsBytes = 64 << 20;
+std::atomic<uint64_t> all_seals_bytes{0};
+
+uint64_t minus(uint64_t from, uint64_t what) { return from - std::min(from, what); }
 
 // FNV-1a: short, for naming what differs; the seal itself is SHA-256.
 uint64_t short_hash(std::string_view text) {
@@ -67,6 +78,9 @@ class Sealer {
         limits_(limits),
         lists_(list == SealList::make),
         until_(Clock::now() + limits.time) {}
+  ~Sealer() { all_seals_bytes -= memory_; }
+  Sealer(const Sealer&) = delete;
+  Sealer& operator=(const Sealer&) = delete;
 
   Seal seal() {
     add_bytes(stat_of(layer_));
@@ -89,8 +103,8 @@ class Sealer {
   using Inode = std::pair<dev_t, ino_t>;
   struct Level {
     Inode inode;
-    std::vector<std::string> names;  // sorted backwards: the next one is the last
-    size_t path_bytes;               // of path_ without this directory
+    SortedNames names;
+    size_t path_bytes;  // of path_ without this directory
   };
 
   static struct stat stat_of(const std::string& path) {
@@ -116,14 +130,11 @@ class Sealer {
         throw Error(Code::resource_exhausted, layer_ + " has too many files to be looked at in " +
                                                   std::to_string(limits_.time.count()) + " ms");
       }
-      if (levels_.back().names.empty()) {
+      if (const auto next = next_name()) {
+        visit(*next);
+      } else {
         leave();
-        continue;
       }
-      const std::string next = std::move(levels_.back().names.back());
-      levels_.back().names.pop_back();
-      memory_ -= next.size() + kNodeBytes;
-      visit(next);
     }
   }
 
@@ -146,33 +157,39 @@ class Sealer {
   void enter(size_t path_before) {
     struct stat status {};
     base::check(fstat(here_.get(), &status), "look at " + layer_);
-    Level level{{status.st_dev, status.st_ino}, {}, path_before};
-    const std::unique_ptr<DIR, int (*)(DIR*)> stream(
-        fdopendir(base::open_directory_beneath(here_.get(), "").release()), closedir);
-    if (!stream) base::throw_errno("list below " + layer_);
-    for (;;) {
-      errno = 0;
-      const dirent* entry = readdir(stream.get());
-      if (!entry && errno != 0) base::throw_errno("list below " + layer_);
-      if (!entry) break;
-      const std::string_view name = entry->d_name;
-      if (name == "." || name == "..") continue;
-      memory_ += name.size() + kNodeBytes;
-      if (memory_ > limits_.max_memory_bytes) {
-        throw Error(Code::resource_exhausted, layer_ + " has too many files to be looked at");
-      }
-      level.names.emplace_back(name);
-    }
-    std::sort(level.names.begin(), level.names.end(), std::greater<>());
-    memory_ += sizeof(Level);
-    levels_.push_back(std::move(level));
+    levels_.push_back({{status.st_dev, status.st_ino}, {}, path_before});
+    use(sizeof(Level) + levels_.back().names.bytes());
+  }
+
+  // Of the directory that is here_.
+  std::optional<std::string> next_name() {
+    SortedNames& names = levels_.back().names;
+    const uint64_t before = names.bytes();
+    const uint64_t left =
+        std::min(minus(limits_.max_memory_bytes, memory_), minus(kAllSealsBytes, all_seals_bytes));
+    auto name = names.next(here_.get(), std::clamp(left / 3, kLeastPiece, kMostPiece));
+    give(before);
+    use(names.bytes());
+    return name;
+  }
+
+  void give(uint64_t bytes) {
+    memory_ -= bytes;
+    all_seals_bytes -= bytes;
+  }
+
+  void use(uint64_t bytes) {
+    memory_ += bytes;
+    all_seals_bytes += bytes;
+    if (memory_ > limits_.max_memory_bytes)
+      throw Error(Code::resource_exhausted, layer_ + " has too many files to be looked at");
   }
 
   void leave() {
     if (hashed_) add(std::string_view("\0", 1));  // no name is empty: the directory ends here
     path_.resize(levels_.back().path_bytes);
+    give(sizeof(Level) + levels_.back().names.bytes());
     levels_.pop_back();
-    memory_ -= sizeof(Level);
     if (levels_.empty()) return;
     const Inode& above = levels_.back().inode;
     base::Fd up = base::try_open_parent(here_.get(), above.first, above.second);
@@ -250,8 +267,13 @@ class Sealer {
 
   void add_bytes(const struct stat& status) {
     if (!S_ISDIR(status.st_mode) && status.st_nlink > 1) {
-      memory_ += kNodeBytes;
-      if (!linked_.insert({status.st_dev, status.st_ino}).second) return;
+      const Inode inode{status.st_dev, status.st_ino};
+      if (linked_.contains(inode)) return;
+      // Beyond these each name counts: for the use of the disk it is better to say too much.
+      if (linked_.size() < limits_.max_memory_bytes / 4 / kNodeBytes) {
+        linked_.insert(inode);
+        use(kNodeBytes);
+      }
     }
     seal_.bytes += static_cast<uint64_t>(status.st_blocks) * 512;
     seal_.files += 1;

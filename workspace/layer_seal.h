@@ -16,8 +16,8 @@
 namespace moorage::workspace {
 
 struct SealLimits {
-  uint64_t max_memory_bytes = 256 << 20;  // names of directories that are being walked
-  uint64_t max_list_bytes = 16 << 20;     // of the list of paths; the rest is not in it
+  uint64_t max_memory_bytes = 48 << 20;  // a directory with more names is listed several times
+  uint64_t max_list_bytes = 16 << 20;    // of the list of paths; the rest is not in it
   std::chrono::milliseconds time{20'000};
 };
 

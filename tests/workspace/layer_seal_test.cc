@@ -114,6 +114,20 @@ TEST_CASE("a seal goes as deep as a tree does, and no further than its limits") 
   }
 }
 
+TEST_CASE("a directory with more names than a seal may keep has the same seal") {
+  const Layer layer;
+  const base::Fd top = base::open_directory(layer.top);
+  for (int n = 0; n < 20'000; ++n) {
+    const std::string name = "name-" + std::to_string(n * 7919 % 20'000);
+    REQUIRE(mknodat(top.get(), name.c_str(), S_IFREG | 0644, 0) == 0);
+  }
+  const Seal whole = take_seal(layer.path);
+  CHECK(whole.paths == 20'003);
+  const Seal in_pieces = take_seal(layer.path, {.max_memory_bytes = 200'000});
+  CHECK(in_pieces.hash == whole.hash);
+  CHECK(in_pieces.list == whole.list);
+}
+
 TEST_CASE("a layer without one of its directories has no seal") {
   const Layer layer;
   base::remove_tree(layer.path + "/home");
