@@ -110,8 +110,8 @@ class Archives(Threats):
             self.client.delete(name, purge=True)
 
     def manifests(self):
-        yield "newer format", {b"manifest.json": lambda m: m.replace(b'"format":1', b'"format":2')}
-        yield "large", {b"manifest.json": lambda m: m + b" " * (2 << 20)}
+        yield "newer format", {b"manifest.json": lambda m: m.replace(b'"format":1', b'"format":99')}
+        yield "large", {b"manifest.json": lambda m: m + b" " * (17 << 20)}
         yield "deep", {b"manifest.json": lambda m: b'{"a":' * 1000 + b"1" + b"}" * 1000}
         yield "name", {b"manifest.json": lambda m: m.replace(b'"name":"source"', b'"name":"../../x"')}
         yield "branch", {b"manifest.json": lambda m: m.replace(b"moorage/source", b"--upload-pack=x")}
