@@ -304,7 +304,8 @@ def sandbox_cgroup_pids(name):
 
 
 def end_sandboxes(name):
-    for pid in sandbox_cgroup_pids(name):
+    """As the power does: process 1 of each first, as the kernel ends the rest with it. Ended one by one, a command's end would be recorded."""
+    for pid in sorted(sandbox_cgroup_pids(name), key=is_init, reverse=True):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     for top, _, _ in os.walk("/sys/fs/cgroup", topdown=False):
@@ -323,13 +324,19 @@ def remove_cgroup(path):
     return True
 
 
+def is_init(pid):
+    """Whether it is process 1 of a pid namespace below the host's."""
+    with contextlib.suppress(OSError):
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+        numbers = next(l for l in status.splitlines() if l.startswith("NSpid:")).split()
+        return numbers[-1] == "1" and len(numbers) > 2
+    return False
+
+
 def init_pid(store, name):
     for pid in sandbox_cgroup_pids(name):
-        with contextlib.suppress(OSError):
-            status = pathlib.Path(f"/proc/{pid}/status").read_text()
-            line = next(l for l in status.splitlines() if l.startswith("NSpid:"))
-            if line.split()[-1] == "1" and len(line.split()) > 2:
-                return pid
+        if is_init(pid):
+            return pid
     raise AssertionError(f"no init of {name}")
 
 

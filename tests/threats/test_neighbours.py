@@ -75,7 +75,7 @@ print(attempt(lambda: system_call(101, 0x4206, {pid}, 0, 0)))
         self.assertEqual(self.on_host(f"import os; os.kill({pid}, 0); print('there')"), "there")
         self.sh("pkill sleep")
         for name in names[1:]:
-            self.client.delete(name)
+            self.client.delete(name, force=True)
 
     def range_of(self, name):
         """(first, end) of the host's ids that a sandbox has."""
@@ -129,7 +129,7 @@ print(attempt(lambda: system_call(101, 0x4206, {pid}, 0, 0)))
             harness.wait_until(lambda: b"ready" in self.client.raw_output(exec_id), what="the neighbour's offer")
             self.assertEqual(self.python(TAKE), "ECONNREFUSED none none")
             self.assertEqual(self.python(TAKE, name="close"), "ok ok ok")
-            self.client.delete("close")
+            self.client.delete("close", force=True)
         keys = TRY + "print(*(attempt(lambda: system_call(n, 0, 0, 0, 0, 0)) for n in (248, 249, 250)))"
         self.assertEqual(self.python(keys), "EPERM EPERM EPERM")
 
