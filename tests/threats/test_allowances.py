@@ -1,7 +1,9 @@
 """What the kernel counts by user or for the whole host: used up in one sandbox, it is there for all others, for the host and the daemon."""
 
+import contextlib
 import json
 import os
+import pathlib
 import unittest
 
 from threat import ON_DOCKER, Threats, daemon, harness, threat, weak_daemon
@@ -11,7 +13,7 @@ LONG = os.environ.get("MOORAGE_TEST_LONG") == "1"
 
 # What takes of each allowance until it is refused, or `most` times. What was taken stays while the process lives.
 TAKERS = r"""
-import ctypes, errno, fcntl, json, os, resource, signal, sys, time
+import ctypes, errno, fcntl, json, os, resource, select, signal, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -28,6 +30,11 @@ def inotify_watches(n):
     try: call(libc.inotify_add_watch, held[-1], path, 2)
     finally:
         if os.geteuid() == 0: os.unlink(path)
+def epoll_watches(n):
+    # One for each descriptor in each instance.
+    if n == 0: held.append([call(libc.eventfd, 0, 0) for _ in range(500)])
+    if n % 500 == 0: held.append(select.epoll())
+    held[-1].register(held[0][n % 500], 0)
 def queued_signals(n):
     if n == 0: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGRTMIN})
     call(libc.sigqueue, os.getpid(), int(signal.SIGRTMIN), ctypes.c_void_p(0))
@@ -49,7 +56,9 @@ def take(name, most):
     except OSError as error: return n, errno.errorcode[error.errno]
     return n, "ok"
 """
-NAMES = ["inotify_instances", "queued_signals", "message_queues", "terminals", "pipe_pages"] + (["inotify_watches"] if LONG else [])
+NAMES = ["inotify_instances", "epoll_watches", "queued_signals", "message_queues", "terminals", "pipe_pages"] + (["inotify_watches"] if LONG else [])
+# Four in a hundred parts of the memory of the host are the usual limit of epoll watches, more than a sandbox can have memory for.
+FEW_EPOLL_WATCHES = 20_000
 # On an engine with userns-remap all sandboxes have the ids of one user, whose account is one: nothing but a bound in itself
 # can be had there (docs/security.md).
 APART = ["terminals"] if USERNS_OF_ENGINE else NAMES
@@ -69,6 +78,18 @@ print(json.dumps({"io_setup": refused(206, 65536, ctypes.addressof(context)),
                   "memfd_create": refused(319, ctypes.addressof(ctypes.create_string_buffer(b"x")), 4),
                   "plain": [refused(9, 0, 1 << 20, 3, 0x22, -1, 0), refused(319, ctypes.addressof(ctypes.create_string_buffer(b"x")), 1)]}))
 """
+
+
+@contextlib.contextmanager
+def few_epoll_watches():
+    """The limit of each user of the host is low meanwhile."""
+    limit = pathlib.Path("/proc/sys/fs/epoll/max_user_watches")
+    usual = limit.read_text()
+    limit.write_text(str(FEW_EPOLL_WATCHES))
+    try:
+        yield
+    finally:
+        limit.write_text(usual)
 
 
 class Allowances(Threats):
@@ -92,14 +113,14 @@ class Allowances(Threats):
         """How many inotify instances host root could make now."""
         return int(self.on_host(FREE))
 
-    @threat(75, "C", "use up inotify instances and watches, queued signals, message queues, terminals, pipe pages, AIO contexts, huge pages in one sandbox",
+    @threat(75, "C", "use up inotify instances and watches, epoll watches, queued signals, message queues, terminals, pipe pages, AIO contexts, huge pages in one sandbox",
             "each sandbox has an account of its own in the kernel, or a bound, or there is none of it inside: others, host root, a new sandbox and a daemon that starts have theirs",
             "in a sandbox whose user namespace root made, what is taken is missing in host root's account")
     def test_what_one_sandbox_uses_up_is_there_for_all_others(self):
         self.client.create(repo_url=self.url, name="other")
         self.client.exec("other", "true")
         for name in NAMES:
-            with self.subTest(name):
+            with self.subTest(name), few_epoll_watches():
                 exec_id, (taken, refusal) = self.hold("jail", name)
                 self.assertNotEqual(refusal, "ok")
                 self.assertGreater(taken, 3)
@@ -112,7 +133,7 @@ class Allowances(Threats):
                 self.client.create(repo_url=self.url, name="late")
                 self.assertEqual(self.client.exec("late", "echo starts").stdout, b"starts\n")
                 self.client.delete("late", purge=True)
-                if name.startswith("inotify"):
+                if name.startswith(("inotify", "epoll")):
                     with daemon() as another:
                         another.client.health()
                 self.let_go(exec_id)
