@@ -116,14 +116,15 @@ def neighbour(bench, blocks=5, n=100):
         return clock.percentile(times, 99)
 
     block()
-    alone = [block() for _ in range(blocks)]
+    bench.samples["neighbour/alone"].append(block())
     greedy.start()
     try:
-        beside = [block() for _ in range(blocks)]
+        for _ in range(blocks):  # in turns, so that other load of the machine falls on both
+            bench.samples["neighbour"].append(block())
+            with greedy.quiet():
+                bench.samples["neighbour/alone"].append(block())
     finally:
         greedy.stop(bench.daemon.client)
-    bench.samples["neighbour/alone"] += alone
-    bench.samples["neighbour"] += beside
     bench.moorage.purge(workspace)
     for made in bench.daemon.client.workspaces():
         if made["owner"] == GREEDY_UID:

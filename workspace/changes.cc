@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/background.h"
 #include "base/error.h"
 #include "repo_cache/repo_cache.h"
 #include "repo_cache/tree_diff.h"
@@ -262,6 +263,7 @@ const char* change_name(ChangeKind kind) {
 }
 
 ChangeList Changes::status(const ChangeSource& source, size_t limit) const {
+  const base::Background background;
   const CommitTree commit(repos_, source.repo_dir, source.base_commit);
   return steady_look(source, commit, limits_, [limit](Look& look) {
     ChangeList list;
@@ -280,6 +282,7 @@ ChangeList Changes::status(const ChangeSource& source, size_t limit) const {
 }
 
 ChangeCount Changes::count(const ChangeSource& source) const {
+  const base::Background background;
   const CommitTree commit(repos_, source.repo_dir, source.base_commit);
   return steady_look(
       source, commit, limits_,
@@ -290,6 +293,7 @@ ChangeCount Changes::count(const ChangeSource& source) const {
 }
 
 std::string Changes::patch(const ChangeSource& source, uint64_t max_bytes) const {
+  const base::Background background;
   const CommitTree commit(repos_, source.repo_dir, source.base_commit);
   repo_cache::DiffLimits limits;
   limits.max_patch_bytes = max_bytes;
@@ -298,6 +302,7 @@ std::string Changes::patch(const ChangeSource& source, uint64_t max_bytes) const
 }
 
 std::vector<DiffStat> Changes::stat(const ChangeSource& source, uint64_t max_bytes) const {
+  const base::Background background;
   const CommitTree commit(repos_, source.repo_dir, source.base_commit);
   const repo_cache::DiffLimits limits;
   return steady_look(source, commit, limits_, [&](Look& look) {
@@ -307,6 +312,7 @@ std::vector<DiffStat> Changes::stat(const ChangeSource& source, uint64_t max_byt
 
 std::string Changes::patch(const ChangeSource& before, const ChangeSource& after,
                            uint64_t max_bytes) const {
+  const base::Background background;
   repo_cache::DiffLimits limits;
   limits.max_patch_bytes = max_bytes;
   return two_looks(
@@ -317,6 +323,7 @@ std::string Changes::patch(const ChangeSource& before, const ChangeSource& after
 
 std::vector<DiffStat> Changes::stat(const ChangeSource& before, const ChangeSource& after,
                                     uint64_t max_bytes) const {
+  const base::Background background;
   const repo_cache::DiffLimits limits;
   return two_looks(
       repos_, before, after, limits_, [&](const CommitTree& commit, Look& from, Look& to) {

@@ -4,7 +4,8 @@
 // as data). The agent's .git directory is never read here, so "untracked" means: not in the base
 // commit. A tree that changes meanwhile is walked again, three times at most; then the last look
 // counts, and a patch throws conflict if a file that it needs is gone. Memory and time have limits
-// (change_set.h), and what a large look took goes back to the system.
+// (change_set.h), and what a large look took goes back to the system. The agent decides how long it
+// takes, so it runs behind what others wait for (base/background.h).
 #pragma once
 
 #include <cstdint>

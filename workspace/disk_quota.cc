@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "base/background.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -30,7 +31,10 @@ void DiskQuota::clone(const std::string& path, const std::string&) {
   throw base::Error(base::Code::internal, path + " cannot be cloned");
 }
 
-void DiskQuota::remove(base::LayerId, const std::string& path) { base::remove_tree(path); }
+void DiskQuota::remove(base::LayerId, const std::string& path) {
+  const base::Background background;
+  base::remove_tree(path);
+}
 
 std::unique_ptr<DiskQuota> probe_disk_quota(const std::string& layers, bool watch_only) {
   std::unique_ptr<DiskQuota> quota;

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include "base/background.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -150,6 +151,7 @@ void IntegrityCheck::begin_writing(base::WorkspaceId id) {
 IntegrityCheck::Taken IntegrityCheck::take(const state_db::WorkspaceRow& row) {
   Taken taken;
   try {
+    const base::Background background;
     taken.seal = take_seal(context_.storage.layer_path(row.layer));
     base::make_directories(context_.options.store + "/workspaces/" + row.id.str());
     base::write_file(list_path(row.id), taken.seal->list);

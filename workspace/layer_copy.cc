@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/background.h"
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/files.h"
@@ -360,11 +361,15 @@ LayerCopy::LayerCopy(const Places& places, Mapped mapped, const CopyLimits& limi
 
 LayerCopy::~LayerCopy() = default;
 
-CopyPass LayerCopy::pass() { return state_->run(false); }
+CopyPass LayerCopy::pass() {
+  const base::Background background;
+  return state_->run(false);
+}
 
 CopyPass LayerCopy::finish() { return state_->run(true); }
 
 void LayerCopy::keep_record() {
+  const base::Background background;
   for (const auto& part : state_->parts) part->keep_record();
 }
 

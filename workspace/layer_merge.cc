@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/background.h"
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/files.h"
@@ -246,6 +247,9 @@ class Merge {
 
 }  // namespace
 
-MergeResult merge_layers(const MergeParts& parts) { return Merge(parts).run(); }
+MergeResult merge_layers(const MergeParts& parts) {
+  const base::Background background;
+  return Merge(parts).run();
+}
 
 }  // namespace moorage::workspace

@@ -2,6 +2,7 @@
 
 #include <exception>
 
+#include "base/background.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -27,6 +28,11 @@ constexpr milliseconds kFreshFor{10'000};
 constexpr milliseconds kGitDeadline{2'000};
 constexpr milliseconds kLastGitDeadline{1'000};
 constexpr base::UsageLimits kUsageLimits{.time = milliseconds(10'000)};
+
+base::Usage measured(const std::string& layer) {
+  const base::Background background;
+  return base::tree_usage(layer, kUsageLimits);
+}
 
 }  // namespace
 
@@ -114,7 +120,7 @@ state_db::WorkspaceFacts Measurer::look(const state_db::WorkspaceRow& row) {
   attempt(row, "disk", [&] {
     DiskUse disk(context_);
     if (!sealed || !state_db::LayerDisk(context_.store).find(row.layer)) {
-      const auto usage = base::tree_usage(context_.storage.layer_path(row.layer), kUsageLimits);
+      const auto usage = measured(context_.storage.layer_path(row.layer));
       disk.keep_writable(row, usage.bytes, usage.inodes);
     }
     disk.settle(row.id);

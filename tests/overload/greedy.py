@@ -1,7 +1,12 @@
-"""The worst that one user may do to the others through the daemon that they share, all at once."""
+"""The worst that one user may do to the others through the daemon that they share, all at once.
+
+It is done in a process of its own, so that whoever measures another user's calls beside it does not wait for an interpreter that
+reads long answers; and at the lowest priority, as what A's own programs take of the processors is not the daemon's doing.
+"""
 
 import contextlib
 import ctypes
+import multiprocessing
 import os
 import socket
 import threading
@@ -28,8 +33,34 @@ class Greedy:
         self.daemon, self.url, self.uid = daemon, url, uid
         self.hooks, self.uploads, self.files, self.ignores = hooks, uploads, files, ignores
         self.left = {"snapshots": snapshots, "best-ofs": best_ofs}
-        self.over = threading.Event()
-        self.ready, self.troubles, self.threads = [], [], []
+        processes = multiprocessing.get_context("fork")
+        self.under_way, self.paused, self.over = processes.Event(), processes.Event(), processes.Event()
+        self.asking, self.troubles = processes.Value("i", 0), processes.SimpleQueue()
+        self.process = processes.Process(target=self._run, daemon=True)
+        self.ready, self.threads = [], []  # of that process
+
+    # -- in the process of its own -----------------------------------------------------------------------
+
+    def _run(self):
+        os.nice(19)
+        for number in range(self.hooks):
+            self._thread(self._hook, number)
+        self._thread(self._tree)
+        while len(self.ready) < self.hooks + 1:
+            if self.over.wait(0.05):
+                return
+        for _ in range(self.uploads):
+            self._thread(self._stalled_upload)
+        self._thread(self._again, lambda client: client.snapshot("a-tree"), "snapshots")
+        self._thread(self._again, lambda client: client.best_of("a-tree", test="true", each="true", count=2), "best-ofs")
+        for work in (lambda client: client.status("a-tree"), lambda client: client.diff("a-tree"),
+                     lambda client: client.read_file("a-tree", "README.md"), lambda client: client.history("a-tree"),
+                     lambda client: client.exec("a-tree", "true")):
+            for _ in range(2):
+                self._thread(self._again, work)
+        self.under_way.set()
+        for thread in self.threads:
+            thread.join()
 
     def _thread(self, work, *arguments):
         def run():
@@ -37,7 +68,7 @@ class Greedy:
                 become(self.uid)
                 work(*arguments)
             except Exception as error:  # noqa: BLE001
-                self.troubles.append(error)
+                self.troubles.put(f"{type(error).__name__}: {error}")
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
@@ -70,30 +101,49 @@ class Greedy:
         """Again and again until it is over; refusals are none of its business."""
         client = self._client()
         while not self.over.is_set():
-            if what:
-                if self.left[what] == 0:
-                    return
-                self.left[what] -= 1
-            try:
-                work(client)
-            except (harness.moorage.MoorageError, OSError):
+            if self.paused.is_set():
                 self.over.wait(0.05)
+                continue
+            with self._counted():
+                if self.paused.is_set():
+                    continue
+                if what:
+                    if self.left[what] == 0:
+                        return
+                    self.left[what] -= 1
+                try:
+                    work(client)
+                except (harness.moorage.MoorageError, OSError):
+                    self.over.wait(0.05)
+
+    @contextlib.contextmanager
+    def _counted(self):
+        """As one that asks, before it looks whether there is a pause."""
+        with self.asking.get_lock():
+            self.asking.value += 1
+        try:
+            yield
+        finally:
+            with self.asking.get_lock():
+                self.asking.value -= 1
+
+    # -- of whoever measures -----------------------------------------------------------------------------
 
     def start(self):
         """All of it is under way when it returns."""
-        for number in range(self.hooks):
-            self._thread(self._hook, number)
-        self._thread(self._tree)
-        harness.wait_until(lambda: self.troubles or len(self.ready) == self.hooks + 1, 300, "the greedy user's workspaces")
-        for _ in range(self.uploads):
-            self._thread(self._stalled_upload)
-        self._thread(self._again, lambda client: client.snapshot("a-tree"), "snapshots")
-        self._thread(self._again, lambda client: client.best_of("a-tree", test="true", each="true", count=2), "best-ofs")
-        for work in (lambda client: client.status("a-tree"), lambda client: client.diff("a-tree"),
-                     lambda client: client.read_file("a-tree", "README.md"), lambda client: client.history("a-tree"),
-                     lambda client: client.exec("a-tree", "true")):
-            for _ in range(2):
-                self._thread(self._again, work)
+        self.process.start()
+        harness.wait_until(lambda: not self.troubles.empty() or self.under_way.is_set(), 300, "the greedy user's work")
+        self._raise_trouble()
+
+    @contextlib.contextmanager
+    def quiet(self):
+        """Meanwhile it asks for nothing, and all that it asked for has its answer. Its hooks and uploads stand where they are."""
+        self.paused.set()
+        try:
+            harness.wait_until(lambda: self.asking.value == 0, 300, "the greedy user's answers")
+            yield
+        finally:
+            self.paused.clear()
 
     def running_hooks(self, root):
         return [e for e in root.execs(running=True) if e.get("hook") == "pre_stop"]
@@ -102,12 +152,17 @@ class Greedy:
         """Ends it; root is a client that sees all. Raises what went wrong in it."""
         self.over.set()
         until = time.monotonic() + 120 * harness.PATIENCE
-        while any(thread.is_alive() for thread in self.threads) and time.monotonic() < until:
+        while self.process.is_alive() and time.monotonic() < until:
             for running in root.execs(running=True):
                 with contextlib.suppress(harness.moorage.MoorageError):
                     root.cancel(running["id"])
-            time.sleep(0.2)
-        if self.troubles:
-            raise self.troubles[0]
-        if any(thread.is_alive() for thread in self.threads):
+            self.process.join(0.2)
+        self._raise_trouble()
+        if self.process.is_alive():
+            self.process.kill()
             raise AssertionError(f"a request of the greedy user has no answer\n{self.daemon.waiting()}")
+
+    def _raise_trouble(self):
+        if not self.troubles.empty():
+            self.over.set()
+            raise AssertionError(f"the greedy user: {self.troubles.get()}")

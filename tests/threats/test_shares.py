@@ -1,12 +1,16 @@
 """What one user can do to another through the daemon that both share: row 68. A does the worst (greedy.py); meanwhile B
 creates, runs commands and reads logs.
 
-MOORAGE_TEST_LONG=1: 1,000 snapshots, 100 best-ofs, larger directories, and B's p99 within three times of what it is alone.
-The short form asks for answers within five seconds or three times of alone, whichever is more: what it is to find is work
-that stands behind A's, which takes as long as A likes.
+B's calls are timed alone and beside A in turns, so that other load of the machine falls on both. What is asked is B's p99 of each
+verb: within three times of alone, or within LEAST_S where three times is less than a busy scheduler takes.
+MOORAGE_TEST_LONG=1: 1,000 snapshots, 100 best-ofs, larger directories. The short form is a few calls, whose p99 is the slowest one:
+it finds work that stands behind A's, which takes as long as A likes.
 """
 
+import collections
+import contextlib
 import os
+import pathlib
 import sys
 import threading
 import time
@@ -23,9 +27,10 @@ A, B = 61001, 61002
 THREADS = 8  # of each lane: the attack is the same with the usual 16, and takes twice as many
 HOOKS = 10  # more than a lane has threads
 SIZES = {"files": 100_000, "ignores": 20_000, "snapshots": 1_000, "best_ofs": 100} if LONG else {}
-ROUNDS = 200 if LONG else 30
+TURNS = 5 if LONG else 2
+ROUNDS = 60 if LONG else 20  # of each turn, alone and beside
 FACTOR = 3
-LEAST_S = (0.05 if LONG else 5.0) * harness.PATIENCE
+LEAST_S = (0.05 if LONG else 2.0) * harness.PATIENCE
 
 
 class Shares(Threats):
@@ -37,9 +42,8 @@ class Shares(Threats):
         super().setUpClass()
         cls.daemon.socket.chmod(0o666)
 
-    def measured(self, rounds):
-        """p99 of B's calls in seconds, by verb."""
-        took = {"exec": [], "logs": [], "ls": [], "create": []}
+    def measure(self, took):
+        """Adds how long B's calls take, in seconds and by verb."""
         troubles = []
 
         def timed(verb, function, *arguments, **fields):
@@ -51,7 +55,7 @@ class Shares(Threats):
         def work():
             become(B)
             client = harness.Client(str(self.daemon.socket))
-            for number in range(rounds):
+            for number in range(ROUNDS):
                 exec_id = timed("exec", client.exec, "b-work", "echo served").exec["id"]
                 self.assertEqual(timed("logs", client.raw_output, exec_id), b"served\n")
                 timed("ls", client.workspaces)
@@ -71,7 +75,6 @@ class Shares(Threats):
         waits = "" if not thread.is_alive() else self.daemon.waiting()
         self.assertFalse(thread.is_alive(), f"B still waits, after {({k: len(v) for k, v in took.items()})}\n{waits}")
         self.assertEqual(troubles, [])
-        return {verb: percentile(values, 0.99) for verb, values in took.items()}
 
     def make_b(self):
         become(B)
@@ -86,19 +89,46 @@ class Shares(Threats):
         first = threading.Thread(target=self.make_b)
         first.start()
         first.join(120 * harness.PATIENCE)
-        alone = self.measured(ROUNDS)
+        alone, beside = collections.defaultdict(list), collections.defaultdict(list)
+        self.measure(alone)
         greedy = Greedy(self.daemon, self.url, A, hooks=HOOKS, **SIZES)
         greedy.start()
         try:
-            beside = self.measured(ROUNDS)
+            for _ in range(TURNS):
+                self.measure(beside)
+                with greedy.quiet():
+                    self.measure(alone)
             hooks = greedy.running_hooks(self.client)
         finally:
             greedy.stop(self.client)
-        print(", ".join(f"{verb}: p99 {alone[verb] * 1e3:.1f} ms alone, {beside[verb] * 1e3:.1f} ms beside A" for verb in alone))
+        p99 = {verb: (percentile(alone[verb], 0.99), percentile(beside[verb], 0.99)) for verb in alone}
+        print(", ".join(f"{verb}: p99 {a * 1e3:.1f} ms alone, {b * 1e3:.1f} ms beside A" for verb, (a, b) in p99.items()))
         self.assertGreaterEqual(len(hooks), HOOKS)
         self.assertGreater(HOOKS, THREADS)
-        for verb in alone:
-            self.assertLess(beside[verb], max(FACTOR * alone[verb], LEAST_S), f"B's {verb}")
+        for verb, (a, b) in p99.items():
+            self.assertLess(b, max(FACTOR * a, LEAST_S), f"B's {verb}")
+
+    def priorities(self):
+        """Those of the daemon's threads, as nice(1) counts."""
+        found = []
+        for task in pathlib.Path(f"/proc/{self.daemon.process.pid}/task").iterdir():
+            with contextlib.suppress(ProcessLookupError):
+                found.append(os.getpriority(os.PRIO_PROCESS, int(task.name)))
+        return found
+
+    def test_a_look_that_takes_long_goes_behind_what_others_wait_for(self):
+        self.client.create(repo_url=self.url, name="large")
+        self.client.exec("large", "mkdir many; cd many; seq 20000 | xargs touch; seq 2000 | sed 's/$/*[a-z]*/' > .gitignore")
+        self.client.start_exec("large", ["sleep", "600"], cwd="/workspace")  # it holds the mounts, so that a snapshot copies
+        for look in (self.client.status, self.client.diff, self.client.diff_stat, self.client.snapshot):
+            with self.subTest(look.__name__):
+                asking = threading.Thread(target=look, args=("large",))
+                asking.start()
+                try:
+                    harness.wait_until(lambda: any(nice > 0 for nice in self.priorities()), what="a thread of lower priority")
+                finally:
+                    asking.join()
+                harness.wait_until(lambda: not any(self.priorities()), what="its priority is as before")
 
 
 if __name__ == "__main__":
