@@ -31,7 +31,7 @@ void ExecWatcher::cut_middle(const WatchedPtr& watched, uint64_t limit_bytes) {
   if (!cut) return;
   watched->middle.done(*cut);
   watched->cutting = true;
-  pool_.submit([this, watched, cut = *cut] {
+  pool_.submit(watched->share(), [this, watched, cut = *cut] {
     bool failed = false;
     try {
       cut_journal(

@@ -52,7 +52,7 @@ void ExecWatcher::end(const WatchedPtr& watched, const base::Frame& frame) {
     write_outcome(watched, std::move(outcome));
     return;
   }
-  pool_.submit([this, watched, outcome, asks] {
+  pool_.submit(watched->share(), [this, watched, outcome, asks] {
     auto known = outcome;
     const auto why = asks ? disk_judge_.judge(watched->row) : std::nullopt;
     if (why) {
@@ -136,7 +136,7 @@ void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome
     more_.erase(id);
   }
   notify(id);
-  if (on_end_) pool_.submit([this, watched] { on_end_(watched->row); });
+  if (on_end_) pool_.submit(watched->share(), [this, watched] { on_end_(watched->row); });
 }
 
 ExecWatcher::Applied ExecWatcher::apply_verdict(const Watched& watched,
@@ -178,7 +178,8 @@ int ExecWatcher::write_overdue() {
     overdue.swap(unwritten_);
   }
   for (auto& [watched, outcome] : overdue) {
-    pool_.submit([this, watched = watched, outcome = outcome] { write_outcome(watched, outcome); });
+    pool_.submit(watched->share(),
+                 [this, watched = watched, outcome = outcome] { write_outcome(watched, outcome); });
   }
   return static_cast<int>(kWritePause.count());
 }

@@ -45,6 +45,9 @@ struct ExecWatcher::Watched {
   std::optional<std::chrono::steady_clock::time_point> kill_at;  // guarded by ExecWatcher::mutex_
   std::optional<std::chrono::steady_clock::time_point> give_up_at;  // the same; of a hook
   std::optional<Verdict> verdict;  // guarded by ExecWatcher::mutex_
+  base::Share share() const {
+    return {.user = row.request.owner_uid, .subject = row.request.workspace.str()};
+  }
   // Set before others see it. The wall clock tells how long ago it began; it may be wrong by years.
   void set_began(const base::Clock& clock) {
     const int64_t now = clock.boot_ms();

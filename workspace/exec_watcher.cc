@@ -319,7 +319,7 @@ void ExecWatcher::handle_death(base::SandboxId sandbox) {
 }
 
 void ExecWatcher::tell_death(base::WorkspaceId workspace, base::SandboxId sandbox) {
-  pool_.submit([this, workspace, sandbox] {
+  pool_.submit({.subject = workspace.str()}, [this, workspace, sandbox] {
     if (on_death_(workspace, sandbox)) return;
     const std::lock_guard lock(mutex_);
     if (untold_.empty()) next_telling_ = std::chrono::steady_clock::now() + kTellPause;
@@ -363,7 +363,7 @@ int ExecWatcher::kill_overdue() {
   }
   for (const auto& watched : overdue) kill_group(*watched);
   for (const auto& watched : silent) {
-    pool_.submit([this, watched] {
+    pool_.submit(watched->share(), [this, watched] {
       interrupt(watched, ExecCategory::lost, "its sandbox did not report its end in time");
     });
   }

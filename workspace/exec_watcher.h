@@ -1,7 +1,7 @@
 // One thread that sees execs and sandboxes end: inotify on the journals of running execs, a pidfd
 // for each sandbox's init. At an `end` frame it writes the exec's outcome. A dead init is told to
 // `on_death`, on the watcher's pool; whoever handles it calls `settle`, which marks execs without
-// an `end` interrupted.
+// an `end` interrupted. Of that pool every user and every workspace has a share (base/fair_pool.h).
 #pragma once
 
 #include <atomic>
@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/fair_pool.h"
 #include "base/fd.h"
 #include "base/journal.h"
-#include "base/thread_pool.h"
 #include "state_db/execs.h"
 #include "workspace/active.h"
 #include "workspace/context.h"
@@ -141,7 +141,7 @@ class ExecWatcher {
   std::function<void(const state_db::ExecRow&)> on_end_;
   ExecDiskJudge disk_judge_;
   std::function<bool(base::WorkspaceId, base::SandboxId)> on_death_;
-  base::ThreadPool pool_;
+  base::FairPool pool_;
   std::thread thread_;
 };
 
