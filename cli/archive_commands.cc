@@ -197,8 +197,7 @@ Action export_command(Options& options) {
   auto transfer = std::make_shared<Transfer>();
   options.argument({"NAME", "", "The workspace"}, transfer->workspace);
   options.argument({"FILE", "", "Where to; - is standard output"}, transfer->file);
-  options.flag({"--without-snapshots", "", "Leave the snapshots out"},
-               transfer->without_snapshots);
+  options.flag({"--without-snapshots", "", "Leave the snapshots out"}, transfer->without_snapshots);
   return [transfer](Context& context) { return export_workspace(context, *transfer); };
 }
 

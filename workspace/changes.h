@@ -74,7 +74,8 @@ class Changes {
   // repositories and empty directories are not in it.
   std::string patch(const ChangeSource& source, uint64_t max_bytes = kMaxChangedBytes) const;
   // As patch, but what is beyond max_bytes counts as binary.
-  std::vector<DiffStat> stat(const ChangeSource& source, uint64_t max_bytes = kMaxChangedBytes) const;
+  std::vector<DiffStat> stat(const ChangeSource& source,
+                             uint64_t max_bytes = kMaxChangedBytes) const;
   // Between two states of workspaces of one repository, also on different commits of it.
   std::string patch(const ChangeSource& before, const ChangeSource& after,
                     uint64_t max_bytes = kMaxChangedBytes) const;

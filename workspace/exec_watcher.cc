@@ -244,8 +244,8 @@ std::optional<ExecWatcher::Progress> ExecWatcher::progress(base::ExecId exec) {
 
 void ExecWatcher::run() {
   for (;;) {
-    int timeout_ms = earlier(earlier(tell_deaths(), poll_unwatched()),
-                             earlier(kill_overdue(), write_overdue()));
+    int timeout_ms =
+        earlier(earlier(tell_deaths(), poll_unwatched()), earlier(kill_overdue(), write_overdue()));
     std::vector<WatchedPtr> turn;
     {
       const std::lock_guard lock(mutex_);

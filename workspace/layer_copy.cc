@@ -17,8 +17,8 @@
 #include "base/fd.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "workspace/change_time.h"
 #include "base/open_beneath.h"
+#include "workspace/change_time.h"
 #include "workspace/layer_record.h"
 #include "workspace/node_copy.h"
 

@@ -211,8 +211,7 @@ TEST_CASE(
   CHECK(boost::json::parse(last.bytes).at("exit_code").as_int64() == 7);
 }
 
-TEST_CASE(
-    "output after a command's end can be read, with its time and its size") {
+TEST_CASE("output after a command's end can be read, with its time and its size") {
   Wired wired;
   const auto exec = wired.make_exec(wired.make_workspace("a", 0));
   wired.write_frame(exec, FrameKind::standard_output, "said");
