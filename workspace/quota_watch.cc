@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <memory>
-#include <vector>
 
-#include "backends/exec_group.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -21,7 +19,6 @@ using base::Code;
 using base::Error;
 using std::chrono::milliseconds;
 
-constexpr size_t kMostProcesses = 4096;
 constexpr base::UsageLimits kWalk{.time = milliseconds(10'000)};
 // A walk that is not done by then goes on while those who write stand still.
 constexpr base::UsageLimits kShortWalk{.time = milliseconds(50)};
@@ -46,6 +43,10 @@ constexpr uint64_t kMostOver = 16 << 20;
 // What an agent takes with `rm` running: a shell's history, a moved directory's index.
 constexpr uint64_t kSlackBytes = 256 << 10;
 constexpr uint64_t kSlackFiles = 64;
+// Of processor time: less is a sleeper that was frozen for a walk, or asked something.
+constexpr uint64_t kAwakeUsec = 200;
+
+uint64_t minus(uint64_t from, uint64_t what) { return from - std::min(from, what); }
 
 bool is_over(const QuotaUse& use, const QuotaLimit& limit) {
   return (limit.bytes > 0 && use.bytes > limit.bytes) ||
@@ -55,6 +56,14 @@ bool is_over(const QuotaUse& use, const QuotaLimit& limit) {
 bool has_grown(const QuotaUse& now, const QuotaUse& before) {
   return now.bytes > before.bytes + kSlackBytes ||
          now.files.value_or(0) > before.files.value_or(0) + kSlackFiles;
+}
+
+QuotaUse plus(const QuotaUse& use, const QuotaUse& more) {
+  return {use.bytes + more.bytes, use.files.value_or(0) + more.files.value_or(0)};
+}
+
+QuotaUse minus(const QuotaUse& use, const QuotaUse& less) {
+  return {minus(use.bytes, less.bytes), minus(use.files.value_or(0), less.files.value_or(0))};
 }
 
 // How much of the limit is taken, 1 is all.
@@ -69,44 +78,6 @@ milliseconds pause_at(double fullness) {
   if (fullness > 0.8) return milliseconds(1'000);
   return milliseconds(fullness > 0.5 ? 3'000 : 10'000);
 }
-
-uint64_t minus(uint64_t from, uint64_t what) { return from - std::min(from, what); }
-
-// The command that started a process, by its control group; none: it is no command's.
-base::ExecId exec_of(pid_t process) {
-  constexpr std::string_view kUnified = "0::";
-  std::string text;
-  try {
-    text = base::read_file_if_exists("/proc/" + std::to_string(process) + "/cgroup").value_or("");
-  } catch (const Error&) {  // it ended
-    return {};
-  }
-  const size_t line = text.find(kUnified);
-  if (line == std::string::npos) return {};
-  const size_t end = std::min(text.find('\n', line), text.size());
-  const size_t name = text.rfind('/', end) + 1;
-  return base::ExecId::parse(text.substr(name, end - name)).value_or(base::ExecId{});
-}
-
-// What these commands started stands still while it lives. They have processes, so the groups are
-// there.
-class FrozenExecs {
- public:
-  FrozenExecs(const Running& running, const std::map<base::ExecId, uint64_t>& execs) {
-    for (const auto& [exec, written] : execs) {
-      groups_.push_back(running.backend->exec_group(running.name, exec.str()));
-      groups_.back()->set_frozen(true);
-    }
-  }
-  ~FrozenExecs() {
-    for (const auto& group : groups_) group->set_frozen(false);
-  }
-  FrozenExecs(const FrozenExecs&) = delete;
-  FrozenExecs& operator=(const FrozenExecs&) = delete;
-
- private:
-  std::vector<std::unique_ptr<backends::ExecGroup>> groups_;
-};
 
 std::string text_of(const QuotaUse& use, const QuotaLimit& limit) {
   std::string text = base::size_text(use.bytes);
@@ -127,6 +98,7 @@ QuotaWatch::QuotaWatch(Context& context, Active& active, ExecWatcher& watcher, S
       active_(active),
       watcher_(watcher),
       stop_(std::move(stop)),
+      free_space_(context.options.store),
       walks_(kWalkers, [this](int64_t key) {
         try {
           walk(base::WorkspaceId{key});
@@ -162,7 +134,7 @@ void QuotaWatch::Work::run() {
 
 // Those that write stand still while it takes long, so that what is measured is what there is.
 std::optional<QuotaUse> QuotaWatch::measure(const state_db::WorkspaceRow& row,
-                                            const Running* running, const Written& written) {
+                                            const Running* running, const SandboxWrites& writes) {
   const QuotaUse beside = DiskUse(context_).beside(row.id, row.layer);
   const std::string path = context_.storage.layer_path(row.layer);
   const QuotaLimit limit = limit_of(row);
@@ -173,7 +145,7 @@ std::optional<QuotaUse> QuotaWatch::measure(const state_db::WorkspaceRow& row,
     try {
       auto walked = base::tree_usage(path, running ? kShortWalk : kWalk);
       if (!walked.complete && running) {
-        const FrozenExecs still(*running, written.by_exec);
+        const FrozenExecs still(*running, writes);
         walked = base::tree_usage(path, kWalk);
       }
       if (!use) use = QuotaUse{walked.bytes, {}};
@@ -193,6 +165,7 @@ std::optional<QuotaUse> QuotaWatch::measure(const state_db::WorkspaceRow& row,
 QuotaWatch::Clock::time_point QuotaWatch::look() {
   const auto now = Clock::now();
   auto next = now + kLongestPause / 4;  // for a sandbox that is new by then
+  free_space_.look();
   std::map<base::WorkspaceId, bool> live;
   for (const auto& running : active_.all()) {
     live[running->workspace] = true;
@@ -215,9 +188,19 @@ QuotaWatch::Seen QuotaWatch::first_of(const state_db::WorkspaceRow& row, const R
   Seen seen;
   seen.sandbox = running.sandbox;
   seen.use = {row.disk_bytes.value_or(0), row.disk_files};
+  seen.space = free_space_.look();
   // What was over before is nobody's here.
   if (is_over(seen.use, limit_of(row))) seen.over = seen.use;
   return seen;
+}
+
+// Empty files, what is allocated without a page, and that an agent over its limit removed some.
+bool QuotaWatch::may_have_moved(const Running& running, const QuotaLimit& limit, const Seen& seen) {
+  const SpaceMoves::Sums space = free_space_.look();
+  if (seen.over && has_grown(space.gained, seen.space.gained)) return true;
+  const QuotaUse most = plus(seen.use, minus(space.lost, seen.space.lost));
+  if (!is_over(most, limit) || (seen.over && !has_grown(most, seen.use))) return false;
+  return running.backend->inspect(running.name).cpu_usec > seen.writes.cpu_usec + kAwakeUsec;
 }
 
 QuotaWatch::Clock::time_point QuotaWatch::look_at(const Running& running) {
@@ -233,10 +216,8 @@ QuotaWatch::Clock::time_point QuotaWatch::look_at(const Running& running) {
   if (!row || !row->layer || !limit_of(*row).any()) return now + kLongestPause;
   if (seen.sandbox != running.sandbox) seen = first_of(*row, running);
   const QuotaLimit limit = limit_of(*row);
-  uint64_t all = 0;
-  for (const pid_t process : base::process_tree(running.init.pid, kMostProcesses))
-    all += base::written_bytes(process);
-  const uint64_t since = minus(all, seen.written.all);
+  const uint64_t all = bytes_written_in(running);
+  const uint64_t since = minus(all, seen.writes.all);
   const bool writes = all != seen.last_all;
   bool due = !seen.walked;
   milliseconds pause = kLongestPause;
@@ -247,7 +228,8 @@ QuotaWatch::Clock::time_point QuotaWatch::look_at(const Running& running) {
     const auto left = milliseconds(minus(room, since) * 1000 / kFastest);
     pause = std::clamp(left, writes ? kShortestPause : kIdlePause, kLongestPause);
   }
-  // Empty files, and what is allocated without a page.
+  due = due || (now >= seen.next_walk && may_have_moved(running, limit, seen));
+  // What was taken while others gave as much back.
   due = due || (now >= seen.next_quiet_walk &&
                 (writes || seen.over || now >= seen.next_quiet_walk + milliseconds(10'000)));
   if (due) walks_.request(running.workspace.value);
@@ -264,17 +246,6 @@ QuotaWatch::Clock::time_point QuotaWatch::look_at(const Running& running) {
   return known.next_look;
 }
 
-QuotaWatch::Written QuotaWatch::written_in(const Running& running) {
-  Written written;
-  for (const pid_t process : base::process_tree(running.init.pid, kMostProcesses)) {
-    const uint64_t bytes = base::written_bytes(process);
-    written.all += bytes;
-    if (const auto exec = exec_of(process)) written.by_exec[exec] += bytes;
-  }
-  written.ended = base::written_bytes(running.init.pid);
-  return written;
-}
-
 void QuotaWatch::walk(base::WorkspaceId id) {
   const auto running = active_.running(id);
   const auto row = state_db::Workspaces(context_.store).find(id);
@@ -286,11 +257,13 @@ void QuotaWatch::walk(base::WorkspaceId id) {
     const bool known = found != seen_.end() && found->second.sandbox == running->sandbox;
     seen = known ? found->second : first_of(*row, *running);
   }
-  const Written before = seen.written;
+  const Seen before = seen;
   const auto began = Clock::now();
-  seen.written = written_in(*running);  // what is written under the walk may count twice
-  const auto use = measure(*row, running.get(), seen.written);
+  seen.writes = writes_in(*running);  // what is written under the walk may count twice
+  seen.space = free_space_.look();
+  const auto use = measure(*row, running.get(), seen.writes);
   if (!use) return;
+  hold_to_rest(*row, seen);
   const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - began);
   seen.use = *use;
   seen.walked = true;
@@ -303,15 +276,25 @@ void QuotaWatch::walk(base::WorkspaceId id) {
   Seen& known = seen_[id];
   seen.last_all = known.last_all;
   seen.ending = known.ending;
+  // What was found before may have been claimed meanwhile, and waits for that until then.
+  if (seen.unclaimed_until == before.unclaimed_until) seen.unclaimed_until = known.unclaimed_until;
   seen.next_look = Clock::now() + kShortestPause;
   known = seen;
 }
 
+// What is beside the writable layer changes while it is written to: a snapshot goes, a frozen layer
+// comes to be its own when the workspace that it shared it with is purged.
+void QuotaWatch::hold_to_rest(const state_db::WorkspaceRow& row, Seen& seen) {
+  const QuotaLimit left = DiskUse(context_).limit_of_writable(row);
+  const bool changed = left.bytes != seen.left.bytes || left.files != seen.left.files;
+  if (seen.walked && changed)
+    context_.storage.quota().limit(row.layer, context_.storage.layer_path(row.layer), left);
+  seen.left = left;
+}
+
 void QuotaWatch::judge(const state_db::WorkspaceRow& row, const Running& running,
-                       const Written& before, Seen& seen) {
+                       const Seen& before, Seen& seen) {
   const QuotaLimit limit = limit_of(row);
-  seen.told.clear();
-  seen.unclaimed_until = {};
   if (!is_over(seen.use, limit)) {
     seen.over.reset();
     return;
@@ -326,36 +309,45 @@ void QuotaWatch::judge(const state_db::WorkspaceRow& row, const Running& running
   end_writers(row, running, before, seen);
 }
 
-// Those that wrote since the walk before; where files were made and no page was written, all.
+// Those that wrote since the walk before; where more was taken than there were pages written, all
+// that did anything.
 void QuotaWatch::end_writers(const state_db::WorkspaceRow& row, const Running& running,
-                             const Written& before, Seen& seen) {
-  const auto wrote = [&](base::ExecId exec, uint64_t now) {
-    const auto known = before.by_exec.find(exec);
-    return minus(now, known == before.by_exec.end() ? 0 : known->second) > kSlackBytes;
+                             const Seen& before, Seen& seen) {
+  // As of now: what was written under the walk may be in what it found.
+  const SandboxWrites writes = writes_in(running);
+  const uint64_t written = minus(writes.all, before.writes.all);
+  const uint64_t grown = before.walked ? minus(seen.use.bytes, before.use.bytes) : 0;
+  const bool pages = written > kSlackBytes && grown <= written + kMostOver;
+  const auto wrote = [&](base::ExecId exec, const SandboxWrites::Done& now) {
+    const auto known = before.writes.by_exec.find(exec);
+    const auto then = known == before.writes.by_exec.end() ? SandboxWrites::Done{} : known->second;
+    if (!pages) return now.cpu_usec == 0 || now.cpu_usec > then.cpu_usec + kAwakeUsec;
+    return minus(now.bytes, then.bytes) > kSlackBytes;
   };
-  const bool pages = minus(seen.written.all, before.all) > kSlackBytes;
-  const bool gone = minus(seen.written.ended, before.ended) > kSlackBytes;
+  const bool gone = minus(writes.ended, before.writes.ended) > kSlackBytes;
   const size_t running_execs = state_db::Execs(context_.store).running(running.sandbox).size();
   bool any = false;
-  for (const auto& [exec, now] : seen.written.by_exec) {
-    if (seen.ending.contains(exec)) continue;
-    if (pages ? !wrote(exec, now) : !seen.ending.empty()) continue;
+  for (const auto& [exec, now] : writes.by_exec) {
+    if (seen.ending.contains(exec) || !wrote(exec, now)) continue;
+    if (!pages && !seen.ending.empty()) continue;
     any = true;
+    const bool again = seen.ended.contains(exec);
+    seen.ended[exec] = seen.told;  // which it reads also if it ends by itself at this moment
     if (watcher_.end_because(exec, {{}, state_db::ExecCategory::disk_quota, seen.told})) {
       context_.metrics.ended_for_quota.add();
-      seen.ended.insert(exec);
-      seen.ended_at = Clock::now();
-    } else if (running_execs > 0 || seen.ended.contains(exec)) {  // it ended, and left this running
+    } else if (running_execs > 0 || again) {  // it ended, and left this running
       running.backend->exec_group(running.name, exec.str())->kill();
     } else {
       stop_(row.id, seen.told);
     }
   }
-  // What one that was ended wrote until then is nobody's who ends now.
-  const bool settled = Clock::now() > seen.ended_at + kClaimedWithin;
-  const bool ended = !any && ((gone && settled) || !seen.ending.empty());
-  if (ended) seen.unclaimed_until = Clock::now() + kClaimedWithin;
-  if (!any && !ended && !gone && running_execs == 0) stop_(row.id, seen.told);
+  // Whoever it was has ended, or is about to: it reads it at its end.
+  const bool ended = !any && (gone || running_execs > 0 || !seen.ending.empty());
+  if (ended) {
+    seen.unclaimed_until = Clock::now() + kClaimedWithin;
+    seen.unclaimed_wall_ms = context_.store.clock().wall_ms();
+  }
+  if (!any && !ended) stop_(row.id, seen.told);
   context_.store.add_event("workspace.disk_quota",
                            {.workspace = row.id, .sandbox = running.sandbox}, seen.told);
 }
@@ -369,9 +361,11 @@ bool QuotaWatch::suspects(const state_db::ExecRow& ended) {
   const auto found = seen_.find(row->id);
   const bool known = found != seen_.end() && found->second.sandbox == running->sandbox;
   const Seen seen = known ? found->second : first_of(*row, *running);
-  if (Clock::now() < seen.unclaimed_until) return true;
+  if (Clock::now() < seen.unclaimed_until || seen.ended.contains(ended.id)) return true;
   if (seen.took < kQuickWalk && fullness(seen.use, limit) > 0.5) return true;
-  const uint64_t wrote = minus(base::written_bytes(running->init.pid), seen.written.ended);
+  const QuotaUse most = plus(seen.use, minus(free_space_.look().lost, seen.space.lost));
+  if (has_grown(most, seen.use) && is_over(most, limit)) return true;
+  const uint64_t wrote = minus(base::written_bytes(running->init.pid), seen.writes.ended);
   return wrote > kSlackBytes && limit.bytes > 0 && seen.use.bytes + wrote > limit.bytes;
 }
 
@@ -380,7 +374,12 @@ std::optional<std::string> QuotaWatch::judge_ended(const state_db::ExecRow& ende
   const auto claimed = [&]() -> std::optional<std::string> {
     const std::lock_guard lock(mutex_);
     const auto found = seen_.find(id);
-    if (found == seen_.end() || Clock::now() >= found->second.unclaimed_until) return std::nullopt;
+    if (found == seen_.end()) return std::nullopt;
+    const auto own = found->second.ended.find(ended.id);
+    if (own != found->second.ended.end()) return own->second;
+    const Seen& seen = found->second;
+    const bool later = ended.started_wall_ms > seen.unclaimed_wall_ms;
+    if (later || Clock::now() >= seen.unclaimed_until) return std::nullopt;
     found->second.unclaimed_until = {};
     return found->second.told;
   };

@@ -2,13 +2,16 @@
 // uploads what each has taken. What counts is all that is its own: writable layer, frozen layers,
 // journals (disk_use.h).
 //
-// What was there at the last walk and what its processes have written since (written_bytes.h) is at
-// least what it takes now. One thread compares that with the limit, so often that at 2 GB/s no more
-// than some tens of MiB go by unseen, and walks only when the limit may have been passed. Who is
-// over it has the commands ended that wrote since the last walk, category disk_quota; one that ends
-// by itself is checked at its end and reads the same. Others run on, so that an agent can remove
-// files. What commands left running is ended when it writes, with the sandbox if nothing else runs.
-// Empty files and fallocate write no page: for these there is a walk at times.
+// What was there at the last walk and what its processes have written since (sandbox_writes.h) is
+// at least what it takes now. One thread compares that with the limit, so often that at 2 GB/s no
+// more than some tens of MiB go by unseen, and walks only when the limit may have been passed. Who
+// is over it has the commands ended that wrote since the last walk, category disk_quota; one that
+// ends by itself is checked at its end and reads the same. Others run on, so that an agent can
+// remove files. What commands left running is ended when it writes, with the sandbox if nothing
+// else runs. Empty files and fallocate write no page: what the whole store has lost of its free
+// space (space_moves.h) says that there may have been some, in a sandbox whose processes did
+// anything; of these, those end that were not asleep. As others may have removed as much at the
+// same moment, there is a walk at times as well.
 #pragma once
 
 #include <chrono>
@@ -28,6 +31,8 @@
 #include "workspace/context.h"
 #include "workspace/disk_quota.h"
 #include "workspace/exec_watcher.h"
+#include "workspace/sandbox_writes.h"
+#include "workspace/space_moves.h"
 
 namespace moorage::workspace {
 
@@ -68,14 +73,11 @@ class QuotaWatch {
   // is quick, and says whether the second, which may walk, is to be asked.
   bool suspects(const state_db::ExecRow& ended);
   std::optional<std::string> judge_ended(const state_db::ExecRow& ended);
-  struct Written {
-    uint64_t all = 0;    // by the sandbox since it began
-    uint64_t ended = 0;  // of that, by processes that ended
-    std::map<base::ExecId, uint64_t> by_exec;
-  };
   struct Seen {
-    QuotaUse use;     // at the last walk
-    Written written;  // then
+    QuotaUse use;            // at the last walk
+    SandboxWrites writes;    // then
+    SpaceMoves::Sums space;  // then, of the store
+    QuotaLimit left;         // then, what the kernel is to hold the writable layer to
     bool walked = false;
     base::SandboxId sandbox;  // whose counts these are
     std::chrono::milliseconds took{0};
@@ -86,21 +88,22 @@ class QuotaWatch {
     bool uploaded = false;                // since it was measured
     std::set<base::ExecId> ending;        // commands that wait to be judged
     std::optional<QuotaUse> over;         // the least that it took since it was over the limit
-    std::set<base::ExecId> ended;         // that were ended, or told at their end, in this sandbox
-    Clock::time_point ended_at{};
-    std::string told;                     // why the last walk ended commands; empty: it did not
+    std::map<base::ExecId, std::string> ended;  // that were to be ended, in this sandbox, and why
+    std::string told;                           // why a walk last ended commands
     Clock::time_point unclaimed_until{};  // those that wrote had ended by then, and are to read it
+    int64_t unclaimed_wall_ms = 0;        // they had begun by then
   };
   Clock::time_point look();  // when to look next
   Clock::time_point look_at(const Running& running);
+  bool may_have_moved(const Running& running, const QuotaLimit& limit, const Seen& seen);
   void walk(base::WorkspaceId id);
   std::optional<QuotaUse> measure(const state_db::WorkspaceRow& row, const Running* running,
-                                  const Written& written);
-  static Seen first_of(const state_db::WorkspaceRow& row, const Running& running);
-  static Written written_in(const Running& running);
-  void judge(const state_db::WorkspaceRow& row, const Running& running, const Written& before,
+                                  const SandboxWrites& writes);
+  Seen first_of(const state_db::WorkspaceRow& row, const Running& running);
+  void hold_to_rest(const state_db::WorkspaceRow& row, Seen& seen);
+  void judge(const state_db::WorkspaceRow& row, const Running& running, const Seen& before,
              Seen& seen);
-  void end_writers(const state_db::WorkspaceRow& row, const Running& running, const Written& before,
+  void end_writers(const state_db::WorkspaceRow& row, const Running& running, const Seen& before,
                    Seen& seen);
   void measure_one_rested(base::WorkspaceId id, const QuotaUse& counted);
 
@@ -108,6 +111,7 @@ class QuotaWatch {
   Active& active_;
   ExecWatcher& watcher_;
   const Stop stop_;
+  SpaceMoves free_space_;
   std::mutex mutex_;
   std::map<base::WorkspaceId, Seen> seen_;
   base::Flights walks_;  // last: its work uses the rest

@@ -1,7 +1,9 @@
 """The disk limit of a workspace: held by the kernel where the file system can, else by the daemon's watcher."""
 
+import contextlib
 import os
 import shutil
+import sqlite3
 import time
 import unittest
 
@@ -146,6 +148,24 @@ class Watched(QuotaTest):
             innocent = self.client.wait(self.client.start_exec("work", ["sh", "-c", "ls >/dev/null; sleep 0.3"])["id"])
             self.assertEqual((innocent["exit_code"], innocent.get("category")), (0, None))
 
+    def test_what_is_allocated_without_being_written_counts_at_once(self):
+        """fallocate writes no page. Whoever does it reads about it; who sleeps meanwhile, or comes next, does not."""
+        sleeper = self.client.start_exec("work", ["sleep", "600"])
+        writer = self.client.start_exec("work", ["sh", "-c", f"head -c {36 * MIB} /dev/zero >big; exec sleep 600"])
+        self.assertEqual(self.client.wait(writer["id"])["category"], "disk_quota")  # its walk has seen the sleeper
+        self.client.remove_file("work", "big")
+        runs_on = self.client.start_exec("work", ["sh", "-c", f"fallocate -l {200 * MIB} big; exec sleep 600"])
+        self.assertEqual(self.client.wait(runs_on["id"])["category"], "disk_quota")
+        self.client.remove_file("work", "big")
+        harness.wait_until(lambda: self.used() < LIMIT, what="the removal to be seen")
+        ends = self.client.wait(self.client.start_exec("work", ["fallocate", "-l", str(200 * MIB), "big"])["id"])
+        self.assertEqual(ends.get("category"), "disk_quota", ends)
+        self.assertIn("over its disk limit", ends["error"])
+        innocent = self.client.wait(self.client.start_exec("work", ["sh", "-c", "ls; sleep 2"], free_space=True)["id"])
+        self.assertEqual((innocent["exit_code"], innocent.get("category")), (0, None))
+        self.assertEqual(self.client.get_exec(sleeper["id"])["state"], "running")
+        self.client.cancel(sleeper["id"])
+
     def test_a_fast_writer_goes_at_most_64_mib_over(self):
         limit = 128 << 20
         self.daemon.cli("set", "work", "--disk", "128M")
@@ -206,6 +226,28 @@ class Btrfs(QuotaTest):
         self.assertEqual(self.client.exec("work", "cat fine; git status --porcelain").stdout, b"fine\n?? fine\n")
         self.daemon.cli("set", "work", "--disk", "200M")
         self.assertEqual(self.client.exec("work", f"head -c {2 * LIMIT} /dev/urandom >big && sync").exit_code, 0)
+
+    def test_what_becomes_the_workspace_s_own_while_it_runs_counts_for_the_kernel(self):
+        """A fork shares its origin's snapshot; when the origin is purged, that is the fork's."""
+        self.client.exec("work", f"head -c {16 * MIB} /dev/urandom >kept")
+        self.client.stop("work")
+        self.client.snapshot("work")
+        self.client.fork("work", names=["forked"])
+        self.assertEqual(self.client.exec("forked", f"head -c {12 * MIB} /dev/urandom >own && sync && rm own && sync").exit_code, 0)
+        self.client.delete("work", purge=True)
+        with contextlib.closing(sqlite3.connect(f"file:{self.daemon.store}/state.db?mode=ro", uri=True)) as database:
+            layer = database.execute("SELECT layer FROM workspaces WHERE name = 'forked'").fetchone()[0]
+
+        def limit():
+            shown = harness.run("btrfs", "qgroup", "show", "-r", "--raw", "-f", self.daemon.store / "layers" / f"ly_{layer}")
+            line = next(line for line in shown.stdout.decode().splitlines() if line.startswith("0/"))
+            return int(line.split()[3])
+
+        keeper = self.client.start_exec("forked", ["sh", "-c", "while :; do echo line >>log; sleep 0.1; done"])
+        harness.wait_until(lambda: limit() < 9 * MIB, seconds=60, what="the new limit")
+        ended = self.client.exec("forked", f"head -c {12 * MIB} /dev/urandom >own && sync")
+        self.assertEqual(ended.exec["category"], "disk_quota")
+        self.client.cancel(keeper["id"])
 
     def test_files_are_watched_there(self):
         script = "i=0; while :; do i=$((i+1)); : >f$i; [ $((i % 100)) = 0 ] && sleep 0.05; done"

@@ -1,0 +1,66 @@
+#include "workspace/sandbox_writes.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/written_bytes.h"
+
+namespace moorage::workspace {
+namespace {
+
+constexpr size_t kMostProcesses = 4096;
+
+// The command that started a process, by its control group; none: it is no command's.
+base::ExecId exec_of(pid_t process) {
+  constexpr std::string_view kUnified = "0::";
+  std::string text;
+  try {
+    text = base::read_file_if_exists("/proc/" + std::to_string(process) + "/cgroup").value_or("");
+  } catch (const base::Error&) {  // it ended
+    return {};
+  }
+  const size_t line = text.find(kUnified);
+  if (line == std::string::npos) return {};
+  const size_t end = std::min(text.find('\n', line), text.size());
+  const size_t name = text.rfind('/', end) + 1;
+  return base::ExecId::parse(text.substr(name, end - name)).value_or(base::ExecId{});
+}
+
+}  // namespace
+
+SandboxWrites writes_in(const Running& running) {
+  SandboxWrites writes;
+  for (const pid_t process : base::process_tree(running.init.pid, kMostProcesses)) {
+    const uint64_t bytes = base::written_bytes(process);
+    writes.all += bytes;
+    if (const auto exec = exec_of(process)) writes.by_exec[exec].bytes += bytes;
+  }
+  writes.ended = base::written_bytes(running.init.pid);
+  for (auto& [exec, done] : writes.by_exec)
+    done.cpu_usec = running.backend->exec_group(running.name, exec.str())->cpu_usec();
+  writes.cpu_usec = running.backend->inspect(running.name).cpu_usec;
+  return writes;
+}
+
+uint64_t bytes_written_in(const Running& running) {
+  uint64_t bytes = 0;
+  for (const pid_t process : base::process_tree(running.init.pid, kMostProcesses))
+    bytes += base::written_bytes(process);
+  return bytes;
+}
+
+FrozenExecs::FrozenExecs(const Running& running, const SandboxWrites& writes) {
+  for (const auto& [exec, done] : writes.by_exec) {
+    groups_.push_back(running.backend->exec_group(running.name, exec.str()));
+    groups_.back()->set_frozen(true);
+  }
+}
+
+FrozenExecs::~FrozenExecs() {
+  for (const auto& group : groups_) group->set_frozen(false);
+}
+
+}  // namespace moorage::workspace
