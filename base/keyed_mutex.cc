@@ -26,27 +26,47 @@ void KeyedMutex::Guard::unlock() {
 
 KeyedMutex::Guard KeyedMutex::lock(const std::string& key, const std::string& operation,
                                    std::chrono::milliseconds patience) {
+  return acquire(key, operation, false, patience);
+}
+
+KeyedMutex::Guard KeyedMutex::share(const std::string& key, const std::string& operation,
+                                    std::chrono::milliseconds patience) {
+  return acquire(key, operation, true, patience);
+}
+
+bool KeyedMutex::is_free(const std::string& key, bool to_share) const {
+  const auto found = held_.find(key);
+  return found == held_.end() || (to_share && found->second.sharing > 0);
+}
+
+KeyedMutex::Guard KeyedMutex::acquire(const std::string& key, const std::string& operation,
+                                      bool to_share, std::chrono::milliseconds patience) {
   const auto end = steady_clock::now() + patience;
   std::unique_lock guard(mutex_);
-  while (held_.contains(key)) {
+  while (!is_free(key, to_share)) {
     if (freed_.wait_until(guard, end) == std::cv_status::no_timeout) continue;
-    auto found = held_.find(key);
-    if (found == held_.end()) break;  // freed at the last moment
-    const Holder& holder = found->second;
+    if (is_free(key, to_share)) break;  // freed at the last moment
+    const Holder& holder = held_.at(key);
     auto age = std::chrono::duration_cast<std::chrono::seconds>(steady_clock::now() - holder.since);
     throw Error(
         Code::conflict,
         key + " is busy: " + holder.operation + " (since " + std::to_string(age.count()) + " s)",
         "try again when that has ended");
   }
-  held_.emplace(key, Holder{operation, steady_clock::now()});
+  Holder& holder = held_.emplace(key, Holder{operation, steady_clock::now(), 0}).first->second;
+  if (to_share) ++holder.sharing;
   return Guard(this, key);
 }
 
 void KeyedMutex::unlock(const std::string& key) {
   {
     std::lock_guard guard(mutex_);
-    held_.erase(key);
+    const auto found = held_.find(key);
+    if (found->second.sharing > 1) {
+      --found->second.sharing;
+      return;
+    }
+    held_.erase(found);
   }
   freed_.notify_all();
 }

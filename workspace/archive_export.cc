@@ -1,5 +1,6 @@
 // Archives::begin_export: a workspace as a stream, at rest or as a snapshot of this moment has it.
 #include "backends/registry.h"
+#include "base/crash_point.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "state_db/integrity.h"
@@ -18,14 +19,14 @@ namespace {
 using base::Code;
 using base::Error;
 
+MOORAGE_CRASH_POINT(before_read, "export.before_read");
+
 }  // namespace
 
 struct Archives::Source {
   state_db::WorkspaceRow row;
   ArchivedLayers layers;
-  // At rest: nobody starts it. Else collection leaves alone what is locked. Of two exports of one
-  // workspace only the first has these locks: when it ends and a snapshot of the second one is
-  // dropped, that fails, and says so.
+  // At rest: nobody starts it. Else collection leaves alone what is locked, by each export of it.
   base::KeyedMutex::Guard workspace;
   std::vector<base::KeyedMutex::Guard> frozen;
   base::SnapshotId snapshot{};  // that was taken for it; 0: it rests
@@ -38,10 +39,14 @@ Archives::Source Archives::hold(const state_db::WorkspaceRow& row, base::KeyedMu
   if (active_.running(row.id)) {
     const auto taken = live_snapshot_(row);
     source.snapshot = taken.id;
-    source.layers = archived_layers(context_, taken, with);
-    for (const auto& layer : source.layers.layers) {
-      if (auto held = lock_if_free(context_, layer.id.str()))
-        source.frozen.push_back(*std::move(held));
+    try {
+      source.layers = archived_layers(context_, taken, with);
+      for (const auto& layer : source.layers.layers)
+        source.frozen.push_back(context_.locks.share(layer.id.str(), "export"));
+    } catch (const Error&) {
+      guard.unlock();
+      release(source);
+      throw;
     }
     return source;  // it goes on
   }
@@ -68,6 +73,7 @@ void Archives::release(Source& source) {
 }
 
 void Archives::write_export(const Source& source, ByteSpool& stream) {
+  before_read.pass();
   const std::string spool = context_.options.store;
   WriterOptions options{.level = context_.options.archive_level,
                         .threads = context_.options.archive_threads,

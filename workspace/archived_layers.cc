@@ -53,6 +53,22 @@ std::vector<state_db::SnapshotRow> kept_of(Context& context, base::WorkspaceId w
   return kept;
 }
 
+// Takes out those that exports took. What stood on one stands on what that stood on, as when it is
+// dropped.
+void leave_out_exports(std::vector<state_db::SnapshotRow>& kept, base::SnapshotId& stands_on) {
+  std::map<base::SnapshotId, base::SnapshotId> below;
+  for (const auto& snapshot : kept) {
+    if (snapshot.cause == state_db::SnapshotCause::export_) below[snapshot.id] = snapshot.parent;
+  }
+  const auto go_below = [&below](base::SnapshotId& id) {
+    for (auto found = below.find(id); found != below.end(); found = below.find(id))
+      id = found->second;
+  };
+  std::erase_if(kept, [&below](const auto& snapshot) { return below.contains(snapshot.id); });
+  for (auto& snapshot : kept) go_below(snapshot.parent);
+  go_below(stands_on);
+}
+
 template <typename Rows, typename Id>
 std::optional<size_t> place_of(const Rows& rows, Id id) {
   const auto found =
@@ -72,8 +88,10 @@ ArchivedLayers archived_layers(Context& context, const state_db::WorkspaceRow& r
 ArchivedLayers archived_layers(Context& context, const state_db::SnapshotRow& snapshot,
                                WithSnapshots with) {
   const state_db::Reading moment(context.store);
-  return collect(context, snapshot.layer,
-                 kept_of(context, snapshot.workspace, with, snapshot.layer), snapshot.parent);
+  auto kept = kept_of(context, snapshot.workspace, with, snapshot.layer);
+  base::SnapshotId stands_on = snapshot.parent;
+  leave_out_exports(kept, stands_on);
+  return collect(context, snapshot.layer, std::move(kept), stands_on);
 }
 
 void describe(const ArchivedLayers& archived, Manifest& manifest) {

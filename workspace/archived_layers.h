@@ -27,7 +27,8 @@ enum class WithSnapshots { yes, no };
 // As it is now, at rest.
 ArchivedLayers archived_layers(Context& context, const state_db::WorkspaceRow& row,
                                WithSnapshots with);
-// As it was when `snapshot` was taken, which is left out itself.
+// As it was when `snapshot` was taken for an export. That one is left out, and those of other
+// exports: they go with them.
 ArchivedLayers archived_layers(Context& context, const state_db::SnapshotRow& snapshot,
                                WithSnapshots with);
 

@@ -33,4 +33,16 @@ inline std::optional<base::KeyedMutex::Guard> lock_if_free(Context& context,
   }
 }
 
+// Of what is only read: others may read it, too.
+inline std::optional<base::KeyedMutex::Guard> share_if_free(Context& context,
+                                                            const std::string& key,
+                                                            const std::string& operation) {
+  try {
+    return context.locks.share(key, operation, std::chrono::milliseconds(0));
+  } catch (const base::Error& error) {
+    if (error.code() == base::Code::conflict) return std::nullopt;
+    throw;
+  }
+}
+
 }  // namespace moorage::workspace

@@ -205,7 +205,7 @@ ReplicaWriter::Followed ReplicaWriter::bring_layer(const state_db::NeededLayer& 
       known != trees_.end() && !mark.empty() && known->second.series.mark == mark;
   if (!all_there) {
     // Collection leaves alone what is locked; what it has already is needed no more.
-    const auto guard = lock_if_free(context_, name);
+    const auto guard = share_if_free(context_, name, "copy");
     if (!guard) return Followed::stale;
     const std::string path = context_.storage.layer_path(layer.layer);
     if (!is_whole_layer(path)) {

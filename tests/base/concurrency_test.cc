@@ -50,6 +50,22 @@ TEST_CASE("other keys are free, and a key is free again after its guard") {
   CHECK_NOTHROW(mutex.lock("ws_1", "x", 0ms));
 }
 
+TEST_CASE("a key that several share is free when the last of them has left") {
+  KeyedMutex mutex;
+  auto first = mutex.share("ly_1", "export", 0ms);
+  auto second = mutex.share("ly_1", "export", 0ms);
+  CHECK(test::code_thrown_by([&] { mutex.lock("ly_1", "clean-up", 0ms); }) == "conflict");
+  first.unlock();
+  CHECK(test::code_thrown_by([&] { mutex.lock("ly_1", "clean-up", 0ms); }) == "conflict");
+  auto third = mutex.share("ly_1", "export", 0ms);
+  second.unlock();
+  third.unlock();
+  auto alone = mutex.lock("ly_1", "clean-up", 0ms);
+  CHECK(test::code_thrown_by([&] { mutex.share("ly_1", "export", 0ms); }) == "conflict");
+  alone.unlock();
+  CHECK_NOTHROW(mutex.share("ly_1", "export", 0ms));
+}
+
 TEST_CASE("who waits gets the key when it is freed, one at a time") {
   KeyedMutex mutex;
   int inside = 0;  // guarded by the key

@@ -3,8 +3,10 @@ export of one that runs neither stops it nor loses its past."""
 
 import io
 import json
+import os
 import shutil
 import tarfile
+import threading
 import unittest
 
 import harness
@@ -220,6 +222,72 @@ class Room(unittest.TestCase):
         low = shutil.disk_usage(daemon.store).free
         with self.assertRaises(moorage.MoorageError) as refused:
             client.archive("large")
+class TwoExports(harness.TestCase):
+    """Of one workspace that runs, at the same time. On a nearly full disk an export goes on as its reader takes it."""
+
+    file_system = ["mkfs.ext4", "-q"]
+    settings = {"store.min_free_bytes": 300 << 20}
+
+    def export(self, name, to, go_on, ended):
+        client = harness.Client(str(self.daemon.socket))
+        connection, response = client._open("GET", f"/workspaces/{name}/export", accept="*/*")
+        with moorage.Stream(connection, response) as stream:
+            while piece := stream.read(1 << 20):
+                to.write(piece)
+                go_on.wait()
+        ended.set()
+
+    def test_what_the_second_needs_stays_when_the_first_has_ended(self):
+        gate = self.daemon.directory / "gate"
+        self.daemon.stop()
+        self.daemon.environment["MOORAGE_PAUSE_AT"] = f"export.before_read={gate}"
+        self.daemon.start()
+        self.addCleanup(gate.unlink, missing_ok=True)
+        self.client.create(repo_url=self.url, name="both")
+        self.client.snapshot("both", name="s0")
+        made = self.client.exec("both", "head -c 8M /dev/urandom > of-s1; sha256sum of-s1").stdout
+        self.client.stop("both")
+        self.client.snapshot("both", name="s1")
+        self.client.restore("both", "s0")  # s1 lies beside the chain
+        self.client.exec("both", "head -c 60M /dev/urandom > now")
+        record = self.client.start_exec("both", ["sleep", "1000"])
+        gate.touch()
+        exports = []
+        for number in range(2):
+            out, go_on, ended = io.BytesIO(), threading.Event(), threading.Event()
+            self.addCleanup(go_on.set)
+            threading.Thread(target=self.export, args=("both", out, go_on, ended), daemon=True).start()
+            exports.append((out, go_on, ended))
+            harness.wait_until(lambda: sum(s["cause"] == "export" for s in self.client.snapshots("both")) == number + 1,
+                               what="its snapshot is taken")
+        harness.wait_until(gate.with_name("gate.reached").exists, what="they are about to read")
+        filler = self.daemon.store / "filler"
+        with open(filler, "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(self.daemon.store).free - (250 << 20))
+        self.addCleanup(filler.unlink, missing_ok=True)
+        gate.unlink()
+        harness.wait_until(lambda: all(out.getbuffer().nbytes for out, _, _ in exports), what="both send")
+        for snapshot in self.client.snapshots("both"):
+            if snapshot["cause"] == "before-restore" or snapshot["name"] == "s1":
+                self.client.drop_snapshot("both", snapshot["id"])
+        for out, go_on, ended in exports:
+            go_on.set()
+            self.assertTrue(ended.wait(60 * harness.PATIENCE), "the export was cut")
+        filler.unlink()
+        for number, (out, _, _) in enumerate(exports):
+            self.client.import_(out.getvalue(), name=f"copy-{number}")
+            copied = self.client.snapshots(f"copy-{number}")
+            self.assertEqual([s["cause"] for s in copied], ["manual", "manual", "before-restore"])
+            self.client.restore(f"copy-{number}", "s1")
+            self.assertEqual(self.client.exec(f"copy-{number}", "sha256sum of-s1").stdout, made)
+        self.client.cancel(record["id"])
+        self.client.wait(record["id"])
+        harness.wait_until(lambda: [s["name"] for s in self.client.snapshots("both")] == ["s0"], what="their snapshots go")
+        for name in ("both", "copy-0", "copy-1"):
+            self.client.delete(name, purge=True)
+        harness.wait_until(lambda: not any((self.daemon.store / "layers").iterdir()), what="all layers are collected")
+
+
         self.assertEqual(refused.exception.code, "resource_exhausted")
         self.assertIn("needs room", refused.exception.message)
         self.assertLess(abs(shutil.disk_usage(daemon.store).free - low), 16 << 20)
