@@ -146,12 +146,13 @@ void JournalReader::skip_to_wanted() {
 }
 
 // A reader may stand in the middle of what was taken out of the journal since. The way from the
-// beginning leads around it. False: no other place is found; asked once for each place.
-bool JournalReader::find_again() {
+// beginning leads around it. False: no other place is found; asked once for each place. `bytes` of
+// a frame are not as they should be.
+bool JournalReader::find_again(uint64_t bytes) {
   struct stat status;
   check(fstat(fd_, &status), "look at the journal");
-  // A header that is not all there yet is just being written.
-  if (static_cast<uint64_t>(status.st_size) < position_ + kFrameHeaderBytes) return false;
+  // What is not all there yet is just being written.
+  if (static_cast<uint64_t>(status.st_size) < position_ + bytes) return false;
   if (std::exchange(lost_at_, position_) == position_) return false;
   const uint64_t position = position_;
   const uint64_t offset = output_offset_;
@@ -170,9 +171,13 @@ bool JournalReader::find_again() {
 std::optional<Frame> JournalReader::next() {
   skip_to_wanted();
   auto header = peek_header();
-  if (!header && damaged_ && find_again()) header = peek_header();
+  if (!header && damaged_ && find_again(kFrameHeaderBytes)) header = peek_header();
   if (!header) return std::nullopt;
   auto frame = read_frame(*header);
+  if (!frame && find_again(kFrameHeaderBytes + header->fields.payload_bytes)) {
+    header = peek_header();
+    if (header) frame = read_frame(*header);
+  }
   if (!frame) return std::nullopt;
   const FrameHeader fields = frame->header;
   if (fields.kind == FrameKind::gap) {

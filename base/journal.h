@@ -98,7 +98,7 @@ class JournalReader {
   bool step_over_gap(const Header& header);
   void step_over(const FrameHeader& header);
   void skip_to_wanted();
-  bool find_again();
+  bool find_again(uint64_t bytes);
 
   int fd_;
   uint64_t position_ = 0;          // of the next frame in the file

@@ -146,6 +146,19 @@ class Sequence {
   std::optional<LayerRestorer> restorer_;
 };
 
+void write_journal(ArchiveWriter& writer, const ArchiveContents::Journal& journal) {
+  const std::string name = std::string(kJournals) + journal.exec.str() + std::string(kOutput);
+  if (journal.copy.fd) return writer.put_file(name, journal.copy.fd.get(), journal.copy.bytes);
+  base::Fd file;
+  try {
+    file = base::open_file(journal.path, O_RDONLY | O_NOFOLLOW);
+  } catch (const Error& error) {
+    if (error.code() != Code::not_found) throw;
+    return;  // old output goes (output_retention.h), also while a workspace that runs is exported
+  }
+  writer.put_journal(name, file.get());
+}
+
 }  // namespace
 
 std::string part_prefix(size_t layer, const std::string& part) {
@@ -158,11 +171,7 @@ ArchiveFacts write_archive(const ArchiveContents& contents, WriterOptions option
   writer.put(std::string(kRefsPath), contents.refs);
   writer.put_file(std::string(kPackPath), contents.pack.fd.get(), contents.pack.bytes);
   writer.put_file(std::string(kExecsPath), contents.execs.fd.get(), contents.execs.bytes);
-  for (const auto& journal : contents.journals) {
-    const base::Fd file = base::open_file(journal.path, O_RDONLY | O_NOFOLLOW);
-    writer.put_journal(std::string(kJournals) + journal.exec.str() + std::string(kOutput),
-                       file.get());
-  }
+  for (const auto& journal : contents.journals) write_journal(writer, journal);
   for (const LayerPart& part : contents.parts) archive_layer_part(writer, part);
   if (contents.before_end) contents.before_end();
   return writer.finish();

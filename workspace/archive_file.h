@@ -30,6 +30,7 @@ struct ArchiveContents {
   struct Journal {
     base::ExecId exec;
     std::string path;
+    SpooledFile copy{};  // instead, of a command that runs
   };
   std::vector<Journal> journals;
   std::vector<LayerPart> parts;             // of layer 0 first; prefixes are set

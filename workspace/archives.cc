@@ -22,6 +22,7 @@
 #include "workspace/cold_layers.h"
 #include "workspace/disk_room.h"
 #include "workspace/gc_plan.h"
+#include "workspace/journal_middle.h"
 #include "workspace/layer_still.h"
 
 namespace moorage::workspace {
@@ -150,6 +151,31 @@ Archives::Archives(Context& context, Repositories& repositories, Workspaces& wor
 
 Archives::~Archives() = default;
 
+// A command that runs, as it is somewhere else from now on; with what it has written so far, if it
+// has a journal.
+ArchiveContents::Journal Archives::cut_short(state_db::ExecRow& row, const std::string& path,
+                                             const std::string& spool) {
+  ArchiveContents::Journal journal{row.id, path, {}};
+  JournalCopy copied;
+  if (base::path_exists(path)) {
+    const base::Fd file = base::open_file(path, O_RDONLY | O_NOFOLLOW);
+    journal.copy.fd = ArchiveStore::spool(spool);
+    copied = copy_journal(file.get(), [&journal](std::string_view bytes) {
+      base::write_all(journal.copy.fd.get(), bytes);
+      journal.copy.bytes += bytes.size();
+    });
+  }
+  row = state_db::Execs(context_.store).get(row.id);
+  if (row.state != state_db::ExecState::running) return {row.id, path, {}};  // it just ended
+  row.state = row.outcome.state = state_db::ExecState::interrupted;
+  row.outcome.category = state_db::ExecCategory::lost;
+  row.outcome.error = "it ran on where it was exported";
+  row.outcome.ended_wall_ms = context_.store.clock().wall_ms();
+  row.outcome.output_bytes = copied.output_bytes;
+  row.outcome.omitted_bytes = copied.dropped_bytes;
+  return journal;
+}
+
 // All rows of its commands, oldest first, and the journals that they have.
 SpooledFile Archives::spool_execs(base::WorkspaceId id, const std::string& spool,
                                   ArchiveContents& contents) {
@@ -160,15 +186,12 @@ SpooledFile Archives::spool_execs(base::WorkspaceId id, const std::string& spool
     if (rows.empty()) return file;
     std::string lines;
     for (auto row : rows) {
-      if (row.state == state_db::ExecState::running) {
-        row.state = row.outcome.state = state_db::ExecState::interrupted;
-        row.outcome.category = state_db::ExecCategory::lost;
-        row.outcome.error = "it ran on where it was exported";
-        row.outcome.ended_wall_ms = context_.store.clock().wall_ms();
-      }
-      lines += write_exec_line(row);
       const std::string path = journal_directory(context_.options, id, row.id) + "/output";
-      if (base::path_exists(path)) contents.journals.push_back({row.id, path});
+      ArchiveContents::Journal journal{row.id, path, {}};
+      if (row.state == state_db::ExecState::running) journal = cut_short(row, path, spool);
+      lines += write_exec_line(row);
+      if (journal.copy.fd || base::path_exists(path))
+        contents.journals.push_back(std::move(journal));
     }
     base::write_all(file.fd.get(), lines);
     file.bytes += lines.size();

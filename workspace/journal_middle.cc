@@ -21,11 +21,21 @@ constexpr uint64_t kWardenAhead = 256 << 10;
 constexpr uint64_t kGapFrameBytes = base::kFrameHeaderBytes + base::kGapBytes;
 constexpr uint64_t kBlockBytes = 512;  // of st_blocks
 
+std::string frame_bytes(const base::FrameHeader& fields, const std::string& payload) {
+  const auto header = base::encode_frame_header(fields, payload);
+  return std::string(header.data(), header.size()) + payload;
+}
+
 std::string gap_frame(uint64_t offset, const base::Gap& gap) {
   const std::string payload = base::encode_gap(gap);
-  const auto header = base::encode_frame_header(
-      {FrameKind::gap, static_cast<uint32_t>(payload.size()), gap.last_ns, offset}, payload);
-  return std::string(header.data(), header.size()) + payload;
+  return frame_bytes({FrameKind::gap, static_cast<uint32_t>(payload.size()), gap.last_ns, offset},
+                     payload);
+}
+
+uint64_t size_of(int fd) {
+  struct stat status;
+  base::check(fstat(fd, &status), "look at the journal");
+  return static_cast<uint64_t>(status.st_size);
 }
 
 // While it lives the file may be written in its middle.
@@ -131,6 +141,31 @@ void cut_journal(const std::string& path, const JournalMiddle::Cut& cut) {
                   static_cast<off_t>(cut.end - from)) < 0) {
     base::throw_errno("give the middle of " + path + " back to the disk");
   }
+}
+
+JournalCopy copy_journal(int fd, const std::function<void(std::string_view)>& sink) {
+  JournalCopy copy;
+  const uint64_t size = size_of(fd);  // a flood goes on: what comes later is not of this moment
+  int64_t last_ns = 0;
+  base::JournalReader reader(fd);
+  while (reader.file_position() < size) {
+    const auto frame = reader.next();
+    if (!frame || frame->header.kind == FrameKind::end) break;
+    if (frame->header.kind != FrameKind::gap) {
+      sink(frame_bytes(frame->header, frame->payload));
+      last_ns = frame->header.wall_ns;
+    } else {
+      // A cut may begin before what was copied already: then only the rest of it is missing here.
+      base::Gap gap = base::decode_gap(frame->payload).value_or(base::Gap{});
+      gap.skip_bytes = 0;
+      if (frame->header.output_offset < copy.output_bytes) gap.first_ns = last_ns;
+      gap.dropped_bytes = reader.output_offset() - copy.output_bytes;
+      sink(gap_frame(copy.output_bytes, gap));
+      copy.dropped_bytes += gap.dropped_bytes;
+    }
+    copy.output_bytes = reader.output_offset();
+  }
+  return copy;
 }
 
 std::vector<CompactPart> compact_journal(int fd) {

@@ -7,8 +7,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/journal.h"
@@ -60,8 +62,16 @@ class JournalMiddle {
 // Throws Error(unsupported) where the file system cannot punch holes.
 void cut_journal(const std::string& path, const JournalMiddle::Cut& cut);
 
-// A journal as it is without what its gaps pass over, for an archive: parts of the file, and bytes
-// in their place.
+// A journal that is still written, as it is now: whole frames, whatever is cut out of it meanwhile,
+// and nothing of what its gaps pass over. Its end, if there is one, is left out.
+struct JournalCopy {
+  uint64_t output_bytes = 0;   // that it goes to
+  uint64_t dropped_bytes = 0;  // of these, in gaps
+};
+JournalCopy copy_journal(int fd, const std::function<void(std::string_view)>& sink);
+
+// One that is cut no more, as it is without what its gaps pass over, for an archive: parts of the
+// file, and bytes in their place.
 struct CompactPart {
   uint64_t offset = 0;
   uint64_t size = 0;

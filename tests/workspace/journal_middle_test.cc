@@ -175,6 +175,77 @@ TEST_CASE("a daemon that dies at any moment of a cut leaves a journal that is wh
   }
 }
 
+TEST_CASE("a copy of a journal that is cut meanwhile is whole") {
+  for (unsigned seed = 1; seed <= 12; ++seed) {
+    std::mt19937 chance(seed);
+    CAPTURE(seed);
+    Running journal;
+    const auto flood = [&](size_t bytes) {
+      for (const size_t end = journal.output().size() + bytes; journal.output().size() < end;) {
+        journal.write(FrameKind::standard_output, some_bytes(chance, 20'000));
+        journal.look();
+      }
+    };
+    journal.write(FrameKind::started, "{\"pid\":2}");
+    flood(kLimit * (seed % 3) + kLimit / 2);
+    const size_t before = journal.output().size();
+    const size_t cut_at = chance() % (kLimit / 2);
+    size_t bytes = 0;
+    workspace::TemporaryDirectory directory;
+    const base::Fd copy = base::open_file(directory.path() + "/copy", O_RDWR | O_CREAT, 0600);
+    const auto made = workspace::copy_journal(journal.fd(), [&](std::string_view piece) {
+      base::write_all(copy.get(), piece);
+      if (bytes < cut_at && bytes + piece.size() >= cut_at) flood(2 * kLimit);
+      bytes += piece.size();
+    });
+    CHECK(bytes < 2 * kLimit);
+    CHECK(made.output_bytes >= before);
+    uint64_t offset = 0, dropped = 0;
+    base::JournalReader reader(copy.get());
+    while (auto frame = reader.next()) {
+      if (frame->header.kind == FrameKind::gap) {
+        const auto gap = base::decode_gap(frame->payload).value();
+        CHECK(gap.skip_bytes == 0);
+        CHECK(gap.first_ns <= gap.last_ns);
+        dropped += gap.dropped_bytes;
+      }
+      offset = reader.output_offset();
+      if (!base::is_output(frame->header.kind)) continue;
+      REQUIRE(journal.output().compare(frame->header.output_offset, frame->payload.size(),
+                                       frame->payload) == 0);
+    }
+    CHECK_FALSE(reader.damaged());
+    CHECK(offset == made.output_bytes);
+    CHECK(dropped == made.dropped_bytes);
+    CHECK(dropped > 0);
+  }
+}
+
+TEST_CASE("a reader whose frame is being taken out goes on behind the gap") {
+  Running journal;
+  for (int i = 0; i < 4; ++i)
+    journal.write(FrameKind::standard_output, std::string(10'000, static_cast<char>('a' + i)));
+  base::JournalReader reader(journal.fd());
+  std::vector<uint64_t> begins;
+  for (base::JournalReader all(journal.fd()); all.next();) begins.push_back(all.file_position());
+  REQUIRE(reader.next());
+  REQUIRE(reader.next());  // it stands before the third, whose header it may have read already
+  const JournalMiddle::Cut cut{begins[0], begins[2], 10'000, 30'000, 1, 2};
+  workspace::cut_journal(journal.path(), cut);
+  base::set_append_only(journal.fd(), false);
+  const base::Fd file = base::open_file(journal.path(), O_WRONLY);
+  const auto header = base::encode_frame_header({FrameKind::standard_output, 10'000, 3, 20'000},
+                                                std::string(10'000, 'c'));
+  REQUIRE(pwrite(file.get(), header.data(), header.size(), static_cast<off_t>(begins[1])) == 32);
+  const auto gap = reader.next();
+  REQUIRE(gap);
+  CHECK(gap->header.kind == FrameKind::gap);
+  CHECK(reader.output_offset() == 30'000);
+  const auto last = reader.next();
+  REQUIRE(last);
+  CHECK(last->payload == std::string(10'000, 'd'));
+}
+
 TEST_CASE("a compact journal is the same without its hole") {
   std::mt19937 chance(3);
   Running journal;
