@@ -127,6 +127,8 @@ class Report {
     return text;
   }
   Text fork() const {
+    if (workspace_.has("forked_elsewhere"))
+      return quoted(origin_text(workspace_.at("forked_elsewhere")));
     if (!workspace_.has("forked_from")) return {};
     Text text = quoted(workspace_.text("forked_from"));
     if (workspace_.has("attempt")) {

@@ -18,6 +18,7 @@ class Page {
   std::string render() {
     head();
     base();
+    fork();
     branch();
     changes();
     specials();
@@ -67,6 +68,13 @@ class Page {
       text += "; upstream did not answer: " + ws_.text("base.stale_reason", "this may be old");
     }
     line("base", text);
+  }
+
+  // "sn_4", or "sn_4 of shop (ws_3) in store 1a2b3c4d"
+  void fork() {
+    std::string text = ws_.text("forked_from");
+    if (ws_.has("forked_elsewhere")) text = origin_text(ws_.at("forked_elsewhere"));
+    line("fork of", text);
   }
 
   // "412M of 20G, 8100 files (watched)"

@@ -100,4 +100,9 @@ std::string person_text(const Json& place) {
   return uid == static_cast<int64_t>(::getuid()) ? "you" : "uid " + std::to_string(uid);
 }
 
+std::string origin_text(const Json& forked_elsewhere) {
+  return forked_elsewhere.text("snapshot") + " of " + forked_elsewhere.text("name") + " (" +
+         forked_elsewhere.text("workspace") + ") in store " + forked_elsewhere.text("store");
+}
+
 }  // namespace moorage::cli

@@ -29,6 +29,8 @@ std::string holder_text(const Json& holder);
 std::string holder_line(const Json& lease);
 // ms since the time in that field; -1 when there is none.
 int64_t age_of(const Json& json, const std::string& field, int64_t now_ms);
+// "sn_4 of shop (ws_3) in store 1a2b3c4d", of a fork that was imported.
+std::string origin_text(const Json& forked_elsewhere);
 // "4f1c2e9": seven digits of a commit.
 std::string short_commit(const std::string& commit);
 

@@ -111,6 +111,12 @@ JsonObject workspace_object(const workspace::WorkspaceView& view) {
   if (row.team_gid) object["team"] = lossy_utf8(workspace::group_name(*row.team_gid));
   if (row.stands_on) object["stands_on"] = row.stands_on.str();
   if (row.forked_from) object["forked_from"] = row.forked_from.str();
+  if (const auto& origin = row.fork_of) {
+    object["forked_elsewhere"] = {{"store", origin->store},
+                                  {"workspace", origin->workspace.str()},
+                                  {"snapshot", origin->snapshot.str()},
+                                  {"name", lossy_utf8(origin->name)}};
+  }
   if (row.attempts > 0) object["attempt"] = {{"number", row.attempt}, {"of", row.attempts}};
   if (view.lease) object["holder"] = lease_object(*view.lease);
   put_known(object, "unpushed", row.unpushed);

@@ -206,6 +206,7 @@ constexpr std::array kMigrations{
               "sealed_wall_ms FROM workspace_integrity;"
               "DROP TABLE workspace_integrity;"
               "ALTER TABLE integrity_words RENAME TO workspace_integrity"},
+    Migration{"0025-fork-of", "ALTER TABLE workspaces ADD COLUMN fork_of TEXT NOT NULL DEFAULT ''"},
 };
 
 std::string quote(std::string_view text) {

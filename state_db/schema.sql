@@ -142,6 +142,7 @@ CREATE TABLE workspaces (        -- The durable things that tasks work in.
   snapshot_every_s INTEGER NOT NULL DEFAULT 0,  -- While it runs and works; 0 is never.
   runtime         TEXT NOT NULL DEFAULT '',  -- Of its sandboxes, as their engine calls it; empty: the usual one.
   journal_bytes   INTEGER NOT NULL DEFAULT 0,  -- Of disk_bytes: the records and output of its commands.
+  fork_of         TEXT NOT NULL DEFAULT '',  -- "STORE_ID/ws_N/sn_N/NAME": it was forked from that, elsewhere, and came with an archive; empty: it was not.
   UNIQUE (owner_uid, idempotency_key)
 ) STRICT;
 CREATE UNIQUE INDEX workspaces_live_name ON workspaces (owner_uid, name) WHERE state NOT IN ('deleted','failed');

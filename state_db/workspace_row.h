@@ -13,6 +13,14 @@
 
 namespace moorage::state_db {
 
+// What a fork was made of, where that is not in this store (any more): it came with an archive.
+struct ForkOrigin {
+  std::string store{};  // id of the one that had it
+  base::WorkspaceId workspace{};
+  base::SnapshotId snapshot{};
+  std::string name{};  // of the workspace, when the archive was made
+};
+
 struct WorkspaceRow {
   base::WorkspaceId id{};
   std::string name{};
@@ -24,9 +32,10 @@ struct WorkspaceRow {
   std::string branch{};            // the agent's branch
   base::LayerId layer{};           // the writable one; 0 after the purge
   base::SnapshotId stands_on{};    // the last one taken of it, or restored; 0: its base commit
-  base::SnapshotId forked_from{};  // 0: it is no fork
-  uint32_t attempt = 0;            // which of several forks made together, from 1; 0: it is alone
-  uint32_t attempts = 0;           // of how many
+  base::SnapshotId forked_from{};  // 0: it is no fork, or one that was imported
+  std::optional<ForkOrigin> fork_of{};
+  uint32_t attempt = 0;   // which of several forks made together, from 1; 0: it is alone
+  uint32_t attempts = 0;  // of how many
   std::string backend{};
   std::string image{};
   std::string runtime{};  // as its backend's engine calls it; empty: the usual one
@@ -61,6 +70,7 @@ struct NewWorkspace {
   std::string branch{};
   base::SnapshotId forked_from{};  // 0: it stands directly on the base tree
   base::LayerId stands_on{};       // or on this frozen layer, that an import brought along
+  std::optional<ForkOrigin> fork_of{};
   uint32_t attempt = 0;
   uint32_t attempts = 0;
   std::string backend{};

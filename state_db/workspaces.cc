@@ -44,9 +44,28 @@ const std::string& select_columns() {
       "image, state, reason, disposable, changes_files, changes_wall_ms, unpushed, disk_bytes, "
       "disk_files, rest_age_ms, created_wall_ms, deleted_wall_ms, deleted_age_ms, purge_wall_ms, "
       "purged_wall_ms, idempotency_key, used_execs, used_exec_ms, stands_on, forked_from, "
-      "attempt, attempts, runtime" +
+      "attempt, attempts, runtime, fork_of" +
       policy_columns().names + " FROM workspaces WHERE ";
   return text;
+}
+
+std::string fork_of_text(const std::optional<ForkOrigin>& origin) {
+  if (!origin) return {};
+  return origin->store + "/" + origin->workspace.str() + "/" + origin->snapshot.str() + "/" +
+         origin->name;
+}
+
+std::optional<ForkOrigin> parse_fork_of(const std::string& text) {
+  const size_t workspace = text.find('/');
+  if (workspace == std::string::npos) return std::nullopt;
+  const size_t snapshot = text.find('/', workspace + 1);
+  const size_t name = text.find('/', snapshot + 1);
+  const auto part = [&](size_t from, size_t to) { return text.substr(from + 1, to - from - 1); };
+  return ForkOrigin{
+      text.substr(0, workspace),
+      base::WorkspaceId::parse(part(workspace, snapshot)).value_or(base::WorkspaceId{}),
+      base::SnapshotId::parse(part(snapshot, name)).value_or(base::SnapshotId{}),
+      text.substr(name + 1)};
 }
 
 struct Seen {
@@ -74,13 +93,15 @@ std::vector<WorkspaceRow> read_all(Store& store, Statement& query) {
   std::vector<WorkspaceRow> rows;
   while (query.step()) {
     WorkspaceRow& row = rows.emplace_back();
+    std::string fork_of;
     query.read(row.id, row.name, row.owner_uid, row.team_gid, row.repository, row.base_ref,
                row.base_commit, row.branch, row.layer, row.backend, row.image, row.state,
                row.reason, row.disposable, row.changes_files, row.changes_wall_ms, row.unpushed,
                row.disk_bytes, row.disk_files, row.rest_age_ms, row.created_wall_ms,
                row.deleted_wall_ms, row.deleted_age_ms, row.purge_wall_ms, row.purged_wall_ms,
                row.idempotency_key, row.used_execs, row.used_exec_ms, row.stands_on,
-               row.forked_from, row.attempt, row.attempts, row.runtime);
+               row.forked_from, row.attempt, row.attempts, row.runtime, fork_of);
+    row.fork_of = parse_fork_of(fork_of);
     each_policy_field([&](const char*, auto& field) { query.read_next(field); }, row.policy);
     read_labels(store, row);
   }
@@ -106,15 +127,16 @@ void insert_row(Store& store, const NewWorkspace& wanted, base::LayerId layer) {
       "INSERT INTO workspaces (name, owner_uid, team_gid, repository, base_ref, base_commit, "
       "branch, layer, backend, image, state, disposable, created_wall_ms, "
       "idempotency_key, request_hash, rest_age_ms, stands_on, forked_from, attempt, attempts, "
-      "runtime" +
+      "runtime, fork_of" +
       policy_columns().names +
-      ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?" +
+      ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?" +
       policy_columns().places + ")");
   insert.bind(wanted.name, wanted.owner_uid, wanted.team_gid, wanted.repository, wanted.base_ref,
               wanted.base_commit, wanted.branch, layer, wanted.backend, wanted.image,
               LifeCycle<WorkspaceState>::kFirst, wanted.disposable, store.clock().wall_ms(),
               wanted.idempotency_key, wanted.request_hash, rest_age_ms, wanted.forked_from,
-              wanted.forked_from, wanted.attempt, wanted.attempts, wanted.runtime);
+              wanted.forked_from, wanted.attempt, wanted.attempts, wanted.runtime,
+              fork_of_text(wanted.fork_of));
   each_policy_field([&](const char*, const auto& field) { insert.bind(field); }, wanted.policy);
   insert.run();
 }

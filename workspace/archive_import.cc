@@ -238,6 +238,7 @@ class Newcomer : public ArchiveVisitor {
     wanted.policy = from.policy;
     wanted.labels = from.labels;
     wanted.forked_from = origin();
+    if (!wanted.forked_from) wanted.fork_of = manifest_.forked_from;
     auto* backend = context_.backends.find(from.backend);
     // It comes in whatever the rules say of its backend: a start asks them. Its limits hold from
     // now on.
@@ -267,7 +268,8 @@ class Newcomer : public ArchiveVisitor {
   // Where it is a fork of one of the caller's in this store. Whoever made the archive may say what
   // he likes, so it must be one that the caller may write to.
   base::SnapshotId origin() const {
-    if (!manifest_.forked_from || manifest_.store != context_.store.store_id()) return {};
+    if (!manifest_.forked_from || manifest_.forked_from->store != context_.store.store_id())
+      return {};
     const auto found = state_db::Snapshots(context_.store).find(manifest_.forked_from->snapshot);
     if (!found || found->workspace != manifest_.forked_from->workspace) return {};
     const auto row = state_db::Workspaces(context_.store).get(found->workspace);

@@ -193,7 +193,9 @@ void read_history(const json::object& object, Manifest& manifest) {
   if (manifest.stands_on && *manifest.stands_on >= manifest.snapshots.size())
     refuse("the workspace of the archive stands on a snapshot that it lacks");
   if (const json::value* fork = object.if_contains("forked_from")) {
-    ManifestOrigin origin;
+    state_db::ForkOrigin origin;
+    const json::value* store = fork->as_object().if_contains("store");
+    origin.store = store ? std::string(store->as_string()) : manifest.store;
     origin.workspace = base::WorkspaceId::parse(text_of(fork->as_object(), "workspace")).value();
     origin.snapshot = base::SnapshotId::parse(text_of(fork->as_object(), "snapshot")).value();
     origin.name = text_of(fork->as_object(), "name");
@@ -202,6 +204,10 @@ void read_history(const json::object& object, Manifest& manifest) {
   if (const json::value* image = object.if_contains("image")) {
     manifest.image = {text_of(image->as_object(), "id"), text_of(image->as_object(), "source")};
   }
+}
+
+bool is_store_id(std::string_view text) {
+  return text.size() == 8 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
 bool is_object_id(std::string_view text) {
@@ -232,7 +238,8 @@ std::string write_manifest(const Manifest& manifest) {
     object["stands_on"] = json::value_from(manifest.stands_on);
   }
   if (const auto& fork = manifest.forked_from) {
-    object["forked_from"] = {{"workspace", fork->workspace.str()},
+    object["forked_from"] = {{"store", fork->store},
+                             {"workspace", fork->workspace.str()},
                              {"snapshot", fork->snapshot.str()},
                              {"name", fork->name}};
   }
@@ -262,14 +269,14 @@ Manifest parse_manifest(const std::string& text) {
     manifest.repository.default_branch = text_of(repository, "default_branch");
     manifest.layers = layers_of(object.at("layers").as_array(), format);
     read_history(object, manifest);
-    const bool good_store =
-        manifest.store.size() == 8 &&
-        manifest.store.find_first_not_of("0123456789abcdef") == std::string::npos;
+    const auto& fork = manifest.forked_from;
+    const bool good_fork =
+        !fork || (is_store_id(fork->store) && fork->name.size() <= 100 && !has_control(fork->name));
     const std::string& ref = manifest.workspace.base_ref;
     const bool good_ref = ref.size() <= 1024 && !has_control(ref) && !ref.starts_with('-');
-    if (!good_store || !good_ref || !is_object_id(manifest.workspace.base_commit) ||
-        has_control(manifest.image.id) || has_control(manifest.image.source) ||
-        (manifest.forked_from && has_control(manifest.forked_from->name))) {
+    if (!is_store_id(manifest.store) || !good_fork || !good_ref ||
+        !is_object_id(manifest.workspace.base_commit) || has_control(manifest.image.id) ||
+        has_control(manifest.image.source)) {
       refuse("the manifest of the archive has a field that can not be");
     }
     return manifest;

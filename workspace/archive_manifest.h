@@ -41,13 +41,6 @@ struct ManifestSnapshot {
   int64_t created_wall_ms = 0;
 };
 
-// Of a fork: what it was made of, in its own store.
-struct ManifestOrigin {
-  base::WorkspaceId workspace{};
-  base::SnapshotId snapshot{};
-  std::string name;
-};
-
 struct ManifestImage {
   std::string id;      // "sha256:..."; empty: not known, or `host`
   std::string source;  // "registry/name@sha256:..."
@@ -60,9 +53,9 @@ struct Manifest {
   state_db::RepositoryRow repository;  // url, fetch_url, scope, name, default_branch
   // The writable one first, each before what it stands on; layers/<place in the list>.
   std::vector<ManifestLayer> layers;
-  std::vector<ManifestSnapshot> snapshots;  // oldest first
-  std::optional<size_t> stands_on;          // place of a snapshot
-  std::optional<ManifestOrigin> forked_from;
+  std::vector<ManifestSnapshot> snapshots;          // oldest first
+  std::optional<size_t> stands_on;                  // place of a snapshot
+  std::optional<state_db::ForkOrigin> forked_from;  // of a fork
   ManifestImage image;
 };
 

@@ -224,9 +224,10 @@ ArchiveContents Archives::contents_of(const state_db::WorkspaceRow& row,
   manifest.repository = state_db::Repositories(context_.store).get(row.repository);
   manifest.image = identify_image(row);
   describe(archived, manifest);
+  manifest.forked_from = row.fork_of;
   if (row.forked_from) {
     const auto origin = state_db::Snapshots(context_.store).get(row.forked_from);
-    manifest.forked_from = {origin.workspace, origin.id,
+    manifest.forked_from = {manifest.store, origin.workspace, origin.id,
                             state_db::Workspaces(context_.store).get(origin.workspace).name};
   }
   const std::string repo = Repositories::directory(row.repository);

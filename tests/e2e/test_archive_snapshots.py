@@ -176,7 +176,28 @@ class Snapshots(harness.TestCase):
         self.assertEqual(manifest(out.getvalue())["forked_from"]["name"], "parent")
         self.client.import_(out.getvalue(), name="again")
         self.assertEqual(self.client.workspace("again").get("forked_from"), self.client.workspace("child").get("forked_from"))
-        self.delete("again", "child", "parent")
+        self.assertNotIn("forked_elsewhere", self.client.workspace("again"))
+        origin = {"store": self.client.info()["store_id"], "workspace": self.client.workspace("parent")["id"],
+                  "snapshot": self.client.workspace("child")["forked_from"], "name": "parent"}
+        other = harness.Daemon()
+        self.addCleanup(other.kill)
+        other.start()
+        other.client.import_(out.getvalue(), name="child")
+        there = other.client.workspace("child")
+        self.assertEqual((there.get("forked_from"), there["forked_elsewhere"]), (None, origin))
+        text = f"{origin['snapshot']} of parent ({origin['workspace']}) in store {origin['store']}"
+        self.assertIn(text, other.cli("show", "child").stdout.decode())
+        self.assertIn(text, other.cli("report", "child").stdout.decode())
+        # It goes on with it. Its repository has become another one there, so it is no fork of the first store's again.
+        again = io.BytesIO()
+        other.client.export("child", again)
+        self.assertEqual(manifest(again.getvalue())["forked_from"], origin)
+        self.client.import_(again.getvalue(), name="home")
+        home = self.client.workspace("home")
+        self.assertEqual((home.get("forked_from"), home["forked_elsewhere"]), (None, origin))
+        other.client.delete("child", purge=True)
+        other.stop()
+        self.delete("home", "again", "child", "parent")
 
     def test_what_runs_goes_on_while_it_is_exported(self):
         self.make("busy", snapshots=1, megabytes=1)
@@ -201,27 +222,6 @@ class Snapshots(harness.TestCase):
         self.delete("busy", "copy")
 
 
-class Room(unittest.TestCase):
-    def test_an_archive_that_the_disk_has_no_room_for_is_not_begun(self):
-        daemon = harness.Daemon()
-        harness.mount_image(daemon, ["mkfs.ext4", "-q"], size=512 << 20)
-        self.addCleanup(lambda: harness.run("umount", daemon.store, check=False))
-        upstream = daemon.directory / "upstream"
-        harness.make_repository(upstream / "acme" / "shop")
-        server = harness.GitServer(upstream)
-        self.addCleanup(server.stop)
-        self.addCleanup(daemon.kill)
-        daemon.start()
-        client = daemon.client
-        client.create(repo_url=server.url("acme/shop"), name="large")
-        client.exec("large", "head -c 200M /dev/urandom > random-1")
-        client.stop("large")
-        client.snapshot("large", name="s1")
-        client.exec("large", "head -c 150M /dev/urandom > random-2; sha256sum random-* > sums")
-        client.stop("large")
-        low = shutil.disk_usage(daemon.store).free
-        with self.assertRaises(moorage.MoorageError) as refused:
-            client.archive("large")
 class TwoExports(harness.TestCase):
     """Of one workspace that runs, at the same time. On a nearly full disk an export goes on as its reader takes it."""
 
@@ -288,6 +288,27 @@ class TwoExports(harness.TestCase):
         harness.wait_until(lambda: not any((self.daemon.store / "layers").iterdir()), what="all layers are collected")
 
 
+class Room(unittest.TestCase):
+    def test_an_archive_that_the_disk_has_no_room_for_is_not_begun(self):
+        daemon = harness.Daemon()
+        harness.mount_image(daemon, ["mkfs.ext4", "-q"], size=512 << 20)
+        self.addCleanup(lambda: harness.run("umount", daemon.store, check=False))
+        upstream = daemon.directory / "upstream"
+        harness.make_repository(upstream / "acme" / "shop")
+        server = harness.GitServer(upstream)
+        self.addCleanup(server.stop)
+        self.addCleanup(daemon.kill)
+        daemon.start()
+        client = daemon.client
+        client.create(repo_url=server.url("acme/shop"), name="large")
+        client.exec("large", "head -c 200M /dev/urandom > random-1")
+        client.stop("large")
+        client.snapshot("large", name="s1")
+        client.exec("large", "head -c 150M /dev/urandom > random-2; sha256sum random-* > sums")
+        client.stop("large")
+        low = shutil.disk_usage(daemon.store).free
+        with self.assertRaises(moorage.MoorageError) as refused:
+            client.archive("large")
         self.assertEqual(refused.exception.code, "resource_exhausted")
         self.assertIn("needs room", refused.exception.message)
         self.assertLess(abs(shutil.disk_usage(daemon.store).free - low), 16 << 20)

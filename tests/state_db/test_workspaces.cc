@@ -57,6 +57,25 @@ TEST_CASE("a workspace is made in one commit, ready in another, and comes back a
   CHECK(row.labels == std::map<std::string, std::string>{{"task", "AUTH-12"}, {"user", "ann"}});
 }
 
+TEST_CASE("what an imported fork was made of elsewhere comes back as it was written") {
+  TestStore test;
+  const auto repository = make_repository(*test.store);
+  Workspaces workspaces(*test.store);
+  auto wanted = new_workspace(repository, "fork");
+  wanted.fork_of = ForkOrigin{"1a2b3c4d", base::WorkspaceId{7}, base::SnapshotId{12}, "a/name"};
+  const auto made = workspaces.create(wanted);
+  test.reopen();
+  const auto row = Workspaces(*test.store).get(made.id);
+  REQUIRE(row.fork_of);
+  CHECK(row.fork_of->store == "1a2b3c4d");
+  CHECK(row.fork_of->workspace.value == 7);
+  CHECK(row.fork_of->snapshot.value == 12);
+  CHECK(row.fork_of->name == "a/name");
+  CHECK_FALSE(row.forked_from);
+  const auto other = Workspaces(*test.store).create(new_workspace(repository, "other"));
+  CHECK_FALSE(Workspaces(*test.store).get(other.id).fork_of);
+}
+
 TEST_CASE("a name is one for its owner among live workspaces") {
   TestStore test;
   const auto repository = make_repository(*test.store);
