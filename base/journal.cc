@@ -200,6 +200,26 @@ std::optional<Frame> JournalReader::next() {
   return frame;
 }
 
+std::vector<JournalReader::GapPlace> JournalReader::skip_to_end() {
+  std::vector<GapPlace> gaps;
+  struct stat status;
+  check(fstat(fd_, &status), "look at the journal");
+  const auto size = static_cast<uint64_t>(status.st_size);
+  wanted_offset_ = UINT64_MAX;
+  while (auto header = peek_header()) {
+    if (position_ + kFrameHeaderBytes + header->fields.payload_bytes > size) break;
+    const uint64_t begin = output_offset_;
+    if (header->fields.kind != FrameKind::gap) {
+      step_over(header->fields);
+    } else if (step_over_gap(*header)) {
+      gaps.push_back({begin, output_offset_});
+    } else {
+      break;
+    }
+  }
+  return gaps;
+}
+
 void JournalReader::seek_output(uint64_t offset) {
   position_ = 0;
   output_offset_ = 0;

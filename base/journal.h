@@ -81,6 +81,12 @@ class JournalReader {
   // Frames without output that lie at `offset` are not skipped, nor is `end`. An offset beyond the
   // present end is waited for.
   void seek_output(uint64_t offset);
+  // Steps over all that is there, by headers alone: the gaps on the way.
+  struct GapPlace {
+    uint64_t offset = 0;  // of output, where it begins
+    uint64_t end = 0;     // of the next that is kept
+  };
+  std::vector<GapPlace> skip_to_end();
   uint64_t file_position() const { return position_; }  // of the next frame
   uint64_t output_offset() const { return output_offset_; }
   // The last next() met bytes that are no whole frame: a torn tail if the writer is gone; else

@@ -74,12 +74,14 @@ std::string_view whole_lines(std::string_view tail, bool cut) {
 
 void write_output(Context& context, ReportWriter& writer, const CommandRow& row, bool open,
                   uint64_t tail_bytes) {
-  std::string tail, trouble;
+  std::string tail, trouble, gaps;
   try {
     const std::string rest = "/output?raw=1&tail_bytes=" + std::to_string(tail_bytes);
-    context.api().download(context.exec_path(row.id, rest), [&](std::string_view bytes) {
-      if (tail.size() < tail_bytes) tail += bytes.substr(0, tail_bytes - tail.size());
-    });
+    const HttpResponse answer =
+        context.api().download(context.exec_path(row.id, rest), [&](std::string_view bytes) {
+          if (tail.size() < tail_bytes) tail += bytes.substr(0, tail_bytes - tail.size());
+        });
+    gaps = answer.header("Moorage-Output-Gaps");
   } catch (const base::Error& error) {
     if (error.code() == base::Code::unavailable || error.code() == base::Code::unknown_outcome)
       throw;
@@ -94,7 +96,8 @@ void write_output(Context& context, ReportWriter& writer, const CommandRow& row,
   const bool cut = row.output_bytes > tail.size();
   const std::string shown = without_colours(whole_lines(tail, cut));
   if (!shown.empty()) writer.block(Block::output, shown);
-  if (trouble.empty() && shown.empty()) writer.paragraph("It wrote nothing.");
+  if (!gaps.empty()) writer.note(Text("Some of its output is not kept: bytes ").quote(gaps));
+  if (trouble.empty() && shown.empty() && gaps.empty()) writer.paragraph("It wrote nothing.");
   if (cut && !shown.empty()) {
     writer.paragraph(
         Text("This is the end of " + report_size(row.output_bytes) + " of output; all of it: ")

@@ -13,7 +13,10 @@ using base::Code;
 using base::Error;
 using base::FrameKind;
 using base::RecordKind;
+using GapPlace = base::JournalReader::GapPlace;
 using workspace::ExecView;
+
+constexpr size_t kMaxGaps = 100;
 
 bool is_over(const ExecView& view) { return view.row.state != state_db::ExecState::running; }
 
@@ -25,11 +28,12 @@ RecordKind record_kind(FrameKind kind) {
 class OutputSource : public BodySource {
  public:
   OutputSource(workspace::Execs& execs, workspace::Caller caller, base::ExecId id,
-               const OutputOptions& options, base::Fd journal)
+               const OutputOptions& options, base::Fd journal, std::vector<GapPlace> known_gaps)
       : execs_(execs),
         caller_(caller),
         id_(id),
         options_(options),
+        known_gaps_(std::move(known_gaps)),
         journal_(std::move(journal)),
         reader_(journal_.get()) {
     if (journal_) reader_.seek_output(options.offset);
@@ -98,6 +102,7 @@ class OutputSource : public BodySource {
         rest_ = gap_json(reader_.output_offset(), gap.value_or(base::Gap{}));
         return true;
       }
+      if (kind_ == FrameKind::gap) require_known(frame->header.output_offset);
       if (kind_ == FrameKind::limit && !options_.raw) {
         rest_ = offset_json(frame->header.output_offset);
         return true;
@@ -108,6 +113,20 @@ class OutputSource : public BodySource {
       return true;
     }
     return false;
+  }
+
+  // Of the gap that the reader has just passed.
+  void require_known(uint64_t begin) {
+    const uint64_t end = reader_.output_offset();
+    const bool known =
+        std::any_of(known_gaps_.begin(), known_gaps_.end(), [&](const GapPlace& gap) {
+          return gap.end == end && gap.offset <= std::max(begin, options_.offset);
+        });
+    if (known) return;
+    throw Error(Code::conflict,
+                "bytes " + std::to_string(begin) + " to " + std::to_string(end) + " of what " +
+                    id_.str() + " wrote went while they were being read",
+                "read on from offset " + std::to_string(end) + ", or read records: without raw=1");
   }
 
   // Before late output, and again where some time passed.
@@ -153,6 +172,7 @@ class OutputSource : public BodySource {
   workspace::Caller caller_;
   base::ExecId id_;
   OutputOptions options_;
+  const std::vector<GapPlace> known_gaps_;  // that the client is told of, with raw
   base::Fd journal_;
   base::JournalReader reader_;
   workspace::ExecWatcher::Subscription subscription_;
@@ -204,6 +224,29 @@ uint64_t last_offset(int journal, uint64_t offset) {
   return reader.output_offset();
 }
 
+// What the bytes from `from` on pass over, as it is now.
+std::vector<GapPlace> find_gaps(const ExecView& view, int journal, const OutputOptions& from) {
+  const bool over = is_over(view);
+  if (journal < 0) {
+    if (!over || view.output_bytes <= from.offset) return {};
+    return {{from.offset, view.output_bytes}};  // removed (workspace/output_retention.h)
+  }
+  base::JournalReader reader(journal);
+  reader.seek_output(from.offset);
+  auto gaps = reader.skip_to_end();
+  for (GapPlace& gap : gaps) gap.offset = std::max(gap.offset, from.offset);
+  std::erase_if(gaps, [&](const GapPlace& gap) {
+    return gap.end <= from.offset || (over && !from.late && gap.offset >= view.output_bytes);
+  });
+  if (gaps.size() > kMaxGaps) {
+    throw Error(Code::resource_exhausted,
+                view.row.id.str() + " has " + std::to_string(gaps.size()) +
+                    " gaps in its output, too many for a header",
+                "read records: without raw=1");
+  }
+  return gaps;
+}
+
 // An exec that was cut before its journal was made has a row and no output.
 base::Fd open_journal(workspace::Execs& execs, const workspace::Caller& caller,
                       const ExecView& view) {
@@ -217,8 +260,8 @@ base::Fd open_journal(workspace::Execs& execs, const workspace::Caller& caller,
 
 }  // namespace
 
-std::unique_ptr<BodySource> stream_output(workspace::Execs& execs, const workspace::Caller& caller,
-                                          base::ExecId id, const OutputOptions& options) {
+OutputBody stream_output(workspace::Execs& execs, const workspace::Caller& caller, base::ExecId id,
+                         const OutputOptions& options) {
   const ExecView view = execs.get(caller, id);
   OutputOptions from = options;
   if (from.tail_bytes) {
@@ -235,7 +278,11 @@ std::unique_ptr<BodySource> stream_output(workspace::Execs& execs, const workspa
                                               std::to_string(last));
     }
   }
-  return std::make_unique<OutputSource>(execs, caller, id, from, std::move(journal));
+  OutputBody stream;
+  if (from.raw) stream.gaps = find_gaps(view, journal ? journal.get() : -1, from);
+  stream.source =
+      std::make_unique<OutputSource>(execs, caller, id, from, std::move(journal), stream.gaps);
+  return stream;
 }
 
 std::unique_ptr<BodySource> wait_for_end(workspace::Execs& execs, const workspace::Caller& caller,

@@ -70,6 +70,15 @@ void put_warning(Reply& reply, const workspace::ExecView& view) {
   reply.headers.emplace_back("Moorage-Warning", std::move(text));
 }
 
+void put_gaps(Reply& reply, const std::vector<base::JournalReader::GapPlace>& gaps) {
+  std::string text;
+  for (const auto& gap : gaps) {
+    if (!text.empty()) text += ", ";
+    text += std::to_string(gap.offset) + "-" + std::to_string(gap.end);
+  }
+  if (!text.empty()) reply.headers.emplace_back("Moorage-Output-Gaps", std::move(text));
+}
+
 Reply start(Api& api, const Request& request) {
   const auto view = api.context.metrics.counted(workspace::Verb::exec, [&] {
     return api.execs.start(request.caller, request.parameter(0), exec_request(request));
@@ -77,8 +86,8 @@ Reply start(Api& api, const Request& request) {
   const std::string id = view.row.id.str();
   if (request.accepts(kOutputType)) {
     const OutputOptions options{.follow = true};
-    Reply reply = stream_reply(stream_output(api.execs, request.caller, view.row.id, options), id,
-                               kOutputType);
+    auto stream = stream_output(api.execs, request.caller, view.row.id, options);
+    Reply reply = stream_reply(std::move(stream.source), id, kOutputType);
     put_warning(reply, view);
     return reply;
   }
@@ -107,8 +116,11 @@ Reply output(Api& api, const Request& request) {
   }
   options.standard_output = stream != "stderr";
   options.standard_error = stream != "stdout";
-  return stream_reply(stream_output(api.execs, request.caller, id, options), id.str(),
-                      options.raw ? kBytesType : kOutputType);
+  auto found = stream_output(api.execs, request.caller, id, options);
+  Reply reply =
+      stream_reply(std::move(found.source), id.str(), options.raw ? kBytesType : kOutputType);
+  put_gaps(reply, found.gaps);
+  return reply;
 }
 
 // The count of input bytes is the warden's; a client that resumes needs it, others can do without.

@@ -57,6 +57,12 @@ class ExecResult:
         return {"timed_out": 124, "cancelled": 130, "oom_killed": 137}.get(state, 125)
 
 
+class RawOutput(bytes):
+    """What a command wrote, as far as it is kept. `gaps`: (first byte that is missing, next one that is there)."""
+
+    gaps = ()
+
+
 class _Connection(http.client.HTTPConnection):
     def __init__(self, path, timeout):
         super().__init__("localhost", timeout=timeout)
@@ -607,10 +613,15 @@ class Moorage:
                  "late": None if late is None else int(late)}
         return OutputStream(*self._open("GET", f"/execs/{_quoted(exec_id)}/output", query, accept=OUTPUT_TYPE))
 
-    def raw_output(self, exec_id, stream="all"):
-        connection, response = self._open("GET", f"/execs/{_quoted(exec_id)}/output", {"raw": 1, "stream": stream}, accept="*/*")
+    def raw_output(self, exec_id, stream="all", offset=0):
+        """The bytes that are kept, as RawOutput: its `gaps` says where some of them are not."""
+        query = {"raw": 1, "stream": stream, "offset": offset}
+        connection, response = self._open("GET", f"/execs/{_quoted(exec_id)}/output", query, accept="*/*")
         with Stream(connection, response) as stream:
-            return stream.read()
+            output = RawOutput(stream.read())
+        gaps = response.getheader("Moorage-Output-Gaps") or ""
+        output.gaps = tuple(tuple(int(n) for n in gap.split("-")) for gap in gaps.split(", ") if gap)
+        return output
 
     def signal(self, exec_id, signal, key=None):
         self.request("POST", f"/execs/{_quoted(exec_id)}/signal", json_body={"signal": signal}, key=key)

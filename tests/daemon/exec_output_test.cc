@@ -52,13 +52,13 @@ std::string drain(BodySource& source, bool* waits = nullptr) {
 
 Told read_all(Wired& wired, base::ExecId exec, const OutputOptions& options) {
   Told told;
-  take(told, drain(*stream_output(wired.execs(), kRoot, exec, options)));
+  take(told, drain(*stream_output(wired.execs(), kRoot, exec, options).source));
   return told;
 }
 
 std::string read_raw(Wired& wired, base::ExecId exec, OutputOptions options) {
   options.raw = true;
-  return drain(*stream_output(wired.execs(), kRoot, exec, options));
+  return drain(*stream_output(wired.execs(), kRoot, exec, options).source);
 }
 
 }  // namespace
@@ -130,7 +130,7 @@ TEST_CASE("large frames are told in bounded pieces and nothing is lost between t
 TEST_CASE("a follower waits, is woken by growth, and ends with the exec") {
   Wired wired;
   const auto exec = wired.make_exec(wired.make_workspace("a", 0));
-  const auto source = stream_output(wired.execs(), kRoot, exec, {.follow = true});
+  const auto source = stream_output(wired.execs(), kRoot, exec, {.follow = true}).source;
   std::atomic<int> woken{0};
   source->start([&] { woken += 1; });
   bool waits = false;
@@ -250,6 +250,45 @@ TEST_CASE("a reader of output that is not kept learns where the next output is")
   }
   CHECK(read_all(wired, exec, {.tail_bytes = 4}).output == "tail");
   CHECK(read_raw(wired, exec, {}) == "headtail");
+}
+
+TEST_CASE("bytes alone come with what they pass over") {
+  Wired wired;
+  const auto exec = wired.make_exec(wired.make_workspace("a", 0));
+  wired.write_frame(exec, FrameKind::standard_output, "head");
+  wired.write_frame(exec, FrameKind::gap, base::encode_gap({0, 96, 2'000'000'000, 3'000'000'000}));
+  wired.write_frame(exec, FrameKind::standard_output, "tail");
+  wired.end(exec, 0);
+  wired.write_frame(exec, FrameKind::gap, base::encode_gap({0, 6, 4'000'000'000, 5'000'000'000}));
+  wired.write_frame(exec, FrameKind::standard_output, "late");
+  const auto gaps = [&](const OutputOptions& options) {
+    std::vector<std::pair<uint64_t, uint64_t>> told;
+    for (const auto& gap : stream_output(wired.execs(), kRoot, exec, options).gaps)
+      told.emplace_back(gap.offset, gap.end);
+    return told;
+  };
+  using Gaps = std::vector<std::pair<uint64_t, uint64_t>>;
+  CHECK(gaps({.raw = true}) == Gaps{{4, 100}});
+  CHECK(gaps({.offset = 50, .raw = true}) == Gaps{{50, 100}});
+  CHECK(gaps({.tail_bytes = 4, .raw = true}).empty());
+  CHECK(gaps({.late = true, .raw = true}) == Gaps{{4, 100}, {104, 110}});
+  CHECK(gaps({.late = true}).empty());  // in the records
+  CHECK(read_raw(wired, exec, {.offset = 50, .late = true}) == "taillate");
+  wired.remove_journal(exec);
+  CHECK(gaps({.offset = 1, .raw = true}) == Gaps{{1, 104}});
+}
+
+TEST_CASE("a gap that appears while bytes are read is an error and not a join") {
+  Wired wired;
+  const auto exec = wired.make_exec(wired.make_workspace("a", 0));
+  wired.write_frame(exec, FrameKind::standard_output, "head");
+  const auto body = stream_output(wired.execs(), kRoot, exec, {.follow = true, .raw = true});
+  CHECK(body.gaps.empty());
+  CHECK(body.source->read().bytes == "head");
+  wired.write_frame(exec, FrameKind::gap, base::encode_gap({0, 96, 2'000'000'000, 3'000'000'000}));
+  wired.write_frame(exec, FrameKind::standard_output, "tail");
+  CHECK_THROWS_WITH(body.source->read(), Catch::Contains("bytes 4 to 100"));
+  wired.end(exec, 0);
 }
 
 TEST_CASE("a reader of removed output learns where it ended") {

@@ -115,6 +115,10 @@ class OutputLimit(harness.TestCase):
         self.assertLess(self.journal(record).stat().st_blocks * 512, self.LIMIT + (768 << 10))
         raw = self.client.raw_output(record["id"])
         self.assertEqual(len(raw), total - record["omitted_bytes"])
+        self.assertEqual(sum(end - begin for begin, end in raw.gaps), record["omitted_bytes"])
+        begin, end = raw.gaps[-1]
+        behind = self.client.raw_output(record["id"], offset=begin + 1)
+        self.assertEqual((behind, behind.gaps), (raw[-(total - end):], ((begin + 1, end),)))
         all_lines = raw.split(b"\n")
         self.assertEqual((all_lines[0], all_lines[-2]), (b"%015d" % 0, b"%015d" % (total // 16 - 1)))
         positions = []
@@ -181,6 +185,29 @@ class OutputLimit(harness.TestCase):
         self.assertLess(self.journal(copy).stat().st_size, self.LIMIT + (1 << 20))
 
 
+    def test_an_export_has_a_whole_journal_of_a_flood_that_goes_on(self):
+        self.client.create(repo_url=self.url, name="flows")
+        record = self.client.start_exec("flows", ["python3", "-c", COUNTER.format(blocks=10**9)])
+        harness.wait_until(lambda: self.client.get_exec(record["id"])["output_bytes"] > 4 * self.LIMIT, what="a flood")
+        for number in range(3):
+            archive = io.BytesIO()
+            self.client.export("flows", archive)
+            self.client.import_(archive.getvalue(), name=f"flows-{number}")
+            copy = self.client.history(f"flows-{number}")["execs"][0]
+            raw = self.client.raw_output(copy["id"])
+            self.assertEqual((copy["state"], copy["output_bytes"]), ("interrupted", len(raw) + copy["omitted_bytes"]))
+            at, begin = 0, 0
+            for end, following in (*raw.gaps, (copy["output_bytes"], None)):
+                part = raw[at:at + end - begin]
+                self.assertEqual(part, lines(begin // 16, end // 16 + 1)[begin % 16:][:end - begin])
+                at, begin = at + len(part), following
+            self.assertEqual((len(raw.gaps), at), (1, len(raw)))
+        self.client.cancel(record["id"])
+        self.client.wait(record["id"])
+        doctor = self.daemon.cli("doctor", "--deep")
+        self.assertEqual(doctor.returncode, 0, doctor.stdout)
+
+
 class OutputOfAWorkspace(harness.TestCase):
     settings = {"exec.output_limit_bytes": 1 << 20, "workspace.output_limit_bytes": 2 << 20}
 
@@ -192,7 +219,8 @@ class OutputOfAWorkspace(harness.TestCase):
             return sum(f.stat().st_blocks * 512 for f in self.daemon.store.glob("workspaces/*/journal/*/output"))
         harness.wait_until(lambda: kept() <= 2 << 20, what="room in the workspace's output")
         self.assertEqual(len(self.client.raw_output(records[-1]["id"])), 400000)
-        self.assertEqual(self.client.raw_output(records[0]["id"]), b"")
+        gone = self.client.raw_output(records[0]["id"])
+        self.assertEqual((gone, gone.gaps), (b"", ((0, 400000),)))
         with self.client.output(records[0]["id"], offset=7) as stream:
             told = [(kind, json.loads(payload)) for kind, payload in stream]
         self.assertEqual(told[1][1]["offset"], 400000)
