@@ -266,20 +266,21 @@ void Execs::end_softly(base::ExecId id, const Running& running) {
 }
 
 // The command may run although the answer is missing. Only the warden can tell; if it cannot be
-// asked, the watcher finds the end in the journal, or settles the exec with its sandbox.
+// asked now, the reconciler asks it later.
 void Execs::settle_failed_launch(const state_db::ExecRow& exec, const Running& running,
                                  const Error& error) {
+  const std::string never_started = "it was never started: " + error.message();
   if (error.code() == Code::unknown_outcome || error.code() == Code::deadline_exceeded) {
     try {
       for (const auto& process : backends::EnvdClient(running.endpoint).list()) {
         if (process.tag == exec.id.str()) return;
       }
     } catch (const Error&) {
+      if (workspaces_.hooks().start_unknown) workspaces_.hooks().start_unknown(exec, never_started);
       return;
     }
   }
-  watcher_.settle_exec(exec, state_db::ExecCategory::not_started,
-                       "it was never started: " + error.message());
+  watcher_.settle_exec(exec, state_db::ExecCategory::not_started, never_started);
 }
 
 Execs::Held Execs::hold(const Caller& caller, base::ExecId id) {

@@ -59,7 +59,10 @@ Reconciler::Reconciler(Context& context, Repositories& repositories, Workspaces&
       active_(active),
       watcher_(watcher),
       mender_(context),
-      askers_(kAskers, std::numeric_limits<size_t>::max()) {}
+      askers_(kAskers, std::numeric_limits<size_t>::max()) {
+  workspaces_.hooks().start_unknown = [this](const state_db::ExecRow& exec,
+                                             const std::string& why) { confirm_later(exec, why); };
+}
 
 void Reconciler::at_start() {
   attempt("reconcile.repositories", "", [&] { settle_repositories(); });

@@ -44,6 +44,7 @@ class Reconciler {
   void settle_orphans();
   bool adopt(const state_db::SandboxRow& row);
   void adopt_exec(const state_db::ExecRow& exec, const Running& running);
+  void confirm_later(const state_db::ExecRow& exec, const std::string& why);
   void ask_later(const std::shared_ptr<const Running>& running);
   void ask_warden(const Running& running);
   void ask_again();
@@ -74,8 +75,13 @@ class Reconciler {
   std::set<base::WorkspaceId> unnoted_;  // it came to them, but a verb had them
   std::chrono::steady_clock::time_point notes_due_;
   std::mutex mutex_;  // guards the next two
-  // Adopted execs of wardens that have not said yet whether they know them.
-  std::map<base::SandboxId, std::vector<state_db::ExecRow>> unconfirmed_;
+  struct Unconfirmed {
+    state_db::ExecRow exec;
+    std::string why;  // it never started, if that is so
+  };
+  // Execs of wardens that have not said yet whether they know them: adopted ones, and those whose
+  // start got no answer.
+  std::map<base::SandboxId, std::vector<Unconfirmed>> unconfirmed_;
   std::set<base::SandboxId> asking_;
   // Disposable workspaces without a command, and since when they are known to be.
   std::map<base::WorkspaceId, std::chrono::steady_clock::time_point> unused_;

@@ -2,6 +2,7 @@
 #include <linux/magic.h>
 #include <sys/vfs.h>
 
+#include <algorithm>
 #include <set>
 
 #include "backends/envd_client.h"
@@ -133,8 +134,12 @@ void Reconciler::adopt_exec(const state_db::ExecRow& exec, const Running& runnin
   group->set_frozen(false);  // by a walk that judged its disk, when the daemon died
   watcher_.watch_exec(exec, true, count_refusals(running, *group));
   if (exec.cancel_requested) watcher_.kill_after(exec.id, std::chrono::milliseconds(0));
+  confirm_later(exec, "it was never started: the daemon was stopped before");
+}
+
+void Reconciler::confirm_later(const state_db::ExecRow& exec, const std::string& why) {
   const std::lock_guard lock(mutex_);
-  unconfirmed_[exec.request.sandbox].push_back(exec);
+  unconfirmed_[exec.request.sandbox].push_back({exec, why});
 }
 
 // Never waited for: a warden may have no CPU.
@@ -151,25 +156,27 @@ void Reconciler::ask_later(const std::shared_ptr<const Running>& running) {
   });
 }
 
-// An adopted exec that the warden does not know has its end in the journal, or never reached it.
+// One that the warden does not know has its end in the journal, or never reached it.
 void Reconciler::ask_warden(const Running& running) {
+  std::vector<Unconfirmed> asked;
+  {
+    const std::lock_guard lock(mutex_);
+    asked = unconfirmed_[running.sandbox];
+  }
   std::set<std::string> known;
   for (const auto& process : backends::EnvdClient(running.endpoint).list(kWardenPatience)) {
     known.insert(process.tag);
   }
-  std::vector<state_db::ExecRow> execs;
-  {
-    const std::lock_guard lock(mutex_);
-    execs = unconfirmed_[running.sandbox];
-  }
-  for (const auto& exec : execs) {
+  for (const auto& [exec, why] : asked) {
     const bool is_known = known.contains(exec.id.str());
     if (decide(is_known ? ExecSeen::known : ExecSeen::unknown) == Mend::adopt) continue;
-    watcher_.settle_exec(exec, ExecCategory::not_started,
-                         "it was never started: the daemon was stopped before");
+    watcher_.settle_exec(exec, ExecCategory::not_started, why);
   }
   const std::lock_guard lock(mutex_);
-  unconfirmed_.erase(running.sandbox);
+  auto& rest = unconfirmed_[running.sandbox];  // others may have come behind these
+  const size_t done = std::min(asked.size(), rest.size());
+  rest.erase(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(done));
+  if (rest.empty()) unconfirmed_.erase(running.sandbox);
 }
 
 void Reconciler::ask_again() {

@@ -21,6 +21,8 @@ struct WorkspaceHooks {
   std::function<void(const state_db::WorkspaceRow&)> bring_back;
   // Begins that command and answers its record.
   std::function<state_db::ExecRow(const state_db::WorkspaceRow&, const Running&)> pre_stop;
+  // Whether this command began is not known: its warden could not be asked.
+  std::function<void(const state_db::ExecRow&, const std::string& why)> start_unknown;
   // What its policy says: a snapshot before a command; one after a stop, and fewer layers.
   std::function<base::SnapshotId(const state_db::WorkspaceRow&)> before_exec;
   std::function<void(const state_db::WorkspaceRow&)> after_stop;

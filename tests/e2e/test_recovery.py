@@ -122,6 +122,26 @@ class Recovery(harness.TestCase):
         cancelled.join()
         self.assertEqual(self.client.wait(record["id"], timeout_ms=20000)["state"], "cancelled")
 
+    def test_a_command_that_its_warden_never_took_does_not_run_for_ever(self):
+        self.client.create(repo_url=self.url, name="unheard")
+        self.client.exec("unheard", "true")
+        sandbox = self.client.workspace("unheard")["sandbox"]["id"]
+        path = self.daemon.store / "sandboxes" / sandbox / "warden.sock"
+        path.rename(path.with_name("aside"))
+        with socket.socket(socket.AF_UNIX) as stand_in:  # takes what is sent, and says nothing
+            stand_in.bind(str(path))
+            stand_in.listen(100)
+            with self.assertRaises(moorage.MoorageError):
+                self.client.start_exec("unheard", ["true"])
+            record = self.client.execs("unheard")[0]
+            self.assertEqual((record["argv"], record["state"]), (["true"], "running"))  # nobody knows better yet
+            path.unlink()
+        path.with_name("aside").rename(path)
+        harness.wait_until(lambda: self.client.get_exec(record["id"])["state"] != "running", what="its warden was asked")
+        record = self.client.get_exec(record["id"])
+        self.assertEqual((record["state"], record["category"]), ("interrupted", "not_started"))
+        self.assertEqual(self.client.exec("unheard", "echo goes on").stdout, b"goes on\n")
+
     def start_quietly(self, name, argv):
         with contextlib.suppress(moorage.MoorageError):
             moorage.Moorage(str(self.daemon.socket)).start_exec(name, argv)
