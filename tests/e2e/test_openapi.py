@@ -247,7 +247,7 @@ class OpenApi(harness.TestCase):
             self.assertIn("rescue", self.call(200, "GET", "/v1/info"))
             rescued = self.call(200, "GET", "/v1/workspaces")["workspaces"]
             self.assertTrue(all(one["rescued"] for one in rescued))
-            self.assertEqual(sum(isinstance(one.get("archive"), str) for one in rescued), 1)
+            self.assertEqual(sum(isinstance(one.get("archive"), str) for one in rescued), 1, rescued)
             self.assertFalse(self.call(200, "GET", "/v1/doctor")["clean"])
             self.call(200, "GET", f"/v1/rescue/workspaces/{workspace}")
             self.bad(404, "GET", "/v1/rescue/workspaces/nobody")
