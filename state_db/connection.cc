@@ -64,8 +64,9 @@ std::string hint_of(Code code) {
 
 }  // namespace
 
-Connection::Connection(const std::string& path, int busy_timeout_ms) try
-    : database_(std::make_unique<SQLite::Database>(
+Connection::Connection(const std::string& path, int busy_timeout_ms, std::string name) try
+    : name_(std::move(name)),
+      database_(std::make_unique<SQLite::Database>(
           path, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE, busy_timeout_ms)) {
   sqlite3_extended_result_codes(database_->getHandle(), 1);
 } catch (const SQLite::Exception& error) {
@@ -78,7 +79,7 @@ void Connection::execute(const std::string& statements) {
   try {
     database_->exec(statements);
   } catch (const SQLite::Exception& error) {
-    rethrow(error, "state.db");
+    rethrow(error, name_);
   }
 }
 
@@ -92,7 +93,7 @@ std::string Connection::query_text(const std::string& statement) {
     SQLite::Statement query(*database_, statement);
     return query.executeStep() ? query.getColumn(0).getString() : std::string();
   } catch (const SQLite::Exception& error) {
-    rethrow(error, "state.db");
+    rethrow(error, name_);
   }
 }
 
@@ -102,7 +103,7 @@ std::vector<std::string> Connection::query_column(const std::string& statement) 
     SQLite::Statement query(*database_, statement);
     while (query.executeStep()) column.push_back(query.getColumn(0).getString());
   } catch (const SQLite::Exception& error) {
-    rethrow(error, "state.db");
+    rethrow(error, name_);
   }
   return column;
 }
@@ -170,7 +171,7 @@ std::unique_ptr<SQLite::Statement> Connection::lease(std::string_view sql) {
   try {
     return std::make_unique<SQLite::Statement>(*database_, std::string(sql));
   } catch (const SQLite::Exception& error) {
-    rethrow(error, "state.db: " + std::string(sql));
+    rethrow(error, name_ + ": " + std::string(sql));
   }
 }
 

@@ -26,8 +26,8 @@ namespace moorage::state_db {
 
 class Connection {
  public:
-  // Opens or makes the file; sets the busy timeout, nothing else.
-  Connection(const std::string& path, int busy_timeout_ms);
+  // Opens or makes the file; sets the busy timeout, nothing else. `name` is for messages.
+  Connection(const std::string& path, int busy_timeout_ms, std::string name = "state.db");
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -57,9 +57,11 @@ class Connection {
   // A prepared statement of one user at a time: taken from the kept ones, or prepared.
   std::unique_ptr<SQLite::Statement> lease(std::string_view sql);
   void give_back(std::unique_ptr<SQLite::Statement> statement) noexcept;
+  const std::string& name() const { return name_; }
   [[noreturn]] void rethrow(const SQLite::Exception& error, const std::string& what);
 
  private:
+  const std::string name_;
   std::unique_ptr<SQLite::Database> database_;
   std::map<std::string, std::vector<std::unique_ptr<SQLite::Statement>>, std::less<>> kept_;
   std::function<void()> on_full_;

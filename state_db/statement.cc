@@ -22,7 +22,7 @@ bool Statement::step() {
   try {
     return statement_->executeStep();
   } catch (const SQLite::Exception& error) {
-    connection_.rethrow(error, "state.db: " + statement_->getQuery());
+    connection_.rethrow(error, connection_.name() + ": " + statement_->getQuery());
   }
 }
 

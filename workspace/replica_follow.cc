@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <climits>
 #include <cstring>
@@ -20,6 +19,7 @@
 #include "base/log.h"
 #include "base/open_beneath.h"
 #include "workspace/change_time.h"
+#include "workspace/sorted_names.h"
 
 namespace moorage::workspace {
 namespace {
@@ -28,7 +28,6 @@ using base::Code;
 using base::Error;
 using base::Fd;
 
-constexpr int64_t kSettled_ns = 2'000'000'000;
 constexpr uint64_t kMostPasses = 4;  // of a tree that is always being written
 // One that takes longer leaves as much to the next, which is the next round's.
 constexpr std::chrono::seconds kShortPass{5};
@@ -36,7 +35,10 @@ constexpr unsigned kMaxDepth = 900;  // of directories: a descriptor each
 constexpr size_t kMaxLinkPathBytes = 64 << 10;
 constexpr size_t kPieceBytes = 1 << 20;
 constexpr size_t kMaxAttributeBytes = 64 << 10;
-constexpr std::string_view kLast = "objects";
+// Names of the directories that a walk is in; each has room for some.
+constexpr uint64_t kNamesBytes = 12 << 20;
+constexpr uint64_t kLeastPiece = 16 << 10;
+constexpr uint64_t kMostPiece = 3 << 20;
 
 // Gone, or something else than it was a moment ago.
 bool has_changed(int error_number) {
@@ -87,15 +89,6 @@ std::string read_link(int link) {
   return target;
 }
 
-template <typename Number>
-bool take_number(std::string_view& text, Number& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc()) return false;
-  text.remove_prefix(static_cast<size_t>(end - text.data()));
-  if (text.starts_with(' ')) text.remove_prefix(1);
-  return true;
-}
-
 }  // namespace
 
 bool is_replicated_attribute(std::string_view name) {
@@ -103,62 +96,6 @@ bool is_replicated_attribute(std::string_view name) {
       "trusted.overlay.opaque", "trusted.overlay.redirect", "trusted.overlay.whiteout",
       "security.capability",    "system.posix_acl_access",  "system.posix_acl_default"};
   return name.starts_with("user.") || std::find(kNames.begin(), kNames.end(), name) != kNames.end();
-}
-
-// "path NUL inode time size dl LF", or "path NUL - LF".
-std::string TreeRecord::line(const std::string& path, const Seen& seen) {
-  const bool settled = seen.looked_ns - seen.changed_ns > kSettled_ns;
-  std::string text = path;
-  text += '\0';
-  text += std::to_string(seen.inode) + " " + std::to_string(settled ? seen.changed_ns : 0) + " " +
-          std::to_string(seen.size) + " " + (seen.directory ? "d" : "") + (seen.linked ? "l" : "") +
-          "\n";
-  return text;
-}
-
-std::string TreeRecord::removed_line(const std::string& path) {
-  std::string text = path;
-  text += '\0';
-  return text + "-\n";
-}
-
-void TreeRecord::take(std::string_view path, std::string_view facts) {
-  if (facts == "-") {
-    const std::string gone(path);
-    entries.erase(gone);
-    // '0' is the character after '/'.
-    entries.erase(entries.lower_bound(gone + "/"), entries.lower_bound(gone + "0"));
-    return;
-  }
-  Seen seen;
-  if (!take_number(facts, seen.inode) || !take_number(facts, seen.changed_ns) ||
-      !take_number(facts, seen.size) || facts.find_first_not_of("dl") != std::string_view::npos) {
-    throw Error(Code::corrupted, "the list of a pack is damaged");
-  }
-  seen.directory = facts.find('d') != std::string_view::npos;
-  seen.linked = facts.find('l') != std::string_view::npos;
-  seen.looked_ns = seen.changed_ns == 0 ? 0 : INT64_MAX;
-  entries[std::string(path)] = seen;
-}
-
-void TreeRecord::read(std::string_view part) {
-  constexpr size_t kMaxLineBytes = 2 << 20;
-  unread_ += part;
-  size_t at = 0;
-  for (;;) {
-    const size_t nul = unread_.find('\0', at);
-    const size_t end = nul == std::string::npos ? nul : unread_.find('\n', nul);
-    if (end == std::string::npos) break;
-    const std::string_view all = unread_;
-    take(all.substr(at, nul - at), all.substr(nul + 1, end - nul - 1));
-    at = end + 1;
-  }
-  unread_.erase(0, at);
-  if (unread_.size() > kMaxLineBytes) throw Error(Code::corrupted, "the list of a pack is damaged");
-}
-
-void TreeRecord::end_of_list() const {
-  if (!unread_.empty()) throw Error(Code::corrupted, "the list of a pack is cut");
 }
 
 struct TreeFollower::Directory {
@@ -169,10 +106,7 @@ struct TreeFollower::Directory {
 
 TreeFollower::TreeFollower(const FollowedTree& tree, TreeRecord& record,
                            std::function<PackWriter&()> pack, std::function<void()> look)
-    : tree_(tree), record_(record), pack_(std::move(pack)), look_(std::move(look)) {
-  for (const auto& [path, seen] : record_.entries) pass_ = std::max(pass_, seen.pass);
-  last_pass_ = pass_;
-}
+    : tree_(tree), record_(record), pack_(std::move(pack)), look_(std::move(look)) {}
 
 TreeFollower::~TreeFollower() = default;
 
@@ -181,92 +115,131 @@ FollowResult TreeFollower::follow() {
     const auto begin = std::chrono::steady_clock::now();
     if (!pass() || std::chrono::steady_clock::now() - begin > kShortPass) break;
   }
+  if (result_.changes + result_.removals > 0) {
+    record_.end_round([this](std::string_view line) {
+      look_();
+      pack_().list(line);
+    });
+  }
   return result_;
 }
 
 bool TreeFollower::pass() {
   ++pass_;
-  changes_before_ = result_.changes + result_.removals;
+  const uint64_t changes_before = result_.changes + result_.removals;
   result_.skipped = 0;
-  for (const auto& root : tree_.roots) {
+  record_.seen().start_walk();
+  std::vector<FollowedTree::Root> roots = tree_.roots;
+  std::sort(roots.begin(), roots.end(),
+            [](const auto& one, const auto& other) { return one.prefix < other.prefix; });
+  for (const auto& root : roots) {
     const Fd fd = base::open_directory(root.path);
     struct stat status {};
     base::check(fstat(fd.get(), &status), "look at " + root.path);
     if (!root.prefix.empty()) {
-      if (!is_known(root.prefix, status)) send_directory(root.prefix, fd.get(), status);
-      record_.entries[root.prefix].pass = pass_;
+      const auto known = arrive(root.prefix);
+      if (!is_known(known ? &*known : nullptr, root.prefix, status))
+        send_directory(root.prefix, fd.get(), status);
     }
     enter({fd.get(), root.prefix, 0});
   }
-  send_removals();
-  return result_.changes + result_.removals > changes_before_;
+  while (const auto gone = record_.seen().rest()) remove(*gone);
+  return result_.changes + result_.removals > changes_before;
+}
+
+// What is known of the path. What was known of paths before it, and was not come by, is gone.
+std::optional<TreeFollower::Seen> TreeFollower::arrive(const std::string& path) {
+  while (const auto gone = record_.seen().passed_over(path)) remove(*gone);
+  return record_.seen().arrive(path);
 }
 
 void TreeFollower::enter(const Directory& directory) {
-  look_();
-  std::vector<std::string> names;
-  try {
-    names = base::list_directory(directory.fd);
-  } catch (const Error& error) {
-    if (error.code() != Code::not_found) throw;
-    return;  // removed since it was opened
+  SortedNames names;
+  names_bytes_ += names.bytes();
+  std::string last;
+  bool has_last_walked = false;
+  const auto next = [&]() -> std::optional<std::string> {
+    look_();
+    names_bytes_ -= names.bytes();
+    const uint64_t room = kNamesBytes - std::min(kNamesBytes, names_bytes_);
+    try {
+      auto name = names.next(directory.fd, std::clamp(room / 3, kLeastPiece, kMostPiece));
+      names_bytes_ += names.bytes();
+      return name;
+    } catch (const Error& error) {
+      names_bytes_ += names.bytes();
+      if (error.code() != Code::not_found) throw;
+      return std::nullopt;  // removed since it was opened
+    }
+  };
+  while (auto name = next()) {
+    // While a directory changes, a listing may have a name twice.
+    if (*name == last) continue;
+    if (*name == state_db::kWalkedLast) {
+      has_last_walked = true;
+    } else {
+      take(directory, *name);
+    }
+    last = std::move(*name);
   }
-  std::stable_partition(names.begin(), names.end(),
-                        [](const std::string& name) { return name != kLast; });
-  for (const std::string& name : names) take(directory, name);
+  names_bytes_ -= names.bytes();
+  if (has_last_walked) take(directory, std::string(state_db::kWalkedLast));
 }
 
 void TreeFollower::take(const Directory& directory, const std::string& name) {
   const std::string path = directory.path.empty() ? name : directory.path + "/" + name;
   if (tree_.wanted && !tree_.wanted(path)) return;
-  struct stat now {};
-  if (fstatat(directory.fd, name.c_str(), &now, AT_SYMLINK_NOFOLLOW) < 0) {
-    if (has_changed(errno)) return;
-    base::throw_errno("look at " + base::escape_for_message(path));
-  }
-  if (!S_ISDIR(now.st_mode)) {
-    if (!is_known(path, now) && !send(directory, name, path, now)) return;
-    record_.entries[path].pass = pass_;
-    return;
-  }
-  if (directory.depth >= kMaxDepth) {
-    ++result_.skipped;
-    return;
-  }
-  const Fd fd = open_entry(directory.fd, name, O_RDONLY | O_DIRECTORY);
-  if (!fd) return;
-  base::check(fstat(fd.get(), &now), "look at a directory");
-  if (!is_known(path, now)) send_directory(path, fd.get(), now);
-  record_.entries[path].pass = pass_;
-  enter({fd.get(), path, directory.depth + 1});
+  const auto known = arrive(path);
+  if (!visit(directory, name, path, known ? &*known : nullptr) && known) remove(*known);
 }
 
-bool TreeFollower::is_known(const std::string& path, const struct stat& now) const {
-  const auto found = record_.entries.find(path);
-  if (found == record_.entries.end()) return false;
-  const TreeRecord::Seen& seen = found->second;
-  if (seen.inode != now.st_ino || seen.directory != S_ISDIR(now.st_mode)) return false;
+// False: it vanished, or is not copied.
+bool TreeFollower::visit(const Directory& directory, const std::string& name,
+                         const std::string& path, const Seen* known) {
+  struct stat now {};
+  if (fstatat(directory.fd, name.c_str(), &now, AT_SYMLINK_NOFOLLOW) < 0) {
+    if (has_changed(errno)) return false;
+    base::throw_errno("look at " + base::escape_for_message(path));
+  }
+  if (!S_ISDIR(now.st_mode))
+    return is_known(known, path, now) || send(directory, name, path, known, now);
+  if (directory.depth >= kMaxDepth) {
+    ++result_.skipped;
+    return false;
+  }
+  const Fd fd = open_entry(directory.fd, name, O_RDONLY | O_DIRECTORY);
+  if (!fd) return false;
+  base::check(fstat(fd.get(), &now), "look at a directory");
+  if (!is_known(known, path, now)) send_directory(path, fd.get(), now);
+  enter({fd.get(), path, directory.depth + 1});
+  return true;
+}
+
+bool TreeFollower::is_known(const Seen* known, const std::string& path,
+                            const struct stat& now) const {
+  if (!known || known->inode != now.st_ino || known->directory != S_ISDIR(now.st_mode))
+    return false;
   if (tree_.grows && S_ISREG(now.st_mode) && tree_.grows(path))
-    return seen.size == static_cast<uint64_t>(now.st_size);
-  if (seen.looked_ns == 0 || seen.changed_ns != nanoseconds(now.st_ctim)) return false;
-  if (seen.directory) return true;
-  // Within a round only what the clock cannot tell apart is in doubt.
-  const bool sent_now = seen.pass > last_pass_;
-  if (!sent_now && tree_.mapped.contains(now.st_ino)) return false;
-  return seen.looked_ns - seen.changed_ns > (sent_now ? kTickNs : kSettled_ns);
+    return known->size == static_cast<uint64_t>(now.st_size);
+  if (known->looked_ns == 0 || known->changed_ns != nanoseconds(now.st_ctim)) return false;
+  if (known->directory) return true;
+  // What the passes of this round have come by is known of it: only what the clock cannot tell
+  // apart is in doubt.
+  const bool first_pass = pass_ == 1;
+  if (first_pass && tree_.mapped.contains(now.st_ino)) return false;
+  return known->looked_ns - known->changed_ns > (first_pass ? kSettledNs : kTickNs);
 }
 
 void TreeFollower::note(const std::string& path, const struct stat& now, int64_t looked_ns) {
-  TreeRecord::Seen& seen = record_.entries[path];
-  seen = {now.st_ino,
-          nanoseconds(now.st_ctim),
-          looked_ns,
-          static_cast<uint64_t>(now.st_size),
-          S_ISREG(now.st_mode) && now.st_nlink > 1,
-          S_ISDIR(now.st_mode),
-          pass_};
-  if (seen.linked && named_) names_[seen.inode].push_back(path);
-  pack_().list(TreeRecord::line(path, seen));
+  Seen seen;
+  seen.path = path;
+  seen.inode = now.st_ino;
+  seen.changed_ns = nanoseconds(now.st_ctim);
+  seen.looked_ns = looked_ns;
+  seen.size = static_cast<uint64_t>(now.st_size);
+  seen.linked = S_ISREG(now.st_mode) && now.st_nlink > 1;
+  seen.directory = S_ISDIR(now.st_mode);
+  record_.seen().put(seen);
   ++result_.changes;
 }
 
@@ -277,10 +250,9 @@ void TreeFollower::send_directory(const std::string& path, int fd, const struct 
   note(path, now, INT64_MAX);
 }
 
-// False: it vanished, or is not copied.
 bool TreeFollower::send(const Directory& directory, const std::string& name,
-                        const std::string& path, const struct stat& now) {
-  if (S_ISREG(now.st_mode)) return send_file(directory, name, path);
+                        const std::string& path, const Seen* known, const struct stat& now) {
+  if (S_ISREG(now.st_mode)) return send_file(directory, name, path, known);
   const bool is_whiteout = S_ISCHR(now.st_mode) && now.st_rdev == makedev(0, 0);
   if (!S_ISLNK(now.st_mode) && !S_ISFIFO(now.st_mode) && !S_ISSOCK(now.st_mode) && !is_whiteout) {
     ++result_.skipped;  // a device: none can be made in a sandbox
@@ -304,35 +276,35 @@ bool TreeFollower::send(const Directory& directory, const std::string& name,
 }
 
 bool TreeFollower::send_file(const Directory& directory, const std::string& name,
-                             const std::string& path) {
+                             const std::string& path, const Seen* known) {
   int64_t looked_ns = kernel_time();
   const Fd file = open_entry(directory.fd, name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOATIME);
   struct stat status {};
   if (!file || fstat(file.get(), &status) < 0 || !S_ISREG(status.st_mode)) return false;
   const auto size = static_cast<uint64_t>(status.st_size);
-  const auto known = record_.entries.find(path);
-  if (tree_.grows && tree_.grows(path) && known != record_.entries.end() &&
-      known->second.inode == status.st_ino && known->second.size <= size) {
+  if (tree_.grows && tree_.grows(path) && known && known->inode == status.st_ino &&
+      known->size <= size) {
     pack_().growth(path);
-    send_marks(file.get(), known->second.size);
-    send_pieces(file.get(), known->second.size, size);
+    send_marks(file.get(), known->size);
+    send_pieces(file.get(), known->size, size);
     note(path, status, INT64_MAX);
     return true;
   }
   ReplicaEntry entry = entry_of(path, status, file.get());
-  const auto link = status.st_nlink > 1 ? links_.find(status.st_ino) : links_.end();
-  if (link != links_.end() && link->second.changed_ns == nanoseconds(status.st_ctim) &&
-      link->second.path != path) {
+  const auto link = status.st_nlink > 1 ? record_.seen().find_link(status.st_ino) : std::nullopt;
+  if (link && link->changed_ns == nanoseconds(status.st_ctim)) {
     entry.type = ReplicaNode::hard_link;
-    entry.target = link->second.path;
+    entry.target = link->path;
     pack_().entry(entry);
   } else {
     entry.size = size;
     pack_().entry(entry);
     send_pieces(file.get(), 0, size);
     if (status.st_nlink > 1 && path.size() < kMaxLinkPathBytes) {
-      links_[status.st_ino] = {path, nanoseconds(status.st_ctim)};
-      doubt_other_names(path, status.st_ino);
+      record_.seen().put_link(status.st_ino, {path, nanoseconds(status.st_ctim)});
+      // The file comes anew, and its other names must be names of that: they come again, in this
+      // pass or the next one.
+      result_.changes += record_.seen().doubt_names(status.st_ino, path);
     }
   }
   // A mapping that was made after the look may be gone before the next one.
@@ -382,45 +354,16 @@ void TreeFollower::send_data(int file, uint64_t from, uint64_t size) {
   }
 }
 
-// The file comes anew, and its other names must be names of that: they come again, in this pass or
-// the next one.
-void TreeFollower::doubt_other_names(const std::string& path, ino_t inode) {
-  if (!named_) {
-    named_ = true;
-    for (const auto& [known, seen] : record_.entries) {
-      if (seen.linked) names_[seen.inode].push_back(known);
-    }
-  }
-  const auto others = names_.find(inode);
-  if (others == names_.end()) return;
-  for (const auto& other : others->second) {
-    const auto found = record_.entries.find(other);
-    if (other != path && found != record_.entries.end() && found->second.inode == inode) {
-      found->second.looked_ns = 0;
-      ++result_.changes;  // so that another pass comes
-    }
-  }
-}
-
-void TreeFollower::send_removals() {
-  std::vector<std::string> gone;
-  for (const auto& [path, seen] : record_.entries) {
-    if (seen.pass < pass_) gone.push_back(path);
-  }
-  for (const auto& path : gone) {
-    const size_t slash = path.rfind('/');
-    const auto above = slash == std::string::npos ? record_.entries.end()
-                                                  : record_.entries.find(path.substr(0, slash));
-    // With its directory, if that is gone or is none any more.
-    const bool with_above =
-        slash != std::string::npos &&
-        (above == record_.entries.end() || above->second.pass < pass_ || !above->second.directory);
-    if (with_above) continue;
-    pack_().removal(path);
-    pack_().list(TreeRecord::removed_line(path));
-    ++result_.removals;
-  }
-  for (const auto& path : gone) record_.entries.erase(path);
+// With its directory, if that is gone or is none any more.
+void TreeFollower::remove(const Seen& gone) {
+  const size_t slash = gone.path.rfind('/');
+  const auto above =
+      slash == std::string::npos ? std::nullopt : record_.seen().find(gone.path.substr(0, slash));
+  if (slash != std::string::npos && (!above || !above->directory))
+    return record_.seen().erase(gone.path);
+  pack_().removal(gone.path);
+  record_.seen().set_gone(gone.path);
+  ++result_.removals;
 }
 
 }  // namespace moorage::workspace

@@ -5,7 +5,9 @@
 // write through a mapping need not show. A tree is walked below pinned descriptors, never through a
 // link or onto another mount. The walk is no moment: a tree that is written meanwhile comes as a
 // moving camera sees it. But "objects" are the last that is looked at in a directory, so of a git
-// repository no reference or index comes without what it names.
+// repository no reference or index comes without what it names. What was seen before comes from the
+// disk in the order of the walk, beside it, and the names of a directory in pieces: memory does not
+// grow with a tree.
 #pragma once
 
 #include <sys/stat.h>
@@ -13,41 +15,16 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "workspace/replica_pack.h"
+#include "workspace/replica_record.h"
 
 namespace moorage::workspace {
-
-// What was seen of a tree: by path, as in its packs.
-class TreeRecord {
- public:
-  struct Seen {
-    ino_t inode = 0;
-    int64_t changed_ns = 0;
-    int64_t looked_ns = 0;  // when it was sent; 0: in doubt, to be sent again
-    uint64_t size = 0;
-    bool linked = false;  // has several names
-    bool directory = false;
-    uint64_t pass = 0;
-  };
-  std::map<std::string, Seen> entries;
-
-  static std::string line(const std::string& path, const Seen& seen);
-  static std::string removed_line(const std::string& path);
-  // Parts of a list as they come; corrupted: it is none.
-  void read(std::string_view part);
-  void end_of_list() const;
-
- private:
-  void take(std::string_view path, std::string_view facts);
-  std::string unread_;
-};
 
 // What travels with a file: of overlay's marks those that mean something on another disk, not where
 // a file came from (origin), nor what was noted to be fast.
@@ -84,35 +61,31 @@ class TreeFollower {
 
  private:
   struct Directory;
+  using Seen = state_db::SeenEntry;
   bool pass();
+  std::optional<Seen> arrive(const std::string& path);
   void enter(const Directory& directory);
   void take(const Directory& directory, const std::string& name);
-  bool is_known(const std::string& path, const struct stat& now) const;
+  bool visit(const Directory& directory, const std::string& name, const std::string& path,
+             const Seen* known);
+  bool is_known(const Seen* known, const std::string& path, const struct stat& now) const;
   bool send(const Directory& directory, const std::string& name, const std::string& path,
-            const struct stat& now);
-  bool send_file(const Directory& directory, const std::string& name, const std::string& path);
+            const Seen* known, const struct stat& now);
+  bool send_file(const Directory& directory, const std::string& name, const std::string& path,
+                 const Seen* known);
   void send_pieces(int file, uint64_t from, uint64_t size);
   void send_data(int file, uint64_t from, uint64_t size);
   void send_marks(int file, uint64_t known_bytes);
   void send_directory(const std::string& path, int fd, const struct stat& now);
   void note(const std::string& path, const struct stat& now, int64_t looked_ns);
-  void doubt_other_names(const std::string& path, ino_t inode);
-  void send_removals();
+  void remove(const Seen& gone);
 
   const FollowedTree& tree_;
   TreeRecord& record_;
   const std::function<PackWriter&()> pack_;
   const std::function<void()> look_;
-  struct Link {
-    std::string path;
-    int64_t changed_ns;
-  };
-  std::unordered_map<ino_t, Link> links_;  // files with several names that are in this pack
-  std::unordered_map<ino_t, std::vector<std::string>> names_;  // of such files; filled when needed
-  bool named_ = false;
-  uint64_t pass_ = 0;
-  uint64_t last_pass_ = 0;  // of earlier rounds
-  uint64_t changes_before_ = 0;
+  uint64_t names_bytes_ = 0;  // of the directories that the walk is in
+  unsigned pass_ = 0;
   FollowResult result_;
 };
 

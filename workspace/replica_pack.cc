@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cassert>
 #include <charconv>
 
 #include "base/error.h"
@@ -69,17 +70,27 @@ void read_pieces(FrameReader& in, PackVisitor& visitor) {
 
 PackWriter::PackWriter(Sink sink)
     : sink_(std::move(sink)),
-      changes_(std::make_unique<Compressor>(kLevel, 1,
-                                            [this](std::string_view bytes) {
-                                              written_ += bytes.size();
-                                              sink_(bytes);
-                                            })),
-      listing_(std::make_unique<Compressor>(kLevel, 1,
-                                            [this](std::string_view bytes) { list_ += bytes; })) {}
+      changes_(std::make_unique<Compressor>(kLevel, 1, [this](std::string_view bytes) {
+        changes_bytes_ += bytes.size();
+        sink_(bytes);
+      })) {}
 
 PackWriter::~PackWriter() = default;
 
-void PackWriter::put(std::string_view bytes) { changes_->add(bytes); }
+void PackWriter::put(std::string_view bytes) {
+  assert(changes_);
+  changes_->add(bytes);
+}
+
+void PackWriter::end_changes() {
+  put("z");
+  changes_->finish();
+  changes_.reset();
+  listing_ = std::make_unique<Compressor>(kLevel, 1, [this](std::string_view bytes) {
+    list_bytes_ += bytes.size();
+    sink_(bytes);
+  });
+}
 
 void PackWriter::entry(const ReplicaEntry& entry) {
   std::string out = "e";
@@ -123,16 +134,17 @@ void PackWriter::removal(const std::string& path) {
   put(out);
 }
 
-void PackWriter::list(std::string_view text) { listing_->add(text); }
+void PackWriter::list(std::string_view text) {
+  if (!listing_) end_changes();
+  listing_->add(text);
+}
 
 void PackWriter::finish() {
-  put("z");
-  changes_->finish();
+  if (!listing_) end_changes();
   listing_->finish();
   std::string foot(kFoot);
-  base::append_number(foot, written_);
-  base::append_number(foot, uint64_t{list_.size()});
-  sink_(list_);
+  base::append_number(foot, changes_bytes_);
+  base::append_number(foot, list_bytes_);
   sink_(foot);
 }
 

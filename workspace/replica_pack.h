@@ -1,9 +1,9 @@
 // One pack of a copy elsewhere: what came new to a tree, or went from it, since the pack before.
 // Two zstd frames with a SHA-256 each (archive_zstd.h) and a foot: first the changes themselves, in
 // the order in which they are made again, then the list of what the follower had seen then
-// (TreeRecord), so that the next daemon goes on from there. A pack is a stranger's until it is
-// verified, and its paths and sizes are after that, too: they are bounded here and looked at again
-// where they are used.
+// (replica_record.h), so that the next daemon goes on from there. A pack is a stranger's until it
+// is verified, and its paths and sizes are after that, too: they are bounded here and looked at
+// again where they are used.
 //
 // A change is a letter and its fields, little endian, a text with its length before it:
 //   e  path, type, mode, uid, gid, mtime s, ns, attributes; of a link the target; of a file its
@@ -52,18 +52,19 @@ class PackWriter {
   void piece(uint64_t offset, std::string_view bytes);
   void end_pieces();
   void removal(const std::string& path);
-  void list(std::string_view text);  // a part of the list, at any time
+  void list(std::string_view text);  // a part of the list; no change comes after it
   void finish();
   uint64_t data_bytes() const { return data_bytes_; }  // of pieces, so far
 
  private:
   void put(std::string_view bytes);
+  void end_changes();
   Sink sink_;
-  uint64_t written_ = 0;
+  uint64_t changes_bytes_ = 0;  // compressed
+  uint64_t list_bytes_ = 0;
   uint64_t data_bytes_ = 0;
-  std::string list_;  // compressed
   std::unique_ptr<Compressor> changes_;
-  std::unique_ptr<Compressor> listing_;
+  std::unique_ptr<Compressor> listing_;  // once there are no more changes
 };
 
 class PackVisitor {

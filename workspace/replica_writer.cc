@@ -87,7 +87,9 @@ ReplicaWriter::ReplicaWriter(Context& context, Active& active, Rules rules,
       look_(std::move(look)),
       pause_(std::move(pause)) {}
 
-ReplicaWriter::~ReplicaWriter() = default;
+ReplicaWriter::~ReplicaWriter() {
+  if (seen_) seen_->abandon();
+}
 
 ReplicaRound ReplicaWriter::round() {
   round_ = {};
@@ -116,7 +118,16 @@ ReplicaRound ReplicaWriter::round() {
   throw Error(Code::unavailable, "workspaces come and go faster than they are copied");
 }
 
+// What a tree had comes from its packs again.
+void ReplicaWriter::open_seen() {
+  if (seen_ && !seen_->broken()) return;
+  for (auto& [name, tree] : trees_) tree.record.reset();
+  seen_.reset();
+  seen_ = std::make_unique<state_db::SeenDatabase>(context_.options.store);
+}
+
 void ReplicaWriter::open(const state_db::Needs& needs) {
+  open_seen();
   if (directory_ && directory_->is_still_there()) return;
   trees_.clear();
   archives_.clear();
@@ -154,7 +165,7 @@ void ReplicaWriter::load_copies() {
 
 // A tree without its list comes as a whole again.
 void ReplicaWriter::load_record(const std::string& name, Tree& tree) {
-  auto record = std::make_unique<TreeRecord>();
+  auto record = std::make_unique<TreeRecord>(*seen_);
   try {
     for (uint64_t number = tree.series.first; number <= tree.series.last; ++number) {
       look_();
@@ -325,7 +336,7 @@ bool ReplicaWriter::follow(const std::string& name, const FollowedTree& followed
                series.last - series.first >= kMostPacks;
   if (!whole && !tree.record) load_record(name, tree);
   if (!tree.record) whole = true;
-  if (whole) tree.record = std::make_unique<TreeRecord>();
+  if (whole) tree.record = std::make_unique<TreeRecord>(*seen_);
   std::unique_ptr<ReplicaFile> file;
   std::unique_ptr<PackWriter> pack;
   const PackName pack_name{name, series.last + 1, whole};

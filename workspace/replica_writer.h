@@ -62,6 +62,7 @@ class ReplicaWriter {
   enum class Followed : uint8_t { yes, stale };
 
   void open(const state_db::Needs& needs);
+  void open_seen();
   void load_copies();
   void load_record(const std::string& name, Tree& tree);
   Followed bring(const state_db::Needs& needs);
@@ -84,6 +85,7 @@ class ReplicaWriter {
   const std::function<void()> look_;
   const std::function<void(std::chrono::milliseconds)> pause_;
   std::unique_ptr<ReplicaDirectory> directory_;
+  std::unique_ptr<state_db::SeenDatabase> seen_;  // outlives the records in it
   std::map<std::string, Tree> trees_;
   std::set<std::string> archives_;  // that are there
   std::deque<Kept> kept_;           // oldest first

@@ -1,9 +1,14 @@
 // Packs of a copy elsewhere: what is followed comes back, and what is hostile or damaged does not.
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -37,32 +42,34 @@ struct Followed {
   TemporaryDirectory directory;
   std::string live = directory.path() + "/live";
   FollowedTree tree{{{"tree", live}}, {}, {}, {}};
-  TreeRecord record;
+  state_db::SeenDatabase seen{directory.path()};
+  std::unique_ptr<TreeRecord> record = std::make_unique<TreeRecord>(seen);
   std::vector<std::string> packs;
 
   Followed() { fs::create_directory(live); }
 
   FollowResult follow() {
     std::string bytes;
+    const auto result = follow([&](std::string_view piece) { bytes += piece; });
+    if (!bytes.empty()) packs.push_back(bytes);
+    return result;
+  }
+  FollowResult follow(const PackWriter::Sink& sink) {
     std::unique_ptr<PackWriter> pack;
     const auto made = [&]() -> PackWriter& {
-      if (!pack)
-        pack = std::make_unique<PackWriter>([&](std::string_view piece) { bytes += piece; });
+      if (!pack) pack = std::make_unique<PackWriter>(sink);
       return *pack;
     };
-    const auto result = TreeFollower(tree, record, made, [] {}).follow();
-    if (pack) {
-      pack->finish();
-      packs.push_back(bytes);
-    }
+    const auto result = TreeFollower(tree, *record, made, [] {}).follow();
+    if (pack) pack->finish();
     return result;
   }
   // As the next daemon knows it.
   void reload() {
-    record = {};
+    record = std::make_unique<TreeRecord>(seen);
     for (const auto& pack : packs) {
-      PackReader(file_of(pack)).read_list([&](std::string_view part) { record.read(part); });
-      record.end_of_list();
+      PackReader(file_of(pack)).read_list([&](std::string_view part) { record->read(part); });
+      record->end_of_list();
     }
   }
   std::string restored(const std::string& name) {
@@ -132,8 +139,10 @@ TEST_CASE("a tree that changes comes back as it is after each round, also by the
   Followed followed;
   const auto path = [&] {
     std::string made = followed.live;
+    // In the order of a walk: what is in "a" before "a-", and "objects" last.
+    constexpr std::array kNames{"a", "a-", "objects", "p"};
     for (unsigned depth = 1 + random() % 3; depth > 0; --depth)
-      made += "/" + std::string(1, static_cast<char>('a' + random() % 4));
+      made += "/" + std::string(kNames.at(random() % kNames.size()));
     return made;
   };
   std::error_code ignored;
@@ -199,6 +208,127 @@ TEST_CASE("what is old and unchanged is not sent again, and a journal only grows
   CHECK(followed.follow().changes == 1);
   CHECK(followed.packs.back().size() < 500);
   CHECK(base::read_file(followed.restored("back") + "/output") == base::read_file(output));
+}
+
+TEST_CASE("lists count in their order, and what went or became a file leaves nothing below it") {
+  TemporaryDirectory directory;
+  state_db::SeenDatabase seen(directory.path());
+  TreeRecord record(seen);
+  const auto line = [&](const std::string& path, const std::string& facts) {
+    record.read(path + std::string(1, '\0') + facts + "\n");
+  };
+  const auto known = [&] {
+    std::vector<std::string> paths;
+    record.seen().start_walk();
+    while (const auto entry = record.seen().rest()) paths.push_back(entry->path);
+    return paths;
+  };
+  // As they were written before: the parts in another order, pass by pass, what went at the end.
+  line("tree", "1 5 0 d");
+  line("tree/a", "2 5 0 d");
+  line("tree/a/b", "3 5 0 d");
+  line("tree/a/b/c", "4 5 9 l");
+  line("tree/a-", "5 5 0 d");
+  line("tree/a-/x", "6 5 0 ");
+  line("tree/objects", "7 5 0 d");
+  line("tree/p", "8 5 0 ");
+  line("home", "9 5 0 d");
+  record.end_of_list();
+  CHECK(known() == std::vector<std::string>{"home", "tree", "tree/a", "tree/a/b", "tree/a/b/c",
+                                            "tree/a-", "tree/a-/x", "tree/p", "tree/objects"});
+  CHECK(record.seen().find("tree/a/b/c")->linked);
+  line("tree/a-", "10 0 0 ");
+  line("tree/a/b", "-");
+  record.end_of_list();
+  line("tree/a-", "11 5 0 d");
+  line("tree/a/b", "12 5 0 d");
+  record.end_of_list();
+  CHECK(known() == std::vector<std::string>{"home", "tree", "tree/a", "tree/a/b", "tree/a-",
+                                            "tree/p", "tree/objects"});
+  CHECK(record.seen().find("tree/a-")->inode == 11);
+  std::string listed;
+  record.end_round([&](std::string_view part) { listed += part; });
+  CHECK(listed.empty());  // it is in the packs
+  CHECK_THROWS_AS(line("tree/x", "odd"), base::Error);
+}
+
+// What `work` adds to the memory of a process, in kB: of one of its own, with a file system in
+// memory for its temporary files.
+long peak_growth(const std::function<void()>& work) {
+  const TemporaryDirectory place;
+  void* const shared =
+      mmap(nullptr, sizeof(long), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(shared != MAP_FAILED);
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      base::check(unshare(CLONE_NEWNS), "unshare");
+      base::set_propagation_private("/");
+      base::check(mount("tmpfs", place.path().c_str(), "tmpfs", 0, nullptr), "mount");
+      setenv("TMPDIR", place.path().c_str(), 1);
+      rusage before{};
+      getrusage(RUSAGE_SELF, &before);
+      work();
+      rusage after{};
+      getrusage(RUSAGE_SELF, &after);
+      *static_cast<long*>(shared) = after.ru_maxrss - before.ru_maxrss;
+    } catch (const std::exception& error) {
+      std::cout << error.what() << std::endl;
+      _exit(1);
+    }
+    _exit(0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+  const long growth = *static_cast<long*>(shared);
+  munmap(shared, sizeof(long));
+  return growth;
+}
+
+TEST_CASE("memory does not grow with the names that a tree has, had and links to") {
+  const long growth = peak_growth([] {
+    constexpr uint64_t kNames = 150'000;
+    const std::string stem(200, 'n');
+    Followed followed;
+    for (const char* name : {"/many", "/more"}) fs::create_directory(followed.live + name);
+    const base::Fd many = base::open_directory(followed.live + "/many");
+    const base::Fd more = base::open_directory(followed.live + "/more");
+    const auto name_of = [&](uint64_t n) { return stem + std::to_string(n); };
+    for (uint64_t n = 0; n < kNames; ++n) {
+      const std::string name = name_of(n);
+      base::check(mknodat(many.get(), name.c_str(), S_IFREG | 0644, 0), "make a file");
+      if (n % 5 == 0)
+        base::check(linkat(many.get(), name.c_str(), more.get(), name.c_str(), 0), "link a file");
+    }
+    std::vector<base::Fd> packs;
+    const auto round = [&] {
+      packs.push_back(unnamed_file());
+      return followed.follow(
+          [&](std::string_view piece) { base::write_all(packs.back().get(), piece); });
+    };
+    const auto require = [](bool holds, const char* what) {
+      if (!holds) throw base::Error(base::Code::internal, what);
+    };
+    require(round().changes >= kNames + kNames / 5, "all are sent");
+    for (uint64_t n = 0; n < kNames; n += 2)
+      base::check(unlinkat(many.get(), name_of(n).c_str(), 0), "remove a file");
+    require(round().removals == kNames / 2, "all that went are told");
+    followed.record = std::make_unique<TreeRecord>(followed.seen);
+    for (auto& pack : packs) {
+      PackReader(base::Fd(dup(pack.get()))).read_list([&](std::string_view part) {
+        followed.record->read(part);
+      });
+      followed.record->end_of_list();
+    }
+    settle();
+    round();
+    packs.pop_back();
+    const FollowResult last = round();
+    require(last.changes == 0 && last.removals == 0, "all are known");
+  });
+  std::cout << "memory grew by " << growth << " kB\n";
+  CHECK(growth < 40 << 10);
 }
 
 TEST_CASE("a journal whose middle goes comes with the mark of that") {
