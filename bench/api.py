@@ -114,7 +114,7 @@ class Moorage(Api):
         return self.json("POST", "/v1/workspaces", {"repo_url": url, "ref": ref, **place})["id"]
 
     def purge(self, workspace):
-        self.call("DELETE", f"/v1/workspaces/{workspace}?purge=1")
+        self.call("DELETE", f"/v1/workspaces/{workspace}?purge=1&force=1")
 
     def write_file(self, workspace, path, data):
         self.call("PUT", f"/v1/workspaces/{workspace}/file?path={path}", data)

@@ -173,7 +173,7 @@ def base_tree(bench, n=3):
         bench.moorage.purge(workspace)
         os.sync()
         place = bench.daemon.directory / "worktrees" / str(i)
-        argv = [shutil.which("git"), "-C", str(bench.upstream.bare), "worktree", "add", "-q", "--detach",
+        argv = [shutil.which("git"), "-C", str(bench.upstream.bare), "worktree", "add", "-q", "-f", "--detach",
                 str(place), commit]
         bench.time("base_tree/git_checkout", clock.run_program, argv, GIT_ENVIRONMENT)
         shutil.rmtree(place)
