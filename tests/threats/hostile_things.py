@@ -66,7 +66,7 @@ THINGS = {
                     "os.setxattr('listed', 'system.posix_acl_access', value)\nos.setxattr('listed.d', 'system.posix_acl_default', value)",
     "setgid": "os.makedirs('group/below')\nput('program', b'#!/bin/sh\\nid\\n')\ngive()\nos.chown('program', 1900000000, 1900000000)\nos.chmod('program', 0o6777)\nos.chmod('group', 0o7777)\nos.chmod('group/below', 0o3000)",
     "no permissions": "os.makedirs('closed/below')\nput('closed/file')\nput('shut')\nos.chmod('shut', 0)\nos.chmod('closed/file', 0)\nos.chmod('closed', 0)",
-    "large ignores": "stars = (b'*a' * 500 + b'\\n') * max(4, min(200, SIZE // 5000))\nfor d in ('.', 'x', 'x/y'):\n    os.makedirs(d, exist_ok=True)\n    put(d + '/.gitignore', stars + b'*' + b'?a*' * 340000 + b'\\n')\n"
+    "large ignores": "stars = (b'*a' * 500 + b'\\n') * max(4, min(200, SIZE // 5000))\nfor d in ('.', 'x', 'x/y'):\n    os.makedirs(d, exist_ok=True)\n    put(d + '/.gitignore', stars + b'*/' + b'?a*' * 340000 + b'\\n')\n"
                      "path = 'x/y'\nwhile len(path) < 3900:\n    path += '/' + 'a' * 200\nos.makedirs(path)\nfor n in range(20):\n    put(f'{path}/{n}aaaaaa')",
     "large attributes": "put('.gitattributes', b'*a*b*c text filter=x diff=y\\n' * 50000)\nfor n in range(200):\n    put(f'aaab{n}')",
 }
