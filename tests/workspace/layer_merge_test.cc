@@ -209,10 +209,11 @@ TEST_CASE("directories nested deeper than any path are merged, with few descript
 
 TEST_CASE("a directory with more names than are kept in memory is merged") {
   in_own_namespace([] {
-    // 35 MB of names, or on a disk three million of them.
+    // 35 MB of names, or on a disk three million of them: shorter, as ext4's index has no room for
+    // as many long ones in the order of a listing, which leaves its blocks half full.
     const bool is_long = getenv("MOORAGE_TEST_LONG");
     const int count = is_long ? 3'000'000 : 140'000;
-    const std::string stem(240, 'n');
+    const std::string stem(is_long ? 40 : 240, 'n');
     TemporaryDirectory directory;
     const std::string& top = directory.path();
     std::optional<MemoryMount> memory;
