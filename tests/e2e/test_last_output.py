@@ -66,7 +66,7 @@ PROGRAMS = {
     "background_pipeline": (bash("echo END | cat & exit 0"), b"END\n"),
     "popen_and_exit": (python("import subprocess; subprocess.Popen(['sh', '-c', 'echo child'])"), b"child\n"),
     "double_fork_daemon": (python(DAEMON), b"parent\ndaemon\n"),
-    "new_session": (bash("setsid sh -c 'sleep 0.2; echo late' & echo now"), b"now\nlate\n"),
+    "new_session": (bash("setsid sh -c \"while kill -0 $$ 2>/dev/null; do sleep 0.02; done; echo late\" & echo now"), b"now\nlate\n"),
     "piped_child": (python(PIPED_CHILD), b"through a pipe\n"),
     "closes_its_streams": (python(CLOSES), b"first\nsecond\n"),
     "exec_chain": (bash("echo a; exec sh -c 'echo b; exec echo c'"), b"a\nb\nc\n"),
