@@ -2,7 +2,7 @@
 // the command starts is in it, daemonised children too. The child joins before its execve by
 // writing "0" to the join descriptors (opened by host root: cgroup checks the opener's rights, so
 // nothing inside needs any). The unified hierarchy is used for kill also on hybrid hosts; the
-// memory hierarchy of v1 is joined in addition, so that an OOM kill is told per exec. Only who
+// memory hierarchy of v1 is joined in addition, so that OOM kills are counted per exec. Only who
 // joins makes the cgroup: to all others an exec that has ended has no processes.
 #pragma once
 

@@ -172,7 +172,7 @@ class OutputSource : public BodySource {
   workspace::Caller caller_;
   base::ExecId id_;
   OutputOptions options_;
-  const std::vector<GapPlace> known_gaps_;  // that the client is told of, with raw
+  const std::vector<GapPlace> known_gaps_;  // with raw: named in the answer's header
   base::Fd journal_;
   base::JournalReader reader_;
   workspace::ExecWatcher::Subscription subscription_;

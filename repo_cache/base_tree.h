@@ -65,7 +65,7 @@ class BaseTrees {
   std::string tree_path(const std::string& repo,
                         const std::string& commit) const;  // .../trees/<commit>/tree
   BaseTreePlaces places(const std::string& repo, const std::string& commit) const;
-  // Those whose places somebody has from places(), as they are now or as they were.
+  // Commits whose places() somebody still holds, whichever form of the tree these name.
   std::set<std::string> in_use(const std::string& repo) const;
   bool exists(const std::string& repo, const std::string& commit) const;
   // A cheap look: manifest, index and root are as they were written. A damaged tree is not

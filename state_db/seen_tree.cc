@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMostAhead = 64;  // entries
 constexpr size_t kMostAheadBytes = 64 << 10;
 
-// Nobody has counted the rows, so the planner is told which index it must use (INDEXED BY).
+// The planner has no statistics, so statements name the index they need (INDEXED BY).
 // A transaction that never ends, as it is faster, and nothing is to be durable. What the cache
 // (KiB) has no room for is written to the file.
 constexpr const char* kOpening = R"(

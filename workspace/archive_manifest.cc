@@ -277,7 +277,7 @@ Manifest parse_manifest(const std::string& text) {
     if (!is_store_id(manifest.store) || !good_fork || !good_ref ||
         !is_object_id(manifest.workspace.base_commit) || has_control(manifest.image.id) ||
         has_control(manifest.image.source)) {
-      refuse("the manifest of the archive has a field that can not be");
+      refuse("the manifest of the archive has an invalid field");
     }
     return manifest;
   });
@@ -358,7 +358,7 @@ state_db::ExecRow parse_exec_line(std::string_view text) {
         exec.imported_from.size() > 100 || request.user.size() > 100 ||
         (!request.hook.empty() && request.hook != "pre_stop") || has_control(outcome.error) ||
         has_control(request.user) || has_control(exec.imported_from)) {
-      refuse("a command of the archive has a field that can not be");
+      refuse("a command in the archive has an invalid field");
     }
     return exec;
   });

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <exception>
 #include <future>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -213,7 +214,8 @@ void Mounter::serve(uint32_t identity) {
     queue_.pop_front();
     lock.unlock();
     try {
-      const Identity working(request->parts.as_root ? 0 : identity, identity);
+      std::optional<Identity> other;
+      if (request->parts.as_root) other.emplace(0, identity);
       Fd overlay = assemble(request->parts);
       request->parts = {};  // nothing of ours holds the layers when the caller goes on
       request->answer.set_value(std::move(overlay));

@@ -345,7 +345,8 @@ void QuotaWatch::end_writers(const state_db::WorkspaceRow& row, const Running& r
   const bool ended = !any && (gone || running_execs > 0 || !seen.ending.empty());
   if (ended) {
     seen.unclaimed_until = Clock::now() + kClaimedWithin;
-    seen.unclaimed_wall_ms = context_.store.clock().wall_ms();
+    const auto newest = state_db::Execs(context_.store).list({.workspace = row.id, .limit = 1});
+    seen.unclaimed_newest = newest.empty() ? base::ExecId{} : newest.front().id;
   }
   if (!any && !ended) stop_(row.id, seen.told);
   context_.store.add_event("workspace.disk_quota",
@@ -378,7 +379,7 @@ std::optional<std::string> QuotaWatch::judge_ended(const state_db::ExecRow& ende
     const auto own = found->second.ended.find(ended.id);
     if (own != found->second.ended.end()) return own->second;
     const Seen& seen = found->second;
-    const bool later = ended.started_wall_ms > seen.unclaimed_wall_ms;
+    const bool later = ended.id > seen.unclaimed_newest;
     if (later || Clock::now() >= seen.unclaimed_until) return std::nullopt;
     found->second.unclaimed_until = {};
     return found->second.told;

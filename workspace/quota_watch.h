@@ -91,7 +91,7 @@ class QuotaWatch {
     std::map<base::ExecId, std::string> ended;  // that were to be ended, in this sandbox, and why
     std::string told;                           // why a walk last ended commands
     Clock::time_point unclaimed_until{};  // those that wrote had ended by then, and are to read it
-    int64_t unclaimed_wall_ms = 0;        // they had begun by then
+    base::ExecId unclaimed_newest;        // of the workspace then: who came later did not write
   };
   Clock::time_point look();  // when to look next
   Clock::time_point look_at(const Running& running);

@@ -16,7 +16,7 @@
 
 namespace moorage::workspace {
 
-// A file that was sent so soon after its change may have been changed once more since.
+// A file that was sent so soon after its change may have changed again since.
 inline constexpr int64_t kSettledNs = 2'000'000'000;
 
 class TreeRecord {

@@ -1,5 +1,6 @@
 // The names of one directory in their order, however many there are: in pieces of bounded memory,
-// each read by a listing of the whole directory. The directory must not change meanwhile.
+// each read by a listing of the whole directory. Of a directory that changes meanwhile, a name that
+// comes or goes may be missing or come twice.
 #pragma once
 
 #include <cstdint>

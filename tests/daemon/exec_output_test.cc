@@ -61,6 +61,16 @@ std::string read_raw(Wired& wired, base::ExecId exec, OutputOptions options) {
   return drain(*stream_output(wired.execs(), kRoot, exec, options).source);
 }
 
+// An exec that is over: "head", 96 bytes that are not kept, "tail".
+base::ExecId make_head_and_tail(Wired& wired) {
+  const auto exec = wired.make_exec(wired.make_workspace("a", 0));
+  wired.write_frame(exec, FrameKind::standard_output, "head");
+  wired.write_frame(exec, FrameKind::gap, base::encode_gap({0, 96, 2'000'000'000, 3'000'000'000}));
+  wired.write_frame(exec, FrameKind::standard_output, "tail");
+  wired.end(exec, 0);
+  return exec;
+}
+
 }  // namespace
 
 TEST_CASE(
@@ -236,11 +246,7 @@ TEST_CASE("output after a command's end can be read, with its time and its size"
 
 TEST_CASE("a reader of output that is not kept learns where the next output is") {
   Wired wired;
-  const auto exec = wired.make_exec(wired.make_workspace("a", 0));
-  wired.write_frame(exec, FrameKind::standard_output, "head");
-  wired.write_frame(exec, FrameKind::gap, base::encode_gap({0, 96, 2'000'000'000, 3'000'000'000}));
-  wired.write_frame(exec, FrameKind::standard_output, "tail");
-  wired.end(exec, 0);
+  const auto exec = make_head_and_tail(wired);
   for (const uint64_t offset : {0u, 4u, 50u}) {
     const Told told = read_all(wired, exec, {.offset = offset});
     CHECK(told.output == (offset == 0 ? "headtail" : "tail"));
@@ -254,11 +260,7 @@ TEST_CASE("a reader of output that is not kept learns where the next output is")
 
 TEST_CASE("bytes alone come with what they pass over") {
   Wired wired;
-  const auto exec = wired.make_exec(wired.make_workspace("a", 0));
-  wired.write_frame(exec, FrameKind::standard_output, "head");
-  wired.write_frame(exec, FrameKind::gap, base::encode_gap({0, 96, 2'000'000'000, 3'000'000'000}));
-  wired.write_frame(exec, FrameKind::standard_output, "tail");
-  wired.end(exec, 0);
+  const auto exec = make_head_and_tail(wired);
   wired.write_frame(exec, FrameKind::gap, base::encode_gap({0, 6, 4'000'000'000, 5'000'000'000}));
   wired.write_frame(exec, FrameKind::standard_output, "late");
   const auto gaps = [&](const OutputOptions& options) {

@@ -39,6 +39,18 @@ class CountingSink : public BodySink {
   Counted& counted_;
 };
 
+// POST /upload, whose repeat answers with the subject that its verb joined to the key.
+void add_joined_upload(Served& served, const UploadHandler& upload) {
+  served.router().add({.method = "POST",
+                       .pattern = "/upload",
+                       .access = Right::none,
+                       .handler = upload,
+                       .keep = Keep::joined,
+                       .resume = [](const Request&, const std::string& subject) {
+                         return Reply::json("\"" + subject + "\"", 201);
+                       }});
+}
+
 }  // namespace
 
 TEST_CASE("a repeat with the same key gets the first answer and nothing runs again") {
@@ -214,14 +226,7 @@ TEST_CASE("an upload that is there already is not begun again, and only its own 
     if (++begun > 1) throw base::Error(base::Code::already_exists, "there is one");
     return std::make_unique<Cut>(served, request);
   };
-  served.router().add({.method = "POST",
-                       .pattern = "/upload",
-                       .access = Right::none,
-                       .handler = upload,
-                       .keep = Keep::joined,
-                       .resume = [](const Request&, const std::string& subject) {
-                         return Reply::json("\"" + subject + "\"", 201);
-                       }});
+  add_joined_upload(served, upload);
   served.start();
   const std::string key = "Idempotency-Key: u\r\n";
   CHECK(served.post("/upload", "abc", key).status == 502);
@@ -251,14 +256,7 @@ TEST_CASE(
   const UploadHandler upload = [&](const Request& request) {
     return std::make_unique<Early>(served, request);
   };
-  served.router().add({.method = "POST",
-                       .pattern = "/upload",
-                       .access = Right::none,
-                       .handler = upload,
-                       .keep = Keep::joined,
-                       .resume = [](const Request&, const std::string& subject) {
-                         return Reply::json("\"" + subject + "\"", 201);
-                       }});
+  add_joined_upload(served, upload);
   served.start();
   CHECK(served.post("/upload", "abc", "Idempotency-Key: u\r\n").body == "\"whole\"");
   CHECK(served.post("/upload", "abc", "Idempotency-Key: u\r\n").body == "\"whole\"");

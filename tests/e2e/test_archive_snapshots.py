@@ -188,7 +188,7 @@ class Snapshots(harness.TestCase):
         text = f"{origin['snapshot']} of parent ({origin['workspace']}) in store {origin['store']}"
         self.assertIn(text, other.cli("show", "child").stdout.decode())
         self.assertIn(text, other.cli("report", "child").stdout.decode())
-        # It goes on with it. Its repository has become another one there, so it is no fork of the first store's again.
+        # The origin stays with it. Its repository is another one there, so it does not become a fork of the first store's workspace again.
         again = io.BytesIO()
         other.client.export("child", again)
         self.assertEqual(manifest(again.getvalue())["forked_from"], origin)

@@ -14,7 +14,7 @@ import harness
 import moorage
 import trees
 
-# Writes numbered lines to a file and to standard output at the same time, until it is told that it is over.
+# Writes numbered lines to a file and to standard output at the same time, until the test says stop.
 WRITER = "i=0; until [ -e over ]; do i=$((i+1)); echo line $i >> log.txt; echo line $i; done; echo finished >&2"
 
 

@@ -26,7 +26,7 @@ while not os.path.exists("../stop"):
 print(n)
 """
 
-# For each line of input: counts in a mapped page until a signal comes, once more after it, ends the mapping, says how far it came.
+# For each line of input: counts in a mapped page until a signal comes, counts again, ends the mapping, prints how far it came.
 COUNTER = """
 import mmap, os, signal, struct, sys
 over, n = False, 0

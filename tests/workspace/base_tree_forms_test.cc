@@ -62,7 +62,7 @@ std::set<std::string> nothing() { return {}; }
 
 }  // namespace
 
-TEST_CASE("a delta stays while somebody was told of it and has not mounted it yet") {
+TEST_CASE("a delta stays while somebody holds its place and has not mounted it yet") {
   FormsFixture test;
   auto told = test.repositories.ensure_base_tree(test.id, test.second, {});
   auto also_told = test.repositories.ensure_base_tree(test.id, test.second, {});

@@ -313,7 +313,7 @@ TEST_CASE("memory does not grow with the names that a tree has, had and links to
     require(round().changes >= kNames + kNames / 5, "all are sent");
     for (uint64_t n = 0; n < kNames; n += 2)
       base::check(unlinkat(many.get(), name_of(n).c_str(), 0), "remove a file");
-    require(round().removals == kNames / 2, "all that went are told");
+    require(round().removals == kNames / 2, "every removed name is listed");
     followed.record = std::make_unique<TreeRecord>(followed.seen);
     for (auto& pack : packs) {
       PackReader(base::Fd(dup(pack.get()))).read_list([&](std::string_view part) {
