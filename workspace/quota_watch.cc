@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -36,6 +37,8 @@ constexpr milliseconds kLongestPause{1'000};
 constexpr milliseconds kWaitedFor{3'000};
 // So quick that it is made at every end near the limit.
 constexpr milliseconds kQuickWalk{10};
+// Of what is killed: until no process of it is there.
+constexpr milliseconds kDeath{500};
 // For a command whose end comes right after the walk that found what it did.
 constexpr milliseconds kClaimedWithin{300};
 // Beyond the limit; from there on only commands that remove are started.
@@ -318,6 +321,7 @@ void QuotaWatch::end_writers(const state_db::WorkspaceRow& row, const Running& r
   const uint64_t written = minus(writes.all, before.writes.all);
   const uint64_t grown = before.walked ? minus(seen.use.bytes, before.use.bytes) : 0;
   const bool pages = written > kSlackBytes && grown <= written + kMostOver;
+  const auto execs = state_db::Execs(context_.store).running(running.sandbox);
   const auto wrote = [&](base::ExecId exec, const SandboxWrites::Done& now) {
     const auto known = before.writes.by_exec.find(exec);
     const auto then = known == before.writes.by_exec.end() ? SandboxWrites::Done{} : known->second;
@@ -325,7 +329,7 @@ void QuotaWatch::end_writers(const state_db::WorkspaceRow& row, const Running& r
     return minus(now.bytes, then.bytes) > kSlackBytes;
   };
   const bool gone = minus(writes.ended, before.writes.ended) > kSlackBytes;
-  const size_t running_execs = state_db::Execs(context_.store).running(running.sandbox).size();
+  std::vector<base::ExecId> killed;
   bool any = false;
   for (const auto& [exec, now] : writes.by_exec) {
     if (seen.ending.contains(exec) || !wrote(exec, now)) continue;
@@ -335,14 +339,16 @@ void QuotaWatch::end_writers(const state_db::WorkspaceRow& row, const Running& r
     seen.ended[exec] = seen.told;  // which it reads also if it ends by itself at this moment
     if (watcher_.end_because(exec, {{}, state_db::ExecCategory::disk_quota, seen.told})) {
       context_.metrics.ended_for_quota.add();
-    } else if (running_execs > 0 || again) {  // it ended, and left this running
+      killed.push_back(exec);
+    } else if (!execs.empty() || again) {  // it ended, and left this running
       running.backend->exec_group(running.name, exec.str())->kill();
     } else {
       stop_(row.id, seen.told);
     }
   }
   // Whoever it was has ended, or is about to: it reads it at its end.
-  const bool ended = !any && (gone || running_execs > 0 || !seen.ending.empty());
+  const bool ended = !any && (gone || !execs.empty() || !seen.ending.empty());
+  measure_dead(row, running, killed, seen);
   if (ended) {
     seen.unclaimed_until = Clock::now() + kClaimedWithin;
     const auto newest = state_db::Execs(context_.store).list({.workspace = row.id, .limit = 1});
@@ -351,6 +357,21 @@ void QuotaWatch::end_writers(const state_db::WorkspaceRow& row, const Running& r
   if (!any && !ended) stop_(row.id, seen.told);
   context_.store.add_event("workspace.disk_quota",
                            {.workspace = row.id, .sandbox = running.sandbox}, seen.told);
+}
+
+// What they took until they were dead is theirs, and nobody's who comes after them.
+void QuotaWatch::measure_dead(const state_db::WorkspaceRow& row, const Running& running,
+                              const std::vector<base::ExecId>& killed, Seen& seen) {
+  if (killed.empty()) return;
+  const auto until = Clock::now() + kDeath;
+  for (const auto exec : killed) {
+    const auto group = running.backend->exec_group(running.name, exec.str());
+    while (!group->empty() && Clock::now() < until) std::this_thread::sleep_for(milliseconds(1));
+  }
+  seen.writes = writes_in(running);
+  seen.space = free_space_.look();
+  if (const auto use = measure(row, &running, seen.writes)) seen.use = *use;
+  if (is_over(seen.use, limit_of(row))) seen.over = seen.use;
 }
 
 bool QuotaWatch::suspects(const state_db::ExecRow& ended) {

@@ -24,6 +24,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/flights.h"
 #include "state_db/workspaces.h"
@@ -105,6 +106,8 @@ class QuotaWatch {
              Seen& seen);
   void end_writers(const state_db::WorkspaceRow& row, const Running& running, const Seen& before,
                    Seen& seen);
+  void measure_dead(const state_db::WorkspaceRow& row, const Running& running,
+                    const std::vector<base::ExecId>& killed, Seen& seen);
   void measure_one_rested(base::WorkspaceId id, const QuotaUse& counted);
 
   Context& context_;

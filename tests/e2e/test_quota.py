@@ -166,6 +166,17 @@ class Watched(QuotaTest):
         self.assertEqual(self.client.get_exec(sleeper["id"])["state"], "running")
         self.client.cancel(sleeper["id"])
 
+    def test_who_comes_after_a_greedy_command_is_left_alone(self):
+        """Whatever that one takes between the look that ends it and its death."""
+        script = f"for i in $(seq 100); do fallocate -l {20 * MIB} f$i; done; exec sleep 600"
+        for name in [f"round-{number}" for number in range(5)]:
+            self.client.create(repo_url=self.url, name=name, limits={"disk_bytes": LIMIT, "disk_files": 2000})
+            greedy = self.client.start_exec(name, ["sh", "-c", script])
+            self.assertEqual(self.client.wait(greedy["id"]).get("category"), "disk_quota")
+            innocent = self.client.wait(self.client.start_exec(name, ["sh", "-c", "ls >/dev/null; sleep 0.3"], free_space=True)["id"])
+            self.assertEqual((innocent["exit_code"], innocent.get("category")), (0, None))
+            self.client.delete(name, purge=True)
+
     def test_a_fast_writer_goes_at_most_64_mib_over(self):
         limit = 128 << 20
         self.daemon.cli("set", "work", "--disk", "128M")
