@@ -178,13 +178,15 @@ class Watched(QuotaTest):
             self.client.delete(name, purge=True)
 
     def test_a_fast_writer_goes_at_most_64_mib_over(self):
+        """Also one that begins right after a look, and in a sandbox that is new."""
         limit = 128 << 20
         self.daemon.cli("set", "work", "--disk", "128M")
-        self.client.exec("work", "true")
-        record = self.client.start_exec("work", ["sh", "-c", "exec dd if=/dev/zero of=big bs=1M count=8000"])
-        ended = self.client.wait(record["id"])
-        self.assertEqual(ended["category"], "disk_quota")
-        self.assertLess(self.taken(), limit + (64 << 20))
+        for _ in range(4):
+            record = self.client.start_exec("work", ["dd", "if=/dev/zero", "of=big", "bs=1M", "count=8000"])
+            ended = self.client.wait(record["id"])
+            self.assertEqual(ended["category"], "disk_quota")
+            self.assertLess(self.taken(), limit + (64 << 20))
+            self.assertEqual(self.client.exec("work", "rm big; sync", free_space=True).exit_code, 0)
 
     def test_info_says_which_limit_there_is_and_what_gives_the_better_one(self):
         said = " ".join(self.daemon.cli("info").stdout.decode().split())
