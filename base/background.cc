@@ -41,6 +41,7 @@ bool may_raise() {
 
 Background::Background() : nice_before_(nice_of_thread()) {
   lowered_ = nice_before_ < kNice && may_raise() && set(kNice, kLongSliceNs);
+  if (lowered_) half_.emplace();
 }
 
 Background::~Background() {

@@ -1,5 +1,6 @@
 #include "base/background.h"
 
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -13,19 +14,28 @@ namespace {
 
 int nice_now() { return getpriority(PRIO_PROCESS, 0); }
 
+int processors_now() {
+  cpu_set_t set{};
+  REQUIRE(sched_getaffinity(0, sizeof set, &set) == 0);
+  return CPU_COUNT(&set);
+}
+
 }  // namespace
 
 TEST_CASE("background work lowers its own thread, and that thread only for its time") {
   const auto other = static_cast<id_t>(gettid());
   std::thread([&] {
     const int before = nice_now();
+    const int processors = processors_now();
     REQUIRE(before < 10);
     {
       const Background background;
       CHECK(nice_now() == 10);
+      CHECK(processors_now() == (processors + 1) / 2);
       CHECK(getpriority(PRIO_PROCESS, other) == before);
     }
     CHECK(nice_now() == before);
+    CHECK(processors_now() == processors);
   }).join();
 }
 
@@ -33,10 +43,13 @@ TEST_CASE("background work within other background work ends with the outer one"
   std::thread([] {
     const int before = nice_now();
     std::optional<Background> outer(std::in_place);
+    const int processors = processors_now();
     { const Background inner; }
     CHECK(nice_now() == 10);
+    CHECK(processors_now() == processors);
     outer.reset();
     CHECK(nice_now() == before);
+    CHECK(processors_now() >= processors);
   }).join();
 }
 
