@@ -104,11 +104,20 @@ def exec(bench, n=300):
     bench.moorage.purge(workspace)
 
 
-def neighbour(bench, blocks=5, n=100):
-    """The p99 of 100 commands of one user, while another one does the worst (tests/overload/greedy.py); and without that."""
+def neighbour(bench):
+    """The p99 of 100 commands of one user while another one holds all that it may hold; and without that."""
+    beside_greedy(bench, "neighbour", Greedy.WALKS)
+
+
+def neighbour_busy(bench):
+    """The same while the other one also asks for files, history and commands as fast as it can: it has the processors, too."""
+    beside_greedy(bench, "neighbour_busy", Greedy.ALL)
+
+
+def beside_greedy(bench, row, asks, blocks=5, n=100):
     bench.daemon.directory.chmod(0o711)  # for the other user to come to the socket
     bench.daemon.socket.chmod(0o666)
-    greedy = Greedy(bench.daemon, bench.upstream.url, GREEDY_UID)
+    greedy = Greedy(bench.daemon, bench.upstream.url, GREEDY_UID, asks=asks)
     workspace = bench.workspace_running()
 
     def block():
@@ -116,13 +125,13 @@ def neighbour(bench, blocks=5, n=100):
         return clock.percentile(times, 99)
 
     block()
-    bench.samples["neighbour/alone"].append(block())
+    bench.samples[f"{row}/alone"].append(block())
     greedy.start()
     try:
         for _ in range(blocks):  # in turns, so that other load of the machine falls on both
-            bench.samples["neighbour"].append(block())
+            bench.samples[row].append(block())
             with greedy.quiet():
-                bench.samples["neighbour/alone"].append(block())
+                bench.samples[f"{row}/alone"].append(block())
     finally:
         greedy.stop(bench.daemon.client)
     bench.moorage.purge(workspace)

@@ -45,6 +45,7 @@ ROWS = (
     Row("create_delta", 150, None, {"git_checkout": None}),
     Row("base_tree", None, None, {"git_checkout": 1}),
     Row("neighbour", None, None, {"alone": 0.5}),
+    Row("neighbour_busy", None, None, {"alone": None}),
     Row("git_status_first", None, None, {"git_status_second": None, "lstat_first": 0.7, "plain_overlay": 1}),
 )
 

@@ -27,10 +27,13 @@ def become(uid):
 
 class Greedy:
     """hooks: stops that wait for one; uploads: that stall; files, ignores: of its directory and its .gitignore;
-    snapshots, best_ofs: one after the other, until there were so many."""
+    snapshots, best_ofs: one after the other, until there were so many; asks: what it asks for all the time, two at once of each."""
 
-    def __init__(self, daemon, url, uid, hooks=20, uploads=24, files=5_000, ignores=2_000, snapshots=8, best_ofs=3):
-        self.daemon, self.url, self.uid = daemon, url, uid
+    WALKS = ("status", "diff")  # what looks at the whole directory
+    ALL = (*WALKS, "read_file", "history", "exec")
+
+    def __init__(self, daemon, url, uid, hooks=20, uploads=24, files=5_000, ignores=2_000, snapshots=8, best_ofs=3, asks=ALL):
+        self.daemon, self.url, self.uid, self.asks = daemon, url, uid, asks
         self.hooks, self.uploads, self.files, self.ignores = hooks, uploads, files, ignores
         self.left = {"snapshots": snapshots, "best-ofs": best_ofs}
         processes = multiprocessing.get_context("fork")
@@ -53,11 +56,10 @@ class Greedy:
             self._thread(self._stalled_upload)
         self._thread(self._again, lambda client: client.snapshot("a-tree"), "snapshots")
         self._thread(self._again, lambda client: client.best_of("a-tree", test="true", each="true", count=2), "best-ofs")
-        for work in (lambda client: client.status("a-tree"), lambda client: client.diff("a-tree"),
-                     lambda client: client.read_file("a-tree", "README.md"), lambda client: client.history("a-tree"),
-                     lambda client: client.exec("a-tree", "true")):
+        arguments = {"read_file": ["README.md"], "exec": ["true"]}
+        for verb in self.asks:
             for _ in range(2):
-                self._thread(self._again, work)
+                self._thread(self._again, lambda client, verb=verb: getattr(client, verb)("a-tree", *arguments.get(verb, ())))
         self.under_way.set()
         for thread in self.threads:
             thread.join()
