@@ -52,6 +52,7 @@ class Connection {
 
   bool broken() const { return broken_; }
   void require_usable() const;  // throws io if broken
+  void refuse_all() { broken_ = true; }  // its log failed
   void on_full(std::function<void()> give_room) { on_full_ = std::move(give_room); }
 
   // A prepared statement of one user at a time: taken from the kept ones, or prepared.

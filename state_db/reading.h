@@ -1,7 +1,8 @@
 // A reader of what is committed, all of one moment: while it lives, whatever its thread asks the
-// tables of this store goes to a connection of its own, and waits for nobody who commits. For who
-// reads much, `ls` above all. A transaction, or another reading, of the thread then throws
-// internal. Within a transaction it would not see what that has written.
+// tables of this store goes to a connection of its own, and waits for nobody's transaction. For who
+// reads much, `ls` above all. What it read is durable when it is gone. A transaction, or another
+// reading, of the thread meanwhile throws internal. Within a transaction it would not see what that
+// has written.
 #pragma once
 
 #include <mutex>

@@ -5,6 +5,7 @@
 #include <cassert>
 
 #include "state_db/connection.h"
+#include "state_db/log_sync.h"
 #include "state_db/word_list.h"
 
 namespace moorage::state_db {
@@ -13,10 +14,19 @@ using base::Code;
 using base::Error;
 
 Statement::Statement(std::unique_lock<std::recursive_mutex> lock, Connection& connection,
-                     std::string_view sql)
-    : lock_(std::move(lock)), connection_(connection), statement_(connection.lease(sql)) {}
+                     std::string_view sql, LogSync* log)
+    : lock_(std::move(lock)),
+      connection_(connection),
+      statement_(connection.lease(sql)),
+      log_(log) {}
 
-Statement::~Statement() { connection_.give_back(std::move(statement_)); }
+Statement::~Statement() {
+  connection_.give_back(std::move(statement_));
+  if (log_ == nullptr) return;
+  const int64_t seen = log_->newest();
+  lock_.unlock();
+  log_->wait(seen);  // a store whose log failed refuses what follows
+}
 
 bool Statement::step() {
   try {

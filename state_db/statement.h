@@ -27,6 +27,7 @@ class Statement;
 namespace moorage::state_db {
 
 class Connection;
+class LogSync;
 
 // Bytes that need not be UTF-8. Borrowed until the statement has run.
 struct Blob {
@@ -35,8 +36,9 @@ struct Blob {
 
 class Statement {
  public:
+  // With `log`: what was read is durable when this is gone.
   Statement(std::unique_lock<std::recursive_mutex> lock, Connection& connection,
-            std::string_view sql);
+            std::string_view sql, LogSync* log = nullptr);
   ~Statement();
   Statement(const Statement&) = delete;
   Statement& operator=(const Statement&) = delete;
@@ -129,6 +131,7 @@ class Statement {
   std::unique_lock<std::recursive_mutex> lock_;
   Connection& connection_;
   std::unique_ptr<SQLite::Statement> statement_;
+  LogSync* const log_;
   int next_value_ = 1;
   int next_column_ = 0;
 };

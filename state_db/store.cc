@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "state_db/connection.h"
 #include "state_db/event.h"
+#include "state_db/log_sync.h"
+#include "state_db/look.h"
 #include "state_db/migrations.h"
 #include "state_db/reading.h"
 #include "state_db/statement.h"
@@ -76,6 +78,9 @@ bool has_log(const std::string& directory) {
 // The store whose reader this thread uses.
 thread_local const Store* reading_of = nullptr;
 
+// How many looks this thread is in.
+thread_local int looks = 0;
+
 std::string savepoint(int depth) { return "moorage_" + std::to_string(depth); }
 
 }  // namespace
@@ -102,6 +107,9 @@ Store::Store(const StoreOptions& options, base::Fd lock)
     refill_reserve();
     bring_up(*connection_, present_schema(), clock_->wall_ms());
     connection_->watch_log(kMostLogPages);
+    connection_->execute("PRAGMA synchronous = NORMAL");  // log_ syncs
+    log_ = std::make_unique<LogSync>(directory_ + "/state.db-wal",
+                                     [this] { connection_->refuse_all(); });
     connection_->execute(kCache);
     checkpointer_ =
         std::make_unique<Connection>(options.directory + "/state.db", options.busy_timeout_ms);
@@ -156,7 +164,14 @@ bool Store::has_reserve() const { return reserve_is_there(directory_, reserve_by
 
 Statement Store::prepare(std::string_view sql) {
   if (reading_of == this) return Statement(std::unique_lock(reader_mutex_), *reader_, sql);
-  return Statement(std::unique_lock(mutex_), *connection_, sql);
+  std::unique_lock lock(mutex_);
+  // What is read within a transaction or a look is waited for at its end.
+  LogSync* log = depth_ == 0 && looks == 0 ? log_.get() : nullptr;
+  return Statement(std::move(lock), *connection_, sql, log);
+}
+
+void Store::run(std::string_view sql) {
+  Statement(std::unique_lock(mutex_), *connection_, sql).step();
 }
 
 int64_t Store::last_insert_id() { return connection_->last_insert_id(); }
@@ -176,6 +191,15 @@ Reading::~Reading() {
   } catch (const Error&) {
     // It changed nothing; a reader that is broken refuses what follows.
   }
+  lock_.unlock();
+  store_.log_->wait(store_.log_->newest());  // a store whose log failed refuses what follows
+}
+
+Look::Look(Store& store) : store_(store) { ++looks; }
+
+Look::~Look() {
+  if (--looks > 0) return;
+  store_.log_->wait(store_.log_->newest());  // a store whose log failed refuses what follows
 }
 
 Store::Transaction::Transaction(Store& store)
@@ -184,27 +208,35 @@ Store::Transaction::Transaction(Store& store)
   store_.connection_->require_usable();
   if (store_.depth_ == 0) {
     changes_before_ = store_.connection_->total_changes();
-    store_.prepare("BEGIN IMMEDIATE").step();
+    store_.run("BEGIN IMMEDIATE");
   } else {
-    store_.prepare("SAVEPOINT " + savepoint(store_.depth_)).step();
+    store_.run("SAVEPOINT " + savepoint(store_.depth_));
   }
   ++store_.depth_;
 }
 
 void Store::Transaction::commit() {
   if (store_.depth_ > 1) {
-    store_.prepare("RELEASE " + savepoint(store_.depth_ - 1)).step();
+    store_.run("RELEASE " + savepoint(store_.depth_ - 1));
     --store_.depth_;
     open_ = false;
     return;
   }
   const bool wrote = store_.connection_->total_changes() != changes_before_;
-  store_.prepare("COMMIT").step();
-  if (wrote) ++store_.commits_;
+  int64_t number = store_.log_->newest();  // of what was read
+  if (wrote) {
+    const LogSync::Commit commit(*store_.log_);
+    store_.run("COMMIT");
+    ++store_.commits_;
+    number = commit.number();
+  } else {
+    store_.run("COMMIT");
+  }
   store_.depth_ = 0;
   open_ = false;
   const int64_t seq = std::exchange(store_.new_seq_, 0);
   lock_.unlock();
+  if (!store_.log_->wait(number)) store_.connection_->require_usable();
   if (seq != 0 && store_.wake_) store_.wake_(seq);
 }
 

@@ -1,10 +1,11 @@
-// The database of one store: DIRECTORY/state.db, SQLite in WAL mode with synchronous=FULL. One
-// process owns a store (flock on state.db.lock, held until destruction) and writes through one
-// connection in it, guarded by a mutex: every call is safe from any thread. The tables are in their
-// own headers (workspaces.h ...); states change through `move` alone. A commit is durable when the
-// call returns. If one fails in the disk, or meets a damaged page, the store refuses all further
-// calls (Error io; failed() is true): the daemon must exit and verify. A full disk throws
-// resource_exhausted, changes nothing, and gives the reserve file free for the next try.
+// The database of one store: DIRECTORY/state.db, SQLite in WAL mode. One process owns a store
+// (flock on state.db.lock, held until destruction) and writes through one connection in it, guarded
+// by a mutex: every call is safe from any thread. The tables are in their own headers
+// (workspaces.h ...); states change through `move` alone. A commit is durable when the call
+// returns, and so is what a call has read: commits of several threads share a sync (log_sync.h). If
+// one fails in the disk, or meets a damaged page, the store refuses all further calls (Error io;
+// failed() is true): the daemon must exit and verify. A full disk throws resource_exhausted,
+// changes nothing, and gives the reserve file free for the next try.
 #pragma once
 
 #include <atomic>
@@ -27,6 +28,7 @@
 namespace moorage::state_db {
 
 class Connection;
+class LogSync;
 class Reading;
 class Statement;
 
@@ -96,6 +98,7 @@ class Store {
   }
 
  private:
+  friend class Look;
   friend class Reading;
   struct RowMove {
     std::string_view noun;
@@ -118,6 +121,7 @@ class Store {
   };
 
   void check_file();
+  void run(std::string_view sql);  // under the lock; waits for no sync
   void move_row(const RowMove& move, int64_t id, const std::string& id_text,
                 std::string_view reason);
   void record_row(std::string_view noun, int64_t id, std::string_view from, std::string_view to,
@@ -129,6 +133,7 @@ class Store {
   base::Fd lock_file_;
   std::recursive_mutex mutex_;
   std::unique_ptr<Connection> connection_;
+  std::unique_ptr<LogSync> log_;
   std::mutex checkpoint_mutex_;
   std::unique_ptr<Connection> checkpointer_;
   std::recursive_mutex reader_mutex_;

@@ -24,14 +24,14 @@ uint64_t ExecWatcher::journal_limit(base::WorkspaceId workspace) {
   return std::max(kLeastLimit, std::min(one, all / std::max<uint64_t>(running, 1)));
 }
 
-// On the pool: giving many bytes back to the disk may take its time.
+// On a pool: giving many bytes back to the disk may take its time.
 void ExecWatcher::cut_middle(const WatchedPtr& watched, uint64_t limit_bytes) {
   if (watched->cutting || watched->uncuttable) return;
   const auto cut = watched->middle.next_cut(limit_bytes);
   if (!cut) return;
   watched->middle.done(*cut);
   watched->cutting = true;
-  pool_.submit(watched->share(), [this, watched, cut = *cut] {
+  ends_.submit(watched->share(), [this, watched, cut = *cut] {
     bool failed = false;
     try {
       cut_journal(

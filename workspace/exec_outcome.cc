@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "state_db/look.h"
 #include "state_db/sandboxes.h"
 #include "state_db/store.h"
 #include "state_db/workspaces.h"
@@ -34,6 +35,7 @@ constexpr uint64_t kQuotaSlack = 1 << 20;
 }  // namespace
 
 void ExecWatcher::end(const WatchedPtr& watched, const base::Frame& frame) {
+  const state_db::Look look(context_.store);
   state_db::ExecOutcome outcome = parse_exec_end(frame.payload);
   // The daemon may have been away when it happened. The warden's word is bounded: the clock may
   // have been set meanwhile.
@@ -50,7 +52,7 @@ void ExecWatcher::end(const WatchedPtr& watched, const base::Frame& frame) {
   const bool asks = disk_judge_.suspects && disk_judge_.suspects(watched->row);
   if (!watched->sync && !asks) {
     write_outcome(watched, std::move(outcome));
-    return;
+    return watched->set_handled();
   }
   pool_.submit(watched->share(), [this, watched, outcome, asks] {
     auto known = outcome;
@@ -61,6 +63,7 @@ void ExecWatcher::end(const WatchedPtr& watched, const base::Frame& frame) {
     }
     finish_end(watched, std::move(known));
   });
+  watched->set_handled();
 }
 
 void ExecWatcher::finish_end(const WatchedPtr& watched, state_db::ExecOutcome outcome) {
@@ -91,6 +94,7 @@ void ExecWatcher::interrupt(const WatchedPtr& watched, ExecCategory category,
   outcome.output_bytes = watched->output_bytes;
   outcome.omitted_bytes = watched->omitted_bytes();
   write_outcome(watched, std::move(outcome));
+  watched->set_handled();
 }
 
 void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome outcome) {
@@ -103,16 +107,18 @@ void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome
     const bool ended =
         outcome.state != ExecState::interrupted || outcome.category == ExecCategory::stopped;
     const bool stays = apply_verdict(*watched, outcome) == Applied::with_state;
-    if (!stays && ended && execs.get(id).cancel_requested) {
-      outcome.state = ExecState::cancelled;
-      outcome.category = ExecCategory::cancelled;
-    }
     if (outcome.ended_wall_ms == 0) outcome.ended_wall_ms = context_.store.clock().wall_ms();
     if (outcome.state == ExecState::timed_out && outcome.error.empty())
       outcome.error = watched->row.outcome.error;  // whose limit that was
     if (outcome.ran_ms == 0)
       outcome.ran_ms = watched->ran_ms(context_.store.clock(), outcome.ended_wall_ms);
-    execs.finish(id, outcome);
+    context_.store.transaction([&] {
+      if (!stays && ended && execs.get(id).cancel_requested) {
+        outcome.state = ExecState::cancelled;
+        outcome.category = ExecCategory::cancelled;
+      }
+      execs.finish(id, outcome);
+    });
   } catch (const base::Error& error) {
     keep_unwritten(watched, std::move(outcome), error);
     return;

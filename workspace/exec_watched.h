@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <condition_variable>
 
 #include "base/clock.h"
 #include "workspace/exec_evidence.h"
@@ -33,11 +35,22 @@ struct ExecWatcher::Watched {
   std::mutex mutex;  // guards what follows; held while the journal is read and the end is written
   base::JournalReader reader;
   JournalMiddle middle;
-  bool cutting = false;  // on the pool
+  bool cutting = false;  // on a pool
   bool uncuttable = false;
   std::optional<base::Frame> held_end;  // it came during a cut: what is missing is told with it
   const bool sync;
   bool over = false;
+  bool handled = false;  // over, and its outcome is written, or waits for more than the disk
+  std::condition_variable handling;
+  void set_handled() {
+    const std::lock_guard lock(mutex);
+    handled = true;
+    handling.notify_all();
+  }
+  void wait_handled() {
+    std::unique_lock lock(mutex);
+    handling.wait(lock, [this] { return handled; });
+  }
   std::atomic<bool> told_unwritten{false};
   int watch = -1;
   std::atomic<uint64_t> output_bytes{0};

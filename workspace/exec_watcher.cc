@@ -24,6 +24,7 @@ using base::check;
 using state_db::ExecCategory;
 
 constexpr size_t kPoolThreads = 4;
+constexpr size_t kEndThreads = 8;
 constexpr size_t kPoolQueue = 100'000;
 constexpr std::chrono::milliseconds kTellPause{1'000};
 // The warden ends a hook at its deadline and says so; after this nobody waits for its word.
@@ -69,7 +70,8 @@ ExecWatcher::ExecWatcher(Context& context, Active& active)
       active_(active),
       epoll_(check(epoll_create1(EPOLL_CLOEXEC), "epoll_create")),
       wake_(check(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
-      pool_(kPoolThreads, kPoolQueue) {
+      pool_(kPoolThreads, kPoolQueue),
+      ends_(kEndThreads, kPoolQueue) {
   add_to_epoll(epoll_.get(), wake_.get(), kWoken);
   thread_ = std::thread([this] { run(); });
 }
@@ -159,10 +161,11 @@ void ExecWatcher::settle(base::SandboxId sandbox, const std::string& why_interru
     }
   }
   for (const auto& watched : affected) {
-    while (read_journal(watched)) {
+    while (read_journal(watched, Ends::here)) {
     }
     interrupt(watched, is_stopping(sandbox) ? ExecCategory::stopped : ExecCategory::lost,
               why_interrupted);
+    watched->wait_handled();
   }
 }
 
@@ -184,9 +187,10 @@ void ExecWatcher::settle_exec(const state_db::ExecRow& exec, ExecCategory catego
     // Its end may be in the journal, and the row does not know whether it was to be synced before.
     base::sync_file_system(context_.options.store);
   }
-  while (read_journal(watched)) {
+  while (read_journal(watched, Ends::here)) {
   }
   interrupt(watched, category, why_interrupted);
+  watched->wait_handled();
 }
 
 bool ExecWatcher::end_because(base::ExecId exec, const Verdict& verdict) {
@@ -257,7 +261,7 @@ void ExecWatcher::run() {
       more_.clear();
     }
     for (const auto& watched : turn) {
-      if (!read_journal(watched)) continue;
+      if (!read_journal(watched, Ends::on_pool)) continue;
       const std::lock_guard lock(mutex_);
       more_.insert(watched->row.id);
       timeout_ms = 0;
@@ -382,7 +386,7 @@ void ExecWatcher::kill_group(const Watched& watched) {
   }
 }
 
-bool ExecWatcher::read_journal(const WatchedPtr& watched) {
+bool ExecWatcher::read_journal(const WatchedPtr& watched, Ends ends) {
   bool grew = false;
   bool more = false;
   std::optional<base::Frame> last;
@@ -411,7 +415,13 @@ bool ExecWatcher::read_journal(const WatchedPtr& watched) {
     if (!last) cut_middle(watched, limit_bytes);
     if (last && watched->cutting) watched->held_end.swap(last);
   }
-  if (last) {
+  if (last && ends == Ends::on_pool) {
+    try {
+      ends_.submit(watched->share(), [this, watched, frame = *last] { end(watched, frame); });
+    } catch (const base::Error&) {  // not even one thread can be had
+      end(watched, *last);
+    }
+  } else if (last) {
     end(watched, *last);
   } else if (grew) {
     notify(watched->row.id);

@@ -1,10 +1,9 @@
 // One thread that sees execs and sandboxes end: inotify on the journals of running execs, a pidfd
-// for each sandbox's init. At an `end` frame it writes the exec's outcome. A dead init is told to
-// `on_death`, on the watcher's pool; whoever handles it calls `settle`, which marks execs without
-// an `end` interrupted. Of that pool every user and every workspace has a share (base/fair_pool.h).
+// for each sandbox's init. At an `end` frame the exec's outcome is written, on a pool. A dead init
+// is told to `on_death`, on another pool; whoever handles it calls `settle`, which marks execs
+// without an `end` interrupted. Of both pools all have their shares (base/fair_pool.h).
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -58,7 +57,6 @@ class ExecWatcher {
   void ask_of_disk(ExecDiskJudge judge) { disk_judge_ = std::move(judge); }
   // False: somebody is at work on it; called again a second later.
   void on_death(std::function<bool(base::WorkspaceId, base::SandboxId)> callback);
-
   // The exec has a journal file. `sync`: sync the workspace before its end is written. `before`:
   // what was refused to its sandbox until now.
   void watch_exec(const state_db::ExecRow& exec, bool sync, const Refusals& before = {});
@@ -98,8 +96,9 @@ class ExecWatcher {
   int poll_unwatched();  // the same for the next look at journals without a watch
   int kill_overdue();    // the same for the next kill, and for ends that nobody reported
   int write_overdue();   // the same for outcomes that the database did not take yet
-  bool read_journal(const WatchedPtr& watched);  // what is new, in turns; true if more is there
-  uint64_t journal_limit(base::WorkspaceId workspace);               // of one of its commands, now
+  enum class Ends { here, on_pool };
+  bool read_journal(const WatchedPtr& watched, Ends ends);  // in turns; true if more is there
+  uint64_t journal_limit(base::WorkspaceId workspace);      // of one of its commands, now
   void cut_middle(const WatchedPtr& watched, uint64_t limit_bytes);  // its mutex is held
   void end(const WatchedPtr& watched, const base::Frame& frame);
   void interrupt(const WatchedPtr& watched, state_db::ExecCategory category,
@@ -141,7 +140,8 @@ class ExecWatcher {
   std::function<void(const state_db::ExecRow&)> on_end_;
   ExecDiskJudge disk_judge_;
   std::function<bool(base::WorkspaceId, base::SandboxId)> on_death_;
-  base::FairPool pool_;
+  base::FairPool pool_;  // may wait for workspaces and their files
+  base::FairPool ends_;  // waits for the disk alone: `settle`, on the other one, waits for it
   std::thread thread_;
 };
 

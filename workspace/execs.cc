@@ -13,6 +13,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "state_db/integrity.h"
+#include "state_db/look.h"
 #include "state_db/snapshots.h"
 #include "state_db/store.h"
 #include "workspace/disk_room.h"
@@ -129,6 +130,7 @@ bool never_started(const state_db::ExecRow& exec) {
 ExecView Execs::start(const Caller& caller, const std::string& workspace,
                       const ExecRequest& request) {
   check_request(request);
+  std::optional<state_db::Look> look(context_.store);
   const auto row = workspaces_.find(caller, workspace, Right::write);
   state_db::Execs table(context_.store);
   const std::string hash = request_hash(request);
@@ -155,6 +157,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   record.timeout_ms =
       request.timeout_ms > 0 ? request.timeout_ms : context_.options.default_timeout_ms;
   apply_budget(row, record);
+  look.reset();  // what follows may remove what is left of a dead sandbox
   const auto use = active_.use(row.id);
   base::SnapshotId snapshot;
   if (row.policy.snapshot_before_exec && workspaces_.hooks().before_exec)
@@ -169,6 +172,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
                 "run it as user, or move it to a backend that has one: moorage move " + row.name +
                     " --backend lxc");
   }
+  look.emplace(context_.store);
   before_intent.pass();
   record.sandbox = running->sandbox;
   record.owner_uid = caller.uid;
@@ -303,6 +307,7 @@ ExecView Execs::view(state_db::ExecRow row) {
 }
 
 ExecView Execs::get(const Caller& caller, base::ExecId id) {
+  const state_db::Look look(context_.store);
   return view(find_exec(context_.store, caller, id, Right::read));
 }
 

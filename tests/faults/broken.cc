@@ -3,7 +3,7 @@
 //
 //   sync              fsync, fdatasync, syncfs do nothing
 //   directory-sync    fsync of a directory does nothing
-//   synchronous       the database runs with synchronous=NORMAL
+//   log-sync          fdatasync of the database's log does nothing
 //   overlay           overlays are mounted `volatile`: an fsync inside does nothing
 //   slow-sync=MS      each of these calls takes so many milliseconds more
 //   boot-id=FILE      the kernel's boot id is what is in FILE: the machine was off meanwhile. A
@@ -16,13 +16,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdarg>
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
 #include <string>
-
-struct sqlite3;
+#include <string_view>
 
 namespace {
 
@@ -45,13 +45,20 @@ Function* real(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
+bool is_log(int fd) {
+  std::array<char, 4096> path{};
+  const std::string link = "/proc/self/fd/" + std::to_string(fd);
+  const ssize_t size = readlink(link.c_str(), path.data(), path.size());
+  return size > 0 && std::string_view(path.data(), static_cast<size_t>(size)).ends_with("/state.db-wal");
+}
+
 int sync_with(const char* name, int fd) {
   if (const char* delay_ms = broken("slow-sync")) {
     const long nanoseconds = std::strtol(delay_ms, nullptr, 10) * 1'000'000;
     const timespec pause{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
     nanosleep(&pause, nullptr);
   }
-  if (broken("sync")) return 0;
+  if (broken("sync") || (broken("log-sync") && is_log(fd))) return 0;
   struct stat status {};
   if (broken("directory-sync") && fstat(fd, &status) == 0 && S_ISDIR(status.st_mode) &&
       std::strcmp(name, "syncfs") != 0) {
@@ -85,18 +92,6 @@ int fsconfig(int fd, unsigned command, const char* key, const void* value, int a
     call(fd, FSCONFIG_SET_FLAG, "volatile", nullptr, 0);
   }
   return call(fd, command, key, value, aux);
-}
-
-int sqlite3_exec(sqlite3* database, const char* text, int (*each)(void*, int, char**, char**),
-                 void* context, char** error) {
-  const auto call = real<decltype(sqlite3_exec)>("sqlite3_exec");
-  constexpr const char* kFull = "synchronous = FULL";
-  std::string changed = text;
-  const size_t at = changed.find(kFull);
-  if (broken("synchronous") && at != std::string::npos) {
-    changed.replace(at, std::strlen(kFull), "synchronous = NORMAL");
-  }
-  return call(database, changed.c_str(), each, context, error);
 }
 
 }  // extern "C"

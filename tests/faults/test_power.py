@@ -523,8 +523,8 @@ class Power(unittest.TestCase):
     def test_a_daemon_that_syncs_no_directory_is_caught(self):
         self.is_caught("btrfs", "directory-sync")
 
-    def test_a_database_with_synchronous_normal_is_caught(self):
-        self.is_caught("ext4", "synchronous")
+    def test_a_database_without_a_sync_of_its_log_is_caught(self):
+        self.is_caught("ext4", "log-sync")
 
     def test_a_volatile_overlay_is_caught(self):
         self.is_caught("ext4", "overlay", by="was acknowledged")  # also: nothing is mounted on it again

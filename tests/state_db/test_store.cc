@@ -34,7 +34,7 @@ TEST_CASE("a store keeps its id, and two stores have different ones") {
   CHECK(first.store->store_id() == id);
 }
 
-TEST_CASE("the database writes ahead, syncs every commit and checks references") {
+TEST_CASE("the database writes ahead, checks references, and leaves syncs of its log to us") {
   TestStore test;
   const auto pragma = [&](const std::string& name) {
     Statement query = test.store->prepare("PRAGMA " + name);
@@ -44,7 +44,7 @@ TEST_CASE("the database writes ahead, syncs every commit and checks references")
     return value;
   };
   CHECK(pragma("journal_mode") == "wal");
-  CHECK(pragma("synchronous") == "2");
+  CHECK(pragma("synchronous") == "1");
   CHECK(pragma("foreign_keys") == "1");
   CHECK(pragma("busy_timeout") == "5000");
 }
