@@ -10,6 +10,7 @@
 #include <cstring>
 #include <exception>
 
+#include "base/allowance.h"
 #include "base/error.h"
 
 namespace moorage::warden {
@@ -67,7 +68,8 @@ void Loop::set_events(int fd, uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = (uint64_t{entry.serial} << 32) | static_cast<uint32_t>(fd);
-  if (::epoll_ctl(epoll_.get(), operation, fd, &event) != 0) base::throw_errno("epoll_ctl");
+  base::check_allowance(::epoll_ctl(epoll_.get(), operation, fd, &event), "epoll_ctl",
+                        "fs.epoll.max_user_watches");
   entry.events = events;
 }
 

@@ -15,6 +15,7 @@
 
 #include <cstring>
 
+#include "base/allowance.h"
 #include "base/error.h"
 #include "warden/keeper.h"
 
@@ -75,8 +76,9 @@ void set_nonblocking(const base::Fd& fd) {
 
 // Not through the name of the terminal: /dev/pts is the agent's to rearrange.
 void open_terminal(const Command& command, Spawned& ours, Streams& child) {
-  base::Fd master(::open("/dev/ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC));
-  check(bool(master), "open /dev/ptmx");
+  base::Fd master(
+      base::check_allowance(::open("/dev/ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC),
+                            "open /dev/ptmx", "the terminals of a sandbox, or kernel.pty.max"));
   int unlocked = 0;
   check(::ioctl(master.get(), TIOCSPTLCK, &unlocked) == 0, "unlock the terminal");
   base::Fd slave(::ioctl(master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
