@@ -115,27 +115,6 @@ QuotaWatch::QuotaWatch(Context& context, Active& active, ExecWatcher& watcher, S
                         [this](const state_db::ExecRow& exec) { return judge_ended(exec); }});
 }
 
-QuotaWatch::Work::Work(QuotaWatch& watch) : watch_(watch), thread_([this] { run(); }) {}
-
-QuotaWatch::Work::~Work() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
-  ends_.notify_all();
-  thread_.join();
-}
-
-void QuotaWatch::Work::run() {
-  std::unique_lock lock(mutex_);
-  while (!ending_) {
-    lock.unlock();
-    const auto next = watch_.look();
-    lock.lock();
-    ends_.wait_until(lock, next, [this] { return ending_; });
-  }
-}
-
 // Those that write stand still while it takes long, so that what is measured is what there is.
 std::optional<QuotaUse> QuotaWatch::measure(const state_db::WorkspaceRow& row,
                                             const Running* running, const SandboxWrites& writes) {
@@ -184,6 +163,7 @@ QuotaWatch::Clock::time_point QuotaWatch::look() {
   std::erase_if(seen_, [&](const auto& seen) {
     return !live.contains(seen.first) && !seen.second.uploaded && now > seen.second.next_look;
   });
+  if (live.empty() && now >= expects_until_) return now + kLongestPause;
   return std::max(next, Clock::now() + kShortestPause);
 }
 
@@ -422,6 +402,7 @@ std::optional<std::string> QuotaWatch::judge_ended(const state_db::ExecRow& ende
 // Each short command writes something before it is seen; so not one after the other.
 void QuotaWatch::require_within(const state_db::WorkspaceRow& row) {
   const QuotaLimit limit = limit_of(row);
+  if (limit.any()) expect_command();
   if (limit.bytes == 0) return;
   const auto used = [&] {
     const std::lock_guard lock(mutex_);

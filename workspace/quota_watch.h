@@ -55,8 +55,6 @@ class QuotaWatch {
    private:
     void run();
     QuotaWatch& watch_;
-    std::mutex mutex_;
-    std::condition_variable ends_;
     bool ending_ = false;
     std::thread thread_;
   };
@@ -95,6 +93,7 @@ class QuotaWatch {
     base::ExecId unclaimed_newest;        // of the workspace then: who came later did not write
   };
   Clock::time_point look();  // when to look next
+  void expect_command();     // one is about to start, maybe with its sandbox
   Clock::time_point look_at(const Running& running);
   bool may_have_moved(const Running& running, const QuotaLimit& limit, const Seen& seen);
   void walk(base::WorkspaceId id);
@@ -117,7 +116,9 @@ class QuotaWatch {
   SpaceMoves free_space_;
   std::mutex mutex_;
   std::map<base::WorkspaceId, Seen> seen_;
-  base::Flights walks_;  // last: its work uses the rest
+  Clock::time_point expects_until_{};
+  std::condition_variable awaited_;  // a command, or the end of the work
+  base::Flights walks_;              // last: its work uses the rest
 };
 
 }  // namespace moorage::workspace

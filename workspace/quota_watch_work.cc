@@ -1,0 +1,46 @@
+// When the watcher of disks looks (quota_watch.h): often while a sandbox lives or is about to.
+#include <chrono>
+
+#include "workspace/quota_watch.h"
+
+namespace moorage::workspace {
+namespace {
+
+// A start of a sandbox takes less.
+constexpr std::chrono::seconds kExpected{30};
+constexpr std::chrono::seconds kAgain{1};
+
+}  // namespace
+
+QuotaWatch::Work::Work(QuotaWatch& watch) : watch_(watch), thread_([this] { run(); }) {}
+
+QuotaWatch::Work::~Work() {
+  {
+    const std::lock_guard lock(watch_.mutex_);
+    ending_ = true;
+  }
+  watch_.awaited_.notify_all();
+  thread_.join();
+}
+
+void QuotaWatch::Work::run() {
+  std::unique_lock lock(watch_.mutex_);
+  while (!ending_) {
+    const auto expected = watch_.expects_until_;
+    lock.unlock();
+    const auto next = watch_.look();
+    lock.lock();
+    watch_.awaited_.wait_until(lock, next,
+                               [&] { return ending_ || watch_.expects_until_ != expected; });
+  }
+}
+
+void QuotaWatch::expect_command() {
+  const auto until = Clock::now() + kExpected;
+  const std::lock_guard lock(mutex_);
+  if (until < expects_until_ + kAgain) return;
+  expects_until_ = until;
+  awaited_.notify_all();
+}
+
+}  // namespace moorage::workspace
