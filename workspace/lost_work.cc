@@ -39,11 +39,13 @@ base::ExecId highest_exec(const std::string& directory) {
   return highest;
 }
 
+// True: state.db did not know of that one.
 template <typename Id>
-void raise(Context& context, Id used) {
-  if (!state_db::IdCounters(context.store).raise_above(used)) return;
+bool raise(Context& context, Id used) {
+  if (!state_db::IdCounters(context.store).raise_above(used)) return false;
   base::log(LogLevel::warning, "reconcile.id_forgotten",
             {{"id", used}, {"effect", "ids go on above it"}});
+  return true;
 }
 
 // What to tell of it.
@@ -89,12 +91,11 @@ void raise_ids(Context& context) {
   const std::string lost = context.options.lost();
   const auto layer =
       std::max(highest_in<base::LayerId>(store + "/layers"), highest_in<base::LayerId>(lost));
-  raise(context, layer);
+  raise(context, std::max(highest_in<base::WorkspaceId>(store + "/workspaces"),
+                          highest_in<base::WorkspaceId>(lost)));
   // One whose create was cut may have no directory yet, but it came with a layer of its own: there
   // were never more workspaces than layers.
-  const auto workspace = std::max(highest_in<base::WorkspaceId>(store + "/workspaces"),
-                                  highest_in<base::WorkspaceId>(lost));
-  raise(context, std::max(workspace, base::WorkspaceId{layer.value}));
+  if (raise(context, layer)) raise(context, base::WorkspaceId{layer.value});
   raise(context, std::max(highest_exec(store + "/workspaces"), highest_exec(lost)));
   raise(context, highest_in<base::SandboxId>(store + "/sandboxes"));
   raise(context, highest_in<base::RepoId>(store + "/repos"));

@@ -86,3 +86,18 @@ TEST_CASE("an id that the disk has seen is not given again") {
   workspace::keep_lost_work(restored.context);
   CHECK(restored.wired.store().commits() == commits);
 }
+
+TEST_CASE("more layers than workspaces, as snapshots make them, use up no id of a workspace") {
+  Restored restored;
+  state_db::Store& store = restored.wired.store();
+  state_db::Layers layers(store);
+  const auto own = layers.get(state_db::Workspaces(store).get(restored.known).layer);
+  const auto frozen = store.transaction([&] {
+    return layers.create({own.id, own.repository, own.base_commit});
+  });
+  restored.make_file("/layers/" + frozen.str() + "/tree/upper/frozen");
+  REQUIRE(frozen.value > restored.known.value);
+  workspace::raise_ids(restored.context);
+  const auto next = restored.wired.make_workspace("next", 1000);
+  CHECK(next.value == restored.known.value + 1);
+}
