@@ -510,9 +510,12 @@ class Moorage:
     def list_files(self, workspace, path=""):
         return self.request("GET", f"/workspaces/{_quoted(workspace)}/files", {"path": path})
 
+    def open_file(self, workspace, path):
+        """A Stream of its bytes, for a file that is too large to be read at once."""
+        return Stream(*self._open("GET", f"/workspaces/{_quoted(workspace)}/file", {"path": path}, accept="*/*"))
+
     def read_file(self, workspace, path):
-        connection, response = self._open("GET", f"/workspaces/{_quoted(workspace)}/file", {"path": path}, accept="*/*")
-        with Stream(connection, response) as stream:
+        with self.open_file(workspace, path) as stream:
             return stream.read()
 
     def read_file_and_tag(self, workspace, path):

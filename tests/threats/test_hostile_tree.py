@@ -145,6 +145,12 @@ def measure(tree):
     tree.client.disk_usage(tree.name)
 
 
+def read_begin(client, name, path):
+    """Of a sparse file of 8 EiB nobody reads more."""
+    with client.open_file(name, path) as stream:
+        return stream.read(1 << 20)
+
+
 @verb("file API", "GET /v1/workspaces/{workspace}/files", "GET /v1/workspaces/{workspace}/file", "PUT /v1/workspaces/{workspace}/file",
       "DELETE /v1/workspaces/{workspace}/file", "POST /v1/workspaces/{workspace}/files/move", "POST /v1/workspaces/{workspace}/files/mkdir",
       "POST /v1/workspaces/{workspace}/files/symlink")
@@ -152,7 +158,7 @@ def file_api(tree):
     client, name = tree.client, tree.name
     names = ["hostile", "README.md", "src/a.txt", ".git/config", "way/host-secret", "src/host-secret", "d/host-secret", "l/host-secret", "many", "sparse"]
     calls = [lambda path=path: client.list_files(name, path) for path in ("", "src", "hostile", "many", ".git", "d")]
-    calls += [lambda path=path: tree.case.assertNotIn(b"the host's secret", client.read_file(name, path)) for path in names if path != "sparse"]
+    calls += [lambda path=path: tree.case.assertNotIn(b"the host's secret", read_begin(client, name, path)) for path in names]
     calls += [lambda: client.write_file(name, "hostile/../new", b"new"), lambda: client.write_file(name, "written", b"new"), lambda: client.make_directory(name, "made/below"),
               lambda: client.make_symlink(name, "linked", "/etc/passwd"), lambda: client.move_file(name, "written", "hostile/moved"),
               lambda: client.remove_file(name, "written")]
@@ -341,8 +347,8 @@ def rescue(case):
             with case.answered("rescue"), case.client.rescue_export(workspace["name"]) as stream:
                 while chunk := stream.read(1 << 20):
                     case.assertNotIn(b"the host's secret", chunk)
-    finally:
         case.check_memory("rescue")
+    finally:
         case.daemon.kill()
         harness.run("rm", "-rf", *case.daemon.store.glob("state.db*"))
         for path, data in kept.items():
