@@ -102,9 +102,11 @@ MovePlan Moves::check(const Caller& caller, const std::string& name, const MoveR
 }
 
 void Moves::cancel_all(const Caller& caller, const std::vector<base::ExecId>& execs) {
+  Caller keyless = caller;  // the request's key is the move's
+  keyless.keyed.reset();
   for (const auto exec : execs) {
     try {
-      execs_.cancel(caller, exec);
+      execs_.cancel(keyless, exec);
     } catch (const Error& error) {
       if (error.code() != Code::conflict) throw;  // else it has ended meanwhile
     }
