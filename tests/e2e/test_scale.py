@@ -90,8 +90,8 @@ class Many(unittest.TestCase):
         many.create()  # clones, and writes the base tree
         began, before = time.monotonic(), many.commits()
         times = [many.create() for _ in range(COUNT - 1)]
-        others = many.commits() - before - 2 * len(times)  # than intent and outcome: the store's age
-        self.assertIn(others, range(2 + int(time.monotonic() - began) // 30))
+        others = many.commits() - before - 2 * len(times)  # than intent and outcome: kept answers together, the store's age
+        self.assertIn(others, range(3 + int(time.monotonic() - began)))
         first, last = statistics.median(times[:tenth]), statistics.median(times[-tenth:])
         self.told(f"create p50 {first:.2f} ms of the first tenth, {last:.2f} ms of the last ({last / first:.2f}x)")
         self.creates_are_flat()

@@ -226,7 +226,7 @@ class Metrics(harness.TestCase):
             harness.wait_until(lambda: self.value(name, state=state) >= 1, what=name)
         self.client.start_exec("counted", ["sleep", "60"])
         harness.wait_until(lambda: self.value("moorage_execs_running") == 1, what="moorage_execs_running")
-        self.client.delete("counted")
+        self.client.delete("counted", force=True)
         harness.wait_until(lambda: self.value("moorage_execs_running") == 0, what="nothing runs")
 
     def test_the_process_and_the_disk(self):
