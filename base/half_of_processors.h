@@ -1,5 +1,5 @@
-// While it lives, the thread runs on at most half of the processors that it had before, rounded up:
-// whatever it does, whoever wakes up finds one that it does not take.
+// While it lives, its thread runs on at most half of the processors that it had before, rounded up:
+// where there are two or more, some are left to the other threads.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 // One thread that sees execs and sandboxes end: inotify on the journals of running execs, a pidfd
-// for each sandbox's init. At an `end` frame the exec's outcome is written, on a pool. A dead init
-// is told to `on_death`, on another pool; whoever handles it calls `settle`, which marks execs
-// without an `end` interrupted. Of both pools all have their shares (base/fair_pool.h).
+// for each sandbox's init. At an `end` frame the exec's outcome is written, on a pool. The
+// death of an init goes to `on_death`, on another pool; its handler calls `settle`, which marks
+// execs without an `end` as interrupted. Each pool is shared fairly (base/fair_pool.h).
 #pragma once
 
 #include <chrono>

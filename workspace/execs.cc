@@ -172,7 +172,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
                 "run it as user, or move it to a backend that has one: moorage move " + row.name +
                     " --backend lxc");
   }
-  look.emplace(context_.store);
+  look.emplace(context_.store);  // the command begins after a commit, the answer after its end
   before_intent.pass();
   record.sandbox = running->sandbox;
   record.owner_uid = caller.uid;

@@ -6,13 +6,17 @@
 namespace moorage::workspace {
 namespace {
 
-// A start of a sandbox takes less.
+// With the usual deadline a start of a sandbox takes less.
 constexpr std::chrono::seconds kExpected{30};
 constexpr std::chrono::seconds kAgain{1};
 
 }  // namespace
 
-QuotaWatch::Work::Work(QuotaWatch& watch) : watch_(watch), thread_([this] { run(); }) {}
+// The sandboxes of before are about to be adopted, and their commands never stopped.
+QuotaWatch::Work::Work(QuotaWatch& watch) : watch_(watch) {
+  watch_.expect_command();
+  thread_ = std::thread([this] { run(); });
+}
 
 QuotaWatch::Work::~Work() {
   {

@@ -64,7 +64,7 @@ TEST_CASE("who waits for a commit that is being made waits for its end") {
   CHECK(seen);
 }
 
-TEST_CASE("a failed sync is told once, and to all who wait, for ever") {
+TEST_CASE("a failed sync is reported once, and every wait for its commits fails") {
   int told = 0;
   LogSync log("/dev/null", [&] { ++told; });  // which cannot be synced
   int64_t number = 0;
