@@ -77,7 +77,7 @@ void Archives::write_export(const Source& source, ByteSpool& stream) {
   const std::string spool = context_.options.store;
   WriterOptions options{.level = context_.options.archive_level,
                         .threads = context_.options.archive_threads,
-                        .index = ArchiveStore::spool(spool)};
+                        .unnamed_file = [spool] { return ArchiveStore::spool(spool); }};
   // What is frozen does not change.
   std::optional<LayerStill> still;
   if (!source.snapshot) still.emplace(context_.storage.layer_path(source.row.layer));

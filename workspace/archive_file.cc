@@ -166,6 +166,8 @@ std::string part_prefix(size_t layer, const std::string& part) {
 }
 
 ArchiveFacts write_archive(const ArchiveContents& contents, WriterOptions options, ByteSink sink) {
+  // A reader that has a part of it already would learn no more than that the rest is missing.
+  for (const LayerPart& part : contents.parts) require_archivable_depth(part);
   ArchiveWriter writer(std::move(options), std::move(sink));
   writer.put(std::string(kManifestPath), write_manifest(contents.manifest));
   writer.put(std::string(kRefsPath), contents.refs);

@@ -129,7 +129,7 @@ ArchiveFacts ArchiveStore::write(const state_db::ArchiveRow& row, const ArchiveC
   const base::Fd file = base::open_file(temporary, O_WRONLY | O_CREAT | O_EXCL, 0600);
   WriterOptions options{.level = context_.options.archive_level,
                         .threads = context_.options.archive_threads,
-                        .index = spool(directory())};
+                        .unnamed_file = [this] { return spool(directory()); }};
   uint64_t since_look = 0;
   const ArchiveFacts written =
       write_archive(contents, std::move(options), [&](std::string_view bytes) {

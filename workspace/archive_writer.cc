@@ -22,9 +22,11 @@ constexpr size_t kIndexBufferBytes = 1 << 20;
 
 struct ArchiveWriter::State {
   State(WriterOptions options, ByteSink sink)
-      : index(std::move(options.index)),
+      : unnamed_file(std::move(options.unnamed_file)),
+        index(unnamed_file()),
         compressor(options.level, options.threads, std::move(sink)) {}
 
+  std::function<base::Fd()> unnamed_file;
   base::Fd index;
   std::string index_buffer;
   uint64_t index_bytes = 0;
@@ -144,6 +146,8 @@ void ArchiveWriter::put_journal(const std::string& path, int fd) {
   }
   end();
 }
+
+base::Fd ArchiveWriter::unnamed_file() const { return state_->unnamed_file(); }
 
 ArchiveFacts ArchiveWriter::finish() {
   State& state = *state_;

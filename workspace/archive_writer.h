@@ -1,9 +1,9 @@
 // Writes one archive: a pax tar in a zstd frame, its index last. Entries come in the order in which
 // they are to be read: a directory before what is in it, a file before its hard links. Every byte
-// goes to the sink as it is made; nothing but the index's text (in a file of the caller's) grows
-// with the archive.
+// goes to the sink as it is made; what grows with the archive is in files of the caller's.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,7 +17,8 @@ namespace moorage::workspace {
 struct WriterOptions {
   int level = 3;
   unsigned threads = 2;
-  base::Fd index;  // an empty file without a name, for the index until its turn
+  // Makes an empty file without a name: for the index until its turn, for what is linked.
+  std::function<base::Fd()> unnamed_file;
 };
 
 struct ArchiveFacts {
@@ -40,6 +41,8 @@ class ArchiveWriter {
   void put_file(const std::string& path, int fd, uint64_t size);  // its first `size` bytes
   void put_journal(const std::string& path, int fd);              // without what its gaps pass over
   ArchiveFacts finish();
+
+  base::Fd unnamed_file() const;
 
  private:
   struct State;

@@ -1,5 +1,6 @@
 #include "workspace/layer_archiver.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
@@ -7,9 +8,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <map>
+#include <memory>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -18,6 +18,8 @@
 #include "base/open_beneath.h"
 #include "workspace/archive_attributes.h"
 #include "workspace/layer_walk.h"
+#include "workspace/link_table.h"
+#include "workspace/sorted_names.h"
 
 namespace moorage::workspace {
 namespace {
@@ -31,6 +33,10 @@ constexpr size_t kPieceBytes = 256 << 10;
 constexpr size_t kMaxExtents = 50'000;  // more, and small holes are filled until it is fewer
 constexpr uint64_t kSmallBytes = 64 << 10;
 constexpr uint32_t kIds = 65536;
+// Of the names of all directories that are read at the same time, and of one piece of them.
+constexpr uint64_t kNamesBytes = 12 << 20;
+constexpr uint64_t kLeastPieceBytes = 32 << 10;
+constexpr uint64_t kMostPieceBytes = 4 << 20;
 
 std::string join(const std::string& directory, const std::string& name) {
   if (directory.empty() || name.empty()) return directory + name;
@@ -65,9 +71,42 @@ std::vector<Extent> find_extents(int fd, uint64_t size, uint64_t least_hole) {
   return extents;
 }
 
+[[noreturn]] void fail(const LayerPart& part, Code code, const std::string& path,
+                       const std::string& why) {
+  throw Error(code, base::escape_for_message(join(part.prefix, path)) + " " + why);
+}
+
+void require_depth(const LayerPart& part, const std::string& path, unsigned depth) {
+  if (depth <= kMaxArchiveDepth) return;
+  fail(part, Code::unsupported, path.substr(0, 200) + "...",
+       "is nested deeper than " + std::to_string(kMaxArchiveDepth) + " directories");
+}
+
+// Of this directory of the part and of those below it.
+void require_depth_below(const LayerPart& part, const Fd& directory, const std::string& path,
+                         unsigned depth) {
+  require_depth(part, path, depth);
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(fdopendir(directory.duplicate().release()),
+                                                   closedir);
+  if (!stream) base::throw_errno("list a directory of a layer");
+  for (;;) {
+    errno = 0;
+    const dirent* entry = readdir(stream.get());
+    if (!entry && errno != 0) base::throw_errno("list a directory of a layer");
+    if (!entry) return;
+    const std::string name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    if (entry->d_type != DT_DIR && entry->d_type != DT_UNKNOWN) continue;
+    const Fd below = base::try_open_directory_beneath(directory.get(), name);
+    // What is none, or cannot be opened, is for the one who archives it to say.
+    if (below) require_depth_below(part, below, join(path, name), depth + 1);
+  }
+}
+
 class PartArchiver {
  public:
-  PartArchiver(ArchiveWriter& writer, const LayerPart& part) : writer_(writer), part_(part) {
+  PartArchiver(ArchiveWriter& writer, const LayerPart& part)
+      : writer_(writer), part_(part), linked_([&writer] { return writer.unnamed_file(); }) {
     if (!part.base.empty()) base_ = base::open_directory(part.base);
   }
 
@@ -78,15 +117,9 @@ class PartArchiver {
   }
 
  private:
-  using Inode = std::pair<dev_t, ino_t>;
-
-  [[noreturn]] void fail(Code code, const std::string& path, const std::string& why) {
-    throw Error(code, base::escape_for_message(join(part_.prefix, path)) + " " + why);
-  }
-
   uint32_t inside_id(uint32_t id, const std::string& path) {
     if (id < part_.disk_first_id || id - part_.disk_first_id >= kIds) {
-      fail(Code::corrupted, path, "belongs to " + std::to_string(id) + ", which no sandbox is");
+      fail(part_, Code::corrupted, path, "belongs to " + std::to_string(id) + ", which no sandbox is");
     }
     return id - part_.disk_first_id;
   }
@@ -109,10 +142,7 @@ class PartArchiver {
   }
 
   void directory(const Fd& fd, const std::string& path, bool opaque, unsigned depth) {
-    if (depth > kMaxArchiveDepth) {
-      fail(Code::unsupported, path.substr(0, 200) + "...",
-           "is nested deeper than " + std::to_string(kMaxArchiveDepth) + " directories");
-    }
+    require_depth(part_, path, depth);
     struct stat status;
     base::check(fstat(fd.get(), &status), "look at a directory of a layer");
     ArchiveEntry entry = entry_of(status, path, EntryType::directory);
@@ -124,9 +154,25 @@ class PartArchiver {
   // Of one directory of this layer, as they are.
   void contents(const Fd& fd, const std::string& path, unsigned depth) {
     const bool marked = overlay_mark(fd.get(), "trusted.overlay.opaque") == "x";
-    for (const std::string& name : base::list_directory(fd.get())) {
+    for_each_name(fd.get(), [&](const std::string& name) {
       node(fd.get(), name, join(path, name), depth + 1, marked);
+    });
+  }
+
+  // In their order, with bounded memory, together with the directories that this one is in.
+  template <typename Use>
+  void for_each_name(int fd, const Use& use) {
+    SortedNames names;
+    uint64_t counted = 0;
+    for (;;) {
+      names_bytes_ -= counted;
+      const uint64_t left = kNamesBytes - std::min(names_bytes_, kNamesBytes);
+      const auto name = names.next(fd, std::clamp(left / 3, kLeastPieceBytes, kMostPieceBytes));
+      names_bytes_ += counted = names.bytes();
+      if (!name) break;
+      use(*name);
     }
+    names_bytes_ -= counted;
   }
 
   void node(int parent, const std::string& name, const std::string& path, unsigned depth,
@@ -151,19 +197,18 @@ class PartArchiver {
   void other(int parent, const std::string& name, const std::string& path,
              const struct stat& status, bool marked_whiteouts) {
     if (S_ISCHR(status.st_mode) && status.st_rdev == 0) return whiteout(path);
-    const Inode inode{status.st_dev, status.st_ino};
     if (status.st_nlink > 1) {
-      const auto [first, is_new] = linked_.emplace(inode, join(part_.prefix, path));
-      if (!is_new) {
+      auto first = linked_.first_path({status.st_dev, status.st_ino}, join(part_.prefix, path));
+      if (first) {
         ArchiveEntry entry = entry_of(status, path, EntryType::hard_link);
-        entry.target = first->second;
+        entry.target = std::move(*first);
         return put(entry);
       }
     }
     if (S_ISREG(status.st_mode)) return file(parent, name, path, marked_whiteouts);
     if (S_ISLNK(status.st_mode)) return symlink(parent, name, path, status);
     if (!S_ISFIFO(status.st_mode) && !S_ISSOCK(status.st_mode)) {
-      fail(Code::corrupted, path, "is a device, which no sandbox can make");
+      fail(part_, Code::corrupted, path, "is a device, which no sandbox can make");
     }
     ArchiveEntry entry =
         entry_of(status, path, S_ISFIFO(status.st_mode) ? EntryType::fifo : EntryType::socket);
@@ -266,7 +311,7 @@ class PartArchiver {
       const size_t end = std::min(path.find('/', begin), path.size());
       auto entry = walk().open(here).entry(path.substr(begin, end - begin));
       if (!entry || entry->kind != EntryKind::directory) {
-        fail(Code::conflict, path, "changed while it was being archived");
+        fail(part_, Code::conflict, path, "changed while it was being archived");
       }
       here = std::move(entry->directory);
       begin = end + 1;
@@ -277,17 +322,17 @@ class PartArchiver {
   void merged(const MergedDirectory& here, const std::string& path, unsigned depth) {
     ++merging_;
     auto open = walk().open(here);
-    std::set<std::string> names(open.names().begin(), open.names().end());
+    const std::vector<std::string>& names = open.names();
     const Fd base = here.base ? open_base(*here.base) : Fd();
     if (base) {
-      for (std::string& name : base::list_directory(base.get())) {
-        if (names.contains(name)) continue;
+      for_each_name(base.get(), [&](const std::string& name) {
+        if (std::binary_search(names.begin(), names.end(), name)) return;
         node(base.get(), name, join(path, name), depth + 1, false);
-      }
+      });
     }
     for (const std::string& name : names) merged_entry(open.entry(name), join(path, name), depth);
     if (walk().truncated() || walk().changed_meanwhile()) {
-      fail(Code::unsupported, path, "is renamed and has more in it than can be merged");
+      fail(part_, Code::unsupported, path, "is renamed and has more in it than can be merged");
     }
     --merging_;
   }
@@ -311,12 +356,18 @@ class PartArchiver {
   ArchiveWriter& writer_;
   const LayerPart& part_;
   Fd base_;
-  std::map<Inode, std::string> linked_;
+  LinkTable linked_;
+  uint64_t names_bytes_ = 0;
   std::optional<LayerWalk> walk_;
   unsigned merging_ = 0;
 };
 
 }  // namespace
+
+void require_archivable_depth(const LayerPart& part) {
+  const Fd top = base::open_file(part.uppers.front(), kDirectoryFlags);
+  require_depth_below(part, top, "", 0);
+}
 
 void archive_layer_part(ArchiveWriter& writer, const LayerPart& part) {
   PartArchiver(writer, part).run();

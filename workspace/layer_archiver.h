@@ -23,6 +23,10 @@ struct LayerPart {
   std::function<void()> on_entry = {};  // after each; may throw to stop
 };
 
+// Throws unsupported, as archive_layer_part would in the middle of a stream. A directory that is
+// reached only through a redirect is not looked at.
+void require_archivable_depth(const LayerPart& part);
+
 void archive_layer_part(ArchiveWriter& writer, const LayerPart& part);
 
 inline constexpr unsigned kMaxArchiveDepth = 900;  // of directories: a descriptor each while at it

@@ -202,12 +202,22 @@ void Rescue::write(const RescuedWorkspace& found, BytePipe& pipe) {
     for (auto piece = read(); !piece.empty(); piece = read()) pipe.write(piece);
     return;
   }
-  // The index is of the archives that unarchive reads; it comes along, and needs no file of ours.
+  const auto parts = parts_of(found);
+  for (const LayerPart& part : parts) require_archivable_depth(part);
+  // In memory, as the store's disk may be full, or take no more.
   WriterOptions options;
-  options.index = base::Fd(base::check(memfd_create("index", MFD_CLOEXEC), "make an index"));
+  options.unnamed_file = [] {
+    return base::Fd(base::check(memfd_create("unnamed", MFD_CLOEXEC), "make a temporary file"));
+  };
   ArchiveWriter writer(std::move(options), [&pipe](std::string_view bytes) { pipe.write(bytes); });
   if (found.about) writer.put("about.json", write_about_text(*found.about));
   write_journals(writer, options_.store + "/workspaces/" + found.id + "/journal");
+  for (const LayerPart& part : parts) archive_layer_part(writer, part);
+  writer.finish();
+}
+
+std::vector<LayerPart> Rescue::parts_of(const RescuedWorkspace& found) const {
+  std::vector<LayerPart> parts;
   for (size_t i = 0; i < found.layers.size(); ++i) {
     for (const std::string name : kParts) {
       LayerPart part;
@@ -230,10 +240,10 @@ void Rescue::write(const RescuedWorkspace& found, BytePipe& pipe) {
       }
       const std::string home = options_.store + "/images/home";
       if (name == kParts[1] && base::path_exists(home)) part.base = home;
-      archive_layer_part(writer, part);
+      parts.push_back(std::move(part));
     }
   }
-  writer.finish();
+  return parts;
 }
 
 }  // namespace moorage::workspace

@@ -12,6 +12,7 @@
 #include "base/thread_pool.h"
 #include "workspace/about.h"
 #include "workspace/byte_pipe.h"
+#include "workspace/layer_archiver.h"
 
 namespace moorage::workspace {
 
@@ -49,6 +50,7 @@ class Rescue {
   std::string archive_of(const About& about) const;
   void measure(RescuedWorkspace& found, std::chrono::steady_clock::time_point until);
   void write(const RescuedWorkspace& found, BytePipe& pipe);
+  std::vector<LayerPart> parts_of(const RescuedWorkspace& found) const;
 
   RescueOptions options_;
   base::ThreadPool exports_;

@@ -25,12 +25,12 @@
 
 namespace moorage::workspace {
 
-inline base::Fd unnamed_file() { return base::Fd(memfd_create("index", MFD_CLOEXEC)); }
+inline base::Fd unnamed_file() { return base::Fd(memfd_create("unnamed", MFD_CLOEXEC)); }
 
 inline std::string write_archive(const std::function<void(ArchiveWriter&)>& fill,
                                  ArchiveFacts* facts = nullptr) {
   std::string bytes;
-  ArchiveWriter writer({.level = 3, .threads = 1, .index = unnamed_file()},
+  ArchiveWriter writer({.level = 3, .threads = 1, .unnamed_file = unnamed_file},
                        [&](std::string_view piece) { bytes += piece; });
   fill(writer);
   const ArchiveFacts made = writer.finish();

@@ -199,7 +199,7 @@ ArchiveFacts write_empty_workspace(const std::string& upper, ByteSink sink) {
     part.disk_first_id = kDiskFirstId;
     contents.parts.push_back(part);
   }
-  return write_archive(contents, {.level = 3, .threads = 1, .index = unnamed_file()},
+  return write_archive(contents, {.level = 3, .threads = 1, .unnamed_file = unnamed_file},
                        std::move(sink));
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "archive_fixture.h"
+#include "base/open_beneath.h"
 
 using namespace moorage;
 using namespace moorage::workspace;
@@ -80,6 +81,23 @@ std::string why(const std::function<void()>& body) {
 }
 
 }  // namespace
+
+TEST_CASE("a tree that is nested too deep is known before a byte of it is written", "[archive]") {
+  const Scene scene;
+  scene.file("a", "first");
+  base::Fd at = base::open_directory(scene.from);
+  for (unsigned depth = 0; depth < kMaxArchiveDepth; ++depth) {
+    REQUIRE(mkdirat(at.get(), "d", 0755) == 0);
+    at = base::open_directory_beneath(at.get(), "d");
+    REQUIRE(fchown(at.get(), kDiskFirstId, kDiskFirstId) == 0);
+  }
+  require_archivable_depth(scene.part());
+  scene.round_trip();
+  REQUIRE(mkdirat(at.get(), "d", 0755) == 0);
+  CHECK_THAT(why([&] { require_archivable_depth(scene.part()); }),
+             Catch::Matchers::StartsWith("unsupported: layers/0/tree/d/d/d") &&
+                 Catch::Matchers::EndsWith("is nested deeper than 900 directories"));
+}
 
 TEST_CASE("an archive gives names, types, modes, owners, times and links back", "[archive]") {
   const Scene scene;

@@ -1,0 +1,100 @@
+#include "workspace/link_table.h"
+
+#include <unistd.h>
+
+#include <cstring>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace moorage::workspace {
+namespace {
+
+constexpr uint64_t kFirstSlots = 1 << 12;
+
+// Inode numbers come in runs; the product spreads them over the table.
+uint64_t spread(uint64_t device, uint64_t inode) {
+  constexpr uint64_t kOdd = 0x9E3779B97F4A7C15;
+  const uint64_t product = (inode ^ device << 32) * kOdd;
+  return product ^ product >> 29;
+}
+
+void write_all_at(int fd, const void* bytes, size_t size, uint64_t offset) {
+  const char* at = static_cast<const char*>(bytes);
+  while (size > 0) {
+    const ssize_t written = pwrite(fd, at, size, static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    base::check(written, "write a temporary file");
+    at += written;
+    offset += static_cast<uint64_t>(written);
+    size -= static_cast<size_t>(written);
+  }
+}
+
+}  // namespace
+
+std::optional<std::string> LinkTable::first_path(const Inode& inode, const std::string& path) {
+  if (2 * used_ >= slot_count_) grow();
+  const uint64_t number = find(inode);
+  const Slot slot = read_slot(number);
+  if (slot.place != 0) return path_at(slot.place - 1);
+  write_slot(number, {inode.first, inode.second, keep(path) + 1});
+  ++used_;
+  return std::nullopt;
+}
+
+void LinkTable::grow() {
+  if (!paths_) paths_ = make_file_();
+  base::Fd old = std::exchange(slots_, make_file_());
+  const uint64_t old_count = std::exchange(slot_count_, slot_count_ ? 4 * slot_count_ : kFirstSlots);
+  base::check(ftruncate(slots_.get(), static_cast<off_t>(slot_count_ * sizeof(Slot))),
+              "make a temporary file longer");
+  for (uint64_t first = 0; first < old_count; first += kFirstSlots) {
+    const std::string piece =
+        base::read_at(old.get(), kFirstSlots * sizeof(Slot), first * sizeof(Slot));
+    for (size_t at = 0; at + sizeof(Slot) <= piece.size(); at += sizeof(Slot)) {
+      Slot slot;
+      std::memcpy(&slot, piece.data() + at, sizeof slot);
+      if (slot.place != 0) write_slot(find({slot.device, slot.inode}), slot);
+    }
+  }
+}
+
+LinkTable::Slot LinkTable::read_slot(uint64_t number) const {
+  Slot slot;
+  const ssize_t size = pread(slots_.get(), &slot, sizeof slot,
+                             static_cast<off_t>(number * sizeof slot));
+  base::check(size, "read a temporary file");
+  if (size != sizeof slot) throw base::Error(base::Code::internal, "a temporary file is too short");
+  return slot;
+}
+
+void LinkTable::write_slot(uint64_t number, const Slot& slot) {
+  write_all_at(slots_.get(), &slot, sizeof slot, number * sizeof slot);
+}
+
+uint64_t LinkTable::find(const Inode& inode) const {
+  for (uint64_t number = spread(inode.first, inode.second);; ++number) {
+    number &= slot_count_ - 1;
+    const Slot slot = read_slot(number);
+    if (slot.place == 0 || Inode{slot.device, slot.inode} == inode) return number;
+  }
+}
+
+std::string LinkTable::path_at(uint64_t place) const {
+  uint32_t size = 0;
+  const std::string head = base::read_at(paths_.get(), sizeof size, place);
+  std::memcpy(&size, head.data(), sizeof size);
+  return base::read_at(paths_.get(), size, place + sizeof size);
+}
+
+uint64_t LinkTable::keep(const std::string& path) {
+  const auto size = static_cast<uint32_t>(path.size());
+  std::string record(sizeof size, '\0');
+  std::memcpy(record.data(), &size, sizeof size);
+  record += path;
+  write_all_at(paths_.get(), record.data(), record.size(), paths_bytes_);
+  return std::exchange(paths_bytes_, paths_bytes_ + record.size());
+}
+
+}  // namespace moorage::workspace
