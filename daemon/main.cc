@@ -405,6 +405,7 @@ int serve(const config::Loaded& loaded) {
   // A verb that outlasts the drain time is cut as a crash would cut it: its intent is recorded.
   // So are mending that takes long, and a round of the copy elsewhere whose disk does not answer.
   if (!drained || !reconciler.stop_mending(kLeave) || !replica.stop(kLeave)) _exit(0);
+  daemon::exit_after(kLeave);
   return 0;
 }
 

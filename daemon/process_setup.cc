@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -113,6 +114,13 @@ void tell_service_manager(std::string_view state) {
                               reinterpret_cast<const sockaddr*>(&address), size);
   if (sent < 0)
     base::log(base::LogLevel::warning, "daemon.notify", {{"error", std::strerror(errno)}});
+}
+
+void exit_after(std::chrono::seconds time) {
+  std::thread([time] {
+    std::this_thread::sleep_for(time);
+    _exit(0);
+  }).detach();
 }
 
 }  // namespace moorage::daemon

@@ -1,7 +1,8 @@
-// What the daemon does to its own process before it opens anything, and how it meets the service
-// manager.
+// What the daemon does to its own process before it opens anything and when it ends, and how it
+// meets the service manager.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,5 +23,9 @@ base::Fd listen_for_clients(const std::string& path, const std::string& group);
 
 // sd_notify(3): "READY=1", "STOPPING=1". Nothing happens without NOTIFY_SOCKET.
 void tell_service_manager(std::string_view state);
+
+// Ends the process, whatever is under way by then: merges, removals and walks that the end of
+// their owners waits for. Each is made anew by the next start, as after a crash.
+void exit_after(std::chrono::seconds time);
 
 }  // namespace moorage::daemon

@@ -109,6 +109,31 @@ class Slow(rig.TestCase):
         self.client.delete("slow", purge=True)
         self.assert_at_rest()
 
+    def test_a_stop_waits_for_no_work_that_a_crash_may_cut(self):
+        """A merge of the layers of many snapshots, held at its last step, which no lock and no client waits for."""
+        held = self.daemon.directory / "held"
+        self.daemon.stop()
+        self.daemon.environment |= {"LD_PRELOAD": rig.BROKEN, "BROKEN": f"held-syncfs={held}"}
+        self.daemon.start()
+        self.client.create(repo_url=self.url, name="merged")
+        for n in range(30):
+            if n == 15:
+                held.touch()
+            self.client.write_file("merged", f"n{n}", b"x")
+            self.client.snapshot("merged")
+        self.daemon.process.terminate()
+        try:
+            self.assertEqual(self.daemon.process.wait(20 * harness.PATIENCE), 0)
+        finally:
+            held.unlink()
+        self.assertNotIn("layers.flattened", self.daemon.log.read_text(), "the merge was not held")
+        self.daemon.start()
+        self.client.snapshot("merged")
+        harness.wait_until(lambda: "layers.flattened" in self.daemon.log.read_text(), what="the merge is made again")
+        self.assertEqual(self.client.exec("merged", "ls -d n* | wc -l").stdout.strip(), b"30")
+        self.client.delete("merged", purge=True)
+        self.assert_at_rest()
+
 
 if __name__ == "__main__":
     unittest.main()
