@@ -32,6 +32,18 @@ constexpr uint64_t kLeastBytes = 64 << 10;  // free: less is a full disk
 // A quota refuses before its last byte: the kernel asks for room by the extent.
 constexpr uint64_t kQuotaSlack = 1 << 20;
 
+// What the judge could not see is no word against a command: its end is recorded without one.
+template <typename Ask>
+auto ask_judge(const Ask& ask, const state_db::ExecRow& exec) -> decltype(ask(exec)) {
+  try {
+    if (ask) return ask(exec);
+  } catch (const base::Error& error) {
+    base::log(base::LogLevel::warning, "exec.disk_not_judged",
+              {{"ex", exec.id}, {"error", error.message()}});
+  }
+  return {};
+}
+
 }  // namespace
 
 void ExecWatcher::end(const WatchedPtr& watched, const base::Frame& frame) {
@@ -49,14 +61,14 @@ void ExecWatcher::end(const WatchedPtr& watched, const base::Frame& frame) {
   const bool killed = outcome.signal == 9 || outcome.exit_code == 137;
   if (killed && evidence.out_of_memory) outcome.state = ExecState::oom_killed;
   outcome.category = categorize(outcome, evidence);
-  const bool asks = disk_judge_.suspects && disk_judge_.suspects(watched->row);
+  const bool asks = ask_judge(disk_judge_.suspects, watched->row);
   if (!watched->sync && !asks) {
     write_outcome(watched, std::move(outcome));
     return watched->set_handled();
   }
   pool_.submit(watched->share(), [this, watched, outcome, asks] {
     auto known = outcome;
-    const auto why = asks ? disk_judge_.judge(watched->row) : std::nullopt;
+    const auto why = asks ? ask_judge(disk_judge_.judge, watched->row) : std::nullopt;
     if (why) {
       known.category = ExecCategory::disk_quota;
       known.error = *why;

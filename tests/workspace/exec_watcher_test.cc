@@ -1,8 +1,12 @@
 #include "workspace/exec_watcher.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
+#include <thread>
 
+#include "base/files.h"
+#include "base/journal.h"
 #include "placement_fixture.h"
 #include "state_db/execs.h"
 
@@ -17,8 +21,8 @@ constexpr uint32_t kOther = 61002;
 constexpr int kMoreThanThreads = 8;
 
 struct WatcherFixture : PlacementFixture {
-  // A command of that user in a workspace of its own, and its end.
-  void end_one(const std::string& workspace, uint32_t uid) {
+  // A command of that user in a workspace of its own.
+  state_db::ExecRow make_one(const std::string& workspace, uint32_t uid) {
     const auto row = make_workspace(workspace, "lxc");
     state_db::Sandboxes sandboxes(store);
     state_db::NewSandbox sandbox;
@@ -33,7 +37,17 @@ struct WatcherFixture : PlacementFixture {
     request.argv = {"true"};
     request.user = "user";
     state_db::Execs table(store);
-    watcher->settle_exec(table.get(table.create(request).id), state_db::ExecCategory::lost, "");
+    return table.get(table.create(request).id);
+  }
+  void end_one(const std::string& workspace, uint32_t uid) {
+    watcher->settle_exec(make_one(workspace, uid), state_db::ExecCategory::lost, "");
+  }
+  void write_end(const state_db::ExecRow& exec, const std::string& payload) {
+    const std::string place = journal_directory(context.options, exec.request.workspace, exec.id);
+    base::make_directories(place);
+    const auto head = base::encode_frame_header(
+        {base::FrameKind::end, static_cast<uint32_t>(payload.size()), 1, 0}, payload);
+    base::write_file(place + "/output", std::string(head.data(), head.size()) + payload, 0600);
   }
 };
 
@@ -52,4 +66,31 @@ TEST_CASE("what the ends of one user's commands wait for keeps no other's from b
   test.end_one("b", kOther);
   CHECK(told.get_future().wait_for(20s) == std::future_status::ready);
   release.set_value();
+}
+
+TEST_CASE("a judge of the disk that fails leaves the end of a command as it was") {
+  std::atomic<bool> asked = false;
+  WatcherFixture test;
+  const bool suspects = GENERATE(true, false);
+  const auto fail = [&asked]() -> bool {
+    asked = true;
+    throw base::Error(base::Code::internal, "the disk does not answer");
+  };
+  test.watcher->ask_of_disk({[&](const state_db::ExecRow&) { return suspects || fail(); },
+                             [&](const state_db::ExecRow&) -> std::optional<std::string> {
+                               return std::to_string(fail());
+                             }});
+  const auto exec = test.make_one("judged", kOther);
+  test.write_end(exec, R"({"kind": "exited", "code": 3})");
+  test.watcher->settle_exec(exec, state_db::ExecCategory::lost, "");
+  const auto watcher = std::move(test.watcher);  // its threads end before what they call
+  // The second is asked on a pool.
+  auto ended = state_db::Execs(test.store).get(exec.id);
+  for (int n = 0; n < 2000 && ended.state == state_db::ExecState::running; ++n) {
+    std::this_thread::sleep_for(10ms);
+    ended = state_db::Execs(test.store).get(exec.id);
+  }
+  CHECK(asked);
+  CHECK(ended.state == state_db::ExecState::exited);
+  CHECK(ended.outcome.exit_code == 3);
 }
