@@ -71,15 +71,15 @@ void add(BaseTreeInfo& total, const BaseTreeInfo& part) {
 class Checkout {
  public:
   Checkout(const RepoCache& cache, std::string git_directory, const std::string& commit,
-           const Deadline& deadline, const ProgressFunction& progress,
-           const std::function<void()>& look, const std::string& old_index)
+           const Deadline& deadline, ProgressFunction progress, std::function<void()> look,
+           const std::string& old_index)
       : owner_(cache.options().disk_first_id + 1000),
         threads_(thread_count(cache.options())),
         git_directory_(std::move(git_directory)),
         commit_(commit),
         deadline_(deadline),
-        progress_(progress),
-        look_(look) {
+        progress_(std::move(progress)),
+        look_(std::move(look)) {
     const GitRepository repository = open_mirror(git_directory_);
     listing_ = list_tree(repository.get(), commit);
     attributes_ = read_attributes(repository.get(), listing_);
@@ -183,8 +183,8 @@ class Checkout {
   const std::string git_directory_;
   const std::string commit_;
   const Deadline& deadline_;
-  const ProgressFunction& progress_;
-  const std::function<void()>& look_;
+  const ProgressFunction progress_;
+  const std::function<void()> look_;
   TreeListing listing_;
   Attributes attributes_;
   uint32_t mtime_s_ = 0;
