@@ -1,5 +1,6 @@
 // Trees of every shape that the format has a case of its own for, out of a seed: what comes back is
 // what went in. MOORAGE_TEST_LONG=1 tries a thousand of them.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <random>
@@ -184,8 +185,10 @@ TEST_CASE("more attributes than a reader takes are refused, and the file is name
 namespace {
 
 // A whole archive of a workspace with one layer that has nothing in it.
-ArchiveFacts write_empty_workspace(const std::string& upper, ByteSink sink) {
+ArchiveFacts write_empty_workspace(const std::string& upper, ByteSink sink,
+                                   std::vector<ArchiveContents::Journal> journals = {}) {
   ArchiveContents contents;
+  contents.journals = std::move(journals);
   contents.manifest.store = "0123abcd";
   contents.manifest.workspace.id = base::WorkspaceId{1};
   contents.manifest.workspace.base_commit = std::string(40, 'a');
@@ -239,4 +242,22 @@ TEST_CASE("an export ends only when what it wrote was read back", "[archive]") {
 
   ReadBack left([](std::string_view) {}, {});  // the client is gone: nobody waits for the end
   left.write(good.substr(0, 100));
+}
+
+TEST_CASE("an export goes on when a journal went while it was written", "[archive]") {
+  const Tree tree;
+  const std::string kept = tree.to + "-output";
+  base::write_file(kept, "kept", 0600);
+  std::string out;
+  ReadBack check([&out](std::string_view bytes) { out += bytes; }, {});
+  std::vector<ArchiveContents::Journal> journals;
+  journals.push_back({base::ExecId{1}, kept});
+  journals.push_back({base::ExecId{2}, tree.to + "-removed"});  // by output retention
+  check.finish(write_empty_workspace(
+      tree.from, [&check](std::string_view bytes) { check.write(bytes); }, std::move(journals)));
+  std::vector<std::string> paths;
+  ArchiveReader reader(from_memory(out), {});
+  while (const ArchiveEntry* entry = reader.next()) paths.push_back(entry->path);
+  CHECK(std::count(paths.begin(), paths.end(), "journal/ex_1/output") == 1);
+  CHECK(std::count(paths.begin(), paths.end(), "journal/ex_2/output") == 0);
 }
