@@ -9,18 +9,13 @@
 #include <iostream>
 #include <thread>
 
+#include "sanitized.h"
 #include "warden_process.h"
 
 using namespace moorage;
 using namespace moorage::test;
 
 namespace {
-
-#ifdef MOORAGE_SANITIZED  // the sanitizers' own memory and time are not the warden's
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 long smaps_kib(pid_t pid, const std::string& field) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/smaps_rollup");
