@@ -21,12 +21,15 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
-add_library(moorage_options INTERFACE)
-target_compile_options(moorage_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wswitch-enum
+# Of programs that are without a sanitizer in every build; of all others moorage_options.
+add_library(moorage_plain_options INTERFACE)
+target_compile_options(moorage_plain_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wswitch-enum
   $<$<BOOL:${MOORAGE_WERROR}>:-Werror>)
 # assert() guards programmer errors in every build type.
-target_compile_options(moorage_options INTERFACE -UNDEBUG)
-target_compile_definitions(moorage_options INTERFACE MOORAGE_VERSION="${PROJECT_VERSION}" _GNU_SOURCE)
+target_compile_options(moorage_plain_options INTERFACE -UNDEBUG)
+target_compile_definitions(moorage_plain_options INTERFACE MOORAGE_VERSION="${PROJECT_VERSION}" _GNU_SOURCE)
+add_library(moorage_options INTERFACE)
+target_link_libraries(moorage_options INTERFACE moorage_plain_options)
 if(MOORAGE_SANITIZE)
   # What is found ends the program: the warden's own words reach nobody.
   target_compile_options(moorage_options INTERFACE -fsanitize=${MOORAGE_SANITIZE}
