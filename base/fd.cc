@@ -77,6 +77,16 @@ void write_all(int fd, std::string_view bytes) {
   }
 }
 
+void write_at(int fd, std::string_view bytes, uint64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t written = pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    check(written, "write");
+    offset += static_cast<uint64_t>(written);
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
 std::string read_up_to(int fd, size_t size) {
   std::string bytes;
   while (bytes.size() < size) {

@@ -52,6 +52,7 @@ void write_all(int fd, std::string_view bytes);
 std::string read_up_to(int fd, size_t size);
 // pread until size bytes are there or the file ends.
 std::string read_at(int fd, size_t size, uint64_t offset);
+void write_at(int fd, std::string_view bytes, uint64_t offset);  // pwrite, all of it
 
 // One message with descriptors (SCM_RIGHTS) on a unix socket; bytes must not be empty.
 void send_with_fds(int socket, std::string_view bytes, std::span<const int> fds);

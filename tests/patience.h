@@ -1,6 +1,7 @@
 // How much longer than on the machines that the tests were written on something may take:
-// MOORAGE_TEST_PATIENCE, a factor; without it 1, and 5 with a sanitizer. For deadlines of a test's own; what a test asserts
-// of the product's deadlines (not before, and not much later) keeps its lower bound.
+// MOORAGE_TEST_PATIENCE, a factor; without it 1, and 5 with a sanitizer. For deadlines of a test's
+// own; what a test asserts of the product's deadlines (not before, and not much later) keeps its
+// lower bound.
 #pragma once
 
 #include <chrono>

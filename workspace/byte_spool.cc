@@ -44,17 +44,16 @@ void ByteSpool::write(std::string_view bytes) {
   std::unique_lock lock(mutex_);
   wait_for_room(lock);
   if (left_) throw Error(Code::unavailable, "the other side has left");
-  uint64_t at = written_bytes_;
+  const uint64_t at = written_bytes_;
   lock.unlock();
-  while (!bytes.empty()) {
-    const ssize_t count = ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at));
-    if (count < 0 && errno == EINTR) continue;
-    base::check(count, "keep what is to be sent");
-    at += static_cast<uint64_t>(count);
-    bytes.remove_prefix(static_cast<size_t>(count));
+  try {
+    base::write_at(file_.get(), bytes, at);
+  } catch (Error& error) {
+    error.add_context("keep what is to be sent");
+    throw;
   }
   lock.lock();
-  written_bytes_ = at;
+  written_bytes_ = at + bytes.size();
 }
 
 void ByteSpool::finish() {

@@ -119,7 +119,8 @@ class PartArchiver {
  private:
   uint32_t inside_id(uint32_t id, const std::string& path) {
     if (id < part_.disk_first_id || id - part_.disk_first_id >= kIds) {
-      fail(part_, Code::corrupted, path, "belongs to " + std::to_string(id) + ", which no sandbox is");
+      fail(part_, Code::corrupted, path,
+           "belongs to " + std::to_string(id) + ", which no sandbox is");
     }
     return id - part_.disk_first_id;
   }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -17,18 +18,6 @@ uint64_t spread(uint64_t device, uint64_t inode) {
   constexpr uint64_t kOdd = 0x9E3779B97F4A7C15;
   const uint64_t product = (inode ^ device << 32) * kOdd;
   return product ^ product >> 29;
-}
-
-void write_all_at(int fd, const void* bytes, size_t size, uint64_t offset) {
-  const char* at = static_cast<const char*>(bytes);
-  while (size > 0) {
-    const ssize_t written = pwrite(fd, at, size, static_cast<off_t>(offset));
-    if (written < 0 && errno == EINTR) continue;
-    base::check(written, "write a temporary file");
-    at += written;
-    offset += static_cast<uint64_t>(written);
-    size -= static_cast<size_t>(written);
-  }
 }
 
 }  // namespace
@@ -46,7 +35,8 @@ std::optional<std::string> LinkTable::first_path(const Inode& inode, const std::
 void LinkTable::grow() {
   if (!paths_) paths_ = make_file_();
   base::Fd old = std::exchange(slots_, make_file_());
-  const uint64_t old_count = std::exchange(slot_count_, slot_count_ ? 4 * slot_count_ : kFirstSlots);
+  const uint64_t old_count =
+      std::exchange(slot_count_, slot_count_ ? 4 * slot_count_ : kFirstSlots);
   base::check(ftruncate(slots_.get(), static_cast<off_t>(slot_count_ * sizeof(Slot))),
               "make a temporary file longer");
   for (uint64_t first = 0; first < old_count; first += kFirstSlots) {
@@ -61,16 +51,17 @@ void LinkTable::grow() {
 }
 
 LinkTable::Slot LinkTable::read_slot(uint64_t number) const {
+  const std::string bytes = base::read_at(slots_.get(), sizeof(Slot), number * sizeof(Slot));
+  if (bytes.size() != sizeof(Slot))
+    throw base::Error(base::Code::internal, "a temporary file is too short");
   Slot slot;
-  const ssize_t size = pread(slots_.get(), &slot, sizeof slot,
-                             static_cast<off_t>(number * sizeof slot));
-  base::check(size, "read a temporary file");
-  if (size != sizeof slot) throw base::Error(base::Code::internal, "a temporary file is too short");
+  std::memcpy(&slot, bytes.data(), sizeof slot);
   return slot;
 }
 
 void LinkTable::write_slot(uint64_t number, const Slot& slot) {
-  write_all_at(slots_.get(), &slot, sizeof slot, number * sizeof slot);
+  const std::string_view bytes(reinterpret_cast<const char*>(&slot), sizeof slot);
+  base::write_at(slots_.get(), bytes, number * sizeof slot);
 }
 
 uint64_t LinkTable::find(const Inode& inode) const {
@@ -93,7 +84,7 @@ uint64_t LinkTable::keep(const std::string& path) {
   std::string record(sizeof size, '\0');
   std::memcpy(record.data(), &size, sizeof size);
   record += path;
-  write_all_at(paths_.get(), record.data(), record.size(), paths_bytes_);
+  base::write_at(paths_.get(), record, paths_bytes_);
   return std::exchange(paths_bytes_, paths_bytes_ + record.size());
 }
 

@@ -200,11 +200,11 @@ void TreeRestorer::growth(const std::string& path) {
 void TreeRestorer::piece(uint64_t offset, std::string_view bytes) {
   if (!grows_ && offset + bytes.size() > file_entry_.size)
     refuse(file_entry_.path, "it has more than its size");
-  for (size_t done = 0; done < bytes.size();) {
-    const ssize_t now = pwrite(file_.get(), bytes.data() + done, bytes.size() - done,
-                               static_cast<off_t>(offset + done));
-    base::check(now, "write " + base::escape_for_message(file_entry_.path));
-    done += static_cast<size_t>(now);
+  try {
+    base::write_at(file_.get(), bytes, offset);
+  } catch (Error& error) {
+    error.add_context("write " + base::escape_for_message(file_entry_.path));
+    throw;
   }
 }
 

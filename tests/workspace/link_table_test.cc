@@ -15,12 +15,14 @@ TEST_CASE("a link table gives the first path of each file, of any number of them
   CHECK(files_made == 0);
   constexpr ino_t kFiles = 50'000;  // it grows several times
   for (ino_t inode = 0; inode < kFiles; ++inode) {
-    const std::string path = "layers/0/tree/" + std::string(inode % 700, 'p') + std::to_string(inode);
+    const std::string path =
+        "layers/0/tree/" + std::string(inode % 700, 'p') + std::to_string(inode);
     REQUIRE_FALSE(table.first_path({7, inode}, path));
     if (inode % 1000 == 0) REQUIRE(table.first_path({7, inode}, "another") == path);
   }
   for (ino_t inode = 0; inode < kFiles; inode += 7) {
-    const std::string path = "layers/0/tree/" + std::string(inode % 700, 'p') + std::to_string(inode);
+    const std::string path =
+        "layers/0/tree/" + std::string(inode % 700, 'p') + std::to_string(inode);
     REQUIRE(table.first_path({7, inode}, "a later one") == path);
   }
   // Of another file system the number is another file's.
