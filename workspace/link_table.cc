@@ -20,6 +20,12 @@ uint64_t spread(uint64_t device, uint64_t inode) {
   return product ^ product >> 29;
 }
 
+std::string read_all_at(const base::Fd& file, size_t size, uint64_t offset) {
+  std::string bytes = base::read_at(file.get(), size, offset);
+  if (bytes.size() == size) return bytes;
+  throw base::Error(base::Code::internal, "a temporary file is too short");
+}
+
 }  // namespace
 
 std::optional<std::string> LinkTable::first_path(const Inode& inode, const std::string& path) {
@@ -40,9 +46,8 @@ void LinkTable::grow() {
   base::check(ftruncate(slots_.get(), static_cast<off_t>(slot_count_ * sizeof(Slot))),
               "make a temporary file longer");
   for (uint64_t first = 0; first < old_count; first += kFirstSlots) {
-    const std::string piece =
-        base::read_at(old.get(), kFirstSlots * sizeof(Slot), first * sizeof(Slot));
-    for (size_t at = 0; at + sizeof(Slot) <= piece.size(); at += sizeof(Slot)) {
+    const std::string piece = read_all_at(old, kFirstSlots * sizeof(Slot), first * sizeof(Slot));
+    for (size_t at = 0; at < piece.size(); at += sizeof(Slot)) {
       Slot slot;
       std::memcpy(&slot, piece.data() + at, sizeof slot);
       if (slot.place != 0) write_slot(find({slot.device, slot.inode}), slot);
@@ -51,9 +56,7 @@ void LinkTable::grow() {
 }
 
 LinkTable::Slot LinkTable::read_slot(uint64_t number) const {
-  const std::string bytes = base::read_at(slots_.get(), sizeof(Slot), number * sizeof(Slot));
-  if (bytes.size() != sizeof(Slot))
-    throw base::Error(base::Code::internal, "a temporary file is too short");
+  const std::string bytes = read_all_at(slots_, sizeof(Slot), number * sizeof(Slot));
   Slot slot;
   std::memcpy(&slot, bytes.data(), sizeof slot);
   return slot;
@@ -74,9 +77,9 @@ uint64_t LinkTable::find(const Inode& inode) const {
 
 std::string LinkTable::path_at(uint64_t place) const {
   uint32_t size = 0;
-  const std::string head = base::read_at(paths_.get(), sizeof size, place);
+  const std::string head = read_all_at(paths_, sizeof size, place);
   std::memcpy(&size, head.data(), sizeof size);
-  return base::read_at(paths_.get(), size, place + sizeof size);
+  return read_all_at(paths_, size, place + sizeof size);
 }
 
 uint64_t LinkTable::keep(const std::string& path) {

@@ -7,8 +7,7 @@
 //   overlay           overlays are mounted `volatile`: an fsync inside does nothing
 //   slow-sync=MS      each of these calls takes so many milliseconds more
 //   held-syncfs=FILE  syncfs does not come back as long as there is a FILE
-//   boot-id=FILE      the kernel's boot id is what is in FILE: the machine was off meanwhile. A
-//   mount
+//   boot-id=FILE      the kernel's boot id is what is in FILE: the machine was off meanwhile. A mount
 //                     over it would hide a part of /proc, and no sandbox could have a /proc then
 #include <dlfcn.h>
 #include <fcntl.h>
