@@ -44,7 +44,8 @@ int run(Context& context, const ExportOptions& options) {
   }
   context.print(printable(options.name) + " is in " + printable(options.file) + ", " +
                 format_size(bytes) + "\nlook at it: tar --zstd --warning=no-unknown-keyword -tf " +
-                printable(join_command({options.file})) + "\n");
+                printable(join_command({options.file})) +
+                "\nwhat could not be read is named in missing.txt, if there is one in it\n");
   return 0;
 }
 

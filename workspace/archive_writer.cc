@@ -33,6 +33,7 @@ struct ArchiveWriter::State {
   Compressor compressor;
   ArchiveEntry entry;            // that data() and end() are about
   std::vector<Extent> expected;  // what is still to come of its content
+  bool in_file = false;          // begun and not ended
   EntryDigest digest;
   base::Sha256 all;
   uint64_t entries = 0;
@@ -56,7 +57,8 @@ void ArchiveWriter::begin(const ArchiveEntry& entry) {
   if (!entry.sparse && entry.size > 0) state.expected = {{0, entry.size}};
   std::reverse(state.expected.begin(), state.expected.end());
   state.digest.begin(entry);
-  if (entry.type != EntryType::file) end();
+  state.in_file = entry.type == EntryType::file;
+  if (!state.in_file) end();
 }
 
 void ArchiveWriter::data(uint64_t offset, std::string_view bytes) {
@@ -75,12 +77,24 @@ void ArchiveWriter::data(uint64_t offset, std::string_view bytes) {
   if (piece.bytes == 0) state.expected.pop_back();
 }
 
+void ArchiveWriter::fill() {
+  State& state = *state_;
+  if (!state.in_file) return;
+  const std::string zeros(kPieceBytes, '\0');
+  while (!state.expected.empty()) {
+    const Extent next = state.expected.back();
+    data(next.offset, std::string_view(zeros).substr(0, next.bytes));
+  }
+  end();
+}
+
 void ArchiveWriter::end() {
   State& state = *state_;
-  if (state.entry.type == EntryType::file && !state.expected.empty()) {
+  if (state.in_file && !state.expected.empty()) {
     throw Error(Code::conflict, base::escape_for_message(state.entry.path) +
                                     " became shorter while it was being archived");
   }
+  state.in_file = false;
   state.compressor.add(tar_padding(tar_content_bytes(state.entry)));
   const std::string digest = state.digest.raw();
   state.all.add(digest);

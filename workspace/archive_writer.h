@@ -37,6 +37,7 @@ class ArchiveWriter {
   // Ascending, all of it, and nothing of a hole.
   void data(uint64_t offset, std::string_view bytes);
   void end();
+  void fill();  // where a file was begun and not ended: zeros for what is missing, and its end
   void put(const std::string& path, std::string_view bytes);      // a file as a whole
   void put_file(const std::string& path, int fd, uint64_t size);  // its first `size` bytes
   void put_journal(const std::string& path, int fd);              // without what its gaps pass over

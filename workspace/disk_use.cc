@@ -44,9 +44,9 @@ QuotaUse DiskUse::beside(base::WorkspaceId workspace, base::LayerId layer) {
       }
     }
     // One that is being frozen now.
-    const auto told =
-        other.frozen ? std::nullopt
-                     : context_.storage.quota().use(other.id, context_.storage.layer_path(other.id));
+    const auto told = other.frozen ? std::nullopt
+                                   : context_.storage.quota().use(
+                                         other.id, context_.storage.layer_path(other.id));
     use.bytes += told ? told->bytes : other.bytes;
     use.files = *use.files + (told ? told->files : std::nullopt).value_or(other.files);
   }

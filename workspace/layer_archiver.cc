@@ -12,7 +12,6 @@
 #include <optional>
 #include <utility>
 
-#include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/open_beneath.h"
@@ -111,12 +110,29 @@ class PartArchiver {
   }
 
   void run() {
-    const Fd top = base::open_file(part_.uppers.front(), kDirectoryFlags);
-    directory(top, "", overlay_mark(top.get(), "trusted.overlay.opaque") == "y", 0);
-    contents(top, "", 0);
+    attempt("", [&] {
+      const Fd top = base::open_file(part_.uppers.front(), kDirectoryFlags);
+      directory(top, "", overlay_mark(top.get(), "trusted.overlay.opaque") == "y", 0);
+      contents(top, "", 0);
+    });
   }
 
  private:
+  template <typename Work>
+  void attempt(const std::string& path, const Work& work) {
+    if (!part_.pass_over) return work();
+    const uint64_t names_bytes = names_bytes_;
+    const unsigned merging = merging_;
+    try {
+      work();
+    } catch (const Error& error) {
+      names_bytes_ = names_bytes;
+      merging_ = merging;
+      part_.pass_over(join(part_.prefix, path), error);
+      writer_.fill();
+    }
+  }
+
   uint32_t inside_id(uint32_t id, const std::string& path) {
     if (id < part_.disk_first_id || id - part_.disk_first_id >= kIds) {
       fail(part_, Code::corrupted, path,
@@ -140,6 +156,24 @@ class PartArchiver {
   void put(const ArchiveEntry& entry) {
     writer_.begin(entry);
     if (part_.on_entry) part_.on_entry();
+  }
+
+  // What has several names is in the archive once, and after that as a hard link.
+  bool put_link(const ArchiveEntry& entry, const struct stat& status) {
+    if (status.st_nlink < 2) return false;
+    auto first = linked_.first_path({status.st_dev, status.st_ino}, entry.path);
+    if (!first) return false;
+    ArchiveEntry link;
+    link.path = entry.path;
+    link.type = EntryType::hard_link;
+    link.mode = entry.mode;
+    link.uid = entry.uid;
+    link.gid = entry.gid;
+    link.mtime_s = entry.mtime_s;
+    link.mtime_ns = entry.mtime_ns;
+    link.target = std::move(*first);
+    put(link);
+    return true;
   }
 
   void directory(const Fd& fd, const std::string& path, bool opaque, unsigned depth) {
@@ -178,6 +212,11 @@ class PartArchiver {
 
   void node(int parent, const std::string& name, const std::string& path, unsigned depth,
             bool marked_whiteouts) {
+    attempt(path, [&] { put_node(parent, name, path, depth, marked_whiteouts); });
+  }
+
+  void put_node(int parent, const std::string& name, const std::string& path, unsigned depth,
+                bool marked_whiteouts) {
     struct stat status;
     base::check(fstatat(parent, name.c_str(), &status, AT_SYMLINK_NOFOLLOW), "look at " + path);
     if (S_ISDIR(status.st_mode)) {
@@ -198,14 +237,6 @@ class PartArchiver {
   void other(int parent, const std::string& name, const std::string& path,
              const struct stat& status, bool marked_whiteouts) {
     if (S_ISCHR(status.st_mode) && status.st_rdev == 0) return whiteout(path);
-    if (status.st_nlink > 1) {
-      auto first = linked_.first_path({status.st_dev, status.st_ino}, join(part_.prefix, path));
-      if (first) {
-        ArchiveEntry entry = entry_of(status, path, EntryType::hard_link);
-        entry.target = std::move(*first);
-        return put(entry);
-      }
-    }
     if (S_ISREG(status.st_mode)) return file(parent, name, path, marked_whiteouts);
     if (S_ISLNK(status.st_mode)) return symlink(parent, name, path, status);
     if (!S_ISFIFO(status.st_mode) && !S_ISSOCK(status.st_mode)) {
@@ -215,7 +246,7 @@ class PartArchiver {
         entry_of(status, path, S_ISFIFO(status.st_mode) ? EntryType::fifo : EntryType::socket);
     const Fd pin = base::open_beneath(parent, name, O_PATH);
     entry.attributes = read_attributes(proc_path(pin.get()), part_.disk_first_id);
-    put(entry);
+    if (!put_link(entry, status)) put(entry);
   }
 
   // Where all is opaque there is nothing to hide.
@@ -235,7 +266,7 @@ class PartArchiver {
     target.resize(static_cast<size_t>(base::check(size, "read the link " + path)));
     ArchiveEntry entry = entry_of(status, path, EntryType::symlink);
     entry.target = std::move(target);
-    put(entry);
+    if (!put_link(entry, status)) put(entry);
   }
 
   void file(int parent, const std::string& name, const std::string& path, bool marked_whiteouts) {
@@ -251,6 +282,7 @@ class PartArchiver {
     std::vector<Extent> extents = find_all_extents(fd.get(), status);
     entry.sparse = entry.size > 0 && (extents.size() != 1 || extents.front().bytes != entry.size);
     if (entry.sparse) entry.extents = extents;
+    if (put_link(entry, status)) return;
     writer_.begin(entry);
     for (const Extent& extent : extents) content(fd.get(), extent);
     writer_.end();
@@ -340,6 +372,11 @@ class PartArchiver {
 
   void merged_entry(const std::optional<MergedEntry>& entry, const std::string& path,
                     unsigned depth) {
+    attempt(path, [&] { put_merged_entry(entry, path, depth); });
+  }
+
+  void put_merged_entry(const std::optional<MergedEntry>& entry, const std::string& path,
+                        unsigned depth) {
     if (!entry || entry->kind == EntryKind::absent) return;
     if (entry->kind != EntryKind::directory) {
       const std::string& source = entry->source.path;

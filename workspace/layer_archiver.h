@@ -10,9 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "workspace/archive_writer.h"
 
 namespace moorage::workspace {
+
+using PassOver = std::function<void(const std::string& path, const base::Error& error)>;
 
 struct LayerPart {
   std::string prefix;               // "layers/0/tree"
@@ -21,6 +24,9 @@ struct LayerPart {
   std::string base;                 // the lowest directory; empty: none
   uint32_t disk_first_id = 0;
   std::function<void()> on_entry = {};  // after each; may throw to stop
+  // Told of what cannot be archived and why. It is left out then; of a file that could not be read
+  // to its end, the rest is zeros. It may throw to stop. Empty: the first error is thrown.
+  PassOver pass_over = {};
 };
 
 // Throws unsupported, as archive_layer_part would in the middle of a stream. A directory that is

@@ -26,6 +26,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kExports = 4;
 constexpr size_t kWaitingExports = 64;
 constexpr std::chrono::seconds kMeasureTime{10};  // for all that a list has
+constexpr size_t kMissingBytes = 1 << 20;
 constexpr std::array kParts{"tree", "home", "system"};
 
 template <typename Id>
@@ -57,24 +58,62 @@ repo_cache::BaseTreePlaces base_tree_of(const std::string& store, const About& a
   }
 }
 
-void write_journals(ArchiveWriter& writer, const std::string& directory) {
-  for (const auto& exec : ids_in<base::ExecId>(directory)) {
-    const std::string place = directory + "/" + exec.str();
-    for (const auto& name : base::list_directory(place)) {
-      const base::Fd file = base::open_file(place + "/" + name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-      struct stat status {};
-      base::check(fstat(file.get(), &status), "look at " + place + "/" + name);
-      if (!S_ISREG(status.st_mode)) continue;
-      std::string path = "journal/";
-      path.append(exec.str()).append("/").append(name);
-      if (name == "output") {
-        writer.put_journal(path, file.get());
-      } else {
-        writer.put_file(path, file.get(), static_cast<uint64_t>(status.st_size));
-      }
-    }
+void write_journal_file(ArchiveWriter& writer, const std::string& place, const std::string& path) {
+  const base::Fd file = base::open_file(place, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  struct stat status {};
+  base::check(fstat(file.get(), &status), "look at " + place);
+  if (!S_ISREG(status.st_mode)) return;
+  if (path.ends_with("/output")) {
+    writer.put_journal(path, file.get());
+  } else {
+    writer.put_file(path, file.get(), static_cast<uint64_t>(status.st_size));
   }
 }
+
+void write_journals(ArchiveWriter& writer, const std::string& directory,
+                    const PassOver& pass_over) {
+  const auto attempt = [&](const std::string& path, const auto& work) {
+    try {
+      work();
+    } catch (const Error& error) {
+      pass_over(path, error);
+      writer.fill();
+    }
+  };
+  for (const auto& exec : ids_in<base::ExecId>(directory)) {
+    const std::string place = directory + "/" + exec.str();
+    const std::string path = "journal/" + exec.str();
+    attempt(path, [&] {
+      for (const auto& name : base::list_directory(place)) {
+        const std::string file = path + "/" + name;
+        attempt(file, [&] { write_journal_file(writer, place + "/" + name, file); });
+      }
+    });
+  }
+}
+
+// What an export has not, a line each.
+class Missing {
+ public:
+  void add(const std::string& path, const Error& error) {
+    ++count_;
+    if (lines_.size() >= kMissingBytes) return;
+    const std::string shown = base::escape_for_message(path);
+    if (!error.message().starts_with(shown)) lines_ += shown + ": ";
+    lines_ += error.message() + "\n";
+    ++listed_;
+  }
+  uint64_t count() const { return count_; }
+  std::string text() const {
+    if (listed_ == count_) return lines_;
+    return lines_ + "and " + std::to_string(count_ - listed_) + " more\n";
+  }
+
+ private:
+  std::string lines_;
+  uint64_t count_ = 0;
+  uint64_t listed_ = 0;
+};
 
 }  // namespace
 
@@ -202,27 +241,42 @@ void Rescue::write(const RescuedWorkspace& found, BytePipe& pipe) {
     for (auto piece = read(); !piece.empty(); piece = read()) pipe.write(piece);
     return;
   }
-  const auto parts = parts_of(found);
-  for (const LayerPart& part : parts) require_archivable_depth(part);
   // In memory, as the store's disk may be full, or take no more.
   WriterOptions options;
   options.unnamed_file = [] {
     return base::Fd(base::check(memfd_create("unnamed", MFD_CLOEXEC), "make a temporary file"));
   };
-  ArchiveWriter writer(std::move(options), [&pipe](std::string_view bytes) { pipe.write(bytes); });
+  bool taken = true;  // by whoever reads the export
+  ArchiveWriter writer(std::move(options), [&](std::string_view bytes) {
+    taken = false;
+    pipe.write(bytes);
+    taken = true;
+  });
+  Missing missing;
+  const PassOver pass_over = [&](const std::string& path, const Error& error) {
+    if (!taken) throw error;
+    missing.add(path, error);
+  };
   if (found.about) writer.put("about.json", write_about_text(*found.about));
-  write_journals(writer, options_.store + "/workspaces/" + found.id + "/journal");
-  for (const LayerPart& part : parts) archive_layer_part(writer, part);
+  write_journals(writer, options_.store + "/workspaces/" + found.id + "/journal", pass_over);
+  for (const LayerPart& part : parts_of(found, pass_over)) archive_layer_part(writer, part);
+  if (missing.count() > 0) {
+    base::log(base::LogLevel::warning, "rescue.missing",
+              {{"id", found.id}, {"count", missing.count()}});
+    writer.put("missing.txt", missing.text());
+  }
   writer.finish();
 }
 
-std::vector<LayerPart> Rescue::parts_of(const RescuedWorkspace& found) const {
+std::vector<LayerPart> Rescue::parts_of(const RescuedWorkspace& found,
+                                        const PassOver& pass_over) const {
   std::vector<LayerPart> parts;
   for (size_t i = 0; i < found.layers.size(); ++i) {
     for (const std::string name : kParts) {
       LayerPart part;
       part.prefix = "layers/" + found.layers[i].str() + "/" + name;
       part.disk_first_id = options_.disk_first_id;
+      part.pass_over = pass_over;
       for (size_t below = i; below < found.layers.size(); ++below) {
         const std::string upper =
             layer_path(options_.store, found.layers[below]) + "/" + name + "/upper";

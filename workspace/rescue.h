@@ -41,8 +41,9 @@ class Rescue {
   // By id, or by a name that is only one's. not_found; conflict where a name is several's.
   RescuedWorkspace find(const std::string& name);
   // All that the disk has of it, as a tar in zstd that plain tar reads: about.json,
-  // journal/<ex>/..., and layers/<ly>/{tree,home,system}/... with what was changed there. Of an
-  // archived one its archive, as it is: for `import` on a sound host.
+  // journal/<ex>/..., and layers/<ly>/{tree,home,system}/... with what was changed there. What
+  // cannot be read, or be in an archive, is left out and named in missing.txt. Of an archived one
+  // its archive, as it is: for `import` on a sound host.
   std::shared_ptr<BytePipe> begin_export(const std::string& name);
 
  private:
@@ -50,7 +51,7 @@ class Rescue {
   std::string archive_of(const About& about) const;
   void measure(RescuedWorkspace& found, std::chrono::steady_clock::time_point until);
   void write(const RescuedWorkspace& found, BytePipe& pipe);
-  std::vector<LayerPart> parts_of(const RescuedWorkspace& found) const;
+  std::vector<LayerPart> parts_of(const RescuedWorkspace& found, const PassOver& pass_over) const;
 
   RescueOptions options_;
   base::ThreadPool exports_;
