@@ -256,6 +256,17 @@ uint64_t Workspaces::count(base::RepoId repository) {
   return count;
 }
 
+base::WorkspaceId Workspaces::last_made() {
+  // The index of live ones knows those that are being made.
+  Statement query = store_.prepare(
+      "SELECT coalesce((SELECT min(id) - 1 FROM workspaces WHERE state = 'creating' AND state NOT "
+      "IN ('deleted','failed')), (SELECT max(id) FROM workspaces), 0)");
+  query.step();
+  base::WorkspaceId last;
+  query.read(last);
+  return last;
+}
+
 std::vector<base::WorkspaceId> Workspaces::unknown(const std::vector<base::WorkspaceId>& ids) {
   Statement query = store_.prepare(
       "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT id FROM workspaces)");

@@ -50,6 +50,7 @@ class Workspaces {
   // Ready or archived ones, by id.
   std::vector<WorkspaceRow> at_rest_after(base::WorkspaceId after, size_t limit);
   uint64_t count_live();
+  base::WorkspaceId last_made();  // up to which none is being made; 0: there is none
   // Those not purged, by state.
   using Counts = std::array<uint64_t, LifeCycle<WorkspaceState>::kNames.size()>;
   Counts count_by_state();

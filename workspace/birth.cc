@@ -5,6 +5,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 
@@ -14,6 +15,7 @@
 #include "base/log.h"
 #include "base/open_beneath.h"
 #include "repo_cache/repo_cache.h"
+#include "state_db/facts.h"
 #include "state_db/integrity.h"
 #include "state_db/layers.h"
 #include "state_db/sandboxes.h"
@@ -25,8 +27,14 @@ namespace {
 
 using base::check;
 
-// What is older than several sync intervals, no power cut takes.
-constexpr int64_t kSyncedAfter_ms = 120'000;
+// A fact of the store (state_db/facts.h): the id up to which all births are on the disk.
+constexpr const char* kBirthsSynced = "births_synced";
+constexpr size_t kBirthsAtOnce = 100;  // that one sync looks at
+
+int64_t births_synced(Context& context) {
+  const auto known = state_db::find_fact(context.store, kBirthsSynced);
+  return known ? std::stoll(*known) : 0;
+}
 
 enum class Sync { later, now };
 
@@ -65,6 +73,30 @@ bool has_packed_refs(int git) {
   if (!file || fstat(file.get(), &status) != 0) return true;
   if (status.st_size == 0) return false;
   return base::read_at(file.get(), 1, static_cast<uint64_t>(status.st_size) - 1) == "\n";
+}
+
+// One that cannot be looked at is told of where it is used: here nobody's sync ends for it.
+bool is_whole(Context& context, const state_db::WorkspaceRow& row) {
+  try {
+    return !needs_mending(context, row);
+  } catch (const base::Error& error) {
+    base::log(base::LogLevel::warning, "workspace.birth_not_seen",
+              {{"ws", row.id}, {"error", error.message()}});
+    return false;
+  }
+}
+
+// Up to this id, all births after `known` are over, and not one is cut.
+int64_t last_whole_birth(Context& context, int64_t known) {
+  state_db::Workspaces workspaces(context.store);
+  const int64_t made = workspaces.last_made().value;
+  const auto rows = workspaces.at_rest_after({known}, kBirthsAtOnce);
+  for (const auto& row : rows) {
+    if (row.id.value > made) break;
+    if (row.state == state_db::WorkspaceState::ready && !is_whole(context, row))
+      return row.id.value - 1;
+  }
+  return rows.size() < kBirthsAtOnce ? made : std::min(made, rows.back().id.value);
 }
 
 std::string packed_refs(Context& context, const state_db::WorkspaceRow& row) {
@@ -128,14 +160,19 @@ bool is_born(Context& context, const state_db::WorkspaceRow& row) {
          base::path_exists(context.options.store + "/workspaces/" + row.id.str() + "/journal");
 }
 
+void sync_births(Context& context, const std::function<void()>& sync) {
+  const int64_t known = births_synced(context);
+  const int64_t whole = last_whole_birth(context, known);
+  sync();
+  if (whole > known) state_db::set_fact(context.store, kBirthsSynced, std::to_string(whole));
+}
+
 bool birth_may_be_cut(Context& context, const state_db::WorkspaceRow& row) {
+  if (row.id.value <= births_synced(context)) return false;
   if (state_db::Integrity(context.store).get(row.id).sealed_wall_ms > 0) return false;
   for (const auto& sandbox : state_db::Sandboxes(context.store).of_workspace(row.id)) {
     if (sandbox.started_wall_ms == 0) continue;
     if (sandbox.boot_id == base::boot_id()) return false;
-    const int64_t end_ms =
-        sandbox.ended_wall_ms > 0 ? sandbox.ended_wall_ms : sandbox.started_wall_ms;
-    if (end_ms - row.created_wall_ms > kSyncedAfter_ms) return false;
   }
   return true;
 }
@@ -153,6 +190,7 @@ void mend_birth(Context& context, const state_db::WorkspaceRow& row) {
   try {
     context.storage.make_layer(row.layer);
     write_git_files(context, row);
+    sync_birth(context, row);  // the next power cut may find it noted as synced
   } catch (base::Error& error) {
     error.add_context("cannot write the git files of " + row.name);
     set_needs_repair(context, row.id, error.message());

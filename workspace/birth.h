@@ -4,6 +4,7 @@
 // it: what a power cut took is made again.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "state_db/workspaces.h"
@@ -21,9 +22,14 @@ void remove_incoming_mark(Context& context, base::LayerId layer);
 // Whether its birth was over, whatever the row says: all was written, or commands ran in it.
 bool is_born(Context& context, const state_db::WorkspaceRow& row);
 
+// Runs `sync`, which brings the store's file system to the disk, and then notes the births that
+// were over before it began, up to the first that a power cut took something of.
+void sync_births(Context& context, const std::function<void()>& sync);
+
 // What a power cut right after its create may have taken is made again. That is only possible while
-// nothing of it was ever synced: it never rested after a command, and every sandbox that it had was
-// of another boot and short-lived. What is missing otherwise was taken by somebody (integrity.h).
+// nothing of it was ever synced: not by sync_births, it never rested after a command, and every
+// sandbox that it had was of another boot. What is missing otherwise was taken by somebody
+// (integrity.h).
 bool birth_may_be_cut(Context& context, const state_db::WorkspaceRow& row);
 
 // Whether mend_birth would write: never while a sandbox of the workspace lives, or lived in this

@@ -337,7 +337,8 @@ ActiveMounts Workspaces::mount_layers(const Chain& layers, uint32_t first_host_i
 void Workspaces::sync_active() {
   state_db::Snapshots snapshots(context_.store);
   const auto unsynced = snapshots.not_durable();
-  if (!active_.all().empty() || !unsynced.empty()) base::sync_file_system(context_.options.store);
+  if (!active_.all().empty() || !unsynced.empty())
+    sync_births(context_, [&] { base::sync_file_system(context_.options.store); });
   if (!unsynced.empty()) {
     context_.store.transaction([&] {
       for (const auto& row : unsynced) snapshots.set_durable(row.id);

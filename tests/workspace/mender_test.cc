@@ -18,17 +18,32 @@ using namespace std::chrono_literals;
 using state_db::IntegrityState;
 
 struct MenderFixture : ContextFixture {
-  base::WorkspaceId make(const std::string& name) {
+  base::WorkspaceId begin(const std::string& name) {
     state_db::NewWorkspace wanted;
     wanted.name = name;
     wanted.owner_uid = 1000;
     wanted.repository =
         state_db::Repositories(store).find_or_create({"https://x/a", "", "a"}).first;
     wanted.base_commit = std::string(40, 'a');
-    const auto made = state_db::Workspaces(store).create(wanted);
-    state_db::Workspaces(store).set_ready(made.id);
-    return made.id;
+    return state_db::Workspaces(store).create(wanted).id;
   }
+  base::WorkspaceId make(const std::string& name) {
+    const auto id = begin(name);
+    state_db::Workspaces(store).set_ready(id);
+    storage->make_layer(row(id).layer);
+    return id;
+  }
+  state_db::WorkspaceRow row(base::WorkspaceId id) { return state_db::Workspaces(store).get(id); }
+  std::string upper(base::WorkspaceId id) {
+    return storage->layer_path(row(id).layer) + "/tree/upper";
+  }
+  std::string git(base::WorkspaceId id) { return upper(id) + "/.git"; }
+  void write_git(base::WorkspaceId id) {
+    base::make_directories(git(id));
+    base::write_file(git(id) + "/HEAD", "ref: refs/heads/main\n");
+  }
+  void remove_git(base::WorkspaceId id) { base::remove_tree(git(id)); }
+  bool needs_mending(base::WorkspaceId id) { return workspace::needs_mending(context, row(id)); }
   state_db::IntegrityRow integrity(base::WorkspaceId id) {
     return state_db::Integrity(store).get(id);
   }
@@ -87,15 +102,49 @@ TEST_CASE("who stops mending hears whether anything is still at work") {
   CHECK_FALSE(mended);  // left for the next start
 }
 
+TEST_CASE("nothing is mended in a workspace whose birth was synced, whatever the clock says") {
+  MenderFixture test;
+  const auto synced = test.make("synced");
+  test.write_git(synced);
+  CHECK_THROWS(
+      sync_births(test.context, [] { throw base::Error(base::Code::io, "the disk is gone"); }));
+  test.remove_git(synced);
+  CHECK(test.needs_mending(synced));
+  test.write_git(synced);
+  sync_births(test.context, [] {});
+  test.remove_git(synced);  // its agent did
+  CHECK_FALSE(test.needs_mending(synced));
+
+  // One that is being made keeps those after it from being noted, as what a power cut took does.
+  const auto making = test.begin("being made");
+  const auto after = test.make("after");
+  for (const auto id : {making, after}) test.write_git(id);
+  sync_births(test.context, [] {});
+  sync_births(test.context, [&] { state_db::Workspaces(test.store).set_ready(making); });
+  test.remove_git(after);
+  base::remove_tree(test.upper(making));
+  base::write_file(test.upper(making), "no directory");
+  sync_births(test.context, [] {});
+  base::remove_tree(test.upper(making));
+  test.write_git(making);
+  CHECK(test.needs_mending(after));
+  sync_births(test.context, [] {});
+  CHECK(test.needs_mending(after));
+  test.write_git(after);
+  sync_births(test.context, [] {});
+  for (const auto id : {making, after}) {
+    test.remove_git(id);
+    CHECK_FALSE(test.needs_mending(id));
+  }
+}
+
 TEST_CASE("nothing is mended in a workspace that was sealed") {
   MenderFixture test;
   const auto id = test.make("lives");
-  const auto row = state_db::Workspaces(test.store).get(id);
-  test.storage->make_layer(row.layer);
-  REQUIRE(needs_mending(test.context, row));  // there is no .git at all
+  REQUIRE(test.needs_mending(id));  // there is no .git at all
   state_db::Integrity(test.store).set(id, IntegrityState::intact);
   state_db::Integrity(test.store).set_seal(id, "sealed");
-  CHECK_FALSE(needs_mending(test.context, row));
+  CHECK_FALSE(test.needs_mending(id));
 }
 
 }  // namespace moorage::workspace
