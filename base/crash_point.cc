@@ -8,6 +8,8 @@
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
+#include <map>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -45,24 +47,21 @@ Wish& wish() {
   return parsed;
 }
 
-struct Pause {
-  std::string name;
-  std::string path;
-};
-
-const Pause& pause_wish() {
-  static const Pause parsed = [] {
+const std::map<std::string, std::string, std::less<>>& pause_wishes() {
+  static const auto parsed = [] {
+    std::map<std::string, std::string, std::less<>> paths;
     const char* variable = getenv("MOORAGE_PAUSE_AT");
-    const std::string text = variable ? variable : "";
-    const size_t equals = text.find('=');
-    if (equals == std::string::npos) return Pause{};
-    return Pause{text.substr(0, equals), text.substr(equals + 1)};
+    std::istringstream text(variable ? variable : "");
+    for (std::string wish; std::getline(text, wish, ',');) {
+      const size_t equals = wish.find('=');
+      if (equals != std::string::npos) paths[wish.substr(0, equals)] = wish.substr(equals + 1);
+    }
+    return paths;
   }();
   return parsed;
 }
 
-void pause_while_wished() {
-  const std::string& path = pause_wish().path;
+void pause_while_there(const std::string& path) {
   if (access(path.c_str(), F_OK) != 0) return;
   const std::string reached = path + ".reached";
   const int made = open(reached.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -77,11 +76,12 @@ void pause_while_wished() {
 CrashPoint::CrashPoint(std::string_view name) : name_(name) {
   names().push_back(name);
   armed_ = wish().name == name;
-  pauses_ = pause_wish().name == name;
+  const auto pause = pause_wishes().find(name);
+  if (pause != pause_wishes().end()) pause_ = &pause->second;
 }
 
 void CrashPoint::pass() {
-  if (pauses_) pause_while_wished();
+  if (pause_) pause_while_there(*pause_);
   if (!armed_) return;
   if (--wish().passings_left != 0) return;
   kill(getpid(), SIGKILL);

@@ -1,5 +1,6 @@
 #include "workspace/flattening.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "base/crash_point.h"
@@ -122,16 +123,24 @@ void Flattening::flatten(const state_db::WorkspaceRow& row) {
   after_intent.pass();
   merge(row, merged, into);
   after_files.pass();
-  try {
-    context_.store.transaction([&] {
-      table.exchange_parent(chain[kLeft].id, merged.front(), into);
-      auto kin = merged;
-      kin.push_back(into);
-      state_db::LayerDisk(context_.store).share(kin);
+  const bool wanted = context_.store.transaction([&] {
+    // Another merge may have been there first. And what the workspace no longer stands on may be
+    // half collected: nothing may come into use of that. This merge is collected then, too.
+    const auto now = state_db::Workspaces(context_.store).find(row.id);
+    const auto stands_on = now && now->layer ? table.chain(now->layer) : decltype(chain){};
+    const bool is_there = std::any_of(stands_on.begin(), stands_on.end(), [&](const auto& layer) {
+      return layer.id == chain[kLeft].id && layer.parent == merged.front();
     });
-  } catch (const base::Error& error) {
-    if (error.code() != base::Code::conflict) throw;
-    return;  // a merge for another workspace was there first, and this one is collected
+    if (!is_there) return false;
+    table.exchange_parent(chain[kLeft].id, merged.front(), into);
+    auto kin = merged;
+    kin.push_back(into);
+    state_db::LayerDisk(context_.store).share(kin);
+    return true;
+  });
+  if (!wanted) {
+    base::log(base::LogLevel::info, "layers.not_flattened", {{"ws", row.id}, {"ly", into}});
+    return;
   }
   after_outcome.pass();
   base::log(base::LogLevel::info, "layers.flattened",
