@@ -147,7 +147,8 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
     }
   }
 
-  if (!request.free_space && !only_removes(request.argv)) {
+  const bool frees = request.free_space || only_removes(request.argv);
+  if (!frees) {
     require_room(context_.options, "no command is started");
     if (workspaces_.hooks().require_within) workspaces_.hooks().require_within(row);
   }
@@ -160,8 +161,15 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   look.reset();  // what follows may remove what is left of a dead sandbox
   const auto use = active_.use(row.id);
   base::SnapshotId snapshot;
-  if (row.policy.snapshot_before_exec && workspaces_.hooks().before_exec)
-    snapshot = workspaces_.hooks().before_exec(row);
+  std::string warning;
+  if (row.policy.snapshot_before_exec && workspaces_.hooks().before_exec) {
+    // Where the disk is nearly full, a snapshot would keep what the command is to give back.
+    if (frees && look_at_room(context_.options).level() != RoomLevel::enough) {
+      warning = "no snapshot was taken before it: the disk of the store is nearly full";
+    } else {
+      snapshot = workspaces_.hooks().before_exec(row);
+    }
+  }
   // By its id: who keeps a dead sandbox keeps its mounts, and no new one could start.
   const auto before = active_.running_sandbox(row.id);
   const auto running = workspaces_.ensure_running(row);
@@ -206,12 +214,15 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   base::log(
       base::LogLevel::info, "exec.started",
       {{"ws", row.id}, {"sb", running->sandbox}, {"ex", exec.id}, {"argv0", request.argv.front()}});
-  auto started = get(caller, exec.id);
   if (before != running->sandbox) {
     const auto integrity = state_db::Integrity(context_.store).get(row.id);
-    if (integrity.state == state_db::IntegrityState::changed_outside)
-      started.warning = row.name + " was changed outside: " + integrity.reason;
+    if (integrity.state == state_db::IntegrityState::changed_outside) {
+      if (!warning.empty()) warning += "; ";
+      warning += row.name + " was changed outside: " + integrity.reason;
+    }
   }
+  auto started = get(caller, exec.id);
+  started.warning = std::move(warning);
   return started;
 }
 

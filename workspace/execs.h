@@ -24,7 +24,7 @@ struct ExecView {
   uint64_t output_bytes = 0;             // so far, also while running
   int64_t last_output_ms = 0;            // wall time, 0: none
   std::optional<uint64_t> late_bytes{};  // written after its end; where the journal was read
-  std::string warning;  // of a start alone: what its sandbox was started on is not as left
+  std::string warning;  // of a start alone: files not as left, no snapshot before it; empty: none
 };
 
 class Execs {

@@ -202,6 +202,18 @@ class GuardedDisk(DiskTest):
         self.assertEqual(self.client.exec("work", "echo goes on").stdout, b"goes on\n")
         self.assertTrue(self.check()["ok"])
 
+    def test_rm_goes_without_the_snapshot_before_it_and_says_so(self):
+        self.client.update("work", snapshot_before_exec=True)
+        self.client.exec("work", "head -c 4M /dev/zero >big")
+        taken = len(self.client.snapshots("work"))
+        self.fill_to(24 << 20)
+        removed = self.daemon.cli("exec", "work", "--", "rm", "big")
+        self.assertIn(b"no snapshot was taken before it", removed.stderr)
+        self.assertEqual(len(self.client.snapshots("work")), taken)
+        (self.disk.place / "fill").unlink()
+        self.assertEqual(self.daemon.cli("exec", "work", "--", "rm", "README.md").stderr, b"")
+        self.assertEqual(len(self.client.snapshots("work")), taken + 1)
+
     def test_a_checkout_ends_before_the_disk_does(self):
         large = {f"large-{number}": bytes(1 << 20) + bytes([number]) for number in range(200)}
         harness.make_repository(self.daemon.directory / "upstream" / "acme" / "large", large)
