@@ -52,6 +52,12 @@ Reply release(Api& api, const Request& request) {
   return reply;
 }
 
+Reply shared(const workspace::WorkspaceView& view) {
+  Reply reply = Reply::json(workspace_json(view));
+  reply.subject = view.row.id.str();
+  return reply;
+}
+
 Reply share(Api& api, const Request& request) {
   JsonFields fields = JsonFields::parse(request.body);
   const auto group = fields.text("group");
@@ -64,10 +70,7 @@ Reply share(Api& api, const Request& request) {
   api.workspaces.find(request.caller, request.parameter(0), Right::govern);
   std::optional<uint32_t> gid;
   if (group) gid = workspace::team_group(request.caller, *group);
-  const auto view = api.workspaces.share(request.caller, request.parameter(0), gid);
-  Reply reply = Reply::json(workspace_json(view));
-  reply.subject = view.row.id.str();
-  return reply;
+  return shared(api.workspaces.share(request.caller, request.parameter(0), gid));
 }
 
 }  // namespace
@@ -98,7 +101,11 @@ void add_lease_routes(Router& router, Api& api) {
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/share",
               .access = Right::govern,
-              .handler = verb(share)});
+              .handler = verb(share),
+              .keep = Keep::joined,
+              .resume = [&api](const Request&, const std::string& subject) {
+                return shared(api.workspaces.resume(subject));
+              }});
 }
 
 }  // namespace moorage::daemon

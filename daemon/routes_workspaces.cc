@@ -104,7 +104,7 @@ base::WorkspaceId workspace_of(const std::string& subject) {
 
 Reply resume_remove(Api& api, const Request& request, const std::string& subject) {
   const bool purges = request.query_flag("purge");
-  const auto view = api.workspaces.resume_remove(request.caller, workspace_of(subject), purges);
+  const auto view = api.workspaces.resume_remove(request.caller, subject, purges);
   return purges ? Reply::none() : answer(view);
 }
 
@@ -188,7 +188,11 @@ void add_workspace_routes(Router& router, Api& api) {
               .pattern = "/v1/workspaces/{}",
               .access = Right::govern,
               .handler = plain(update),
-              .lane = Lane::look});
+              .lane = Lane::look,
+              .keep = Keep::joined,
+              .resume = [&api](const Request&, const std::string& subject) {
+                return answer(api.workspaces.resume(subject));
+              }});
   router.add({.method = "DELETE",
               .pattern = "/v1/workspaces/{}",
               .access = Right::destroy,
@@ -215,7 +219,11 @@ void add_workspace_routes(Router& router, Api& api) {
               .pattern = "/v1/workspaces/{}/stop",
               .access = Right::write,
               .handler = plain(stop),
-              .lane = Lane::slow});
+              .lane = Lane::slow,
+              .keep = Keep::joined,
+              .resume = [&api](const Request&, const std::string& subject) {
+                return answer(api.workspaces.resume(subject));
+              }});
   router.add({.method = "GET",
               .pattern = "/v1/workspaces/{}/diff",
               .access = Right::read,

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "state_db/integrity.h"
 #include "state_db/look.h"
+#include "state_db/sandboxes.h"
 #include "state_db/snapshots.h"
 #include "state_db/store.h"
 #include "workspace/disk_room.h"
@@ -33,6 +34,7 @@ MOORAGE_CRASH_POINT(after_journal, "exec.after_journal");
 MOORAGE_CRASH_POINT(after_start, "exec.after_start");
 
 constexpr std::chrono::milliseconds kWardenDeadline{10'000};
+constexpr int kStopsMet = 3;  // that a start waits for, one after the other
 
 // Every field that says what runs, length-prefixed, so that two requests never share a text.
 std::string request_hash(const ExecRequest& request) {
@@ -172,17 +174,6 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   }
   // By its id: who keeps a dead sandbox keeps its mounts, and no new one could start.
   const auto before = active_.running_sandbox(row.id);
-  const auto running = workspaces_.ensure_running(row);
-  // Asked again before it is refused: an engine may have been down when it was asked last.
-  if (request.user == "root" && !running->backend->known_capabilities().root &&
-      !running->backend->capabilities().root) {
-    throw Error(Code::unsupported, "there is no root in the sandbox of " + row.name,
-                "run it as user, or move it to a backend that has one: moorage move " + row.name +
-                    " --backend lxc");
-  }
-  look.emplace(context_.store);  // the command begins after a commit, the answer after its end
-  before_intent.pass();
-  record.sandbox = running->sandbox;
   record.owner_uid = caller.uid;
   if (!request.idempotency_key.empty()) record.idempotency_key = request.idempotency_key;
   record.request_hash = hash;
@@ -192,8 +183,26 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   record.user = request.user;
   record.terminal = request.terminal.has_value();
   record.input = request.input;
-  const auto began = base::Histogram::Clock::now();
-  const auto created = record_intent(caller, row, record, snapshot);
+  std::shared_ptr<const Running> running;
+  std::optional<state_db::Execs::Created> recorded;
+  base::Histogram::Clock::time_point began;
+  for (int tries = 0; !recorded; ++tries) {
+    if (tries == kStopsMet)
+      throw Error(Code::unavailable, row.name + " is being stopped", "try again in a moment");
+    // Whoever stops it holds the lock until that is done.
+    if (tries > 0) context_.locks.lock(row.id.str(), "start", context_.options.start_deadline * 2);
+    running = sandbox_for(row, request.user);
+    look.emplace(context_.store);  // the command begins after a commit, the answer after its end
+    before_intent.pass();
+    record.sandbox = running->sandbox;
+    began = base::Histogram::Clock::now();
+    recorded = record_intent(caller, row, record, snapshot);
+    if (!recorded) {
+      look.reset();
+      running.reset();  // it holds the mounts
+    }
+  }
+  const auto created = *recorded;
   if (created.existed) return get(caller, created.id);
   after_intent.pass();
 
@@ -226,15 +235,31 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   return started;
 }
 
-// The lease is asked in the moment of the write: who takes it over finds this exec running, and
-// ends it, or this finds the lease taken.
-state_db::Execs::Created Execs::record_intent(const Caller& caller,
-                                              const state_db::WorkspaceRow& workspace,
-                                              const state_db::ExecRequest& record,
-                                              base::SnapshotId snapshot) {
+std::shared_ptr<const Running> Execs::sandbox_for(const state_db::WorkspaceRow& row,
+                                                  const std::string& user) {
+  auto running = workspaces_.ensure_running(row);
+  // Asked again before it is refused: an engine may have been down when it was asked last.
+  if (user == "root" && !running->backend->known_capabilities().root &&
+      !running->backend->capabilities().root) {
+    throw Error(Code::unsupported, "there is no root in the sandbox of " + row.name,
+                "run it as user, or move it to a backend that has one: moorage move " + row.name +
+                    " --backend lxc");
+  }
+  return running;
+}
+
+// The lease is asked in the moment of the write, and whether the sandbox runs: who takes the one
+// over, or stops the other, finds this exec running and ends it, or this finds that it is too late.
+std::optional<state_db::Execs::Created> Execs::record_intent(
+    const Caller& caller, const state_db::WorkspaceRow& workspace,
+    const state_db::ExecRequest& record, base::SnapshotId snapshot) {
   const auto writing = workspaces_.leases().write(caller, workspace);
-  return context_.store.transaction([&] {
-    const auto created = state_db::Execs(context_.store).create(record);
+  using Created = state_db::Execs::Created;
+  return context_.store.transaction([&]() -> std::optional<Created> {
+    const auto state = state_db::Sandboxes(context_.store).get(record.sandbox).state;
+    if (state != state_db::SandboxState::running && state != state_db::SandboxState::frozen)
+      return std::nullopt;
+    const Created created = state_db::Execs(context_.store).create(record);
     if (snapshot && !created.existed)
       state_db::Snapshots(context_.store).set_exec(snapshot, created.id);
     return created;

@@ -80,10 +80,13 @@ class Execs {
   void resize(const Caller& caller, base::ExecId id, uint32_t columns, uint32_t rows);
 
  private:
-  state_db::Execs::Created record_intent(const Caller& caller,
-                                         const state_db::WorkspaceRow& workspace,
-                                         const state_db::ExecRequest& record,
-                                         base::SnapshotId snapshot);
+  std::shared_ptr<const Running> sandbox_for(const state_db::WorkspaceRow& row,
+                                             const std::string& user);
+  // Nothing: the sandbox is being stopped.
+  std::optional<state_db::Execs::Created> record_intent(const Caller& caller,
+                                                        const state_db::WorkspaceRow& workspace,
+                                                        const state_db::ExecRequest& record,
+                                                        base::SnapshotId snapshot);
   // exec_hook.cc
   state_db::ExecRow begin_pre_stop(const state_db::WorkspaceRow& row, const Running& running);
   // exec_budget.cc. Cuts the time of a command to what its workspace allows; resource_exhausted:

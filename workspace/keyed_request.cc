@@ -1,5 +1,8 @@
 #include "workspace/keyed_request.h"
 
+#include <algorithm>
+#include <sstream>
+
 #include "base/digest.h"
 #include "base/error.h"
 #include "state_db/store.h"
@@ -13,6 +16,23 @@ KeyedRequest::KeyedRequest(uint32_t owner_uid, std::string key, std::string head
 void KeyedRequest::set_body_hash(const std::string& hash) {
   const std::lock_guard lock(mutex_);
   identity_.hash = base::sha256_hex(head_ + hash);
+}
+
+std::string JoinedVerb::subject() const {
+  std::string text = workspace.str();
+  for (const auto exec : ended) text += " " + exec.str();
+  return text + "\n" + notice;
+}
+
+JoinedVerb JoinedVerb::parse(const std::string& subject) {
+  const size_t line_end = std::min(subject.find('\n'), subject.size());
+  std::istringstream words(subject.substr(0, line_end));
+  std::string word;
+  words >> word;
+  JoinedVerb joined{.workspace = base::WorkspaceId::parse(word).value()};
+  while (words >> word) joined.ended.push_back(base::ExecId::parse(word).value());
+  if (line_end < subject.size()) joined.notice = subject.substr(line_end + 1);
+  return joined;
 }
 
 void join_key(state_db::Store& store, const Caller& caller, const std::string& subject) {

@@ -10,7 +10,9 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "base/ids.h"
 #include "state_db/idempotency.h"
 #include "workspace/access.h"
 
@@ -39,6 +41,23 @@ class KeyedRequest {
   const std::string head_;
   mutable std::mutex mutex_;
   state_db::IdempotentRequest identity_;
+};
+
+// What a stop, a delete, an update or a share joins to its key: all that its answer has and the
+// rows have not.
+struct JoinedVerb {
+  base::WorkspaceId workspace;
+  std::vector<base::ExecId> ended{};  // commands
+  std::string notice{};
+
+  std::string subject() const;
+  template <typename View>
+  View in(View view) const {
+    view.notice = notice;
+    view.ended = ended;
+    return view;
+  }
+  static JoinedVerb parse(const std::string& subject);
 };
 
 // All three do nothing for a request without a key.

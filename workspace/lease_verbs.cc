@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "state_db/store.h"
 #include "workspace/about.h"
+#include "workspace/keyed_request.h"
 #include "workspace/workspaces.h"
 
 namespace moorage::workspace {
@@ -78,7 +79,10 @@ WorkspaceView Workspaces::share(const Caller& caller, const std::string& name,
                                 std::optional<uint32_t> team_gid) {
   const auto row = find(caller, name, Right::govern);
   state_db::Workspaces table(context_.store);
-  table.set_team(row.id, team_gid);
+  context_.store.transaction([&] {
+    table.set_team(row.id, team_gid);
+    join_key(context_.store, caller, JoinedVerb{.workspace = row.id}.subject());
+  });
   keep_about(context_, table.get(row.id));
   return view(table.get(row.id));
 }

@@ -37,8 +37,10 @@ MOORAGE_CRASH_POINT(start_after_intent, "start.after_intent");
 MOORAGE_CRASH_POINT(start_after_mount, "start.after_mount");
 MOORAGE_CRASH_POINT(start_after_backend, "start.after_backend");
 MOORAGE_CRASH_POINT(start_after_outcome, "start.after_outcome");
+MOORAGE_CRASH_POINT(stop_before_intent, "stop.before_intent");
 MOORAGE_CRASH_POINT(stop_after_intent, "stop.after_intent");
 MOORAGE_CRASH_POINT(stop_after_backend, "stop.after_backend");
+MOORAGE_CRASH_POINT(delete_before_intent, "delete.before_intent");
 MOORAGE_CRASH_POINT(delete_after_intent, "delete.after_intent");
 MOORAGE_CRASH_POINT(purge_after_intent, "purge.after_intent");
 MOORAGE_CRASH_POINT(purge_after_files, "purge.after_files");
@@ -128,16 +130,20 @@ bool Workspaces::bury(base::WorkspaceId workspace, base::SandboxId sandbox) {
   return true;
 }
 
-void Workspaces::stop_sandbox(const state_db::WorkspaceRow& present, const std::string& reason) {
+void Workspaces::stop_sandbox(const state_db::WorkspaceRow& present, const std::string& reason,
+                              const std::function<void()>& begin) {
   state_db::Sandboxes table(context_.store);
   const auto sandbox = table.live(present.id);
   if (!sandbox) return;
   const auto row = settled(present);
   if (sandbox->state == SandboxState::lost) return clear_sandbox(*sandbox, reason);
-  watcher_.forget_sandbox(sandbox->id);
   if (sandbox->state != SandboxState::stopping) {
-    context_.store.move(sandbox->id, sandbox->state, SandboxState::stopping, reason);
+    context_.store.transaction([&] {
+      if (begin) begin();
+      context_.store.move(sandbox->id, sandbox->state, SandboxState::stopping, reason);
+    });
   }
+  watcher_.forget_sandbox(sandbox->id);
   // Each record says who ended it, and why.
   watcher_.end_all(sandbox->id,
                    {{}, state_db::ExecCategory::stopped, "ended with its sandbox: " + reason}, {});
@@ -220,20 +226,42 @@ WorkspaceView Workspaces::stop(const Caller& caller, const std::string& name,
   leases_.check(caller, row);
   make_way(context_.store, caller, row, request.busy);  // before it is measured
   if (row.state == WorkspaceState::ready) measurer_.before_stop(row);
-  std::string trouble;
-  std::vector<base::ExecId> ended;
+  JoinedVerb joined{.workspace = row.id};
   {
     const auto guard = context_.locks.lock(row.id.str(), "stop");
     const auto writing = leases_.write(caller, row);
-    ended = make_way(context_.store, caller, row, request.busy);
-    if (request.run_hook) trouble = run_pre_stop(state_db::Workspaces(context_.store).get(row.id));
-    stop_sandbox(row, "stopped by " + user_name(caller.uid));
+    make_way(context_.store, caller, row, request.busy);
+    if (request.run_hook)
+      joined.notice = run_pre_stop(state_db::Workspaces(context_.store).get(row.id));
+    const auto sandbox = state_db::Sandboxes(context_.store).live(row.id);
+    stop_before_intent.pass();
+    try {
+      stop_sandbox(row, "stopped by " + user_name(caller.uid), [&] {
+        joined.ended = make_way(context_.store, caller, row, request.busy);  // and what began since
+        join_key(context_.store, caller, joined.subject());
+      });
+    } catch (...) {
+      if (sandbox) pre_stops_.forget(sandbox->id);
+      throw;
+    }
   }
   if (row.state == WorkspaceState::ready) measurer_.refresh(row.id);
-  auto stopped = view(state_db::Workspaces(context_.store).get(row.id));
-  stopped.notice = trouble;
-  stopped.ended = std::move(ended);
-  return stopped;
+  return joined.in(view(state_db::Workspaces(context_.store).get(joined.workspace)));
+}
+
+WorkspaceView Workspaces::resume(const std::string& subject) {
+  const auto joined = JoinedVerb::parse(subject);
+  state_db::Sandboxes sandboxes(context_.store);
+  const auto is_stopping = [&] {
+    const auto sandbox = sandboxes.live(joined.workspace);
+    return sandbox && sandbox->state == SandboxState::stopping;
+  };
+  if (is_stopping()) {
+    const auto guard = context_.locks.lock(joined.workspace.str(), "stop");
+    if (is_stopping())
+      stop_sandbox(state_db::Workspaces(context_.store).get(joined.workspace), "stopped");
+  }
+  return joined.in(view(state_db::Workspaces(context_.store).get(joined.workspace)));
 }
 
 void Workspaces::stop_because(base::WorkspaceId id, const std::string& reason) {
@@ -251,15 +279,23 @@ WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name,
   // Its create has ended without a word, or waits for the lock and will find out.
   if (table.get(row.id).state == WorkspaceState::creating) abandon(table.get(row.id), reason);
   const auto current = table.get(row.id);
-  std::vector<base::ExecId> ended;
+  JoinedVerb joined{.workspace = row.id};
   if (current.state != WorkspaceState::deleted) {
     if (current.state != WorkspaceState::deleting) {
-      ended = make_way(context_.store, caller, current, busy);
+      make_way(context_.store, caller, current, busy);
       run_pre_stop(current);
-      context_.store.transaction([&] {
-        context_.store.move(row.id, current.state, WorkspaceState::deleting, reason);
-        join_key(context_.store, caller, row.id.str());
-      });
+      const auto sandbox = state_db::Sandboxes(context_.store).live(row.id);
+      delete_before_intent.pass();
+      try {
+        context_.store.transaction([&] {
+          joined.ended = make_way(context_.store, caller, current, busy);  // and what began since
+          context_.store.move(row.id, current.state, WorkspaceState::deleting, reason);
+          join_key(context_.store, caller, joined.subject());
+        });
+      } catch (...) {
+        if (sandbox) pre_stops_.forget(sandbox->id);
+        throw;
+      }
     }
     delete_after_intent.pass();
     stop_sandbox(row, reason);
@@ -267,9 +303,7 @@ WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name,
     table.finish_delete(row.id);
     base::log(base::LogLevel::info, "workspace.deleted", {{"ws", row.id}, {"name", row.name}});
   }
-  auto removed = view(table.get(row.id));
-  removed.ended = std::move(ended);
-  return removed;
+  return joined.in(view(state_db::Workspaces(context_.store).get(joined.workspace)));
 }
 
 WorkspaceView Workspaces::undelete(const Caller& caller, const std::string& name,
@@ -319,7 +353,10 @@ void Workspaces::purge(const Caller& caller, const std::string& name, const Busy
 }
 
 // The rest of a remove or a purge that began before the daemon died (keyed_request.h).
-WorkspaceView Workspaces::resume_remove(const Caller& caller, base::WorkspaceId id, bool purges) {
+WorkspaceView Workspaces::resume_remove(const Caller& caller, const std::string& subject,
+                                        bool purges) {
+  const auto joined = JoinedVerb::parse(subject);
+  const auto id = joined.workspace;
   state_db::Workspaces table(context_.store);
   Caller now = caller;
   if (!leases_.is_held(id)) now.leases.clear();  // that of this workspace ended with it
@@ -330,7 +367,7 @@ WorkspaceView Workspaces::resume_remove(const Caller& caller, base::WorkspaceId 
       throw Error(Code::conflict, table.get(id).name + " was deleted, and brought back since");
     purge(now, id.str(), {.force = true});
   }
-  return view(table.get(id));
+  return joined.in(view(state_db::Workspaces(context_.store).get(joined.workspace)));
 }
 
 void Workspaces::finish_purge(const state_db::WorkspaceRow& row) {

@@ -4,6 +4,7 @@
 #include "state_db/sandboxes.h"
 #include "state_db/store.h"
 #include "workspace/disk_use.h"
+#include "workspace/keyed_request.h"
 #include "workspace/placement.h"
 #include "workspace/workspaces.h"
 
@@ -15,6 +16,13 @@ using base::Error;
 using state_db::WorkspaceState;
 
 constexpr int kTries = 10;
+
+// Those of the disk hold at once.
+bool needs_new_sandbox(state_db::WorkspacePolicy before, const state_db::WorkspacePolicy& after) {
+  before.limits.disk_bytes = after.limits.disk_bytes;
+  before.limits.disk_files = after.limits.disk_files;
+  return before.limits != after.limits;
+}
 
 void require_changeable(const state_db::WorkspaceRow& row) {
   const bool rests = row.state == WorkspaceState::ready || row.state == WorkspaceState::archived ||
@@ -38,13 +46,22 @@ WorkspaceView Workspaces::update(const Caller& caller, const std::string& name,
   state_db::Workspaces table(context_.store);
   state_db::WorkspacePolicy before;
   state_db::WorkspacePolicy after;
+  JoinedVerb joined{.workspace = id};
   for (int attempt = 1;; ++attempt) {
     const auto row = table.get(id);
     require_changeable(row);
     before = after = row.policy;
     apply_policy(change, after);
     try {
-      table.set_policy(id, {before, after, by});
+      context_.store.transaction([&] {
+        table.set_policy(id, {before, after, by});
+        joined.notice.clear();
+        if (needs_new_sandbox(before, after) && state_db::Sandboxes(context_.store).live(id)) {
+          joined.notice =
+              "the new limits hold from the next sandbox on; now: moorage stop " + row.name;
+        }
+        join_key(context_.store, caller, joined.subject());
+      });
       break;
     } catch (const Error& error) {  // two at once: what neither names is not undone by the other
       if (error.code() != Code::conflict || attempt >= kTries) throw;
@@ -53,17 +70,10 @@ WorkspaceView Workspaces::update(const Caller& caller, const std::string& name,
   const std::string difference = state_db::policy_difference(before, after);
   base::log(base::LogLevel::info, "workspace.updated",
             {{"ws", id}, {"uid", caller.uid}, {"change", difference}});
-  auto answer = view(table.get(id));
+  const auto answer = joined.in(view(table.get(id)));
   if (answer.row.layer && answer.row.state == WorkspaceState::ready) {
     context_.storage.quota().limit(answer.row.layer, context_.storage.layer_path(answer.row.layer),
                                    DiskUse(context_).limit_of_writable(answer.row));
-  }
-  // Those of the disk hold at once.
-  before.limits.disk_bytes = after.limits.disk_bytes;
-  before.limits.disk_files = after.limits.disk_files;
-  if (before.limits != after.limits && answer.sandbox) {
-    answer.notice =
-        "the new limits hold from the next sandbox on; now: moorage stop " + answer.row.name;
   }
   return answer;
 }

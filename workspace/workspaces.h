@@ -44,8 +44,7 @@ class Workspaces {
   WorkspaceView update(const Caller& caller, const std::string& name, const PolicyChange& change);
   WorkspaceView start(const Caller& caller, const std::string& name);  // running already: fine
   // Runs its pre_stop (what went wrong with that is in the view's notice), ends its execs, stops
-  // the sandbox, syncs. Stopped already: fine. Nothing that the agent does to its files keeps it
-  // from being stopped: they are measured afterwards. All that stop a sandbox throw Waiting.
+  // the sandbox, syncs. Stopped already: fine. All that stop a sandbox throw Waiting.
   WorkspaceView stop(const Caller& caller, const std::string& name, const StopRequest& request);
   // Stops it and puts up a tombstone; nothing is removed before the undo window ends, or purge.
   WorkspaceView remove(const Caller& caller, const std::string& name, const BusyRule& busy);
@@ -53,7 +52,8 @@ class Workspaces {
                          const std::string& new_name);  // empty: its own, which may be another's
   // Deletes it first if it is not deleted. Conflict while a file of it is being transferred.
   void purge(const Caller& caller, const std::string& name, const BusyRule& busy);
-  WorkspaceView resume_remove(const Caller& caller, base::WorkspaceId id, bool purges);
+  WorkspaceView resume_remove(const Caller& caller, const std::string& subject, bool purges);
+  WorkspaceView resume(const std::string& subject);  // a stop, update or share (keyed_request.h)
 
   ChangeList status(const Caller& caller, const std::string& name);
   std::string patch(const Caller& caller, const std::string& name);
@@ -71,19 +71,19 @@ class Workspaces {
   Leases& leases() { return leases_; }
 
   std::shared_ptr<const Running> ensure_running(const state_db::WorkspaceRow& row);  // or starts it
-  void stop_sandbox(const state_db::WorkspaceRow& present, const std::string& reason);
+  // `begin` is in the transaction after which no command begins there; it may throw to stop that.
+  void stop_sandbox(const state_db::WorkspaceRow& present, const std::string& reason,
+                    const std::function<void()>& begin = {});
   void refuse_busy(const state_db::WorkspaceRow& row);  // conflict if anything runs
   // move.cc. From now on its sandboxes are made at `place`; the one that runs ends when the next is
   // made. A repeat says `notice`, too. Conflict as bring_to_rest. Caller holds the lock.
   void change_place(const state_db::WorkspaceRow& row, const state_db::Place& place,
                     const Caller& caller, const std::string& notice);
-  // Stops an idle one as `stop` does and waits until nobody has its files. Conflict if anything
-  // runs or is transferred. Caller holds the lock.
+  // Stops one that nobody uses (else conflict), and waits for its files. Caller holds the lock.
   enum class Hook { run, skip };
   void bring_to_rest(const state_db::WorkspaceRow& row, const std::string& reason,
                      Hook hook = Hook::run);
-  // The row, after a snapshot whose outcome could not be written was settled: else what is mounted
-  // next would be without what was written since. Caller holds the lock.
+  // The row, once a snapshot whose outcome could not be written is settled. Caller holds the lock.
   state_db::WorkspaceRow settled(const state_db::WorkspaceRow& row);
   // New mounts of a row's layer, for the sandbox that runs. Caller holds the lock.
   ActiveMounts mount_for(const state_db::WorkspaceRow& row, const Running& running);

@@ -1,6 +1,7 @@
 """What `stop` and `rm` do with commands that run, and with a pre_stop: no thread waits for either, and nothing that ran
 ends without a word."""
 
+import concurrent.futures
 import os
 import signal
 import threading
@@ -159,6 +160,58 @@ class Busy(harness.TestCase):
         self.assertIn(exec_id.encode(), said.stderr)
         self.assertEqual(self.client.get_exec(exec_id)["state"], "running")
         self.client.delete("busy", purge=True, force=True)
+
+    def gates_at(self, *points):
+        """Files: while one is there, whoever comes to its point waits there, and a file says that somebody does."""
+        gates = [self.daemon.store.parent / f"gate-{point}" for point in points]
+        self.daemon.kill()
+        self.daemon.environment["MOORAGE_PAUSE_AT"] = ",".join(f"{point}={gate}" for point, gate in zip(points, gates))
+        self.daemon.start()
+        for gate in gates:
+            gate.touch()
+
+        def back():
+            for gate in gates:
+                gate.unlink(missing_ok=True)
+                gate.with_name(f"{gate.name}.reached").unlink(missing_ok=True)
+            del self.daemon.environment["MOORAGE_PAUSE_AT"]
+            self.daemon.restart()
+        self.addCleanup(back)
+        return gates
+
+    def reached(self, gate):
+        harness.wait_until(gate.with_name(f"{gate.name}.reached").exists, what=gate.name)
+
+    def test_a_command_that_begins_while_somebody_looks_is_not_ended(self):
+        for verb in ("stop", "delete"):
+            with self.subTest(verb):
+                self.client.create(repo_url=self.url, name=verb)
+                self.client.start(verb)
+                (gate,) = self.gates_at(f"{verb}.before_intent")
+                with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                    refused = pool.submit(self.refusal, getattr(self.client, verb), verb)
+                    self.reached(gate)
+                    exec_id = self.client.start_exec(verb, ["sleep", "1000"])["id"]
+                    gate.unlink()
+                    self.assertIn(f"{exec_id} (sleep 1000) runs", refused.result().message)
+                self.assertEqual(self.client.get_exec(exec_id)["state"], "running")
+                self.assertEqual(self.client.stop(verb, force=True)["ended"], [exec_id])
+                self.doCleanups()
+
+    def test_a_command_that_meets_a_stop_runs_after_it(self):
+        self.client.create(repo_url=self.url, name="met")
+        before = self.client.start("met")["sandbox"]["id"]
+        stops, begins = self.gates_at("stop.after_intent", "exec.before_intent")
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            ran = pool.submit(self.client.exec, "met", "echo ran")
+            self.reached(begins)
+            stopped = pool.submit(self.client.stop, "met")
+            self.reached(stops)
+            begins.unlink()
+            stops.unlink()
+            self.assertEqual(stopped.result()["state"], "ready")
+            self.assertEqual(ran.result().stdout, b"ran\n")
+        self.assertNotEqual(self.client.workspace("met")["sandbox"]["id"], before)
 
     def test_who_forces_it_is_in_the_record_in_logs_ps_and_history(self):
         exec_id = self.running("forced")

@@ -103,6 +103,14 @@ class Requests:
         self.workspace(name, "true", pre_stop="echo stopping")
         return lambda key: self.client.stop(name, key=key)
 
+    def post_v1_workspaces_workspace_stop_force(self, name):
+        self.workspace(name).start_exec(name, ["sleep", "600"])
+        return lambda key: self.client.stop(name, force=True, key=key)
+
+    def delete_v1_workspaces_workspace_force(self, name):
+        self.workspace(name).start_exec(name, ["sleep", "600"])
+        return lambda key: self.client.delete(name, force=True, key=key)
+
     def patch_v1_workspaces_workspace(self, name):
         self.workspace(name)
         return lambda key: self.client.update(name, pinned=True, key=key)
@@ -261,6 +269,18 @@ NOT_KEPT = {
 }
 
 
+# What happens after the answer, by a thread of its own, or to a store that is as no request here finds it: faults_points
+# has the deaths there.
+DONE_LATER = {"archive.after_cold_row", "flatten.after_intent", "flatten.after_files", "flatten.after_outcome", "collect.after_files",
+              "snapshot.copied", "snapshot.frozen", "exec.before_outcome", "exec.after_outcome", "best_of.after_each",
+              "best_of.after_test", "best_of.after_measure", "best_of.after_choice", "best_of.after_promotion", "best_of.before_outcome"}
+NEVER_MET = {
+    "post /v1/repos/{repo}/fetch": {"repository.before_mirror", "repo.rebuild.cloned"},  # a mirror that is damaged
+    "post /v1/workspaces": {"rebase.after_tree", "rebase.after_manifest", "rebase.after_old_form"},  # an old form of a base tree
+    "post /v1/gc": {"evict.after_intent", "evict.after_files", "drop_base_tree.after_row", "drop_base_tree.after_files"},  # nothing is full
+}
+
+
 def method_of(operation):
     return re.sub(r"\W+", "_", operation).strip("_")
 
@@ -392,8 +412,34 @@ class Retries(rig.TestCase):
                 with self.subTest(method=method, point=point):
                     if self.try_point(method, point, undisturbed):
                         met.add(point)
-        self.assertLessEqual({"answer.before_kept"}, met, operation)
+        self.assertIn("answer.before_kept", met, operation)
+        self.assertLessEqual(set(of_verb) - met, NEVER_MET.get(operation, set()) | DONE_LATER, operation)
         return met
+
+    def test_a_repeat_undoes_nothing_that_others_did_since(self):
+        self.numbers = iter(range(10**6, 2 * 10**6))
+        client = self.client
+        sleep = ["sleep", "600"]
+        cases = {  # the request, what another one does after it, and what must hold after the repeat
+            "update": (lambda n, k: client.update(n, pinned=True, key=k), lambda n: client.update(n, pinned=False),
+                       lambda n: not client.workspace(n)["pinned"]),
+            "share": (lambda n, k: client.share(n, group="root", key=k), lambda n: client.share(n),
+                      lambda n: "group" not in client.workspace(n)),
+            "stop": (lambda n, k: client.stop(n, key=k), lambda n: client.start_exec(n, sleep),
+                     lambda n: len(client.execs(workspace=n, running=True)) == 1),
+            "stop --force": (lambda n, k: client.stop(n, force=True, key=k), lambda n: client.start_exec(n, sleep),
+                             lambda n: len(client.execs(workspace=n, running=True)) == 1),
+        }
+        for case, (request, meanwhile, holds) in cases.items():
+            with self.subTest(case):
+                name = f"r{next(self.numbers)}"
+                Requests(self).workspace(name, "true")
+                self.assertTrue(self.die("answer.before_kept", lambda key: request(name, key), name))
+                self.daemon.start()
+                meanwhile(name)
+                request(name, name)
+                self.assertTrue(holds(name))
+                self.clean(name)
 
     def test_a_repeat_after_a_death_gets_the_answer_of_an_undisturbed_run(self):
         self.numbers = iter(range(10**6))
