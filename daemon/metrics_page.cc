@@ -157,12 +157,17 @@ void MetricsPage::look() {
   seen.workspaces = state_db::Workspaces(context_.store).count_by_state();
   seen.sandboxes = state_db::Sandboxes(context_.store).count_by_state();
   seen.execs = state_db::Execs(context_.store).count_running();
-  seen_ = std::make_shared<const Seen>(seen);
+  const auto seen_now = std::make_shared<const Seen>(seen);
+  const std::lock_guard lock(mutex_);
+  seen_ = seen_now;
 }
 
 std::string MetricsPage::text() const {
   Exposition page;
-  const std::shared_ptr<const Seen> seen = seen_;
+  const auto seen = [this] {
+    const std::lock_guard lock(mutex_);
+    return seen_;
+  }();
   page.metric("moorage_build_info", gauge, "Always 1; the label tells the version.")
       .sample(uint64_t{1}, {{"version", MOORAGE_VERSION}});
   tell_states<state_db::WorkspaceState>(page, "moorage_workspaces",

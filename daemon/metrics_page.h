@@ -3,8 +3,8 @@
 // tree: look() does what costs, on the upkeep lane, every few seconds.
 #pragma once
 
-#include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "daemon/router.h"
@@ -33,7 +33,8 @@ class MetricsPage {
   workspace::Context& context_;
   workspace::StoreUsage& usage_;
   const workspace::Replica* replica_ = nullptr;
-  std::atomic<std::shared_ptr<const Seen>> seen_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Seen> seen_;
 };
 
 }  // namespace moorage::daemon

@@ -97,13 +97,23 @@ std::vector<GcRow> Gc::plan(const Scope& scope) {
   return rows;
 }
 
-Gc::Result Gc::run(const std::string& reason, const Scope& scope,
-                   const std::function<bool()>& enough) {
-  const std::unique_lock lock(one_run_, kPatience);
-  if (!lock) {
+std::shared_ptr<void> Gc::begin_run() {
+  std::unique_lock lock(mutex_);
+  if (!run_ended_.wait_for(lock, kPatience, [this] { return !runs_; })) {
     throw Error(Code::conflict, "a collection is at work, and has more to do",
                 "try again when it has ended: moorage events tells what it takes");
   }
+  runs_ = true;
+  return {this, [](Gc* gc) {
+            const std::lock_guard ending(gc->mutex_);
+            gc->runs_ = false;
+            gc->run_ended_.notify_one();
+          }};
+}
+
+Gc::Result Gc::run(const std::string& reason, const Scope& scope,
+                   const std::function<bool()>& enough) {
+  const auto running = begin_run();
   Result result;
   clear_strays();
   result.freed_bytes += cool_layers(context_);  // of workspaces that others stood on until now

@@ -5,8 +5,10 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -57,6 +59,7 @@ class Gc {
   void clear_strays();
   std::optional<uint64_t> take(const GcRow& row, const std::string& reason);
   std::optional<uint64_t> take_cache(const GcRow& row, const std::string& reason);
+  std::shared_ptr<void> begin_run();  // until it is let go of, no other one begins
   std::optional<uint64_t> take_workspace(const GcRow& row, const std::string& reason);
   void record(const GcRow& row, const std::string& reason);
 
@@ -66,7 +69,9 @@ class Gc {
   const Rules rules_;
   const Hooks hooks_;
   IntegrityCheck integrity_;
-  std::timed_mutex one_run_;
+  std::mutex mutex_;
+  std::condition_variable run_ended_;
+  bool runs_ = false;
   base::Flights flights_;  // last: its thread uses the rest
 };
 

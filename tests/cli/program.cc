@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <mutex>
 #include <stdexcept>
 #include <thread>
 
@@ -122,6 +123,11 @@ std::string Running::read_until(std::string_view text) {
   return read_;
 }
 
+void order_checks() {
+  static std::mutex checks;
+  const std::lock_guard lock(checks);
+}
+
 Ran Running::finish() {
   Ran ran;
   std::thread err_reader([&] { ran.err = read_all(err_.get()); });
@@ -131,6 +137,7 @@ Ran Running::finish() {
   int status = 0;
   ::waitpid(pid_, &status, 0);
   pid_ = -1;
+  order_checks();
   ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return ran;
 }

@@ -25,6 +25,10 @@ struct RunOptions {
   std::vector<int> ignored = {};  // signals that the program is started to ignore
 };
 
+// Catch counts checks without a lock. A scripted server passes here between its checks and its
+// answer, and so does who has waited for the program that got the answer.
+void order_checks();
+
 Ran run_moorage(const std::vector<std::string>& words, const RunOptions& options);
 
 // One that is still running, for signals and terminals.

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "program.h"
 
 namespace moorage::test {
 namespace {
@@ -95,6 +96,7 @@ const std::string& Call::body() {
 }
 
 void Call::reply(int status, std::string_view body, std::string_view more) {
+  order_checks();
   send_all(socket_, "HTTP/1.1 " + std::to_string(status) +
                         " X\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" +
                         std::string(more) + "\r\n" + std::string(body));

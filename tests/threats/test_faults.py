@@ -23,6 +23,7 @@ SECRET = "token-4f1d9a-of-a-client"
 class Faults(Threats):
     @threat(62, "C", "the wall clock jumps by ten years and back", "what is kept for a time is kept by CLOCK_BOOTTIME with the boot id: nothing is evicted",
             "what the daemon says of the time of a new workspace jumps along")
+    @unittest.skipIf(harness.SANITIZED, "libfaketime and a sanitizer do not go together")
     def test_a_jump_of_the_clock_evicts_nothing(self):
         with daemon({"daemon.reconcile_interval_s": 1}, LD_PRELOAD=FAKETIME, FAKETIME_TIMESTAMP_FILE=str(self.libexec / "now"),
                     FAKETIME_DONT_FAKE_MONOTONIC="1", FAKETIME_NO_CACHE="1") as other:
