@@ -235,12 +235,13 @@ AttemptRow BestOfs::attempt(base::AttemptId id) {
   return std::move(rows.front());
 }
 
-uint64_t BestOfs::count_under_way() {
+uint64_t BestOfs::count_under_way(uint32_t owner_uid) {
   // Through the index of open ones: all that ever were may be many.
   Statement query = store_.prepare(
       "SELECT count(*) FROM best_of JOIN best_of_attempts ON best_of_attempts.best_of = best_of.id "
       "WHERE best_of.state IN ('preparing','running') AND best_of_attempts.state IN "
-      "('applying','testing')");
+      "('applying','testing') AND best_of.owner_uid = ?");
+  query.bind(owner_uid);
   uint64_t count = 0;
   if (query.step()) query.read(count);
   return count;

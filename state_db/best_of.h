@@ -115,7 +115,7 @@ class BestOfs {
 
   std::vector<AttemptRow> attempts(base::BestOfId id);  // by number
   AttemptRow attempt(base::AttemptId id);               // not_found
-  uint64_t count_under_way();                           // attempts, of all
+  uint64_t count_under_way(uint32_t owner_uid);         // attempts of all that this user has
   void start(base::AttemptId id);                       // waiting -> applying
   void set_each(base::AttemptId id, base::ExecId exec);
   void begin_test(base::AttemptId id, const std::optional<AttemptDiff>& diff);  // -> testing

@@ -34,7 +34,7 @@ MOORAGE_CRASH_POINT(before_outcome, "best_of.before_outcome");
 
 constexpr size_t kThreads = 8;
 
-// Of all best-ofs together, whatever each asks for.
+// Of all best-ofs of one user together, whatever each asks for: nobody waits for another's.
 uint64_t most_under_way() {
   constexpr uint64_t kLeast = 16;
   return std::max<uint64_t>(kLeast, uint64_t{4} * std::thread::hardware_concurrency());
@@ -228,7 +228,7 @@ void BestOfDriver::start_waiting(const BestOfRow& row, const std::vector<Attempt
   const std::lock_guard lock(mutex_);
   BestOfs table(context_.store);
   const uint64_t most = most_under_way();
-  uint64_t all = table.count_under_way();
+  uint64_t all = table.count_under_way(row.wanted.owner_uid);
   auto here = std::count_if(attempts.begin(), attempts.end(),
                             [](const AttemptRow& one) { return one.is_under_way(); });
   for (const auto& one : attempts) {

@@ -95,11 +95,12 @@ TEST_CASE("an attempt goes its way once, and its end is whole") {
   const auto exec = Execs(*test.store).create(new_exec(make_sandbox(*test.store, fork))).id;
   const auto id = table.begin(test.wanted(1)).id;
   table.begin_running(id, {fork});
-  CHECK(table.count_under_way() == 0);
+  CHECK(table.count_under_way(1000) == 0);
   auto attempt = table.attempts(id).front();
   CHECK(attempt.workspace == fork);
   table.start(attempt.id);
-  CHECK(table.count_under_way() == 1);
+  CHECK(table.count_under_way(1000) == 1);
+  CHECK(table.count_under_way(1001) == 0);
   CHECK(code_thrown_by([&] { table.start(attempt.id); }) == base::Code::conflict);
   table.set_each(attempt.id, exec);
   table.begin_test(attempt.id, AttemptDiff{2, 10, 3, 400});
@@ -117,7 +118,7 @@ TEST_CASE("an attempt goes its way once, and its end is whole") {
   CHECK(attempt.state == AttemptState::failed);
   CHECK(attempt.tail == tail);
   CHECK(attempt.has_ended());
-  CHECK(table.count_under_way() == 0);
+  CHECK(table.count_under_way(1000) == 0);
   CHECK(table.request_cancel(id));
   table.choose(id, 1);
   table.set_promotion(id, Promotion::refused, "busy");

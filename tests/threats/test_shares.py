@@ -85,6 +85,34 @@ class Shares(Threats):
         client.create(repo_url=self.url, name="b-work")
         client.exec("b-work", "true")
 
+    def test_attempts_of_one_user_keep_nobody_elses_waiting(self):
+        def best_of(uid, name, **fields):
+            answers = []
+
+            def ask():
+                become(uid)
+                client = harness.Client(str(self.daemon.socket))
+                client.create(repo_url=self.url, name=name)
+                answers.append(client.best_of(name, **fields)["id"])
+
+            thread = threading.Thread(target=ask)
+            thread.start()
+            thread.join()
+            return answers[0]
+
+        def states(best_of_id):
+            return collections.Counter(a["state"] for a in self.client.get_best_of(best_of_id)["attempts"])
+
+        most = max(16, 4 * os.cpu_count())
+        greedy = best_of(A, "a-attempts", each="sleep 600", test="true", count=most + 2, parallel=64)
+        harness.wait_until(lambda: states(greedy)["applying"] == most, 60, "as many attempts as one user may have")
+        self.assertEqual(states(greedy)["waiting"], 2)
+        other = best_of(B, "b-attempts", each="true", test="true", count=2)
+        ended = self.client.get_best_of(other, wait_s=60)
+        self.assertEqual([a["state"] for a in ended["attempts"]], ["passed", "passed"])
+        self.client.cancel_best_of(greedy)
+        harness.wait_until(lambda: self.client.get_best_of(greedy)["state"] != "running", 60, "the end of the greedy one")
+
     @threat(68, "C", "hold the threads and locks of the daemon for as long as one likes, with hooks, stalled uploads, snapshots, best-ofs, huge ignores and directories",
             "a hook takes no thread, and of each pool every user and every workspace has a bounded share: another user's commands, creates and logs are answered as before",
             "more hooks than a lane has threads still run when all was answered")
