@@ -5,8 +5,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <set>
 #include <utility>
@@ -189,15 +191,21 @@ class TreeRemover {
 
 enum class Names { once, share };  // how a file of several counts
 
-// Walks with one descriptor: down by name, up by ".." (checked to be where it came from). What it
-// remembers is charged to a budget, as a stranger decides how much that would be.
+// Walks with one descriptor: down by name, up by ".." (checked to be where it came from). An agent
+// decides how wide and deep a tree is, so what the walk remembers is charged to a budget. Of the
+// directories still to visit, each level holds a batch, and reads its listing on from there when
+// the batch is done; levels high above give up theirs for those below. So no width is too much.
+// What each level takes itself bounds the depth: beyond it the usage is not complete. Files of
+// several names that find no room count with a share for each name.
 class TreeMeter {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
   TreeMeter(const std::string& path, Names names, uint64_t max_memory_bytes, Deadline deadline)
       : path_(path),
         shares_names_(names == Names::share),
-        memory_left_(max_memory_bytes),
+        links_left_(max_memory_bytes / 2),
+        memory_left_(max_memory_bytes - links_left_),
+        batch_bytes_(std::min(kBatchBytes, memory_left_ / 16)),
         deadline_(deadline) {}
 
   // False when a directory was moved away under the walk.
@@ -205,16 +213,17 @@ class TreeMeter {
     struct stat status;
     if (fstatat(parent, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) < 0) return true;
     count(status);
-    if (!S_ISDIR(status.st_mode) || !enter(parent, name)) return true;
+    if (!S_ISDIR(status.st_mode)) return true;
+    enter(parent, name);
     while (!levels_.empty() && !late()) {
-      if (levels_.back().directories.empty()) {
-        if (!climb()) return false;
-        continue;
+      Level& level = levels_.back();
+      if (level.batch.empty() && level.has_more) read_on();
+      if (!level.batch.empty()) {
+        const std::string next = take(level);
+        enter(here_.get(), next);
+      } else if (!climb()) {
+        return false;
       }
-      std::string next = std::move(levels_.back().directories.back());
-      levels_.back().directories.pop_back();
-      memory_left_ += cost(next);
-      enter(here_.get(), next);
     }
     return true;
   }
@@ -227,22 +236,24 @@ class TreeMeter {
 
  private:
   using Inode = std::pair<dev_t, ino_t>;
+  struct Directory {
+    std::string name;
+    off_t place = 0;  // of the listing, behind this one
+  };
   struct Level {
-    Inode inode;
-    std::vector<std::string> directories;  // still to visit
+    Inode inode{};
+    std::vector<Directory> batch{};  // to visit next
+    size_t taken = 0;                // of these, visited already
+    uint64_t bytes = 0;              // that the batch takes of the budget
+    off_t place = 0;                 // behind the last one that was visited
+    bool has_more = false;           // directories behind the batch
   };
 
-  static constexpr size_t kNodeBytes = 64;  // of a set, or of the heap around a name
+  static constexpr uint64_t kNodeBytes = 64;  // of a set, or of the heap around a name
+  static constexpr uint64_t kBatchBytes = 64 << 10;
 
-  static uint64_t cost(const std::string& name) { return sizeof name + name.size() + kNodeBytes; }
-
-  bool afford(uint64_t bytes) {
-    if (bytes > memory_left_) {
-      usage_.complete = false;
-      return false;
-    }
-    memory_left_ -= bytes;
-    return true;
+  static uint64_t cost(std::string_view name) {
+    return sizeof(Directory) + name.size() + kNodeBytes;
   }
 
   bool late() {
@@ -251,53 +262,123 @@ class TreeMeter {
     return true;
   }
 
+  // Batches of levels above go for it, the highest first: they are needed last.
+  bool afford(uint64_t bytes) {
+    for (; memory_left_ < bytes && first_batch_ + 1 < levels_.size(); ++first_batch_) {
+      Level& level = levels_[first_batch_];
+      level.has_more = level.has_more || !level.batch.empty();
+      drop_batch(level);
+    }
+    if (memory_left_ < bytes) return false;
+    memory_left_ -= bytes;
+    return true;
+  }
+
+  void drop_batch(Level& level) {
+    memory_left_ += level.bytes;
+    level.bytes = 0;
+    level.batch = {};
+    level.taken = 0;
+  }
+
+  std::string take(Level& level) {
+    Directory& next = level.batch[level.taken++];
+    level.place = next.place;
+    std::string name = std::move(next.name);
+    if (level.taken == level.batch.size()) drop_batch(level);
+    return name;
+  }
+
   void count(const struct stat& status) {
     const uint64_t bytes = static_cast<uint64_t>(status.st_blocks) * 512;
-    if (!S_ISDIR(status.st_mode) && status.st_nlink > 1 && shares_names_) {
-      usage_.bytes += bytes / status.st_nlink;
-      shared_inodes_ += 1.0 / static_cast<double>(status.st_nlink);
-      return;
-    }
     if (!S_ISDIR(status.st_mode) && status.st_nlink > 1) {
       // A file with several names takes its blocks once.
       const Inode inode{status.st_dev, status.st_ino};
       if (linked_.contains(inode)) return;
-      if (!afford(kNodeBytes)) {
+      if (shares_names_ || links_left_ < kNodeBytes) {
         usage_.bytes += bytes / status.st_nlink;
+        shared_inodes_ += 1.0 / static_cast<double>(status.st_nlink);
         return;
       }
+      links_left_ -= kNodeBytes;
       linked_.insert(inode);
     }
     usage_.bytes += bytes;
     usage_.inodes += 1;
   }
 
-  bool enter(int parent, const std::string& name) {
-    if (!afford(sizeof(Level))) return false;
+  // Into a directory: what it has is counted, and it is a level if there are directories in it.
+  void enter(int parent, const std::string& name) {
     Stream stream = open_level(parent, name.c_str());
-    if (!stream && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EXDEV)) {
-      memory_left_ += sizeof(Level);
-      return false;  // gone, replaced, or a mount: not ours to count
+    if (!stream) {
+      // Gone, replaced, or a mount: not ours to count.
+      if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EXDEV) return;
+      throw_errno("measure " + path_ + ": open " + name);
     }
-    if (!stream) throw_errno("measure " + path_ + ": open " + name);
-    int directory = dirfd(stream.get());
+    if (!afford(sizeof(Level))) {
+      usage_.complete = false;
+      return;
+    }
+    Level& level = levels_.emplace_back();
+    read(stream.get(), level, true);
+    if (level.batch.empty() && !level.has_more) {
+      leave();
+      return;
+    }
     struct stat status;
-    check(fstat(directory, &status), "measure " + path_);
-    Level level{{status.st_dev, status.st_ino}, {}};
-    while (dirent* entry = late() ? nullptr : next_entry(stream.get(), path_)) {
-      if (fstatat(directory, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0) continue;
-      count(status);
-      std::string below = S_ISDIR(status.st_mode) ? entry->d_name : "";
-      if (!below.empty() && afford(cost(below))) level.directories.push_back(std::move(below));
+    check(fstat(dirfd(stream.get()), &status), "measure " + path_);
+    level.inode = {status.st_dev, status.st_ino};
+    here_ = Fd(check(fcntl(dirfd(stream.get()), F_DUPFD_CLOEXEC, 3), "measure " + path_));
+  }
+
+  // A batch from where the listing is; `first`: the whole of it is read and counted. Only behind
+  // the last place of a batch that is read whole is there nothing more.
+  void read(DIR* stream, Level& level, bool first) {
+    level.has_more = false;
+    struct stat status;
+    while (dirent* entry = late() ? nullptr : next_entry(stream, path_)) {
+      const bool known = entry->d_type != DT_UNKNOWN;
+      if ((first || !known) &&
+          fstatat(dirfd(stream), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0) {
+        continue;
+      }
+      if (first) count(status);
+      const bool is_directory = first || !known ? S_ISDIR(status.st_mode) : entry->d_type == DT_DIR;
+      if (!is_directory || level.has_more) continue;
+      const uint64_t bytes = cost(entry->d_name);
+      const bool fits = level.batch.empty() || level.bytes + bytes <= batch_bytes_;
+      if (fits && afford(bytes)) {
+        level.bytes += bytes;
+        level.batch.push_back({entry->d_name, entry->d_off});
+        continue;
+      }
+      if (level.batch.empty()) {
+        usage_.complete = false;  // the levels take it all
+        return;
+      }
+      level.has_more = true;
+      if (!first) return;
     }
-    here_ = Fd(check(fcntl(directory, F_DUPFD_CLOEXEC, 3), "measure " + path_));
-    levels_.push_back(std::move(level));
-    return true;
+  }
+
+  void read_on() {
+    Level& level = levels_.back();
+    level.has_more = false;
+    const Stream stream = open_level(here_.get(), "");
+    if (!stream && errno == ENOENT) return;  // it is removed
+    if (!stream) throw_errno("measure " + path_);
+    seekdir(stream.get(), level.place);
+    read(stream.get(), level, false);
+  }
+
+  void leave() {
+    levels_.pop_back();
+    memory_left_ += sizeof(Level);
+    first_batch_ = std::min(first_batch_, levels_.empty() ? 0 : levels_.size() - 1);
   }
 
   bool climb() {
-    levels_.pop_back();
-    memory_left_ += sizeof(Level);
+    leave();
     if (levels_.empty()) return true;
     const Inode& above = levels_.back().inode;
     here_ = try_open_parent(here_.get(), above.first, above.second);
@@ -307,10 +388,13 @@ class TreeMeter {
   const std::string& path_;
   const bool shares_names_;
   double shared_inodes_ = 0;
+  uint64_t links_left_;
   uint64_t memory_left_;
+  const uint64_t batch_bytes_;
   const Deadline deadline_;
   Fd here_;
-  std::vector<Level> levels_;
+  std::deque<Level> levels_;
+  size_t first_batch_ = 0;  // no level above this one has a batch
   std::set<Inode> linked_;
   Usage usage_;
 };
