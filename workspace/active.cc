@@ -12,6 +12,12 @@ namespace {
 // An unmount waits for the disk, so a few at a time lose nothing.
 constexpr size_t kClosers = 4;
 
+Running copy_without_mounts(const Running& running) {
+  Running copy = running;
+  copy.mounted.reset();  // never the last: `running` has them
+  return copy;
+}
+
 }  // namespace
 
 Active::Active() : closers_(kClosers, std::numeric_limits<size_t>::max()) {}
@@ -47,12 +53,16 @@ std::shared_ptr<const Running> Active::by_sandbox(base::SandboxId sandbox) {
 std::optional<Running> Active::without_mounts(base::SandboxId sandbox) {
   const std::lock_guard lock(mutex_);
   for (const auto& [workspace, running] : running_) {
-    if (running->sandbox != sandbox) continue;
-    Running copy = *running;
-    copy.mounted.reset();  // never the last: `running` has them
-    return copy;
+    if (running->sandbox == sandbox) return copy_without_mounts(*running);
   }
   return std::nullopt;
+}
+
+std::optional<Running> Active::without_mounts(base::WorkspaceId workspace) {
+  const std::lock_guard lock(mutex_);
+  const auto found = running_.find(workspace);
+  if (found == running_.end()) return std::nullopt;
+  return copy_without_mounts(*found->second);
 }
 
 void Active::set_running(std::shared_ptr<const Running> running) {
@@ -150,7 +160,7 @@ std::unique_ptr<Active::Exchange> Active::begin_exchange(std::shared_ptr<const R
   if (found == running_.end() || found->second != running) return nullptr;
   // Ours, and the one kept here.
   if (running.use_count() != 2 || running->mounted.use_count() != 1) return nullptr;
-  exchanging_[running->workspace] = next_exchange_++;
+  exchanging_.insert(running->workspace);
   return std::make_unique<Exchange>(*this, std::move(running));
 }
 
@@ -164,15 +174,10 @@ void Active::end_exchange(std::shared_ptr<const Running> running) {
   exchanged_.notify_all();
 }
 
-std::vector<std::shared_ptr<const Running>> Active::all() {
-  std::unique_lock lock(mutex_);
-  const uint64_t begun = next_exchange_;
-  exchanged_.wait(lock, [&] {
-    return std::none_of(exchanging_.begin(), exchanging_.end(),
-                        [&](const auto& one) { return one.second < begun; });
-  });
-  std::vector<std::shared_ptr<const Running>> all;
-  for (const auto& [workspace, running] : running_) all.push_back(running);
+std::vector<Running> Active::all() {
+  const std::lock_guard lock(mutex_);
+  std::vector<Running> all;
+  for (const auto& [workspace, running] : running_) all.push_back(copy_without_mounts(*running));
   return all;
 }
 

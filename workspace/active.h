@@ -84,12 +84,13 @@ class Active {
   std::shared_ptr<const Running> running(base::WorkspaceId workspace);
   base::SandboxId running_sandbox(base::WorkspaceId workspace);  // 0: none; keeps nothing alive
   std::shared_ptr<const Running> by_sandbox(base::SandboxId sandbox);
-  // Without its mounts, and without a wait for an exchange: for its control groups alone.
+  // Without its mounts; neither waits for an exchange nor keeps one from beginning.
   std::optional<Running> without_mounts(base::SandboxId sandbox);
+  std::optional<Running> without_mounts(base::WorkspaceId workspace);
   void set_running(std::shared_ptr<const Running> running);
   void clear_running(base::SandboxId sandbox);
-  // Waits for the exchanges that go on now, not for those that begin meanwhile.
-  std::vector<std::shared_ptr<const Running>> all();
+  // The same of all.
+  std::vector<Running> all();
 
   // Take it first, then ask for what is running: so it is either there and stays, or a new one is
   // started.
@@ -135,8 +136,7 @@ class Active {
   std::mutex mutex_;
   std::condition_variable closed_;
   std::condition_variable exchanged_;
-  std::map<base::WorkspaceId, uint64_t> exchanging_;  // with the number of the exchange
-  uint64_t next_exchange_ = 0;
+  std::set<base::WorkspaceId> exchanging_;
   std::map<base::WorkspaceId, std::shared_ptr<const Running>> running_;
   std::map<base::WorkspaceId, Uses> uses_;  // of those in use, and of the running ones
   std::map<base::WorkspaceId, Rest> rests_;

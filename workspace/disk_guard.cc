@@ -73,12 +73,12 @@ uint64_t DiskGuard::grown(const std::string& subject, uint64_t written_bytes) {
 std::vector<DiskGuard::Writer> DiskGuard::writers() {
   std::vector<Writer> writers;
   for (const auto& running : active_.all()) {
-    const auto execs = state_db::Execs(context_.store).running(running->sandbox);
+    const auto execs = state_db::Execs(context_.store).running(running.sandbox);
     uint64_t of_execs = 0;
     for (const auto& exec : execs) {
       uint64_t written = 0;
       try {
-        const auto group = running->backend->exec_group(running->name, exec.id.str());
+        const auto group = running.backend->exec_group(running.name, exec.id.str());
         written = written_by(group->members(kMostProcesses));
       } catch (const base::Error&) {
         continue;  // it is going down
@@ -88,8 +88,8 @@ std::vector<DiskGuard::Writer> DiskGuard::writers() {
       of_execs += writer.grown_bytes;
       writers.push_back(std::move(writer));
     }
-    const uint64_t all = grown(running->sandbox.str(),
-                               written_by(base::process_tree(running->init.pid, kMostProcesses)));
+    const uint64_t all = grown(running.sandbox.str(),
+                               written_by(base::process_tree(running.init.pid, kMostProcesses)));
     // What its commands did not do themselves was done by what earlier ones left, or by nobody.
     if (of_execs < kLeastGrowth) writers.push_back({running, std::nullopt, all});
   }
@@ -114,10 +114,10 @@ void DiskGuard::end_one(const DiskRoom& room) {
 }
 
 void DiskGuard::end(const Writer& writer, const std::string& reason) {
-  const auto workspace = writer.running->workspace;
+  const auto workspace = writer.running.workspace;
   state_db::Subject subject;
   subject.workspace = workspace;
-  subject.sandbox = writer.running->sandbox;
+  subject.sandbox = writer.running.sandbox;
   if (writer.exec) {
     subject.exec = writer.exec->id;
     if (!watcher_.end_because(writer.exec->id, {{}, state_db::ExecCategory::disk_full, reason}))

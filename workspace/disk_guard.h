@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,7 +33,7 @@ class DiskGuard {
 
  private:
   struct Writer {
-    std::shared_ptr<const Running> running;
+    Running running;
     std::optional<state_db::ExecRow> exec;  // none: what commands left running
     uint64_t grown_bytes = 0;               // since the last look
   };

@@ -103,16 +103,15 @@ state_db::WorkspacePolicy IdleKeeper::policy_of(base::WorkspaceId workspace) {
 }
 
 void IdleKeeper::look() {
-  const auto all = active_.all();
   std::set<base::SandboxId> there;
-  for (const auto& running : all) {
-    there.insert(running->sandbox);
+  for (const auto& running : active_.all()) {
+    there.insert(running.sandbox);
     try {
-      look_at_budget(*running);
-      look_at(*running, known_[running->sandbox]);
+      look_at_budget(running);
+      look_at(running, known_[running.sandbox]);
     } catch (const base::Error& error) {  // it is going down, or the next look will tell
       base::log(base::LogLevel::debug, "idle.not_seen",
-                {{"sb", running->sandbox}, {"error", error.message()}});
+                {{"sb", running.sandbox}, {"error", error.message()}});
     }
   }
   std::erase_if(known_, [&](const auto& known) { return !there.contains(known.first); });
@@ -186,9 +185,7 @@ void IdleKeeper::stop_later(const Running& running, Stop stop) {
     const std::lock_guard lock(mutex_);
     if (!being_stopped_.insert(running.sandbox).second) return;
   }
-  Running idle = running;
-  idle.mounted.reset();  // it may wait for long, and keeps no mount meanwhile
-  submit(idle, stop);
+  submit(running, stop);
 }
 
 void IdleKeeper::submit(const Running& running, Stop stop) {

@@ -151,12 +151,12 @@ QuotaWatch::Clock::time_point QuotaWatch::look() {
   free_space_.look();
   std::map<base::WorkspaceId, bool> live;
   for (const auto& running : active_.all()) {
-    live[running->workspace] = true;
+    live[running.workspace] = true;
     try {
-      next = std::min(next, look_at(*running));
+      next = std::min(next, look_at(running));
     } catch (const Error& error) {
       base::log(base::LogLevel::warning, "workspace.quota",
-                {{"ws", running->workspace}, {"error", error.message()}});
+                {{"ws", running.workspace}, {"error", error.message()}});
     }
   }
   const std::lock_guard lock(mutex_);
@@ -231,7 +231,7 @@ QuotaWatch::Clock::time_point QuotaWatch::look_at(const Running& running) {
 }
 
 void QuotaWatch::walk(base::WorkspaceId id) {
-  const auto running = active_.running(id);
+  const auto running = active_.without_mounts(id);
   const auto row = state_db::Workspaces(context_.store).find(id);
   if (!running || !row || !row->layer || !limit_of(*row).any()) return;
   Seen seen;
@@ -245,7 +245,7 @@ void QuotaWatch::walk(base::WorkspaceId id) {
   const auto began = Clock::now();
   seen.writes = writes_in(*running);  // what is written under the walk may count twice
   seen.space = free_space_.look();
-  const auto use = measure(*row, running.get(), seen.writes);
+  const auto use = measure(*row, &*running, seen.writes);
   if (!use) return;
   hold_to_rest(*row, seen);
   const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - began);
@@ -356,7 +356,7 @@ void QuotaWatch::measure_dead(const state_db::WorkspaceRow& row, const Running& 
 }
 
 bool QuotaWatch::suspects(const state_db::ExecRow& ended) {
-  const auto running = active_.running(ended.request.workspace);
+  const auto running = active_.without_mounts(ended.request.workspace);
   const auto row = state_db::Workspaces(context_.store).find(ended.request.workspace);
   if (!running || !row || !limit_of(*row).any()) return false;
   const QuotaLimit limit = limit_of(*row);
@@ -427,7 +427,7 @@ void QuotaWatch::measure_rested() {
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [id, seen] : seen_) {
-      const bool rests = !active_.running(id) && !active_.mounted(id);
+      const bool rests = !active_.running_sandbox(id) && !active_.mounted(id);
       if (rests && seen.uploaded && Clock::now() > seen.next_walk) rested[id] = seen.use;
     }
   }

@@ -39,8 +39,8 @@ std::vector<base::SnapshotId> past_retention(const std::vector<state_db::Snapsho
 void SnapshotKeeper::look() {
   std::set<base::SandboxId> there;
   for (const auto& running : active_.all()) {
-    there.insert(running->sandbox);
-    attempt("snapshot.interval", running->workspace.str(), [&] { look_at(*running); });
+    there.insert(running.sandbox);
+    attempt("snapshot.interval", running.workspace.str(), [&] { look_at(running); });
   }
   std::erase_if(taken_boot_ms_, [&](const auto& known) { return !there.contains(known.first); });
   attempt("snapshot.retention", "", [&] { drop_past(); });

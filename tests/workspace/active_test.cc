@@ -139,22 +139,23 @@ TEST_CASE("the control groups of a sandbox are had while its mounts are exchange
   CHECK_FALSE(active.without_mounts(base::SandboxId{2}));
 }
 
-TEST_CASE("who wants all sandboxes does not wait for exchanges that begin after the question") {
+TEST_CASE("who wants all sandboxes waits for no exchange, and keeps none from beginning") {
   Active active;
   running_in(active, 1);
   running_in(active, 2);
-  auto first = active.begin_exchange(active.running(base::WorkspaceId{1}));
-  REQUIRE(first);
-  std::promise<size_t> answer;
-  auto count = answer.get_future();
-  std::thread asks([&] { answer.set_value(active.all().size()); });
-  // It waits now: a second exchange begins, and the first one ends.
-  CHECK(count.wait_for(milliseconds(200)) == std::future_status::timeout);
-  auto second = active.begin_exchange(active.running(base::WorkspaceId{2}));
-  first.reset();
-  const bool waits = count.wait_for(kLong / 4) != std::future_status::ready;
-  second.reset();
+  const auto seen = active.all();
+  auto slow = active.begin_exchange(active.running(base::WorkspaceId{1}));
+  REQUIRE(slow);
+  std::promise<std::vector<Running>> answer;
+  auto all = answer.get_future();
+  std::thread asks([&] { answer.set_value(active.all()); });
+  const bool waits = all.wait_for(kLong / 4) != std::future_status::ready;
+  slow.reset();  // before anything can fail: the thread waits for it
   asks.join();
   CHECK_FALSE(waits);
-  CHECK(count.get() == 2);
+  const auto both = all.get();
+  REQUIRE(both.size() == 2);
+  CHECK(both[0].sandbox == base::SandboxId{1});
+  CHECK(both[1].sandbox == base::SandboxId{2});
+  CHECK_FALSE(both[0].mounted);
 }
