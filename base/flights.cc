@@ -14,22 +14,29 @@ constexpr std::chrono::minutes kRemembered{10};
 }  // namespace
 
 Flights::Flights(size_t threads, std::function<void(Key)> work)
-    : threads_(threads), work_(std::move(work)), pool_(threads, kMaxQueue) {}
+    : threads_(threads),
+      work_(std::move(work)),
+      pool_(std::make_unique<ThreadPool>(threads, kMaxQueue)) {}
+
+Flights::Flights(size_t threads, std::function<void(Key)> work, Fair)
+    : threads_(threads),
+      work_(std::move(work)),
+      fair_pool_(std::make_unique<FairPool>(threads, kMaxQueue)) {}
 
 Flights::~Flights() {
   std::lock_guard guard(mutex_);
   stopping_ = true;
 }
 
-void Flights::request(Key key) {
+void Flights::request(Key key, uint32_t user) {
   std::lock_guard guard(mutex_);
-  enqueue(key);
+  enqueue(key, user);
 }
 
-bool Flights::wait(Key key, Milliseconds patience) {
+bool Flights::wait(Key key, Milliseconds patience, uint32_t user) {
   const auto until = Clock::now() + patience;
   std::unique_lock guard(mutex_);
-  enqueue(key);
+  enqueue(key, user);
   const auto found = flights_.find(key);
   if (found == flights_.end() || in_vain(key, patience)) return false;
   const std::shared_ptr<Flight> flight = found->second;
@@ -48,17 +55,20 @@ bool Flights::ran_within(Key key, Milliseconds age) {
   return found != past_.end() && Clock::now() - found->second.ended <= age;
 }
 
-void Flights::enqueue(Key key) {
+void Flights::enqueue(Key key, uint32_t user) {
   auto& flight = flights_[key];
   if (!flight) flight = std::make_shared<Flight>();
   if (flight->queued) return;
   flight->queued = true;
-  if (!flight->running) submit(key);  // else the run that ends does it
+  flight->user = user;
+  if (!flight->running) submit(key, user);  // else the run that ends does it
 }
 
-void Flights::submit(Key key) {
+void Flights::submit(Key key, uint32_t user) {
+  auto work = [this, key] { run(key); };
   try {
-    pool_.submit([this, key] { run(key); });
+    if (fair_pool_) return fair_pool_->submit({.user = user}, work);
+    pool_->submit(work);
   } catch (const Error&) {
     flights_.erase(key);  // too much is queued: the next request tries again
   }
@@ -95,7 +105,7 @@ void Flights::run(Key key) {
   past_[key] = {now, now - flight->since};
   ended_.notify_all();
   if (flight->queued) {
-    submit(key);
+    submit(key, flight->user);
   } else {
     flights_.erase(key);
   }

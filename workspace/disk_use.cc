@@ -1,6 +1,9 @@
 #include "workspace/disk_use.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
+#include <string>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -15,48 +18,56 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr base::UsageLimits kWalk{.time = milliseconds(10'000)};
+constexpr milliseconds kWalk{10'000};
 constexpr uint64_t kLeastLimit = 4096;
 
-// Empty: it went away under the walk.
-std::optional<base::Usage> walk(const std::string& path) {
+// Empty: it has too much to be counted in that time.
+std::optional<base::Usage> walk(const std::string& path, milliseconds time) {
+  const auto usage = base::shared_tree_usage(path, {.time = time});
+  if (usage.complete) return usage;
+  base::log(base::LogLevel::warning, "workspace.not_measured",
+            {{"path", path}, {"error", "it has too much to be counted"}});
+  return std::nullopt;
+}
+
+void attempt(const std::string& path, const std::function<void()>& look) {
   try {
-    return base::shared_tree_usage(path, kWalk);
-  } catch (const base::Error& error) {
+    look();
+  } catch (const base::Error& error) {  // it went away under the walk
     base::log(base::LogLevel::debug, "workspace.not_measured",
               {{"path", path}, {"error", error.message()}});
-    return std::nullopt;
   }
 }
 
 }  // namespace
 
-QuotaUse DiskUse::beside(base::WorkspaceId workspace, base::LayerId layer) {
+DiskUse::Beside DiskUse::beside(base::WorkspaceId workspace, base::LayerId layer) {
   state_db::LayerDisk table(context_.store);
-  QuotaUse use{table.journal_bytes(workspace), 0};
-  for (auto other : table.owned_by(workspace)) {
+  Beside beside{{table.journal_bytes(workspace), 0}};
+  for (const auto& other : table.owned_by(workspace)) {
     if (other.id == layer) continue;
-    if (other.frozen && !other.measured) {
-      if (const auto usage = walk(context_.storage.layer_path(other.id))) {
-        other.bytes = usage->bytes;
-        other.files = usage->inodes;
-        table.set_frozen(other.id, other.bytes, other.files);
-      }
-    }
+    if (other.frozen && !other.measured) beside.unmeasured.push_back(other.id);
     // One that is being frozen now.
     const auto told = other.frozen ? std::nullopt
                                    : context_.storage.quota().use(
                                          other.id, context_.storage.layer_path(other.id));
-    use.bytes += told ? told->bytes : other.bytes;
-    use.files = *use.files + (told ? told->files : std::nullopt).value_or(other.files);
+    beside.use.bytes += told ? told->bytes : other.bytes;
+    beside.use.files =
+        *beside.use.files + (told ? told->files : std::nullopt).value_or(other.files);
   }
-  return use;
+  return beside;
+}
+
+bool DiskUse::measure_frozen(base::LayerId layer, milliseconds time) {
+  const auto usage = walk(context_.storage.layer_path(layer), time);
+  if (usage) state_db::LayerDisk(context_.store).set_frozen(layer, usage->bytes, usage->inodes);
+  return usage.has_value();
 }
 
 QuotaLimit DiskUse::limit_of_writable(const state_db::WorkspaceRow& row) {
   QuotaLimit limit = limit_of(row);
   if (!limit.any() || !context_.storage.quota().refuses_bytes()) return limit;
-  const QuotaUse others = beside(row.id, row.layer);
+  const QuotaUse others = beside(row.id, row.layer).use;
   // 0 would be no limit.
   if (limit.bytes > 0) limit.bytes -= std::min(limit.bytes - kLeastLimit, others.bytes);
   if (limit.files > 0) limit.files -= std::min(limit.files - 1, others.files.value_or(0));
@@ -72,14 +83,14 @@ void DiskUse::keep_writable(const state_db::WorkspaceRow& row, uint64_t bytes, u
 }
 
 void DiskUse::settle(base::WorkspaceId workspace) {
-  beside(workspace, {});
+  for (const auto layer : beside(workspace, {}).unmeasured)
+    attempt(layer.str(), [&] { measure_frozen(layer, kWalk); });
   const std::string records = context_.options.store + "/workspaces/" + workspace.str();
   std::optional<uint64_t> journal_bytes;
-  if (!base::path_exists(records)) {
-    journal_bytes = 0;
-  } else if (const auto usage = walk(records)) {
-    journal_bytes = usage->bytes;
-  }
+  attempt(records, [&] {
+    const auto usage = base::path_exists(records) ? walk(records, kWalk) : base::Usage{};
+    if (usage) journal_bytes = usage->bytes;
+  });
   context_.store.transaction(
       [&] { state_db::LayerDisk(context_.store).recount(workspace, journal_bytes); });
 }

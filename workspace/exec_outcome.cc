@@ -223,7 +223,7 @@ bool ExecWatcher::is_at_limit(base::WorkspaceId workspace) {
   try {
     auto use = quota.use(row->layer, context_.storage.layer_path(row->layer));
     if (!use) return false;
-    const QuotaUse others = DiskUse(context_).beside(workspace, row->layer);
+    const QuotaUse others = DiskUse(context_).beside(workspace, row->layer).use;
     use->bytes += others.bytes;
     if (use->files) use->files = *use->files + others.files.value_or(0);
     const bool bytes = limits.disk_bytes > 0 && use->bytes + kQuotaSlack > limits.disk_bytes;

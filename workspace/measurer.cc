@@ -31,7 +31,9 @@ constexpr base::UsageLimits kUsageLimits{.time = milliseconds(10'000)};
 
 base::Usage measured(const std::string& layer) {
   const base::Background background;
-  return base::tree_usage(layer, kUsageLimits);
+  const auto usage = base::tree_usage(layer, kUsageLimits);
+  if (usage.complete) return usage;
+  throw Error(Code::resource_exhausted, "it has too much to be counted in time");
 }
 
 }  // namespace
@@ -117,14 +119,14 @@ state_db::WorkspaceFacts Measurer::look(const state_db::WorkspaceRow& row) {
   });
   // The walk that sealed it has told the size of the writable layer.
   const bool sealed = !state_db::Integrity(context_.store).get(row.id).seal.empty();
+  DiskUse disk(context_);
   attempt(row, "disk", [&] {
-    DiskUse disk(context_);
     if (!sealed || !state_db::LayerDisk(context_.store).find(row.layer)) {
       const auto usage = measured(context_.storage.layer_path(row.layer));
       disk.keep_writable(row, usage.bytes, usage.inodes);
     }
-    disk.settle(row.id);
   });
+  attempt(row, "disk", [&] { disk.settle(row.id); });
   if (const auto running = active_.running(row.id)) {
     facts.unpushed = count_unpushed(*running, row.base_commit, kGitDeadline);
   }

@@ -1,8 +1,8 @@
 // Keeps the facts in a workspace's row that must be looked for: how many files changed, what its
 // layer takes on disk, how many commits are not pushed. The agent decides how long that takes, so
 // nobody's request does it: two threads do, one run a workspace at a time (base/flights.h). A fact
-// that cannot be told keeps its old value, and the log says why. Beyond the limits of changes.h and
-// base/files.h a figure is a lower bound.
+// that cannot be told keeps its old value, and the log says why. Beyond the limits of changes.h a
+// figure is a lower bound; a layer that cannot be counted to its end keeps the figure that it had.
 #pragma once
 
 #include <functional>

@@ -7,11 +7,12 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "base/size_text.h"
 #include "base/written_bytes.h"
 #include "state_db/store.h"
 #include "workspace/disk_use.h"
 #include "workspace/metrics.h"
+#include "workspace/quota_count.h"
+#include "workspace/quota_use.h"
 
 namespace moorage::workspace {
 namespace {
@@ -20,12 +21,9 @@ using base::Code;
 using base::Error;
 using std::chrono::milliseconds;
 
-constexpr base::UsageLimits kWalk{.time = milliseconds(10'000)};
-// A walk that is not done by then goes on while those who write stand still.
-constexpr base::UsageLimits kShortWalk{.time = milliseconds(50)};
-constexpr size_t kWalkers = 3;
-// Of the time, one part of so many for the walks of one workspace.
-constexpr int kShare = 10;
+// A user has half of them at the most (base/fair_pool.h).
+constexpr size_t kWalkers = 6;
+constexpr size_t kFrozenWalkers = 2;
 // Beyond the limit by the count of what was written: then it is walked whatever its share.
 constexpr uint64_t kUrgentBytes = 16 << 20;
 // Nobody writes faster into files (4.3 GB/s by one dd, measured), so the next look comes before the
@@ -34,61 +32,20 @@ constexpr uint64_t kFastest = 5'000'000'000;
 constexpr milliseconds kShortestPause{5};
 constexpr milliseconds kIdlePause{20};
 constexpr milliseconds kLongestPause{1'000};
-// Of a command's end, for the walk that says whether it went over the limit.
-constexpr milliseconds kWaitedFor{3'000};
 // So quick that it is made at every end near the limit.
 constexpr milliseconds kQuickWalk{10};
 // Of what is killed: until no process of it is there.
 constexpr milliseconds kDeath{500};
 // For a command whose end comes right after the walk that found what it did.
 constexpr milliseconds kClaimedWithin{300};
-// Beyond the limit; from there on only commands that remove are started.
-constexpr uint64_t kMostOver = 16 << 20;
-// What an agent takes with `rm` running: a shell's history, a moved directory's index.
-constexpr uint64_t kSlackBytes = 256 << 10;
-constexpr uint64_t kSlackFiles = 64;
 // Of processor time: less is a sleeper that was frozen for a walk, or asked something.
 constexpr uint64_t kAwakeUsec = 200;
-
-uint64_t minus(uint64_t from, uint64_t what) { return from - std::min(from, what); }
-
-bool is_over(const QuotaUse& use, const QuotaLimit& limit) {
-  return (limit.bytes > 0 && use.bytes > limit.bytes) ||
-         (limit.files > 0 && use.files.value_or(0) > limit.files);
-}
-
-bool has_grown(const QuotaUse& now, const QuotaUse& before) {
-  return now.bytes > before.bytes + kSlackBytes ||
-         now.files.value_or(0) > before.files.value_or(0) + kSlackFiles;
-}
-
-QuotaUse plus(const QuotaUse& use, const QuotaUse& more) {
-  return {use.bytes + more.bytes, use.files.value_or(0) + more.files.value_or(0)};
-}
-
-QuotaUse minus(const QuotaUse& use, const QuotaUse& less) {
-  return {minus(use.bytes, less.bytes), minus(use.files.value_or(0), less.files.value_or(0))};
-}
-
-// How much of the limit is taken, 1 is all.
-double fullness(const QuotaUse& use, const QuotaLimit& limit) {
-  const auto part = [](uint64_t used, uint64_t of) {
-    return of == 0 ? 0.0 : static_cast<double>(used) / static_cast<double>(of);
-  };
-  return std::max(part(use.bytes, limit.bytes), part(use.files.value_or(0), limit.files));
-}
+constexpr const char* kUncounted =
+    "it has too much to be counted, or is moved about while it is counted, and so counts as over";
 
 milliseconds pause_at(double fullness) {
   if (fullness > 0.8) return milliseconds(1'000);
   return milliseconds(fullness > 0.5 ? 3'000 : 10'000);
-}
-
-std::string text_of(const QuotaUse& use, const QuotaLimit& limit) {
-  std::string text = base::size_text(use.bytes);
-  if (limit.bytes > 0) text += " of " + base::size_text(limit.bytes);
-  if (use.files) text += ", " + std::to_string(*use.files);
-  if (use.files && limit.files > 0) text += " of " + std::to_string(limit.files);
-  return text + (use.files ? " files" : "");
 }
 
 }  // namespace
@@ -103,46 +60,21 @@ QuotaWatch::QuotaWatch(Context& context, Active& active, ExecWatcher& watcher, S
       watcher_(watcher),
       stop_(std::move(stop)),
       free_space_(context.options.store),
-      walks_(kWalkers, [this](int64_t key) {
-        try {
-          walk(base::WorkspaceId{key});
-        } catch (const Error& error) {  // it goes away under the walk
-          base::log(base::LogLevel::warning, "workspace.quota",
-                    {{"ws", base::WorkspaceId{key}}, {"error", error.message()}});
-        }
-      }) {
+      frozen_walks_(kFrozenWalkers, attempting(&QuotaWatch::measure_frozen), base::Flights::Fair{}),
+      walks_(kWalkers, attempting(&QuotaWatch::walk), base::Flights::Fair{}) {
   watcher_.ask_of_disk({[this](const state_db::ExecRow& exec) { return suspects(exec); },
                         [this](const state_db::ExecRow& exec) { return judge_ended(exec); }});
 }
 
-// Those that write stand still while it takes long, so that what is measured is what there is.
-std::optional<QuotaUse> QuotaWatch::measure(const state_db::WorkspaceRow& row,
-                                            const Running* running, const SandboxWrites& writes) {
-  const QuotaUse beside = DiskUse(context_).beside(row.id, row.layer);
-  const std::string path = context_.storage.layer_path(row.layer);
-  const QuotaLimit limit = limit_of(row);
-  auto& quota = context_.storage.quota();
-  auto use = quota.use(row.layer, path);
-  // What the kernel refuses is not walked for.
-  if (!use || (limit.files > 0 && !quota.refuses_files())) {
+std::function<void(int64_t)> QuotaWatch::attempting(void (QuotaWatch::*work)(base::WorkspaceId)) {
+  return [this, work](int64_t key) {
     try {
-      auto walked = base::tree_usage(path, running ? kShortWalk : kWalk);
-      if (!walked.complete && running) {
-        const FrozenExecs still(*running, writes);
-        walked = base::tree_usage(path, kWalk);
-      }
-      if (!use) use = QuotaUse{walked.bytes, {}};
-      use->files = walked.inodes;
-      DiskUse(context_).keep_writable(row, use->bytes, *use->files);
-    } catch (const Error& error) {  // it is moved about under the walk, or goes away
-      base::log(base::LogLevel::debug, "workspace.not_measured",
-                {{"ws", row.id}, {"error", error.message()}});
-      return std::nullopt;
+      (this->*work)(base::WorkspaceId{key});
+    } catch (const Error& error) {  // it goes away under the walk
+      base::log(base::LogLevel::warning, "workspace.quota",
+                {{"ws", base::WorkspaceId{key}}, {"error", error.message()}});
     }
-  }
-  use->bytes += beside.bytes;
-  if (use->files) use->files = *use->files + beside.files.value_or(0);
-  return use;
+  };
 }
 
 QuotaWatch::Clock::time_point QuotaWatch::look() {
@@ -203,7 +135,7 @@ QuotaWatch::Clock::time_point QuotaWatch::look_at(const Running& running) {
   const uint64_t all = bytes_written_in(running);
   const uint64_t since = minus(all, seen.writes.all);
   const bool writes = all != seen.last_all;
-  bool due = !seen.walked;
+  bool due = !seen.walked && now >= seen.next_walk;
   milliseconds pause = kLongestPause;
   if (limit.bytes > 0) {
     const uint64_t room = minus(limit.bytes, seen.use.bytes);
@@ -216,7 +148,7 @@ QuotaWatch::Clock::time_point QuotaWatch::look_at(const Running& running) {
   // What was taken while others gave as much back.
   due = due || (now >= seen.next_quiet_walk &&
                 (writes || seen.over || now >= seen.next_quiet_walk + milliseconds(10'000)));
-  if (due) walks_.request(running.workspace.value);
+  if (due) walks_.request(row->id.value, row->owner_uid);
   const std::lock_guard lock(mutex_);
   Seen& known = seen_[running.workspace];
   if (known.sandbox != running.sandbox) {
@@ -245,17 +177,22 @@ void QuotaWatch::walk(base::WorkspaceId id) {
   const auto began = Clock::now();
   seen.writes = writes_in(*running);  // what is written under the walk may count twice
   seen.space = free_space_.look();
-  const auto use = measure(*row, &*running, seen.writes);
-  if (!use) return;
-  hold_to_rest(*row, seen);
+  const auto count = measure(*row, &*running, seen.writes);
+  if (!count) return;
   const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - began);
-  seen.use = *use;
-  seen.walked = true;
+  if (!count->complete && is_below(*row, before, seen)) {
+    seen = before;  // as it was counted last; what came since counts on
+  } else {
+    if (count->complete) hold_to_rest(*row, seen);
+    seen.use = count->use;
+    seen.walked = seen.walked || count->complete;
+    seen.uncounted = !count->complete;
+  }
   seen.took = took;
   seen.next_walk = Clock::now() + took * kShare;
-  const auto quiet = std::max(pause_at(fullness(*use, limit_of(*row))), took * kShare);
+  const auto quiet = std::max(pause_at(fullness(seen.use, limit_of(*row))), took * kShare);
   seen.next_quiet_walk = Clock::now() + quiet;
-  judge(*row, *running, before, seen);
+  if (!count->lower_bound || is_over(seen.use, limit_of(*row))) judge(*row, *running, before, seen);
   const std::lock_guard lock(mutex_);
   Seen& known = seen_[id];
   seen.last_all = known.last_all;
@@ -283,12 +220,14 @@ void QuotaWatch::judge(const state_db::WorkspaceRow& row, const Running& running
     seen.over.reset();
     return;
   }
-  const bool grown = !seen.over || has_grown(seen.use, *seen.over);
+  const bool grown = seen.uncounted ? has_taken(before, seen, limit)
+                                    : !seen.over || has_grown(seen.use, *seen.over);
   if (!seen.over || seen.use.bytes < seen.over->bytes) seen.over = seen.use;
   if (!grown) return;
   seen.over = seen.use;
-  seen.told = row.name + " is over its disk limit (" + text_of(seen.use, limit) +
-              "): remove files, or raise it: moorage set " + row.name +
+  const std::string what = seen.uncounted ? kUncounted : text_of(seen.use, limit);
+  seen.told = row.name + " is over its disk limit (" + what +
+              "): remove files, or raise it: " + "moorage set " + row.name +
               " --disk SIZE --disk-files N";
   end_writers(row, running, before, seen);
 }
@@ -300,7 +239,8 @@ void QuotaWatch::end_writers(const state_db::WorkspaceRow& row, const Running& r
   // As of now: what was written under the walk may be in what it found.
   const SandboxWrites writes = writes_in(running);
   const uint64_t written = minus(writes.all, before.writes.all);
-  const uint64_t grown = before.walked ? minus(seen.use.bytes, before.use.bytes) : 0;
+  const uint64_t grown =
+      before.walked && !seen.uncounted ? minus(seen.use.bytes, before.use.bytes) : 0;
   const bool pages = written > kSlackBytes && grown <= written + kMostOver;
   const auto execs = state_db::Execs(context_.store).running(running.sandbox);
   const auto wrote = [&](base::ExecId exec, const SandboxWrites::Done& now) {
@@ -351,7 +291,9 @@ void QuotaWatch::measure_dead(const state_db::WorkspaceRow& row, const Running& 
   }
   seen.writes = writes_in(running);
   seen.space = free_space_.look();
-  if (const auto use = measure(row, &running, seen.writes)) seen.use = *use;
+  if (seen.uncounted) return;
+  const auto count = measure(row, &running, seen.writes);
+  if (count && count->complete) seen.use = count->use;
   if (is_over(seen.use, limit_of(row))) seen.over = seen.use;
 }
 
@@ -391,86 +333,13 @@ std::optional<std::string> QuotaWatch::judge_ended(const state_db::ExecRow& ende
     const std::lock_guard lock(mutex_);
     seen_[id].ending.insert(ended.id);
   }
-  walks_.wait(id.value, kWaitedFor);
+  const auto row = state_db::Workspaces(context_.store).find(id);
+  if (row) walks_.wait(id.value, kWaitedFor, row->owner_uid);
   {
     const std::lock_guard lock(mutex_);
     seen_[id].ending.erase(ended.id);
   }
   return claimed();
-}
-
-// Each short command writes something before it is seen; so not one after the other.
-void QuotaWatch::require_within(const state_db::WorkspaceRow& row) {
-  const QuotaLimit limit = limit_of(row);
-  if (limit.any()) expect_command();
-  if (limit.bytes == 0) return;
-  const auto used = [&] {
-    const std::lock_guard lock(mutex_);
-    const auto found = seen_.find(row.id);
-    if (found != seen_.end()) return found->second.use.bytes;
-    const auto now = state_db::Workspaces(context_.store).find(row.id);
-    return now ? now->disk_bytes.value_or(0) : 0;
-  };
-  if (used() <= limit.bytes + kMostOver) return;
-  walks_.wait(row.id.value, kWaitedFor);  // files may have been removed
-  const uint64_t bytes = used();
-  if (bytes <= limit.bytes + kMostOver) return;
-  throw Error(Code::resource_exhausted,
-              row.name + " is far over its disk limit (" + text_of({bytes, {}}, limit) +
-                  "): no command is started",
-              "remove files: moorage exec --free-space " + row.name +
-                  " -- rm FILE; or raise it: moorage set " + row.name + " --disk SIZE");
-}
-
-void QuotaWatch::measure_rested() {
-  std::map<base::WorkspaceId, QuotaUse> rested;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [id, seen] : seen_) {
-      const bool rests = !active_.running_sandbox(id) && !active_.mounted(id);
-      if (rests && seen.uploaded && Clock::now() > seen.next_walk) rested[id] = seen.use;
-    }
-  }
-  for (const auto& [id, use] : rested) measure_one_rested(id, use);
-}
-
-// What was uploaded to one at rest counts until it is measured, and that is in its row then.
-void QuotaWatch::measure_one_rested(base::WorkspaceId id, const QuotaUse& counted) {
-  const auto row = state_db::Workspaces(context_.store).find(id);
-  const bool there = row && row->state == state_db::WorkspaceState::ready && row->layer;
-  const auto began = Clock::now();
-  const auto measured = there ? measure(*row, nullptr, {}) : QuotaUse{};
-  const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - began);
-  const std::lock_guard lock(mutex_);
-  const auto found = seen_.find(id);
-  if (found == seen_.end()) return;
-  Seen& seen = found->second;
-  seen.next_walk = Clock::now() + std::max(milliseconds(1'000), took * kShare);
-  const bool same = seen.use.bytes == counted.bytes && seen.use.files == counted.files;
-  if (!same || !measured) return;  // more came meanwhile: the next look
-  seen.use = *measured;
-  seen.uploaded = false;
-}
-
-void QuotaWatch::require_room(const state_db::WorkspaceRow& row, uint64_t bytes) {
-  const QuotaLimit limit = limit_of(row);
-  if (!limit.any()) return;
-  const std::lock_guard lock(mutex_);
-  const auto [found, is_new] = seen_.try_emplace(row.id);
-  Seen& seen = found->second;
-  if (is_new) seen.use = {row.disk_bytes.value_or(0), row.disk_files};
-  const QuotaUse wanted{seen.use.bytes + bytes, seen.use.files.value_or(0) + 1};
-  if (!is_over(wanted, limit)) {
-    seen.use.bytes = wanted.bytes;
-    if (bytes == 0) seen.use.files = wanted.files;  // asked once a file, before its bytes
-    seen.uploaded = true;
-    return;
-  }
-  throw Error(Code::resource_exhausted,
-              row.name + " has reached its disk limit (" + text_of(seen.use, limit) +
-                  "): no file is written",
-              "remove files in it, or raise the limit: moorage set " + row.name +
-                  " --disk SIZE --disk-files N");
 }
 
 }  // namespace moorage::workspace

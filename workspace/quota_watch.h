@@ -68,16 +68,23 @@ class QuotaWatch {
 
  private:
   using Clock = std::chrono::steady_clock;
+  // Of the time, one part of so many for the walks of one workspace.
+  static constexpr int kShare = 10;
+  // Of a command's start or end, for the walk that says whether it is over the limit.
+  static constexpr std::chrono::milliseconds kWaitedFor{3'000};
+  // Beyond the limit; from there on only commands that remove are started.
+  static constexpr uint64_t kMostOver = 16 << 20;
   // For a command that ended: why it counts as ended for the disk; nothing: it does not. The first
   // is quick, and says whether the second, which may walk, is to be asked.
   bool suspects(const state_db::ExecRow& ended);
   std::optional<std::string> judge_ended(const state_db::ExecRow& ended);
   struct Seen {
-    QuotaUse use;            // at the last walk
-    SandboxWrites writes;    // then
-    SpaceMoves::Sums space;  // then, of the store
-    QuotaLimit left;         // then, what the kernel is to hold the writable layer to
-    bool walked = false;
+    QuotaUse use;             // at the last walk
+    SandboxWrites writes;     // then
+    SpaceMoves::Sums space;   // then, of the store
+    QuotaLimit left;          // then, what the kernel is to hold the writable layer to
+    bool walked = false;      // and counted whole, in this sandbox
+    bool uncounted = false;   // the last walk could not count it: it is taken to be over
     base::SandboxId sandbox;  // whose counts these are
     std::chrono::milliseconds took{0};
     uint64_t last_all = 0;
@@ -95,10 +102,20 @@ class QuotaWatch {
   Clock::time_point look();  // when to look next
   void expect_command();     // one is about to start, maybe with its sandbox
   Clock::time_point look_at(const Running& running);
+  struct QuotaCount {
+    QuotaUse use{};
+    bool complete = true;      // else nobody knows, and `use` is over the limit
+    bool lower_bound = false;  // frozen layers wait to be measured
+  };
   bool may_have_moved(const Running& running, const QuotaLimit& limit, const Seen& seen);
   void walk(base::WorkspaceId id);
-  std::optional<QuotaUse> measure(const state_db::WorkspaceRow& row, const Running* running,
-                                  const SandboxWrites& writes);
+  std::optional<QuotaCount> measure(const state_db::WorkspaceRow& row, const Running* running,
+                                    const SandboxWrites& writes);
+  bool ask_for(const state_db::WorkspaceRow& row, const std::vector<base::LayerId>& unmeasured);
+  void measure_frozen(base::WorkspaceId id);
+  bool is_below(const state_db::WorkspaceRow& row, const Seen& before, const Seen& now);
+  static bool has_taken(const Seen& before, const Seen& now, const QuotaLimit& limit);
+  std::function<void(int64_t)> attempting(void (QuotaWatch::*work)(base::WorkspaceId));
   Seen first_of(const state_db::WorkspaceRow& row, const Running& running);
   void hold_to_rest(const state_db::WorkspaceRow& row, Seen& seen);
   void judge(const state_db::WorkspaceRow& row, const Running& running, const Seen& before,
@@ -117,8 +134,10 @@ class QuotaWatch {
   std::mutex mutex_;
   std::map<base::WorkspaceId, Seen> seen_;
   Clock::time_point expects_until_{};
-  std::condition_variable awaited_;  // a command, or the end of the work
-  base::Flights walks_;              // last: its work uses the rest
+  std::condition_variable awaited_;    // a command, or the end of the work
+  std::set<base::LayerId> countless_;  // frozen ones that took too long to be counted
+  base::Flights frozen_walks_;         // these two last: their work uses the rest
+  base::Flights walks_;                // whose work asks for those
 };
 
 }  // namespace moorage::workspace

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "base/written_bytes.h"
 
 namespace moorage::workspace {
@@ -27,6 +28,16 @@ base::ExecId exec_of(pid_t process) {
   const size_t end = std::min(text.find('\n', line), text.size());
   const size_t name = text.rfind('/', end) + 1;
   return base::ExecId::parse(text.substr(name, end - name)).value_or(base::ExecId{});
+}
+
+// One may end, and its group go, at this moment: that keeps none of the others from it.
+void set_frozen(backends::ExecGroup& group, bool frozen) {
+  try {
+    group.set_frozen(frozen);
+  } catch (const base::Error& error) {
+    base::log(base::LogLevel::debug, frozen ? "exec.not_frozen" : "exec.not_thawed",
+              {{"error", error.message()}});
+  }
 }
 
 }  // namespace
@@ -55,12 +66,12 @@ uint64_t bytes_written_in(const Running& running) {
 FrozenExecs::FrozenExecs(const Running& running, const SandboxWrites& writes) {
   for (const auto& [exec, done] : writes.by_exec) {
     groups_.push_back(running.backend->exec_group(running.name, exec.str()));
-    groups_.back()->set_frozen(true);
+    set_frozen(*groups_.back(), true);
   }
 }
 
 FrozenExecs::~FrozenExecs() {
-  for (const auto& group : groups_) group->set_frozen(false);
+  for (const auto& group : groups_) set_frozen(*group, false);
 }
 
 }  // namespace moorage::workspace

@@ -191,6 +191,21 @@ TEST_CASE("nobody waits for a run that is known to take longer, nor behind such 
   CHECK(flights.wait(3, 1min));
 }
 
+TEST_CASE("runs that one user asked for leave threads to the others") {
+  std::promise<void> gate;
+  std::shared_future<void> open = gate.get_future();
+  base::Flights flights(
+      4,
+      [&](int64_t key) {
+        if (key < 100) open.wait();
+      },
+      base::Flights::Fair{});
+  for (int64_t key = 0; key < 20; ++key) flights.request(key, 1000);
+  CHECK(flights.wait(100, 1min, 1001));
+  CHECK(flights.wait(101, 1min, 1002));
+  gate.set_value();
+}
+
 TEST_CASE("at the end what runs is waited for, and what is queued is dropped") {
   std::atomic<int> runs = 0;
   {

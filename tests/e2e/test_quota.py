@@ -223,6 +223,51 @@ class Watched(QuotaTest):
         self.assertIn("of 200M", self.daemon.cli("show", "work").stdout.decode())
 
 
+class WatchedDirectories(QuotaTest):
+    """On a file system of its own, whose directories need not be removed one by one."""
+
+    settings = {"store.disk_quota": "watched"}
+    file_system = ["mkfs.ext4", "-q", "-F", "-b", "2048", "-N", "200000"]
+
+    def test_a_wide_tree_hides_nothing(self):
+        """Whatever is written below the last of so many directories that their names do not fit in memory."""
+        self.daemon.cli("set", "work", "--disk", "300M", "--disk-files", "0")
+        script = f"""
+import os
+os.mkdir("wide")
+os.chdir("wide")
+for number in range(100_000):
+    os.mkdir(f"{{number:0250}}")
+last = list(os.scandir())[-1].name
+with open(last + "/big", "wb") as big:
+    for _ in range(200):
+        big.write(bytes({MIB}))
+"""
+        ended = self.client.wait(self.client.start_exec("work", ["python3", "-c", script])["id"], 300_000)
+        self.assertEqual(ended.get("category"), "disk_quota", ended)
+
+    def test_directories_that_move_about_hide_nothing(self):
+        """A walk that they keep from its end is made again while the commands stand still."""
+        self.daemon.cli("set", "work", "--disk", "128M", "--disk-files", "0")
+        script = """
+import os
+for number in range(20):
+    for entry in range(50):
+        os.makedirs(f"one/{number}/{entry}")
+os.mkdir("two")
+print("moves", flush=True)
+while True:
+    for here, there in (("one", "two"), ("two", "one")):
+        for number in range(20):
+            os.rename(f"{here}/{number}", f"{there}/{number}")
+"""
+        self.client.start_exec("work", ["python3", "-c", script])
+        harness.wait_until(lambda: self.client.exec("work", "test -d two").exit_code == 0, seconds=60, what="the moves")
+        ended = self.client.wait(self.client.start_exec("work", ["sh", "-c", "head -c 400M /dev/zero >big"])["id"])
+        self.assertEqual(ended.get("category"), "disk_quota", ended)
+        self.assertIn("over its disk limit", ended["error"])
+
+
 class Btrfs(QuotaTest):
     file_system = ["mkfs.btrfs", "-q"]
 

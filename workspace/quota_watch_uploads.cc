@@ -1,0 +1,94 @@
+// What the watcher of disks says before a command starts or a file is uploaded (quota_watch.h).
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "state_db/store.h"
+#include "workspace/quota_use.h"
+#include "workspace/quota_watch.h"
+
+namespace moorage::workspace {
+namespace {
+
+using base::Code;
+using base::Error;
+using std::chrono::milliseconds;
+
+}  // namespace
+
+// Each short command writes something before it is seen; so not one after the other.
+void QuotaWatch::require_within(const state_db::WorkspaceRow& row) {
+  const QuotaLimit limit = limit_of(row);
+  if (limit.any()) expect_command();
+  if (limit.bytes == 0) return;
+  const auto used = [&] {
+    const std::lock_guard lock(mutex_);
+    const auto found = seen_.find(row.id);
+    if (found != seen_.end()) return found->second.use.bytes;
+    const auto now = state_db::Workspaces(context_.store).find(row.id);
+    return now ? now->disk_bytes.value_or(0) : 0;
+  };
+  if (used() <= limit.bytes + kMostOver) return;
+  walks_.wait(row.id.value, kWaitedFor, row.owner_uid);  // files may have been removed
+  const uint64_t bytes = used();
+  if (bytes <= limit.bytes + kMostOver) return;
+  throw Error(Code::resource_exhausted,
+              row.name + " is far over its disk limit (" + text_of({bytes, {}}, limit) +
+                  "): no command is started",
+              "remove files: moorage exec --free-space " + row.name +
+                  " -- rm FILE; or raise it: moorage set " + row.name + " --disk SIZE");
+}
+
+void QuotaWatch::measure_rested() {
+  std::map<base::WorkspaceId, QuotaUse> rested;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, seen] : seen_) {
+      const bool rests = !active_.running_sandbox(id) && !active_.mounted(id);
+      if (rests && seen.uploaded && Clock::now() > seen.next_walk) rested[id] = seen.use;
+    }
+  }
+  for (const auto& [id, use] : rested) measure_one_rested(id, use);
+}
+
+// What was uploaded to one at rest counts until it is measured, and that is in its row then.
+void QuotaWatch::measure_one_rested(base::WorkspaceId id, const QuotaUse& counted) {
+  const auto row = state_db::Workspaces(context_.store).find(id);
+  const bool there = row && row->state == state_db::WorkspaceState::ready && row->layer;
+  const auto began = Clock::now();
+  const auto measured = there ? measure(*row, nullptr, {}) : QuotaCount{};
+  const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - began);
+  const std::lock_guard lock(mutex_);
+  const auto found = seen_.find(id);
+  if (found == seen_.end()) return;
+  Seen& seen = found->second;
+  seen.next_walk = Clock::now() + std::max(milliseconds(1'000), took * kShare);
+  const bool same = seen.use.bytes == counted.bytes && seen.use.files == counted.files;
+  // More came meanwhile, or it cannot be counted: the next look.
+  if (!same || !measured || !measured->complete) return;
+  seen.use = measured->use;
+  seen.uploaded = false;
+}
+
+void QuotaWatch::require_room(const state_db::WorkspaceRow& row, uint64_t bytes) {
+  const QuotaLimit limit = limit_of(row);
+  if (!limit.any()) return;
+  const std::lock_guard lock(mutex_);
+  const auto [found, is_new] = seen_.try_emplace(row.id);
+  Seen& seen = found->second;
+  if (is_new) seen.use = {row.disk_bytes.value_or(0), row.disk_files};
+  const QuotaUse wanted{seen.use.bytes + bytes, seen.use.files.value_or(0) + 1};
+  if (!is_over(wanted, limit)) {
+    seen.use.bytes = wanted.bytes;
+    if (bytes == 0) seen.use.files = wanted.files;  // asked once a file, before its bytes
+    seen.uploaded = true;
+    return;
+  }
+  throw Error(Code::resource_exhausted,
+              row.name + " has reached its disk limit (" + text_of(seen.use, limit) +
+                  "): no file is written",
+              "remove files in it, or raise the limit: moorage set " + row.name +
+                  " --disk SIZE --disk-files N");
+}
+
+}  // namespace moorage::workspace
