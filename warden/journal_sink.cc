@@ -123,6 +123,11 @@ void JournalSink::end(const ExecEnd& end) {
   ended_ = true;
 }
 
+void JournalSink::stop() {
+  write_dropped();
+  append(base::FrameKind::limit, {}, wall_ns());
+}
+
 void JournalSink::append(base::FrameKind kind, std::string_view payload, int64_t wall_ns) {
   base::FrameHeader header;
   header.kind = kind;

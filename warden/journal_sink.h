@@ -36,6 +36,7 @@ class JournalSink : public OutputSink {
   bool settled() const override { return held_.empty(); }
   bool keeps_late() const override { return true; }
   void close() override { write_dropped(); }
+  void stop() override;
 
  private:
   struct Piece {

@@ -33,9 +33,11 @@ class OutputSink {
   virtual bool ready() const = 0;
   virtual void write(base::FrameKind kind, std::string_view bytes) = 0;  // only when ready
   virtual void end(const ExecEnd& end) = 0;
-  // Whether it takes output also after the end; then close() says that no more comes.
+  // Whether it takes output also after the end; then close() says that no more comes, and stop()
+  // that more may come and is not kept.
   virtual bool keeps_late() const { return false; }
   virtual void close() {}
+  virtual void stop() {}
   virtual bool settled() const = 0;  // nothing is held back; before that the sink must not go
   void on_ready(std::function<void()> task) { ready_task_ = std::move(task); }
 

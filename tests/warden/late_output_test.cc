@@ -9,6 +9,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 
 #include "warden_process.h"
 
@@ -16,6 +17,8 @@ using namespace moorage;
 using namespace moorage::test;
 
 namespace {
+
+constexpr size_t kMaxLate = 256;  // as in warden/late_output.h
 
 int rounds() { return std::getenv("MOORAGE_TEST_LONG") ? 1000 : 10; }
 
@@ -144,6 +147,38 @@ TEST_CASE("late output without end is bounded and marked, and its writer goes on
   CHECK(record.late.size() >= kLate);
   CHECK(record.late.size() < kLate + (1 << 20));
   CHECK(record.late.ends_with("y\n"));
+}
+
+TEST_CASE("one command more than is recorded late: the oldest one's journal says where it ends") {
+  WardenProcess warden(Role::process_one);
+  const std::string go = warden.directory() + "/go";
+  const std::string went = warden.directory() + "/went";
+  const base::Fd kill(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  std::vector<std::unique_ptr<Journal>> journals;
+  const auto start = [&](const std::string& script) {
+    const std::string name = "late" + std::to_string(journals.size());
+    journals.push_back(std::make_unique<Journal>(warden.directory() + "/" + name));
+    backends::StartRequest request = shell(script);
+    request.tag = name;
+    request.journal_fd = journals.back()->append_fd.get();
+    request.kill_fd = kill.get();
+    warden.client().start(request, 20s);
+    journals.back()->wait_for_end();
+    journals.back()->append_fd.reset();
+  };
+  start("(until [ -e " + go + " ]; do sleep 0.05; done; echo more; echo more; touch " + went +
+        ") & echo now");
+  const auto last = [&](size_t n) { return journals[n]->read(); };
+  for (size_t i = 1; i < kMaxLate; ++i) start("sleep 1000 & echo now");
+  CHECK(last(0).limit_frames == 0);
+  start("sleep 1000 & echo now");
+  CHECK(eventually([&] { return last(0).limit_frames == 1; }));
+  CHECK(last(1).limit_frames == 0);
+  std::ofstream(go) << "";
+  // Its pipe is still read: no SIGPIPE, and no write that waits for ever.
+  CHECK(eventually([&] { return ::access(went.c_str(), F_OK) == 0; }));
+  CHECK(last(0).late.empty());
+  CHECK(last(0).output == "now\n");
 }
 
 TEST_CASE("the last output of a sandbox's processes is recorded before it ends") {
