@@ -75,6 +75,7 @@ class Session {
     }
     stop();
     end.exec = exec_;
+    end.may_run = plan_.role == Role::runs || plan_.role == Role::joins;
     end.left_by_signal = left_by_signal_;
     end.output = std::move(captured_);
     return end;
@@ -167,13 +168,8 @@ class Session {
     if (written == Written::all) return;
     reader_gone_ = true;
     if (written == Written::terminal_gone) return leave_because_of(SIGHUP);
-    // As in a pipeline of one machine: whom nobody reads gets SIGPIPE. A command that somebody else
-    // started (attach, logs) is not ours to disturb.
-    if (plan_.role == Role::runs) {
-      forwarder_->send("PIPE");
-    } else {
-      leave(Left::reader);
-    }
+    // A connection that dropped looks like `| head -1` from here, and a build must outlive it.
+    leave(Left::reader);
   }
 
   Context& context_;
@@ -202,6 +198,10 @@ int finish_session(const Context& context, const SessionEnd& end) {
       context.note(end.exec + " keeps running; return to it with: moorage attach " + end.exec);
       return end.left_by_signal == 0 ? 0 : 128 + end.left_by_signal;
     case SessionEnd::How::reader_gone:
+      if (end.may_run) {
+        context.note(end.exec + " goes on: moorage attach " + end.exec +
+                     ", or end it: moorage kill " + end.exec);
+      }
       return kReaderGone;
     case SessionEnd::How::still_running:
       return 0;

@@ -11,7 +11,8 @@
 namespace moorage::cli {
 
 // What our signals do. Whoever runs the command ends it with INT, QUIT and TERM; a terminal that
-// closes (HUP) leaves it running. Who joined it with a keyboard interrupts it; who only watches
+// closes (HUP) or a reader of our output that goes away (SIGPIPE, after which we exit as a program
+// that met it) leaves it running. Who joined it with a keyboard interrupts it; who only watches
 // ends nothing.
 enum class Role : uint8_t { runs, joins, watches, reads_logs };
 
@@ -37,6 +38,7 @@ struct SessionEnd {
   enum class How { ended, still_running, detached, reader_gone };
   How how = How::ended;
   std::string exec;
+  bool may_run = false;    // reader_gone: nobody has seen its end
   int left_by_signal = 0;  // when it was left because of one
   Json record;             // when it ended
   CapturedOutput output;

@@ -67,12 +67,6 @@ void SignalForwarder::set_exec(const std::string& exec) {
   wake();
 }
 
-void SignalForwarder::send(const std::string& name) {
-  const std::lock_guard lock(mutex_);
-  posts_.push_back({"/signal", JsonObject().add("signal", name).str()});
-  wake();
-}
-
 void SignalForwarder::run() {
   for (;;) {
     pollfd polled[2] = {{signals_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};

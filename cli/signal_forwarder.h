@@ -37,7 +37,6 @@ class SignalForwarder {
   SignalForwarder& operator=(const SignalForwarder&) = delete;
 
   void set_exec(const std::string& exec);  // signals that came before are sent now
-  void send(const std::string& name);      // "PIPE": as if we had got it
 
  private:
   void run();

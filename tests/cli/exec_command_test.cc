@@ -217,18 +217,17 @@ TEST_CASE("a second Ctrl-C within a second cancels") {
   CHECK(scene.exec.signals() == std::vector<std::string>{R"({"signal":"INT"})", "cancel"});
 }
 
-TEST_CASE("a command that nobody reads any more gets SIGPIPE, as in a pipeline") {
+TEST_CASE("a command whose reader went away goes on, and it is said how to come back") {
   ExecScene scene;
   scene.exec.write(RecordKind::standard_output, "first");
-  scene.exec.on_signal = [&](const std::string&) {
-    scene.exec.finish(R"("state":"signalled","signal":13)");
-  };
   Running running({"exec", "auth", "--", "yes"}, scene.options());
   running.read_until("first");
   running.close_output();
   scene.exec.write(RecordKind::standard_output, "second");
-  CHECK(running.finish().code == 141);
-  CHECK(scene.exec.signals() == std::vector<std::string>{R"({"signal":"PIPE"})"});
+  const Ran ran = running.finish();
+  CHECK(ran.code == 141);
+  CHECK(ran.err == "moorage: ex_7 goes on: moorage attach ex_7, or end it: moorage kill ex_7\n");
+  CHECK(scene.exec.signals().empty());
 }
 
 TEST_CASE("detach prints the id, alone for a script, and asks for JSON") {
