@@ -45,6 +45,7 @@ class ExecResult:
     exec: dict          # the exec's record at its end
     stdout: bytes
     stderr: bytes       # empty with a terminal: it has one stream
+    gaps: tuple = ()    # what is not kept of both streams together: (first byte that is missing, next one that is there)
 
     @property
     def exit_code(self):
@@ -111,6 +112,7 @@ class OutputStream(Stream):
         super().__init__(connection, response)
         self.exec_id = response.getheader("Moorage-Exec")
         self.offset = 0
+        self.gaps = ()       # passed so far: (first byte that is missing, next one that is there)
         self.end = None      # the exec's record once the stream has ended
 
     def _exactly(self, size):
@@ -129,7 +131,10 @@ class OutputStream(Stream):
             if kind in OUTPUT_KINDS:
                 self.offset += size
             elif kind == POSITION:
-                self.offset = json.loads(payload)["offset"]
+                place = json.loads(payload)
+                if "gap" in place:
+                    self.gaps += ((self.offset, place["offset"]),)
+                self.offset = place["offset"]
             elif kind == END:
                 self.end = json.loads(payload)
                 return
@@ -566,7 +571,7 @@ class Moorage:
                                         "application/json"))
 
     def exec(self, workspace, argv, stdin=None, key=None, **fields):
-        """Runs a command to its end. stdin: bytes or None. Returns an ExecResult."""
+        """Runs a command to its end. stdin: bytes or None. Returns an ExecResult; see its `gaps` where there is much output."""
         if isinstance(argv, str):
             argv = ["bash", "-c", argv]
         stream = self.exec_stream(workspace, argv, key=key, stdin=stdin is not None, **fields)
@@ -581,7 +586,7 @@ class Moorage:
                     parts[kind].append(payload)
         if feeder:
             feeder.join()
-        return ExecResult(stream.end, b"".join(parts[STDOUT] + parts[TERMINAL]), b"".join(parts[STDERR]))
+        return ExecResult(stream.end, b"".join(parts[STDOUT] + parts[TERMINAL]), b"".join(parts[STDERR]), stream.gaps)
 
     def _feed(self, exec_id, data):
         try:

@@ -1,8 +1,11 @@
 """The Python client without a daemon: what it asks for is what its caller named, whatever characters a name has."""
 
 import inspect
+import io
+import json
 import os
 import pathlib
+import struct
 import tempfile
 import unittest
 import unittest.mock
@@ -69,6 +72,22 @@ class Paths(unittest.TestCase):
                         self.assertEqual(urllib.parse.unquote(part), hostile if was == "plain" else was)
             seen += 1
         self.assertGreater(seen, 45)
+
+
+class Gaps(unittest.TestCase):
+    def test_a_result_says_which_output_is_missing(self):
+        record = lambda kind, payload: struct.pack(">B3xI", kind, len(payload)) + payload  # noqa: E731
+        mark = lambda kind, **fields: record(kind, json.dumps(fields).encode())  # noqa: E731
+        body = (mark(moorage.POSITION, offset=0) + record(moorage.STDOUT, b"head") + mark(moorage.LIMIT, offset=4)
+                + mark(moorage.POSITION, offset=100, gap={"bytes": 96}) + record(moorage.STDERR, b"bad") + mark(moorage.POSITION, offset=103, late_at="x")
+                + record(moorage.STDOUT, b"tail") + mark(moorage.LIMIT, offset=107) + mark(moorage.END, state="exited", exit_code=0))
+        response = unittest.mock.Mock(read=io.BytesIO(body).read, getheader=lambda name: "ex_1")
+        client = moorage.Moorage("/nowhere")
+        with unittest.mock.patch.object(client, "_open", return_value=(unittest.mock.Mock(), response)):
+            result = client.exec("one", "make")
+        self.assertEqual((result.stdout, result.stderr), (b"headtail", b"bad"))
+        self.assertEqual(result.gaps, ((4, 100),))
+        self.assertEqual(result.exit_code, 0)
 
 
 class Leases(unittest.TestCase):
