@@ -193,6 +193,16 @@ void Execs::set_changed_files(base::ExecId id, uint64_t files) {
   store_.prepare("UPDATE execs SET changed_files = ? WHERE id = ?").run(files, id);
 }
 
+void Execs::raise_output(base::ExecId id, const Output& output) {
+  store_.transaction([&] {
+    store_
+        .prepare(
+            "UPDATE execs SET output_bytes = max(output_bytes, ?), "
+            "omitted_bytes = max(omitted_bytes, ?) WHERE id = ?")
+        .run(output.bytes, output.omitted_bytes, id);
+  });
+}
+
 bool Execs::request_cancel(base::ExecId id) {
   return store_.transaction([&] {
     if (get(id).state != ExecState::running) return false;

@@ -89,6 +89,12 @@ class Execs {
   // so that the log never holds all of it.
   void forget_past(base::WorkspaceId workspace);
   void set_changed_files(base::ExecId id, uint64_t files);
+  // Of one that ended, when its output is about to be removed. Numbers only grow.
+  struct Output {
+    uint64_t bytes = 0;  // that there were, with what came after its end
+    uint64_t omitted_bytes = 0;
+  };
+  void raise_output(base::ExecId id, const Output& output);
   // True if it runs: the mark is durable. False if it has ended.
   bool request_cancel(base::ExecId id);
 

@@ -125,6 +125,32 @@ uint64_t JournalMiddle::dropped_bytes() const {
   return sum;
 }
 
+std::optional<JournalMiddle::Cut> cut_before_end(int fd, uint64_t output_bytes) {
+  JournalMiddle::Cut cut;
+  base::JournalReader reader(fd);
+  std::optional<base::Frame> frame;
+  do {
+    cut.begin = reader.file_position();
+    frame = reader.next();
+    if (!frame || frame->header.kind == FrameKind::end) return std::nullopt;
+  } while (frame->header.kind != FrameKind::gap && !base::is_output(frame->header.kind));
+  const uint64_t behind_first = reader.file_position();
+  const auto gap =
+      frame->header.kind == FrameKind::gap ? base::decode_gap(frame->payload) : std::nullopt;
+  cut.begin_offset = frame->header.output_offset;
+  cut.first_ns = gap ? gap->first_ns : frame->header.wall_ns;
+  reader.seek_output(output_bytes);  // by headers alone: there may be much of it
+  do {
+    frame = reader.next();
+    if (!frame) return std::nullopt;
+  } while (frame->header.kind != FrameKind::end);
+  cut.end = reader.file_position() - base::kFrameHeaderBytes - frame->payload.size();
+  cut.end_offset = frame->header.output_offset;
+  cut.last_ns = frame->header.wall_ns;
+  if (cut.end <= behind_first && gap) return std::nullopt;  // gone already
+  return cut.end > cut.begin + kGapFrameBytes ? std::optional(cut) : std::nullopt;
+}
+
 void cut_journal(const std::string& path, const JournalMiddle::Cut& cut) {
   const Writable writable(path);
   const base::Fd file = base::open_file(path, O_WRONLY | O_NOFOLLOW);

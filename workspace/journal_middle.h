@@ -59,6 +59,10 @@ class JournalMiddle {
   int64_t last_ns_ = 0;
 };
 
+// All output of a command that ended, which late output may follow; nothing: it is gone already, or
+// the journal does not say where it ended.
+std::optional<JournalMiddle::Cut> cut_before_end(int fd, uint64_t output_bytes);
+
 // Throws Error(unsupported) where the file system cannot punch holes.
 void cut_journal(const std::string& path, const JournalMiddle::Cut& cut);
 

@@ -1,19 +1,23 @@
 #include "workspace/output_retention.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <optional>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/journal.h"
 #include "base/log.h"
 #include "state_db/store.h"
 #include "state_db/store_age.h"
 #include "state_db/workspaces.h"
 #include "workspace/exec_watcher.h"
+#include "workspace/journal_middle.h"
 
 namespace moorage::workspace {
 namespace {
@@ -52,6 +56,25 @@ void set_ended_age(const std::string& directory, int64_t age_ms) {
   }
 }
 
+// The kernel knows who has it open, whatever warden of whatever release that is: it grants a read
+// lease only on a file that nobody can write to (fcntl(2)). Where it grants none for another reason
+// the journal counts as written.
+bool is_written(int journal) {
+  // Who opens it in the moment between breaks the lease: SIGURG is ignored, the usual SIGIO is not.
+  base::check(::fcntl(journal, F_SETSIG, SIGURG), "choose the signal of a lease");
+  if (::fcntl(journal, F_SETLEASE, F_RDLCK) < 0) return true;
+  base::check(::fcntl(journal, F_SETLEASE, F_UNLCK), "give a lease back");
+  return false;
+}
+
+// How far it goes, with what came after the end.
+uint64_t last_offset(int journal, uint64_t output_bytes) {
+  base::JournalReader reader(journal);
+  reader.seek_output(output_bytes);
+  reader.skip_to_end();
+  return reader.output_offset();
+}
+
 }  // namespace
 
 std::vector<OutputRetention::Journal> OutputRetention::journals_of(
@@ -68,9 +91,10 @@ std::vector<OutputRetention::Journal> OutputRetention::journals_of(
   return journals;
 }
 
-bool OutputRetention::has_ended(base::ExecId exec) {
+std::optional<uint64_t> OutputRetention::bytes_at_end(base::ExecId exec) {
   const auto row = state_db::Execs(context_.store).find(exec);
-  return row && row->state != state_db::ExecState::running;
+  if (!row || row->state == state_db::ExecState::running) return std::nullopt;
+  return row->outcome.output_bytes;
 }
 
 void OutputRetention::ended(const state_db::ExecRow& exec) {
@@ -105,9 +129,7 @@ void OutputRetention::shrink(base::WorkspaceId workspace, base::ExecId newest) {
   for (const Journal& journal : journals) sum += journal.bytes;
   for (const Journal& journal : journals) {
     if (sum <= shrunk(rules_.workspace_bytes)) break;
-    if (journal.exec == newest || !has_ended(journal.exec)) continue;
-    remove(workspace, journal, "size");
-    sum -= journal.bytes;
+    if (journal.exec != newest) sum -= remove(workspace, journal, "size");
   }
   bytes_[workspace] = sum;
 }
@@ -141,7 +163,7 @@ void OutputRetention::sweep_workspace(base::WorkspaceId workspace, int64_t now_m
   std::vector<Journal> old;
   for (Journal& journal : journals_of(workspace)) {
     const auto age = ended_age(journal.directory);
-    if (!age && has_ended(journal.exec)) set_ended_age(journal.directory, now_ms);
+    if (!age && bytes_at_end(journal.exec)) set_ended_age(journal.directory, now_ms);
     if (age && now_ms - *age >= rules_.keep_ms) old.push_back(std::move(journal));
   }
   if (old.empty()) return;
@@ -151,10 +173,30 @@ void OutputRetention::sweep_workspace(base::WorkspaceId workspace, int64_t now_m
   bytes_.erase(workspace);
 }
 
-void OutputRetention::remove(base::WorkspaceId workspace, const Journal& journal, const char* why) {
-  base::remove_tree(journal.directory);
+// Late output of a process that the command left may still come: then only what came before the end
+// goes, with a gap in its place, as no more than kLateBytes (warden/journal_sink.h) can follow.
+uint64_t OutputRetention::remove(base::WorkspaceId workspace, const Journal& journal,
+                                 const char* why) {
+  const auto output_bytes = bytes_at_end(journal.exec);
+  if (!output_bytes) return 0;
+  uint64_t freed = journal.bytes;
+  state_db::Execs table(context_.store);
+  const std::string path = journal.directory + "/output";
+  const base::Fd file = base::path_exists(path) ? base::open_file(path, O_RDONLY) : base::Fd();
+  if (file && is_written(file.get())) {
+    const auto cut = cut_before_end(file.get(), *output_bytes);
+    if (!cut) return 0;
+    table.raise_output(journal.exec, {*output_bytes, *output_bytes});
+    cut_journal(path, *cut);
+    freed -= std::min(freed, bytes_of(journal.directory));
+  } else {
+    // First: then it is known of the late output, too, that there was some.
+    if (file) table.raise_output(journal.exec, {last_offset(file.get(), *output_bytes), 0});
+    base::remove_tree(journal.directory);
+  }
   base::log(base::LogLevel::info, "output.removed",
-            {{"ws", workspace}, {"ex", journal.exec}, {"bytes", journal.bytes}, {"why", why}});
+            {{"ws", workspace}, {"ex", journal.exec}, {"bytes", freed}, {"why", why}});
+  return freed;
 }
 
 }  // namespace moorage::workspace

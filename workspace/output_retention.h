@@ -1,13 +1,17 @@
 // How long output of commands is kept: that of ended commands up to a size in each workspace, the
 // oldest goes first, and for a time, if one is set. A command's record stays; who reads its output
-// is told that it is gone, and where it ended (daemon/exec_output.h). What a running command keeps
-// is bounded by itself (journal_middle.h). Time is the store's own age: no jump of the wall clock
-// removes anything, and it counts from when it was first seen here that the command had ended.
+// is told that it is gone, and where it ended (daemon/exec_output.h). A journal that the warden
+// still writes late output to (warden/late_output.h) stays until nobody has it open for writing,
+// and loses only what came before the command's end: a file without a name would grow where no
+// limit and no reader sees it. What a running command keeps is bounded by itself
+// (journal_middle.h). Time is the store's own age: no jump of the wall clock removes anything, and
+// it counts from when it was first seen here that the command had ended.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,12 +38,13 @@ class OutputRetention {
     uint64_t bytes = 0;
   };
   std::vector<Journal> journals_of(base::WorkspaceId workspace) const;  // oldest first
-  bool has_ended(base::ExecId exec);
+  std::optional<uint64_t> bytes_at_end(base::ExecId exec);  // of output; nothing: it runs
   // The mutex is held, of these two. `newest` is kept in any case.
   void count(base::WorkspaceId workspace, base::ExecId newest);
   void shrink(base::WorkspaceId workspace, base::ExecId newest);
   void sweep_workspace(base::WorkspaceId workspace, int64_t now_ms);
-  void remove(base::WorkspaceId workspace, const Journal& journal, const char* why);
+  // What the disk has back.
+  uint64_t remove(base::WorkspaceId workspace, const Journal& journal, const char* why);
 
   Context& context_;
   const Rules rules_;

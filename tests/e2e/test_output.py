@@ -227,6 +227,26 @@ class OutputOfAWorkspace(harness.TestCase):
         self.assertEqual(stream.end["exit_code"], 0)
         self.assertEqual(self.daemon.cli("doctor", "--deep").returncode, 0)
 
+    def test_what_a_background_process_still_writes_is_kept_or_told(self):
+        self.client.create(repo_url=self.url, name="server")
+        served = self.client.exec("server", "echo up; (until [ -e go ]; do sleep 0.05; done; echo late; touch went; sleep 1000) &").exec
+        silent = self.client.exec("server", "(until [ -e go ]; do sleep 0.05; done; echo late) &").exec
+        records = [self.client.exec("server", "head -c 400000 /dev/zero").exec for _ in range(10)]
+        harness.wait_until(lambda: self.client.raw_output(records[0]["id"]).gaps, what="the oldest output is removed")
+        self.client.exec("server", "touch go; until [ -e went ]; do sleep 0.05; done")
+
+        def told(record):
+            with self.client.output(record["id"], late=True) as stream:
+                return b"".join(payload for kind, payload in stream if kind in moorage.OUTPUT_KINDS), stream.gaps
+        harness.wait_until(lambda: told(served)[0].endswith(b"late\n"), what="its late output")
+        self.assertIn(told(served), ((b"up\nlate\n", ()), (b"late\n", ((0, 3),))))
+        # Nobody can write to the other one any more: it goes, and it is told how much there was.
+        for _ in range(10):
+            self.client.exec("server", "head -c 400000 /dev/zero")
+        harness.wait_until(lambda: told(silent) == (b"", ((0, 5),)), what="the journal that nobody writes to goes")
+        self.assertTrue(told(served)[0].endswith(b"late\n"))
+        self.assertEqual(self.daemon.cli("doctor", "--deep").returncode, 0)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -9,6 +9,7 @@
 #include "backends/registry.h"
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/journal.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/repositories.h"
@@ -32,6 +33,46 @@ struct SetClock : base::Clock {
   int64_t wall = 1'700'000'000'000;
   int64_t boot = 1'000'000;
 };
+
+// The warden's end of a journal.
+struct Writer {
+  base::Fd file;
+  uint64_t offset = 0;
+
+  void write(base::FrameKind kind, const std::string& payload) {
+    base::FrameHeader header;
+    header.kind = kind;
+    header.payload_bytes = static_cast<uint32_t>(payload.size());
+    header.wall_ns = 1'700'000'000'000'000'000;
+    header.output_offset = offset;
+    const auto head = base::encode_frame_header(header, payload);
+    base::write_all(file.get(), std::string(head.data(), head.size()) + payload);
+    if (base::is_output(kind)) offset += payload.size();
+  }
+};
+
+// What a reader of a journal comes by: "-N" for a gap of N bytes, "end", and output as it is.
+std::vector<std::string> told_in(const std::string& directory) {
+  const base::Fd file = base::open_file(directory + "/output", O_RDONLY);
+  base::JournalReader reader(file.get());
+  std::vector<std::string> told;
+  while (const auto frame = reader.next()) {
+    if (frame->header.kind == base::FrameKind::gap) {
+      told.push_back("-" + std::to_string(base::decode_gap(frame->payload)->dropped_bytes));
+    } else if (frame->header.kind == base::FrameKind::end) {
+      told.emplace_back("end");
+    } else if (base::is_output(frame->header.kind)) {
+      told.push_back(frame->payload);
+    }
+  }
+  return told;
+}
+
+uint64_t disk_bytes_of(const std::string& directory) {
+  struct stat status {};
+  REQUIRE(::stat((directory + "/output").c_str(), &status) == 0);
+  return static_cast<uint64_t>(status.st_blocks) * 512;
+}
 
 // A workspace with commands that ran, in a store whose clock the test sets.
 struct Kept {
@@ -105,6 +146,19 @@ struct Kept {
     if (ends) table.finish(id, outcome);
     return table.get(id);
   }
+  // A command that ended and left a process that may still write.
+  std::pair<state_db::ExecRow, Writer> run_server(size_t mebibytes) {
+    auto row = run(0, false);
+    Writer writer{base::open_file(journal(row.id) + "/output", O_WRONLY | O_APPEND)};
+    writer.write(base::FrameKind::started, "{\"pid\":7}");
+    for (size_t i = 0; i < mebibytes; ++i)
+      writer.write(base::FrameKind::standard_output, std::string(kMiB, 'x'));
+    state_db::ExecOutcome outcome;
+    outcome.output_bytes = writer.offset;
+    writer.write(base::FrameKind::end, "{}");
+    state_db::Execs(*store).finish(row.id, outcome);
+    return {state_db::Execs(*store).get(row.id), std::move(writer)};
+  }
   std::string journal(base::ExecId exec) const {
     return journal_directory(context->options, workspace, exec);
   }
@@ -154,6 +208,53 @@ TEST_CASE("output goes when its time is over, by the store's age and not by the 
   CHECK_FALSE(kept.has(old));
   CHECK(kept.has(young));
   CHECK(kept.has(running));
+}
+
+TEST_CASE("a journal that late output is still written to stays, and says what went of it") {
+  Kept kept;
+  OutputRetention retention(*kept.context, {11 * kMiB, 0});
+  auto [server, writer] = kept.run_server(6);
+  auto [quiet, nothing] = kept.run_server(0);
+  for (int i = 0; i < 6; ++i) retention.ended(kept.run(2 * kMiB));
+  REQUIRE(kept.has(server));
+  REQUIRE(kept.has(quiet));
+  CHECK(disk_bytes_of(kept.journal(server.id)) < kMiB);
+  writer.write(base::FrameKind::standard_output, "late");
+  nothing.write(base::FrameKind::standard_error, "later");
+  CHECK(told_in(kept.journal(server.id)) ==
+        std::vector<std::string>{"-" + std::to_string(6 * kMiB), "end", "late"});
+  CHECK(told_in(kept.journal(quiet.id)) == std::vector<std::string>{"end", "later"});
+
+  // Again: nothing more is to be had of it.
+  retention.ended(kept.run(11 * kMiB));
+  CHECK(told_in(kept.journal(server.id)).size() == 3);
+
+  // Its writer is gone: it goes as any other, and its record says how far it went.
+  writer.file.reset();
+  nothing.file.reset();
+  retention.ended(kept.run(11 * kMiB));
+  CHECK_FALSE(kept.has(server));
+  CHECK_FALSE(kept.has(quiet));
+  state_db::Execs table(*kept.store);
+  CHECK(table.get(server.id).outcome.output_bytes == 6 * kMiB + 4);
+  CHECK(table.get(quiet.id).outcome.output_bytes == 5);
+}
+
+TEST_CASE("a journal that late output is still written to outlives its time") {
+  Kept kept;
+  constexpr int64_t kDay = 86'400'000;
+  OutputRetention retention(*kept.context, {0, 30 * kDay});
+  auto [server, writer] = kept.run_server(1);
+  retention.sweep();
+  kept.clock.boot += 31 * kDay;
+  retention.sweep();
+  REQUIRE(kept.has(server));
+  writer.write(base::FrameKind::standard_output, "late");
+  CHECK(told_in(kept.journal(server.id)) ==
+        std::vector<std::string>{"-" + std::to_string(kMiB), "end", "late"});
+  writer.file.reset();
+  retention.sweep();
+  CHECK_FALSE(kept.has(server));
 }
 
 TEST_CASE("without a limit and a time all output is kept") {
