@@ -44,7 +44,7 @@ struct CreateRequest {
   std::string backend;               // empty: the configured default
   std::string image;                 // empty: "host"
   std::string runtime;               // of the backend's engine; empty: the usual one
-  bool disposable = false;           // deleted when its first exec has ended
+  bool disposable = false;           // deleted when its last exec has ended
   std::optional<uint32_t> team_gid;  // the group whose members may use it, too
   std::string idempotency_key;       // one workspace for (owner, key); empty: none
 };

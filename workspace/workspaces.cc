@@ -15,6 +15,7 @@
 #include "state_db/store.h"
 #include "workspace/archive_store.h"
 #include "workspace/birth.h"
+#include "workspace/busy.h"
 #include "workspace/change_look.h"
 #include "workspace/disk_use.h"
 #include "workspace/idle.h"
@@ -222,18 +223,20 @@ void Workspaces::after_exec(const state_db::ExecRow& exec) {
   }
 }
 
-// Purged later: its output may still be asked for.
+// Purged later: its output may still be asked for. It waits for other commands that were started in
+// it: the end of the last one comes back here.
 void Workspaces::remove_disposable(const state_db::WorkspaceRow& row) {
   const auto again = [&](const Waiting& waiting) {
     waiters_.resume_later(
         waiting, [this, row] { disposals_.submit([this, row] { remove_disposable(row); }); });
   };
   try {
-    remove(daemon_for(row.owner_uid), row.id.str(), {.force = true});
+    if (!commands_of(context_.store, row.id).empty()) return;
+    remove(daemon_for(row.owner_uid), row.id.str(), {});
   } catch (const Waiting& waiting) {
     again(waiting);
   } catch (const Error& error) {
-    if (error.code() == Code::conflict)  // a verb is at work on it
+    if (error.code() == Code::conflict)  // a verb is at work on it, or a command has just begun
       return again(Waiting({}, "", Waiting::Clock::now() + kTryAgain));
     base::log(base::LogLevel::warning, "workspace.not_disposed",
               {{"ws", row.id}, {"error", error.message()}});

@@ -229,6 +229,20 @@ class Busy(harness.TestCase):
         end = self.end_of(exec_id)
         self.assertEqual((end["category"], end["error"]), ("stopped", "ended with its sandbox: deleted by root"))
 
+    def test_a_disposable_workspace_waits_for_the_last_of_its_commands(self):
+        self.client.create(repo_url=self.url, name="shared", disposable=True)
+        first = self.client.start_exec("shared", ["sh", "-c", "read line"], stdin=True)["id"]
+        second = self.client.start_exec("shared", ["sh", "-c", "read line"], stdin=True)["id"]
+        for command in ("true", "exit 3"):
+            self.client.exec("shared", command)  # neither the first one nor the last one
+        self.client.send_input(first, b"\n")
+        self.assertEqual(self.end_of(first)["exit_code"], 0)
+        self.assertEqual(self.client.exec("shared", "echo on").stdout, b"on\n")
+        self.assertEqual(self.client.get_exec(second)["state"], "running")
+        self.client.send_input(second, b"\n")
+        self.assertEqual((self.end_of(second)["state"], self.end_of(second)["exit_code"]), ("exited", 0))
+        harness.wait_until(lambda: "shared" not in [w["name"] for w in self.client.workspaces()], what="it is deleted")
+
     def test_a_command_that_ends_by_itself_is_waited_for(self):
         self.running("waited", "sleep", "2")
         self.assertNotIn("sandbox", self.client.stop("waited", wait_ms=60_000))
