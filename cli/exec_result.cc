@@ -26,6 +26,7 @@ bool told_by_state(const Json& exec) {
 
 std::string category_text(const Json& exec) {
   const std::string category = exec.text("category"), error = exec.text("error");
+  if (category == "cancelled" && error.starts_with("cancelled by ")) return error;
   const bool by_stop = category == "stopped" && error.starts_with(kWithSandbox);
   return by_stop ? error.substr(kWithSandbox.size()) : category;
 }
@@ -51,7 +52,8 @@ std::vector<std::string> end_notices(const Json& exec, Reading reading) {
                       "; all that it started was killed");
   }
   if (state == "oom_killed") notices.push_back(id + " was killed: it ran out of memory");
-  if (state == "cancelled") notices.push_back(id + " was cancelled");
+  const std::string error = exec.text("error");
+  if (state == "cancelled" && error.empty()) notices.push_back(id + " was cancelled");
   const std::string category = exec.text("category");
   if (state == "interrupted" && category != "not_started" && category != "not_synced") {
     const std::string kept =
@@ -63,7 +65,6 @@ std::vector<std::string> end_notices(const Json& exec, Reading reading) {
       if (category == word) notices.push_back(id + text);
     }
   }
-  const std::string error = exec.text("error");
   if (!error.empty()) notices.push_back(id + ": " + error);
   const int64_t omitted = exec.number("omitted_bytes");
   if (omitted > 0) {
@@ -95,6 +96,7 @@ std::string end_text(const Json& exec) {
   if (state == "exited") text += " " + exec.text("exit_code", "0");
   if (state == "signalled") text += " " + exec.text("signal");
   const std::string category = exec.text("category");
+  if (state == "cancelled" && !category.empty()) return category_text(exec);
   const bool adds = !category.empty() && category != "signal" && !told_by_state(exec);
   return adds ? text + " (" + category_text(exec) + ")" : text;
 }

@@ -203,10 +203,12 @@ void Execs::raise_output(base::ExecId id, const Output& output) {
   });
 }
 
-bool Execs::request_cancel(base::ExecId id) {
+bool Execs::request_cancel(base::ExecId id, const std::string& why) {
   return store_.transaction([&] {
-    if (get(id).state != ExecState::running) return false;
-    store_.prepare("UPDATE execs SET cancel_requested = 1 WHERE id = ?").run(id);
+    const ExecRow row = get(id);
+    if (row.state != ExecState::running) return false;
+    if (row.cancel_requested) return true;  // who asked first ended it
+    store_.prepare("UPDATE execs SET cancel_requested = 1, reason = ? WHERE id = ?").run(why, id);
     return true;
   });
 }

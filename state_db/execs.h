@@ -95,8 +95,9 @@ class Execs {
     uint64_t omitted_bytes = 0;
   };
   void raise_output(base::ExecId id, const Output& output);
-  // True if it runs: the mark is durable. False if it has ended.
-  bool request_cancel(base::ExecId id);
+  // True if it runs: the mark is durable, and `why` is in the record of its end. False if it has
+  // ended.
+  bool request_cancel(base::ExecId id, const std::string& why);
 
   ExecRow get(base::ExecId id);  // not_found
   std::optional<ExecRow> find(base::ExecId id);

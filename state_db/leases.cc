@@ -41,8 +41,9 @@ LeaseRow Leases::grant(const NewLease& lease) {
     if (lease.end_execs) {
       store_
           .prepare(
-              "UPDATE execs SET cancel_requested = 1 WHERE state = 'running' AND workspace = ?")
-          .run(lease.workspace);
+              "UPDATE execs SET cancel_requested = 1, reason = ? WHERE state = 'running' AND "
+              "workspace = ? AND cancel_requested = 0")
+          .run("the lease was taken over by " + lease.holder, lease.workspace);
     }
     const bool over = before && before->held();
     std::string text = told(lease.holder, lease.holder_uid, generation);

@@ -139,7 +139,7 @@ ExecRow BestOfDriver::run(const BestOfRow& row, const AttemptRow& attempt, ExecR
     try {
       Caller ending = caller;
       ending.is_daemon = true;  // the leases were asked when the cancel was
-      execs_.cancel(ending, exec.id);
+      execs_.cancel(ending, exec.id, row.id.str() + " was cancelled");
     } catch (const Error& error) {  // it has just ended; its end is seen at the next look
       base::log(base::LogLevel::debug, "best_of.not_cancelled",
                 {{"ex", exec.id}, {"error", error.message()}});

@@ -118,16 +118,18 @@ void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome
     // and so is one that a stop of the sandbox carried out.
     const bool ended =
         outcome.state != ExecState::interrupted || outcome.category == ExecCategory::stopped;
-    const bool stays = apply_verdict(*watched, outcome) == Applied::with_state;
+    const Applied verdict = apply_verdict(*watched, outcome);
     if (outcome.ended_wall_ms == 0) outcome.ended_wall_ms = context_.store.clock().wall_ms();
     if (outcome.state == ExecState::timed_out && outcome.error.empty())
       outcome.error = watched->row.outcome.error;  // whose limit that was
     if (outcome.ran_ms == 0)
       outcome.ran_ms = watched->ran_ms(context_.store.clock(), outcome.ended_wall_ms);
     context_.store.transaction([&] {
-      if (!stays && ended && execs.get(id).cancel_requested) {
+      if (const auto row = execs.get(id);
+          verdict != Applied::with_state && ended && row.cancel_requested) {
         outcome.state = ExecState::cancelled;
         outcome.category = ExecCategory::cancelled;
+        if (verdict == Applied::nothing) outcome.error = row.outcome.error;  // by whom, and why
       }
       execs.finish(id, outcome);
     });

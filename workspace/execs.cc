@@ -439,12 +439,14 @@ void Execs::send_signal(const Caller& caller, base::ExecId id, const std::string
   backends::EnvdClient(sandbox_of(held.row)->endpoint).send_signal(id.str(), number);
 }
 
-void Execs::cancel(const Caller& caller, base::ExecId id) {
+void Execs::cancel(const Caller& caller, base::ExecId id, const std::string& because) {
+  const std::string who = caller.is_daemon ? "" : "cancelled by " + user_name(caller.uid);
+  const std::string why = who + (who.empty() || because.empty() ? "" : ": ") + because;
   const auto held = hold(caller, id);
   const auto running = sandbox_of(held.row);
   state_db::Execs table(context_.store);
   const bool cancels = context_.store.transaction([&] {
-    const bool ends = table.request_cancel(id);
+    const bool ends = table.request_cancel(id, why);
     if (ends) join_key(context_.store, caller, id.str());
     return ends;
   });

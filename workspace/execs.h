@@ -75,8 +75,9 @@ class Execs {
   void close_input(const Caller& caller, base::ExecId id);
   void send_signal(const Caller& caller, base::ExecId id,
                    const std::string& name);  // "INT", "SIGINT", "2"
-  void cancel(const Caller& caller,
-              base::ExecId id);  // TERM, after the grace KILL to all it started
+  // TERM, after the grace KILL to all it started. Its record says who did it, and `because` of
+  // what.
+  void cancel(const Caller& caller, base::ExecId id, const std::string& because = {});
   void resize(const Caller& caller, base::ExecId id, uint32_t columns, uint32_t rows);
 
  private:

@@ -101,12 +101,12 @@ MovePlan Moves::check(const Caller& caller, const std::string& name, const MoveR
   return plan(row, request);
 }
 
-void Moves::cancel_all(const Caller& caller, const std::vector<base::ExecId>& execs) {
+void Moves::cancel_all(const Caller& caller, const MovePlan& plan) {
   Caller keyless = caller;  // the request's key is the move's
   keyless.keyed.reset();
-  for (const auto exec : execs) {
+  for (const auto exec : plan.execs) {
     try {
-      execs_.cancel(keyless, exec);
+      execs_.cancel(keyless, exec, "moved to " + plan.to.place.backend + " at once");
     } catch (const Error& error) {
       if (error.code() != Code::conflict) throw;  // else it has ended meanwhile
     }
@@ -136,7 +136,7 @@ WorkspaceView Moves::move(const Caller& caller, const std::string& name,
   if (plan.from.place == plan.to.place) {
     notice = row.name + " is there already";
   } else {
-    if (request.now) cancel_all(caller, plan.execs);
+    if (request.now) cancel_all(caller, plan);
     try {
       move_once(caller, row.id, plan.to.place, notice);
     } catch (const Error& error) {

@@ -48,7 +48,7 @@ class Moves {
 
  private:
   MovePlan plan(const state_db::WorkspaceRow& row, const MoveRequest& request);
-  void cancel_all(const Caller& caller, const std::vector<base::ExecId>& execs);
+  void cancel_all(const Caller& caller, const MovePlan& plan);
   void move_once(const Caller& caller, base::WorkspaceId id, const state_db::Place& place,
                  const std::string& notice);
 

@@ -49,6 +49,7 @@ TEST_CASE("the end of the command is the exit code, and what it does not tell is
       {R"("state":"signalled","signal":9)", 137, ""},
       {R"("state":"timed_out","timeout_ms":60000)", 124, "ex_7 timed out after 1m00s"},
       {R"("state":"cancelled")", 130, "ex_7 was cancelled"},
+      {R"("state":"cancelled","error":"cancelled by bob")", 130, "ex_7: cancelled by bob"},
       {R"("state":"oom_killed","signal":9)", 137, "ex_7 was killed: it ran out of memory"},
       {R"("state":"interrupted")", 125, "ex_7 was interrupted"},
       {R"("state":"exited","exit_code":127,"error":"nope: not found")", 127,

@@ -117,7 +117,8 @@ class Move(on_engine.OnEngine):
         self.create("hurry")
         record = self.client.start_exec("hurry", ["sleep", "1000"])
         self.assertEqual(self.client.move("hurry", backend="docker", now=True, wait_ms=30000)["backend"], "docker")
-        self.assertEqual(self.client.get_exec(record["id"])["state"], "cancelled")
+        end = self.client.get_exec(record["id"])
+        self.assertEqual((end["state"], end["error"]), ("cancelled", "cancelled by root: moved to docker at once"))
         self.assertEqual(self.out("hurry", "echo on"), "on")
 
     def test_what_the_new_place_cannot_carry_is_told_before_anything_is_stopped(self):

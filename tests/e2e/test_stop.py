@@ -229,6 +229,19 @@ class Busy(harness.TestCase):
         end = self.end_of(exec_id)
         self.assertEqual((end["category"], end["error"]), ("stopped", "ended with its sandbox: deleted by root"))
 
+    def test_a_cancel_says_who_did_it_too(self):
+        exec_id = self.running("killed")
+        self.assertEqual(self.daemon.cli("kill", exec_id).returncode, 0)
+        end = self.end_of(exec_id)
+        self.assertEqual((end["state"], end["category"], end["error"]), ("cancelled", "cancelled", "cancelled by root"))
+        self.assertIn(b"cancelled by root", self.daemon.cli("logs", exec_id, check=False).stderr)
+        self.assertRegex(self.daemon.cli("history", "killed").stdout.decode(), rf"{exec_id} .*cancelled by root")
+        later = self.client.start_exec("killed", ["sleep", "1000"])["id"]
+        self.daemon.kill()
+        self.daemon.start()
+        self.client.cancel(later)
+        self.assertEqual(self.end_of(later)["error"], "cancelled by root")
+
     def test_a_disposable_workspace_waits_for_the_last_of_its_commands(self):
         self.client.create(repo_url=self.url, name="shared", disposable=True)
         first = self.client.start_exec("shared", ["sh", "-c", "read line"], stdin=True)["id"]

@@ -105,11 +105,13 @@ TEST_CASE("a cancel is marked only while the exec runs") {
   RunningSandbox test;
   Execs execs(*test.store);
   const auto id = execs.create(new_exec(test.sandbox)).id;
-  CHECK(execs.request_cancel(id));
+  CHECK(execs.request_cancel(id, "cancelled by bob"));
+  CHECK(execs.request_cancel(id, "cancelled by eve"));  // later: it is ending already
   CHECK(execs.get(id).cancel_requested);
+  CHECK(execs.get(id).outcome.error == "cancelled by bob");
   CHECK(execs.get(id).state == ExecState::running);
   execs.finish(id, {.state = ExecState::cancelled, .signal = 15});
-  CHECK_FALSE(execs.request_cancel(id));
+  CHECK_FALSE(execs.request_cancel(id, "cancelled by bob"));
 }
 
 TEST_CASE("execs are listed newest first and by page") {
