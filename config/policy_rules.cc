@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/limit_ranges.h"
 #include "base/nearest.h"
 #include "config/host_names.h"
 #include "config/values.h"
@@ -19,14 +20,10 @@ using base::Code;
 using base::Error;
 using Kind = YamlNode::Kind;
 
-constexpr uint64_t kMiB = 1ULL << 20;
 constexpr uint64_t kPiB = 1ULL << 50;
-// What a request may ask for (workspace/policy.cc).
-constexpr Range kMemory{16 * kMiB, kPiB};
-constexpr Range kPids{4, 4'194'304};
-constexpr Range kDisk{kMiB, kPiB};
-constexpr double kLeastCpus = 0.05;
-constexpr double kMostCpus = 1024;
+constexpr Range kMemory{base::kLeastMemoryBytes, kPiB};
+constexpr Range kPids{base::kLeastPids, 4'194'304};
+constexpr Range kDisk{base::kLeastDiskBytes, kPiB};
 constexpr size_t kMaxLabelKey = 63;
 constexpr size_t kMaxLabelValue = 255;
 constexpr std::array<std::string_view, 5> kIsolations{"none", "container", "userns", "gvisor",
@@ -227,7 +224,7 @@ class RuleReader {
   }
 
   static double parse_cpus(const std::string& text) {
-    return parse_real(text, kLeastCpus, kMostCpus);
+    return parse_real(text, base::kLeastCpus, base::kMostCpus);
   }
   static uint32_t parse_pids(const std::string& text) {
     return static_cast<uint32_t>(parse_integer(text, kPids));

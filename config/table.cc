@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "base/error.h"
+#include "base/limit_ranges.h"
 #include "config/values.h"
 
 namespace moorage::config {
@@ -227,9 +228,10 @@ std::vector<Setting> about_work() {
       word("sandbox.backend", MOORAGE_PLACE(sandbox.backend), {}, "backend of new workspaces"),
       flag("sandbox.allow_process_backend", MOORAGE_PLACE(sandbox.allow_process_backend),
            "allow the backend that isolates nothing"),
-      bytes("sandbox.memory_bytes", MOORAGE_PLACE(sandbox.memory_bytes), {16 * kMiB, 1024 * kTiB},
-            "memory of a sandbox's commands together"),
-      real("sandbox.cpus", MOORAGE_PLACE(sandbox.cpus), 0.01, 4096, "CPUs of a sandbox"),
+      bytes("sandbox.memory_bytes", MOORAGE_PLACE(sandbox.memory_bytes),
+            {base::kLeastMemoryBytes, 1024 * kTiB}, "memory of a sandbox's commands together"),
+      real("sandbox.cpus", MOORAGE_PLACE(sandbox.cpus), base::kLeastCpus, base::kMostCpus,
+           "CPUs of a sandbox"),
       integer<uint32_t>("sandbox.pids", MOORAGE_PLACE(sandbox.pids), {16, 4'194'304},
                         "processes and threads of a sandbox"),
       seconds("sandbox.start_deadline_s", MOORAGE_PLACE(sandbox.start_deadline_s), {1, 3600},
@@ -270,9 +272,11 @@ std::vector<Setting> about_work() {
               "output of a command is kept so long after its end; 0 is for ever; time with the "
               "machine off does not count"),
       bytes("workspace.disk_limit_bytes", MOORAGE_PLACE(workspace.disk_limit_bytes),
-            {0, 1024 * kTiB}, "disk of a new workspace that names no limit; 0 is none"),
+            {base::kLeastDiskBytes, 1024 * kTiB, true},
+            "disk of a new workspace that names no limit; 0 is none"),
       integer<uint64_t>("workspace.disk_limit_files", MOORAGE_PLACE(workspace.disk_limit_files),
-                        {0, 4'000'000'000}, "the same in files; 0 is none"),
+                        {base::kLeastDiskFiles, 4'000'000'000, true},
+                        "the same in files; 0 is none"),
       bytes("user.budget_bytes", MOORAGE_PLACE(user.budget_bytes), {0, 1024 * kTiB},
             "what the workspaces of one user may take together; 0 is no limit"),
       seconds("gc.archive_after_s", MOORAGE_PLACE(gc.archive_after_s), {0, 3660 * kDay},

@@ -31,7 +31,9 @@ constexpr std::array kTimeUnits{Unit{"d", 86'400}, Unit{"h", 3600}, Unit{"m", 60
 void check_range(std::string_view text, uint64_t value, const Range& range,
                  std::string (*print)(uint64_t)) {
   if (value >= range.least && value <= range.most) return;
-  refuse(text, "from " + print(range.least) + " to " + print(range.most));
+  if (range.or_zero && value == 0) return;
+  refuse(text, std::string(range.or_zero ? "0 or " : "") + "from " + print(range.least) + " to " +
+                   print(range.most));
 }
 
 std::string print_integer(uint64_t value) { return std::to_string(value); }

@@ -11,6 +11,7 @@ namespace moorage::config {
 struct Range {
   uint64_t least = 0;
   uint64_t most = UINT64_MAX;
+  bool or_zero = false;  // which is no limit
 };
 
 uint64_t parse_integer(std::string_view text, const Range& range);

@@ -98,6 +98,16 @@ std::optional<std::string> value_of(const std::string& path, const char* name) {
   return value;
 }
 
+std::string value_on_disk(const std::string& name, std::string value, uint32_t disk_first_id,
+                          const std::string& what) {
+  if (is_kept(name) && name.size() <= XATTR_NAME_MAX && value.size() <= XATTR_SIZE_MAX &&
+      move_ids(name, value, 0, disk_first_id)) {
+    return value;
+  }
+  throw Error(Code::invalid_argument, what + " has an attribute that no sandbox can set",
+              "this is no archive that moorage wrote");
+}
+
 }  // namespace
 
 Attributes read_attributes(const std::string& path, uint32_t disk_first_id) {
@@ -113,15 +123,15 @@ Attributes read_attributes(const std::string& path, uint32_t disk_first_id) {
   return attributes;
 }
 
+void check_attributes(const Attributes& attributes, uint32_t disk_first_id,
+                      const std::string& what) {
+  for (const auto& [name, stored] : attributes) value_on_disk(name, stored, disk_first_id, what);
+}
+
 void write_attributes(const std::string& path, const Attributes& attributes, uint32_t disk_first_id,
                       const std::string& what) {
   for (const auto& [name, stored] : attributes) {
-    std::string value = stored;
-    if (!is_kept(name) || name.size() > XATTR_NAME_MAX || value.size() > XATTR_SIZE_MAX ||
-        !move_ids(name, value, 0, disk_first_id)) {
-      throw Error(Code::invalid_argument, what + " has an attribute that no sandbox can set",
-                  "this is no archive that moorage wrote");
-    }
+    const std::string value = value_on_disk(name, stored, disk_first_id, what);
     if (setxattr(path.c_str(), name.c_str(), value.data(), value.size(), 0) < 0) {
       base::throw_errno("set an attribute of " + what);
     }

@@ -16,6 +16,9 @@ using Attributes = std::map<std::string, std::string>;
 // `path` may end in a link, which is followed: give a path of /proc/self/fd.
 Attributes read_attributes(const std::string& path, uint32_t disk_first_id);
 // invalid_argument for what no archive of ours has; `what` names the entry.
+void check_attributes(const Attributes& attributes, uint32_t disk_first_id,
+                      const std::string& what);
+// Checks them, too.
 void write_attributes(const std::string& path, const Attributes& attributes, uint32_t disk_first_id,
                       const std::string& what);
 

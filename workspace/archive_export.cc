@@ -75,9 +75,10 @@ void Archives::release(Source& source) {
 void Archives::write_export(const Source& source, ByteSpool& stream) {
   before_read.pass();
   const std::string spool = context_.options.store;
+  const auto unnamed_file = [spool] { return ArchiveStore::spool(spool); };
   WriterOptions options{.level = context_.options.archive_level,
                         .threads = context_.options.archive_threads,
-                        .unnamed_file = [spool] { return ArchiveStore::spool(spool); }};
+                        .unnamed_file = unnamed_file};
   // What is frozen does not change.
   std::optional<LayerStill> still;
   if (!source.snapshot) still.emplace(context_.storage.layer_path(source.row.layer));
@@ -86,7 +87,7 @@ void Archives::write_export(const Source& source, ByteSpool& stream) {
     if (still) still->require();
   };
   ReadBack check([&stream](std::string_view bytes) { stream.write(bytes); },
-                 {.limits = {}, .disk_first_id = context_.options.disk_first_id});
+                 {.limits = {}, .disk_first_id = context_.options.disk_first_id}, unnamed_file);
   check.finish(write_archive(contents, std::move(options),
                              [&check](std::string_view bytes) { check.write(bytes); }));
 }

@@ -46,7 +46,7 @@ class Sequence {
   }
 
   void finish() {
-    if (restorer_) restorer_->finish();
+    finish_part();
     if (stage_ != Stage::layer || next_part_ != layers_ * std::size(kLayerParts)) {
       throw Error(Code::invalid_argument, "the archive does not hold a whole workspace",
                   "this is no archive that moorage wrote");
@@ -120,16 +120,26 @@ class Sequence {
     const bool begins =
         next_part_ < layers_ * std::size(kLayerParts) && entry.path == prefix_at(next_part_);
     if (begins) {
-      if (restorer_) restorer_->finish();
-      restorer_.reset();
+      finish_part();
       const size_t layer = next_part_ / std::size(kLayerParts);
       const auto upper = visitor_.upper(layer, kLayerParts[next_part_ % std::size(kLayerParts)]);
       part_ = prefix_at(next_part_++);
-      if (upper) restorer_.emplace(*upper, part_, options_.disk_first_id);
+      if (upper) {
+        restorer_.emplace(*upper, part_, options_.disk_first_id);
+      } else {
+        dry_run_.emplace(part_, options_.disk_first_id);
+      }
     } else if (!entry.path.starts_with(part_ + "/") || part_.empty()) {
       refuse(entry.path, "is not in its place");
     }
-    if (restorer_) restorer_->take(entry, reader_);
+    restorer_ ? restorer_->take(entry, reader_) : dry_run_->take(entry, reader_);
+  }
+
+  void finish_part() {
+    if (restorer_) restorer_->finish();
+    if (dry_run_) dry_run_->finish();
+    restorer_.reset();
+    dry_run_.reset();
   }
 
   static std::string prefix_at(size_t place) {
@@ -143,15 +153,19 @@ class Sequence {
   size_t layers_ = 0;
   size_t next_part_ = 0;
   std::string part_;
+  // Of the present part, one of both.
   std::optional<LayerRestorer> restorer_;
+  std::optional<LayerDryRun> dry_run_;
 };
 
-void write_journal(ArchiveWriter& writer, const ArchiveContents::Journal& journal) {
-  const std::string name = std::string(kJournals) + journal.exec.str() + std::string(kOutput);
-  if (journal.copy.fd) return writer.put_file(name, journal.copy.fd.get(), journal.copy.bytes);
+void write_journal(ArchiveWriter& writer, const ArchiveContents::Journals& journals,
+                   base::ExecId exec) {
+  const std::string name = std::string(kJournals) + exec.str() + std::string(kOutput);
+  if (const auto copy = journals.copies.find(exec); copy != journals.copies.end())
+    return writer.put_file(name, copy->second.fd.get(), copy->second.bytes);
   base::Fd file;
   try {
-    file = base::open_file(journal.path, O_RDONLY | O_NOFOLLOW);
+    file = base::open_file(journals.path(exec), O_RDONLY | O_NOFOLLOW);
   } catch (const Error& error) {
     if (error.code() != Code::not_found) throw;
     return;  // old output goes (output_retention.h), also while a workspace that runs is exported
@@ -173,7 +187,7 @@ ArchiveFacts write_archive(const ArchiveContents& contents, WriterOptions option
   writer.put(std::string(kRefsPath), contents.refs);
   writer.put_file(std::string(kPackPath), contents.pack.fd.get(), contents.pack.bytes);
   writer.put_file(std::string(kExecsPath), contents.execs.fd.get(), contents.execs.bytes);
-  for (const auto& journal : contents.journals) write_journal(writer, journal);
+  for (const auto exec : contents.journals.of) write_journal(writer, contents.journals, exec);
   for (const LayerPart& part : contents.parts) archive_layer_part(writer, part);
   if (contents.before_end) contents.before_end();
   return writer.finish();

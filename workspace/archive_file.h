@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,12 +28,12 @@ struct ArchiveContents {
   std::string refs;
   SpooledFile pack;
   SpooledFile execs;
-  struct Journal {
-    base::ExecId exec;
-    std::string path;
-    SpooledFile copy{};  // instead, of a command that runs
+  struct Journals {                  // there may be millions
+    std::vector<base::ExecId> of{};  // ascending, as the commands are
+    std::function<std::string(base::ExecId)> path = {};
+    std::map<base::ExecId, SpooledFile> copies{};  // instead, of those that run
   };
-  std::vector<Journal> journals;
+  Journals journals;
   std::vector<LayerPart> parts;             // of layer 0 first; prefixes are set
   std::shared_ptr<const void> base_in_use;  // the base tree that they lie on
   // When all of it was read, and before the end that makes a whole archive of it; may throw.
@@ -45,7 +46,7 @@ inline constexpr const char* kLayerParts[] = {"tree", "home", "system"};
 
 ArchiveFacts write_archive(const ArchiveContents& contents, WriterOptions options, ByteSink sink);
 
-// What is done with what is read. Without answer what comes is only checked.
+// What is done with what is read. Without answer what comes is only checked (layer_check.h).
 class ArchiveVisitor {
  public:
   virtual ~ArchiveVisitor() = default;

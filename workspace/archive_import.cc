@@ -5,14 +5,12 @@
 #include <fcntl.h>
 
 #include <condition_variable>
-#include <set>
 
 #include "backends/registry.h"
 #include "base/crash_point.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "base/size_text.h"
 #include "state_db/layers.h"
 #include "state_db/snapshots.h"
 #include "state_db/store.h"
@@ -20,10 +18,10 @@
 #include "workspace/archives.h"
 #include "workspace/birth.h"
 #include "workspace/disk_room.h"
+#include "workspace/import_check.h"
 #include "workspace/keyed_request.h"
 #include "workspace/layer_collection.h"
 #include "workspace/placement.h"
-#include "workspace/requests.h"
 
 namespace moorage::workspace {
 namespace {
@@ -41,9 +39,6 @@ constexpr size_t kExecsAtOnce = 500;
 constexpr size_t kExecBytesAtOnce = 1 << 20;
 constexpr size_t kMostOfOneUser = 4;
 constexpr int kNameTries = 1000;
-// Each is a row of state.db, whatever it takes in an archive.
-constexpr size_t kMaxExecs = 250'000;
-constexpr size_t kMaxLayers = 60;  // of which a mount can be made (mounter.h)
 
 // What a client sends. One that sends next to nothing ends: a thread waits for it.
 class Client {
@@ -81,36 +76,21 @@ size_t bytes_of(const state_db::ExecRequest& request) {
   return bytes;
 }
 
-class Newcomer : public ArchiveVisitor {
+class Newcomer : public ImportCheck {
  public:
   using Admit = std::function<void(uint32_t owner_uid, base::RepoId repository)>;
   Newcomer(Context& context, Repositories& repositories, Admit admit, const Caller& caller,
            std::string name)
-      : context_(context),
+      : ImportCheck([&context] { return ArchiveStore::spool(context.options.store); },
+                    std::move(name)),
+        context_(context),
         repositories_(repositories),
         admit_(std::move(admit)),
-        caller_(caller),
-        name_(std::move(name)) {}
+        caller_(caller) {}
 
   void manifest(const Manifest& manifest) override {
-    manifest_ = manifest;
-    const auto& row = manifest.workspace;
-    check_workspace_name(name_.empty() ? row.name : name_);
-    check_branch_name(row.branch);
-    check_labels(row.labels);
-    PolicyChange policy;
-    policy.to = row.policy;
-    state_db::each_policy_field([&](const char* field, const auto&) { policy.named.insert(field); },
-                                policy.to);
-    check_policy(policy);
-    check_layers();
-    for (const auto& snapshot : manifest.snapshots) check_snapshot(snapshot);
+    ImportCheck::manifest(manifest);
     find_image();
-  }
-
-  void refs(const std::string& text) override {
-    objects_ = ref_objects(text);
-    objects_.push_back(manifest_.workspace.base_commit);
   }
 
   void pack(ArchiveReader& reader, uint64_t) override {
@@ -123,10 +103,7 @@ class Newcomer : public ArchiveVisitor {
   }
 
   void exec(const state_db::ExecRow& row) override {
-    if (ids_.size() + execs_.size() >= kMaxExecs) {
-      throw Error(Code::resource_exhausted,
-                  "the archive has more than " + std::to_string(kMaxExecs) + " commands");
-    }
+    check_exec(row);
     execs_.push_back(row);
     exec_bytes_ += bytes_of(row.request);
     if (execs_.size() >= kExecsAtOnce || exec_bytes_ >= kExecBytesAtOnce) add_execs();
@@ -134,11 +111,7 @@ class Newcomer : public ArchiveVisitor {
 
   void journal(base::ExecId old, ArchiveReader& reader) override {
     add_execs();
-    const auto found = ids_.find(old);
-    if (found == ids_.end()) {
-      throw Error(Code::invalid_argument, "the archive has output of a command that it lacks");
-    }
-    const std::string directory = journal_directory(context_.options, id_, found->second);
+    const std::string directory = journal_directory(context_.options, id_, check_journal(old));
     base::make_directories(directory);
     const base::Fd file = base::open_file(directory + "/output", O_WRONLY | O_CREAT | O_EXCL, 0600);
     for (ArchiveReader::Piece piece; reader.read(piece);) base::write_all(file.get(), piece.bytes);
@@ -163,7 +136,7 @@ class Newcomer : public ArchiveVisitor {
       row.name = past.name;
       row.external_id = past.external_id;
       row.cause = past.cause;
-      if (const auto exec = ids_.find(past.exec); exec != ids_.end()) row.exec = exec->second;
+      row.exec = ids_.find(past.exec).value_or(base::ExecId{});
       row.created_wall_ms = past.created_wall_ms;
       made.push_back(table.add_past(row));
     }
@@ -175,25 +148,6 @@ class Newcomer : public ArchiveVisitor {
   const std::string& lowered() const { return lowered_; }
 
  private:
-  // That a mount can be made of each of its states.
-  void check_layers() const {
-    std::vector<size_t> depth(manifest_.layers.size(), 1);
-    for (size_t n = depth.size(); n-- > 0;) {
-      if (const auto below = manifest_.layers[n].below) depth[n] = depth[*below] + 1;
-      if (depth[n] <= kMaxLayers) continue;
-      throw Error(Code::unsupported,
-                  "the archive has " + base::count_text(depth[n], "layer") + " on each other",
-                  "this version of moorage cannot mount such a workspace");
-    }
-  }
-
-  void check_snapshot(const ManifestSnapshot& snapshot) {
-    check_snapshot_name(snapshot.name);
-    check_external_id(snapshot.external_id);
-    if (!snapshot.name.empty() && !snapshot_names_.insert(snapshot.name).second)
-      throw Error(Code::invalid_argument, "the archive has snapshot " + snapshot.name + " twice");
-  }
-
   // The same one, by its contents: what was installed in it lies over no other.
   void find_image() {
     std::string& image = manifest_.workspace.image;
@@ -250,7 +204,7 @@ class Newcomer : public ArchiveVisitor {
       wanted.runtime = usual.runtime;
     }
     lowered_ = placement.lower(wanted.policy.limits);
-    const std::string name = name_.empty() ? from.name : name_;
+    const std::string& name = wanted_name();
     for (int attempt = 1; !id_; ++attempt) {
       wanted.name = attempt == 1 ? name : name.substr(0, 55) + "-" + std::to_string(attempt);
       try {
@@ -321,9 +275,7 @@ class Newcomer : public ArchiveVisitor {
         exec.request.workspace = id_;
         exec.request.sandbox = sandbox_;
         exec.request.owner_uid = caller_.uid;
-        if (!ids_.emplace(old, state_db::Execs(context_.store).add_past(exec)).second) {
-          throw Error(Code::invalid_argument, "the archive has a command twice");
-        }
+        ids_.add(old, state_db::Execs(context_.store).add_past(exec));
       }
     });
     execs_.clear();
@@ -335,21 +287,16 @@ class Newcomer : public ArchiveVisitor {
   Repositories& repositories_;
   const Admit admit_;
   const Caller caller_;
-  const std::string name_;
-  Manifest manifest_;
-  std::vector<std::string> objects_;
   base::RepoId repository_;
   base::WorkspaceId id_;
   base::LayerId layer_;                // the writable one
   std::vector<base::LayerId> layers_;  // all, by their place in the manifest
   std::vector<base::KeyedMutex::Guard> frozen_;
-  std::set<std::string> snapshot_names_;
   base::SandboxId sandbox_;
   std::string lowered_;
   base::KeyedMutex::Guard guard_;
   std::vector<state_db::ExecRow> execs_;
   size_t exec_bytes_ = 0;
-  std::map<base::ExecId, base::ExecId> ids_;  // old to new
 };
 
 }  // namespace

@@ -152,46 +152,50 @@ Archives::Archives(Context& context, Repositories& repositories, Workspaces& wor
 Archives::~Archives() = default;
 
 // A command that runs, as it is somewhere else from now on; with what it has written so far, if it
-// has a journal.
-ArchiveContents::Journal Archives::cut_short(state_db::ExecRow& row, const std::string& path,
-                                             const std::string& spool) {
-  ArchiveContents::Journal journal{row.id, path, {}};
+// has a journal. Nothing: it has none, or has ended.
+std::optional<SpooledFile> Archives::cut_short(state_db::ExecRow& row, const std::string& path,
+                                               const std::string& spool) {
+  std::optional<SpooledFile> copy;
   JournalCopy copied;
   if (base::path_exists(path)) {
     const base::Fd file = base::open_file(path, O_RDONLY | O_NOFOLLOW);
-    journal.copy.fd = ArchiveStore::spool(spool);
-    copied = copy_journal(file.get(), [&journal](std::string_view bytes) {
-      base::write_all(journal.copy.fd.get(), bytes);
-      journal.copy.bytes += bytes.size();
+    copy.emplace().fd = ArchiveStore::spool(spool);
+    copied = copy_journal(file.get(), [&copy](std::string_view bytes) {
+      base::write_all(copy->fd.get(), bytes);
+      copy->bytes += bytes.size();
     });
   }
   row = state_db::Execs(context_.store).get(row.id);
-  if (row.state != state_db::ExecState::running) return {row.id, path, {}};  // it just ended
+  if (row.state != state_db::ExecState::running) return std::nullopt;  // it just ended
   row.state = row.outcome.state = state_db::ExecState::interrupted;
   row.outcome.category = state_db::ExecCategory::lost;
   row.outcome.error = "it ran on where it was exported";
   row.outcome.ended_wall_ms = context_.store.clock().wall_ms();
   row.outcome.output_bytes = copied.output_bytes;
   row.outcome.omitted_bytes = copied.dropped_bytes;
-  return journal;
+  return copy;
 }
 
 // All rows of its commands, oldest first, and the journals that they have.
 SpooledFile Archives::spool_execs(base::WorkspaceId id, const std::string& spool,
                                   ArchiveContents& contents) {
   SpooledFile file{ArchiveStore::spool(spool), 0};
+  auto& journals = contents.journals;
+  journals.path = [this, id](base::ExecId exec) {
+    return journal_directory(context_.options, id, exec) + "/output";
+  };
   base::ExecId after;
   for (;;) {
     const auto rows = state_db::Execs(context_.store).list_after(id, after, kExecsAtOnce);
     if (rows.empty()) return file;
     std::string lines;
     for (auto row : rows) {
-      const std::string path = journal_directory(context_.options, id, row.id) + "/output";
-      ArchiveContents::Journal journal{row.id, path, {}};
-      if (row.state == state_db::ExecState::running) journal = cut_short(row, path, spool);
+      const std::string path = journals.path(row.id);
+      std::optional<SpooledFile> copy;
+      if (row.state == state_db::ExecState::running) copy = cut_short(row, path, spool);
       lines += write_exec_line(row);
-      if (journal.copy.fd || base::path_exists(path))
-        contents.journals.push_back(std::move(journal));
+      if (copy || base::path_exists(path)) journals.of.push_back(row.id);
+      if (copy) journals.copies.emplace(row.id, *std::move(copy));
     }
     base::write_all(file.fd.get(), lines);
     file.bytes += lines.size();

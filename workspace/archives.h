@@ -73,8 +73,8 @@ class Archives {
   Source hold(const state_db::WorkspaceRow& row, base::KeyedMutex::Guard guard, WithSnapshots with);
   void write_export(const Source& source, ByteSpool& spool);
   void release(Source& source);
-  ArchiveContents::Journal cut_short(state_db::ExecRow& row, const std::string& path,
-                                     const std::string& spool);
+  std::optional<SpooledFile> cut_short(state_db::ExecRow& row, const std::string& path,
+                                       const std::string& spool);
   SpooledFile spool_execs(base::WorkspaceId id, const std::string& spool,
                           ArchiveContents& contents);
   // Of a ready one, under its lock.

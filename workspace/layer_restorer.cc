@@ -14,7 +14,6 @@
 #include "base/open_beneath.h"
 #include "workspace/archive_attributes.h"
 #include "workspace/context.h"
-#include "workspace/layer_archiver.h"
 
 namespace moorage::workspace {
 namespace {
@@ -27,15 +26,10 @@ constexpr size_t kMaxLookupBytes = 3000;  // of one openat2; longer paths go in 
 
 std::string shown(const ArchiveEntry& entry) { return base::escape_for_message(entry.path); }
 
-[[noreturn]] void refuse(const ArchiveEntry& entry, const std::string& why) {
-  throw Error(Code::invalid_argument, "entry " + shown(entry) + " " + why,
-              "this is no archive that moorage wrote");
-}
-
 // EEXIST is an entry that comes twice.
 void check_made(int answer, const ArchiveEntry& entry) {
   if (answer >= 0) return;
-  if (errno == EEXIST) refuse(entry, "is there twice");
+  if (errno == EEXIST) refuse_entry(entry, "is there twice");
   base::throw_errno("make " + shown(entry));
 }
 
@@ -50,18 +44,14 @@ std::string proc_path(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
 LayerRestorer::LayerRestorer(const std::string& upper, std::string prefix, uint32_t disk_first_id)
     : prefix_(std::move(prefix)),
       disk_first_id_(disk_first_id),
-      root_(base::open_directory(upper)) {}
+      root_(base::open_directory(upper)),
+      check_(prefix_, disk_first_id) {}
 
 void LayerRestorer::take(const ArchiveEntry& entry, ArchiveReader& reader) {
-  if (!begun_) {
-    if (entry.path != prefix_ || entry.type != EntryType::directory) {
-      refuse(entry, "stands where " + prefix_ + " must stand");
-    }
-    begun_ = true;
-    levels_.push_back({entry.path, root_.duplicate(), entry});
-    return;
-  }
-  const int parent = parent_for(entry);
+  const size_t around = check_.place(entry);
+  while (levels_.size() > around) leave();
+  if (levels_.empty()) return levels_.push_back({root_.duplicate(), entry});
+  const int parent = levels_.back().fd.get();
   const std::string name = entry.path.substr(entry.path.rfind('/') + 1);
   switch (entry.type) {
     case EntryType::directory:
@@ -76,13 +66,6 @@ void LayerRestorer::take(const ArchiveEntry& entry, ArchiveReader& reader) {
     case EntryType::whiteout:
       return make_other(entry, parent, name);
   }
-}
-
-int LayerRestorer::parent_for(const ArchiveEntry& entry) {
-  const std::string parent = parent_of(entry.path);
-  while (!levels_.empty() && levels_.back().path != parent) leave();
-  if (levels_.empty()) refuse(entry, "does not stand behind its directory");
-  return levels_.back().fd.get();
 }
 
 void LayerRestorer::leave() {
@@ -111,29 +94,28 @@ void LayerRestorer::give(const ArchiveEntry& entry, int fd) {
 
 // Whatever it will let in later, nobody but us enters it now, and nothing is inherited from it.
 void LayerRestorer::make_directory(const ArchiveEntry& entry, int parent, const std::string& name) {
-  if (levels_.size() > kMaxArchiveDepth)
-    refuse(entry.path.size() > 200 ? levels_[9].entry : entry, "is nested too deep");
   check_made(mkdirat(parent, name.c_str(), 0700), entry);
-  levels_.push_back({entry.path, base::open_directory_beneath(parent, name), entry});
+  levels_.push_back({base::open_directory_beneath(parent, name), entry});
 }
 
 void LayerRestorer::make_file(const ArchiveEntry& entry, int parent, const std::string& name,
                               ArchiveReader& reader) {
   const Fd file = base::try_open_beneath(parent, name, O_WRONLY | O_CREAT | O_EXCL, 0600);
   check_made(file.get(), entry);
-  uint64_t position = 0;
+  LayerCheck::Content content(entry);
   for (ArchiveReader::Piece piece; reader.read(piece);) {
-    if (piece.offset < position) refuse(entry, "has data out of order");
+    const uint64_t position = content.end();
+    content.add(piece);
     if (piece.offset != position) {
       base::check(lseek(file.get(), static_cast<off_t>(piece.offset), SEEK_SET),
                   "write " + shown(entry));
     }
     base::write_all(file.get(), piece.bytes);
-    position = piece.offset + piece.bytes.size();
   }
-  if (position != entry.size) {
+  if (content.end() != entry.size) {
     if (ftruncate(file.get(), static_cast<off_t>(entry.size)) < 0) {
-      if (errno == EFBIG || errno == EINVAL) refuse(entry, "is larger than a file can be here");
+      if (errno == EFBIG || errno == EINVAL)
+        refuse_entry(entry, "is larger than a file can be here");
       base::throw_errno("set the size of " + shown(entry));
     }
   }
@@ -150,7 +132,6 @@ void LayerRestorer::make_other(const ArchiveEntry& entry, int parent, const std:
     return;
   }
   if (entry.type == EntryType::symlink) {
-    if (!entry.attributes.empty()) refuse(entry, "has an attribute that no link can have");
     check_made(symlinkat(entry.target.c_str(), parent, name.c_str()), entry);
   } else {
     const mode_t type = entry.type == EntryType::fifo ? S_IFIFO : S_IFSOCK;
@@ -179,21 +160,18 @@ Fd LayerRestorer::find_made(const std::string& path, const ArchiveEntry& entry) 
         rest.size() <= kMaxLookupBytes ? rest.size() : rest.rfind('/', kMaxLookupBytes);
     const std::string step = rest.substr(0, end);
     at = base::try_open_beneath(at.get(), step, O_PATH);
-    if (!at) refuse(entry, "is a link to what is not in the same layer before it");
+    if (!at) refuse_entry(entry, "is a link to what is not in the same layer before it");
     rest.erase(0, end + (end < rest.size() ? 1 : 0));
   }
   return at;
 }
 
 void LayerRestorer::make_link(const ArchiveEntry& entry, int parent, const std::string& name) {
-  if (!entry.target.starts_with(prefix_ + "/")) {
-    refuse(entry, "is a link to what is not in the same layer before it");
-  }
   const Fd target = find_made(entry.target.substr(prefix_.size() + 1), entry);
   struct stat status;
   base::check(fstat(target.get(), &status), "look at " + shown(entry));
   if (S_ISDIR(status.st_mode) || S_ISCHR(status.st_mode)) {
-    refuse(entry, "is a link to what can have one name only");
+    refuse_entry(entry, "is a link to what can have one name only");
   }
   check_made(linkat(target.get(), "", parent, name.c_str(), AT_EMPTY_PATH), entry);
 }

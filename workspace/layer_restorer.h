@@ -12,6 +12,7 @@
 
 #include "base/fd.h"
 #include "workspace/archive_reader.h"
+#include "workspace/layer_check.h"
 
 namespace moorage::workspace {
 
@@ -25,11 +26,9 @@ class LayerRestorer {
 
  private:
   struct Level {
-    std::string path;  // as in the archive
     base::Fd fd;
     ArchiveEntry entry;  // what it gets when all below is made
   };
-  int parent_for(const ArchiveEntry& entry);
   void leave();
   void make_directory(const ArchiveEntry& entry, int parent, const std::string& name);
   void make_file(const ArchiveEntry& entry, int parent, const std::string& name,
@@ -42,7 +41,7 @@ class LayerRestorer {
   const std::string prefix_;
   const uint32_t disk_first_id_;
   base::Fd root_;
-  bool begun_ = false;
+  LayerCheck check_;
   std::vector<Level> levels_;
 };
 

@@ -1,6 +1,7 @@
 #include "workspace/policy.h"
 
 #include "base/error.h"
+#include "base/limit_ranges.h"
 #include "workspace/declared_caches.h"
 
 namespace moorage::workspace {
@@ -9,16 +10,12 @@ namespace {
 using base::Code;
 using base::Error;
 
-constexpr uint64_t kMinMemoryBytes = 16 << 20;
-constexpr uint32_t kMinPids = 4;
 constexpr size_t kMaxHookBytes = 16 << 10;
 
 int64_t value_or(int64_t value, int64_t configured) {
   return value == state_db::kAsConfigured ? configured : value;
 }
 constexpr int64_t kMinSnapshotEvery_s = 10;
-constexpr uint64_t kMinDiskBytes = 1 << 20;
-constexpr uint64_t kMinDiskFiles = 100;  // an empty layer has a dozen
 
 }  // namespace
 
@@ -27,11 +24,11 @@ void check_policy(const PolicyChange& change) {
     if (change.named.contains(name) && wrong) throw Error(Code::invalid_argument, why);
   };
   const auto& limits = change.to.limits;
-  refuse_if("memory_bytes", limits.memory_bytes < kMinMemoryBytes,
+  refuse_if("memory_bytes", limits.memory_bytes < base::kLeastMemoryBytes,
             "limits.memory_bytes is below 16 MiB");
-  refuse_if("cpus", !(limits.cpus >= 0.05 && limits.cpus <= 1024),
-            "limits.cpus must be 0.05 to 1024");
-  refuse_if("pids", limits.pids < kMinPids, "limits.pids is below 4");
+  refuse_if("cpus", !(limits.cpus >= base::kLeastCpus && limits.cpus <= base::kMostCpus),
+            "limits.cpus must be 0.01 to 4096");
+  refuse_if("pids", limits.pids < base::kLeastPids, "limits.pids is below 4");
   const auto& words = change.to.pre_stop;
   size_t bytes = 0;
   bool nul = false;
@@ -42,9 +39,9 @@ void check_policy(const PolicyChange& change) {
   refuse_if("pre_stop", bytes > kMaxHookBytes, "pre_stop is longer than 16 KiB");
   refuse_if("pre_stop", nul, "pre_stop must not contain a NUL byte");
   refuse_if("pre_stop", !words.empty() && words.front().empty(), "pre_stop names no command");
-  refuse_if("disk_limit_bytes", limits.disk_bytes > 0 && limits.disk_bytes < kMinDiskBytes,
+  refuse_if("disk_limit_bytes", limits.disk_bytes > 0 && limits.disk_bytes < base::kLeastDiskBytes,
             "limits.disk_bytes is below 1 MiB; 0 is no limit");
-  refuse_if("disk_limit_files", limits.disk_files > 0 && limits.disk_files < kMinDiskFiles,
+  refuse_if("disk_limit_files", limits.disk_files > 0 && limits.disk_files < base::kLeastDiskFiles,
             "limits.disk_files is below 100; 0 is no limit");
   refuse_if("snapshot_every_s",
             change.to.snapshot_every_s > 0 && change.to.snapshot_every_s < kMinSnapshotEvery_s,

@@ -1,6 +1,7 @@
 #include "workspace/read_back.h"
 
 #include "base/error.h"
+#include "workspace/import_check.h"
 
 namespace moorage::workspace {
 namespace {
@@ -12,8 +13,12 @@ constexpr size_t kReadBytes = 256 << 10;
 
 }  // namespace
 
-ReadBack::ReadBack(ByteSink sink, const ReadOptions& options)
-    : sink_(std::move(sink)), options_(options), reader_([this] { read(); }) {}
+ReadBack::ReadBack(ByteSink sink, const ReadOptions& options,
+                   std::function<base::Fd()> unnamed_file)
+    : sink_(std::move(sink)),
+      options_(options),
+      unnamed_file_(std::move(unnamed_file)),
+      reader_([this] { read(); }) {}
 
 ReadBack::~ReadBack() {
   if (!reader_.joinable()) return;
@@ -23,10 +28,10 @@ ReadBack::~ReadBack() {
 
 void ReadBack::read() {
   try {
-    ArchiveVisitor nothing;
+    ImportCheck check(unnamed_file_);
     std::string piece;
     const ByteSource source = [&]() -> std::string_view { return piece = pipe_.read(kReadBytes); };
-    found_ = read_archive(source, options_, nothing);
+    found_ = read_archive(source, options_, check);
   } catch (...) {
     failure_ = std::current_exception();
   }
@@ -39,8 +44,9 @@ void ReadBack::join() {
   try {
     std::rethrow_exception(failure_);
   } catch (const Error& error) {
-    throw Error(error.code(), "what was written cannot be read back: " + error.message(),
-                "nothing was exported, and the workspace is whole; please report this");
+    throw Error(error.code(), "no import would take what was written: " + error.message(),
+                "nothing was exported, and the workspace is whole; if `moorage set` cannot change "
+                "what is wrong, please report this");
   }
 }
 

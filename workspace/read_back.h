@@ -1,9 +1,11 @@
-// Reads an archive while it is written, as an import would, and lets its last bytes through only
-// when what was read is what was written. So whoever gets the end of an export has an archive that
-// can be read, and a mistake of the writer's is a failed export and no lost work.
+// Reads an archive while it is written, with the checks of an import (import_check.h), and lets its
+// last bytes through only when what was read is what was written. So whoever gets the end of an
+// export has an archive that can be imported, and a mistake of the writer's is a failed export and
+// no lost work.
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -16,7 +18,7 @@ namespace moorage::workspace {
 class ReadBack {
  public:
   // `sink` gets all bytes in their order, the trailer after finish() only.
-  ReadBack(ByteSink sink, const ReadOptions& options);
+  ReadBack(ByteSink sink, const ReadOptions& options, std::function<base::Fd()> unnamed_file);
   ~ReadBack();  // without finish(): the end never came
 
   void write(std::string_view bytes);  // throws what the reader met, or the sink
@@ -29,6 +31,7 @@ class ReadBack {
 
   const ByteSink sink_;
   const ReadOptions options_;
+  const std::function<base::Fd()> unnamed_file_;
   std::string held_;
   BytePipe pipe_;
   // The reader's, until it was joined.

@@ -333,13 +333,6 @@ base::RepoId Repositories::adopt(const Caller& caller, const state_db::Repositor
     const auto here = table.find(from.url, "");
     if (here && has_objects(here->id, objects)) return here->id;
   }
-  for (const std::string* text : {&from.url, &from.fetch_url, &from.name}) {
-    const bool odd = std::any_of(text->begin(), text->end(),
-                                 [](unsigned char c) { return c < 0x20 || c == 0x7f; });
-    if (text->size() > 4096 || odd) {
-      throw Error(Code::invalid_argument, "the archive names its repository in an odd way");
-    }
-  }
   const auto begun =
       begin({std::string(kImported) + from.url, "local:" + std::to_string(caller.uid), from.name,
              from.scope.empty() ? from.fetch_url : ""});

@@ -19,6 +19,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "storage_fixture.h"
+#include "workspace/archive_file.h"
 #include "workspace/archive_reader.h"
 #include "workspace/layer_archiver.h"
 #include "workspace/layer_restorer.h"
@@ -58,6 +59,41 @@ inline ArchiveFacts restore_part(const std::string& bytes, const std::string& up
   while (const ArchiveEntry* entry = reader.next()) restorer.take(*entry, reader);
   restorer.finish();
   return reader.facts();
+}
+
+// Of a workspace that an import takes, with one layer that has nothing in it.
+inline ArchiveContents empty_workspace(const std::string& upper) {
+  ArchiveContents contents;
+  contents.manifest.store = "0123abcd";
+  auto& row = contents.manifest.workspace;
+  row.id = base::WorkspaceId{1};
+  row.name = "work";
+  row.branch = "moorage/work";
+  row.base_commit = std::string(40, 'a');
+  row.policy.limits = {.memory_bytes = 1 << 30, .cpus = 1, .pids = 100};
+  contents.manifest.layers = {{.id = "ly_1", .below = {}}};
+  contents.pack.fd = unnamed_file();
+  contents.execs.fd = unnamed_file();
+  for (const std::string name : kLayerParts) {
+    LayerPart part;
+    part.prefix = part_prefix(0, name);
+    part.uppers = {upper};
+    part.disk_first_id = kDiskFirstId;
+    contents.parts.push_back(part);
+  }
+  return contents;
+}
+
+// Of `true`, with ids from 1 on.
+inline void add_execs(ArchiveContents& contents, int64_t count) {
+  state_db::ExecRow row;
+  row.request.argv = {"true"};
+  row.request.user = "user";
+  row.state = row.outcome.state = state_db::ExecState::exited;
+  std::string lines;
+  for (row.id.value = 1; row.id.value <= count; ++row.id.value) lines += write_exec_line(row);
+  base::write_all(contents.execs.fd.get(), lines);
+  contents.execs.bytes = lines.size();
 }
 
 struct TreeManifest {

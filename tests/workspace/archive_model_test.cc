@@ -185,30 +185,18 @@ TEST_CASE("more attributes than a reader takes are refused, and the file is name
 namespace {
 
 // A whole archive of a workspace with one layer that has nothing in it.
-ArchiveFacts write_empty_workspace(const std::string& upper, ByteSink sink,
-                                   std::vector<ArchiveContents::Journal> journals = {}) {
-  ArchiveContents contents;
-  contents.journals = std::move(journals);
-  contents.manifest.store = "0123abcd";
-  contents.manifest.workspace.id = base::WorkspaceId{1};
-  contents.manifest.workspace.base_commit = std::string(40, 'a');
-  contents.manifest.layers = {{.id = "ly_1", .below = {}}};
-  contents.pack.fd = unnamed_file();
-  contents.execs.fd = unnamed_file();
-  for (const std::string name : kLayerParts) {
-    LayerPart part;
-    part.prefix = part_prefix(0, name);
-    part.uppers = {upper};
-    part.disk_first_id = kDiskFirstId;
-    contents.parts.push_back(part);
-  }
+ArchiveFacts write_empty_workspace(
+    const std::string& upper, ByteSink sink,
+    const std::function<void(ArchiveContents&)>& change = [](ArchiveContents&) {}) {
+  ArchiveContents contents = empty_workspace(upper);
+  change(contents);
   return write_archive(contents, {.level = 3, .threads = 1, .unnamed_file = unnamed_file},
                        std::move(sink));
 }
 
 std::string sent(const std::function<void(ReadBack&)>& write) {
   std::string out;
-  ReadBack check([&out](std::string_view bytes) { out += bytes; }, {});
+  ReadBack check([&out](std::string_view bytes) { out += bytes; }, {}, unnamed_file);
   write(check);
   return out;
 }
@@ -226,7 +214,7 @@ TEST_CASE("an export ends only when what it wrote was read back", "[archive]") {
         }) == good);
 
   std::string out;
-  ReadBack damaged([&out](std::string_view bytes) { out += bytes; }, {});
+  ReadBack damaged([&out](std::string_view bytes) { out += bytes; }, {}, unnamed_file);
   std::string bad = good;
   bad[bad.size() / 2] = static_cast<char>(bad[bad.size() / 2] ^ 1);
   CHECK_THROWS_AS((damaged.write(bad), damaged.finish(facts)), base::Error);
@@ -235,12 +223,13 @@ TEST_CASE("an export ends only when what it wrote was read back", "[archive]") {
   ArchiveFacts other = facts;
   other.digest[0] = other.digest[0] == '0' ? '1' : '0';
   out.clear();
-  ReadBack differs([&out](std::string_view bytes) { out += bytes; }, {});
+  ReadBack differs([&out](std::string_view bytes) { out += bytes; }, {}, unnamed_file);
   differs.write(good);
   CHECK_THROWS_AS(differs.finish(other), base::Error);
   CHECK(out.size() == good.size() - kTrailerBytes);
 
-  ReadBack left([](std::string_view) {}, {});  // the client is gone: nobody waits for the end
+  // The client is gone: nobody waits for the end.
+  ReadBack left([](std::string_view) {}, {}, unnamed_file);
   left.write(good.substr(0, 100));
 }
 
@@ -249,12 +238,16 @@ TEST_CASE("an export goes on when a journal went while it was written", "[archiv
   const std::string kept = tree.to + "-output";
   base::write_file(kept, "kept", 0600);
   std::string out;
-  ReadBack check([&out](std::string_view bytes) { out += bytes; }, {});
-  std::vector<ArchiveContents::Journal> journals;
-  journals.push_back({base::ExecId{1}, kept});
-  journals.push_back({base::ExecId{2}, tree.to + "-removed"});  // by output retention
+  ReadBack check([&out](std::string_view bytes) { out += bytes; }, {}, unnamed_file);
   check.finish(write_empty_workspace(
-      tree.from, [&check](std::string_view bytes) { check.write(bytes); }, std::move(journals)));
+      tree.from, [&check](std::string_view bytes) { check.write(bytes); },
+      [&](ArchiveContents& contents) {
+        add_execs(contents, 2);
+        contents.journals.of = {base::ExecId{1}, base::ExecId{2}};
+        contents.journals.path = [&](base::ExecId exec) {  // the other by output retention
+          return exec.value == 1 ? kept : tree.to + "-removed";
+        };
+      }));
   std::vector<std::string> paths;
   ArchiveReader reader(from_memory(out), {});
   while (const ArchiveEntry* entry = reader.next()) paths.push_back(entry->path);
