@@ -100,9 +100,15 @@ BestOfDriver::Work::~Work() {
   flights.reset();  // waits for what runs, which may ask for more and gets none
 }
 
+// Each user has a share of the threads: what an attempt changed may take long to be looked at.
 void BestOfDriver::request_flight(int64_t key) {
+  BestOfs table(context_.store);
+  base::BestOfId id{key / 2};
+  if (key_of(id) != key) id = table.attempt({key / 2}).best_of;
+  const auto row = table.find(id);
+  if (!row) return;
   const std::lock_guard lock(flights_mutex_);
-  if (flights_) flights_->request(key);
+  if (flights_) flights_->request(key, row->wanted.owner_uid);
 }
 
 void BestOfDriver::request(base::BestOfId id) { request_flight(key_of(id)); }

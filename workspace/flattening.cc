@@ -24,7 +24,7 @@ MOORAGE_CRASH_POINT(after_intent, "flatten.after_intent");
 MOORAGE_CRASH_POINT(after_files, "flatten.after_files");
 MOORAGE_CRASH_POINT(after_outcome, "flatten.after_outcome");
 
-constexpr size_t kMergers = 1;
+constexpr size_t kMergers = 2;  // of which one user has one
 // The newest stay as they are: what is merged now need not be merged again by the next snapshot.
 constexpr size_t kLeft = 4;
 // Of a snapshot, for a merge.
@@ -36,17 +36,20 @@ Flattening::Flattening(Context& context, Repositories& repositories, Active& act
     : context_(context),
       repositories_(repositories),
       active_(active),
-      flights_(kMergers, [this](int64_t key) {
-        attempt("layers.flatten", base::WorkspaceId{key}.str(),
-                [&] { tidy(base::WorkspaceId{key}); });
-      }) {}
+      flights_(
+          kMergers,
+          [this](int64_t key) {
+            attempt("layers.flatten", base::WorkspaceId{key}.str(),
+                    [&] { tidy(base::WorkspaceId{key}); });
+          },
+          base::Flights::Fair{}) {}
 
 void Flattening::request(base::WorkspaceId workspace) {
   const auto row = state_db::Workspaces(context_.store).find(workspace);
   if (!row || !row->layer) return;
   state_db::Layers table(context_.store);
   if (table.chain(row->layer).size() > kDeep + 1 || !table.replaced().empty())
-    flights_.request(workspace.value);
+    flights_.request(workspace.value, row->owner_uid);
 }
 
 void Flattening::require_shallow(const state_db::WorkspaceRow& row) {
@@ -62,7 +65,7 @@ void Flattening::require_room(const state_db::WorkspaceRow& row) {
   if (has_room(row)) return;
   std::unique_lock lock(mutex_);
   failures_.erase(row.id);
-  flights_.request(row.id.value);
+  flights_.request(row.id.value, row.owner_uid);
   bool room = false;
   merged_.wait_for(lock, kPatience, [&] {
     room = has_room(row);

@@ -42,7 +42,12 @@ Measurer::Measurer(Context& context, Active& active, Changes& changes)
     : context_(context),
       active_(active),
       changes_(changes),
-      flights_(kThreads, [this](int64_t key) { measure({key}); }) {}
+      flights_(
+          kThreads, [this](int64_t key) { measure({key}); }, base::Flights::Fair{}) {}
+
+uint32_t Measurer::owner_of(base::WorkspaceId id) {
+  return state_db::Workspaces(context_.store).get(id).owner_uid;
+}
 
 void Measurer::set_uncounted(base::WorkspaceId id, base::ExecId ended) {
   const std::lock_guard lock(mutex_);
@@ -51,13 +56,13 @@ void Measurer::set_uncounted(base::WorkspaceId id, base::ExecId ended) {
 
 void Measurer::refresh(base::WorkspaceId id, base::ExecId ended) {
   if (ended) set_uncounted(id, ended);
-  flights_.wait(id.value, kPatience);
+  flights_.wait(id.value, kPatience, owner_of(id));
 }
 
 void Measurer::refresh_later(base::WorkspaceId id, base::ExecId ended) {
   if (ended) set_uncounted(id, ended);
   if (!flights_.ran_within(id.value, kFreshFor)) {
-    flights_.request(id.value);
+    flights_.request(id.value, owner_of(id));
   } else if (ended) {
     const std::lock_guard lock(mutex_);
     put_off_.insert(id);
@@ -68,7 +73,7 @@ void Measurer::catch_up() {
   const std::lock_guard lock(mutex_);
   std::erase_if(put_off_, [&](base::WorkspaceId id) {
     if (flights_.ran_within(id.value, kFreshFor)) return false;
-    flights_.request(id.value);
+    flights_.request(id.value, owner_of(id));
     return true;
   });
 }

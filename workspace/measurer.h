@@ -34,6 +34,7 @@ class Measurer {
   void before_stop(const state_db::WorkspaceRow& row);
 
  private:
+  uint32_t owner_of(base::WorkspaceId id);
   void measure(base::WorkspaceId id);
   state_db::WorkspaceFacts look(const state_db::WorkspaceRow& row);
   // The exec that ended last; none while one runs, and none that has its count already.
