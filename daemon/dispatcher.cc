@@ -68,10 +68,12 @@ Reply run_keyed(KeyedAnswers& answers, const Route& route, const Request& reques
     const base::Error error = current_error();
     before_kept.pass();
     answers.keep_refusal(route.keep, keyed, error);
+    keyed.until_answered.reset();
     throw base::Error(error);
   }
   before_kept.pass();
   answers.keep(route.keep, keyed, reply);
+  keyed.until_answered.reset();
   after_kept.pass();
   return reply;
 }

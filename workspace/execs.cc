@@ -143,6 +143,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
                     "this idempotency key belongs to another command, " + earlier->id.str(),
                     "use a new key for a new command");
       }
+      require_launched(caller, earlier->id);
       if (!caller.keyed || !never_started(*earlier)) return get(caller, earlier->id);
       // The daemon died before the command began, and before anybody was answered.
       table.forget_key(earlier->id);
@@ -203,7 +204,10 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
     }
   }
   const auto created = *recorded;
-  if (created.existed) return get(caller, created.id);
+  if (created.existed) {
+    require_launched(caller, created.id);
+    return get(caller, created.id);
+  }
   after_intent.pass();
 
   const auto exec = table.get(created.id);
@@ -235,6 +239,23 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   return started;
 }
 
+std::shared_ptr<void> Execs::mark_launching(base::ExecId id) {
+  const std::lock_guard lock(mutex_);
+  launching_.insert(id);
+  return {this, [id](Execs* execs) {
+            const std::lock_guard ending(execs->mutex_);
+            execs->launching_.erase(id);
+          }};
+}
+
+void Execs::require_launched(const Caller& caller, base::ExecId id) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!launching_.contains(id)) return;
+  }
+  refuse_unsettled(caller, id.str() + " is being started");
+}
+
 std::shared_ptr<const Running> Execs::sandbox_for(const state_db::WorkspaceRow& row,
                                                   const std::string& user) {
   auto running = workspaces_.ensure_running(row);
@@ -260,6 +281,8 @@ std::optional<state_db::Execs::Created> Execs::record_intent(
     if (state != state_db::SandboxState::running && state != state_db::SandboxState::frozen)
       return std::nullopt;
     const Created created = state_db::Execs(context_.store).create(record);
+    // Before anybody can find the row.
+    if (caller.keyed && !created.existed) caller.keyed->until_answered = mark_launching(created.id);
     if (snapshot && !created.existed)
       state_db::Snapshots(context_.store).set_exec(snapshot, created.id);
     return created;

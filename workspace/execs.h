@@ -7,7 +7,9 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -81,6 +83,9 @@ class Execs {
   void resize(const Caller& caller, base::ExecId id, uint32_t columns, uint32_t rows);
 
  private:
+  // Conflict, which is not kept, while the request that made it does not know whether it starts.
+  void require_launched(const Caller& caller, base::ExecId id);
+  std::shared_ptr<void> mark_launching(base::ExecId id);
   std::shared_ptr<const Running> sandbox_for(const state_db::WorkspaceRow& row,
                                              const std::string& user);
   // Nothing: the sandbox is being stopped.
@@ -109,6 +114,8 @@ class Execs {
                 std::chrono::milliseconds deadline);
   std::shared_ptr<const Running> sandbox_of(const state_db::ExecRow& row);
 
+  std::mutex mutex_;
+  std::set<base::ExecId> launching_;
   Context& context_;
   Workspaces& workspaces_;
   Active& active_;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -36,6 +37,7 @@ class KeyedRequest {
   std::string begun{};
   // Set with an answer that says nothing final: the repeat after this one asks again.
   std::atomic<bool> undecided{false};
+  std::shared_ptr<void> until_answered{};  // what a verb wants to last until its answer is kept
 
  private:
   const std::string head_;

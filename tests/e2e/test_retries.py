@@ -3,6 +3,8 @@
 import concurrent.futures
 import contextlib
 import io
+import os
+import signal
 import sqlite3
 import unittest
 
@@ -59,6 +61,25 @@ class SlowWork(harness.TestCase):
         begun = starting.result()
         ended = self.client.get_best_of(begun["id"], wait_s=60)
         self.assertEqual([a["state"] for a in ended["attempts"]], ["passed"] * 2, ended)
+
+    def test_a_repeat_gets_no_answer_before_it_is_known_whether_the_command_starts(self):
+        def start(key):
+            try:
+                return self.client.start_exec("starts", ["true"], key=key)["id"]
+            except moorage.MoorageError as error:
+                return f"{error.code}: {error.message}"
+
+        self.client.create(repo_url=self.url, name="starts")
+        self.client.start("starts")
+        with self.held_at("exec.after_intent", lambda: start("begins")) as first:
+            self.assertRegex(start("begins"), "^conflict: .* in progress: ex_[0-9]+ is being started")
+        self.assertRegex(first.result(), "^ex_")
+        self.assertEqual(start("begins"), first.result())
+        with self.held_at("exec.after_journal", lambda: start("fails")) as first:
+            os.kill(self.daemon.sandbox_pids("starts")["init"], signal.SIGKILL)
+            self.assertRegex(start("fails"), "^conflict: .* in progress")
+        self.assertRegex(first.result(), "its sandbox died")
+        self.assertEqual(start("fails"), first.result())
 
     def test_a_create_and_a_clone_that_take_long_are_left_alone(self):
         for name, point in (("one", "create.after_intent"), ("two", "create.after_layer")):
