@@ -16,7 +16,7 @@ using namespace moorage;
 TEST_CASE("what is moved about under the walk is counted while its writers stand still") {
   test::TemporaryDirectory directory;
   constexpr int kDirectories = 20;
-  constexpr int kEntries = 300;
+  constexpr int kEntries = 10;  // few: a walk fails soon, and is not late
   const auto place = [&](const char* parent, int number) {
     return directory / ("tree/" + std::string(parent) + "/" + std::to_string(number));
   };
@@ -45,15 +45,19 @@ TEST_CASE("what is moved about under the walk is counted while its writers stand
     held += 1;
     return std::make_shared<std::unique_lock<std::mutex>>(writes);
   };
-  std::optional<base::Usage> usage;
-  for (int round = 0; round < 20 && held == 0; ++round)
-    usage = workspace::usage_of_written(directory / "tree", still);
+  bool judged = true;
+  bool right = true;
+  for (int round = 0; round < 20; ++round) {
+    const int before = held;
+    const auto usage = workspace::usage_of_written(directory / "tree", still);
+    judged = judged && usage;
+    if (usage && held > before) right = right && usage->complete && usage->inodes == expected;
+  }
   ends = true;
   writer.join();
-  CHECK(held == 1);
-  REQUIRE(usage);
-  CHECK(usage->complete);
-  CHECK(usage->inodes == expected);
+  CHECK(judged);
+  CHECK(held > 0);
+  CHECK(right);
 }
 
 TEST_CASE("what is gone cannot be counted") {
