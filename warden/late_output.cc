@@ -83,7 +83,7 @@ void LateOutput::stop_recording(Place entry) {
       left -= static_cast<size_t>(count);
     }
   }
-  sink.stop();
+  if (!entry->closed) sink.stop();  // else its writers are gone: nothing more can come
   entry->drained = true;
   drained_.splice(drained_.end(), recorded_, entry);
   pause_or_resume(entry);
