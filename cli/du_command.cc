@@ -90,6 +90,8 @@ int print_usage(Context& context, const std::string& name) {
     context.print("\n");
     context.print_table(store_table(usage));
   }
+  if (usage.has("exports_bytes") && usage.number("exports_bytes") > 0)
+    context.print("exports that are not read yet: " + size_text(usage, "exports_bytes") + "\n");
   if (!usage.flag("complete"))
     context.note("what could not be measured in time is told as last known, or as less than it is");
   return 0;

@@ -89,6 +89,10 @@ class UsageSource : public BodySource {
                       {"complete", use.complete},
                       {"workspaces", std::move(workspaces)},
                       {"repos", std::move(repositories)}};
+    if (!only_) {
+      auto& exports = api_.archives.exports();
+      answer["exports_bytes"] = caller_.root() ? exports.bytes() : exports.bytes_of(caller_.uid);
+    }
     if (caller_.root() && !only_) put_store(answer, use);
     return boost::json::serialize(answer);
   }

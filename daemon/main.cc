@@ -308,7 +308,7 @@ int serve(const config::Loaded& loaded) {
                           const std::string& reason) { return archives.collect(id, reason); },
        .is_leased =
            [&](const state_db::WorkspaceRow& row) { return workspaces.leases().is_held(row.id); }});
-  workspace::Budgets budgets(context, gc, budget_limits(settings));
+  workspace::Budgets budgets(context, gc, archives.exports(), budget_limits(settings));
   hooks.admit = [&](uint32_t uid, base::RepoId repository) { budgets.admit(uid, repository); };
   const auto stop = [&](base::WorkspaceId id, const std::string& reason) {
     workspaces.stop_because(id, reason);

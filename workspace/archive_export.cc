@@ -95,17 +95,18 @@ void Archives::write_export(const Source& source, ByteSpool& stream) {
 Archives::Export Archives::begin_export(const Caller& caller, const std::string& name,
                                         WithSnapshots with) {
   const auto found = workspaces_.find(caller, name, Right::read);
+  Export made;
+  made.stream = exports_.make(caller.uid);
+  // The repository's objects go into a file first; the rest only as far as nobody has read it.
+  require_room(context_.options, found.name + " is not exported",
+               state_db::Repositories(context_.store).get(found.repository).bytes);
   auto guard = context_.locks.lock(found.id.str(), "export");
   const auto row = state_db::Workspaces(context_.store).get(found.id);
   require_ready(row);
   auto source = std::make_shared<Source>(hold(row, std::move(guard), with));
-  Export made;
   made.snapshots = source->layers.snapshots.size();
   made.image = row.image;
   made.identity = identify_image(row);
-  made.stream = std::make_shared<ByteSpool>(ArchiveStore::spool(context_.options.store), [this] {
-    return look_at_room(context_.options).level() == RoomLevel::enough;
-  });
   const auto work = [this, stream = made.stream, source] {
     std::optional<Error> failure;
     try {

@@ -144,6 +144,7 @@ Archives::Archives(Context& context, Repositories& repositories, Workspaces& wor
       workspaces_(workspaces),
       active_(active),
       integrity_(context),
+      exports_(context),
       exporters_(kExporters, kMaxWaiting),
       importers_(kImporters, kMaxWaiting) {
   workspaces_.hooks().bring_back = [this](const state_db::WorkspaceRow& row) { bring_back(row); };

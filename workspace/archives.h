@@ -18,7 +18,7 @@
 #include "workspace/archive_store.h"
 #include "workspace/archived_layers.h"
 #include "workspace/byte_pipe.h"
-#include "workspace/byte_spool.h"
+#include "workspace/export_spools.h"
 #include "workspace/workspaces.h"
 
 namespace moorage::workspace {
@@ -60,6 +60,7 @@ class Archives {
     std::shared_ptr<Outcome> outcome;
   };
   Import begin_import(const Caller& caller, const std::string& name);
+  ExportSpools& exports() { return exports_; }
   // What one with the same key made before the daemon died, or its client left.
   WorkspaceView resume_import(const Caller& caller, base::WorkspaceId id);
 
@@ -93,6 +94,7 @@ class Archives {
   LiveSnapshot live_snapshot_;
   std::mutex imports_mutex_;
   std::map<uint32_t, size_t> imports_;  // under way, by user
+  ExportSpools exports_;
   base::ThreadPool exporters_;
   base::ThreadPool importers_;
 };

@@ -65,7 +65,10 @@ void Budgets::admit(uint32_t owner_uid, base::RepoId repository) {
   user.whose = "uid " + std::to_string(owner_uid);
   user.setting = "user.budget_bytes";
   user.limit = limits_.user_bytes;
-  user.used = [&] { return state_db::Workspaces(store).disk_of_owner(owner_uid).bytes; };
+  user.used = [&] {
+    return state_db::Workspaces(store).disk_of_owner(owner_uid).bytes +
+           exports_.bytes_of(owner_uid);
+  };
   user.scope.owner_uid = owner_uid;
   admit_under(user);
 

@@ -1,5 +1,6 @@
 // What may be taken of the disk together: by the store, by one repository (mirror, base trees, its
-// workspaces), by the workspaces of one user, deleted ones included until they are purged. Sums of
+// workspaces), by the workspaces of one user, deleted ones included until they are purged, and what
+// is not read yet of its exports. Sums of
 // rows, as last measured; nothing is walked. Who is over is first helped by collection; what cannot
 // be reclaimed safely refuses new workspaces of that user or repository. Nobody's running work is
 // touched.
@@ -8,6 +9,7 @@
 #include <cstdint>
 
 #include "workspace/context.h"
+#include "workspace/export_spools.h"
 #include "workspace/gc.h"
 
 namespace moorage::workspace {
@@ -21,8 +23,8 @@ struct BudgetLimits {  // 0: none
 
 class Budgets {
  public:
-  Budgets(Context& context, Gc& gc, BudgetLimits limits)
-      : context_(context), gc_(gc), limits_(limits) {}
+  Budgets(Context& context, Gc& gc, ExportSpools& exports, BudgetLimits limits)
+      : context_(context), gc_(gc), exports_(exports), limits_(limits) {}
   // Throws resource_exhausted: no workspace more for this user on this repository.
   void admit(uint32_t owner_uid, base::RepoId repository);
 
@@ -32,6 +34,7 @@ class Budgets {
 
   Context& context_;
   Gc& gc_;
+  ExportSpools& exports_;
   const BudgetLimits limits_;
 };
 

@@ -21,8 +21,8 @@ constexpr milliseconds kPatience{120'000};  // of the writer, in all
 
 }  // namespace
 
-ByteSpool::ByteSpool(base::Fd file, std::function<bool()> has_room)
-    : file_(std::move(file)), has_room_(std::move(has_room)) {}
+ByteSpool::ByteSpool(base::Fd file, std::function<bool()> has_room, LeastRate least)
+    : file_(std::move(file)), has_room_(std::move(has_room)), least_(least) {}
 
 void ByteSpool::wait_for_room(std::unique_lock<std::mutex>& lock) {
   const auto little = [this] { return left_ || written_bytes_ - read_bytes_ < kAlwaysBytes; };
@@ -36,7 +36,8 @@ void ByteSpool::wait_for_room(std::unique_lock<std::mutex>& lock) {
   waited_ += std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - began);
   if (in_time && waited_ < kPatience) return;
   throw Error(Code::resource_exhausted,
-              "the disk of the store is nearly full, and who takes this takes it too slowly",
+              "the disk of the store has no room for what was not read yet, and who takes this "
+              "takes it too slowly",
               "free space (moorage gc --explain tells what can go), or write it to a faster place");
 }
 
@@ -67,7 +68,20 @@ void ByteSpool::fail(const Error& reason) {
   done_ = true;
 }
 
+// Only the time counts that the reader had bytes to pass on, not that it waited for the writer.
+void ByteSpool::require_pace() {
+  if (!got_) return;
+  busy_ += std::chrono::steady_clock::now() - *got_;
+  got_.reset();
+  const double busy_s = std::chrono::duration<double>(busy_).count();
+  if (busy_ <= least_.grace || static_cast<double>(read_bytes_) >= busy_s * least_.bytes_per_s)
+    return;
+  throw Error(Code::deadline_exceeded, "who takes this takes it too slowly",
+              "write it to a faster place");
+}
+
 std::optional<std::string> ByteSpool::try_read(size_t max_bytes) {
+  require_pace();
   uint64_t at = 0;
   uint64_t waiting = 0;
   {
@@ -81,16 +95,24 @@ std::optional<std::string> ByteSpool::try_read(size_t max_bytes) {
   std::string bytes = base::read_at(file_.get(), std::min<uint64_t>(max_bytes, waiting), at);
   if (bytes.empty()) throw Error(Code::io, "what was kept to be sent is gone");
   at += bytes.size();
-  if (at - given_back_bytes_ >= kGiveBackBytes) {
-    // Where that is not known the space comes back with the file.
-    fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-              static_cast<off_t>(given_back_bytes_), static_cast<off_t>(at - given_back_bytes_));
-    given_back_bytes_ = at;
-  }
+  // The reader's thread alone changes it. Where the call is not known the space comes back with the
+  // file, and counts until then.
+  const uint64_t given_back = given_back_bytes_;
+  const bool gave =
+      at - given_back >= kGiveBackBytes &&
+      fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                static_cast<off_t>(given_back), static_cast<off_t>(at - given_back)) == 0;
+  got_ = std::chrono::steady_clock::now();
   const std::lock_guard lock(mutex_);
+  if (gave) given_back_bytes_ = at;
   read_bytes_ = at;
   read_on_.notify_all();
   return bytes;
+}
+
+uint64_t ByteSpool::held_bytes() {
+  const std::lock_guard lock(mutex_);
+  return written_bytes_ - given_back_bytes_;
 }
 
 void ByteSpool::leave() {

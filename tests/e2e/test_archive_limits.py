@@ -3,8 +3,10 @@
 import contextlib
 import http.client
 import io
+import os
 import socket
 import sqlite3
+import sys
 import tarfile
 import threading
 import time
@@ -15,6 +17,11 @@ import moorage
 import test_full_disk
 import trees
 
+sys.path.insert(0, str(harness.pathlib.Path(__file__).resolve().parents[1] / "overload"))
+from greedy import become  # noqa: E402
+
+A, B = 61001, 61002
+UNREAD = 24 << 20
 
 def exported(client, name):
     out = io.BytesIO()
@@ -134,6 +141,76 @@ class SlowClients(harness.TestCase):
         self.assertLess(time.monotonic() - began, 30)
         self.assertEqual({w["name"]: w["state"] for w in self.client.workspaces()}["stopped"], "ready")
         self.client.delete("stopped", purge=True)
+
+
+class TwoUsers(harness.TestCase):
+    """One who exports and does not read, and another."""
+    settings = {"user.budget_bytes": UNREAD}
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.daemon.directory.chmod(0o711)
+        cls.daemon.socket.chmod(0o666)
+
+    def as_user(self, uid, work):
+        """What it gives or throws, in a thread that is the user."""
+        found = {}
+
+        def run():
+            become(uid)
+            try:
+                found["value"] = work(harness.Client(str(self.daemon.socket)))
+            except moorage.MoorageError as error:
+                found["error"] = error
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join(120 * harness.PATIENCE)
+        self.assertFalse(thread.is_alive(), self.daemon.waiting())
+        if "error" in found:
+            raise found["error"]
+        return found["value"]
+
+    def begin_export(self, uid, name):
+        """A connection on which an export comes that nobody reads."""
+        def work(client):
+            connection = Connection(str(self.daemon.socket))
+            self.addCleanup(connection.close)
+            connection.request("GET", f"/v1/workspaces/{name}/export")
+            self.assertEqual(connection.getresponse().status, 200)
+            return connection
+        return self.as_user(uid, work)
+
+    def test_exports_that_nobody_reads_are_their_user_s_and_few(self):
+        def fill(client):
+            client.create(repo_url=self.url, name="work")
+            client.write_file("work", "random", os.urandom(UNREAD // 2))
+        for uid in (A, B):
+            self.as_user(uid, fill)
+        unread = [self.begin_export(A, "work") for _ in range(3)]
+        with self.assertRaises(moorage.MoorageError) as refused:
+            self.as_user(A, lambda client: exported(client, "work"))
+        self.assertEqual(refused.exception.code, "conflict")
+        self.assertIn("3 exports of yours are under way", refused.exception.message)
+        # The other has all that it had: exports, room, workspaces.
+        for _ in range(3):
+            self.assertIn("layers/0/tree/random", [m.name for m, _ in self.as_user(B, lambda c: exported(c, "work"))])
+        self.as_user(B, lambda client: client.create(repo_url=self.url, name="more"))
+        # What waits is known, and counts.
+        harness.wait_until(lambda: self.as_user(A, lambda c: c.disk_usage())["exports_bytes"] > UNREAD, what="all is written")
+        self.assertEqual(self.as_user(B, lambda c: c.disk_usage())["exports_bytes"], 0)
+        self.assertGreater(self.client.disk_usage()["exports_bytes"], UNREAD)
+        with self.assertRaises(moorage.MoorageError) as refused:
+            self.as_user(A, lambda client: client.create(repo_url=self.url, name="more"))
+        self.assertEqual(refused.exception.code, "resource_exhausted")
+        for connection in unread:
+            connection.close()
+        harness.wait_until(lambda: self.as_user(A, lambda c: c.disk_usage())["exports_bytes"] == 0, what="they are gone")
+        self.as_user(A, lambda client: client.create(repo_url=self.url, name="more"))
+        self.as_user(A, lambda client: exported(client, "work"))
+        for uid in (A, B):
+            for name in ("work", "more"):
+                self.as_user(uid, lambda client, name=name: client.delete(name, purge=True))
 
 
 if __name__ == "__main__":

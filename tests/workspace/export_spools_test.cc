@@ -1,0 +1,83 @@
+// What one user's unread exports take is bounded, known, and let go of.
+#include "workspace/export_spools.h"
+
+#include <sys/mman.h>
+
+#include <catch2/catch.hpp>
+#include <functional>
+
+#include "base/error.h"
+#include "context_fixture.h"
+
+using namespace moorage;
+using namespace moorage::workspace;
+
+namespace {
+
+constexpr uint32_t kOne = 61001;
+constexpr uint32_t kOther = 61002;
+constexpr size_t kPiece = 1 << 20;
+
+base::Code code_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const base::Error& error) {
+    return error.code();
+  }
+  FAIL("nothing was thrown");
+  return base::Code::internal;
+}
+
+}  // namespace
+
+TEST_CASE("a user has a bounded number of exports, and others have theirs", "[archive]") {
+  ContextFixture fixture;
+  ExportSpools spools(fixture.context);
+  std::vector<std::shared_ptr<ByteSpool>> held;
+  for (int n = 0; n < 3; ++n) held.push_back(spools.make(kOne));
+  CHECK(code_of([&] { spools.make(kOne); }) == base::Code::conflict);
+  CHECK(spools.make(kOther));
+  held.pop_back();  // its client has left, and its writer has ended
+  CHECK(spools.make(kOne));
+}
+
+TEST_CASE("what was not read of exports counts for who asked for them", "[archive]") {
+  ContextFixture fixture;
+  ExportSpools spools(fixture.context);
+  const auto one = spools.make(kOne);
+  const auto other = spools.make(kOther);
+  for (int n = 0; n < 8; ++n) one->write(std::string(kPiece, 'x'));
+  other->write(std::string(kPiece, 'y'));
+  CHECK(spools.bytes_of(kOne) == 8 * kPiece);
+  CHECK(spools.bytes_of(kOther) == kPiece);
+  CHECK(spools.bytes() == 9 * kPiece);
+  for (int n = 0; n < 4; ++n) REQUIRE(one->try_read(kPiece)->size() == kPiece);
+  CHECK(spools.bytes_of(kOne) == 4 * kPiece);
+}
+
+TEST_CASE("exports take no more than others still find", "[archive]") {
+  DiskRoom room;
+  room.space.free_bytes = 100 * kPiece;
+  room.min_free_bytes = 40 * kPiece;
+  CHECK(has_room_for_exports(room, 0));
+  CHECK(has_room_for_exports(room, 60 * kPiece));
+  CHECK_FALSE(has_room_for_exports(room, 60 * kPiece + 1));
+  room.min_free_bytes = 101 * kPiece;
+  CHECK_FALSE(has_room_for_exports(room, 0));
+}
+
+TEST_CASE("who reads an export too slowly is let go", "[archive]") {
+  const auto room = [] { return true; };
+  const auto spool_with = [&](LeastRate least) {
+    auto spool =
+        std::make_unique<ByteSpool>(base::Fd(memfd_create("spool", MFD_CLOEXEC)), room, least);
+    spool->write("a few bytes");
+    return spool;
+  };
+  const auto usual = spool_with({});
+  CHECK(usual->try_read(1) == "a");
+  CHECK(usual->try_read(1) == " ");
+  const auto strict = spool_with({.grace = std::chrono::nanoseconds(0), .bytes_per_s = 1e18});
+  CHECK(strict->try_read(1) == "a");  // that it was not asked before is not its fault
+  CHECK(code_of([&] { strict->try_read(1); }) == base::Code::deadline_exceeded);
+}
