@@ -1,9 +1,8 @@
 // What may be taken of the disk together: by the store, by one repository (mirror, base trees, its
-// workspaces), by the workspaces of one user, deleted ones included until they are purged, and what
-// is not read yet of its exports. Sums of
-// rows, as last measured; nothing is walked. Who is over is first helped by collection; what cannot
-// be reclaimed safely refuses new workspaces of that user or repository. Nobody's running work is
-// touched.
+// workspaces), by one user: the workspaces, deleted ones included until they are purged, and what
+// exports wrote that is not read yet. Sums of rows, as last measured; nothing is walked. Who is
+// over is first helped by collection; what cannot be reclaimed safely refuses new workspaces of
+// that user or repository. Nobody's running work is touched.
 #pragma once
 
 #include <cstdint>
