@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
+#include <vector>
 
 #include "repo_cache/path_pattern.h"
 
@@ -28,11 +30,21 @@ struct Assignment {
   Value value;
 };
 
+using Assignments = std::vector<Assignment>;
+
 struct Rule {
   std::string macro;  // not empty: a definition, the pattern is unused
   PathPattern pattern;
-  std::vector<Assignment> assignments;  // the last one of the line first: it is the strongest
+  Assignments assignments;  // the last one of the line first: it is the strongest
 };
+
+// With what the heap adds, and the nodes of the maps for a macro.
+constexpr uint64_t kLineBytes = sizeof(Rule) + 160;
+constexpr uint64_t kWordBytes = sizeof(Assignment) + 16;
+
+uint64_t count_lines(std::string_view bytes) {
+  return static_cast<uint64_t>(std::count(bytes.begin(), bytes.end(), '\n')) + 1;
+}
 
 bool valid_name(std::string_view name) {
   return !name.empty() && name.front() != '-' && std::all_of(name.begin(), name.end(), [](char c) {
@@ -129,6 +141,7 @@ std::optional<Rule> parse_line(std::string_view line, bool macros_allowed) {
     rule.assignments.push_back(std::move(*assignment));
   }
   std::reverse(rule.assignments.begin(), rule.assignments.end());
+  rule.assignments.shrink_to_fit();
   return rule;
 }
 
@@ -138,6 +151,7 @@ std::vector<Rule> parse_file(std::string_view bytes, bool macros_allowed) {
   if (bytes.size() >= kMaxFileBytes) return rules;
   bytes = bytes.substr(0, bytes.find('\0'));
   if (bytes.starts_with("\xef\xbb\xbf")) bytes.remove_prefix(3);
+  rules.reserve(count_lines(bytes));
   while (!bytes.empty()) {
     const size_t end = std::min(bytes.find('\n'), bytes.size());
     if (auto rule = parse_line(bytes.substr(0, end), macros_allowed))
@@ -148,11 +162,13 @@ std::vector<Rule> parse_file(std::string_view bytes, bool macros_allowed) {
   return rules;
 }
 
+bool is_ours(std::string_view name) {
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
 bool speaks_of_ours(const Rule& rule) {
-  return std::any_of(
-      rule.assignments.begin(), rule.assignments.end(), [](const Assignment& assignment) {
-        return std::find(kNames.begin(), kNames.end(), assignment.name) != kNames.end();
-      });
+  return std::any_of(rule.assignments.begin(), rule.assignments.end(),
+                     [](const Assignment& assignment) { return is_ours(assignment.name); });
 }
 
 LineEnds line_ends_of(const Value& text, const Value& crlf, const Value& eol) {
@@ -177,41 +193,61 @@ LineEnds line_ends_of(const Value& text, const Value& crlf, const Value& eol) {
 
 struct Attributes::State {
   std::map<std::string, std::vector<Rule>, std::less<>> files;
-  std::vector<Rule> built_in = parse_file("[attr]binary -diff -merge -text\n", true);
-  std::map<std::string, std::vector<Assignment>, std::less<>> macros;
+  const std::vector<Rule> built_in = parse_file("[attr]binary -diff -merge -text\n", true);
+  std::map<std::string_view, const Assignments*> macros;  // of the rules
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   bool relevant = false;
 
-  void find_macros() {
-    macros.clear();
-    relevant = false;
-    const auto take = [this](const std::vector<Rule>& rules) {
-      for (const Rule& rule : rules) {
-        if (!rule.macro.empty()) macros.emplace(rule.macro, rule.assignments);
+  State() { find_macros({}); }
+
+  void add(const std::string& directory, std::string_view bytes) {
+    const bool root = directory.empty();
+    if (root) macros.clear();
+    std::vector<Rule>& rules = files[directory];
+    rules = parse_file(bytes, root);
+    relevant |= std::any_of(rules.begin(), rules.end(), speaks_of_ours);
+    if (root) find_macros(rules);
+  }
+
+  void find_macros(const std::vector<Rule>& root) {
+    for (const std::vector<Rule>* rules : {&root, &built_in}) {
+      for (const Rule& rule : *rules) {
+        if (!rule.macro.empty()) macros.emplace(rule.macro, &rule.assignments);
       }
-    };
-    if (const auto root = files.find(""); root != files.end()) take(root->second);
-    take(built_in);
-    for (const auto& [directory, rules] : files) {
-      relevant |= std::any_of(rules.begin(), rules.end(), speaks_of_ours);
     }
   }
 
   // The first to speak about an attribute decides, so this goes from the strongest rule to the
-  // weakest.
-  using Values = std::map<std::string, Value, std::less<>>;
-  void apply(const std::vector<Assignment>& assignments, Values& values) const {
-    for (const Assignment& one : assignments) {
-      if (!values.emplace(one.name, one.value).second) continue;
+  // weakest. A macro's assignments come in its place; macros name macros as deep as a file is long.
+  using Values = std::map<std::string_view, const Value*>;
+  void apply(const Assignments& assignments, Values& values) const {
+    struct Place {
+      const Assignments* list;
+      size_t at;
+    };
+    std::vector<Place> open{{&assignments, 0}};
+    while (!open.empty()) {
+      Place& place = open.back();
+      if (place.at == place.list->size()) {
+        open.pop_back();
+        continue;
+      }
+      const Assignment& one = (*place.list)[place.at++];
       const auto macro = macros.find(one.name);
-      if (one.value.kind == Value::set && macro != macros.end()) apply(macro->second, values);
+      if (macro == macros.end() && !is_ours(one.name)) continue;
+      if (!values.emplace(one.name, &one.value).second) continue;
+      if (one.value.kind == Value::set && macro != macros.end()) open.push_back({macro->second, 0});
     }
   }
 
   void apply_file(std::string_view directory, std::string_view path, Values& values) const {
+    constexpr size_t kBetweenLooks = 16;  // a single pattern takes milliseconds at most
     const auto file = files.find(directory);
     if (file == files.end()) return;
     const std::string_view below = directory.empty() ? path : path.substr(directory.size() + 1);
+    size_t tried = 0;
     for (const Rule& rule : file->second) {
+      if (tried++ % kBetweenLooks == 0 && std::chrono::steady_clock::now() > deadline) return;
       if (rule.macro.empty() && rule.pattern.matches(below, false)) apply(rule.assignments, values);
     }
   }
@@ -223,8 +259,22 @@ Attributes::Attributes(Attributes&&) noexcept = default;
 Attributes& Attributes::operator=(Attributes&&) noexcept = default;
 
 void Attributes::add(const std::string& directory, std::string_view bytes) {
-  state_->files[directory] = parse_file(bytes, directory.empty());
-  state_->find_macros();
+  state_->add(directory, bytes);
+}
+
+uint64_t Attributes::memory_bytes(std::string_view bytes) {
+  uint64_t words = 0;
+  bool in_word = false;
+  for (const char c : bytes) {
+    const bool blank = kBlank.find(c) != std::string_view::npos;
+    words += !blank && !in_word;
+    in_word = !blank;
+  }
+  return bytes.size() + count_lines(bytes) * kLineBytes + words * kWordBytes;
+}
+
+void Attributes::set_deadline(std::chrono::steady_clock::time_point deadline) {
+  state_->deadline = deadline;
 }
 
 bool Attributes::relevant() const { return state_->relevant; }
@@ -238,11 +288,15 @@ Conversion Attributes::conversion(std::string_view path) const {
     state_->apply_file(path.substr(0, slash), path, values);
   }
   state_->apply_file("", path, values);
-  result.line_ends = line_ends_of(values["text"], values["crlf"], values["eol"]);
-  result.ident = values["ident"].kind == Value::set;
-  if (values["filter"].kind == Value::text) result.filter = values["filter"].string;
-  if (values["working-tree-encoding"].kind == Value::text) {
-    result.encoding = values["working-tree-encoding"].string;
+  const auto value = [&values](std::string_view name) {
+    const auto found = values.find(name);
+    return found == values.end() ? Value{} : *found->second;
+  };
+  result.line_ends = line_ends_of(value("text"), value("crlf"), value("eol"));
+  result.ident = value("ident").kind == Value::set;
+  if (value("filter").kind == Value::text) result.filter = value("filter").string;
+  if (value("working-tree-encoding").kind == Value::text) {
+    result.encoding = value("working-tree-encoding").string;
   }
   return result;
 }

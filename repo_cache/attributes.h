@@ -4,11 +4,11 @@
 // counts.
 #pragma once
 
-#include <map>
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace moorage::repo_cache {
 
@@ -37,6 +37,12 @@ class Attributes {
 
   // The .gitattributes of a directory ("" = root). Replaces an earlier one. Not while others read.
   void add(const std::string& directory, std::string_view bytes);
+  // What a file of these bytes takes in memory once it is added, at most. A rule takes a hundred
+  // times its text.
+  static uint64_t memory_bytes(std::string_view bytes);
+  // After it no pattern is tried any more, so that no path has a conversion: who asks must end
+  // then, too.
+  void set_deadline(std::chrono::steady_clock::time_point deadline);
   // False: no file given mentions any attribute of ours, so every conversion is empty.
   bool relevant() const;
   Conversion conversion(std::string_view path) const;  // of a file; from any thread

@@ -21,8 +21,8 @@ namespace {
 using base::Code;
 using base::Error;
 
-constexpr size_t kMaxAttributeBytes = 64 << 20;  // all .gitattributes of one commit
-constexpr size_t kMaxBlobBytes = 2ull << 30;     // a blob is held in memory whole
+constexpr uint64_t kMaxAttributeBytes = 128 << 20;  // the rules of one commit, in memory
+constexpr size_t kMaxBlobBytes = 2ull << 30;        // a blob is held in memory whole
 constexpr uint32_t kYear1980 = 315'532'800;
 
 std::string_view content_of(git_odb_object* object) {
@@ -40,23 +40,28 @@ std::string_view content_of(git_odb_object* object) {
   base::throw_errno("create " + path, error_number);
 }
 
+[[noreturn]] void throw_large_attributes() {
+  throw Error(Code::resource_exhausted, "the .gitattributes files of this commit are too large");
+}
+
 }  // namespace
 
 Attributes read_attributes(git_repository* repository, const TreeListing& listing) {
   Attributes attributes;
-  size_t total = 0;
+  uint64_t total = 0;
   GitOdb odb;
   for (const ListedFile& file : listing.files) {
     if (std::string_view(file.name()) != ".gitattributes" || file.mode == kModeSubmodule) continue;
     if (!odb) odb = open_odb(repository);
+    size_t size = 0;
+    git_object_t type = GIT_OBJECT_INVALID;
+    check_git_object(git_odb_read_header(&size, &type, odb.get(), &file.oid), file.path);
+    if (size > kMaxAttributeBytes - std::min(total, kMaxAttributeBytes)) throw_large_attributes();
     git_odb_object* raw = nullptr;
     check_git_object(git_odb_read(&raw, odb.get(), &file.oid), file.path);
     const GitOdbObject object(raw);
-    total += git_odb_object_size(raw);
-    if (total > kMaxAttributeBytes) {
-      throw Error(Code::resource_exhausted,
-                  "the .gitattributes files of this commit are too large");
-    }
+    total += Attributes::memory_bytes(content_of(raw));
+    if (total > kMaxAttributeBytes) throw_large_attributes();
     attributes.add(file.name_at ? file.path.substr(0, file.name_at - 1) : "", content_of(raw));
   }
   return attributes;

@@ -4,6 +4,8 @@
 #include <git2/sys/odb_backend.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <cassert>
 #include <optional>
 
 #include "base/error.h"
@@ -19,7 +21,10 @@ using base::Code;
 using base::Error;
 
 constexpr int kBeforeAllOthers = 999;
-constexpr size_t kMaxAttributeBytes = 1 << 20;
+// Of a change beside its contents: in the list of changes and of paths, the new tree, the
+// difference and the answer.
+constexpr uint64_t kChangeBytes = 768;
+constexpr uint64_t kNodeBytes = 192;
 
 // The changes as a tree of names.
 struct Node {
@@ -42,34 +47,48 @@ bool nameable(const std::string& path, uint32_t mode) {
   }
 }
 
+// nullopt: there is no file, or a larger one.
 std::optional<std::string> blob_at(git_repository* repository, git_tree* root,
-                                   const std::string& path) {
-  git_tree_entry* raw = nullptr;
-  if (git_tree_entry_bypath(&raw, root, path.c_str()) < 0) return std::nullopt;
-  const GitTreeEntry entry(raw);
-  if (git_tree_entry_type(raw) != GIT_OBJECT_BLOB) return std::nullopt;
+                                   const std::string& path, uint64_t max_bytes) {
+  const GitTreeEntry entry = entry_at(root, path);
+  if (!entry || git_tree_entry_type(entry.get()) != GIT_OBJECT_BLOB) return std::nullopt;
   const GitOdb odb = open_odb(repository);
+  const git_oid* oid = git_tree_entry_id(entry.get());
+  if (blob_size(odb.get(), *oid) > max_bytes) return std::nullopt;
   git_odb_object* object = nullptr;
-  check_git_object(git_odb_read(&object, odb.get(), git_tree_entry_id(raw)),
+  check_git_object(git_odb_read(&object, odb.get(), oid),
                    "read \"" + base::escape_for_message(path) + "\"");
   const GitOdbObject owner(object);
   return std::string(static_cast<const char*>(git_odb_object_data(object)),
                      git_odb_object_size(object));
 }
 
+[[noreturn]] void throw_no_memory() {
+  throw Error(Code::resource_exhausted, "too much is being compared at this moment",
+              "try again in a minute; if it stays so, take large files out with cp");
+}
+
 class Builder {
  public:
   Builder(const MemoryRepository& repository, git_tree* root, const DiffLimits& limits,
-          Oversized oversized)
+          Oversized oversized, DiffMemory& memory)
       : repository_(repository),
         root_(root),
         limits_(limits),
         oversized_(oversized),
-        attributes_(repository.get(), root) {}
+        memory_(memory),
+        bytes_left_(limits.max_changed_bytes),
+        attributes_(repository.get(), root) {
+    attributes_.set_deadline(limits.deadline);
+  }
 
-  GitTree build(std::vector<Change> changes) {
+  ChangedTree build(std::vector<Change> changes) {
     std::erase_if(changes,
                   [](const Change& change) { return !nameable(change.path, change.mode); });
+    for (const Change& change : changes) {
+      const auto parts = std::count(change.path.begin(), change.path.end(), '/') + 1;
+      memory_.take(kChangeBytes + 4 * change.path.size() + parts * kNodeBytes);
+    }
     take_attributes(changes);
     Node top;
     for (Change& change : changes) {
@@ -90,49 +109,119 @@ class Builder {
     if (!apply(root_, top, oid)) oid = empty_tree();
     git_tree* tree = nullptr;
     check_git(git_tree_lookup(&tree, repository_.get(), &oid), "look up the changed tree");
-    return GitTree(tree);
+    return {GitTree(tree), std::move(stand_ins_)};
   }
 
  private:
   // .gitattributes among the changes decide about the other changes, so they are read first.
-  void take_attributes(std::vector<Change>& changes) {
-    for (Change& change : changes) {
+  void take_attributes(const std::vector<Change>& changes) {
+    for (const Change& change : changes) {
       const std::string_view path = change.path;
       const size_t name_at = path.rfind('/') + 1;  // 0 without a slash
       if (path.substr(name_at) != ".gitattributes") continue;
       const std::string directory(path.substr(0, name_at ? name_at - 1 : 0));
-      std::string bytes;
-      if (!change.removed)
-        bytes = read_content(change.content(), limits_.max_file_bytes, change.path);
-      attributes_.replace(directory,
-                          bytes.size() <= kMaxAttributeBytes ? bytes : std::string_view{});
-      change.content = [bytes]() -> Content { return bytes; };
+      attributes_.replace(directory, change.removed ? "" : attributes_of(change.content()));
     }
   }
 
-  git_oid make_blob(Change& change) {
-    std::string bytes;
+  std::string attributes_of(const Content& content) const {
+    constexpr uint64_t kMost = PathAttributes::kMaxFileBytes;
+    if (const auto* committed = std::get_if<Committed>(&content))
+      return blob_at(repository_.get(), root_, committed->path, kMost).value_or("");
+    if (const auto* bytes = std::get_if<std::string>(&content)) {
+      return bytes->size() > kMost ? "" : *bytes;
+    }
+    const int fd = std::get<base::Fd>(content).get();
+    const uint64_t size = file_size(fd);
+    return size > kMost ? "" : base::read_at(fd, size, 0);
+  }
+
+  git_oid make_blob(const Change& change) {
+    const Content content = change.content();
+    uint64_t size = 0;
     try {
-      bytes = read_content(change.content(), limits_.max_file_bytes, change.path);
+      size = size_of(content);
+      return keep(change, content, size);
     } catch (const Error& error) {
       if (error.code() != Code::resource_exhausted || oversized_ == Oversized::refuse) throw;
-      bytes = std::string("\0too large to compare", 21);
-      if (oversized_ == Oversized::another_stand_in) bytes += "!";
     }
-    if (change.mode != kModeSymlink) convert(change.path, bytes);
+    check_attributes();  // what is refused for want of these is no matter of its size
+    stand_ins_[change.path] = size;
+    std::string bytes("\0too large to compare", 21);
+    if (oversized_ == Oversized::another_stand_in) bytes += "!";
+    return write(bytes);
+  }
+
+  git_oid keep(const Change& change, const Content& content, uint64_t size) {
+    Conversion conversion;
+    if (change.mode != kModeSymlink) conversion = attributes_.conversion(change.path);
+    check_attributes();
+    const bool converted = changes_bytes(conversion, size);
+    if (const auto* committed = std::get_if<Committed>(&content); committed && !converted)
+      return *git_tree_entry_id(entry_at(root_, committed->path).get());
+    charge(change.path, size);
+    const base::MemoryShare second(memory_.memory(), size);  // the object store has it, too
+    if (!second) throw_no_memory();
+    const std::string bytes = read(content, size);
+    if (!converted) return write(bytes);
+    const GitTreeEntry before = entry_at(root_, change.path);
+    const bool file = before && git_tree_entry_type(before.get()) == GIT_OBJECT_BLOB;
+    const auto clean = to_git(repository_, conversion, bytes,
+                              file ? git_tree_entry_id(before.get()) : nullptr, memory_.memory());
+    if (clean && clean->size() > size) memory_.take(clean->size() - size);
+    return write(clean ? *clean : bytes);
+  }
+
+  void check_attributes() const {
+    if (!attributes_.incomplete()) return;
+    throw Error(Code::resource_exhausted,
+                "the rules of .gitattributes take too much memory or time for a patch",
+                "make them fewer and simpler");
+  }
+
+  void charge(const std::string& path, uint64_t size) {
+    if (size > limits_.max_file_bytes) {
+      throw Error(Code::resource_exhausted,
+                  "\"" + base::escape_for_message(path) + "\" is larger than " +
+                      std::to_string(limits_.max_file_bytes) + " bytes and cannot go into a diff");
+    }
+    if (size > bytes_left_) {
+      throw Error(Code::resource_exhausted, "the changed files are too large for a patch",
+                  "take large files out of the workspace with cp");
+    }
+    memory_.take(size);
+    bytes_left_ -= size;
+  }
+
+  static uint64_t file_size(int fd) {
+    struct stat status {};
+    base::check(fstat(fd, &status), "look at a file");
+    if (!S_ISREG(status.st_mode)) throw Error(Code::invalid_argument, "not a regular file");
+    return static_cast<uint64_t>(status.st_size);
+  }
+
+  uint64_t size_of(const Content& content) const {
+    if (const auto* bytes = std::get_if<std::string>(&content)) return bytes->size();
+    if (const auto* fd = std::get_if<base::Fd>(&content)) return file_size(fd->get());
+    const std::string& path = std::get<Committed>(content).path;
+    const GitTreeEntry entry = entry_at(root_, path);
+    if (!entry || git_tree_entry_type(entry.get()) != GIT_OBJECT_BLOB)
+      throw Error(Code::internal, "no file \"" + base::escape_for_message(path) + "\" to compare");
+    return blob_size(repository_.odb(), *git_tree_entry_id(entry.get()));
+  }
+
+  // As much as was charged, however long it is by now.
+  std::string read(const Content& content, uint64_t size) const {
+    if (const auto* bytes = std::get_if<std::string>(&content)) return *bytes;
+    if (const auto* fd = std::get_if<base::Fd>(&content)) return base::read_at(fd->get(), size, 0);
+    return blob_at(repository_.get(), root_, std::get<Committed>(content).path, size).value();
+  }
+
+  git_oid write(std::string_view bytes) const {
     git_oid oid;
     check_git(git_odb_write(&oid, repository_.odb(), bytes.data(), bytes.size(), GIT_OBJECT_BLOB),
               "keep a file");
     return oid;
-  }
-
-  void convert(const std::string& path, std::string& bytes) {
-    const Conversion conversion = attributes_.conversion(path);
-    if (!conversion.changes_bytes()) return;
-    const std::optional<std::string> committed = blob_at(repository_.get(), root_, path);
-    std::optional<std::string_view> view;
-    if (committed) view = *committed;
-    if (auto converted = to_blob(conversion, bytes, view)) bytes = std::move(*converted);
   }
 
   git_oid empty_tree() {
@@ -184,6 +273,9 @@ class Builder {
   git_tree* root_;
   const DiffLimits& limits_;
   Oversized oversized_;
+  DiffMemory& memory_;
+  uint64_t bytes_left_;
+  std::map<std::string, uint64_t> stand_ins_;
   PathAttributes attributes_;
 };
 
@@ -197,56 +289,107 @@ MemoryRepository::MemoryRepository(const std::string& git_directory)
   check_git(answer, "use an object store in memory");
 }
 
-void MemoryRepository::forget_writes() const {
-  check_git(git_mempack_reset(mempack_), "empty the object store");
+void MemoryRepository::forget_writes() const noexcept {
+  [[maybe_unused]] const int answer = git_mempack_reset(mempack_);
+  assert(answer == 0);  // it frees, no more
+}
+
+uint64_t blob_size(git_odb* odb, const git_oid& oid) {
+  size_t size = 0;
+  git_object_t type = GIT_OBJECT_INVALID;
+  check_git_object(git_odb_read_header(&size, &type, odb, &oid), "look up a file");
+  return size;
+}
+
+GitTreeEntry entry_at(git_tree* root, const std::string& path) {
+  git_tree_entry* entry = nullptr;
+  if (path.empty() || path.find('\0') != std::string::npos) return nullptr;
+  const int answer = git_tree_entry_bypath(&entry, root, path.c_str());
+  if (answer == GIT_ENOTFOUND) return nullptr;
+  check_git(answer, "look up \"" + base::escape_for_message(path) + "\"");
+  return GitTreeEntry(entry);
+}
+
+void DiffMemory::take(uint64_t bytes) {
+  if (!memory_.take(bytes)) throw_no_memory();
 }
 
 void PathAttributes::replace(const std::string& directory, std::string_view bytes) {
-  loaded_[directory] = true;
+  add(directory, bytes);
+}
+
+void PathAttributes::add(const std::string& directory, std::string_view bytes) {
+  constexpr uint64_t kDirectoryBytes = 256;  // its nodes in two maps
+  if (!memory_.take(Attributes::memory_bytes(bytes) + kDirectoryBytes + 2 * directory.size())) {
+    left_out_ = true;
+    return;
+  }
+  known_.insert(directory);
   attributes_.add(directory, bytes);
 }
 
 void PathAttributes::load(const std::string& directory) {
-  if (!loaded_.emplace(directory, true).second) return;
+  if (known_.contains(directory)) return;
   const std::string path = directory.empty() ? ".gitattributes" : directory + "/.gitattributes";
-  const std::optional<std::string> bytes = blob_at(repository_, root_, path);
-  if (bytes && bytes->size() <= kMaxAttributeBytes) attributes_.add(directory, *bytes);
+  if (const auto bytes = blob_at(repository_, root_, path, kMaxFileBytes)) add(directory, *bytes);
+}
+
+bool PathAttributes::is_directory(const std::string& path) const {
+  const GitTreeEntry entry = entry_at(root_, path);
+  return entry && git_tree_entry_type(entry.get()) == GIT_OBJECT_TREE;
+}
+
+void PathAttributes::set_deadline(Deadline deadline) {
+  deadline_ = deadline;
+  attributes_.set_deadline(deadline);
+}
+
+bool PathAttributes::incomplete() const {
+  return left_out_ || std::chrono::steady_clock::now() > deadline_;
 }
 
 Conversion PathAttributes::conversion(const std::string& path) {
-  load("");
+  if (!root_loaded_) load("");
+  root_loaded_ = true;
   for (size_t slash = path.find('/'); slash != std::string::npos;
        slash = path.find('/', slash + 1)) {
-    load(path.substr(0, slash));
+    if (last_.compare(0, slash + 1, path, 0, slash + 1) == 0) continue;
+    const std::string directory = path.substr(0, slash);
+    if (!is_directory(directory)) break;  // the commit has none below it, either
+    load(directory);
   }
+  last_ = path;
   return attributes_.conversion(path);
 }
 
-std::string read_content(Content content, uint64_t max_bytes, const std::string& path) {
-  const auto check_size = [&](uint64_t size) {
-    if (size <= max_bytes) return;
-    throw Error(Code::resource_exhausted, "\"" + base::escape_for_message(path) +
-                                              "\" is larger than " + std::to_string(max_bytes) +
-                                              " bytes and cannot go into a diff");
-  };
-  if (auto* bytes = std::get_if<std::string>(&content)) {
-    check_size(bytes->size());
-    return std::move(*bytes);
-  }
-  const int fd = std::get<base::Fd>(content).get();
-  struct stat status {};
-  base::check(fstat(fd, &status), "look at a file");
-  if (!S_ISREG(status.st_mode)) throw Error(Code::invalid_argument, "not a regular file");
-  check_size(static_cast<uint64_t>(status.st_size));
-  // It may grow meanwhile: one byte more than allowed is enough to know.
-  std::string bytes = base::read_at(fd, static_cast<size_t>(status.st_size) + 1, 0);
-  check_size(bytes.size());
-  return bytes;
+bool changes_bytes(const Conversion& conversion, uint64_t size) {
+  return conversion.changes_bytes() && size <= kMaxConvertedBytes;
 }
 
-GitTree apply_changes(const MemoryRepository& repository, git_tree* root,
-                      std::vector<Change> changes, const DiffLimits& limits, Oversized oversized) {
-  return Builder(repository, root, limits, oversized).build(std::move(changes));
+std::optional<std::string> to_git(const MemoryRepository& repository, const Conversion& conversion,
+                                  std::string_view bytes, const git_oid* committed,
+                                  base::LookMemory& memory) {
+  // What conversion makes of the bytes, one step beside the other, and strings that grow.
+  const uint64_t times = conversion.encoding.empty() ? 3 : 8;
+  const bool automatic =
+      conversion.line_ends == LineEnds::auto_lf || conversion.line_ends == LineEnds::auto_crlf;
+  uint64_t before = 0;
+  if (committed && automatic) before = blob_size(repository.odb(), *committed);
+  if (before > kMaxConvertedBytes) return std::nullopt;
+  const base::MemoryShare share(memory, bytes.size() * times + before);
+  if (!share) throw_no_memory();
+  if (!committed || !automatic) return to_blob(conversion, bytes, std::nullopt);
+  git_odb_object* raw = nullptr;
+  check_git_object(git_odb_read(&raw, repository.odb(), committed), "read an object");
+  const GitOdbObject object(raw);
+  return to_blob(conversion, bytes,
+                 std::string_view(static_cast<const char*>(git_odb_object_data(raw)), before));
+}
+
+ChangedTree apply_changes(const MemoryRepository& repository, git_tree* root,
+                          std::vector<Change> changes, const DiffLimits& limits,
+                          Oversized oversized, DiffMemory& memory) {
+  return Builder(repository, root, limits, oversized, memory).build(std::move(changes));
 }
 
 }  // namespace moorage::repo_cache

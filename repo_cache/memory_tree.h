@@ -3,10 +3,13 @@
 #pragma once
 
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/look_memory.h"
 #include "repo_cache/attributes.h"
 #include "repo_cache/git_handles.h"
 #include "repo_cache/tree_diff.h"
@@ -19,7 +22,7 @@ class MemoryRepository {
   explicit MemoryRepository(const std::string& git_directory);
   git_repository* get() const { return repository_.get(); }
   git_odb* odb() const { return odb_.get(); }
-  void forget_writes() const;
+  void forget_writes() const noexcept;
 
  private:
   GitRepository repository_;
@@ -27,30 +30,72 @@ class MemoryRepository {
   git_odb_backend* mempack_ = nullptr;  // owned by odb_
 };
 
-// Attributes read along the paths that are asked for, one .gitattributes at a time.
+// Attributes read along the paths that are asked for, one .gitattributes at a time. Their rules are
+// charged to a memory of its own; files of them over 1 MiB do not count.
 class PathAttributes {
  public:
   PathAttributes(git_repository* repository, git_tree* root)
       : repository_(repository), root_(root) {}
   void replace(const std::string& directory, std::string_view bytes);  // instead of the commit's
+  void set_deadline(Deadline deadline);
   Conversion conversion(const std::string& path);
+  // Rules were left out for want of memory, or not tried for want of time.
+  bool incomplete() const;
+
+  static constexpr uint64_t kMaxFileBytes = 1 << 20;
+  static constexpr uint64_t kMaxRuleBytes = 32 << 20;
 
  private:
   void load(const std::string& directory);
+  void add(const std::string& directory, std::string_view bytes);
+  bool is_directory(const std::string& path) const;
 
   git_repository* repository_;
   git_tree* root_;
-  std::map<std::string, bool, std::less<>> loaded_;
+  base::LookMemory memory_{kMaxRuleBytes};
+  std::set<std::string, std::less<>> known_;  // what attributes_ has
+  std::string last_;  // asked before: what the commit has on the way there is known
+  bool root_loaded_ = false;
+  bool left_out_ = false;
+  Deadline deadline_ = Deadline::max();
   Attributes attributes_;
 };
 
-std::string read_content(Content content, uint64_t max_bytes, const std::string& path);
+// These bytes of a worktree as `git add` would keep them; nullopt: as they are. Throws
+// resource_exhausted if there is no memory for that.
+std::optional<std::string> to_git(const MemoryRepository& repository, const Conversion& conversion,
+                                  std::string_view bytes, const git_oid* committed,
+                                  base::LookMemory& memory);
+bool changes_bytes(const Conversion& conversion, uint64_t size);
 
-// The tree of `root` with the changes in it; files over max_file_bytes get a stand-in (one that
-// equals no other kind of stand-in), or are refused. Names that git refuses (".git" in any
-// spelling) are left out, as `git add` does.
+uint64_t blob_size(git_odb* odb, const git_oid& oid);  // of its header; the blob is not read
+GitTreeEntry entry_at(git_tree* root, const std::string& path);  // nothing: there is none
+
+// What a diff has in memory until it ends: its charge, and the objects that it wrote.
+class DiffMemory {
+ public:
+  explicit DiffMemory(const MemoryRepository& repository) : repository_(repository) {}
+  ~DiffMemory() { repository_.forget_writes(); }
+  DiffMemory(const DiffMemory&) = delete;
+  DiffMemory& operator=(const DiffMemory&) = delete;
+  void take(uint64_t bytes);  // resource_exhausted
+  base::LookMemory& memory() { return memory_; }
+
+ private:
+  const MemoryRepository& repository_;
+  base::LookMemory memory_{base::kAllLooksBytes};
+};
+
+// The tree of `root` with the changes in it; files over a limit get a stand-in (one that equals no
+// other kind of stand-in), or are refused. Names that git refuses (".git" in any spelling) are left
+// out, as `git add` does.
 enum class Oversized { refuse, stand_in, another_stand_in };
-GitTree apply_changes(const MemoryRepository& repository, git_tree* root,
-                      std::vector<Change> changes, const DiffLimits& limits, Oversized oversized);
+struct ChangedTree {
+  GitTree tree;
+  std::map<std::string, uint64_t> stand_ins;  // path and size of what they stand for
+};
+ChangedTree apply_changes(const MemoryRepository& repository, git_tree* root,
+                          std::vector<Change> changes, const DiffLimits& limits,
+                          Oversized oversized, DiffMemory& memory);
 
 }  // namespace moorage::repo_cache

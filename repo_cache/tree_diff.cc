@@ -8,9 +8,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "repo_cache/blob_id.h"
 #include "repo_cache/git_handles.h"
 #include "repo_cache/memory_tree.h"
-#include "repo_cache/worktree_filter.h"
+#include "repo_cache/text_cost.h"
 
 namespace moorage::repo_cache {
 
@@ -19,11 +20,27 @@ namespace {
 using base::Code;
 using base::Error;
 
-constexpr uint64_t kMaxConvertedBytes = 64 << 20;
-
 struct PatchText {
+  explicit PatchText(DiffMemory& charged, uint64_t max) : memory(charged), max_bytes(max) {}
+
+  // A string that grows has both its old and its new room for a while.
+  bool make_room(size_t more) {
+    const size_t needed = bytes.size() + more;
+    if (needed > max_bytes) return false;
+    if (needed <= bytes.capacity()) return true;
+    const size_t before = bytes.capacity();
+    const size_t room = std::min<size_t>(std::max(2 * before, needed), max_bytes);
+    if (!memory.memory().take(room)) return false;
+    bytes.reserve(room);
+    if (taken) memory.memory().give(taken);
+    taken = room;
+    return true;
+  }
+
   std::string bytes;
-  uint64_t max_bytes = 0;
+  DiffMemory& memory;
+  const uint64_t max_bytes;
+  size_t taken = 0;
   bool full = false;
 };
 
@@ -36,7 +53,7 @@ int append_line(const git_diff_delta* delta, const git_diff_hunk*, const git_dif
       git_oid_equal(&delta->old_file.id, &delta->new_file.id)) {
     return 0;
   }
-  if (text.bytes.size() + line->content_len + 1 > text.max_bytes) {
+  if (!text.make_room(line->content_len + 1)) {
     text.full = true;
     return GIT_EUSER;
   }
@@ -55,44 +72,8 @@ std::string change_name(const git_diff_delta& delta) {
   return git_oid_equal(&delta.old_file.id, &delta.new_file.id) ? "mode" : "modified";
 }
 
-// 0 where there is no file, and for a submodule.
-uint64_t size_of(git_odb* odb, const git_diff_file& file) {
-  const auto format = static_cast<git_filemode_t>(file.mode);
-  if (git_oid_is_zero(&file.id) || format == GIT_FILEMODE_COMMIT) return 0;
-  size_t size = 0;
-  git_object_t type = GIT_OBJECT_INVALID;
-  check_git(git_odb_read_header(&size, &type, odb, &file.id), "look up a file");
-  return size;
-}
-
-DiffStat stat_of(git_diff* diff, git_odb* odb, size_t index) {
-  git_patch* raw = nullptr;
-  check_git(git_patch_from_diff(&raw, diff, index), "compare a file");
-  const GitPatch patch(raw);
-  const git_diff_delta* delta = git_diff_get_delta(diff, index);
-  DiffStat stat;
-  stat.path = delta->status == GIT_DELTA_DELETED ? delta->old_file.path : delta->new_file.path;
-  stat.binary = (delta->flags & GIT_DIFF_FLAG_BINARY) != 0;
-  stat.change = change_name(*delta);
-  stat.bytes_before = size_of(odb, delta->old_file);
-  stat.bytes_after = size_of(odb, delta->new_file);
-  if (raw) {
-    size_t added = 0;
-    size_t removed = 0;
-    check_git(git_patch_line_stats(nullptr, &added, &removed, raw), "count lines");
-    stat.added = added;
-    stat.removed = removed;
-  }
-  return stat;
-}
-
-bool bytes_equal(int fd, std::string_view expected) {
-  constexpr size_t kPiece = 256 << 10;
-  for (size_t at = 0; at < expected.size(); at += kPiece) {
-    const std::string_view piece = expected.substr(at, kPiece);
-    if (base::read_at(fd, piece.size(), at) != piece) return false;
-  }
-  return true;
+const char* path_of(const git_diff_delta& delta) {
+  return delta.status == GIT_DELTA_DELETED ? delta.old_file.path : delta.new_file.path;
 }
 
 void list_below(git_repository* repository, git_tree* tree, const std::string& path,
@@ -113,26 +94,46 @@ void list_below(git_repository* repository, git_tree* tree, const std::string& p
 
 }  // namespace
 
+namespace {
+
+struct Difference {
+  ChangedTree before;
+  ChangedTree after;
+  std::set<std::string> paths;  // to compare; none: all
+};
+
+}  // namespace
+
 struct CommitTree::State {
   State(const RepoCache& cache, const std::string& repo, const std::string& commit)
       : repository(cache.mirror_directory(repo)),
         root(find_commit_tree(repository.get(), commit)),
         attributes(repository.get(), root.get()) {}
 
-  GitTreeEntry find(std::string_view path) const {
-    git_tree_entry* entry = nullptr;
-    const std::string name(path);
-    if (name.empty() || name.find('\0') != std::string::npos) return nullptr;
-    const int answer = git_tree_entry_bypath(&entry, root.get(), name.c_str());
-    if (answer == GIT_ENOTFOUND) return nullptr;
-    check_git(answer, "look up \"" + base::escape_for_message(path) + "\"");
-    return GitTreeEntry(entry);
-  }
+  GitTreeEntry find(std::string_view path) const { return entry_at(root.get(), std::string(path)); }
 
   GitOdbObject read(const git_oid& oid) const {
     git_odb_object* object = nullptr;
     check_git_object(git_odb_read(&object, repository.odb(), &oid), "read an object");
     return GitOdbObject(object);
+  }
+
+  // nullopt: there is no memory for it.
+  std::optional<bool> equals_converted(const Conversion& conversion, const git_oid& oid, int fd,
+                                       uint64_t size) const {
+    const base::MemoryShare share(compared, size);
+    if (!share) return std::nullopt;
+    const std::string content = base::read_at(fd, size, 0);
+    try {
+      const auto clean = to_git(repository, conversion, content, &oid, compared);
+      const std::string& bytes = clean ? *clean : content;
+      git_oid found;
+      check_git(git_odb_hash(&found, bytes.data(), bytes.size(), GIT_OBJECT_BLOB), "hash a file");
+      return git_oid_equal(&found, &oid) != 0;
+    } catch (const Error& error) {
+      if (error.code() != Code::resource_exhausted) throw;
+      return std::nullopt;
+    }
   }
 
   // The paths to compare. Without them libgit2 walks both trees whole (45 ms for 78,635 files). A
@@ -153,39 +154,46 @@ struct CommitTree::State {
     return paths;
   }
 
-  // Nothing if there is no difference.
-  GitDiff diff(std::vector<Change> changes, const DiffLimits& limits, Oversized oversized,
-               uint32_t flags) const {
-    const std::set<std::string> paths = paths_of(changes);
-    const GitTree changed =
-        apply_changes(repository, root.get(), std::move(changes), limits, oversized);
-    return diff(root.get(), changed.get(), paths, flags);
+  Difference difference(std::vector<Change> changes, const DiffLimits& limits, bool refuse,
+                        DiffMemory& memory) const {
+    Difference found;
+    found.paths = paths_of(changes);
+    ChangedTree changed = apply_changes(repository, root.get(), std::move(changes), limits,
+                                        refuse ? Oversized::refuse : Oversized::stand_in, memory);
+    git_tree* before = nullptr;
+    check_git(git_tree_dup(&before, root.get()), "look up a tree");
+    found.before = {GitTree(before), {}};
+    found.after = std::move(changed);
+    return found;
   }
 
-  GitDiff diff(TwoTrees trees, const DiffLimits& limits, bool refuse, uint32_t flags) const {
-    std::set<std::string> paths;
+  Difference difference(TwoTrees trees, const DiffLimits& limits, bool refuse,
+                        DiffMemory& memory) const {
+    Difference found;
     GitTree other;
     if (trees.after_commit.empty()) {
-      paths = paths_of(trees.before);
-      paths.merge(paths_of(trees.after));
+      found.paths = paths_of(trees.before);
+      found.paths.merge(paths_of(trees.after));
     } else {  // all paths: the commits differ, too
       other = find_commit_tree(repository.get(), trees.after_commit);
     }
-    const GitTree before = apply_changes(repository, root.get(), std::move(trees.before), limits,
-                                         refuse ? Oversized::refuse : Oversized::stand_in);
-    const GitTree after =
+    found.before = apply_changes(repository, root.get(), std::move(trees.before), limits,
+                                 refuse ? Oversized::refuse : Oversized::stand_in, memory);
+    found.after =
         apply_changes(repository, other ? other.get() : root.get(), std::move(trees.after), limits,
-                      refuse ? Oversized::refuse : Oversized::another_stand_in);
-    return diff(before.get(), after.get(), paths, flags);
+                      refuse ? Oversized::refuse : Oversized::another_stand_in, memory);
+    return found;
   }
 
-  // Of these paths; none: of all.
-  GitDiff diff(git_tree* before, git_tree* after, const std::set<std::string>& paths,
-               uint32_t flags) const {
+  // Nothing if there is none.
+  GitDiff diff(const Difference& difference, uint32_t flags) const {
+    git_tree* before = difference.before.tree.get();
+    git_tree* after = difference.after.tree.get();
     if (git_oid_equal(git_tree_id(before), git_tree_id(after))) return nullptr;
     std::vector<char*> pathspec;
-    pathspec.reserve(paths.size());
-    for (const std::string& path : paths) pathspec.push_back(const_cast<char*>(path.c_str()));
+    pathspec.reserve(difference.paths.size());
+    for (const std::string& path : difference.paths)
+      pathspec.push_back(const_cast<char*>(path.c_str()));
     git_diff_options options = GIT_DIFF_OPTIONS_INIT;
     options.flags = flags | GIT_DIFF_DISABLE_PATHSPEC_MATCH;
     options.pathspec = {pathspec.data(), pathspec.size()};
@@ -196,9 +204,17 @@ struct CommitTree::State {
     return GitDiff(diff);
   }
 
+  std::string patch_text(const Difference& difference, const DiffLimits& limits,
+                         DiffMemory& memory) const;
+  std::vector<DiffStat> stats(const Difference& difference, const DiffLimits& limits,
+                              DiffMemory& memory) const;
+
   MemoryRepository repository;
   GitTree root;
+  mutable base::LookMemory compared{base::kAllLooksBytes};  // of one file, and what it becomes
   mutable PathAttributes attributes;
+  mutable bool incomplete = false;
+  Deadline deadline = Deadline::max();
 };
 
 CommitTree::CommitTree(const RepoCache& cache, const std::string& repo, const std::string& commit)
@@ -252,17 +268,26 @@ bool CommitTree::content_equals(std::string_view path, uint32_t mode, int fd) co
   struct stat status {};
   base::check(fstat(fd, &status), "look at a file");
   const auto size = static_cast<uint64_t>(status.st_size);
+  const git_oid oid = parse_oid(entry->oid);
   const Conversion conversion = state_->attributes.conversion(std::string(path));
-  const bool converted = conversion.changes_bytes() && size <= kMaxConvertedBytes;
-  if (!converted && size != entry->size) return false;
-  const GitOdbObject object = state_->read(parse_oid(entry->oid));
-  const std::string_view blob(static_cast<const char*>(git_odb_object_data(object.get())),
-                              git_odb_object_size(object.get()));
-  if (!converted) return bytes_equal(fd, blob);
-  const std::string content = base::read_at(fd, size, 0);
-  const std::optional<std::string> clean = to_blob(conversion, content, blob);
-  return clean ? *clean == blob : content == blob;
+  state_->incomplete |= state_->attributes.incomplete();
+  if (changes_bytes(conversion, size)) {
+    if (const auto same = state_->equals_converted(conversion, oid, fd, size)) return *same;
+    state_->incomplete = true;
+  }
+  if (size != entry->size) return false;
+  const std::optional<git_oid> found = blob_id(fd, size, state_->deadline);
+  return found && git_oid_equal(&*found, &oid);
 }
+
+void CommitTree::set_deadline(Deadline deadline) {
+  state_->deadline = deadline;
+  state_->attributes.set_deadline(deadline);
+}
+
+bool CommitTree::late() const { return std::chrono::steady_clock::now() > state_->deadline; }
+
+bool CommitTree::incomplete() const { return state_->incomplete; }
 
 bool CommitTree::link_equals(std::string_view path, std::string_view target) const {
   const std::optional<TreeEntry> entry = lookup(path);
@@ -288,26 +313,91 @@ std::vector<std::string> CommitTree::files_below(std::string_view directory) con
 
 namespace {
 
-std::string patch_text(const MemoryRepository& repository, const GitDiff& diff,
-                       uint64_t max_bytes) {
-  if (!diff) return {};
-  PatchText text;
-  text.max_bytes = max_bytes;
-  const int answer = git_diff_print(diff.get(), GIT_DIFF_FORMAT_PATCH, append_line, &text);
-  repository.forget_writes();
-  if (text.full) {
-    throw Error(Code::resource_exhausted,
-                "the diff is larger than " + std::to_string(max_bytes) + " bytes",
-                "look at its summary, or at single files");
+uint64_t size_in(const ChangedTree& tree, const std::string& path, uint64_t kept) {
+  const auto stand_in = tree.stand_ins.find(path);
+  return stand_in == tree.stand_ins.end() ? kept : stand_in->second;
+}
+
+GitPatch patch_at(git_diff* diff, size_t index) {
+  git_patch* patch = nullptr;
+  check_git(git_patch_from_diff(&patch, diff, index), "compare a file");
+  return GitPatch(patch);
+}
+
+size_t index_of(git_diff* diff, const git_diff_delta& wanted) {
+  for (size_t i = 0; i < git_diff_num_deltas(diff); ++i) {
+    const git_diff_delta* delta = git_diff_get_delta(diff, i);
+    if (delta->status == wanted.status && std::string_view(path_of(*delta)) == path_of(wanted))
+      return i;
   }
-  check_git(answer, "print the diff");
+  throw Error(Code::internal, "a difference is not found again");
+}
+
+DiffStat stat_of(const MemoryRepository& repository, const Difference& difference, git_diff* diff,
+                 size_t index, const DiffLimits& limits, DiffMemory& memory) {
+  const git_diff_delta* delta = git_diff_get_delta(diff, index);
+  DiffStat stat;
+  stat.path = path_of(*delta);
+  stat.change = change_name(*delta);
+  const TextCost cost(repository.odb(), *delta, limits.max_file_bytes, memory.memory());
+  stat.bytes_before = size_in(difference.before, stat.path, cost.bytes_before());
+  stat.bytes_after = size_in(difference.after, stat.path, cost.bytes_after());
+  if (cost.fits() != TextCost::Fits::text) {
+    stat.binary = true;
+    return stat;
+  }
+  const GitPatch patch = patch_at(diff, index);
+  stat.binary = (delta->flags & GIT_DIFF_FLAG_BINARY) != 0;
+  if (patch) {
+    size_t added = 0;
+    size_t removed = 0;
+    check_git(git_patch_line_stats(nullptr, &added, &removed, patch.get()), "count lines");
+    stat.added = added;
+    stat.removed = removed;
+  }
+  return stat;
+}
+
+}  // namespace
+
+std::string CommitTree::State::patch_text(const Difference& difference, const DiffLimits& limits,
+                                          DiffMemory& memory) const {
+  const GitDiff found = diff(difference, GIT_DIFF_SHOW_BINARY);
+  GitDiff binary;  // the same, made when a file of it needs that
+  PatchText text(memory, limits.max_patch_bytes);
+  for (size_t i = 0; found && i < git_diff_num_deltas(found.get()); ++i) {
+    const git_diff_delta* delta = git_diff_get_delta(found.get(), i);
+    const TextCost cost(repository.odb(), *delta, limits.max_file_bytes, memory.memory());
+    std::optional<base::MemoryShare> binary_share;
+    GitPatch patch;
+    if (cost.fits() == TextCost::Fits::text) {
+      patch = patch_at(found.get(), i);
+    } else if (cost.fits() == TextCost::Fits::binary && cost.take_binary(binary_share)) {
+      if (!binary) binary = diff(difference, GIT_DIFF_SHOW_BINARY | GIT_DIFF_FORCE_BINARY);
+      patch = patch_at(binary.get(), index_of(binary.get(), *delta));
+    } else {
+      throw Error(Code::resource_exhausted,
+                  "\"" + base::escape_for_message(path_of(*delta)) + "\" is too large for a diff",
+                  "look at the summary (--stat), or take it out of the workspace with cp");
+    }
+    const int answer = patch ? git_patch_print(patch.get(), append_line, &text) : 0;
+    if (text.full) {
+      throw Error(Code::resource_exhausted,
+                  "the diff is larger than " + std::to_string(limits.max_patch_bytes) +
+                      " bytes, or than there is memory for now",
+                  "look at its summary, or at single files");
+    }
+    check_git(answer, "print the diff");
+  }
   return std::move(text.bytes);
 }
 
-std::vector<DiffStat> stats_of(const MemoryRepository& repository, const GitDiff& diff) {
+std::vector<DiffStat> CommitTree::State::stats(const Difference& difference,
+                                               const DiffLimits& limits, DiffMemory& memory) const {
+  const GitDiff found = diff(difference, 0);
   std::vector<DiffStat> result;
-  for (size_t i = 0; diff && i < git_diff_num_deltas(diff.get()); ++i) {
-    DiffStat stat = stat_of(diff.get(), repository.odb(), i);
+  for (size_t i = 0; found && i < git_diff_num_deltas(found.get()); ++i) {
+    DiffStat stat = stat_of(repository, difference, found.get(), i, limits, memory);
     if (!result.empty() && result.back().path == stat.path) {
       // A file that became a link, or the other way round, comes as deleted and added.
       stat.added += result.back().added;
@@ -320,33 +410,31 @@ std::vector<DiffStat> stats_of(const MemoryRepository& repository, const GitDiff
     }
     result.push_back(std::move(stat));
   }
-  repository.forget_writes();
   return result;
 }
 
-}  // namespace
-
 std::string CommitTree::patch(std::vector<Change> changes, const DiffLimits& limits) const {
-  return patch_text(
-      state_->repository,
-      state_->diff(std::move(changes), limits, Oversized::refuse, GIT_DIFF_SHOW_BINARY),
-      limits.max_patch_bytes);
+  DiffMemory memory(state_->repository);
+  return state_->patch_text(state_->difference(std::move(changes), limits, true, memory), limits,
+                            memory);
 }
 
 std::vector<DiffStat> CommitTree::stat(std::vector<Change> changes,
                                        const DiffLimits& limits) const {
-  return stats_of(state_->repository,
-                  state_->diff(std::move(changes), limits, Oversized::stand_in, 0));
+  DiffMemory memory(state_->repository);
+  return state_->stats(state_->difference(std::move(changes), limits, false, memory), limits,
+                       memory);
 }
 
 std::string CommitTree::patch_between(TwoTrees trees, const DiffLimits& limits) const {
-  return patch_text(state_->repository,
-                    state_->diff(std::move(trees), limits, true, GIT_DIFF_SHOW_BINARY),
-                    limits.max_patch_bytes);
+  DiffMemory memory(state_->repository);
+  return state_->patch_text(state_->difference(std::move(trees), limits, true, memory), limits,
+                            memory);
 }
 
 std::vector<DiffStat> CommitTree::stat_between(TwoTrees trees, const DiffLimits& limits) const {
-  return stats_of(state_->repository, state_->diff(std::move(trees), limits, false, 0));
+  DiffMemory memory(state_->repository);
+  return state_->stats(state_->difference(std::move(trees), limits, false, memory), limits, memory);
 }
 
 }  // namespace moorage::repo_cache

@@ -2,9 +2,11 @@
 // walked. Cost follows the number of changes. New trees and blobs live in memory only; the mirror
 // is never written. Contents are the worktree's: line ends, ident and encoding are turned back as
 // `git add` does, by the commit's .gitattributes (and those among the changes). Paths are raw
-// bytes, relative, "/" between parts.
+// bytes, relative, "/" between parts. What is read, and what a text diff of so many lines takes, is
+// charged before (base/look_memory.h): contents belong to the agent, and commits to strangers.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,7 +21,10 @@
 
 namespace moorage::repo_cache {
 
-using Content = std::variant<base::Fd, std::string>;  // an open regular file, or the bytes
+struct Committed {
+  std::string path;  // the file that the commit has there
+};
+using Content = std::variant<base::Fd, std::string, Committed>;  // first: an open regular file
 
 inline constexpr uint32_t kModeFile = 0100644;
 inline constexpr uint32_t kModeExecutable = 0100755;
@@ -28,9 +33,10 @@ inline constexpr uint32_t kModeSubmodule = 0160000;
 
 struct Change {
   std::string path;
-  bool removed = false;              // a file, or a directory with all below it
-  uint32_t mode = kModeFile;         // one of the first three above
-  std::function<Content()> content;  // asked at most once, when needed; unused if removed
+  bool removed = false;       // a file, or a directory with all below it
+  uint32_t mode = kModeFile;  // one of the first three above
+  // Asked when needed, once (of a .gitattributes twice); unused if removed.
+  std::function<Content()> content;
 };
 
 struct DiffStat {
@@ -39,7 +45,7 @@ struct DiffStat {
   uint64_t removed = 0;
   bool binary = false;
   std::string change;         // "added", "modified", "deleted", "mode", "type"
-  uint64_t bytes_before = 0;  // 0: it was not there
+  uint64_t bytes_before = 0;  // as git keeps it, or if too large, in the worktree; 0: not there
   uint64_t bytes_after = 0;
 };
 
@@ -51,10 +57,20 @@ struct TwoTrees {
   std::string after_commit;  // empty: the same as before
 };
 
+using Deadline = std::chrono::steady_clock::time_point;
+
+// Beyond the first two, or where the memory of all looks has no room for a content: patch() throws
+// resource_exhausted, stat() says "binary". A file with so many lines that a text diff of them has
+// no room is "binary" in both.
 struct DiffLimits {
-  uint64_t max_file_bytes = 32ull << 20;   // larger: patch() refuses, stat() says "binary"
-  uint64_t max_patch_bytes = 64ull << 20;  // resource_exhausted
+  uint64_t max_file_bytes = 32ull << 20;
+  uint64_t max_changed_bytes = 64ull << 20;  // all contents of one worktree's changes
+  uint64_t max_patch_bytes = 64ull << 20;    // resource_exhausted
+  Deadline deadline = Deadline::max();       // of the rules of .gitattributes; resource_exhausted
 };
+
+// Larger files are kept by git as they are in the worktree, as far as this folder says.
+inline constexpr uint64_t kMaxConvertedBytes = 8 << 20;
 
 struct TreeEntry {
   uint32_t mode = 0;
@@ -76,8 +92,13 @@ class CommitTree {
   std::string read_blob(std::string_view path,
                         uint64_t max_bytes) const;  // as in git, not as in a worktree
   // Whether a worktree file with this content and mode is what the commit has. fd is borrowed, read
-  // with pread.
+  // with pread. A committed file is not read for it: equal ids are equal contents, as for git. A
+  // file over kMaxConvertedBytes is compared as it is.
   bool content_equals(std::string_view path, uint32_t mode, int fd) const;
+  void set_deadline(Deadline deadline);  // of content_equals: false after it, and incomplete()
+  bool late() const;
+  // True: for want of memory or time some content_equals was answered without the conversions.
+  bool incomplete() const;
   bool link_equals(std::string_view path, std::string_view target) const;
   // Paths of files below a directory of the commit ("" = all), in index order.
   std::vector<std::string> files_below(std::string_view directory) const;

@@ -3,8 +3,8 @@
 // file that was only touched is in it. Left out: .git at the top, untracked files that git would
 // ignore (their directories are not even walked), the inside of submodules and of nested
 // repositories. The agent decides how much there is to remember, so that has a budget
-// (look_memory.h), and the walk a deadline: beyond either the rest is left out, and truncated()
-// says so.
+// (base/look_memory.h), and the walk a deadline: beyond either the rest is left out, and
+// truncated() says so.
 #pragma once
 
 #include <chrono>
@@ -38,7 +38,6 @@ class ChangeSet {
             const ChangeSetLimits& limits);
 
   bool truncated() const { return truncated_; }
-  uint64_t memory_bytes() const { return memory_.used_bytes(); }
   uint64_t counted() const { return counted_; }  // what is in none of the three below
   const std::map<std::string, PresentFile>& present() const { return present_; }
   const std::set<std::string>& deleted() const { return deleted_; }  // files and submodules
@@ -66,7 +65,7 @@ class ChangeSet {
   const Remember remember_;
   const ChangeSetLimits limits_;
   const std::chrono::steady_clock::time_point deadline_;
-  LookMemory memory_;
+  base::LookMemory memory_;
   uint64_t counted_ = 0;
   bool truncated_ = false;
   repo_cache::IgnoreRules ignore_;

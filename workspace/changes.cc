@@ -1,8 +1,6 @@
 #include "workspace/changes.h"
 
-#include <malloc.h>
-#include <sys/stat.h>
-
+#include <chrono>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -23,13 +21,13 @@ using repo_cache::CommitTree;
 
 constexpr int kMaxWalks = 3;
 constexpr uint64_t kMaxPathBytes = 16 << 20;  // of an answer
-constexpr uint64_t kLargeLookBytes = 8 << 20;
 constexpr uint32_t kModeDirectory = 0040000;
 
-// One look at the layers: what may differ, and of that what does.
+// One look at the layers: what may differ, and of that what does. To compare may take as long again
+// as the walk.
 class Look {
  public:
-  Look(const ChangeSource& source, const CommitTree& commit, ChangeSet::Remember remember,
+  Look(const ChangeSource& source, CommitTree& commit, ChangeSet::Remember remember,
        const ChangeSetLimits& limits)
       : commit_(commit),
         uppers_(source.uppers),
@@ -42,9 +40,14 @@ class Look {
         set_(walk_, commit, remember, limits) {
     for (const std::string& path : set_.deleted()) kinds_[path] = ChangeKind::deleted;
     for (const std::string& path : set_.nested()) kinds_[path] = ChangeKind::untracked;
+    commit.set_deadline(std::chrono::steady_clock::now() + limits.walk_time);
     for (const auto& [path, file] : set_.present()) {
-      if (auto kind = compare(path, file)) kinds_[path] = *kind;
+      const auto kind = compare(path, file);
+      left_out_ = commit.late();
+      if (left_out_) break;
+      if (kind) kinds_[path] = *kind;
     }
+    left_out_ |= commit.incomplete();
   }
 
   const std::map<std::string_view, ChangeKind>& kinds() const { return kinds_; }
@@ -56,14 +59,12 @@ class Look {
     return uppers_.at(at.layer) + "/" + at.path;
   }
   uint64_t count() const { return kinds_.size() + set_.counted(); }
-  uint64_t memory_bytes() const { return set_.memory_bytes(); }
   bool changed_meanwhile() const { return walk_.changed_meanwhile(); }
-  bool truncated() const { return walk_.truncated() || set_.truncated(); }
+  bool truncated() const { return walk_.truncated() || set_.truncated() || left_out_; }
 
   // For the mirror's diff. The contents are opened when asked for, so this Look must live until
   // then.
-  std::vector<repo_cache::Change> contents(uint64_t max_bytes, const Look* same_as = nullptr) {
-    bytes_left_ = max_bytes;
+  std::vector<repo_cache::Change> contents(const Look* same_as = nullptr) {
     uint64_t path_bytes = 0;
     for (const auto& [path, kind] : kinds_) path_bytes += path.size();
     if (truncated() || path_bytes > kMaxPathBytes) {
@@ -135,32 +136,13 @@ class Look {
   }
 
   repo_cache::Content content(const std::string& path, const PresentFile& file) {
-    if (file.from_base) {
-      std::string bytes = commit_.read_blob(file.source.path, bytes_left_);
-      take(bytes.size());
-      return bytes;
-    }
+    if (file.from_base) return repo_cache::Committed{file.source.path};
     if (file.mode == repo_cache::kModeSymlink) {
       if (auto target = walk_.read_link(place(path, file))) return *std::move(target);
     } else if (base::Fd fd = walk_.open_file(place(path, file))) {
-      struct stat status;
-      base::check(fstat(fd.get(), &status), "look at " + path);
-      take(static_cast<uint64_t>(status.st_size));
       return fd;
     }
     throw Error(Code::conflict, path + " changed while it was read", "try again");
-  }
-
-  void take(uint64_t bytes) {
-    if (bytes > bytes_left_) {
-      throw Error(Code::resource_exhausted, "the changed files are too large for a patch",
-                  "take large files out of the workspace with cp");
-    }
-    if (!contents_.take(bytes)) {
-      throw Error(Code::resource_exhausted, "too much is being compared at this moment",
-                  "try again in a minute");
-    }
-    bytes_left_ -= bytes;
   }
 
   const CommitTree& commit_;
@@ -168,33 +150,16 @@ class Look {
   LayerWalk walk_;
   ChangeSet set_;
   std::map<std::string_view, ChangeKind> kinds_;  // the paths are set_'s
-  uint64_t bytes_left_ = 0;
-  LookMemory contents_{kAllLooksBytes};  // what a patch reads is in memory until it is written
-};
-
-// At its end the heap's free pages go back: a large look leaves tens of MiB of them, which glibc
-// would keep.
-class GiveBack {
- public:
-  ~GiveBack() {
-    if (large_) malloc_trim(0);
-  }
-  void saw(const Look& look) { large_ |= look.memory_bytes() > kLargeLookBytes; }
-
- private:
-  bool large_ = false;
+  bool left_out_ = false;
 };
 
 // Runs `use` on looks at the tree until one saw it stand still. A conflict is thrown on only by the
 // last one.
 template <typename Use>
-auto steady_look(const ChangeSource& source, const CommitTree& commit,
-                 const ChangeSetLimits& limits, const Use& use,
-                 ChangeSet::Remember remember = ChangeSet::Remember::paths) {
-  GiveBack give_back;
+auto steady_look(const ChangeSource& source, CommitTree& commit, const ChangeSetLimits& limits,
+                 const Use& use, ChangeSet::Remember remember = ChangeSet::Remember::paths) {
   for (int walk = 1;; ++walk) {
     Look look(source, commit, remember, limits);
-    give_back.saw(look);
     const bool last = walk == kMaxWalks;
     if (look.changed_meanwhile() && !look.truncated() && !last) continue;
     try {
@@ -222,22 +187,31 @@ std::vector<DiffStat> stats_of(std::vector<repo_cache::DiffStat> stats) {
   return result;
 }
 
+// The contents may take as long again as the walk.
+repo_cache::DiffLimits diff_limits(uint64_t max_bytes, const ChangeSetLimits& limits) {
+  repo_cache::DiffLimits result;
+  result.max_changed_bytes = max_bytes;
+  result.max_patch_bytes = max_bytes;
+  result.deadline = std::chrono::steady_clock::now() + limits.walk_time;
+  return result;
+}
+
 template <typename Use>
 auto two_looks(const repo_cache::RepoCache& repos, const ChangeSource& before,
                const ChangeSource& after, const ChangeSetLimits& limits, const Use& use) {
-  const CommitTree commit(repos, before.repo_dir, before.base_commit);
-  const CommitTree other(repos, after.repo_dir, after.base_commit);
+  CommitTree commit(repos, before.repo_dir, before.base_commit);
+  CommitTree other(repos, after.repo_dir, after.base_commit);
   return steady_look(before, commit, limits, [&](Look& from) {
     return steady_look(after, other, limits, [&](Look& to) { return use(commit, from, to); });
   });
 }
 
 repo_cache::TwoTrees two_trees(const ChangeSource& before, const ChangeSource& after, Look& from,
-                               Look& to, uint64_t max_bytes) {
+                               Look& to) {
   const bool same = before.base_commit == after.base_commit;
   repo_cache::TwoTrees trees;
-  trees.before = from.contents(max_bytes, same ? &to : nullptr);
-  trees.after = to.contents(max_bytes, same ? &from : nullptr);
+  trees.before = from.contents(same ? &to : nullptr);
+  trees.after = to.contents(same ? &from : nullptr);
   if (!same) trees.after_commit = after.base_commit;
   return trees;
 }
@@ -264,7 +238,7 @@ const char* change_name(ChangeKind kind) {
 
 ChangeList Changes::status(const ChangeSource& source, size_t limit) const {
   const base::Background background;
-  const CommitTree commit(repos_, source.repo_dir, source.base_commit);
+  CommitTree commit(repos_, source.repo_dir, source.base_commit);
   return steady_look(source, commit, limits_, [limit](Look& look) {
     ChangeList list;
     list.truncated = look.truncated();
@@ -283,7 +257,7 @@ ChangeList Changes::status(const ChangeSource& source, size_t limit) const {
 
 ChangeCount Changes::count(const ChangeSource& source) const {
   const base::Background background;
-  const CommitTree commit(repos_, source.repo_dir, source.base_commit);
+  CommitTree commit(repos_, source.repo_dir, source.base_commit);
   return steady_look(
       source, commit, limits_,
       [](Look& look) {
@@ -294,41 +268,38 @@ ChangeCount Changes::count(const ChangeSource& source) const {
 
 std::string Changes::patch(const ChangeSource& source, uint64_t max_bytes) const {
   const base::Background background;
-  const CommitTree commit(repos_, source.repo_dir, source.base_commit);
-  repo_cache::DiffLimits limits;
-  limits.max_patch_bytes = max_bytes;
-  return steady_look(source, commit, limits_,
-                     [&](Look& look) { return commit.patch(look.contents(max_bytes), limits); });
+  CommitTree commit(repos_, source.repo_dir, source.base_commit);
+  return steady_look(source, commit, limits_, [&](Look& look) {
+    return commit.patch(look.contents(), diff_limits(max_bytes, limits_));
+  });
 }
 
 std::vector<DiffStat> Changes::stat(const ChangeSource& source, uint64_t max_bytes) const {
   const base::Background background;
-  const CommitTree commit(repos_, source.repo_dir, source.base_commit);
-  const repo_cache::DiffLimits limits;
+  CommitTree commit(repos_, source.repo_dir, source.base_commit);
   return steady_look(source, commit, limits_, [&](Look& look) {
-    return stats_of(commit.stat(look.contents(max_bytes), limits));
+    return stats_of(commit.stat(look.contents(), diff_limits(max_bytes, limits_)));
   });
 }
 
 std::string Changes::patch(const ChangeSource& before, const ChangeSource& after,
                            uint64_t max_bytes) const {
   const base::Background background;
-  repo_cache::DiffLimits limits;
-  limits.max_patch_bytes = max_bytes;
-  return two_looks(
-      repos_, before, after, limits_, [&](const CommitTree& commit, Look& from, Look& to) {
-        return commit.patch_between(two_trees(before, after, from, to, max_bytes), limits);
-      });
+  return two_looks(repos_, before, after, limits_,
+                   [&](const CommitTree& commit, Look& from, Look& to) {
+                     return commit.patch_between(two_trees(before, after, from, to),
+                                                 diff_limits(max_bytes, limits_));
+                   });
 }
 
 std::vector<DiffStat> Changes::stat(const ChangeSource& before, const ChangeSource& after,
                                     uint64_t max_bytes) const {
   const base::Background background;
-  const repo_cache::DiffLimits limits;
-  return two_looks(
-      repos_, before, after, limits_, [&](const CommitTree& commit, Look& from, Look& to) {
-        return stats_of(commit.stat_between(two_trees(before, after, from, to, max_bytes), limits));
-      });
+  return two_looks(repos_, before, after, limits_,
+                   [&](const CommitTree& commit, Look& from, Look& to) {
+                     return stats_of(commit.stat_between(two_trees(before, after, from, to),
+                                                         diff_limits(max_bytes, limits_)));
+                   });
 }
 
 }  // namespace moorage::workspace

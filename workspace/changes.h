@@ -4,8 +4,8 @@
 // as data). The agent's .git directory is never read here, so "untracked" means: not in the base
 // commit. A tree that changes meanwhile is walked again, three times at most; then the last look
 // counts, and a patch throws conflict if a file that it needs is gone. Memory and time have limits
-// (change_set.h), and what a large look took goes back to the system. The agent decides how long it
-// takes, so it runs behind what others wait for (base/background.h).
+// (change_set.h): to compare may take as long as the walk, a patch as long again. The agent decides
+// how long it takes, so it runs behind what others wait for (base/background.h).
 #pragma once
 
 #include <cstdint>
@@ -73,7 +73,7 @@ class Changes {
   // max_bytes of content, 16 MiB of paths, and for a change that is not seen whole. Untracked
   // repositories and empty directories are not in it.
   std::string patch(const ChangeSource& source, uint64_t max_bytes = kMaxChangedBytes) const;
-  // As patch, but what is beyond max_bytes counts as binary.
+  // As patch, but what is beyond max_bytes, or has no room in memory, counts as binary.
   std::vector<DiffStat> stat(const ChangeSource& source,
                              uint64_t max_bytes = kMaxChangedBytes) const;
   // Between two states of workspaces of one repository, also on different commits of it.

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "workspace/look_memory.h"
+#include "base/look_memory.h"
 
 namespace moorage::workspace {
 
@@ -46,7 +46,7 @@ class LayerWalk {
   LayerWalk(const std::vector<std::string>& uppers, IsBaseDirectory is_base_directory);
 
   // Names that are read are charged to it, and given back with their Open. Null: not charged.
-  void charge(LookMemory* memory) { memory_ = memory; }
+  void charge(base::LookMemory* memory) { memory_ = memory; }
 
   MergedDirectory root() const;
 
@@ -95,7 +95,7 @@ class LayerWalk {
 
   std::vector<base::Fd> layers_;
   IsBaseDirectory is_base_directory_;
-  LookMemory* memory_ = nullptr;
+  base::LookMemory* memory_ = nullptr;
   uint64_t names_seen_ = 0;
   bool changed_meanwhile_ = false;
   bool truncated_ = false;

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/look_memory.h"
 #include "changes_fixture.h"
 
 namespace moorage::workspace {
@@ -286,6 +287,54 @@ TEST_CASE("large ignore files and a renamed directory of the base are in the bud
     edit(fixture, "rm -r ig; n=$(printf %0200d 7); mkdir -p $n/$n/$n/$n; mv src $n/$n/$n/$n/src");
     CHECK(truncated(6'000));
     CHECK_FALSE(truncated(1 << 20));
+  });
+}
+
+TEST_CASE("rules of .gitattributes and file contents are in the budget, too") {
+  in_own_namespace([] {
+    ChangesFixture fixture(fill_small);
+    edit(fixture, "echo more >> README.md; touch windows.txt; yes 'a text' | head -c 900000 > at");
+    CHECK(fixture.our_status() == fixture.status_of_git());
+    edit(fixture, "mv at src/.gitattributes");
+    CHECK_FALSE(fixture.changes->status(fixture.source).truncated);  // no file is compared by it
+    CHECK_THROWS_AS(fixture.changes->stat(fixture.source), base::Error);
+    CHECK_THROWS_AS(fixture.changes->patch(fixture.source), base::Error);
+    edit(fixture, "rm src/.gitattributes");
+
+    base::LookMemory others(base::kAllLooksBytes);
+    REQUIRE(others.take(base::kAllLooksBytes - 20'000));
+    ChangeList list = fixture.changes->status(fixture.source);
+    CHECK_FALSE(list.truncated);
+    CHECK(list.changes.size() == 1);
+    edit(fixture, "yes | tr -d '\\n' | head -c 30000 > new");
+    auto stats = fixture.changes->stat(fixture.source);
+    REQUIRE(stats.size() == 2);
+    CHECK(stats[1].path == "new");
+    CHECK(stats[1].binary);
+    CHECK(stats[1].bytes_after == 30'000);
+    CHECK_THROWS_AS(fixture.changes->patch(fixture.source), base::Error);
+    others.give(1 << 20);
+    CHECK_FALSE(fixture.changes->stat(fixture.source)[1].binary);
+    CHECK(base::LookMemory::all_used_bytes() == others.used_bytes());
+  });
+}
+
+TEST_CASE("rules of the commit that have no room are said in status, and none is tried late") {
+  in_own_namespace([] {
+    ChangesFixture fixture([](const std::string& root) {
+      fill_small(root);
+      std::string rules;
+      for (int n = 0; n < 100'000; ++n) rules += "a text\n";
+      put(root + "/.gitattributes", rules);
+    });
+    CHECK_FALSE(fixture.changes->status(fixture.source).truncated);
+    edit(fixture, "touch README.md; echo >> bin/run");
+    const ChangeList list = fixture.changes->status(fixture.source);
+    CHECK(list.truncated);
+    REQUIRE(list.changes.size() == 1);
+    CHECK(list.changes[0].path == "bin/run");
+    CHECK(fixture.changes->count(fixture.source).truncated);
+    CHECK_THROWS_AS(fixture.changes->patch(fixture.source), base::Error);
   });
 }
 

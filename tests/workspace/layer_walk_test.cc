@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <random>
 
@@ -153,6 +155,24 @@ TEST_CASE("paths over the kernel's limit and a million names are not looked at, 
   CHECK(depth == 4095 / 201);
   CHECK(walk.truncated());
   CHECK_FALSE(walk.changed_meanwhile());
+}
+
+TEST_CASE("the names of a directory are charged while it is open, and the rest is left out") {
+  TemporaryDirectory directory;
+  for (int n = 0; n < 200; ++n)
+    std::ofstream(directory.path() + "/" + std::string(200, 'n') + std::to_string(n));
+  LayerWalk walk({directory.path()}, [](const std::string&) { return false; });
+  base::LookMemory memory(10'000);
+  walk.charge(&memory);
+  {
+    const auto root = walk.root();
+    const auto open = walk.open(root);
+    CHECK(open.names().size() > 10);
+    CHECK(open.names().size() < 50);
+    CHECK(walk.truncated());
+    CHECK(memory.used_bytes() > 5'000);
+  }
+  CHECK(memory.used_bytes() == 0);
 }
 
 }  // namespace moorage::workspace

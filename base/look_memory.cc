@@ -1,16 +1,24 @@
-#include "workspace/look_memory.h"
+#include "base/look_memory.h"
 
+#include <malloc.h>
+
+#include <algorithm>
 #include <atomic>
 #include <cassert>
 
-namespace moorage::workspace {
+namespace moorage::base {
 namespace {
+
+constexpr uint64_t kLargeLookBytes = 8 << 20;
 
 std::atomic<uint64_t> all_used{0};
 
 }  // namespace
 
-LookMemory::~LookMemory() { give(used_); }
+LookMemory::~LookMemory() {
+  give(used_);
+  if (most_ > kLargeLookBytes) malloc_trim(0);
+}
 
 bool LookMemory::take(uint64_t bytes) {
   if (bytes > left_) return false;
@@ -20,6 +28,7 @@ bool LookMemory::take(uint64_t bytes) {
   }
   left_ -= bytes;
   used_ += bytes;
+  most_ = std::max(most_, used_);
   return true;
 }
 
@@ -32,4 +41,4 @@ void LookMemory::give(uint64_t bytes) {
 
 uint64_t LookMemory::all_used_bytes() { return all_used; }
 
-}  // namespace moorage::workspace
+}  // namespace moorage::base

@@ -1,0 +1,68 @@
+#include "repo_cache/text_cost.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "repo_cache/memory_tree.h"
+
+namespace moorage::repo_cache {
+namespace {
+
+constexpr size_t kLookedAtForNul = 8000;  // by libgit2, and by git
+
+bool has_content(const git_diff_file& file) {
+  return !git_oid_is_zero(&file.id) && file.mode != GIT_FILEMODE_COMMIT;
+}
+
+uint64_t size_of(git_odb* odb, const git_diff_file& file) {
+  return has_content(file) ? blob_size(odb, file.id) : 0;
+}
+
+// nullopt: binary.
+std::optional<uint64_t> lines_of(git_odb* odb, const git_diff_file& file) {
+  if (!has_content(file)) return 0;
+  git_odb_object* raw = nullptr;
+  check_git_object(git_odb_read(&raw, odb, &file.id), "read an object");
+  const GitOdbObject object(raw);
+  const std::string_view bytes(static_cast<const char*>(git_odb_object_data(raw)),
+                               git_odb_object_size(raw));
+  if (bytes.substr(0, kLookedAtForNul).find('\0') != std::string_view::npos) return std::nullopt;
+  return static_cast<uint64_t>(std::count(bytes.begin(), bytes.end(), '\n')) + 1;
+}
+
+}  // namespace
+
+TextCost::TextCost(git_odb* odb, const git_diff_delta& delta, uint64_t max_file_bytes,
+                   base::LookMemory& memory)
+    : odb_(odb),
+      delta_(delta),
+      memory_(memory),
+      before_(size_of(odb, delta.old_file)),
+      after_(size_of(odb, delta.new_file)) {
+  if (std::max(before_, after_) > max_file_bytes) return;
+  contents_.emplace(memory, before_ + after_);
+  if (*contents_) lines_.emplace(memory, lines() * kDiffLineBytes);
+}
+
+uint64_t TextCost::lines() const {
+  if (git_oid_equal(&delta_.old_file.id, &delta_.new_file.id)) return 0;  // the mode alone
+  const auto before = lines_of(odb_, delta_.old_file);
+  if (!before) return 0;
+  const auto after = lines_of(odb_, delta_.new_file);
+  return after ? *before + *after : 0;
+}
+
+TextCost::Fits TextCost::fits() const {
+  if (!contents_ || !*contents_) return Fits::not_at_all;
+  return *lines_ ? Fits::text : Fits::binary;
+}
+
+// Deflated, which grows little; of two, either from the other, with an index of it (24 bytes for
+// each 16 of them) and the delta.
+bool TextCost::take_binary(std::optional<base::MemoryShare>& share) const {
+  const uint64_t both = before_ + after_;
+  share.emplace(memory_, before_ && after_ ? 3 * both : both);
+  return static_cast<bool>(*share);
+}
+
+}  // namespace moorage::repo_cache

@@ -1,0 +1,44 @@
+// What a text diff of two blobs takes in memory, charged before it begins. libgit2 1.5 holds both
+// whole, and for each line of them a record, its class and tables, and of each line of the result
+// one more: 165 bytes a line at most, measured with lines that are all different and all changed.
+// "33 million empty lines" is a file of 32 MiB, and would be 3.5 GB.
+#pragma once
+
+#include <optional>
+
+#include "base/look_memory.h"
+#include "repo_cache/git_handles.h"
+
+namespace moorage::repo_cache {
+
+inline constexpr uint64_t kDiffLineBytes = 192;
+
+class TextCost {
+ public:
+  enum class Fits {
+    text,        // as text or, if a NUL says so, as binary
+    binary,      // there are too many lines
+    not_at_all,  // a file is over max_file_bytes, or there is no room for the two
+  };
+  // Charged until its end.
+  TextCost(git_odb* odb, const git_diff_delta& delta, uint64_t max_file_bytes,
+           base::LookMemory& memory);
+  Fits fits() const;
+  uint64_t bytes_before() const { return before_; }  // 0 where there is no file, and for submodules
+  uint64_t bytes_after() const { return after_; }
+  // Whether there is room for a binary patch of the two; it must not outlive this.
+  bool take_binary(std::optional<base::MemoryShare>& share) const;
+
+ private:
+  uint64_t lines() const;
+
+  git_odb* odb_;
+  const git_diff_delta& delta_;
+  base::LookMemory& memory_;
+  const uint64_t before_;
+  const uint64_t after_;
+  std::optional<base::MemoryShare> contents_;
+  std::optional<base::MemoryShare> lines_;
+};
+
+}  // namespace moorage::repo_cache

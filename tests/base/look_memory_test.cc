@@ -1,0 +1,38 @@
+#include "base/look_memory.h"
+
+#include <catch2/catch.hpp>
+
+namespace moorage::base {
+
+TEST_CASE("all looks together remember no more than one share, and give it back") {
+  REQUIRE(LookMemory::all_used_bytes() == 0);
+  {
+    LookMemory one(kAllLooksBytes);
+    LookMemory other(kAllLooksBytes);
+    CHECK(one.take(kAllLooksBytes - 10));
+    CHECK_FALSE(other.take(11));
+    CHECK(other.take(10));
+    CHECK_FALSE(one.take(1));
+    one.give(5);
+    CHECK(other.take(5));
+    LookMemory small(4);
+    one.give(5);
+    CHECK_FALSE(small.take(5));
+    CHECK(small.take(4));
+    CHECK(LookMemory::all_used_bytes() == kAllLooksBytes - 1);
+  }
+  CHECK(LookMemory::all_used_bytes() == 0);
+}
+
+TEST_CASE("a share is given back at its end, and one that does not fit takes nothing") {
+  LookMemory memory(10);
+  {
+    const MemoryShare seven(memory, 7);
+    CHECK(seven);
+    CHECK_FALSE(MemoryShare(memory, 4));
+    CHECK(memory.used_bytes() == 7);
+  }
+  CHECK(memory.used_bytes() == 0);
+}
+
+}  // namespace moorage::base

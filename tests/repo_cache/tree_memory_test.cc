@@ -1,0 +1,251 @@
+// What a look at a commit may take: charges and deadlines, counted.
+#include <fcntl.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/look_memory.h"
+#include "git_fixture.h"
+#include "repo_cache/attributes.h"
+#include "repo_cache/text_cost.h"
+#include "repo_cache/tree_diff.h"
+
+using namespace moorage;
+using namespace moorage::repo_cache;
+using namespace moorage::repo_cache::test;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+const Deadline kOver = std::chrono::steady_clock::now() - std::chrono::seconds(1);
+
+struct World : CachedUpstream {
+  CommitTree open(const std::string& commit) {
+    refresh();
+    return CommitTree(cache, "repo_1", commit);
+  }
+  bool equals(const CommitTree& tree, const std::string& path, std::string_view bytes) {
+    put_file(directory / "file", bytes);
+    const base::Fd fd = base::open_file(directory / "file", O_RDONLY);
+    return tree.content_equals(path, kModeFile, fd.get());
+  }
+};
+
+std::vector<Change> put(const std::string& path, const std::string& bytes) {
+  std::vector<Change> changes;
+  changes.push_back({path, false, kModeFile, [bytes]() -> Content { return bytes; }});
+  return changes;
+}
+
+DiffStat stat_of(const CommitTree& tree, std::vector<Change> changes) {
+  auto stats = tree.stat(std::move(changes));
+  REQUIRE(stats.size() == 1);
+  return stats[0];
+}
+
+bool refused(const std::function<void()>& work) {
+  try {
+    work();
+    return false;
+  } catch (const base::Error& error) {
+    CHECK(error.code() == base::Code::resource_exhausted);
+    return true;
+  }
+}
+
+std::string lines(size_t count, const std::string& line = "") {
+  std::string text;
+  for (size_t i = 0; i < count; ++i) text += line + "\n";
+  return text;
+}
+
+// In the middle of the largest file of the mirror, which has the largest blob: to read it fails.
+void break_largest_blob(const std::string& mirror) {
+  fs::path largest;
+  for (const auto& entry : fs::recursive_directory_iterator(mirror)) {
+    if (!entry.is_regular_file()) continue;
+    if (largest.empty() || entry.file_size() > fs::file_size(largest)) largest = entry.path();
+  }
+  fs::permissions(largest, fs::perms::owner_write, fs::perm_options::add);
+  std::fstream file(largest, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(fs::file_size(largest) / 2));
+  file << std::string(4096, '\0');
+}
+
+}  // namespace
+
+TEST_CASE("a file with more lines than a text diff has room for is told by its sizes") {
+  World world;
+  const size_t most = base::kAllLooksBytes / kDiffLineBytes;
+  const std::string base = world.upstream.commit({{"old", lines(most / 2, "a")}});
+  const CommitTree tree = world.open(base);
+  const DiffStat many = stat_of(tree, put("new", lines(most)));
+  CHECK(many.binary);
+  CHECK(many.added == 0);
+  CHECK(many.bytes_after == most);
+  CHECK_FALSE(stat_of(tree, put("new", lines(most / 2))).binary);
+  CHECK_FALSE(stat_of(tree, put("old", "x\n")).binary);
+  const DiffStat both = stat_of(tree, put("old", lines(most / 2, "b")));  // both sides count
+  CHECK(both.binary);
+  CHECK(both.bytes_before == both.bytes_after);
+  CHECK(base::LookMemory::all_used_bytes() == 0);
+}
+
+TEST_CASE("what other looks have taken is not there for a text diff") {
+  World world;
+  const CommitTree tree = world.open(world.upstream.commit({{"a", "a\n"}}));
+  CHECK(stat_of(tree, put("new", lines(1000))).added == 1000);
+  base::LookMemory others(base::kAllLooksBytes);
+  REQUIRE(others.take(base::kAllLooksBytes - 1000 * kDiffLineBytes));
+  const auto stats = tree.stat(put("new", lines(1000)));
+  REQUIRE(stats.size() == 1);
+  CHECK(stats[0].binary);
+  CHECK(stats[0].bytes_after == 1000);
+  REQUIRE(others.take(1000 * kDiffLineBytes));
+  CHECK(refused([&] { tree.stat(put("new", "x\n")); }));
+  CHECK(refused([&] { tree.patch(put("new", "x\n")); }));
+}
+
+TEST_CASE("a patch has such a file in binary form, and applies") {
+  World world;
+  const size_t most = base::kAllLooksBytes / kDiffLineBytes;
+  const std::string before = lines(most / 2, "a");
+  const std::string after = lines(most / 2, "b");
+  const std::string base = world.upstream.commit({{"a", "a\n"}, {"old", before}, {"z", "z\n"}});
+  const CommitTree tree = world.open(base);
+  std::vector<Change> changes = put("old", after);
+  for (const char* name : {"a", "z"}) changes.push_back(std::move(put(name, "new\n")[0]));
+  const std::string patch = tree.patch(std::move(changes));
+  CHECK(patch.find("GIT binary patch") != std::string::npos);
+  CHECK(patch.find("+new\n") != std::string::npos);
+  CHECK(patch.size() < 1 << 20);
+  const std::string place = world.directory / "applied";
+  git(world.directory.path(), {"clone", "-q", world.upstream.path(), place});
+  git(place, {"apply", "--binary", "-"}, patch);
+  CHECK((get_file(place + "/old") == after));
+  CHECK(get_file(place + "/z") == "new\n");
+  CHECK(base::LookMemory::all_used_bytes() == 0);
+}
+
+TEST_CASE("of a file as much is read as was charged, whatever its length is by then") {
+  World world;
+  const CommitTree tree = world.open(world.upstream.commit({{"a", "a\n"}}));
+  // The kernel says 0 bytes of it, and has more.
+  std::vector<Change> changes;
+  changes.push_back({"grown", false, kModeFile,
+                     []() -> Content { return base::open_file("/proc/self/status", O_RDONLY); }});
+  const DiffStat stat = stat_of(tree, std::move(changes));
+  CHECK(stat.bytes_after == 0);
+  CHECK(stat.added == 0);
+}
+
+TEST_CASE("a file too large for a diff is told by its own size") {
+  World world;
+  const CommitTree tree = world.open(world.upstream.commit({{"a", std::string(2000, 'a')}}));
+  DiffLimits limits;
+  limits.max_file_bytes = 1000;
+  auto stats = tree.stat(put("new", std::string(1500, 'x')), limits);
+  REQUIRE(stats.size() == 1);
+  CHECK(stats[0].binary);
+  CHECK(stats[0].bytes_after == 1500);
+  stats = tree.stat(put("a", "small\n"), limits);  // of the commit
+  REQUIRE(stats.size() == 1);
+  CHECK(stats[0].binary);
+  CHECK(stats[0].bytes_before == 2000);
+  CHECK(stats[0].bytes_after == 6);
+  CHECK(refused([&] { tree.patch(put("a", "small\n"), limits); }));
+}
+
+TEST_CASE("a committed blob is not read to compare a file with it, nor for a summary if large") {
+  World world;
+  std::mt19937 random(1);
+  std::string large;
+  while (large.size() < 40 << 20) large += static_cast<char>(random());
+  const std::string base = world.upstream.commit(
+      {{".gitattributes", "*.auto text=auto\n"}, {"large.auto", large}, {"large", large}});
+  world.refresh();
+  break_largest_blob(world.cache.mirror_directory("repo_1"));
+  const CommitTree tree(world.cache, "repo_1", base);
+  CHECK_THROWS_AS(tree.read_blob("large", large.size()), base::Error);
+  CHECK(world.equals(tree, "large", large));
+  for (const char* path : {"large", "large.auto"}) CHECK_FALSE(world.equals(tree, path, ""));
+  CHECK_FALSE(world.equals(tree, "large.auto", "a\r\nb\r\n"));
+  large[large.size() / 2] ^= 1;
+  CHECK_FALSE(world.equals(tree, "large", large));
+  CHECK_FALSE(tree.incomplete());
+  const DiffStat stat = stat_of(tree, put("large.auto", "a\r\n"));
+  CHECK(stat.binary);
+  CHECK(stat.bytes_before == large.size());
+}
+
+TEST_CASE("a comparison that has no memory for a conversion is of the bytes as they are") {
+  World world;
+  CommitTree tree = world.open(
+      world.upstream.commit({{".gitattributes", "*.crlf eol=crlf\n"}, {"a.crlf", "a\nb\n"}}));
+  CHECK(world.equals(tree, "a.crlf", "a\r\nb\r\n"));
+  CHECK_FALSE(tree.incomplete());
+  base::LookMemory others(base::kAllLooksBytes);
+  REQUIRE(others.take(base::kAllLooksBytes - base::LookMemory::all_used_bytes()));
+  CHECK_FALSE(world.equals(tree, "a.crlf", "a\r\nb\r\n"));
+  CHECK(tree.incomplete());
+  CHECK(world.equals(tree, "a.crlf", "a\nb\n"));
+}
+
+TEST_CASE("rules of .gitattributes are charged as they are in memory") {
+  const std::string rules = lines(200'000, "a a");
+  CHECK(Attributes::memory_bytes(rules) > 200'000 * 200);
+  World world;
+  CommitTree tree = world.open(
+      world.upstream.commit({{".gitattributes", lines(100'000, "a text")}, {"a", "a\nb\n"}}));
+  CHECK(world.equals(tree, "a", "a\nb\n"));
+  CHECK(tree.incomplete());
+  CHECK(refused([&] { tree.stat(put("a", "new\n")); }));
+  CHECK(refused([&] { tree.patch(put("new", "new\n")); }));
+
+  CommitTree plain = world.open(world.upstream.commit({{".gitattributes", "a text\n"}}));
+  CHECK(world.equals(plain, "a", "a\r\nb\r\n"));
+  CHECK_FALSE(plain.incomplete());
+  CHECK(refused([&] { plain.stat(put("sub/.gitattributes", rules)); }));
+  CHECK(stat_of(plain, put("sub/.gitattributes", lines(400'000, "a a"))).added ==
+        400'000);  // > 1 MiB
+}
+
+TEST_CASE("past the deadline no rule of .gitattributes is tried") {
+  Attributes attributes;
+  attributes.add("", "* text\n");
+  CHECK(attributes.conversion("a").line_ends == LineEnds::lf);
+  attributes.set_deadline(kOver);
+  CHECK(attributes.conversion("a").line_ends == LineEnds::keep);
+
+  World world;
+  CommitTree tree =
+      world.open(world.upstream.commit({{".gitattributes", "* text\n"}, {"a", "a\nb\n"}}));
+  DiffLimits late;
+  late.deadline = kOver;
+  CHECK(refused([&] { tree.stat(put("a", "new\n"), late); }));
+  CHECK(refused([&] { tree.patch(put("a", "new\n"), late); }));
+  CHECK_FALSE(tree.late());
+  tree.set_deadline(kOver);
+  CHECK(tree.late());
+  CHECK_FALSE(world.equals(tree, "a", "a\nb\n"));
+  CHECK(tree.incomplete());
+}
+
+TEST_CASE("macros of .gitattributes name macros as deep as a file is long") {
+  std::string file;
+  constexpr int kDepth = 60'000;
+  for (int i = 0; i < kDepth; ++i)
+    file += "[attr]m" + std::to_string(i) + " m" + std::to_string(i + 1) + "\n";
+  file += "[attr]m" + std::to_string(kDepth) + " text\n* m0\nb -m0\nbin binary\n";
+  Attributes attributes;
+  attributes.add("", file);
+  CHECK(attributes.conversion("a").line_ends == LineEnds::lf);
+  CHECK(attributes.conversion("b").line_ends == LineEnds::keep);
+  CHECK(attributes.conversion("bin").line_ends == LineEnds::keep);
+}
