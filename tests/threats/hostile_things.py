@@ -68,7 +68,12 @@ THINGS = {
     "no permissions": "os.makedirs('closed/below')\nput('closed/file')\nput('shut')\nos.chmod('shut', 0)\nos.chmod('closed/file', 0)\nos.chmod('closed', 0)",
     "large ignores": "stars = (b'*a' * 500 + b'\\n') * max(4, min(200, SIZE // 5000))\nfor d in ('.', 'x', 'x/y'):\n    os.makedirs(d, exist_ok=True)\n    put(d + '/.gitignore', stars + b'*/' + b'?a*' * 340000 + b'\\n')\n"
                      "path = 'x/y'\nwhile len(path) < 3900:\n    path += '/' + 'a' * 200\nos.makedirs(path)\nfor n in range(20):\n    put(f'{path}/{n}aaaaaa')",
-    "large attributes": "put('.gitattributes', b'*a*b*c text filter=x diff=y\\n' * 50000)\nfor n in range(200):\n    put(f'aaab{n}')",
+    # Just below the size above which they do not count: as rules 64 files of them would be 4 GB.
+    "large attributes": "for d in ['.'] + [f'a{n}' for n in range(64)]:\n    os.makedirs(d, exist_ok=True)\n    put(d + '/.gitattributes', b'a text\\n' * 149000)\n    put(d + '/file')\nput('README.md', b'more')",
+    # Each rule takes milliseconds for each file: hours.
+    "slow attributes": "put('.gitattributes', (b'*a' * 500 + b' text\\n') * 900)\nos.makedirs('slow')\nfor n in range(min(SIZE, 20000)):\n    os.mknod('slow/' + 'a' * 240 + str(n))\nput('README.md', b'more')",
+    # 33.5 million lines, of which each takes 165 bytes in a text diff; and what is smaller, and still too much.
+    "many lines": "put('lines', b'\\n' * (32 << 20))\nput('words', b''.join(b'%d\\n' % n for n in range(900000)))\nput('README.md', b'a\\n' * (4 << 20))\nput('src/a.txt', b'b\\n' * 200000)",
 }
 
 # While it runs, four names change places for ever: what is looked at and then opened is another thing by then.

@@ -554,12 +554,46 @@ class Mending(Threats):
 
 
 
+MANY_AT_ONCE = ("large ignores", "many names", "many ignored names", "large attributes", "many lines")
+
+
 class Memory(Threats):
+    def watch_memory(self):
+        pathlib.Path(f"/proc/{self.daemon.process.pid}/clear_refs").write_text("5")
+
+    def check_memory(self):
+        text = pathlib.Path(f"/proc/{self.daemon.process.pid}/status").read_text()
+        if not harness.SANITIZED:
+            self.assertLess(int(re.search(r"VmHWM:\s+(\d+)", text).group(1)), MAX_RSS_KB)
+
+    def test_a_committed_blob_larger_than_the_daemon_may_be_is_not_read_by_a_look(self):
+        """Zeros, of which the upstream sends little; a checkout holds them once, and a look never."""
+        source = self.upstream / "acme" / "zeros"
+        harness.make_repository(source, {".gitattributes": "* text=auto\n", "small": "s\n"})
+        for name in ("emptied", "touched", "removed"):
+            with open(source / name, "wb") as file:
+                file.truncate(220 << 20)
+        harness.git(source, "add", "-A")
+        harness.git(source, "commit", "-q", "-m", "zeros")
+        self.client.create(repo_url=self.git_server.url("acme/zeros"), name="zeros")
+        self.sh(": > emptied; touch touched; rm removed", name="zeros")
+        self.client.stop("zeros")
+        self.watch_memory()
+        changed = {file["path"]: file["change"] for file in self.client.status("zeros")["files"]}
+        self.assertEqual(changed, {"emptied": "modified", "removed": "deleted"})
+        self.check_memory()
+        found = {file["path"]: file["binary"] for file in self.client.diff_stat("zeros")}
+        self.assertEqual(found, {"emptied": True, "removed": True})
+        with self.assertRaises(harness.moorage.MoorageError) as refused:
+            self.client.diff("zeros")
+        self.assertEqual(refused.exception.code, "resource_exhausted")
+        self.check_memory()
+
     @threat(73, "C", "patterns of a megabyte in .gitignore against paths of 4 KiB, directories with a million names, in eight looks at once",
             "a pattern has a longest form, looks share 96 MiB and report what they left out: the daemon stays within 200 MB",
             "a bit for each pair of positions of that pattern and path, as the matcher kept it, is twice what the daemon may have")
     def test_looks_at_agents_trees_share_a_bounded_memory(self):
-        for number, thing in enumerate(("large ignores", "many names", "many ignored names", "large attributes")):
+        for number, thing in enumerate(MANY_AT_ONCE):
             self.client.create(repo_url=self.url, name=f"memory{number}")
             made = subprocess.run([sys.executable, "-c", program(THINGS[thing], self.canary, SIZE)], cwd=Tree(self, f"memory{number}").upper(),
                                   capture_output=True, check=False)
@@ -567,7 +601,7 @@ class Memory(Threats):
         ignore = Tree(self, "memory0").upper() / ".gitignore"
         longest = max(len(line) for line in ignore.read_bytes().splitlines())
         self.assertGreater(longest * 3900 // 8, 2 * MAX_RSS_KB * 1000)
-        pathlib.Path(f"/proc/{self.daemon.process.pid}/clear_refs").write_text("5")
+        self.watch_memory()
         failed = []
 
         def look(number, verb):
@@ -578,16 +612,14 @@ class Memory(Threats):
                 if error.code == "internal":
                     failed.append(f"{verb}: {error.message}")
 
-        threads = [threading.Thread(target=look, args=(number, verb)) for number in range(4) for verb in ("status", "diff_stat", "diff")]
+        threads = [threading.Thread(target=look, args=(number, verb)) for number in range(len(MANY_AT_ONCE)) for verb in ("status", "diff_stat", "diff")]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(DEADLINE_S * 3)
         self.assertEqual([t for t in threads if t.is_alive()], [])
         self.assertEqual(failed, [])
-        peak = int(re.search(r"VmHWM:\s+(\d+)", pathlib.Path(f"/proc/{self.daemon.process.pid}/status").read_text()).group(1))
-        if not harness.SANITIZED:
-            self.assertLess(peak, MAX_RSS_KB)
+        self.check_memory()
 
 
 @unittest.skipUnless(LONG and shutil.which("mkfs.btrfs"), "long: the same on btrfs, where a snapshot is one of a subvolume")
