@@ -41,27 +41,29 @@ TextCost::TextCost(git_odb* odb, const git_diff_delta& delta, uint64_t max_file_
       after_(size_of(odb, delta.new_file)) {
   if (std::max(before_, after_) > max_file_bytes) return;
   contents_.emplace(memory, before_ + after_);
-  if (*contents_) lines_.emplace(memory, lines() * kDiffLineBytes);
+  if (!*contents_) return;
+  if (const auto count = lines()) lines_.emplace(memory, *count * kDiffLineBytes);
 }
 
-uint64_t TextCost::lines() const {
+std::optional<uint64_t> TextCost::lines() const {
   if (git_oid_equal(&delta_.old_file.id, &delta_.new_file.id)) return 0;  // the mode alone
   const auto before = lines_of(odb_, delta_.old_file);
-  if (!before) return 0;
+  if (!before) return std::nullopt;
   const auto after = lines_of(odb_, delta_.new_file);
-  return after ? *before + *after : 0;
+  if (!after) return std::nullopt;
+  return *before + *after;
 }
 
 TextCost::Fits TextCost::fits() const {
   if (!contents_ || !*contents_) return Fits::not_at_all;
-  return *lines_ ? Fits::text : Fits::binary;
+  return lines_ && *lines_ ? Fits::text : Fits::binary;
 }
 
-// Deflated, which grows little; of two, either from the other, with an index of it (24 bytes for
-// each 16 of them) and the delta.
+// Deflated, into a string that grows; of two, either from the other, with an index of it (24 bytes
+// for each 16 of them) and the delta.
 bool TextCost::take_binary(std::optional<base::MemoryShare>& share) const {
   const uint64_t both = before_ + after_;
-  share.emplace(memory_, before_ && after_ ? 3 * both : both);
+  share.emplace(memory_, before_ && after_ ? 3 * both : both + both / 2);
   return static_cast<bool>(*share);
 }
 

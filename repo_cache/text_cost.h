@@ -16,8 +16,8 @@ inline constexpr uint64_t kDiffLineBytes = 192;
 class TextCost {
  public:
   enum class Fits {
-    text,        // as text or, if a NUL says so, as binary
-    binary,      // there are too many lines
+    text,
+    binary,      // a NUL says so, or there are too many lines
     not_at_all,  // a file is over max_file_bytes, or there is no room for the two
   };
   // Charged until its end.
@@ -30,7 +30,7 @@ class TextCost {
   bool take_binary(std::optional<base::MemoryShare>& share) const;
 
  private:
-  uint64_t lines() const;
+  std::optional<uint64_t> lines() const;  // nothing: binary
 
   git_odb* odb_;
   const git_diff_delta& delta_;

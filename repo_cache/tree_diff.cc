@@ -324,15 +324,6 @@ GitPatch patch_at(git_diff* diff, size_t index) {
   return GitPatch(patch);
 }
 
-size_t index_of(git_diff* diff, const git_diff_delta& wanted) {
-  for (size_t i = 0; i < git_diff_num_deltas(diff); ++i) {
-    const git_diff_delta* delta = git_diff_get_delta(diff, i);
-    if (delta->status == wanted.status && std::string_view(path_of(*delta)) == path_of(wanted))
-      return i;
-  }
-  throw Error(Code::internal, "a difference is not found again");
-}
-
 DiffStat stat_of(const MemoryRepository& repository, const Difference& difference, git_diff* diff,
                  size_t index, const DiffLimits& limits, DiffMemory& memory) {
   const git_diff_delta* delta = git_diff_get_delta(diff, index);
@@ -363,7 +354,7 @@ DiffStat stat_of(const MemoryRepository& repository, const Difference& differenc
 std::string CommitTree::State::patch_text(const Difference& difference, const DiffLimits& limits,
                                           DiffMemory& memory) const {
   const GitDiff found = diff(difference, GIT_DIFF_SHOW_BINARY);
-  GitDiff binary;  // the same, made when a file of it needs that
+  GitDiff binary;  // the same in binary form, made when a file needs that
   PatchText text(memory, limits.max_patch_bytes);
   for (size_t i = 0; found && i < git_diff_num_deltas(found.get()); ++i) {
     const git_diff_delta* delta = git_diff_get_delta(found.get(), i);
@@ -374,7 +365,7 @@ std::string CommitTree::State::patch_text(const Difference& difference, const Di
       patch = patch_at(found.get(), i);
     } else if (cost.fits() == TextCost::Fits::binary && cost.take_binary(binary_share)) {
       if (!binary) binary = diff(difference, GIT_DIFF_SHOW_BINARY | GIT_DIFF_FORCE_BINARY);
-      patch = patch_at(binary.get(), index_of(binary.get(), *delta));
+      patch = patch_at(binary.get(), i);  // the flag changes no order
     } else {
       throw Error(Code::resource_exhausted,
                   "\"" + base::escape_for_message(path_of(*delta)) + "\" is too large for a diff",

@@ -133,6 +133,20 @@ TEST_CASE("a patch has such a file in binary form, and applies") {
   CHECK(base::LookMemory::all_used_bytes() == 0);
 }
 
+TEST_CASE("a binary patch is charged before it begins, too") {
+  World world;
+  const CommitTree tree = world.open(world.upstream.commit({{"a", "a\n"}}));
+  const std::string zeros(1 << 20, '\0');
+  CHECK(tree.patch(put("new", zeros)).size() < 5000);
+  base::LookMemory others(base::kAllLooksBytes);
+  // For the contents, in the new tree and in the diff, and no more.
+  REQUIRE(others.take(base::kAllLooksBytes - 2 * zeros.size() - (200 << 10)));
+  CHECK(refused([&] { tree.patch(put("new", zeros)); }));
+  CHECK(stat_of(tree, put("new", zeros)).binary);
+  others.give(2 * zeros.size());
+  CHECK(tree.patch(put("new", zeros)).size() < 5000);
+}
+
 TEST_CASE("of a file as much is read as was charged, whatever its length is by then") {
   World world;
   const CommitTree tree = world.open(world.upstream.commit({{"a", "a\n"}}));
