@@ -121,6 +121,14 @@ bool favor_quick_moves(const CgroupHierarchies& hierarchies) {
                data.c_str()) == 0;
 }
 
+void make_cgroup(const std::string& path) {
+  if (mkdir(path.c_str(), 0755) == 0 || errno == EEXIST) return;
+  if (errno != ENOSPC) base::throw_errno("make cgroup " + path);
+  throw base::Error(base::Code::resource_exhausted,
+                    "make cgroup " + path + ": the kernel has no more control groups",
+                    "end what runs in the background of commands: each keeps one");
+}
+
 void write_cgroup_file(const std::string& path, const std::string& value) {
   base::Fd file = base::open_file(path, O_WRONLY);
   if (write(file.get(), value.data(), value.size()) < 0) {

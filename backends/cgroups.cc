@@ -39,10 +39,6 @@ constexpr std::chrono::nanoseconds kLongestPause = milliseconds(100);
 // In one hierarchy, the group that holds those of all sandboxes.
 std::string all_sandboxes(const std::string& top) { return top + "/" + kSandboxesGroup; }
 
-void make_group(const std::string& path) {
-  if (mkdir(path.c_str(), 0755) < 0 && errno != EEXIST) base::throw_errno("make cgroup " + path);
-}
-
 void write_if_there(const std::string& path, const std::string& value) {
   if (base::path_exists(path)) write_cgroup_file(path, value);
 }
@@ -125,25 +121,25 @@ void SandboxCgroup::create(const Limits& limits) {
 
   // The unified one first: whatever is cut off later, `list` finds the name there.
   const std::string all = all_sandboxes(h.unified);
-  make_group(all);
-  make_group(unified_path());
+  make_cgroup(all);
+  make_cgroup(unified_path());
   if (!controllers.empty()) {
     for (const std::string& group : {h.unified, all, unified_path()}) {
       write_cgroup_file(group + "/cgroup.subtree_control", controllers);
     }
   }
-  make_group(unified_path() + "/launch");
-  make_group(unified_path() + "/cmd");
+  make_cgroup(unified_path() + "/launch");
+  make_cgroup(unified_path() + "/cmd");
   if (!below_commands.empty()) {
     write_cgroup_file(unified_path() + "/cmd/cgroup.subtree_control", below_commands);
   }
   for (const std::string& path : all_paths()) {
-    make_group(std::filesystem::path(path).parent_path());
-    make_group(path);
+    make_cgroup(std::filesystem::path(path).parent_path());
+    make_cgroup(path);
     const bool has_no_parts = path == h.cpu_v1 + "/" + group_ || path == h.disk_v1 + "/" + group_;
     if (path == unified_path() || has_no_parts) continue;
-    make_group(path + "/warden");
-    make_group(path + "/cmd");
+    make_cgroup(path + "/warden");
+    make_cgroup(path + "/cmd");
   }
   apply_limits(limits);
 }
@@ -170,7 +166,7 @@ void SandboxCgroup::limit_disk(const std::string& disk, uint64_t bytes_per_s) co
   write_cgroup_file(group + "/blkio.throttle.write_bps_device", disk + " " + rate);
 }
 
-void SandboxCgroup::add_warden_part() const { make_group(unified_path() + "/warden"); }
+void SandboxCgroup::add_warden_part() const { make_cgroup(unified_path() + "/warden"); }
 
 void SandboxCgroup::apply_limits(const Limits& limits) const {
   const std::string group = "/" + group_;

@@ -106,6 +106,7 @@ std::vector<std::string> sandbox_cgroups(const CgroupHierarchies& hierarchies,
                                          const std::string& prefix);
 
 // The reads and writes of one group directory. A missing file is an Error(not_found).
+void make_cgroup(const std::string& path);  // or it is there already
 void write_cgroup_file(const std::string& path, const std::string& value);
 std::optional<uint64_t> cgroup_counter(const std::string& path,
                                        std::string_view key);  // "key N" lines

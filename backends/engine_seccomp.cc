@@ -32,8 +32,10 @@ json::object rule(const std::string& calls, const char* action, int error_number
 // Of the low half of the argument only: the kernel reads these as 32 bits, and a comparison of all
 // 64 would be passed by with one bit above.
 json::object where(json::object rule, int argument, uint32_t mask, uint32_t value) {
-  rule["args"] = json::array{json::object{
-      {"index", argument}, {"value", mask}, {"valueTwo", value}, {"op", "SCMP_CMP_MASKED_EQ"}}};
+  auto& all = rule["args"];
+  if (!all.is_array()) all = json::array{};
+  all.as_array().push_back(json::object{
+      {"index", argument}, {"value", mask}, {"valueTwo", value}, {"op", "SCMP_CMP_MASKED_EQ"}});
   return rule;
 }
 
@@ -64,6 +66,14 @@ void allow_but_refuse(json::array& rules, const char* call, int argument,
   for (const uint32_t value : refused) {
     rules.push_back(where(rule(call, kRefuse), argument, UINT32_MAX, value));
   }
+}
+
+void refuse_socket_options(json::array& rules) {
+  allow_all_but(rules, "setsockopt", 1, {launch::kSocketLevel});
+  json::array of_level;
+  allow_but_refuse(of_level, "setsockopt", 2, launch::kRefusedSocketOptions);
+  for (auto& one : of_level)
+    rules.push_back(where(std::move(one.as_object()), 1, UINT32_MAX, launch::kSocketLevel));
 }
 
 // One of these flags, and the call is refused; none, and it is allowed.
@@ -108,6 +118,7 @@ std::string engine_seccomp_profile(bool nested_namespaces) {
     allow_without_flags(rules, call, flag, argument, ENOMEM);
   allow_but_refuse(rules, "ioctl", 1, launch::kRefusedIoctls);
   allow_but_refuse(rules, "socket", 0, launch::kRefusedFamilies);
+  refuse_socket_options(rules);
   for (const uint32_t value : launch::kPersonalities) {
     rules.push_back(where(rule("personality", kAllow), 0, UINT32_MAX, value));
   }

@@ -33,8 +33,8 @@ class ExecCgroup : public ExecGroup {
   }
 
   std::vector<base::Fd> join_fds() override {
-    make(unified_);
-    if (!memory_v1_.empty()) make(memory_v1_);
+    make_cgroup(unified_);
+    if (!memory_v1_.empty()) make_cgroup(memory_v1_);
     std::vector<base::Fd> fds;
     for (const std::string* path : {&unified_, &memory_v1_, &pids_v1_}) {
       if (!path->empty()) fds.push_back(base::open_file(*path + "/cgroup.procs", O_WRONLY));
@@ -92,10 +92,6 @@ class ExecCgroup : public ExecGroup {
   }
 
  private:
-  static void make(const std::string& path) {
-    if (mkdir(path.c_str(), 0755) < 0 && errno != EEXIST) base::throw_errno("make cgroup " + path);
-  }
-
   std::string unified_;
   std::string memory_v1_;  // empty: memory is in the unified hierarchy
   std::string pids_v1_;

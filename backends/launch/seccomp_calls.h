@@ -49,7 +49,7 @@ inline constexpr const char* kAllowed[] = {
     "msgsnd semctl semget semop semtimedop shmat shmctl shmdt",
     // sockets
     "accept accept4 bind connect getpeername getsockname getsockopt listen recvfrom recvmmsg "
-    "recvmsg sendmmsg sendmsg sendto setsockopt shutdown socketpair",
+    "recvmsg sendmmsg sendmsg sendto shutdown socketpair",
     // time and the system
     "adjtimex clock_adjtime clock_getres clock_gettime clock_nanosleep getitimer getrandom "
     "gettimeofday nanosleep setitimer sysinfo time timer_create timer_delete timer_getoverrun "
@@ -102,6 +102,12 @@ struct RefusedFlag {
 inline constexpr RefusedFlag kHugePages[] = {{"mmap", 3, 0x40000 /* MAP_HUGETLB */},
                                              {"memfd_create", 1, 4 /* MFD_HUGETLB */},
                                              {"shmget", 2, 04000 /* SHM_HUGETLB */}};
+// Programs of packet filters, whose code is counted for the whole host (net.core.bpf_jit_limit), as
+// much as sockets have room for. Other levels use the same numbers for other things.
+inline constexpr uint32_t kSocketLevel = 1;
+inline constexpr uint32_t kRefusedSocketOptions[] = {
+    26 /* SO_ATTACH_FILTER */, 50 /* SO_ATTACH_BPF */, 51 /* SO_ATTACH_REUSEPORT_CBPF */,
+    52 /* SO_ATTACH_REUSEPORT_EBPF */};
 // Linux, 32-bit layout, no address randomisation (debuggers), asking. All others are refused.
 inline constexpr uint32_t kPersonalities[] = {0, 8, 0x20000, 0x20008, 0x40000, 0xffffffff};
 

@@ -101,6 +101,18 @@ void allow_without_flag(Program& program, const RefusedFlag& refused) {
   answer(program, SECCOMP_RET_ALLOW);
 }
 
+// Of the options of the socket level these are refused.
+void allow_other_options(Program& program, const std::vector<uint32_t>& refused) {
+  const auto length = static_cast<uint8_t>(5 + 2 * refused.size());
+  program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_setsockopt, 0, length));
+  load(program, low_half(1));
+  program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kSocketLevel, 1, 0));
+  answer(program, SECCOMP_RET_ALLOW);
+  load(program, low_half(2));
+  for (uint32_t option : refused) answer_if_equal(program, option, kNotPermitted);
+  answer(program, SECCOMP_RET_ALLOW);
+}
+
 template <size_t N>
 std::vector<uint32_t> listed(const uint32_t (&values)[N]) {
   return {std::begin(values), std::end(values)};
@@ -125,6 +137,7 @@ Program allowlist() {
                      SECCOMP_RET_ALLOW);
   answer_by_argument(program, SYS_socket, 0, listed(kRefusedFamilies), kNotPermitted,
                      SECCOMP_RET_ALLOW);
+  allow_other_options(program, listed(kRefusedSocketOptions));
   answer_by_argument(program, SYS_personality, 0, listed(kPersonalities), SECCOMP_RET_ALLOW,
                      kNotPermitted);
   answer_ranges(program, numbers(kRefused), kNotPermitted);

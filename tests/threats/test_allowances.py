@@ -13,7 +13,7 @@ LONG = os.environ.get("MOORAGE_TEST_LONG") == "1"
 
 # What takes of each allowance until it is refused, or `most` times. What was taken stays while the process lives.
 TAKERS = r"""
-import ctypes, errno, fcntl, json, os, resource, select, signal, sys, time
+import ctypes, errno, fcntl, json, os, resource, select, signal, socket, struct, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -72,10 +72,22 @@ def refused(*arguments):
     ctypes.set_errno(0)
     libc.syscall.restype = ctypes.c_long
     return errno.errorcode[ctypes.get_errno()] if libc.syscall(*[ctypes.c_long(a) for a in arguments]) == -1 else "ok"
+def attach(level, option):
+    # A filter of one instruction that takes all, or a number: to another level the option is another one.
+    code = struct.pack("HBBI", 6, 0, 0, 0xffffffff)
+    kept = ctypes.create_string_buffer(code)
+    value = struct.pack("HxxxxxxQ", 1, ctypes.addressof(kept)) if level == 1 and option > 20 else struct.pack("i", 1)
+    try:
+        socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).setsockopt(level, option, value)
+        return "ok"
+    except OSError as error:
+        return errno.errorcode[error.errno]
 context = ctypes.c_long(0)
 print(json.dumps({"io_setup": refused(206, 65536, ctypes.addressof(context)),
                   "mmap": refused(9, 0, 2 << 20, 3, 0x22 | 0x40000, -1, 0),
                   "memfd_create": refused(319, ctypes.addressof(ctypes.create_string_buffer(b"x")), 4),
+                  "filter": [attach(1, 26), attach(1, 50), attach(1, 51), attach(1, 52)],
+                  "options": [attach(41, 26), attach(41, 49), attach(1, 9)],
                   "plain": [refused(9, 0, 1 << 20, 3, 0x22, -1, 0), refused(319, ctypes.addressof(ctypes.create_string_buffer(b"x")), 1)]}))
 """
 
@@ -161,7 +173,8 @@ class Allowances(Threats):
 
     def test_nothing_that_only_the_host_counts_can_be_taken_inside(self):
         self.assertEqual(json.loads(self.python(NONE_INSIDE)),
-                         {"io_setup": "ENOSYS", "mmap": "ENOMEM", "memfd_create": "ENOMEM", "plain": ["ok", "ok"]})
+                         {"io_setup": "ENOSYS", "mmap": "ENOMEM", "memfd_create": "ENOMEM", "filter": ["EPERM"] * 4, "options": ["ok"] * 3,
+                          "plain": ["ok", "ok"]})
 
     def test_commands_run_while_the_host_has_no_inotify_left_for_the_daemon(self):
         for missing in ("instances", "watches"):
