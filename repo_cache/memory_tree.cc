@@ -63,11 +63,6 @@ std::optional<std::string> blob_at(git_repository* repository, git_tree* root,
                      git_odb_object_size(object));
 }
 
-[[noreturn]] void throw_no_memory() {
-  throw Error(Code::resource_exhausted, "too much is being compared at this moment",
-              "try again in a minute; if it stays so, take large files out with cp");
-}
-
 class Builder {
  public:
   Builder(const MemoryRepository& repository, git_tree* root, const DiffLimits& limits,
@@ -82,14 +77,14 @@ class Builder {
     attributes_.set_deadline(limits.deadline);
   }
 
-  ChangedTree build(std::vector<Change> changes) {
+  ChangedTree build(std::vector<Change> changes, const std::vector<Change>& attributes) {
     std::erase_if(changes,
                   [](const Change& change) { return !nameable(change.path, change.mode); });
     for (const Change& change : changes) {
       const auto parts = std::count(change.path.begin(), change.path.end(), '/') + 1;
       memory_.take(kChangeBytes + 4 * change.path.size() + parts * kNodeBytes);
     }
-    take_attributes(changes);
+    for (const Change& change : attributes) take_attributes(change);
     Node top;
     for (Change& change : changes) {
       Node* node = &top;
@@ -109,19 +104,14 @@ class Builder {
     if (!apply(root_, top, oid)) oid = empty_tree();
     git_tree* tree = nullptr;
     check_git(git_tree_lookup(&tree, repository_.get(), &oid), "look up the changed tree");
-    return {GitTree(tree), std::move(stand_ins_)};
+    return {GitTree(tree), std::move(stand_ins_), limits_.max_changed_bytes - bytes_left_};
   }
 
  private:
-  // .gitattributes among the changes decide about the other changes, so they are read first.
-  void take_attributes(const std::vector<Change>& changes) {
-    for (const Change& change : changes) {
-      const std::string_view path = change.path;
-      const size_t name_at = path.rfind('/') + 1;  // 0 without a slash
-      if (path.substr(name_at) != ".gitattributes") continue;
-      const std::string directory(path.substr(0, name_at ? name_at - 1 : 0));
-      attributes_.replace(directory, change.removed ? "" : attributes_of(change.content()));
-    }
+  void take_attributes(const Change& change) {
+    const size_t slash = change.path.rfind('/');
+    const std::string directory = slash == std::string::npos ? "" : change.path.substr(0, slash);
+    attributes_.replace(directory, change.removed ? "" : attributes_of(change.content()));
   }
 
   std::string attributes_of(const Content& content) const {
@@ -310,6 +300,27 @@ GitTreeEntry entry_at(git_tree* root, const std::string& path) {
   return GitTreeEntry(entry);
 }
 
+void list_files_below(git_repository* repository, git_tree* tree, const std::string& path,
+                      std::vector<std::string>& files) {
+  for (size_t i = 0; i < git_tree_entrycount(tree); ++i) {
+    const git_tree_entry* entry = git_tree_entry_byindex(tree, i);
+    const std::string child = (path.empty() ? "" : path + "/") + git_tree_entry_name(entry);
+    if (git_tree_entry_type(entry) != GIT_OBJECT_TREE) {
+      files.push_back(child);
+      continue;
+    }
+    git_tree* raw = nullptr;
+    check_git_object(git_tree_lookup(&raw, repository, git_tree_entry_id(entry)), "read a tree");
+    const GitTree below(raw);
+    list_files_below(repository, raw, child, files);
+  }
+}
+
+void throw_no_memory() {
+  throw Error(Code::resource_exhausted, "too much is being compared at this moment",
+              "try again in a minute; if it stays so, take large files out with cp");
+}
+
 void DiffMemory::take(uint64_t bytes) {
   if (!memory_.take(bytes)) throw_no_memory();
 }
@@ -386,10 +397,20 @@ std::optional<std::string> to_git(const MemoryRepository& repository, const Conv
                  std::string_view(static_cast<const char*>(git_odb_object_data(raw)), before));
 }
 
+std::vector<Change> attributes_among(const std::vector<Change>& changes) {
+  std::vector<Change> found;
+  for (const Change& change : changes) {
+    const std::string_view path = change.path;
+    if (path.substr(path.rfind('/') + 1) != ".gitattributes") continue;
+    if (nameable(change.path, change.mode)) found.push_back(change);
+  }
+  return found;
+}
+
 ChangedTree apply_changes(const MemoryRepository& repository, git_tree* root,
-                          std::vector<Change> changes, const DiffLimits& limits,
-                          Oversized oversized, DiffMemory& memory) {
-  return Builder(repository, root, limits, oversized, memory).build(std::move(changes));
+                          std::vector<Change> changes, const std::vector<Change>& attributes,
+                          const DiffLimits& limits, Oversized oversized, DiffMemory& memory) {
+  return Builder(repository, root, limits, oversized, memory).build(std::move(changes), attributes);
 }
 
 }  // namespace moorage::repo_cache

@@ -69,7 +69,12 @@ std::optional<std::string> to_git(const MemoryRepository& repository, const Conv
 bool changes_bytes(const Conversion& conversion, uint64_t size);
 
 uint64_t blob_size(git_odb* odb, const git_oid& oid);  // of its header; the blob is not read
+// Paths in index order, each after `path` and a slash.
+void list_files_below(git_repository* repository, git_tree* tree, const std::string& path,
+                      std::vector<std::string>& files);
 GitTreeEntry entry_at(git_tree* root, const std::string& path);  // nothing: there is none
+
+[[noreturn]] void throw_no_memory();  // resource_exhausted
 
 // What a diff has in memory until it ends: its charge, and the objects that it wrote.
 class DiffMemory {
@@ -88,14 +93,16 @@ class DiffMemory {
 
 // The tree of `root` with the changes in it; files over a limit get a stand-in (one that equals no
 // other kind of stand-in), or are refused. Names that git refuses (".git" in any spelling) are left
-// out, as `git add` does.
+// out, as `git add` does. `attributes`: those that decide about the changes.
 enum class Oversized { refuse, stand_in, another_stand_in };
 struct ChangedTree {
   GitTree tree;
   std::map<std::string, uint64_t> stand_ins;  // path and size of what they stand for
+  uint64_t bytes = 0;                         // of the contents that were kept
 };
 ChangedTree apply_changes(const MemoryRepository& repository, git_tree* root,
-                          std::vector<Change> changes, const DiffLimits& limits,
-                          Oversized oversized, DiffMemory& memory);
+                          std::vector<Change> changes, const std::vector<Change>& attributes,
+                          const DiffLimits& limits, Oversized oversized, DiffMemory& memory);
+std::vector<Change> attributes_among(const std::vector<Change>& changes);
 
 }  // namespace moorage::repo_cache

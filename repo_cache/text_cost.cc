@@ -59,6 +59,8 @@ TextCost::Fits TextCost::fits() const {
   return lines_ && *lines_ ? Fits::text : Fits::binary;
 }
 
+bool TextCost::lacks_room() const { return (contents_ && !*contents_) || (lines_ && !*lines_); }
+
 // Deflated, into a string that grows; of two, either from the other, with an index of it (24 bytes
 // for each 16 of them) and the delta.
 bool TextCost::take_binary(std::optional<base::MemoryShare>& share) const {

@@ -24,6 +24,7 @@ class TextCost {
   TextCost(git_odb* odb, const git_diff_delta& delta, uint64_t max_file_bytes,
            base::LookMemory& memory);
   Fits fits() const;
+  bool lacks_room() const;                           // it is not text for want of memory alone
   uint64_t bytes_before() const { return before_; }  // 0 where there is no file, and for submodules
   uint64_t bytes_after() const { return after_; }
   // Whether there is room for a binary patch of the two; it must not outlive this.

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -11,6 +13,7 @@
 #include "repo_cache/blob_id.h"
 #include "repo_cache/git_handles.h"
 #include "repo_cache/memory_tree.h"
+#include "repo_cache/patch_text.h"
 #include "repo_cache/text_cost.h"
 
 namespace moorage::repo_cache {
@@ -19,52 +22,6 @@ namespace {
 
 using base::Code;
 using base::Error;
-
-struct PatchText {
-  explicit PatchText(DiffMemory& charged, uint64_t max) : memory(charged), max_bytes(max) {}
-
-  // A string that grows has both its old and its new room for a while.
-  bool make_room(size_t more) {
-    const size_t needed = bytes.size() + more;
-    if (needed > max_bytes) return false;
-    if (needed <= bytes.capacity()) return true;
-    const size_t before = bytes.capacity();
-    const size_t room = std::min<size_t>(std::max(2 * before, needed), max_bytes);
-    if (!memory.memory().take(room)) return false;
-    bytes.reserve(room);
-    if (taken) memory.memory().give(taken);
-    taken = room;
-    return true;
-  }
-
-  std::string bytes;
-  DiffMemory& memory;
-  const uint64_t max_bytes;
-  size_t taken = 0;
-  bool full = false;
-};
-
-int append_line(const git_diff_delta* delta, const git_diff_hunk*, const git_diff_line* line,
-                void* payload) {
-  auto& text = *static_cast<PatchText*>(payload);
-  // Of a binary file whose mode alone changed, libgit2 says "Binary files differ", which git apply
-  // refuses.
-  if (line->origin == GIT_DIFF_LINE_BINARY &&
-      git_oid_equal(&delta->old_file.id, &delta->new_file.id)) {
-    return 0;
-  }
-  if (!text.make_room(line->content_len + 1)) {
-    text.full = true;
-    return GIT_EUSER;
-  }
-  const char origin = line->origin;
-  if (origin == GIT_DIFF_LINE_CONTEXT || origin == GIT_DIFF_LINE_ADDITION ||
-      origin == GIT_DIFF_LINE_DELETION) {
-    text.bytes += origin;
-  }
-  text.bytes.append(line->content, line->content_len);
-  return 0;
-}
 
 std::string change_name(const git_diff_delta& delta) {
   if (delta.status == GIT_DELTA_ADDED) return "added";
@@ -76,25 +33,14 @@ const char* path_of(const git_diff_delta& delta) {
   return delta.status == GIT_DELTA_DELETED ? delta.old_file.path : delta.new_file.path;
 }
 
-void list_below(git_repository* repository, git_tree* tree, const std::string& path,
-                std::vector<std::string>& files) {
-  for (size_t i = 0; i < git_tree_entrycount(tree); ++i) {
-    const git_tree_entry* entry = git_tree_entry_byindex(tree, i);
-    const std::string child = (path.empty() ? "" : path + "/") + git_tree_entry_name(entry);
-    if (git_tree_entry_type(entry) != GIT_OBJECT_TREE) {
-      files.push_back(child);
-      continue;
-    }
-    git_tree* raw = nullptr;
-    check_git_object(git_tree_lookup(&raw, repository, git_tree_entry_id(entry)), "read a tree");
-    const GitTree below(raw);
-    list_below(repository, raw, child, files);
-  }
-}
-
 }  // namespace
 
 namespace {
+
+struct AttributeChanges {
+  std::vector<Change> before;
+  std::vector<Change> after;
+};
 
 struct Difference {
   ChangedTree before;
@@ -103,6 +49,14 @@ struct Difference {
 };
 
 }  // namespace
+
+// Some files of a difference, while what they take in memory is charged.
+struct CommitTree::Part {
+  const Difference& difference;
+  DiffMemory& memory;
+  std::function<bool(const std::string& path)> keeps;  // which files are meant
+  bool may_halve = false;
+};
 
 struct CommitTree::State {
   State(const RepoCache& cache, const std::string& repo, const std::string& commit)
@@ -154,21 +108,8 @@ struct CommitTree::State {
     return paths;
   }
 
-  Difference difference(std::vector<Change> changes, const DiffLimits& limits, bool refuse,
-                        DiffMemory& memory) const {
-    Difference found;
-    found.paths = paths_of(changes);
-    ChangedTree changed = apply_changes(repository, root.get(), std::move(changes), limits,
-                                        refuse ? Oversized::refuse : Oversized::stand_in, memory);
-    git_tree* before = nullptr;
-    check_git(git_tree_dup(&before, root.get()), "look up a tree");
-    found.before = {GitTree(before), {}};
-    found.after = std::move(changed);
-    return found;
-  }
-
-  Difference difference(TwoTrees trees, const DiffLimits& limits, bool refuse,
-                        DiffMemory& memory) const {
+  Difference difference(TwoTrees trees, const AttributeChanges& changed, const DiffLimits& limits,
+                        bool refuse, DiffMemory& memory) const {
     Difference found;
     GitTree other;
     if (trees.after_commit.empty()) {
@@ -177,11 +118,11 @@ struct CommitTree::State {
     } else {  // all paths: the commits differ, too
       other = find_commit_tree(repository.get(), trees.after_commit);
     }
-    found.before = apply_changes(repository, root.get(), std::move(trees.before), limits,
-                                 refuse ? Oversized::refuse : Oversized::stand_in, memory);
-    found.after =
-        apply_changes(repository, other ? other.get() : root.get(), std::move(trees.after), limits,
-                      refuse ? Oversized::refuse : Oversized::another_stand_in, memory);
+    found.before = apply_changes(repository, root.get(), std::move(trees.before), changed.before,
+                                 limits, refuse ? Oversized::refuse : Oversized::stand_in, memory);
+    found.after = apply_changes(repository, other ? other.get() : root.get(),
+                                std::move(trees.after), changed.after, limits,
+                                refuse ? Oversized::refuse : Oversized::another_stand_in, memory);
     return found;
   }
 
@@ -204,10 +145,9 @@ struct CommitTree::State {
     return GitDiff(diff);
   }
 
-  std::string patch_text(const Difference& difference, const DiffLimits& limits,
-                         DiffMemory& memory) const;
-  std::vector<DiffStat> stats(const Difference& difference, const DiffLimits& limits,
-                              DiffMemory& memory) const;
+  // False: there is no room for one of its files beside the others, and nothing was added.
+  bool add_patch(const Part& part, const DiffLimits& limits, PatchText& text) const;
+  bool add_stats(const Part& part, const DiffLimits& limits, std::vector<DiffStat>& result) const;
 
   MemoryRepository repository;
   GitTree root;
@@ -298,7 +238,7 @@ bool CommitTree::link_equals(std::string_view path, std::string_view target) con
 std::vector<std::string> CommitTree::files_below(std::string_view directory) const {
   std::vector<std::string> files;
   if (directory.empty()) {
-    list_below(state_->repository.get(), state_->root.get(), "", files);
+    list_files_below(state_->repository.get(), state_->root.get(), "", files);
     return files;
   }
   const GitTreeEntry entry = state_->find(directory);
@@ -307,7 +247,7 @@ std::vector<std::string> CommitTree::files_below(std::string_view directory) con
   check_git_object(git_tree_lookup(&raw, state_->repository.get(), git_tree_entry_id(entry.get())),
                    "read a tree");
   const GitTree tree(raw);
-  list_below(state_->repository.get(), raw, std::string(directory), files);
+  list_files_below(state_->repository.get(), raw, std::string(directory), files);
   return files;
 }
 
@@ -324,13 +264,11 @@ GitPatch patch_at(git_diff* diff, size_t index) {
   return GitPatch(patch);
 }
 
-DiffStat stat_of(const MemoryRepository& repository, const Difference& difference, git_diff* diff,
-                 size_t index, const DiffLimits& limits, DiffMemory& memory) {
+DiffStat stat_of(const Difference& difference, git_diff* diff, size_t index, const TextCost& cost) {
   const git_diff_delta* delta = git_diff_get_delta(diff, index);
   DiffStat stat;
   stat.path = path_of(*delta);
   stat.change = change_name(*delta);
-  const TextCost cost(repository.odb(), *delta, limits.max_file_bytes, memory.memory());
   stat.bytes_before = size_in(difference.before, stat.path, cost.bytes_before());
   stat.bytes_after = size_in(difference.after, stat.path, cost.bytes_after());
   if (cost.fits() != TextCost::Fits::text) {
@@ -351,20 +289,25 @@ DiffStat stat_of(const MemoryRepository& repository, const Difference& differenc
 
 }  // namespace
 
-std::string CommitTree::State::patch_text(const Difference& difference, const DiffLimits& limits,
-                                          DiffMemory& memory) const {
-  const GitDiff found = diff(difference, GIT_DIFF_SHOW_BINARY);
+bool CommitTree::State::add_patch(const Part& part, const DiffLimits& limits,
+                                  PatchText& text) const {
+  const size_t size_before = text.bytes.size();
+  const GitDiff found = diff(part.difference, GIT_DIFF_SHOW_BINARY);
   GitDiff binary;  // the same in binary form, made when a file needs that
-  PatchText text(memory, limits.max_patch_bytes);
   for (size_t i = 0; found && i < git_diff_num_deltas(found.get()); ++i) {
     const git_diff_delta* delta = git_diff_get_delta(found.get(), i);
-    const TextCost cost(repository.odb(), *delta, limits.max_file_bytes, memory.memory());
+    if (!part.keeps(path_of(*delta))) continue;
+    const TextCost cost(repository.odb(), *delta, limits.max_file_bytes, part.memory.memory());
+    if (part.may_halve && cost.lacks_room()) {
+      text.bytes.resize(size_before);
+      return false;
+    }
     std::optional<base::MemoryShare> binary_share;
     GitPatch patch;
     if (cost.fits() == TextCost::Fits::text) {
       patch = patch_at(found.get(), i);
     } else if (cost.fits() == TextCost::Fits::binary && cost.take_binary(binary_share)) {
-      if (!binary) binary = diff(difference, GIT_DIFF_SHOW_BINARY | GIT_DIFF_FORCE_BINARY);
+      if (!binary) binary = diff(part.difference, GIT_DIFF_SHOW_BINARY | GIT_DIFF_FORCE_BINARY);
       patch = patch_at(binary.get(), i);  // the flag changes no order
     } else {
       throw Error(Code::resource_exhausted,
@@ -380,15 +323,22 @@ std::string CommitTree::State::patch_text(const Difference& difference, const Di
     }
     check_git(answer, "print the diff");
   }
-  return std::move(text.bytes);
+  return true;
 }
 
-std::vector<DiffStat> CommitTree::State::stats(const Difference& difference,
-                                               const DiffLimits& limits, DiffMemory& memory) const {
-  const GitDiff found = diff(difference, 0);
-  std::vector<DiffStat> result;
+bool CommitTree::State::add_stats(const Part& part, const DiffLimits& limits,
+                                  std::vector<DiffStat>& result) const {
+  const size_t size_before = result.size();
+  const GitDiff found = diff(part.difference, 0);
   for (size_t i = 0; found && i < git_diff_num_deltas(found.get()); ++i) {
-    DiffStat stat = stat_of(repository, difference, found.get(), i, limits, memory);
+    const git_diff_delta* delta = git_diff_get_delta(found.get(), i);
+    if (!part.keeps(path_of(*delta))) continue;
+    const TextCost cost(repository.odb(), *delta, limits.max_file_bytes, part.memory.memory());
+    if (part.may_halve && cost.lacks_room()) {
+      result.resize(size_before);
+      return false;
+    }
+    DiffStat stat = stat_of(part.difference, found.get(), i, cost);
     if (!result.empty() && result.back().path == stat.path) {
       // A file that became a link, or the other way round, comes as deleted and added.
       stat.added += result.back().added;
@@ -401,31 +351,145 @@ std::vector<DiffStat> CommitTree::State::stats(const Difference& difference,
     }
     result.push_back(std::move(stat));
   }
-  return result;
+  return true;
 }
 
+namespace {
+
+constexpr uint64_t kPartBytes = 16 << 20;  // of contents, where it is more than one file
+constexpr uint64_t kAllBytes = 1 << 30;    // of all contents: they are read for as long as it takes
+constexpr uint64_t kChangeBytes = 256;     // in memory, with its name twice
+
+}  // namespace
+
+// A diff by parts of the files, in the order of their paths. What a part takes in memory is given
+// back before the next; one that takes too much is halved. Where the commits differ there is one
+// part, as files differ that are no change of either tree.
+class CommitTree::Parts {
+ public:
+  Parts(const State& state, TwoTrees trees, const DiffLimits& limits, bool refuse,
+        base::LookMemory& memory)
+      : state_(state), trees_(std::move(trees)), limits_(limits), refuse_(refuse) {
+    attributes_ = {attributes_among(trees_.before), attributes_among(trees_.after)};
+    for (auto* changes : {&trees_.before, &trees_.after}) {
+      std::sort(changes->begin(), changes->end(),
+                [](const Change& a, const Change& b) { return a.path < b.path; });
+      for (const Change& change : *changes) {
+        if (!memory.take(kChangeBytes + 2 * change.path.size())) throw_no_memory();
+        names_.push_back(change.path);
+      }
+    }
+    std::sort(names_.begin(), names_.end());
+    names_.erase(std::unique(names_.begin(), names_.end()), names_.end());
+  }
+
+  using Use = std::function<bool(const Part&)>;  // false: it takes too much
+  void run(const Use& use) {
+    if (!trees_.after_commit.empty()) {
+      DiffMemory memory(state_.repository);
+      const auto whole =
+          state_.difference(std::move(trees_), attributes_, limits_, refuse_, memory);
+      use({whole, memory, [](const std::string&) { return true; }});
+      return;
+    }
+    for (size_t first = 0; first < names_.size(); first += limits_.part_files)
+      part(first, std::min(names_.size(), first + limits_.part_files), use);
+  }
+
+ private:
+  void part(size_t first, size_t last, const Use& use) {
+    if (done(first, last, use)) return;
+    const size_t middle = first + (last - first) / 2;
+    part(first, middle, use);
+    part(middle, last, use);
+  }
+
+  bool done(size_t first, size_t last, const Use& use) {
+    const bool may_halve = last - first > 1 && left_ >= kPartBytes;
+    DiffMemory memory(state_.repository);
+    const auto found = difference(first, last, may_halve, memory);
+    if (!found) return false;
+    // A file in whose place a directory came, or below one that became a file, is in no list.
+    std::vector<std::string> unnamed;
+    const auto keeps = [&](const std::string& path) {
+      const auto named = std::lower_bound(names_.begin(), names_.end(), path);
+      if (named == names_.end() || *named != path) {
+        if (!unnamed_.insert(path).second) return false;
+        unnamed.push_back(path);
+        return true;
+      }
+      const auto at = static_cast<size_t>(named - names_.begin());
+      return first <= at && at < last;
+    };
+    if (!use({*found, memory, keeps, may_halve})) {
+      for (const auto& path : unnamed) unnamed_.erase(path);
+      return false;
+    }
+    left_ -= std::min(left_, found->before.bytes + found->after.bytes);
+    return true;
+  }
+
+  // Nothing: it takes too much at once.
+  std::optional<Difference> difference(size_t first, size_t last, bool may_halve,
+                                       DiffMemory& memory) const {
+    DiffLimits limits = limits_;
+    limits.max_changed_bytes =
+        std::min(left_, last - first > 1 ? kPartBytes : limits_.max_changed_bytes);
+    TwoTrees some{among(trees_.before, first, last), among(trees_.after, first, last), ""};
+    try {
+      auto found = state_.difference(std::move(some), attributes_, limits, refuse_, memory);
+      const bool whole = found.before.stand_ins.empty() && found.after.stand_ins.empty();
+      if (whole || !may_halve) return found;
+    } catch (const Error& error) {
+      if (!may_halve || error.code() != Code::resource_exhausted) throw;
+    }
+    return std::nullopt;
+  }
+
+  std::vector<Change> among(const std::vector<Change>& changes, size_t first, size_t last) const {
+    const auto before = [](const Change& change, const std::string& path) {
+      return change.path < path;
+    };
+    const auto begin = std::lower_bound(changes.begin(), changes.end(), names_[first], before);
+    if (last == names_.size()) return {begin, changes.end()};
+    return {begin, std::lower_bound(begin, changes.end(), names_[last], before)};
+  }
+
+  const State& state_;
+  TwoTrees trees_;
+  const DiffLimits limits_;
+  const bool refuse_;
+  AttributeChanges attributes_;
+  std::vector<std::string> names_;
+  std::set<std::string> unnamed_;
+  uint64_t left_ = kAllBytes;
+};
+
 std::string CommitTree::patch(std::vector<Change> changes, const DiffLimits& limits) const {
-  DiffMemory memory(state_->repository);
-  return state_->patch_text(state_->difference(std::move(changes), limits, true, memory), limits,
-                            memory);
+  return patch_between({{}, std::move(changes), ""}, limits);
 }
 
 std::vector<DiffStat> CommitTree::stat(std::vector<Change> changes,
                                        const DiffLimits& limits) const {
-  DiffMemory memory(state_->repository);
-  return state_->stats(state_->difference(std::move(changes), limits, false, memory), limits,
-                       memory);
+  return stat_between({{}, std::move(changes), ""}, limits);
 }
 
 std::string CommitTree::patch_between(TwoTrees trees, const DiffLimits& limits) const {
-  DiffMemory memory(state_->repository);
-  return state_->patch_text(state_->difference(std::move(trees), limits, true, memory), limits,
-                            memory);
+  base::LookMemory memory(base::kAllLooksBytes);
+  PatchText text(memory, limits.max_patch_bytes);
+  Parts(*state_, std::move(trees), limits, true, memory).run([&](const Part& part) {
+    return state_->add_patch(part, limits, text);
+  });
+  return std::move(text.bytes);
 }
 
 std::vector<DiffStat> CommitTree::stat_between(TwoTrees trees, const DiffLimits& limits) const {
-  DiffMemory memory(state_->repository);
-  return state_->stats(state_->difference(std::move(trees), limits, false, memory), limits, memory);
+  base::LookMemory memory(base::kAllLooksBytes);
+  std::vector<DiffStat> result;
+  Parts(*state_, std::move(trees), limits, false, memory).run([&](const Part& part) {
+    return state_->add_stats(part, limits, result);
+  });
+  return result;
 }
 
 }  // namespace moorage::repo_cache

@@ -64,8 +64,9 @@ using Deadline = std::chrono::steady_clock::time_point;
 // no room is "binary" in both.
 struct DiffLimits {
   uint64_t max_file_bytes = 32ull << 20;
-  uint64_t max_changed_bytes = 64ull << 20;  // all contents of one worktree's changes
+  uint64_t max_changed_bytes = 64ull << 20;  // contents that are in memory at the same time
   uint64_t max_patch_bytes = 64ull << 20;    // resource_exhausted
+  size_t part_files = 256;                   // compared at a time, and fewer where they are large
   Deadline deadline = Deadline::max();       // of the rules of .gitattributes; resource_exhausted
 };
 
@@ -112,7 +113,9 @@ class CommitTree {
   std::vector<DiffStat> stat_between(TwoTrees trees, const DiffLimits& limits = {}) const;
 
  private:
+  struct Part;
   struct State;
+  class Parts;
   std::unique_ptr<State> state_;
 };
 

@@ -299,8 +299,12 @@ TEST_CASE("random changes make patches that apply") {
     const std::string place = world.directory / "applied";
     fs::remove_all(place);
     git(world.directory.path(), {"clone", "-q", root, place});
-    const std::string patch = tree.patch(std::move(changes));
+    DiffLimits by_parts;
+    by_parts.part_files = 1 + random() % 3;
+    const std::string patch = tree.patch(changes);
     INFO(patch);
+    CHECK(tree.patch(changes, by_parts) == patch);
+    CHECK(shown(tree.stat(changes, by_parts)) == shown(tree.stat(changes)));
     if (!patch.empty()) git(place, {"apply", "--binary", "-"}, patch);
     auto expected = snapshot(root);
     std::erase_if(expected,

@@ -133,6 +133,31 @@ TEST_CASE("a patch has such a file in binary form, and applies") {
   CHECK(base::LookMemory::all_used_bytes() == 0);
 }
 
+TEST_CASE("a diff of more than there is memory for is made part by part") {
+  World world;
+  constexpr size_t kFiles = 30;
+  const std::string line(4095, 'x');
+  const std::string before = lines(1000, line);  // 4 MB each
+  for (size_t n = 0; n < kFiles; ++n)
+    put_file(world.upstream.path() + "/large" + std::to_string(n), before);
+  const CommitTree tree = world.open(world.upstream.commit_all());
+  std::vector<Change> changes;
+  for (size_t n = 0; n < kFiles; ++n)
+    changes.push_back(std::move(put("large" + std::to_string(n), before + "one more\n").front()));
+  const auto stats = tree.stat(changes);
+  REQUIRE(stats.size() == kFiles);
+  for (const auto& stat : stats) {
+    INFO(stat.path);
+    CHECK_FALSE(stat.binary);
+    CHECK(stat.added == 1);
+  }
+  const std::string patch = tree.patch(changes);
+  size_t found = 0;
+  for (size_t at = 0; (at = patch.find("+one more\n", at)) != std::string::npos; ++at) ++found;
+  CHECK(found == kFiles);
+  CHECK(base::LookMemory::all_used_bytes() == 0);
+}
+
 TEST_CASE("a binary patch is charged before it begins, too") {
   World world;
   const CommitTree tree = world.open(world.upstream.commit({{"a", "a\n"}}));

@@ -1,0 +1,27 @@
+#include "repo_cache/patch_text.h"
+
+namespace moorage::repo_cache {
+
+int append_line(const git_diff_delta* delta, const git_diff_hunk*, const git_diff_line* line,
+                void* payload) {
+  auto& text = *static_cast<PatchText*>(payload);
+  // Of a binary file whose mode alone changed, libgit2 says "Binary files differ", which git apply
+  // refuses.
+  if (line->origin == GIT_DIFF_LINE_BINARY &&
+      git_oid_equal(&delta->old_file.id, &delta->new_file.id)) {
+    return 0;
+  }
+  if (!text.make_room(line->content_len + 1)) {
+    text.full = true;
+    return GIT_EUSER;
+  }
+  const char origin = line->origin;
+  if (origin == GIT_DIFF_LINE_CONTEXT || origin == GIT_DIFF_LINE_ADDITION ||
+      origin == GIT_DIFF_LINE_DELETION) {
+    text.bytes += origin;
+  }
+  text.bytes.append(line->content, line->content_len);
+  return 0;
+}
+
+}  // namespace moorage::repo_cache
