@@ -104,7 +104,7 @@ void add_lease_routes(Router& router, Api& api) {
               .handler = verb(share),
               .keep = Keep::joined,
               .resume = [&api](const Request&, const std::string& subject) {
-                return shared(api.workspaces.resume(subject));
+                return shared(api.workspaces.resume(subject, false));
               }});
 }
 

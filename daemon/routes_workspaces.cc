@@ -191,7 +191,7 @@ void add_workspace_routes(Router& router, Api& api) {
               .lane = Lane::look,
               .keep = Keep::joined,
               .resume = [&api](const Request&, const std::string& subject) {
-                return answer(api.workspaces.resume(subject));
+                return answer(api.workspaces.resume(subject, false));
               }});
   router.add({.method = "DELETE",
               .pattern = "/v1/workspaces/{}",
@@ -222,7 +222,7 @@ void add_workspace_routes(Router& router, Api& api) {
               .lane = Lane::slow,
               .keep = Keep::joined,
               .resume = [&api](const Request&, const std::string& subject) {
-                return answer(api.workspaces.resume(subject));
+                return answer(api.workspaces.resume(subject, true));
               }});
   router.add({.method = "GET",
               .pattern = "/v1/workspaces/{}/diff",

@@ -356,7 +356,7 @@ void PathAttributes::set_deadline(Deadline deadline) {
 }
 
 bool PathAttributes::incomplete() const {
-  return left_out_ || std::chrono::steady_clock::now() > deadline_;
+  return left_out_ || (attributes_.relevant() && std::chrono::steady_clock::now() > deadline_);
 }
 
 Conversion PathAttributes::conversion(const std::string& path) {

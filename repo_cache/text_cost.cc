@@ -42,7 +42,10 @@ TextCost::TextCost(git_odb* odb, const git_diff_delta& delta, uint64_t max_file_
   if (std::max(before_, after_) > max_file_bytes) return;
   contents_.emplace(memory, before_ + after_);
   if (!*contents_) return;
-  if (const auto count = lines()) lines_.emplace(memory, *count * kDiffLineBytes);
+  const auto count = lines();
+  if (!count) return;
+  lines_bytes_ = *count * kDiffLineBytes;
+  lines_.emplace(memory, lines_bytes_);
 }
 
 std::optional<uint64_t> TextCost::lines() const {
@@ -59,7 +62,10 @@ TextCost::Fits TextCost::fits() const {
   return lines_ && *lines_ ? Fits::text : Fits::binary;
 }
 
-bool TextCost::lacks_room() const { return (contents_ && !*contents_) || (lines_ && !*lines_); }
+bool TextCost::lacks_room() const {
+  if (contents_ && !*contents_) return true;
+  return lines_ && !*lines_ && lines_bytes_ <= base::kAllLooksBytes / 2;
+}
 
 // Deflated, into a string that grows; of two, either from the other, with an index of it (24 bytes
 // for each 16 of them) and the delta.

@@ -24,7 +24,7 @@ class TextCost {
   TextCost(git_odb* odb, const git_diff_delta& delta, uint64_t max_file_bytes,
            base::LookMemory& memory);
   Fits fits() const;
-  bool lacks_room() const;                           // it is not text for want of memory alone
+  bool lacks_room() const;  // it is not text because others have the memory now
   uint64_t bytes_before() const { return before_; }  // 0 where there is no file, and for submodules
   uint64_t bytes_after() const { return after_; }
   // Whether there is room for a binary patch of the two; it must not outlive this.
@@ -40,6 +40,7 @@ class TextCost {
   const uint64_t after_;
   std::optional<base::MemoryShare> contents_;
   std::optional<base::MemoryShare> lines_;
+  uint64_t lines_bytes_ = 0;
 };
 
 }  // namespace moorage::repo_cache

@@ -306,9 +306,12 @@ bool CommitTree::State::add_patch(const Part& part, const DiffLimits& limits,
     GitPatch patch;
     if (cost.fits() == TextCost::Fits::text) {
       patch = patch_at(found.get(), i);
-    } else if (cost.fits() == TextCost::Fits::binary && cost.take_binary(binary_share)) {
+    } else if (cost.fits() == TextCost::Fits::binary && !cost.lacks_room() &&
+               cost.take_binary(binary_share)) {
       if (!binary) binary = diff(part.difference, GIT_DIFF_SHOW_BINARY | GIT_DIFF_FORCE_BINARY);
       patch = patch_at(binary.get(), i);  // the flag changes no order
+    } else if (cost.lacks_room()) {
+      throw_no_memory();
     } else {
       throw Error(Code::resource_exhausted,
                   "\"" + base::escape_for_message(path_of(*delta)) + "\" is too large for a diff",
@@ -356,6 +359,8 @@ bool CommitTree::State::add_stats(const Part& part, const DiffLimits& limits,
 
 namespace {
 
+constexpr const char* kLookAt =
+    "look at the summary (--stat), or take large files out of the workspace with cp";
 constexpr uint64_t kPartBytes = 16 << 20;  // of contents, where it is more than one file
 constexpr uint64_t kAllBytes = 1 << 30;    // of all contents: they are read for as long as it takes
 constexpr uint64_t kChangeBytes = 256;     // in memory, with its name twice
@@ -405,6 +410,10 @@ class CommitTree::Parts {
   }
 
   bool done(size_t first, size_t last, const Use& use) {
+    if (std::chrono::steady_clock::now() > limits_.deadline) {
+      if (refuse_) throw Error(Code::resource_exhausted, "it takes too long to compare", kLookAt);
+      left_ = 0;  // the rest by its sizes
+    }
     const bool may_halve = last - first > 1 && left_ >= kPartBytes;
     DiffMemory memory(state_.repository);
     const auto found = difference(first, last, may_halve, memory);
@@ -434,7 +443,7 @@ class CommitTree::Parts {
                                        DiffMemory& memory) const {
     DiffLimits limits = limits_;
     limits.max_changed_bytes =
-        std::min(left_, last - first > 1 ? kPartBytes : limits_.max_changed_bytes);
+        std::min({left_, limits_.max_changed_bytes, last - first > 1 ? kPartBytes : left_});
     TwoTrees some{among(trees_.before, first, last), among(trees_.after, first, last), ""};
     try {
       auto found = state_.difference(std::move(some), attributes_, limits, refuse_, memory);

@@ -67,7 +67,7 @@ struct DiffLimits {
   uint64_t max_changed_bytes = 64ull << 20;  // contents that are in memory at the same time
   uint64_t max_patch_bytes = 64ull << 20;    // resource_exhausted
   size_t part_files = 256;                   // compared at a time, and fewer where they are large
-  Deadline deadline = Deadline::max();       // of the rules of .gitattributes; resource_exhausted
+  Deadline deadline = Deadline::max();       // after it, no content is read
 };
 
 // Larger files are kept by git as they are in the worktree, as far as this folder says.

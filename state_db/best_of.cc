@@ -213,6 +213,12 @@ std::optional<BestOfRow> BestOfs::find(base::BestOfId id) {
   return std::move(rows.front());
 }
 
+std::optional<BestOfRow> BestOfs::find_of(base::AttemptId id) {
+  auto rows = select(store_, "WHERE id = (SELECT best_of FROM best_of_attempts WHERE id = ?)", id);
+  if (rows.empty()) return std::nullopt;
+  return std::move(rows.front());
+}
+
 std::vector<BestOfRow> BestOfs::of_workspace(base::WorkspaceId workspace) {
   return select(store_, "WHERE workspace = ? ORDER BY id DESC LIMIT 50", workspace);
 }

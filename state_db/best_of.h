@@ -110,6 +110,7 @@ class BestOfs {
 
   BestOfRow get(base::BestOfId id);  // not_found
   std::optional<BestOfRow> find(base::BestOfId id);
+  std::optional<BestOfRow> find_of(base::AttemptId id);
   std::vector<BestOfRow> of_workspace(base::WorkspaceId workspace);  // the newest 50
   std::vector<base::BestOfId> open();                                // preparing or running ones
 

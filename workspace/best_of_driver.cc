@@ -86,8 +86,8 @@ BestOfDriver::BestOfDriver(Context& context, Workspaces& workspaces, Execs& exec
 
 BestOfDriver::Work::Work(BestOfDriver& driver) : driver_(driver) {
   const std::lock_guard lock(driver_.flights_mutex_);
-  driver_.flights_ =
-      std::make_unique<base::Flights>(kThreads, [&driver](int64_t key) { driver.fly(key); });
+  driver_.flights_ = std::make_unique<base::Flights>(
+      kThreads, [&driver](int64_t key) { driver.fly(key); }, base::Flights::Fair{});
 }
 
 BestOfDriver::Work::~Work() {
@@ -103,9 +103,7 @@ BestOfDriver::Work::~Work() {
 // Each user has a share of the threads: what an attempt changed may take long to be looked at.
 void BestOfDriver::request_flight(int64_t key) {
   BestOfs table(context_.store);
-  base::BestOfId id{key / 2};
-  if (key_of(id) != key) id = table.attempt({key / 2}).best_of;
-  const auto row = table.find(id);
+  const auto row = key % 2 == 0 ? table.find(base::BestOfId{key / 2}) : table.find_of({key / 2});
   if (!row) return;
   const std::lock_guard lock(flights_mutex_);
   if (flights_) flights_->request(key, row->wanted.owner_uid);

@@ -69,11 +69,11 @@ class Changes {
   ChangeList status(const ChangeSource& source, size_t limit = 100'000) const;
   // Without remembering untracked paths, so that a count far beyond the other limits is whole.
   ChangeCount count(const ChangeSource& source) const;
-  // A patch that `git apply --binary` takes, over base_commit. Throws resource_exhausted beyond
-  // max_bytes of content, 16 MiB of paths, and for a change that is not seen whole. Untracked
-  // repositories and empty directories are not in it.
+  // A patch that `git apply --binary` takes, over base_commit. Throws resource_exhausted for a file
+  // or a patch of more than max_bytes, beyond 1 GiB of contents, 16 MiB of paths, and for a change
+  // that is not seen whole. Untracked repositories and empty directories are not in it.
   std::string patch(const ChangeSource& source, uint64_t max_bytes = kMaxChangedBytes) const;
-  // As patch, but what is beyond max_bytes, or has no room in memory, counts as binary.
+  // As patch, but what is beyond these, comes too late, or has no room in memory counts as binary.
   std::vector<DiffStat> stat(const ChangeSource& source,
                              uint64_t max_bytes = kMaxChangedBytes) const;
   // Between two states of workspaces of one repository, also on different commits of it.

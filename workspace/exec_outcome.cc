@@ -129,7 +129,8 @@ void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome
           verdict != Applied::with_state && ended && row.cancel_requested) {
         outcome.state = ExecState::cancelled;
         outcome.category = ExecCategory::cancelled;
-        if (verdict == Applied::nothing) outcome.error = row.outcome.error;  // by whom, and why
+        if (verdict == Applied::nothing && !row.outcome.error.empty())
+          outcome.error = row.outcome.error;  // by whom, and why
       }
       execs.finish(id, outcome);
     });

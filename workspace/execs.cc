@@ -280,6 +280,10 @@ std::optional<state_db::Execs::Created> Execs::record_intent(
     const auto state = state_db::Sandboxes(context_.store).get(record.sandbox).state;
     if (state != state_db::SandboxState::running && state != state_db::SandboxState::frozen)
       return std::nullopt;
+    // It is being deleted: its sandbox is stopped next.
+    if (state_db::Workspaces(context_.store).get(workspace.id).state !=
+        state_db::WorkspaceState::ready)
+      return std::nullopt;
     const Created created = state_db::Execs(context_.store).create(record);
     // Before anybody can find the row.
     if (caller.keyed && !created.existed) caller.keyed->until_answered = mark_launching(created.id);

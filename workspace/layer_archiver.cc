@@ -105,12 +105,11 @@ void require_depth_below(const LayerPart& part, const Fd& directory, const std::
 class PartArchiver {
  public:
   PartArchiver(ArchiveWriter& writer, const LayerPart& part)
-      : writer_(writer), part_(part), linked_([&writer] { return writer.unnamed_file(); }) {
-    if (!part.base.empty()) base_ = base::open_directory(part.base);
-  }
+      : writer_(writer), part_(part), linked_([&writer] { return writer.unnamed_file(); }) {}
 
   void run() {
     attempt("", [&] {
+      if (!part_.base.empty()) attempt("", [&] { base_ = base::open_directory(part_.base); });
       const Fd top = base::open_file(part_.uppers.front(), kDirectoryFlags);
       directory(top, "", overlay_mark(top.get(), "trusted.overlay.opaque") == "y", 0);
       contents(top, "", 0);
@@ -363,16 +362,14 @@ class PartArchiver {
         node(base.get(), name, join(path, name), depth + 1, false);
       });
     }
-    for (const std::string& name : names) merged_entry(open.entry(name), join(path, name), depth);
+    for (const std::string& name : names) {
+      const std::string below = join(path, name);
+      attempt(below, [&] { put_merged_entry(open.entry(name), below, depth); });
+    }
     if (walk().truncated() || walk().changed_meanwhile()) {
       fail(part_, Code::unsupported, path, "is renamed and has more in it than can be merged");
     }
     --merging_;
-  }
-
-  void merged_entry(const std::optional<MergedEntry>& entry, const std::string& path,
-                    unsigned depth) {
-    attempt(path, [&] { put_merged_entry(entry, path, depth); });
   }
 
   void put_merged_entry(const std::optional<MergedEntry>& entry, const std::string& path,

@@ -15,6 +15,7 @@
 #include "state_db/store_age.h"
 #include "workspace/about.h"
 #include "workspace/archive_store.h"
+#include "workspace/birth.h"
 #include "workspace/busy.h"
 #include "workspace/cold_layers.h"
 #include "workspace/keyed_request.h"
@@ -249,17 +250,21 @@ WorkspaceView Workspaces::stop(const Caller& caller, const std::string& name,
   return joined.in(view(state_db::Workspaces(context_.store).get(joined.workspace)));
 }
 
-WorkspaceView Workspaces::resume(const std::string& subject) {
+WorkspaceView Workspaces::resume(const std::string& subject, bool stops) {
   const auto joined = JoinedVerb::parse(subject);
+  const auto row = state_db::Workspaces(context_.store).get(joined.workspace);
   state_db::Sandboxes sandboxes(context_.store);
   const auto is_stopping = [&] {
     const auto sandbox = sandboxes.live(joined.workspace);
     return sandbox && sandbox->state == SandboxState::stopping;
   };
-  if (is_stopping()) {
+  if (stops && is_stopping()) {
     const auto guard = context_.locks.lock(joined.workspace.str(), "stop");
-    if (is_stopping())
-      stop_sandbox(state_db::Workspaces(context_.store).get(joined.workspace), "stopped");
+    if (is_stopping()) stop_sandbox(row, "stopped");
+  }
+  if (!stops) {  // what comes after the row
+    hold_to_limit(row);
+    keep_about(context_, row);
   }
   return joined.in(view(state_db::Workspaces(context_.store).get(joined.workspace)));
 }
@@ -299,6 +304,9 @@ WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name,
     }
     delete_after_intent.pass();
     stop_sandbox(row, reason);
+    // Births of deleted ones are not looked at any more (birth.h), and it may come back.
+    if (base::path_exists(context_.storage.layer_path(row.layer) + "/tree/upper"))
+      sync_birth(context_, row);
     leases_.end(row.id, "deleted");
     table.finish_delete(row.id);
     base::log(base::LogLevel::info, "workspace.deleted", {{"ws", row.id}, {"name", row.name}});

@@ -134,10 +134,11 @@ class QuotaWatch {
   std::mutex mutex_;
   std::map<base::WorkspaceId, Seen> seen_;
   Clock::time_point expects_until_{};
-  std::condition_variable awaited_;    // a command, or the end of the work
-  std::set<base::LayerId> countless_;  // frozen ones that took too long to be counted
-  base::Flights frozen_walks_;         // these two last: their work uses the rest
-  base::Flights walks_;                // whose work asks for those
+  std::condition_variable awaited_;  // a command, or the end of the work
+  // Frozen ones that took too long to be counted, and when they are tried again.
+  std::map<base::LayerId, Clock::time_point> countless_;
+  base::Flights frozen_walks_;  // these two last: their work uses the rest
+  base::Flights walks_;         // whose work asks for those
 };
 
 }  // namespace moorage::workspace

@@ -17,6 +17,8 @@ namespace {
 
 // Of a frozen layer: nobody waits for it.
 constexpr std::chrono::milliseconds kFrozenWalk{60'000};
+// One that could not be counted in that time, on a busy host maybe.
+constexpr std::chrono::minutes kTriedAgain{10};
 // Lost by the store while there is no count: others take something all the time.
 constexpr uint64_t kMostLost = 16 << 20;
 
@@ -59,11 +61,15 @@ std::optional<QuotaWatch::QuotaCount> QuotaWatch::measure(const state_db::Worksp
 bool QuotaWatch::ask_for(const state_db::WorkspaceRow& row,
                          const std::vector<base::LayerId>& unmeasured) {
   const std::lock_guard lock(mutex_);
-  const auto countless = static_cast<size_t>(
-      std::count_if(unmeasured.begin(), unmeasured.end(),
-                    [this](base::LayerId layer) { return countless_.contains(layer); }));
-  if (countless < unmeasured.size()) frozen_walks_.request(row.id.value, row.owner_uid);
-  return countless > 0;
+  bool countless = false;
+  bool due = false;
+  for (const base::LayerId layer : unmeasured) {
+    const auto known = countless_.find(layer);
+    countless |= known != countless_.end();
+    due |= known == countless_.end() || Clock::now() >= known->second;
+  }
+  if (due) frozen_walks_.request(row.id.value, row.owner_uid);
+  return countless;
 }
 
 // One, then it is the turn of others.
@@ -74,7 +80,10 @@ void QuotaWatch::measure_frozen(base::WorkspaceId id) {
   auto layers = disk.beside(id, row->layer).unmeasured;
   {
     const std::lock_guard lock(mutex_);
-    std::erase_if(layers, [this](base::LayerId layer) { return countless_.contains(layer); });
+    std::erase_if(layers, [this](base::LayerId layer) {
+      const auto known = countless_.find(layer);
+      return known != countless_.end() && Clock::now() < known->second;
+    });
   }
   std::optional<bool> counted;
   for (auto layer = layers.begin(); layer != layers.end() && !counted; ++layer) {
@@ -87,7 +96,8 @@ void QuotaWatch::measure_frozen(base::WorkspaceId id) {
       continue;
     }
     const std::lock_guard lock(mutex_);
-    if (!*counted) countless_.insert(*layer);
+    countless_.erase(*layer);
+    if (!*counted) countless_[*layer] = Clock::now() + kTriedAgain;
   }
   if (!counted) return;
   if (layers.size() > 1) return frozen_walks_.request(id.value, row->owner_uid);

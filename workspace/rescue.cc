@@ -80,7 +80,9 @@ void write_journals(ArchiveWriter& writer, const std::string& directory,
       writer.fill();
     }
   };
-  for (const auto& exec : ids_in<base::ExecId>(directory)) {
+  std::vector<base::ExecId> execs;
+  attempt("journal", [&] { execs = ids_in<base::ExecId>(directory); });
+  for (const auto& exec : execs) {
     const std::string place = directory + "/" + exec.str();
     const std::string path = "journal/" + exec.str();
     attempt(path, [&] {

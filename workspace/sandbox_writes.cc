@@ -35,8 +35,9 @@ void set_frozen(backends::ExecGroup& group, bool frozen) {
   try {
     group.set_frozen(frozen);
   } catch (const base::Error& error) {
-    base::log(base::LogLevel::debug, frozen ? "exec.not_frozen" : "exec.not_thawed",
-              {{"error", error.message()}});
+    const bool gone = error.code() == base::Code::not_found;
+    base::log(gone ? base::LogLevel::debug : base::LogLevel::warning,
+              frozen ? "exec.not_frozen" : "exec.not_thawed", {{"error", error.message()}});
   }
 }
 

@@ -35,6 +35,12 @@ void require_changeable(const state_db::WorkspaceRow& row) {
 
 }  // namespace
 
+void Workspaces::hold_to_limit(const state_db::WorkspaceRow& row) {
+  if (!row.layer || row.state != WorkspaceState::ready) return;
+  context_.storage.quota().limit(row.layer, context_.storage.layer_path(row.layer),
+                                 DiskUse(context_).limit_of_writable(row));
+}
+
 WorkspaceView Workspaces::update(const Caller& caller, const std::string& name,
                                  const PolicyChange& change) {
   check_policy(change);
@@ -71,10 +77,7 @@ WorkspaceView Workspaces::update(const Caller& caller, const std::string& name,
   base::log(base::LogLevel::info, "workspace.updated",
             {{"ws", id}, {"uid", caller.uid}, {"change", difference}});
   const auto answer = joined.in(view(table.get(id)));
-  if (answer.row.layer && answer.row.state == WorkspaceState::ready) {
-    context_.storage.quota().limit(answer.row.layer, context_.storage.layer_path(answer.row.layer),
-                                   DiskUse(context_).limit_of_writable(answer.row));
-  }
+  hold_to_limit(answer.row);
   return answer;
 }
 

@@ -40,7 +40,7 @@ class Workspaces {
   // Waits shortly for its changes to be counted, as the exec that ended last left them.
   void measure(const state_db::WorkspaceRow& row, base::ExecId ended);
 
-  // Changes its policy. What only a new sandbox obeys is said in the view's notice.
+  // What only a new sandbox obeys is said in the view's notice.
   WorkspaceView update(const Caller& caller, const std::string& name, const PolicyChange& change);
   WorkspaceView start(const Caller& caller, const std::string& name);  // running already: fine
   // Runs its pre_stop (what went wrong with that is in the view's notice), ends its execs, stops
@@ -53,8 +53,7 @@ class Workspaces {
   // Deletes it first if it is not deleted. Conflict while a file of it is being transferred.
   void purge(const Caller& caller, const std::string& name, const BusyRule& busy);
   WorkspaceView resume_remove(const Caller& caller, const std::string& subject, bool purges);
-  WorkspaceView resume(const std::string& subject);  // a stop, update or share (keyed_request.h)
-
+  WorkspaceView resume(const std::string& subject, bool stops);  // or updates, or shares
   ChangeList status(const Caller& caller, const std::string& name);
   std::string patch(const Caller& caller, const std::string& name);
   std::vector<DiffStat> diff_stat(const Caller& caller, const std::string& name);
@@ -107,6 +106,7 @@ class Workspaces {
   void clear_sandbox(const state_db::SandboxRow& sandbox, const std::string& reason);
 
  private:
+  void hold_to_limit(const state_db::WorkspaceRow& row);
   WorkspaceView outline(state_db::WorkspaceRow row, state_db::RepositoryRow repo);
   WorkspaceView view(const state_db::WorkspaceRow& row);
   std::optional<LeaseView> held_lease(base::WorkspaceId id);

@@ -213,6 +213,21 @@ class Busy(harness.TestCase):
             self.assertEqual(ran.result().stdout, b"ran\n")
         self.assertNotEqual(self.client.workspace("met")["sandbox"]["id"], before)
 
+    def test_a_command_that_meets_a_delete_is_not_begun(self):
+        self.client.create(repo_url=self.url, name="leaves")
+        self.client.start("leaves")
+        deletes, begins = self.gates_at("delete.after_intent", "exec.before_intent")
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            ran = pool.submit(self.client.start_exec, "leaves", ["sleep", "1000"])
+            self.reached(begins)
+            deleted = pool.submit(self.client.delete, "leaves")
+            self.reached(deletes)
+            begins.unlink()
+            deletes.unlink()
+            self.assertNotIn("ended", deleted.result())
+            with self.assertRaises(moorage.MoorageError):
+                ran.result()
+
     def test_who_forces_it_is_in_the_record_in_logs_ps_and_history(self):
         exec_id = self.running("forced")
         said = self.daemon.cli("stop", "--force", "forced").stdout.decode()
