@@ -2,6 +2,12 @@
 
 namespace moorage::repo_cache {
 
+GitPatch patch_at(git_diff* diff, size_t index) {
+  git_patch* patch = nullptr;
+  check_git(git_patch_from_diff(&patch, diff, index), "compare a file");
+  return GitPatch(patch);
+}
+
 int append_line(const git_diff_delta* delta, const git_diff_hunk*, const git_diff_line* line,
                 void* payload) {
   auto& text = *static_cast<PatchText*>(payload);

@@ -9,8 +9,12 @@
 #include <string>
 
 #include "base/look_memory.h"
+#include "repo_cache/git_handles.h"
 
 namespace moorage::repo_cache {
+
+// Of one file of a diff.
+GitPatch patch_at(git_diff* diff, size_t index);
 
 struct PatchText {
   PatchText(base::LookMemory& charged, uint64_t max) : memory(charged), max_bytes(max) {}

@@ -258,12 +258,6 @@ uint64_t size_in(const ChangedTree& tree, const std::string& path, uint64_t kept
   return stand_in == tree.stand_ins.end() ? kept : stand_in->second;
 }
 
-GitPatch patch_at(git_diff* diff, size_t index) {
-  git_patch* patch = nullptr;
-  check_git(git_patch_from_diff(&patch, diff, index), "compare a file");
-  return GitPatch(patch);
-}
-
 DiffStat stat_of(const Difference& difference, git_diff* diff, size_t index, const TextCost& cost) {
   const git_diff_delta* delta = git_diff_get_delta(diff, index);
   DiffStat stat;
