@@ -11,7 +11,7 @@
 
 namespace moorage::repo_cache {
 
-inline constexpr uint64_t kDiffLineBytes = 192;
+inline constexpr uint64_t kDiffLineBytes = 176;
 
 class TextCost {
  public:
