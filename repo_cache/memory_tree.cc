@@ -135,7 +135,7 @@ class Builder {
     } catch (const Error& error) {
       if (error.code() != Code::resource_exhausted || oversized_ == Oversized::refuse) throw;
     }
-    check_attributes();  // what is refused for want of these is no matter of its size
+    check_attributes();  // a refusal because of the rules is not one of this file's size
     stand_ins_[change.path] = size;
     std::string bytes("\0too large to compare", 21);
     if (oversized_ == Oversized::another_stand_in) bytes += "!";

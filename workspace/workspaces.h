@@ -53,7 +53,7 @@ class Workspaces {
   // Deletes it first if it is not deleted. Conflict while a file of it is being transferred.
   void purge(const Caller& caller, const std::string& name, const BusyRule& busy);
   WorkspaceView resume_remove(const Caller& caller, const std::string& subject, bool purges);
-  WorkspaceView resume(const std::string& subject, bool stops);  // or updates, or shares
+  WorkspaceView resume(const std::string& subject, bool stops);  // else: an update, a share
   ChangeList status(const Caller& caller, const std::string& name);
   std::string patch(const Caller& caller, const std::string& name);
   std::vector<DiffStat> diff_stat(const Caller& caller, const std::string& name);
