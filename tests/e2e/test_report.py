@@ -178,7 +178,7 @@ class Report(harness.TestCase):
 
     def test_what_is_large_is_cut_and_told_in_little_memory(self):
         self.client.create(repo_url=self.url, name="large")
-        self.inside("large", "for n in 1 2 3 4; do seq 1 1500000 > big$n.txt; done; for n in $(seq 1 400); do echo $n > small$n.txt; done")
+        self.inside("large", "for n in $(seq 1 64); do seq 1 100000 > big$n.txt; done; for n in $(seq 1 400); do echo $n > small$n.txt; done")
         for _ in range(20):
             self.inside("large", "exit 1")
         path = self.daemon.directory / "large.md"
@@ -189,12 +189,12 @@ class Report(harness.TestCase):
             self.assertLess(usage.ru_maxrss, 64 << 10, "KiB")
         print(f"report --full of {path.stat().st_size >> 20} MiB", end=" ... ", flush=True)
         self.assertGreater(path.stat().st_size, 40 << 20)  # --full has all of it
-        self.assertIn("The patch is whole: 404 files", path.read_text())
+        self.assertIn("The patch is whole: 464 files", path.read_text())
         self.daemon.cli("report", "large", "-o", path, "--force")
         page = path.read_text()
         self.assertLess(path.stat().st_size, 3 << 20)
         self.assertRegex(page, r"Cut here: the last \S+ of \S+ of this file's patch are left out")
-        self.assertRegex(page, r"> \S+ of \S+ of patch are left out. All of it: `moorage diff large`")
+        self.assertRegex(page, r"> \S+ of \S+ of patch are left out, \d+ files of it altogether. All of it: `moorage diff large`")
         self.assertIn("Only the first 300 are listed", page)
 
     def measured(self, *argv):
