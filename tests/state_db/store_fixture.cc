@@ -75,16 +75,6 @@ ExecRequest new_exec(const SandboxRow& sandbox) {
   return request;
 }
 
-base::Code code_thrown_by(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const base::Error& error) {
-    return error.code();
-  }
-  FAIL("no error was thrown");
-  return base::Code::internal;
-}
-
 std::string message_thrown_by(const std::function<void()>& work) {
   try {
     work();

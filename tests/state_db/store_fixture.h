@@ -12,6 +12,7 @@
 #include "state_db/sandboxes.h"
 #include "state_db/store.h"
 #include "state_db/workspaces.h"
+#include "thrown_code.h"
 
 namespace moorage::state_db_test {
 
@@ -62,8 +63,6 @@ base::WorkspaceId make_workspace(state_db::Store& store, base::RepoId repository
 state_db::SandboxRow make_sandbox(state_db::Store& store, base::WorkspaceId workspace);
 state_db::ExecRequest new_exec(const state_db::SandboxRow& sandbox);
 
-// The code of the Error that work() throws; fails the test if it throws none.
-base::Code code_thrown_by(const std::function<void()>& work);
 std::string message_thrown_by(const std::function<void()>& work);
 
 // Runs work() in a forked child. Returns the wait status.

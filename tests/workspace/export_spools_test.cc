@@ -4,10 +4,9 @@
 #include <sys/mman.h>
 
 #include <catch2/catch.hpp>
-#include <functional>
 
-#include "base/error.h"
 #include "context_fixture.h"
+#include "thrown_code.h"
 
 using namespace moorage;
 using namespace moorage::workspace;
@@ -18,16 +17,6 @@ constexpr uint32_t kOne = 61001;
 constexpr uint32_t kOther = 61002;
 constexpr size_t kPiece = 1 << 20;
 
-base::Code code_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const base::Error& error) {
-    return error.code();
-  }
-  FAIL("nothing was thrown");
-  return base::Code::internal;
-}
-
 }  // namespace
 
 TEST_CASE("a user has a bounded number of exports, and others have theirs", "[archive]") {
@@ -35,7 +24,7 @@ TEST_CASE("a user has a bounded number of exports, and others have theirs", "[ar
   ExportSpools spools(fixture.context);
   std::vector<std::shared_ptr<ByteSpool>> held;
   for (int n = 0; n < 3; ++n) held.push_back(spools.make(kOne));
-  CHECK(code_of([&] { spools.make(kOne); }) == base::Code::conflict);
+  CHECK(code_thrown_by([&] { spools.make(kOne); }) == base::Code::conflict);
   CHECK(spools.make(kOther));
   held.pop_back();  // its client has left, and its writer has ended
   CHECK(spools.make(kOne));
@@ -79,5 +68,5 @@ TEST_CASE("who reads an export too slowly is let go", "[archive]") {
   CHECK(usual->try_read(1) == " ");
   const auto strict = spool_with({.grace = std::chrono::nanoseconds(0), .bytes_per_s = 1e18});
   CHECK(strict->try_read(1) == "a");  // that it was not asked before is not its fault
-  CHECK(code_of([&] { strict->try_read(1); }) == base::Code::deadline_exceeded);
+  CHECK(code_thrown_by([&] { strict->try_read(1); }) == base::Code::deadline_exceeded);
 }

@@ -10,6 +10,7 @@
 #include <csignal>
 
 #include "archive_fixture.h"
+#include "thrown_code.h"
 
 namespace moorage::workspace {
 namespace {
@@ -66,16 +67,6 @@ struct RescueStore : TemporaryDirectory {
   }
 };
 
-base::Code code_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const base::Error& error) {
-    return error.code();
-  }
-  FAIL("nothing was thrown");
-  return base::Code::internal;
-}
-
 }  // namespace
 
 TEST_CASE("a note is read as it was written, and a torn one not at all") {
@@ -124,8 +115,8 @@ TEST_CASE("one is found by its id, or by a name that only it has") {
   store.note(about(3, "other", {{3}}));
   CHECK(store.rescue.find("ws_2").id == "ws_2");
   CHECK(store.rescue.find("other").id == "ws_3");
-  CHECK(code_of([&] { store.rescue.find("auth"); }) == base::Code::conflict);
-  CHECK(code_of([&] { store.rescue.find("../../etc"); }) == base::Code::not_found);
+  CHECK(code_thrown_by([&] { store.rescue.find("auth"); }) == base::Code::conflict);
+  CHECK(code_thrown_by([&] { store.rescue.find("../../etc"); }) == base::Code::not_found);
 }
 
 TEST_CASE("an export has the note, the journals and every layer") {
