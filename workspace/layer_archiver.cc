@@ -223,6 +223,7 @@ class PartArchiver {
       const std::string mark = overlay_mark(fd.get(), "trusted.overlay.opaque");
       if (!overlay_mark(fd.get(), "trusted.overlay.redirect").empty()) {
         directory(fd, path, true, depth);
+        if (merging_ == 0) walk_.reset();  // its bounds are those of one renamed directory
         merged(find_merged(path), path, depth);
       } else {
         directory(fd, path, mark == "y", depth);
@@ -354,6 +355,7 @@ class PartArchiver {
   void merged(const MergedDirectory& here, const std::string& path, unsigned depth) {
     ++merging_;
     auto open = walk().open(here);
+    bool incomplete = walk().take_incomplete();
     const std::vector<std::string>& names = open.names();
     const Fd base = here.base ? open_base(*here.base) : Fd();
     if (base) {
@@ -364,9 +366,14 @@ class PartArchiver {
     }
     for (const std::string& name : names) {
       const std::string below = join(path, name);
-      attempt(below, [&] { put_merged_entry(open.entry(name), below, depth); });
+      attempt(below, [&] {
+        const auto entry = open.entry(name);
+        incomplete = walk().take_incomplete() || incomplete;
+        put_merged_entry(entry, below, depth);
+      });
+      walk().take_incomplete();  // a directory below has said so itself
     }
-    if (walk().truncated() || walk().changed_meanwhile()) {
+    if (incomplete) {
       fail(part_, Code::unsupported, path, "is renamed and has more in it than can be merged");
     }
     --merging_;

@@ -130,6 +130,11 @@ LayerWalk::Open::~Open() {
   if (walk_.memory_ != nullptr) walk_.memory_->give(charged_bytes_);
 }
 
+bool LayerWalk::take_incomplete() {
+  const bool changed = std::exchange(changed_meanwhile_, false);
+  return std::exchange(truncated_, false) || changed;
+}
+
 void LayerWalk::read_names(const Fd& directory, Open& open) {
   size_t bytes = 0;
   std::unique_ptr<DIR, int (*)(DIR*)> stream(fdopendir(directory.duplicate().release()), closedir);

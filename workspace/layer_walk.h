@@ -88,6 +88,8 @@ class LayerWalk {
   // More than 1,000,000 names, more than 32 MiB of them in one directory, a path over 4,095 bytes,
   // or no memory left for more.
   bool truncated() const { return truncated_; }
+  // Whether either was so since this was asked last: for one who tells directories apart.
+  bool take_incomplete();
 
  private:
   base::Fd open_below(size_t layer, const std::string& path, int flags);

@@ -188,6 +188,50 @@ TEST_CASE("an export leaves out what cannot be in it, and names that") {
   CHECK_THAT(missing, Catch::Contains("is nested deeper than 900 directories"));
 }
 
+TEST_CASE("of renamed directories an export names those that it could not merge, and no others") {
+  RescueStore store;
+  store.note(about(1, "auth", {{7}, {5}}));
+  store.layer("ly_7", "good", "work\n");
+  const std::string new_upper = store.path() + "/layers/ly_7/tree/upper/";
+  const std::string old_upper = store.path() + "/layers/ly_5/tree/upper/";
+  const auto make = [](const std::string& path) {
+    base::make_directories(path);
+    REQUIRE(chown(path.c_str(), kDiskFirstId, kDiskFirstId) == 0);
+  };
+  const auto renamed = [&](const std::string& name) {
+    make(new_upper + name);
+    const std::string from = "/old-" + name;
+    REQUIRE(setxattr((new_upper + name).c_str(), "trusted.overlay.redirect", from.data(),
+                     from.size(), 0) == 0);
+    make(old_upper + from);
+    make(old_upper + from + "/in");
+    for (const char* file : {"/file", "/in/file"})
+      store.layer("ly_5", "old-" + name + file, "of " + name + "\n");
+  };
+  make(old_upper);
+  make(new_upper);
+  for (const char* name : {"a", "b", "c"}) renamed(name);
+  // In `b`, beside what can be merged: a path that is longer than a merge follows.
+  base::Fd at = base::open_directory(old_upper + "old-b/in");
+  for (int depth = 0; depth < 17; ++depth) {
+    const std::string name(250, 'd');
+    REQUIRE(mkdirat(at.get(), name.c_str(), 0755) == 0);
+    REQUIRE(fchownat(at.get(), name.c_str(), kDiskFirstId, kDiskFirstId, 0) == 0);
+    at = base::Fd(openat(at.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  }
+
+  const auto files = store.exported("auth");
+  for (const std::string name : {"a", "b", "c"}) {
+    CHECK(files.at("layers/ly_7/tree/" + name + "/file") == "of " + name + "\n");
+    CHECK(files.at("layers/ly_7/tree/" + name + "/in/file") == "of " + name + "\n");
+  }
+  const std::string& missing = files.at("missing.txt");
+  INFO(missing);
+  CHECK(std::count(missing.begin(), missing.end(), '\n') == 1);
+  CHECK_THAT(missing, Catch::StartsWith("layers/ly_7/tree/b/in/ddd"));
+  CHECK_THAT(missing, Catch::EndsWith("is renamed and has more in it than can be merged\n"));
+}
+
 TEST_CASE("an export has zeros for what cannot be read of a file, and names it") {
   RescueStore store;
   store.note(about(1, "auth", {{7}}));
