@@ -87,7 +87,7 @@ void Archives::write_export(const Source& source, ByteSpool& stream) {
     if (still) still->require();
   };
   ReadBack check([&stream](std::string_view bytes) { stream.write(bytes); },
-                 {.limits = {}, .disk_first_id = context_.options.disk_first_id}, unnamed_file);
+                 ArchiveStore::read_options(context_.options, spool));
   check.finish(write_archive(contents, std::move(options),
                              [&check](std::string_view bytes) { check.write(bytes); }));
 }

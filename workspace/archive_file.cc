@@ -127,7 +127,7 @@ class Sequence {
       if (upper) {
         restorer_.emplace(*upper, part_, options_.disk_first_id);
       } else {
-        dry_run_.emplace(part_, options_.disk_first_id);
+        dry_run_.emplace(part_, options_.disk_first_id, options_.unnamed_file);
       }
     } else if (!entry.path.starts_with(part_ + "/") || part_.empty()) {
       refuse(entry.path, "is not in its place");

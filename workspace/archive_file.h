@@ -65,6 +65,7 @@ class ArchiveVisitor {
 struct ReadOptions {
   ReadLimits limits;
   uint32_t disk_first_id = 0;
+  std::function<base::Fd()> unnamed_file;  // for names of what is only checked (layer_check.h)
 };
 ArchiveFacts read_archive(ByteSource source, const ReadOptions& options, ArchiveVisitor& visitor);
 

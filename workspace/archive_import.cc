@@ -322,7 +322,8 @@ WorkspaceView Archives::take_in(const Caller& caller, const std::string& name, B
   {
     Newcomer newcomer(context_, repositories_, workspaces_.hooks().admit, caller, name);
     ReadOptions options{.limits = {.max_bytes = context_.options.import_max_bytes},
-                        .disk_first_id = context_.options.disk_first_id};
+                        .disk_first_id = context_.options.disk_first_id,
+                        .unnamed_file = {}};  // all that comes is made
     // What is kept back for those who run stays free, whatever a few bytes unpack to.
     options.limits.look = [this] {
       require_room(context_.options, "the archive is not taken in any further");

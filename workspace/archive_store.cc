@@ -71,6 +71,12 @@ base::Fd ArchiveStore::spool(const std::string& directory) {
   return fd;
 }
 
+ReadOptions ArchiveStore::read_options(const Options& options, const std::string& directory) {
+  return {.limits = {}, .disk_first_id = options.disk_first_id, .unnamed_file = [directory] {
+            return spool(directory);
+          }};
+}
+
 // An empty directory, where another file system should be mounted, has none.
 std::string ArchiveStore::mark() const {
   return directory() + "/.moorage-" + context_.store.store_id();
@@ -153,7 +159,7 @@ void ArchiveStore::verify(const std::string& path, const ArchiveFacts& written) 
   const base::Fd file = base::open_file(path, O_RDONLY);
   posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
   ArchiveVisitor nothing;
-  const ReadOptions options{.limits = {}, .disk_first_id = context_.options.disk_first_id};
+  const ReadOptions options = read_options(context_.options, directory());
   const ArchiveFacts read = read_archive(read_file_in_pieces(file.get()), options, nothing);
   if (read.digest != written.digest || read.stream.sha256 != written.stream.sha256 ||
       read.entries != written.entries) {
@@ -180,7 +186,7 @@ void ArchiveStore::check(const state_db::ArchiveRow& row) const {
   const base::Fd file = open(row);
   posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);  // what is on the disk is asked about
   ArchiveVisitor nothing;
-  const ReadOptions options{.limits = {}, .disk_first_id = context_.options.disk_first_id};
+  const ReadOptions options = read_options(context_.options, context_.options.store);
   const ArchiveFacts read = read_archive(read_file_in_pieces(file.get()), options, nothing);
   if (read.stream.sha256 != row.sha256)
     throw Error(Code::corrupted, "it is not the file that was written");

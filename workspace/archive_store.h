@@ -26,6 +26,8 @@ class ArchiveStore {
   void require_room(const std::string& what, uint64_t bytes) const;
   // A file without a name in `directory`, for what must be known before it can be written.
   static base::Fd spool(const std::string& directory);
+  // Of an archive of this store; names of what is only checked may be spooled to `directory`.
+  static ReadOptions read_options(const Options& options, const std::string& directory);
   // Writes, syncs, reads all of it back from the disk and compares, then gives it its name.
   // `made` is called when it is written and when it has its name.
   ArchiveFacts write(const state_db::ArchiveRow& row, const ArchiveContents& contents,

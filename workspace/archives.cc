@@ -371,7 +371,8 @@ void Archives::bring_back(const state_db::WorkspaceRow& row) {
   unarchive_intent.pass();
   try {
     Return visitor(context_, repositories_, row);
-    const ReadOptions options{.limits = {}, .disk_first_id = context_.options.disk_first_id};
+    const ReadOptions options =
+        ArchiveStore::read_options(context_.options, context_.options.store);
     const auto facts = read_archive(read_file_in_pieces(file.get()), options, visitor);
     if (facts.stream.sha256 != archive.sha256) {
       throw Error(Code::corrupted, "it is not the file that was written");

@@ -1,11 +1,7 @@
 #include "workspace/layer_check.h"
 
-#include <sys/random.h>
+#include <utility>
 
-#include <algorithm>
-#include <cstring>
-
-#include "base/digest.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "workspace/archive_attributes.h"
@@ -17,16 +13,7 @@ namespace {
 using base::Code;
 using base::Error;
 
-constexpr size_t kSeedBytes = 16;
 constexpr const char* kNotALayer = "this is no archive that moorage wrote";
-
-std::string make_seed() {
-  std::string seed(kSeedBytes, '\0');
-  const ssize_t size = getrandom(seed.data(), seed.size(), 0);
-  if (base::check(size, "getrandom") != static_cast<ssize_t>(seed.size()))
-    throw Error(Code::io, "getrandom gave too little");
-  return seed;
-}
 
 }  // namespace
 
@@ -69,44 +56,27 @@ void LayerCheck::Content::add(const ArchiveReader::Piece& piece) {
   end_ = piece.offset + piece.bytes.size();
 }
 
-LayerDryRun::LayerDryRun(const std::string& prefix, uint32_t disk_first_id)
-    : prefix_(prefix), seed_(make_seed()), check_(prefix, disk_first_id) {}
-
-uint64_t LayerDryRun::hash_of(const std::string& path) const {
-  base::Sha256 digest;
-  digest.add(seed_);
-  digest.add(path);
-  uint64_t hash = 0;
-  std::memcpy(&hash, digest.raw().data(), sizeof hash);
-  return hash;
-}
+LayerDryRun::LayerDryRun(const std::string& prefix, uint32_t disk_first_id,
+                         std::function<base::Fd()> unnamed_file)
+    : prefix_(prefix), check_(prefix, disk_first_id), names_(std::move(unnamed_file)) {}
 
 void LayerDryRun::take(const ArchiveEntry& entry, ArchiveReader& reader) {
   check_.place(entry);
-  const auto place = static_cast<uint32_t>(names_.size());
-  const bool one_name_only =
-      entry.type == EntryType::directory || entry.type == EntryType::whiteout;
-  names_.push_back({hash_of(entry.path), place, !one_name_only});
-  if (entry.type == EntryType::hard_link) links_.push_back({hash_of(entry.target), place, true});
+  names_.add(entry.path, entry.type != EntryType::directory && entry.type != EntryType::whiteout);
+  if (entry.type == EntryType::hard_link) names_.add_link(entry.target);
   LayerCheck::Content content(entry);
   for (ArchiveReader::Piece piece; reader.read(piece);) content.add(piece);
 }
 
 void LayerDryRun::finish() {
-  const auto by_path = [](const Name& one, const Name& other) { return one.path < other.path; };
-  std::sort(names_.begin(), names_.end(), by_path);
-  const auto twice =
-      std::adjacent_find(names_.begin(), names_.end(),
-                         [](const Name& one, const Name& other) { return one.path == other.path; });
-  if (twice != names_.end())
-    throw Error(Code::invalid_argument, "an entry of " + prefix_ + " is there twice", kNotALayer);
-  for (const Name& link : links_) {
-    const auto target = std::lower_bound(names_.begin(), names_.end(), link, by_path);
-    const bool before = target != names_.end() && target->path == link.path &&
-                        target->place < link.place && target->may_have_others;
-    if (before) continue;
-    throw Error(Code::invalid_argument,
-                "a hard link of " + prefix_ + " names what is not there before it", kNotALayer);
+  switch (names_.finish()) {
+    case LayerNames::Verdict::good:
+      return;
+    case LayerNames::Verdict::name_twice:
+      throw Error(Code::invalid_argument, "an entry of " + prefix_ + " is there twice", kNotALayer);
+    case LayerNames::Verdict::link_to_nothing:
+      throw Error(Code::invalid_argument,
+                  "a hard link of " + prefix_ + " names what is not there before it", kNotALayer);
   }
 }
 

@@ -6,10 +6,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "workspace/archive_reader.h"
+#include "workspace/layer_names.h"
 
 namespace moorage::workspace {
 
@@ -37,26 +39,18 @@ class LayerCheck {
   std::vector<std::string> open_;  // paths of directories
 };
 
-// 16 bytes an entry of the part.
 class LayerDryRun {
  public:
-  LayerDryRun(const std::string& prefix, uint32_t disk_first_id);
+  // `unnamed_file` for the names of a part with many (layer_names.h).
+  LayerDryRun(const std::string& prefix, uint32_t disk_first_id,
+              std::function<base::Fd()> unnamed_file);
   void take(const ArchiveEntry& entry, ArchiveReader& reader);
   void finish();  // after the last one
 
  private:
-  struct Name {
-    uint64_t path = 0;  // hash of it: nothing inside a sandbox knows the seed
-    uint32_t place = 0;
-    bool may_have_others = false;  // names, as hard links
-  };
-  uint64_t hash_of(const std::string& path) const;
-
   const std::string prefix_;
-  const std::string seed_;
   LayerCheck check_;
-  std::vector<Name> names_;
-  std::vector<Name> links_;  // to this path, from that place
+  LayerNames names_;
 };
 
 [[noreturn]] void refuse_entry(const ArchiveEntry& entry, const std::string& why);

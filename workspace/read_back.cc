@@ -13,12 +13,8 @@ constexpr size_t kReadBytes = 256 << 10;
 
 }  // namespace
 
-ReadBack::ReadBack(ByteSink sink, const ReadOptions& options,
-                   std::function<base::Fd()> unnamed_file)
-    : sink_(std::move(sink)),
-      options_(options),
-      unnamed_file_(std::move(unnamed_file)),
-      reader_([this] { read(); }) {}
+ReadBack::ReadBack(ByteSink sink, const ReadOptions& options)
+    : sink_(std::move(sink)), options_(options), reader_([this] { read(); }) {}
 
 ReadBack::~ReadBack() {
   if (!reader_.joinable()) return;
@@ -28,7 +24,7 @@ ReadBack::~ReadBack() {
 
 void ReadBack::read() {
   try {
-    ImportCheck check(unnamed_file_);
+    ImportCheck check(options_.unnamed_file);
     std::string piece;
     const ByteSource source = [&]() -> std::string_view { return piece = pipe_.read(kReadBytes); };
     found_ = read_archive(source, options_, check);

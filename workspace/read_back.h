@@ -18,7 +18,7 @@ namespace moorage::workspace {
 class ReadBack {
  public:
   // `sink` gets all bytes in their order, the trailer after finish() only.
-  ReadBack(ByteSink sink, const ReadOptions& options, std::function<base::Fd()> unnamed_file);
+  ReadBack(ByteSink sink, const ReadOptions& options);
   ~ReadBack();  // without finish(): the end never came
 
   void write(std::string_view bytes);  // throws what the reader met, or the sink
@@ -31,7 +31,6 @@ class ReadBack {
 
   const ByteSink sink_;
   const ReadOptions options_;
-  const std::function<base::Fd()> unnamed_file_;
   std::string held_;
   BytePipe pipe_;
   // The reader's, until it was joined.

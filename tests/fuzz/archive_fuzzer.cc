@@ -50,7 +50,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   IntoDirectory visitor(top);
   const workspace::ReadOptions options{
       .limits = {.max_entries = 1000, .max_bytes = 64 << 20, .max_step_bytes = 1 << 20},
-      .disk_first_id = kFirstId};
+      .disk_first_id = kFirstId,
+      .unnamed_file = {}};  // 1000 names need none
   fuzz::refused([&] {
     workspace::read_archive(
         [&bytes, at = size_t{0}]() mutable {

@@ -196,7 +196,8 @@ ArchiveFacts write_empty_workspace(
 
 std::string sent(const std::function<void(ReadBack&)>& write) {
   std::string out;
-  ReadBack check([&out](std::string_view bytes) { out += bytes; }, {}, unnamed_file);
+  ReadBack check([&out](std::string_view bytes) { out += bytes; },
+                 {.limits = {}, .disk_first_id = 0, .unnamed_file = unnamed_file});
   write(check);
   return out;
 }
@@ -214,7 +215,8 @@ TEST_CASE("an export ends only when what it wrote was read back", "[archive]") {
         }) == good);
 
   std::string out;
-  ReadBack damaged([&out](std::string_view bytes) { out += bytes; }, {}, unnamed_file);
+  ReadBack damaged([&out](std::string_view bytes) { out += bytes; },
+                   {.limits = {}, .disk_first_id = 0, .unnamed_file = unnamed_file});
   std::string bad = good;
   bad[bad.size() / 2] = static_cast<char>(bad[bad.size() / 2] ^ 1);
   CHECK_THROWS_AS((damaged.write(bad), damaged.finish(facts)), base::Error);
@@ -223,13 +225,15 @@ TEST_CASE("an export ends only when what it wrote was read back", "[archive]") {
   ArchiveFacts other = facts;
   other.digest[0] = other.digest[0] == '0' ? '1' : '0';
   out.clear();
-  ReadBack differs([&out](std::string_view bytes) { out += bytes; }, {}, unnamed_file);
+  ReadBack differs([&out](std::string_view bytes) { out += bytes; },
+                   {.limits = {}, .disk_first_id = 0, .unnamed_file = unnamed_file});
   differs.write(good);
   CHECK_THROWS_AS(differs.finish(other), base::Error);
   CHECK(out.size() == good.size() - kTrailerBytes);
 
   // The client is gone: nobody waits for the end.
-  ReadBack left([](std::string_view) {}, {}, unnamed_file);
+  ReadBack left([](std::string_view) {},
+                {.limits = {}, .disk_first_id = 0, .unnamed_file = unnamed_file});
   left.write(good.substr(0, 100));
 }
 
@@ -238,7 +242,8 @@ TEST_CASE("an export goes on when a journal went while it was written", "[archiv
   const std::string kept = tree.to + "-output";
   base::write_file(kept, "kept", 0600);
   std::string out;
-  ReadBack check([&out](std::string_view bytes) { out += bytes; }, {}, unnamed_file);
+  ReadBack check([&out](std::string_view bytes) { out += bytes; },
+                 {.limits = {}, .disk_first_id = 0, .unnamed_file = unnamed_file});
   check.finish(write_empty_workspace(
       tree.from, [&check](std::string_view bytes) { check.write(bytes); },
       [&](ArchiveContents& contents) {

@@ -27,7 +27,8 @@ using Change = std::function<void(ArchiveContents&)>;
 std::string refusal_of(const Change& change) {
   const Upper upper;
   signal(SIGPIPE, SIG_IGN);  // as the daemon does
-  ReadBack check([](std::string_view) {}, {}, unnamed_file);
+  ReadBack check([](std::string_view) {},
+                 {.limits = {}, .disk_first_id = 0, .unnamed_file = unnamed_file});
   ArchiveContents contents = empty_workspace(upper.directory.path());
   change(contents);
   for (size_t n = 1; n < contents.manifest.layers.size(); ++n) {
@@ -81,7 +82,7 @@ void check_refused(const Fill& fill, bool refused = true) {
   CHECK(is_refused([&] { restore_part(bytes, upper.path()); }) == refused);
   CHECK(is_refused([&] {
           ArchiveReader reader(from_memory(bytes), {});
-          LayerDryRun dry_run("layers/0/tree", kDiskFirstId);
+          LayerDryRun dry_run("layers/0/tree", kDiskFirstId, unnamed_file);
           while (const ArchiveEntry* entry = reader.next()) dry_run.take(*entry, reader);
           dry_run.finish();
         }) == refused);
