@@ -103,6 +103,9 @@ void add_archive_routes(Router& router, Api& api) {
       }));
     });
   };
+  const auto resumed = [&api](const Request& request, const std::string& subject) {
+    return answer(api.archives.resume(request.caller, subject));
+  };
   const UploadHandler import = [&api](const Request& request) {
     return std::make_unique<ImportSink>(
         api, api.archives.begin_import(request.caller, request.query_text("name").value_or("")),
@@ -132,12 +135,16 @@ void add_archive_routes(Router& router, Api& api) {
               .pattern = "/v1/workspaces/{}/archive",
               .access = Right::write,
               .handler = verb(&Archives::archive, Counted::archive),
-              .lane = Lane::slow});
+              .lane = Lane::slow,
+              .keep = Keep::joined,
+              .resume = resumed});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/unarchive",
               .access = Right::write,
               .handler = verb(&Archives::unarchive, Counted::unarchive),
-              .lane = Lane::slow});
+              .lane = Lane::slow,
+              .keep = Keep::joined,
+              .resume = resumed});
 }
 
 }  // namespace moorage::daemon

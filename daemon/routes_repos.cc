@@ -27,6 +27,19 @@ Reply answer(Api& api, state_db::RepositoryRow row, int status) {
   return reply;
 }
 
+// Of one that came or was fetched before the daemon died. It may have been removed since, and then
+// it says so: a repeat does not bring it back.
+Reply resumed(Api& api, const std::string& subject, int status) {
+  const auto id = base::RepoId::parse(subject).value();
+  return answer(api, state_db::Repositories(api.context.store).get(id), status);
+}
+
+Reply imported(const workspace::ImportedWork& work) {
+  Reply reply = Reply::json(import_json(work), 201);
+  reply.subject = work.repo.str();
+  return reply;
+}
+
 // "repo_3", or the name or URL of exactly one repository that the caller sees.
 base::RepoId find(Api& api, const Caller& caller, const std::string& text) {
   if (const auto id = base::RepoId::parse(text)) return *id;
@@ -47,7 +60,7 @@ Reply add(Api& api, const Request& request, const Progress& progress) {
   JsonFields fields = JsonFields::parse(request.body);
   const std::string url = fields.required_text("url");
   fields.finish();
-  return answer(api, api.repositories.ensure(url, progress), 201);
+  return answer(api, api.repositories.ensure(url, progress, request.caller), 201);
 }
 
 Reply fetch(Api& api, const Request& request, const Progress& progress) {
@@ -76,10 +89,7 @@ Reply remove(Api& api, const Request& request) {
 std::unique_ptr<BodySink> import_bundle(Api& api, const Request& request) {
   const std::string label = request.required_query("label");
   auto done = [&api, label, caller = request.caller](base::Fd bundle) {
-    const auto work = api.repositories.finish_import(caller, label, std::move(bundle));
-    Reply reply = Reply::json(import_json(work), 201);
-    reply.subject = work.repo.str();
-    return reply;
+    return imported(api.repositories.finish_import(caller, label, std::move(bundle)));
   };
   const UploadLimits limits{api.max_body_bytes, [&options = api.context.options](size_t bytes) {
                               workspace::require_room(options, "no upload is taken", bytes);
@@ -114,7 +124,11 @@ void add_repository_routes(Router& router, Api& api) {
               .pattern = "/v1/repos",
               .access = Right::none,
               .handler = long_verb(add),
-              .lane = Lane::fetch});
+              .lane = Lane::fetch,
+              .keep = Keep::joined,
+              .resume = [&api](const Request&, const std::string& subject) {
+                return resumed(api, subject, 201);
+              }});
   router.add(
       {.method = "GET", .pattern = "/v1/repos", .access = Right::none, .handler = verb(list)});
   router.add({.method = "POST",
@@ -122,7 +136,11 @@ void add_repository_routes(Router& router, Api& api) {
               .access = Right::none,
               .handler = import,
               .query = {"label"},
-              .lane = Lane::slow});
+              .lane = Lane::slow,
+              .keep = Keep::joined,
+              .resume = [](const Request&, const std::string& subject) {
+                return imported(workspace::ImportedWork::parse(subject));
+              }});
   router.add({.method = "GET",
               .pattern = "/v1/repos/import",
               .access = Right::none,
@@ -140,7 +158,11 @@ void add_repository_routes(Router& router, Api& api) {
               .pattern = "/v1/repos/{}/fetch",
               .access = Right::none,
               .handler = long_verb(fetch),
-              .lane = Lane::fetch});
+              .lane = Lane::fetch,
+              .keep = Keep::joined,
+              .resume = [&api](const Request&, const std::string& subject) {
+                return resumed(api, subject, 200);
+              }});
 }
 
 }  // namespace moorage::daemon

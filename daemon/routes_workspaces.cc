@@ -214,7 +214,11 @@ void add_workspace_routes(Router& router, Api& api) {
               .pattern = "/v1/workspaces/{}/start",
               .access = Right::write,
               .handler = plain(start),
-              .lane = Lane::slow});
+              .lane = Lane::slow,
+              .keep = Keep::joined,
+              .resume = [&api](const Request&, const std::string& subject) {
+                return answer(api.workspaces.look(workspace_of(subject)));
+              }});
   router.add({.method = "POST",
               .pattern = "/v1/workspaces/{}/stop",
               .access = Right::write,

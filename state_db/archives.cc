@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "state_db/id_list.h"
+#include "state_db/idempotency.h"
 #include "state_db/statement.h"
 #include "state_db/store.h"
 
@@ -31,6 +32,8 @@ std::string archive_file_name(const std::string& store_id, base::WorkspaceId wor
                               int64_t number) {
   return prefix_of(store_id) + workspace.str() + "." + std::to_string(number) + ".tar.zst";
 }
+
+std::string move_under_way(base::WorkspaceId workspace) { return workspace.str() + " moves"; }
 
 std::optional<int64_t> archive_number(const std::string& file_name, const std::string& store_id,
                                       base::WorkspaceId workspace) {
@@ -71,6 +74,7 @@ void Archives::undo(base::WorkspaceId id, const std::string& reason) {
   store_.transaction([&] {
     forget(id);
     store_.move(id, WorkspaceState::archiving, WorkspaceState::ready, reason);
+    IdempotencyKeys(store_).forget_begun(move_under_way(id));
   });
 }
 
@@ -86,7 +90,10 @@ void Archives::finish_restore(base::WorkspaceId id) {
 }
 
 void Archives::undo_restore(base::WorkspaceId id, const std::string& reason) {
-  store_.move(id, WorkspaceState::unarchiving, WorkspaceState::archived, reason);
+  store_.transaction([&] {
+    store_.move(id, WorkspaceState::unarchiving, WorkspaceState::archived, reason);
+    IdempotencyKeys(store_).forget_begun(move_under_way(id));
+  });
 }
 
 void Archives::forget(base::WorkspaceId id) {

@@ -35,6 +35,9 @@ struct ArchiveFile {
 // "moorage-0a1b2c3d-ws_3.7.tar.zst"
 std::string archive_file_name(const std::string& store_id, base::WorkspaceId workspace,
                               int64_t number);
+// What a verb that moves one joins to its key until the outcome; what undoes the move forgets it,
+// and a repeat runs anew.
+std::string move_under_way(base::WorkspaceId workspace);
 // The number in the name of an archive of that workspace; nothing: it is not one.
 std::optional<int64_t> archive_number(const std::string& file_name, const std::string& store_id,
                                       base::WorkspaceId workspace);

@@ -23,6 +23,7 @@
 #include "workspace/disk_room.h"
 #include "workspace/gc_plan.h"
 #include "workspace/journal_middle.h"
+#include "workspace/keyed_request.h"
 #include "workspace/layer_still.h"
 
 namespace moorage::workspace {
@@ -147,7 +148,9 @@ Archives::Archives(Context& context, Repositories& repositories, Workspaces& wor
       exports_(context),
       exporters_(kExporters, kMaxWaiting),
       importers_(kImporters, kMaxWaiting) {
-  workspaces_.hooks().bring_back = [this](const state_db::WorkspaceRow& row) { bring_back(row); };
+  workspaces_.hooks().bring_back = [this](const state_db::WorkspaceRow& row) {
+    bring_back({}, row);  // the key is that of what wants it back
+  };
 }
 
 Archives::~Archives() = default;
@@ -267,8 +270,11 @@ WorkspaceView Archives::archive(const Caller& caller, const std::string& name,
   const auto guard = context_.locks.lock(found.id.str(), "archive");
   const auto writing = workspaces_.leases().write(caller, found);
   const auto row = state_db::Workspaces(context_.store).get(found.id);
-  if (row.state != WorkspaceState::archived)
-    put_away(row, "archived by uid " + std::to_string(caller.uid), progress);
+  if (row.state == WorkspaceState::archived) {
+    join_key(context_.store, caller, row.id.str());
+  } else {
+    put_away(caller, row, "archived by uid " + std::to_string(caller.uid), progress);
+  }
   return workspaces_.show(caller, row.id.str());
 }
 
@@ -279,13 +285,13 @@ uint64_t Archives::collect(base::WorkspaceId id, const std::string& reason) {
   const auto writing = workspaces_.leases().write(collector, row);
   if (row.policy.pinned || state_db::Sandboxes(context_.store).live(id) || active_.mounted(id))
     throw Error(Code::conflict, row.name + " is used again");
-  const uint64_t had = put_away(row, "collected: " + reason, {});
+  const uint64_t had = put_away(collector, row, "collected: " + reason, {});
   const auto archive = state_db::Archives(context_.store).find(id).value();
   return ArchiveStore(context_).is_elsewhere() ? had : had - std::min(had, archive.bytes);
 }
 
-uint64_t Archives::put_away(const state_db::WorkspaceRow& present, const std::string& reason,
-                            const Progress& progress) {
+uint64_t Archives::put_away(const Caller& caller, const state_db::WorkspaceRow& present,
+                            const std::string& reason, const Progress& progress) {
   require_ready(present);
   const ArchiveStore store(context_);
   store.require_writable();
@@ -296,7 +302,10 @@ uint64_t Archives::put_away(const state_db::WorkspaceRow& present, const std::st
   remove_archive(context_, row.id);  // the one that it came back from last, if that could not go
   store.require_room(row.name + " is not archived", likely_bytes(row));
   state_db::Archives table(context_.store);
-  const auto archive = table.begin(row.id);
+  const auto archive = context_.store.transaction([&] {
+    join_key(context_.store, caller, state_db::move_under_way(row.id));
+    return table.begin(row.id);
+  });
   archive_intent.pass();
   try {
     if (progress) progress("archive", -1, row.name);
@@ -310,7 +319,10 @@ uint64_t Archives::put_away(const state_db::WorkspaceRow& present, const std::st
     });
     std::vector<base::LayerId> layers;
     for (const auto& layer : archived.layers) layers.push_back(layer.id);
-    table.finish(row.id, {file.stream.bytes, file.stream.sha256, seal}, layers);
+    context_.store.transaction([&] {
+      table.finish(row.id, {file.stream.bytes, file.stream.sha256, seal}, layers);
+      join_key(context_.store, caller, row.id.str());
+    });
   } catch (Error& error) {
     settle_archive(context_, state_db::Workspaces(context_.store).get(row.id));
     throw error.add_context(row.name + " could not be archived, and is as it was");
@@ -334,15 +346,25 @@ WorkspaceView Archives::unarchive(const Caller& caller, const std::string& name,
   const auto guard = context_.locks.lock(found.id.str(), "unarchive");
   const auto writing = workspaces_.leases().write(caller, found);
   const auto row = state_db::Workspaces(context_.store).get(found.id);
-  if (row.state != WorkspaceState::ready) {
+  if (row.state == WorkspaceState::ready) {
+    join_key(context_.store, caller, row.id.str());
+  } else {
     if (row.state != WorkspaceState::archived) require_ready(row);
     if (progress) progress("unarchive", -1, row.name);
-    bring_back(row);
+    bring_back(caller, row);
   }
   return workspaces_.show(caller, row.id.str());
 }
 
-void Archives::bring_back(const state_db::WorkspaceRow& row) {
+WorkspaceView Archives::resume(const Caller& caller, const std::string& subject) {
+  const auto id = base::WorkspaceId::parse(subject.substr(0, subject.find(' '))).value();
+  const auto row = state_db::Workspaces(context_.store).get(id);
+  if (subject == state_db::move_under_way(id))
+    refuse_unsettled(caller, "what is left of it in " + row.name + " is being mended");
+  return workspaces_.look(id);
+}
+
+void Archives::bring_back(const Caller& caller, const state_db::WorkspaceRow& row) {
   const auto writable = state_db::LayerDisk(context_.store).find(row.layer);
   uint64_t bytes = writable ? writable->bytes : 0;
   for (const auto& layer : archived_layers(context_, row, WithSnapshots::yes).layers) {
@@ -366,6 +388,7 @@ void Archives::bring_back(const state_db::WorkspaceRow& row) {
   }
   context_.store.transaction([&] {
     table.begin_restore(row.id);
+    join_key(context_.store, caller, state_db::move_under_way(row.id));
     state_db::Integrity(context_.store).clear_seal(row.id);
   });
   unarchive_intent.pass();
@@ -383,6 +406,7 @@ void Archives::bring_back(const state_db::WorkspaceRow& row) {
     context_.store.transaction([&] {
       visitor.set_hot();
       table.finish_restore(row.id);
+      join_key(context_.store, caller, row.id.str());
       integrity_.keep_returned(row, taken);
     });
   } catch (Error& error) {

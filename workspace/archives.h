@@ -36,6 +36,8 @@ class Archives {
 
   WorkspaceView archive(const Caller& caller, const std::string& name, const Progress& progress);
   WorkspaceView unarchive(const Caller& caller, const std::string& name, const Progress& progress);
+  // What either joined to its key before the daemon died (keyed_request.h).
+  WorkspaceView resume(const Caller& caller, const std::string& subject);
 
   // For collection: archives one that rests, and tells how many bytes of the store that gave back.
   // Conflict if it is wanted, or a verb is at work on it.
@@ -65,7 +67,8 @@ class Archives {
   WorkspaceView resume_import(const Caller& caller, base::WorkspaceId id);
 
  private:
-  void bring_back(const state_db::WorkspaceRow& row);  // caller holds the lock
+  // Its caller holds the lock. The key of `caller` is joined to the return.
+  void bring_back(const Caller& caller, const state_db::WorkspaceRow& row);
   ArchiveContents contents_of(const state_db::WorkspaceRow& row, const ArchivedLayers& archived,
                               const std::string& spool);
   ManifestImage identify_image(const state_db::WorkspaceRow& row);
@@ -78,10 +81,10 @@ class Archives {
                                        const std::string& spool);
   SpooledFile spool_execs(base::WorkspaceId id, const std::string& spool,
                           ArchiveContents& contents);
-  // Of a ready one, under its lock.
-  // Bytes of its layers that went.
-  uint64_t put_away(const state_db::WorkspaceRow& present, const std::string& reason,
-                    const Progress& progress);
+  // Of a ready one, under its lock; the key of `caller` is joined to it. Bytes of its layers that
+  // went.
+  uint64_t put_away(const Caller& caller, const state_db::WorkspaceRow& present,
+                    const std::string& reason, const Progress& progress);
   uint64_t likely_bytes(const state_db::WorkspaceRow& row);
   std::shared_ptr<void> count_import(uint32_t uid);
   WorkspaceView take_in(const Caller& caller, const std::string& name, ByteSource source);

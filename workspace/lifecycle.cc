@@ -50,13 +50,17 @@ constexpr std::chrono::milliseconds kUnmountPatience{2'000};
 
 }  // namespace
 
-std::shared_ptr<const Running> Workspaces::ensure_running(const state_db::WorkspaceRow& row) {
-  if (auto running = active_.running(row.id); running && base::process_alive(running->init))
+RunningPtr Workspaces::ensure_running(const state_db::WorkspaceRow& row, const Also& also) {
+  const auto found = [&also](RunningPtr running) {
+    if (also) also();
     return running;
+  };
+  if (auto running = active_.running(row.id); running && base::process_alive(running->init))
+    return found(std::move(running));
   const auto guard =
       context_.locks.lock(row.id.str(), "start", context_.options.start_deadline * 2);
   if (auto running = active_.running(row.id)) {
-    if (base::process_alive(running->init)) return running;
+    if (base::process_alive(running->init)) return found(std::move(running));
     watcher_.forget_sandbox(running->sandbox);
   }
   if (const auto old = state_db::Sandboxes(context_.store).live(row.id)) {
@@ -66,10 +70,10 @@ std::shared_ptr<const Running> Workspaces::ensure_running(const state_db::Worksp
   check_start(context_, current);  // first, so that what is archived stays so
   if (current.state == WorkspaceState::archived && hooks_.bring_back) hooks_.bring_back(current);
   // A move may have come before: what the caller has may be of before it.
-  return start_sandbox(state_db::Workspaces(context_.store).get(row.id));
+  return start_sandbox(state_db::Workspaces(context_.store).get(row.id), also);
 }
 
-std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::WorkspaceRow& row) {
+RunningPtr Workspaces::start_sandbox(const state_db::WorkspaceRow& row, const Also& also) {
   const auto began = base::Histogram::Clock::now();
   const auto wanted = starts_.plan(row);
   const Chain layers = chain(row);
@@ -86,7 +90,7 @@ std::shared_ptr<const Running> Workspaces::start_sandbox(const state_db::Workspa
     start_after_mount.pass();
     auto begun = starts_.begin(row, sandbox, &mounts);
     start_after_backend.pass();
-    running = starts_.finish(sandbox, std::move(begun), mounts);
+    running = starts_.finish(sandbox, std::move(begun), mounts, also);
   } catch (Error& error) {
     clear_sandbox(table.get(sandbox.id), error.message());
     throw error.add_context(row.name + " could not be started");
@@ -217,7 +221,7 @@ IntegrityCheck::Taken Workspaces::seal_stopped(const state_db::WorkspaceRow& row
 WorkspaceView Workspaces::start(const Caller& caller, const std::string& name) {
   const auto row = find(caller, name, Right::write);
   leases_.check(caller, row);  // a sandbox that nobody runs a command in writes nothing
-  ensure_running(row);
+  ensure_running(row, [&] { join_key(context_.store, caller, row.id.str()); });
   return view(state_db::Workspaces(context_.store).get(row.id));
 }
 
@@ -235,12 +239,15 @@ WorkspaceView Workspaces::stop(const Caller& caller, const std::string& name,
     if (request.run_hook)
       joined.notice = run_pre_stop(state_db::Workspaces(context_.store).get(row.id));
     const auto sandbox = state_db::Sandboxes(context_.store).live(row.id);
+    bool is_joined = false;
     stop_before_intent.pass();
     try {
       stop_sandbox(row, "stopped by " + user_name(caller.uid), [&] {
         joined.ended = make_way(context_.store, caller, row, request.busy);  // and what began since
         join_key(context_.store, caller, joined.subject());
+        is_joined = true;
       });
+      if (!is_joined) join_key(context_.store, caller, joined.subject());  // it was stopped already
     } catch (...) {
       if (sandbox) pre_stops_.forget(sandbox->id);
       throw;
@@ -285,6 +292,8 @@ WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name,
   if (table.get(row.id).state == WorkspaceState::creating) abandon(table.get(row.id), reason);
   const auto current = table.get(row.id);
   JoinedVerb joined{.workspace = row.id};
+  if (current.state == WorkspaceState::deleted || current.state == WorkspaceState::deleting)
+    join_key(context_.store, caller, joined.subject());
   if (current.state != WorkspaceState::deleted) {
     if (current.state != WorkspaceState::deleting) {
       make_way(context_.store, caller, current, busy);

@@ -9,6 +9,7 @@
 #include "base/open_beneath.h"
 #include "state_db/layers.h"
 #include "state_db/store.h"
+#include "workspace/keyed_request.h"
 #include "workspace/placement.h"
 
 namespace moorage::workspace {
@@ -135,6 +136,7 @@ WorkspaceView Moves::move(const Caller& caller, const std::string& name,
   for (const auto& text : plan.notices) notice += (notice.empty() ? "" : "; ") + text;
   if (plan.from.place == plan.to.place) {
     notice = row.name + " is there already";
+    join_key(context_.store, caller, row.id.str() + " " + notice);
   } else {
     if (request.now) cancel_all(caller, plan);
     try {

@@ -102,20 +102,21 @@ Repositories::Begun Repositories::begin(const state_db::NewRepository& wanted) {
   });
 }
 
-state_db::RepositoryRow Repositories::ensure(const std::string& url, const Progress& progress) {
+state_db::RepositoryRow Repositories::ensure(const std::string& url, const Progress& progress,
+                                             const Caller& by) {
   const auto parsed = repo_cache::parse_url(url, context_.repos.options().url_policy);
   require_room(context_.options, "nothing is fetched");
   const auto [id, made, work] = begin({parsed.key, "", parsed.display, parsed.fetch});
   note_use(id);
   if (!made) settle_wanted(context_.store, id);
   before_mirror.pass();
-  return refresh(id, parsed.fetch, progress);
+  return refresh(id, parsed.fetch, progress, by);
 }
 
 // The row's state says `cloning` or `ready`; a fetch into a mirror that is there needs no state of
 // its own, as it is atomic on disk: whoever comes after a crash just asks upstream again.
 state_db::RepositoryRow Repositories::refresh(base::RepoId id, const std::string& url,
-                                              const Progress& progress) {
+                                              const Progress& progress, const Caller& by) {
   state_db::Repositories table(context_.store);
   repo_cache::RefreshResult result;
   try {
@@ -146,7 +147,10 @@ state_db::RepositoryRow Repositories::refresh(base::RepoId id, const std::string
       facts.stale_reason = result.stale_reason;
       facts.bytes = result.bytes;
       table.set_facts(id, facts);
+      join_key(context_.store, by, id.str());
     });
+  } else {
+    join_key(context_.store, by, id.str());
   }
   {
     const std::lock_guard lock(checked_mutex_);
@@ -182,7 +186,7 @@ state_db::RepositoryRow Repositories::fetch(const Caller& caller, base::RepoId i
   require_room(context_.options, "nothing is fetched");
   const auto parsed = repo_cache::parse_url(row.fetch_url, context_.repos.options().url_policy);
   const Work work(*this, id);
-  return refresh(id, parsed.fetch, progress);
+  return refresh(id, parsed.fetch, progress, caller);
 }
 
 std::vector<state_db::RepositoryRow> Repositories::list(const Caller& caller) {
@@ -288,8 +292,10 @@ ImportedWork Repositories::finish_import(const Caller& caller, const std::string
     throw;
   }
   const int64_t now_ms = context_.store.clock().wall_ms();
-  settle_imported(id, {.fetched_wall_ms = now_ms, .checked_wall_ms = now_ms});
-  return {id, result.head_commit, result.work_commit};
+  const ImportedWork imported{id, result.head_commit, result.work_commit};
+  settle_imported(id, {.fetched_wall_ms = now_ms, .checked_wall_ms = now_ms},
+                  [&] { join_key(context_.store, caller, imported.subject()); });
+  return imported;
 }
 
 bool Repositories::has_objects(base::RepoId id, const std::vector<std::string>& objects) {
@@ -315,12 +321,14 @@ void Repositories::take_pack(base::RepoId id, const std::vector<std::string>& ob
   settle_imported(id, {.fetched_wall_ms = context_.store.clock().wall_ms()});
 }
 
-void Repositories::settle_imported(base::RepoId id, state_db::RepositoryFacts facts) {
+void Repositories::settle_imported(base::RepoId id, state_db::RepositoryFacts facts,
+                                   const std::function<void()>& also) {
   after_mirror.pass();
   facts.bytes = base::tree_usage(context_.repos.mirror_directory(directory(id))).bytes;
   context_.store.transaction([&] {
     settle_ready(context_.store, id);
     state_db::Repositories(context_.store).set_facts(id, facts);
+    if (also) also();
   });
 }
 

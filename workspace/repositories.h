@@ -31,8 +31,9 @@ class Repositories {
 
   // Finds or adds the repository and brings its mirror up to upstream. Concurrent calls make one
   // clone. Upstream unreachable: the cached mirror is served, `stale_reason` says why; without one
-  // it throws.
-  state_db::RepositoryRow ensure(const std::string& url, const Progress& progress);
+  // it throws. The key of `by` is joined to it.
+  state_db::RepositoryRow ensure(const std::string& url, const Progress& progress,
+                                 const Caller& by = {});
   state_db::RepositoryRow fetch(const Caller& caller, base::RepoId id, const Progress& progress);
   std::vector<state_db::RepositoryRow> list(const Caller& caller);
   state_db::RepositoryRow get(const Caller& caller, base::RepoId id);
@@ -98,9 +99,11 @@ class Repositories {
     std::unique_ptr<Work> work;
   };
   Begun begin(const state_db::NewRepository& wanted);
-  state_db::RepositoryRow refresh(base::RepoId id, const std::string& url,
-                                  const Progress& progress);
-  void settle_imported(base::RepoId id, state_db::RepositoryFacts facts);
+  state_db::RepositoryRow refresh(base::RepoId id, const std::string& url, const Progress& progress,
+                                  const Caller& by);
+  // `also` is in the commit of it.
+  void settle_imported(base::RepoId id, state_db::RepositoryFacts facts,
+                       const std::function<void()>& also = {});
   static repo_cache::ProgressFunction adapt(const Progress& progress);
 
   // base_trees.cc

@@ -31,6 +31,9 @@ struct ImportedWork {
   base::RepoId repo;
   std::string head_commit;
   std::string work_commit;  // child of head: uncommitted and untracked files; may equal head_commit
+
+  std::string subject() const;  // joined to the key of its upload (keyed_request.h)
+  static ImportedWork parse(const std::string& subject);
 };
 
 struct CreateRequest {

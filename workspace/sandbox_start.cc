@@ -86,9 +86,8 @@ Running SandboxStart::begin(const state_db::WorkspaceRow& row, const state_db::S
   return running;
 }
 
-std::shared_ptr<const Running> SandboxStart::finish(const state_db::SandboxRow& sandbox,
-                                                    Running begun, const ActiveMounts& mounts,
-                                                    const std::function<void()>& also) {
+RunningPtr SandboxStart::finish(const state_db::SandboxRow& sandbox, Running begun,
+                                const ActiveMounts& mounts, const Also& also) {
   begun.mounted = active_.share(begun.workspace,
                                 {copy_sandbox_mounts(begun.init), sandbox.first_host_id + kUser});
   context_.store.transaction([&] {
@@ -99,7 +98,7 @@ std::shared_ptr<const Running> SandboxStart::finish(const state_db::SandboxRow& 
   return std::make_shared<const Running>(std::move(begun));
 }
 
-void SandboxStart::take_up(const std::shared_ptr<const Running>& running) {
+void SandboxStart::take_up(const RunningPtr& running) {
   active_.set_running(running);
   watcher_.watch_sandbox(*running);
   base::log(base::LogLevel::info, "sandbox.started",

@@ -15,6 +15,9 @@
 
 namespace moorage::workspace {
 
+using RunningPtr = std::shared_ptr<const Running>;
+using Also = std::function<void()>;  // what is written in the same commit
+
 // Throws what the backend of that place would refuse to start there.
 void check_place(Context& context, const state_db::Place& place, const backends::Limits& limits);
 
@@ -29,10 +32,9 @@ class SandboxStart {
   Running begin(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox,
                 const ActiveMounts* mounts);
   // The outcome: what it has mounted is these. `also` is in the same commit.
-  std::shared_ptr<const Running> finish(const state_db::SandboxRow& sandbox, Running begun,
-                                        const ActiveMounts& mounts,
-                                        const std::function<void()>& also = {});
-  void take_up(const std::shared_ptr<const Running>& running);  // from now on it is asked for
+  RunningPtr finish(const state_db::SandboxRow& sandbox, Running begun, const ActiveMounts& mounts,
+                    const Also& also = {});
+  void take_up(const RunningPtr& running);  // from now on it is asked for
 
  private:
   Context& context_;

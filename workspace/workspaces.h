@@ -69,7 +69,7 @@ class Workspaces {
                           const Leases::Wanted& wanted);
   Leases& leases() { return leases_; }
 
-  std::shared_ptr<const Running> ensure_running(const state_db::WorkspaceRow& row);  // or starts it
+  RunningPtr ensure_running(const state_db::WorkspaceRow& row, const Also& also = {});  // or starts
   // `begin` is in the transaction after which no command begins there; it may throw to stop that.
   void stop_sandbox(const state_db::WorkspaceRow& present, const std::string& reason,
                     const std::function<void()>& begin = {});
@@ -127,7 +127,7 @@ class Workspaces {
   std::shared_ptr<const Mounted> mounts(const state_db::WorkspaceRow& row, Right right);
   void seal_at_rest(base::WorkspaceId id);
   IntegrityCheck::Taken seal_stopped(const state_db::WorkspaceRow& row);
-  std::shared_ptr<const Running> start_sandbox(const state_db::WorkspaceRow& row);
+  RunningPtr start_sandbox(const state_db::WorkspaceRow& row, const Also& also = {});
   bool bury(base::WorkspaceId workspace, base::SandboxId sandbox);  // its init died; false: busy
   void after_exec(const state_db::ExecRow& exec);  // measures, or removes a disposable workspace
 

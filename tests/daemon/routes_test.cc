@@ -59,6 +59,38 @@ TEST_CASE("the document names exactly the routes that are served") {
   CHECK(served == documented());
 }
 
+TEST_CASE("every route that changes something joins its key to the effect, but for a few") {
+  const std::map<std::string, std::string> few{
+      {"POST /v1/gc", "what it finds at the repeat is collected by the same rules"},
+      {"POST /v1/doctor", "it mends what is broken at the repeat"},
+      {"POST /v1/execs/{}/signal", "no record has what a command does with it"},
+      {"POST /v1/execs/{}/resize", "the last size holds"},
+  };
+  Wired wired;
+  Router router;
+  add_all_routes(router, wired.api());
+  std::set<std::string> found;
+  for (const auto& route : router.routes()) {
+    if (route.method == "GET" || route.keep != Keep::answer) continue;
+    const std::string name = route.method + " " + route.pattern;
+    INFO(name);
+    CHECK(few.contains(name));
+    found.insert(name);
+  }
+  CHECK(found.size() == few.size());
+}
+
+TEST_CASE("what a death left of an archiving is in progress to its repeat") {
+  Wired wired;
+  const auto workspace = wired.make_workspace("moves", 1000);
+  workspace::Caller caller{.uid = 1000};
+  caller.keyed = std::make_shared<workspace::KeyedRequest>(1000, "key", "POST");
+  CHECK_THROWS_WITH(wired.api().archives.resume(caller, state_db::move_under_way(workspace)),
+                    Catch::Contains("is in progress"));
+  CHECK(caller.keyed->undecided);
+  CHECK(wired.api().archives.resume(caller, workspace.str()).row.id == workspace);
+}
+
 TEST_CASE("every route that names a workspace or an exec hides it from who does not own it") {
   Wired wired;
   const auto workspace = wired.make_workspace("mine", 1000);

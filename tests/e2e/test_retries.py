@@ -96,6 +96,17 @@ class SlowWork(harness.TestCase):
             self.assertEqual([r["state"] for r in self.client.repos() if r["name"] == "acme/far"], ["cloning"])
         self.assertEqual(cloning.result()["state"], "ready")
 
+    def test_a_repeat_while_a_workspace_goes_into_its_archive_or_comes_back_is_refused(self):
+        self.client.create(repo_url=self.url, name="goes")
+        for verb, point in ((self.client.archive, "archive.after_intent"), (self.client.unarchive, "unarchive.after_intent")):
+            with self.subTest(point), self.held_at(point, lambda verb=verb, key=point: verb("goes", key=key)) as first:
+                with self.assertRaises(moorage.MoorageError) as refused:
+                    verb("goes", key=point)
+                self.assertEqual((refused.exception.status, refused.exception.code), (409, "conflict"))
+                self.assertIn("in progress", refused.exception.message)
+                self.assertTrue(refused.exception.hint)
+            self.assertEqual(verb("goes", key=point), first.result())
+
     def test_who_asks_for_what_is_being_made_is_told_so(self):
         self.client.create(repo_url=self.url, name="busy")
         with self.held_at("snapshot.after_intent", lambda: self.client.fork("busy", names=["busy-fork"], key="busy-1")):
@@ -166,6 +177,37 @@ class Answers(harness.TestCase):
         self.assertEqual(self.client.import_(archive.getvalue(), name="gone", key="gone-2"), came)
         self.client.delete("gone", purge=True, key="gone-3")
         self.client.delete("gone", purge=True, key="gone-3")
+
+    def test_an_archive_and_an_unarchive_are_answered_again_and_not_done_again(self):
+        self.client.create(repo_url=self.url, name="cold")
+        self.client.write_file("cold", "kept", b"kept")
+        state = lambda: self.client.workspace("cold")["state"]
+        with self.subTest("nobody died"):
+            first = self.client.archive("cold", key="cold-1")
+            self.client.unarchive("cold", key="cold-2")
+            self.assertEqual(self.client.archive("cold", key="cold-1"), first)
+            self.assertEqual(state(), "ready")
+        for verb, undo, after in ((self.client.archive, self.client.unarchive, "ready"), (self.client.unarchive, self.client.archive, "archived")):
+            for point in (f"{verb.__name__}.after_outcome", "answer.before_kept", "answer.after_kept"):
+                with self.subTest(verb=verb.__name__, point=point):
+                    key = f"cold-{verb.__name__}-{point}"
+                    if state() == after:
+                        undo("cold") if after != "ready" else self.client.unarchive("cold")
+                    if verb.__name__ == "unarchive" and state() != "archived":
+                        self.client.archive("cold")
+                    self.daemon.stop()
+                    self.daemon.start(crash_at=point)
+                    with self.assertRaises((moorage.MoorageError, OSError)):
+                        verb("cold", key=key)
+                    self.assertEqual(self.daemon.process.wait(30), -signal.SIGKILL)
+                    self.daemon.start()
+                    undo("cold")
+                    self.assertEqual(state(), after)
+                    answer = verb("cold", key=key)
+                    self.assertEqual((answer["name"], state()), ("cold", after))
+                    self.assertEqual(verb("cold", key=key), answer, "the repeat of the repeat")
+        self.client.unarchive("cold")
+        self.assertEqual(self.client.read_file("cold", "kept"), b"kept")
 
     def test_the_same_key_with_other_conditions_is_another_request(self):
         self.client.create(repo_url=self.url, name="cond")

@@ -429,17 +429,49 @@ class Retries(rig.TestCase):
                      lambda n: len(client.execs(workspace=n, running=True)) == 1),
             "stop --force": (lambda n, k: client.stop(n, force=True, key=k), lambda n: client.start_exec(n, sleep),
                              lambda n: len(client.execs(workspace=n, running=True)) == 1),
+            "start": (lambda n, k: client.start(n, key=k), lambda n: client.stop(n),
+                      lambda n: "sandbox" not in client.workspace(n)),
+            "delete": (lambda n, k: client.delete(n, key=k), lambda n: client.undelete(n),
+                       lambda n: client.workspace(n)["state"] == "ready"),
+            "archive": (lambda n, k: client.archive(n, key=k), lambda n: client.unarchive(n),
+                        lambda n: client.workspace(n)["state"] == "ready"),
+            "unarchive": (lambda n, k: client.unarchive(n, key=k), lambda n: client.archive(n),
+                          lambda n: client.workspace(n)["state"] == "archived"),
+            # What had nothing left to do:
+            "stop of one at rest": (lambda n, k: client.stop(n, key=k), lambda n: client.start_exec(n, sleep),
+                                    lambda n: len(client.execs(workspace=n, running=True)) == 1),
+            "archive of an archived one": (lambda n, k: client.archive(n, key=k), lambda n: client.unarchive(n),
+                                           lambda n: client.workspace(n)["state"] == "ready"),
+            "unarchive of one that is there": (lambda n, k: client.unarchive(n, key=k), lambda n: client.archive(n),
+                                               lambda n: client.workspace(n)["state"] == "archived"),
         }
+        before = {"unarchive": client.archive, "stop of one at rest": client.stop, "archive of an archived one": client.archive}
         for case, (request, meanwhile, holds) in cases.items():
             with self.subTest(case):
                 name = f"r{next(self.numbers)}"
                 Requests(self).workspace(name, "true")
+                before.get(case, client.workspace)(name)
                 self.assertTrue(self.die("answer.before_kept", lambda key: request(name, key), name))
                 self.daemon.start()
                 meanwhile(name)
                 request(name, name)
                 self.assertTrue(holds(name))
                 self.clean(name)
+
+    def test_a_repeat_brings_no_repository_back_that_was_removed_since(self):
+        self.numbers = iter(range(2 * 10**6, 3 * 10**6))
+        for method in ("post_v1_repos", "post_v1_repos_import"):
+            with self.subTest(method):
+                name = f"r{next(self.numbers)}"
+                call = getattr(Requests(self), method)(name)
+                before = {repo["id"] for repo in self.client.repos()}
+                self.assertTrue(self.die("answer.before_kept", call, name))
+                self.daemon.start()
+                (added,) = {repo["id"] for repo in self.client.repos()} - before
+                self.client.delete_repo(added)
+                answer = call(name)
+                self.assertEqual(answer.get("id", answer.get("repo")), added)
+                self.assertEqual({repo["id"] for repo in self.client.repos()}, before)
 
     def test_a_repeat_after_a_death_gets_the_answer_of_an_undisturbed_run(self):
         self.numbers = iter(range(10**6))

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "state_db/archives.h"
+#include "state_db/idempotency.h"
 #include "state_db/layers.h"
 #include "state_db/store_age.h"
 #include "state_db/workspaces.h"
@@ -375,6 +376,28 @@ TEST_CASE("labels and the layer can be changed") {
   CHECK(workspaces.get(id).layer == top);
   CHECK(code_thrown_by([&] { workspaces.set_layer(base::WorkspaceId{99}, top); }) ==
         base::Code::not_found);
+}
+
+TEST_CASE("what undoes a move into an archive or out of it forgets the key that began it") {
+  TestStore test;
+  const auto id = make_workspace(*test.store, make_repository(*test.store), "auth");
+  Archives archives(*test.store);
+  IdempotencyKeys keys(*test.store);
+  const IdempotentRequest moved{.owner_uid = 1000, .key = "k", .hash = "h"};
+  const IdempotentRequest other{.owner_uid = 1000, .key = "other", .hash = "h"};
+  keys.begin(other, id.str());
+  archives.begin(id);
+  keys.begin(moved, move_under_way(id));
+  archives.undo(id, "cut short");
+  CHECK_FALSE(keys.find(moved));
+  archives.begin(id);
+  keys.begin(moved, move_under_way(id));
+  archives.finish(id, {.bytes = 30, .sha256 = "x"}, {});
+  CHECK(keys.find(moved));
+  archives.begin_restore(id);
+  archives.undo_restore(id, "cut short");
+  CHECK_FALSE(keys.find(moved));
+  CHECK(keys.find(other)->subject == id.str());
 }
 
 TEST_CASE(
