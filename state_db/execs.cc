@@ -18,7 +18,7 @@ constexpr std::string_view kSelect =
     "directory, user, terminal, input, timeout_ms, state, cancel_requested, started_wall_ms, "
     "reason, "
     "exit_code, signal, ended_wall_ms, output_bytes, omitted_bytes, user_ms, system_ms, "
-    "max_rss_bytes, category, changed_files, hook, imported_from "
+    "max_rss_bytes, category, changed_files, hook, imported_from, sent_signal, sent_by "
     "FROM execs WHERE ";
 
 ExecRow read_row(Statement& query) {
@@ -34,7 +34,7 @@ ExecRow read_row(Statement& query) {
              row.started_wall_ms, outcome.error, outcome.exit_code, outcome.signal,
              outcome.ended_wall_ms, outcome.output_bytes, outcome.omitted_bytes, outcome.user_ms,
              outcome.system_ms, outcome.max_rss_bytes, category, row.changed_files, request.hook,
-             row.imported_from);
+             row.imported_from, row.sent_signal, row.sent_by);
   outcome.category = category_from_name(category);
   request.argv = decode_words(argv);
   request.environment = decode_word_map(environment);
@@ -210,6 +210,14 @@ bool Execs::request_cancel(base::ExecId id, const std::string& why) {
     if (row.cancel_requested) return true;  // who asked first ended it
     store_.prepare("UPDATE execs SET cancel_requested = 1, reason = ? WHERE id = ?").run(why, id);
     return true;
+  });
+}
+
+void Execs::note_signal(base::ExecId id, int signal, const std::string& by) {
+  store_.transaction([&] {
+    store_
+        .prepare("UPDATE execs SET sent_signal = ?, sent_by = ? WHERE id = ? AND state = 'running'")
+        .run(signal, by, id);
   });
 }
 

@@ -54,6 +54,8 @@ struct ExecRow {
   ExecRequest request{};
   ExecState state = ExecState::running;
   bool cancel_requested = false;
+  std::optional<int> sent_signal{};  // the last one that the API sent to it
+  std::string sent_by{};             // who that was; empty: who runs it
   int64_t started_wall_ms = 0;
   ExecOutcome outcome{};                    // only if state is not running
   std::optional<uint64_t> changed_files{};  // of its workspace, as it left them; unset: not counted
@@ -98,6 +100,8 @@ class Execs {
   // True if it runs: the mark is durable, and `why` is in the record of its end. False if it has
   // ended.
   bool request_cancel(base::ExecId id, const std::string& why);
+  // Of one that runs, for the record of its end.
+  void note_signal(base::ExecId id, int signal, const std::string& by);
 
   ExecRow get(base::ExecId id);  // not_found
   std::optional<ExecRow> find(base::ExecId id);

@@ -207,6 +207,9 @@ constexpr std::array kMigrations{
               "DROP TABLE workspace_integrity;"
               "ALTER TABLE integrity_words RENAME TO workspace_integrity"},
     Migration{"0025-fork-of", "ALTER TABLE workspaces ADD COLUMN fork_of TEXT NOT NULL DEFAULT ''"},
+    Migration{"0026-sent-signals",
+              "ALTER TABLE execs ADD COLUMN sent_signal INTEGER;"
+              "ALTER TABLE execs ADD COLUMN sent_by TEXT NOT NULL DEFAULT ''"},
 };
 
 std::string quote(std::string_view text) {

@@ -258,6 +258,8 @@ CREATE TABLE execs (             -- Commands, kept after their sandbox is gone.
   category         TEXT NOT NULL DEFAULT '',    -- Why it ended so, a word of exec_category.h; empty if not known.
   hook             TEXT NOT NULL DEFAULT '',    -- pre_stop: the workspace's own command; empty is a client's.
   imported_from    TEXT NOT NULL DEFAULT '',    -- "STORE_ID/ex_N": it ran there, and came with an archive; empty: it ran here.
+  sent_signal      INTEGER,       -- The last signal that the API sent to it; null: none.
+  sent_by          TEXT NOT NULL DEFAULT '',    -- Who that was; empty: who runs it.
   UNIQUE (workspace, idempotency_key)
 ) STRICT;
 CREATE INDEX execs_of_workspace ON execs (workspace, id);

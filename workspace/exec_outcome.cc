@@ -1,5 +1,6 @@
 // How an exec's end gets into its row (exec_watcher.h): the frame, what is known about why, the
 // sync that was asked for, and the write, again and again while there is no room for it.
+#include <string.h>
 #include <sys/inotify.h>
 
 #include <algorithm>
@@ -42,6 +43,20 @@ auto ask_judge(const Ask& ask, const state_db::ExecRow& exec) -> decltype(ask(ex
               {{"ex", exec.id}, {"error", error.message()}});
   }
   return {};
+}
+
+// Of a signal that somebody else than who runs it sent, and that ended it; 128 and more: a shell
+// says so of its child.
+std::string sender_of_end(const state_db::ExecRow& row, const state_db::ExecOutcome& outcome) {
+  if (!row.sent_signal || row.sent_by.empty()) return {};
+  const int sent = *row.sent_signal;
+  const bool ended = outcome.state == ExecState::signalled
+                         ? outcome.signal == sent
+                         : outcome.state == ExecState::exited && outcome.exit_code == 128 + sent;
+  if (!ended) return {};
+  const char* name = sigabbrev_np(sent);
+  return (name ? std::string("SIG") + name : "signal " + std::to_string(sent)) + " sent by " +
+         row.sent_by;
 }
 
 }  // namespace
@@ -125,12 +140,14 @@ void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome
     if (outcome.ran_ms == 0)
       outcome.ran_ms = watched->ran_ms(context_.store.clock(), outcome.ended_wall_ms);
     context_.store.transaction([&] {
-      if (const auto row = execs.get(id);
-          verdict != Applied::with_state && ended && row.cancel_requested) {
+      const auto row = execs.get(id);
+      if (verdict != Applied::with_state && ended && row.cancel_requested) {
         outcome.state = ExecState::cancelled;
         outcome.category = ExecCategory::cancelled;
         if (verdict == Applied::nothing && !row.outcome.error.empty())
           outcome.error = row.outcome.error;  // by whom, and why
+      } else if (verdict == Applied::nothing && outcome.error.empty()) {
+        outcome.error = sender_of_end(row, outcome);
       }
       execs.finish(id, outcome);
     });

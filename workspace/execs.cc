@@ -463,7 +463,16 @@ void Execs::close_input(const Caller& caller, base::ExecId id) {
 void Execs::send_signal(const Caller& caller, base::ExecId id, const std::string& name) {
   const auto held = hold(caller, id);
   const int number = signal_number(name);
-  backends::EnvdClient(sandbox_of(held.row)->endpoint).send_signal(id.str(), number);
+  const auto running = sandbox_of(held.row);
+  const bool runs_it = caller.uid == held.row.request.owner_uid;  // and knows who it was
+  try {
+    state_db::Execs(context_.store).note_signal(id, number, runs_it ? "" : user_name(caller.uid));
+  } catch (const Error& error) {  // what fills the disk can be ended all the same
+    if (error.code() != Code::resource_exhausted) throw;
+    base::log(base::LogLevel::warning, "exec.signal_not_noted",
+              {{"ex", id}, {"error", error.message()}});
+  }
+  backends::EnvdClient(running->endpoint).send_signal(id.str(), number);
 }
 
 void Execs::cancel(const Caller& caller, base::ExecId id, const std::string& because) {

@@ -2,6 +2,7 @@
 ends without a word."""
 
 import concurrent.futures
+import json
 import os
 import signal
 import threading
@@ -11,6 +12,7 @@ import unittest
 import harness
 from harness import moorage
 
+OTHER = 65533  # a user that is not root
 HOOK_S = 300  # far longer than anything here waits
 
 
@@ -256,6 +258,45 @@ class Busy(harness.TestCase):
         self.daemon.start()
         self.client.cancel(later)
         self.assertEqual(self.end_of(later)["error"], "cancelled by root")
+
+    def as_other(self, path, body):
+        """What a user that is not root is answered to a POST."""
+        os.chmod(self.daemon.directory, 0o711)
+        os.chmod(self.daemon.socket, 0o666)
+        out = harness.run("setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", "--clear-groups", "curl", "-sf", "--unix-socket", self.daemon.socket,
+                          "--data-binary", json.dumps(body), f"http://daemon/v1{path}", env={"PATH": "/usr/bin:/bin"}).stdout
+        return json.loads(out or "null")
+
+    def test_a_signal_that_ends_a_command_of_somebody_else_says_who_sent_it(self):
+        workspace = self.as_other("/workspaces", {"repo_url": self.url, "name": "theirs"})["id"]
+
+        def ended_by(argv, call):
+            exec_id = self.as_other(f"/workspaces/{workspace}/execs", {"argv": argv})["id"]
+            harness.wait_until(lambda: b"ready" in self.client.raw_output(exec_id), what="it runs")
+            call(exec_id)
+            end = self.end_of(exec_id)
+            return end["state"], end.get("error"), exec_id
+
+        sleeps = ["sh", "-c", "echo ready; exec sleep 1000"]
+        state, error, exec_id = ended_by(sleeps, lambda e: self.daemon.cli("kill", e, "TERM"))
+        self.assertEqual((state, error), ("signalled", "SIGTERM sent by root"))
+        self.assertIn(b"SIGTERM sent by root", self.daemon.cli("logs", exec_id, check=False).stderr)
+        # Its shell says that a child was ended.
+        self.assertEqual(ended_by(["sh", "-c", "trap : INT; echo ready; sleep 1000; exit $?"], lambda e: self.client.signal(e, "INT"))[:2],
+                         ("exited", "SIGINT sent by root"))
+
+        def one_that_it_outlives(exec_id):
+            self.client.signal(exec_id, "USR1")
+            self.as_other(f"/execs/{exec_id}/signal", {"signal": "TERM"})
+
+        survives = ["sh", "-c", "trap : USR1; echo ready; while :; do sleep 0.1; done"]
+        self.assertEqual(ended_by(survives, one_that_it_outlives)[:2], ("signalled", None), "who runs it knows who it was")
+
+        def across_a_death(exec_id):
+            self.daemon.kill()
+            self.daemon.start()
+            self.client.signal(exec_id, "KILL")
+        self.assertEqual(ended_by(sleeps, across_a_death)[:2], ("signalled", "SIGKILL sent by root"))
 
     def test_a_disposable_workspace_waits_for_the_last_of_its_commands(self):
         self.client.create(repo_url=self.url, name="shared", disposable=True)

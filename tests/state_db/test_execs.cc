@@ -114,6 +114,22 @@ TEST_CASE("a cancel is marked only while the exec runs") {
   CHECK_FALSE(execs.request_cancel(id, "cancelled by bob"));
 }
 
+TEST_CASE("the last signal that was sent is kept with its sender, while the exec runs") {
+  RunningSandbox test;
+  Execs execs(*test.store);
+  const auto id = execs.create(new_exec(test.sandbox)).id;
+  CHECK_FALSE(execs.get(id).sent_signal);
+  execs.note_signal(id, 15, "bob");
+  execs.note_signal(id, 10, "eve");
+  test.reopen();
+  Execs again(*test.store);
+  CHECK(again.get(id).sent_signal == 10);
+  CHECK(again.get(id).sent_by == "eve");
+  again.finish(id, {.state = ExecState::signalled, .signal = 10});
+  again.note_signal(id, 15, "bob");
+  CHECK(again.get(id).sent_by == "eve");
+}
+
 TEST_CASE("execs are listed newest first and by page") {
   RunningSandbox test;
   Execs execs(*test.store);
