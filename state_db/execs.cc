@@ -51,6 +51,29 @@ std::vector<ExecRow> select(Store& store, std::string_view where, const Values&.
   return rows;
 }
 
+uint64_t text_bytes(const ExecRequest& request) {
+  uint64_t bytes = request.directory.size();
+  for (const auto& word : request.argv) bytes += word.size();
+  for (const auto& [name, value] : request.environment) bytes += name.size() + value.size();
+  return bytes;
+}
+
+// Those that take kMostListedBytes together, or the first alone.
+template <typename... Values>
+std::vector<ExecRow> select_page(Store& store, std::string_view where, const Values&... values) {
+  Statement query = store.prepare(std::string(kSelect) + std::string(where));
+  query.bind(values...);
+  std::vector<ExecRow> rows;
+  uint64_t bytes = 0;
+  while (query.step()) {
+    ExecRow row = read_row(query);
+    bytes += text_bytes(row.request);
+    if (!rows.empty() && bytes > kMostListedBytes) break;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 std::optional<ExecRow> only(std::vector<ExecRow> rows) {
   if (rows.empty()) return std::nullopt;
   return std::move(rows.front());
@@ -249,7 +272,7 @@ std::vector<ExecRow> Execs::list(const ExecQuery& query) {
     where.insert(0, query.workspace ? "+" : "");
     order.insert(0, "+");
   }
-  return select(
+  return select_page(
       store_,
       where +
           " AND (?2 IS NULL OR sandbox = ?2) AND (?3 IS NULL OR workspace IN (SELECT id FROM "
@@ -260,10 +283,16 @@ std::vector<ExecRow> Execs::list(const ExecQuery& query) {
       query.seen_by ? group_list(*query.seen_by) : "[]");
 }
 
+bool Execs::has_older(const ExecRow& exec) {
+  Statement query = store_.prepare("SELECT 1 FROM execs WHERE workspace = ? AND id < ? LIMIT 1");
+  query.bind(exec.request.workspace, exec.id);
+  return query.step();
+}
+
 std::vector<ExecRow> Execs::list_after(base::WorkspaceId workspace, base::ExecId after,
                                        size_t limit) {
-  return select(store_, "workspace = ? AND id > ? ORDER BY id LIMIT ?", workspace, after.value,
-                limit);
+  return select_page(store_, "workspace = ? AND id > ? ORDER BY id LIMIT ?", workspace, after.value,
+                     limit);
 }
 
 std::vector<ExecRow> Execs::running(base::SandboxId sandbox) {

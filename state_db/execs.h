@@ -62,6 +62,10 @@ struct ExecRow {
   std::string imported_from{};              // "STORE_ID/ex_N": it ran there; empty: it ran here
 };
 
+// A command and its environment may take 1 MiB, and more in an archive: a list ends early, with at
+// least one, where those of its commands take more than this.
+inline constexpr uint64_t kMostListedBytes = 8 << 20;
+
 struct ExecQuery {
   base::WorkspaceId workspace{};    // 0: any
   base::SandboxId sandbox{};        // 0: any
@@ -107,7 +111,9 @@ class Execs {
   std::optional<ExecRow> find(base::ExecId id);
   std::optional<ExecRow> find_by_key(base::WorkspaceId workspace, const std::string& key);
   void forget_key(base::ExecId id);  // of one that never began: the key may be used again
-  std::vector<ExecRow> list(const ExecQuery& query = {});  // newest first
+  // Newest first; the next ones are those before the last.
+  std::vector<ExecRow> list(const ExecQuery& query = {});
+  bool has_older(const ExecRow& exec);  // in its workspace
   // Of a workspace, oldest first, those newer than `after`.
   std::vector<ExecRow> list_after(base::WorkspaceId workspace, base::ExecId after, size_t limit);
   std::vector<ExecRow> running(base::SandboxId sandbox);

@@ -397,7 +397,7 @@ Execs::History Execs::history(const Caller& caller, const std::string& workspace
   state_db::ExecQuery query;
   query.workspace = history.workspace.id;
   query.before = before;
-  query.limit = limit + 1;
+  query.limit = limit;
   state_db::Execs table(context_.store);
   auto rows = table.list(query);
   const auto last = std::max_element(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
@@ -407,8 +407,7 @@ Execs::History Execs::history(const Caller& caller, const std::string& workspace
     workspaces_.measure(history.workspace, last->id);
     rows = table.list(query);
   }
-  history.truncated = rows.size() > limit;
-  if (history.truncated) rows.pop_back();
+  if (!rows.empty()) history.truncated = table.has_older(rows.back());
   std::reverse(rows.begin(), rows.end());
   for (auto& row : rows) history.execs.push_back(view(std::move(row)));
   return history;

@@ -288,3 +288,29 @@ TEST_CASE("long commands that are brought in, and forgotten again, keep the log 
   CHECK_FALSE(Execs(*test.store).find(last));
   CHECK(Execs(*test.store).find(here));
 }
+
+TEST_CASE("a list of commands ends early where they take much, and goes on from there") {
+  RunningSandbox test;
+  Execs table(*test.store);
+  ExecRequest request = new_exec(test.sandbox);
+  request.argv = {"true", std::string(3 << 20, 'a')};
+  request.environment = {{"LONG", std::string(2 << 20, 'b')}};
+  std::vector<base::ExecId> made;
+  for (int n = 0; n < 3; ++n) made.push_back(table.create(request).id);
+  request.argv = {"true", std::string(kMostListedBytes, 'c')};
+  made.push_back(table.create(request).id);
+  std::vector<base::ExecId> found;
+  ExecQuery query{.workspace = test.sandbox.workspace};
+  for (auto page = table.list(query); !page.empty(); page = table.list(query)) {
+    CHECK(page.size() == 1);
+    found.insert(found.begin(), page.front().id);
+    CHECK(table.has_older(page.back()) == (found.size() < made.size()));
+    query.before = page.back().id;
+  }
+  CHECK(found == made);
+  CHECK(table.list_after(test.sandbox.workspace, {}, 10).size() == 1);
+  request.argv = {"true"};
+  request.environment = {};
+  for (int n = 0; n < 3; ++n) table.create(request);
+  CHECK(table.list().size() == 3);  // the next one alone takes too much
+}
