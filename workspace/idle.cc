@@ -15,8 +15,9 @@
 namespace moorage::workspace {
 namespace {
 
-constexpr size_t kStoppers = 4;  // a stop waits for the disk, and for what ends softly
-constexpr size_t kMaxQueue = 10'000;
+// A stop waits for the disk, and for what ends softly. One user has half of them at most.
+constexpr size_t kStoppers = 4;
+constexpr size_t kMaxQueue = 10'000;  // of each user
 // A look costs some reads of control groups, and a sandbox stops late by at most one pause.
 constexpr int64_t kLeastPause_ms = 1'000;
 constexpr int64_t kMostPause_ms = 10'000;
@@ -97,11 +98,6 @@ IdleKeeper::IdleKeeper(Context& context, Workspaces& workspaces, Active& active,
 
 IdleKeeper::~IdleKeeper() { workspaces_.waiters().leave(); }
 
-state_db::WorkspacePolicy IdleKeeper::policy_of(base::WorkspaceId workspace) {
-  return effective_policy(state_db::Workspaces(context_.store).get(workspace).policy,
-                          context_.options);
-}
-
 void IdleKeeper::look() {
   std::set<base::SandboxId> there;
   for (const auto& running : active_.all()) {
@@ -130,7 +126,8 @@ std::string IdleKeeper::busy_with(const Running& running) {
 void IdleKeeper::look_at(const Running& running, Known& known) {
   const int64_t now = context_.store.clock().boot_ms();
   if (now < known.next_boot_ms) return;
-  const auto policy = policy_of(running.workspace);
+  const auto row = state_db::Workspaces(context_.store).get(running.workspace);
+  const auto policy = effective_policy(row.policy, context_.options);
   const int64_t pause_ms = pause_of(policy);
   known.next_boot_ms = now + pause_ms;
   std::string busy = busy_with(running);
@@ -143,9 +140,9 @@ void IdleKeeper::look_at(const Running& running, Known& known) {
   const int64_t idle_ms = known.count.idle_ms();
   active_.set_rest(running.workspace,
                    {.busy_with = std::move(busy), .idle_ms = idle_ms, .boot_ms = now});
-  look_at_lifetime(running, policy, known);
+  look_at_lifetime(running, row, known);
   if (policy.idle_stop_s > 0 && idle_ms >= policy.idle_stop_s * 1000)
-    stop_later(running, &IdleKeeper::stop_idle);
+    stop_later(running, row.owner_uid, &IdleKeeper::stop_idle);
 }
 
 // Each command got what was left of the time when it began; those beside it use it up, too.
@@ -162,13 +159,14 @@ void IdleKeeper::look_at_budget(const Running& running) {
                    context_.options.stop_grace);
 }
 
-void IdleKeeper::look_at_lifetime(const Running& running, const state_db::WorkspacePolicy& policy,
+void IdleKeeper::look_at_lifetime(const Running& running, const state_db::WorkspaceRow& row,
                                   Known& known) {
+  const auto policy = effective_policy(row.policy, context_.options);
   if (policy.max_lifetime_s == 0) return;
   const auto& clock = context_.store.clock();
   const int64_t most_ms = policy.max_lifetime_s * 1000;
   const int64_t left_ms = most_ms - age_ms(running.init, clock);
-  if (left_ms <= 0) return stop_later(running, &IdleKeeper::stop_old);
+  if (left_ms <= 0) return stop_later(running, row.owner_uid, &IdleKeeper::stop_old);
   const int64_t warn_ms = std::min(kWarnBefore_ms, most_ms / 2);
   if (left_ms <= warn_ms && !std::exchange(known.warned, true)) {
     context_.store.add_event(
@@ -180,21 +178,27 @@ void IdleKeeper::look_at_lifetime(const Running& running, const state_db::Worksp
   known.next_boot_ms = std::min(known.next_boot_ms, clock.boot_ms() + next_ms);
 }
 
-void IdleKeeper::stop_later(const Running& running, Stop stop) {
+void IdleKeeper::stop_later(const Running& running, uint32_t owner, Stop stop) {
   {
     const std::lock_guard lock(mutex_);
     if (!being_stopped_.insert(running.sandbox).second) return;
   }
-  submit(running, stop);
+  try {
+    submit(running, owner, stop);
+  } catch (...) {  // the owner's queue is full: a later look tries again
+    const std::lock_guard lock(mutex_);
+    being_stopped_.erase(running.sandbox);
+    throw;
+  }
 }
 
-void IdleKeeper::submit(const Running& running, Stop stop) {
-  stoppers_.submit([this, running, stop] {
+void IdleKeeper::submit(const Running& running, uint32_t owner, Stop stop) {
+  stoppers_.submit({.user = owner}, [this, running, owner, stop] {
     try {
       (this->*stop)(running);
     } catch (const Waiting& waiting) {  // its hook runs, and no thread waits for that
-      return workspaces_.waiters().resume_later(waiting,
-                                                [this, running, stop] { submit(running, stop); });
+      return workspaces_.waiters().resume_later(
+          waiting, [this, running, owner, stop] { submit(running, owner, stop); });
     } catch (const base::Error& error) {  // another verb is at work: the next look comes back
       base::log(base::LogLevel::info, "idle.not_stopped",
                 {{"ws", running.workspace}, {"sb", running.sandbox}, {"error", error.message()}});

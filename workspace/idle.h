@@ -13,7 +13,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "base/thread_pool.h"
+#include "base/fair_pool.h"
 #include "state_db/workspaces.h"
 #include "workspace/active.h"
 #include "workspace/context.h"
@@ -67,14 +67,12 @@ class IdleKeeper {
   // Why it must not be stopped as idle; empty: nothing.
   std::string busy_with(const Running& running);
   void look_at_budget(const Running& running);
-  void look_at_lifetime(const Running& running, const state_db::WorkspacePolicy& policy,
-                        Known& known);
+  void look_at_lifetime(const Running& running, const state_db::WorkspaceRow& row, Known& known);
   using Stop = void (IdleKeeper::*)(const Running&);
-  void stop_later(const Running& running, Stop stop);
-  void submit(const Running& running, Stop stop);
+  void stop_later(const Running& running, uint32_t owner, Stop stop);
+  void submit(const Running& running, uint32_t owner, Stop stop);
   void stop_idle(const Running& running);
   void stop_old(const Running& running);
-  state_db::WorkspacePolicy policy_of(base::WorkspaceId workspace);
 
   Context& context_;
   Workspaces& workspaces_;
@@ -83,7 +81,7 @@ class IdleKeeper {
   std::map<base::SandboxId, Known> known_;  // of look() alone
   std::mutex mutex_;
   std::set<base::SandboxId> being_stopped_;
-  base::ThreadPool stoppers_;  // last: its work uses the rest
+  base::FairPool stoppers_;  // last: its work uses the rest
 };
 
 }  // namespace moorage::workspace

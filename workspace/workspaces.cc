@@ -29,8 +29,8 @@ using base::Error;
 using state_db::WorkspaceState;
 
 constexpr size_t kSealers = 1;
-constexpr size_t kDisposers = 2;
-constexpr size_t kMostDisposals = 100'000;
+constexpr size_t kDisposers = 2;            // of which one user has one
+constexpr size_t kMostDisposals = 100'000;  // of each user, that wait
 constexpr std::chrono::seconds kTryAgain{1};
 // Files of a workspace at rest are read one by one; each need not compare it anew.
 constexpr std::chrono::milliseconds kComparedFor{10'000};
@@ -213,7 +213,7 @@ void Workspaces::after_exec(const state_db::ExecRow& exec) {
     const auto row = state_db::Workspaces(context_.store).find(exec.request.workspace);
     if (!row || row->state != WorkspaceState::ready) return;
     if (row->disposable && exec.request.hook.empty()) {
-      disposals_.submit([this, row = *row] { remove_disposable(row); });
+      dispose_later(*row);
     } else {
       measurer_.refresh_later(row->id, exec.id);
     }
@@ -223,12 +223,15 @@ void Workspaces::after_exec(const state_db::ExecRow& exec) {
   }
 }
 
+void Workspaces::dispose_later(const state_db::WorkspaceRow& row) {
+  disposals_.submit({.user = row.owner_uid}, [this, row] { remove_disposable(row); });
+}
+
 // Purged later: its output may still be asked for. It waits for other commands that were started in
 // it: the end of the last one comes back here.
 void Workspaces::remove_disposable(const state_db::WorkspaceRow& row) {
   const auto again = [&](const Waiting& waiting) {
-    waiters_.resume_later(
-        waiting, [this, row] { disposals_.submit([this, row] { remove_disposable(row); }); });
+    waiters_.resume_later(waiting, [this, row] { dispose_later(row); });
   };
   try {
     if (!commands_of(context_.store, row.id).empty()) return;

@@ -1,7 +1,6 @@
 // Verbs on workspaces: create, look, start, stop, delete, bring back. Each writes its intent first
 // and its outcome last (state_db/lifecycle.h); what a crash leaves between the two is settled by
-// reconcile.h. A workspace is named by "ws_N" or by its name; who may do what to which is told by
-// access.h, and whether the lease lets him by leases.h.
+// reconcile.h. access.h and leases.h say who may do what to which.
 #pragma once
 
 #include <optional>
@@ -126,6 +125,7 @@ class Workspaces {
   ActiveMounts mount_layers(const Chain& layers, uint32_t first_host_id, MountRoom last = {});
   std::shared_ptr<const Mounted> mounts(const state_db::WorkspaceRow& row, Right right);
   void seal_at_rest(base::WorkspaceId id);
+  void dispose_later(const state_db::WorkspaceRow& row);
   IntegrityCheck::Taken seal_stopped(const state_db::WorkspaceRow& row);
   RunningPtr start_sandbox(const state_db::WorkspaceRow& row, const Also& also = {});
   bool bury(base::WorkspaceId workspace, base::SandboxId sandbox);  // its init died; false: busy
@@ -144,7 +144,7 @@ class Workspaces {
   Leases leases_;
   IntegrityCheck integrity_;
   base::Flights sealing_;  // these two last: their work uses the rest
-  base::ThreadPool disposals_;
+  base::FairPool disposals_;
 };
 
 }  // namespace moorage::workspace

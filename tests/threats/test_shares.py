@@ -170,6 +170,73 @@ class Shares(Threats):
                     asking.join()
                 harness.wait_until(lambda: not any(self.priorities()), what="its priority is as before")
 
+    @contextlib.contextmanager
+    def paused_at(self, point):
+        """Whoever of the daemon's threads comes by waits there until the end of the block."""
+        gate = self.daemon.directory / "gate"
+        self.daemon.stop()
+        self.daemon.environment["MOORAGE_PAUSE_AT"] = f"{point}={gate}"
+        self.daemon.start()
+        self.daemon.socket.chmod(0o666)
+        gate.touch()
+        try:
+            yield
+        finally:
+            gate.unlink()
+            del self.daemon.environment["MOORAGE_PAUSE_AT"]
+
+    def run_as(self, uid, names, **fields):
+        """A workspace of that user for each name, and one command in it."""
+        troubles = []
+
+        def work():
+            try:
+                become(uid)
+                client = harness.Client(str(self.daemon.socket))
+                for name in names:
+                    client.create(repo_url=self.url, name=name, **fields)
+                    client.exec(name, "true")
+            except Exception as error:  # noqa: BLE001
+                troubles.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        self.assertEqual(troubles, [])
+
+    def ids(self, prefix):
+        return {w["id"] for w in self.client.workspaces(deleted=True) if w["name"].startswith(prefix)}
+
+    def stopping(self, prefix):
+        """Of the workspaces with such names: whose sandboxes somebody began to stop."""
+        began = {e["workspace"] for e in self.client.events() if e["kind"] == "sandbox.state" and e["to"] == "stopping"}
+        return began & self.ids(prefix)
+
+    def remove(self, *prefixes):
+        for prefix in prefixes:
+            for workspace in self.ids(prefix):
+                self.client.delete(workspace, purge=True, force=True)
+
+    def test_slow_stops_of_one_user_keep_nobody_elses_idle_sandbox(self):
+        self.addCleanup(self.remove, "a-idle", "b-idle")
+        with self.paused_at("stop.after_intent"):
+            self.run_as(A, [f"a-idle-{number}" for number in range(6)], idle_stop_s=1)
+            harness.wait_until(lambda: len(self.stopping("a-idle")) >= 2, what="A's share of the stoppers")
+            self.run_as(B, ["b-idle"], idle_stop_s=1)
+            harness.wait_until(lambda: self.stopping("b-idle"), what="the stop of B's idle sandbox")
+            self.assertEqual(len(self.stopping("a-idle")), 2)
+        harness.wait_until(lambda: len(self.stopping("a-idle")) == 6, what="the stops of all that A has")
+
+    def test_slow_disposals_of_one_user_keep_nobody_elses(self):
+        self.addCleanup(self.remove, "a-once", "b-once")
+        with self.paused_at("stop.after_intent"):
+            self.run_as(A, [f"a-once-{number}" for number in range(3)], disposable=True)
+            harness.wait_until(lambda: self.stopping("a-once"), what="A's share of the disposers")
+            self.run_as(B, ["b-once"], disposable=True)
+            harness.wait_until(lambda: self.stopping("b-once"), what="the removal of B's workspace")
+            self.assertEqual(len(self.stopping("a-once")), 1)
+        harness.wait_until(lambda: len(self.stopping("a-once")) == 3, what="the removal of all that A has")
+
 
 if __name__ == "__main__":
     unittest.main()
