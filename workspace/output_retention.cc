@@ -99,30 +99,42 @@ std::optional<uint64_t> OutputRetention::bytes_at_end(base::ExecId exec) {
 
 void OutputRetention::ended(const state_db::ExecRow& exec) {
   if (rules_.workspace_bytes == 0) return;
-  const std::lock_guard lock(mutex_);
   count(exec.request.workspace, exec.id);
 }
 
+std::shared_ptr<OutputRetention::Counted> OutputRetention::counted_of(base::WorkspaceId workspace) {
+  const std::lock_guard lock(mutex_);
+  auto& counted = counted_[workspace];
+  if (!counted) counted = std::make_shared<Counted>();
+  return counted;
+}
+
+void OutputRetention::forget(base::WorkspaceId workspace) {
+  const std::lock_guard lock(mutex_);
+  counted_.erase(workspace);
+}
+
 void OutputRetention::count(base::WorkspaceId workspace, base::ExecId newest) {
+  const auto counted = counted_of(workspace);
+  const std::lock_guard lock(counted->mutex);
   try {
-    const auto known = bytes_.find(workspace);
-    if (known == bytes_.end()) {
+    if (counted->bytes) {
+      *counted->bytes += bytes_of(journal_directory(context_.options, workspace, newest));
+    } else {
       uint64_t sum = 0;
       for (const Journal& journal : journals_of(workspace)) sum += journal.bytes;
-      bytes_[workspace] = sum;
-    } else {
-      known->second += bytes_of(journal_directory(context_.options, workspace, newest));
+      counted->bytes = sum;
     }
-    if (bytes_[workspace] > rules_.workspace_bytes) shrink(workspace, newest);
+    if (*counted->bytes > rules_.workspace_bytes) counted->bytes = shrink(workspace, newest);
   } catch (const Error& error) {
-    bytes_.erase(workspace);
+    counted->bytes.reset();
     if (error.code() == Code::conflict) return;  // an archive is made of it: the next command's end
     base::log(base::LogLevel::error, "output.retention",
               {{"ws", workspace}, {"error", error.message()}});
   }
 }
 
-void OutputRetention::shrink(base::WorkspaceId workspace, base::ExecId newest) {
+uint64_t OutputRetention::shrink(base::WorkspaceId workspace, base::ExecId newest) {
   const auto guard = context_.locks.lock(workspace.str(), "output", std::chrono::milliseconds(0));
   const auto journals = journals_of(workspace);
   uint64_t sum = 0;
@@ -131,7 +143,7 @@ void OutputRetention::shrink(base::WorkspaceId workspace, base::ExecId newest) {
     if (sum <= shrunk(rules_.workspace_bytes)) break;
     if (journal.exec != newest) sum -= remove(workspace, journal, "size");
   }
-  bytes_[workspace] = sum;
+  return sum;
 }
 
 // Late output comes after the end that was counted.
@@ -139,11 +151,10 @@ void OutputRetention::sweep() {
   std::vector<base::WorkspaceId> counted;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [workspace, bytes] : bytes_) counted.push_back(workspace);
+    for (const auto& [workspace, bytes] : counted_) counted.push_back(workspace);
   }
   for (const auto workspace : counted) {
-    const std::lock_guard lock(mutex_);
-    bytes_.erase(workspace);
+    forget(workspace);
     count(workspace, {});
   }
   if (rules_.keep_ms == 0) return;
@@ -169,8 +180,7 @@ void OutputRetention::sweep_workspace(base::WorkspaceId workspace, int64_t now_m
   if (old.empty()) return;
   const auto guard = context_.locks.lock(workspace.str(), "output", std::chrono::milliseconds(0));
   for (const Journal& journal : old) remove(workspace, journal, "age");
-  const std::lock_guard lock(mutex_);
-  bytes_.erase(workspace);
+  forget(workspace);
 }
 
 // Late output of a process that the command left may still come: then only what came before the end

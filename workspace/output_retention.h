@@ -6,10 +6,13 @@
 // limit and no reader sees it. What a running command keeps is bounded by itself
 // (journal_middle.h). Time is the store's own age: no jump of the wall clock removes anything, and
 // it counts from when it was first seen here that the command had ended.
+// Journals are counted and removed under a mutex of their workspace: nobody waits for another
+// one's.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -39,17 +42,23 @@ class OutputRetention {
   };
   std::vector<Journal> journals_of(base::WorkspaceId workspace) const;  // oldest first
   std::optional<uint64_t> bytes_at_end(base::ExecId exec);  // of output; nothing: it runs
-  // The mutex is held, of these two. `newest` is kept in any case.
+  struct Counted {
+    std::mutex mutex;
+    std::optional<uint64_t> bytes;  // of all journals; nothing: not counted yet
+  };
+  std::shared_ptr<Counted> counted_of(base::WorkspaceId workspace);
+  void forget(base::WorkspaceId workspace);  // the next command's end counts anew
+  // `newest` is kept in any case.
   void count(base::WorkspaceId workspace, base::ExecId newest);
-  void shrink(base::WorkspaceId workspace, base::ExecId newest);
+  uint64_t shrink(base::WorkspaceId workspace, base::ExecId newest);  // what is left, in bytes
   void sweep_workspace(base::WorkspaceId workspace, int64_t now_ms);
   // What the disk has back.
   uint64_t remove(base::WorkspaceId workspace, const Journal& journal, const char* why);
 
   Context& context_;
   const Rules rules_;
-  std::mutex mutex_;
-  std::map<base::WorkspaceId, uint64_t> bytes_;  // of all journals; absent: not counted yet
+  std::mutex mutex_;  // of the map alone
+  std::map<base::WorkspaceId, std::shared_ptr<Counted>> counted_;
 };
 
 }  // namespace moorage::workspace

@@ -2,10 +2,14 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <future>
 #include <memory>
+#include <thread>
 
+#include "../patience.h"
 #include "backends/registry.h"
 #include "base/clock.h"
 #include "base/files.h"
@@ -22,6 +26,7 @@
 
 using namespace moorage;
 using namespace moorage::workspace;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -108,24 +113,29 @@ struct Kept {
     verbs.store = directory;
     context = std::make_unique<Context>(
         Context{*store, *repos, *base_trees, *registry, *storage, locks, verbs, metrics});
+    workspace = add_workspace("one");
+  }
+
+  base::WorkspaceId add_workspace(const std::string& name) {
     state_db::NewWorkspace wanted;
-    wanted.name = "one";
+    wanted.name = name;
     wanted.owner_uid = 1000;
     wanted.repository =
         state_db::Repositories(*store).find_or_create({"https://x/a", "", "a"}).first;
     wanted.base_commit = std::string(40, 'a');
-    wanted.branch = "moorage/one";
+    wanted.branch = "moorage/" + name;
     wanted.backend = "lxc";
     wanted.image = "host";
     state_db::Workspaces table(*store);
-    workspace = table.create(wanted).id;
-    table.set_ready(workspace);
+    const auto id = table.create(wanted).id;
+    table.set_ready(id);
     state_db::Sandboxes sandboxes(*store);
     state_db::NewSandbox sandbox;
-    sandbox.workspace = workspace;
+    sandbox.workspace = id;
     sandbox.backend = "lxc";
     sandbox.image = "host";
     sandboxes.set_running(sandboxes.create(sandbox).id, {});
+    return id;
   }
 
   state_db::ExecRow run(uint64_t bytes, bool ends = true) {
@@ -161,6 +171,14 @@ struct Kept {
   }
   std::string journal(base::ExecId exec) const {
     return journal_directory(context->options, workspace, exec);
+  }
+  // Puts a FIFO in the place of its journal: who opens that waits until somebody writes to it.
+  std::string put_fifo(const state_db::ExecRow& exec) const {
+    const std::string path = journal(exec.id) + "/output";
+    base::set_append_only(base::open_file(path, O_RDONLY).get(), false);
+    REQUIRE(::unlink(path.c_str()) == 0);
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    return path;
   }
   bool has(const state_db::ExecRow& exec) const { return base::path_exists(journal(exec.id)); }
 };
@@ -264,4 +282,32 @@ TEST_CASE("without a limit and a time all output is kept") {
   retention.ended(exec);
   retention.sweep();
   CHECK(kept.has(exec));
+}
+
+TEST_CASE("a workspace whose journals take long to remove keeps no other one waiting") {
+  Kept kept;
+  OutputRetention retention(*kept.context, {11 * kMiB, 0});
+  const auto slow = kept.run(0);
+  const std::string fifo = kept.put_fifo(slow);
+  const auto large = kept.run(20 * kMiB);
+  auto held = std::async(std::launch::async, [&] { retention.ended(large); });
+  const auto is_removing = [&] {
+    try {
+      kept.locks.lock(kept.workspace.str(), "test", std::chrono::milliseconds(0));
+      return false;
+    } catch (const base::Error&) {
+      return true;
+    }
+  };
+  while (!is_removing()) std::this_thread::yield();
+
+  kept.workspace = kept.add_workspace("other");
+  const auto first = kept.run(10 * kMiB);
+  const auto second = kept.run(10 * kMiB);
+  auto other = std::async(std::launch::async, [&] { retention.ended(second); });
+  CHECK(other.wait_for(tests::patient(20s)) == std::future_status::ready);
+  CHECK_FALSE(kept.has(first));
+  CHECK(kept.has(second));
+  base::open_file(fifo, O_WRONLY);
+  held.wait();
 }
