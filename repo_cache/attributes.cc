@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <limits>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "repo_cache/path_pattern.h"
 
 namespace moorage::repo_cache {
@@ -41,6 +45,7 @@ struct Rule {
 // With what the heap adds, and the nodes of the maps for a macro.
 constexpr uint64_t kLineBytes = sizeof(Rule) + 160;
 constexpr uint64_t kWordBytes = sizeof(Assignment) + 16;
+constexpr uint64_t kAssignmentSteps = 16;  // one that is looked up in two maps
 
 uint64_t count_lines(std::string_view bytes) {
   return static_cast<uint64_t>(std::count(bytes.begin(), bytes.end(), '\n')) + 1;
@@ -197,6 +202,8 @@ struct Attributes::State {
   std::map<std::string_view, const Assignments*> macros;  // of the rules
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   bool relevant = false;
+  uint64_t most_steps = std::numeric_limits<uint64_t>::max();
+  mutable std::atomic<uint64_t> steps = 0;
 
   State() { find_macros({}); }
 
@@ -220,7 +227,7 @@ struct Attributes::State {
   // The first to speak about an attribute decides, so this goes from the strongest rule to the
   // weakest. A macro's assignments come in its place; macros name macros as deep as a file is long.
   using Values = std::map<std::string_view, const Value*>;
-  void apply(const Assignments& assignments, Values& values) const {
+  void apply(const Assignments& assignments, Values& values, uint64_t& taken) const {
     struct Place {
       const Assignments* list;
       size_t at;
@@ -233,6 +240,7 @@ struct Attributes::State {
         continue;
       }
       const Assignment& one = (*place.list)[place.at++];
+      taken += kAssignmentSteps;
       const auto macro = macros.find(one.name);
       if (macro == macros.end() && !is_ours(one.name)) continue;
       if (!values.emplace(one.name, &one.value).second) continue;
@@ -246,10 +254,25 @@ struct Attributes::State {
     if (file == files.end()) return;
     const std::string_view below = directory.empty() ? path : path.substr(directory.size() + 1);
     size_t tried = 0;
+    uint64_t taken = 0;
     for (const Rule& rule : file->second) {
-      if (tried++ % kBetweenLooks == 0 && std::chrono::steady_clock::now() > deadline) return;
-      if (rule.macro.empty() && rule.pattern.matches(below, false)) apply(rule.assignments, values);
+      if (tried++ % kBetweenLooks == 0) {
+        if (std::chrono::steady_clock::now() > deadline) return;
+        charge(std::exchange(taken, 0));
+      }
+      if (rule.macro.empty() && rule.pattern.matches(below, false, &taken))
+        apply(rule.assignments, values, taken);
     }
+    charge(taken);
+  }
+
+  void charge(uint64_t taken) const {
+    if (steps.fetch_add(taken, std::memory_order_relaxed) + taken <= most_steps) return;
+    throw base::Error(
+        base::Code::resource_exhausted,
+        "comparing the files of this commit with the patterns in its .gitattributes takes too long",
+        "commit fewer or simpler patterns, such as one for a directory instead of one for each "
+        "file, or choose another commit");
   }
 };
 
@@ -276,6 +299,10 @@ uint64_t Attributes::memory_bytes(std::string_view bytes) {
 void Attributes::set_deadline(std::chrono::steady_clock::time_point deadline) {
   state_->deadline = deadline;
 }
+
+void Attributes::set_most_steps(uint64_t steps) { state_->most_steps = steps; }
+
+uint64_t Attributes::steps() const { return state_->steps; }
 
 bool Attributes::relevant() const { return state_->relevant; }
 

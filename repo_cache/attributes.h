@@ -43,6 +43,10 @@ class Attributes {
   // After it no pattern is tried any more, so that no path has a conversion: who asks must end
   // then, too.
   void set_deadline(std::chrono::steady_clock::time_point deadline);
+  // From now on patterns that are tried count, over all paths and threads, in steps of about a few
+  // nanoseconds (path_pattern.h): `conversion` throws resource_exhausted beyond so many.
+  void set_most_steps(uint64_t steps);
+  uint64_t steps() const;
   // False: no file given mentions any attribute of ours, so every conversion is empty.
   bool relevant() const;
   Conversion conversion(std::string_view path) const;  // of a file; from any thread

@@ -82,7 +82,7 @@ class Checkout {
         look_(std::move(look)) {
     const GitRepository repository = open_mirror(git_directory_);
     listing_ = list_tree(repository.get(), commit);
-    attributes_ = read_attributes(repository.get(), listing_);
+    attributes_ = read_attributes(repository.get(), listing_, cache.options().max_attribute_steps);
     mtime_s_ = file_time_of(repository.get(), commit);
     stats_.resize(listing_.files.size());
     if (!old_index.empty()) take_times(read_index(old_index));

@@ -46,8 +46,10 @@ std::string_view content_of(git_odb_object* object) {
 
 }  // namespace
 
-Attributes read_attributes(git_repository* repository, const TreeListing& listing) {
+Attributes read_attributes(git_repository* repository, const TreeListing& listing,
+                           uint64_t most_steps) {
   Attributes attributes;
+  attributes.set_most_steps(most_steps);
   uint64_t total = 0;
   GitOdb odb;
   for (const ListedFile& file : listing.files) {

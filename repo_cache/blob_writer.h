@@ -13,8 +13,9 @@
 
 namespace moorage::repo_cache {
 
-// Reads every .gitattributes of the listing.
-Attributes read_attributes(git_repository* repository, const TreeListing& listing);
+// Reads every .gitattributes of the listing. The paths of the whole commit may take so many steps.
+Attributes read_attributes(git_repository* repository, const TreeListing& listing,
+                           uint64_t most_steps);
 
 class BlobWriter {
  public:

@@ -99,7 +99,11 @@ class GlobMatcher {
     return t == text_.size();
   }
 
+  uint64_t steps() const { return steps_ + memory_steps_; }
+
  private:
+  static constexpr size_t kBitsAStep = 64;  // of memory that is cleared
+
   // One byte of text against what is at p, which is no star; p moves behind it.
   bool match_one(size_t& p, char c) {
     const char wanted = pattern_[p++];
@@ -136,7 +140,10 @@ class GlobMatcher {
 
   // What failed once fails again: each pair of positions is tried once. A bit a pair.
   bool try_rest(size_t p, size_t t) {
-    if (failed_.empty()) failed_.resize((pattern_.size() + 1) * (text_.size() + 1));
+    if (failed_.empty()) {
+      failed_.resize((pattern_.size() + 1) * (text_.size() + 1));
+      memory_steps_ = failed_.size() / kBitsAStep;
+    }
     const size_t key = p * (text_.size() + 1) + t;
     if (failed_[key]) return false;
     if (match(p, t)) return true;
@@ -149,13 +156,17 @@ class GlobMatcher {
   bool pathname_;
   std::vector<bool> failed_;
   size_t steps_ = 0;
+  size_t memory_steps_ = 0;
 };
 
 }  // namespace
 
-bool glob_matches(std::string_view pattern, std::string_view text, bool pathname) {
+bool glob_matches(std::string_view pattern, std::string_view text, bool pathname, uint64_t* steps) {
   if (pattern.size() > kMaxGlobBytes) return false;
-  return GlobMatcher(pattern, text, pathname).match(0, 0);
+  GlobMatcher matcher(pattern, text, pathname);
+  const bool matches = matcher.match(0, 0);
+  if (steps) *steps += matcher.steps();
+  return matches;
 }
 
 PathPattern parse_path_pattern(std::string_view text) {
@@ -175,13 +186,14 @@ PathPattern parse_path_pattern(std::string_view text) {
   return pattern;
 }
 
-bool PathPattern::matches(std::string_view path, bool is_directory) const {
+bool PathPattern::matches(std::string_view path, bool is_directory, uint64_t* steps) const {
+  if (steps) *steps += 1;
   if (directory_only && !is_directory) return false;
   if (base_name_only) {
     const size_t slash = path.rfind('/');
     if (slash != std::string_view::npos) path.remove_prefix(slash + 1);
     if (literal_bytes == text.size()) return path == text;
-    return glob_matches(text, path, false);
+    return glob_matches(text, path, false, steps);
   }
   // The literal beginning is compared first and the glob sees the rest only, as in git: so "a/b**"
   // has its stars at a beginning, where they cross directories.
@@ -189,7 +201,7 @@ bool PathPattern::matches(std::string_view path, bool is_directory) const {
   if (!path.starts_with(literal)) return false;
   if (literal_bytes == text.size()) return path.size() == text.size();
   return glob_matches(std::string_view(text).substr(literal_bytes), path.substr(literal_bytes),
-                      true);
+                      true, steps);
 }
 
 }  // namespace moorage::repo_cache

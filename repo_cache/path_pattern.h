@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -15,7 +16,9 @@ inline constexpr size_t kMaxGlobSteps = 1 << 18;
 // A glob as git's wildmatch has it: ?, *, [..] with ranges and [:classes:], backslash.
 // With `pathname`, none of these matches "/", and "**" between slashes matches any number of
 // directories.
-bool glob_matches(std::string_view pattern, std::string_view text, bool pathname);
+// `steps`, if given, grows by what it took: one for each byte compared, and what its memory costs.
+bool glob_matches(std::string_view pattern, std::string_view text, bool pathname,
+                  uint64_t* steps = nullptr);
 
 struct PathPattern {
   std::string text;             // without "!" and trailing "/"
@@ -25,7 +28,8 @@ struct PathPattern {
   size_t literal_bytes = 0;     // leading bytes without any wildcard
 
   // path is relative to the directory of the file that has the pattern.
-  bool matches(std::string_view path, bool is_directory) const;
+  // `steps`: as of glob_matches; a path that is compared without wildcards takes one.
+  bool matches(std::string_view path, bool is_directory, uint64_t* steps = nullptr) const;
 };
 
 PathPattern parse_path_pattern(std::string_view text);

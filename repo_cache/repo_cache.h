@@ -42,6 +42,8 @@ struct RepoCacheOptions {
   uint32_t max_refs = 500'000;
   uint32_t disk_first_id = 1'900'000'000;  // D; files in base trees belong to D + 1000
   unsigned checkout_threads = 0;           // 0: one a core, at most 8
+  // Of trying the patterns of .gitattributes for one base tree (attributes.h): about a minute.
+  uint64_t max_attribute_steps = 10'000'000'000;
 };
 
 struct RefreshResult {

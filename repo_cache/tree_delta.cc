@@ -250,6 +250,7 @@ struct DeltaTask {
   std::string from;
   std::string to;
   int upper = -1;
+  uint64_t most_steps() const { return cache.options().max_attribute_steps; }
 };
 
 // Attributes that changed change files that did not: they are compared path by path.
@@ -269,7 +270,7 @@ DeltaInfo run_delta(const DeltaTask& task) {
   const GitTree from = find_commit_tree(repository.get(), task.from);
   const GitTree to = find_commit_tree(repository.get(), task.to);
   const TreeListing listing = list_tree(repository.get(), task.to);
-  const Attributes after = read_attributes(repository.get(), listing);
+  const Attributes after = read_attributes(repository.get(), listing, task.most_steps());
   // The files are changes over the old tree's index: their time must differ from the one in there,
   // or git would take a file of equal size for unchanged. That one is always in the past.
   const auto mtime_s = static_cast<uint32_t>(base::system_clock().wall_ms() / 1000);
@@ -278,7 +279,8 @@ DeltaInfo run_delta(const DeltaTask& task) {
   delta.compare(git_tree_id(from.get()), git_tree_id(to.get()), "");
   if (delta.attributes_changed()) {
     const TreeListing old_listing = list_tree(repository.get(), task.from);
-    rewrite_converted(read_attributes(repository.get(), old_listing), after, listing, delta);
+    rewrite_converted(read_attributes(repository.get(), old_listing, task.most_steps()), after,
+                      listing, delta);
   }
   return {delta.written().size(), delta.removed(), blobs.counts().bytes};
 }
@@ -305,13 +307,14 @@ class IndexedDelta {
       listing = list_tree(repository_.get(), task_.to);
     else
       listing.files = old_attributes();
-    const Attributes after = read_attributes(repository_.get(), listing);
+    const Attributes after = read_attributes(repository_.get(), listing, task_.most_steps());
     BlobWriter blobs(git_, after, file_time_of(repository_.get(), task_.to));
     DeltaWriter delta(repository_.get(), blobs, task_.upper);
     delta.compare(git_tree_id(from.get()), git_tree_id(to.get()), "");
     if (converted) {
       const TreeListing old_listing = list_tree(repository_.get(), task_.from);
-      rewrite_converted(read_attributes(repository_.get(), old_listing), after, listing, delta);
+      rewrite_converted(read_attributes(repository_.get(), old_listing, task_.most_steps()), after,
+                        listing, delta);
     }
     const MergedIndex index =
         merge_index(old_index_, old_files_, delta.changes(), *git_tree_id(to.get()),

@@ -280,3 +280,42 @@ TEST_CASE("the nearest of some commits is found within limits") {
   CHECK(nearest(next, {{to, 100}, {from, 100}}) == to);
   CHECK(nearest(to, {{to, 0}, {from, 100}}) == to);
 }
+
+TEST_CASE("a commit with too many attribute patterns for its files is refused in each form") {
+  Deltas world;
+  std::map<std::string, std::string> files;
+  for (int i = 0; i < 20; ++i) files["f" + std::to_string(i)] = "x\n";
+  const std::string plain = world.upstream.commit(files);
+  std::string rules;
+  for (int i = 0; i < 200; ++i) rules += "name" + std::to_string(i) + " text\n";
+  const std::string ruled = world.upstream.commit({{".gitattributes", rules}});
+  world.write_tree(plain);
+  RepoCacheOptions options = world.cache.options();
+  options.max_attribute_steps = 200 * 10;
+  const RepoCache cache(options);
+  BaseTrees trees(cache);
+  const auto refused = [](const std::function<void()>& work) {
+    const base::Error error = failure_of(work);
+    CHECK(error.code() == base::Code::resource_exhausted);
+    CHECK(error.message().find(".gitattributes") != std::string::npos);
+  };
+  const auto delta = [&](const std::string& from, const std::string& to, bool with_index) {
+    const std::string upper = world.directory / "upper";
+    fs::remove_all(upper);
+    fs::create_directories(upper);
+    const base::Fd fd = base::open_directory(upper);
+    if (with_index) return trees.write_delta_with_index("repo_1", from, to, fd.get());
+    return trees.write_delta("repo_1", from, to, fd.get());
+  };
+  refused([&] { trees.write("repo_1", ruled, "", kLong); });
+  refused([&] { trees.write_over("repo_1", ruled, plain, kLong); });
+  CHECK_FALSE(trees.exists("repo_1", ruled));
+  CHECK(trees.leftovers("repo_1").empty());
+  for (const bool with_index : {false, true}) refused([&] { delta(plain, ruled, with_index); });
+
+  world.trees.write_over("repo_1", ruled, plain, kLong);  // within the usual bound
+  refused([&] { trees.make_whole("repo_1", ruled, "", kLong, {}); });
+  CHECK(trees.whole("repo_1", ruled));
+  world.trees.make_whole("repo_1", ruled, "", kLong, {});
+  for (const bool with_index : {false, true}) refused([&] { delta(ruled, plain, with_index); });
+}

@@ -288,3 +288,21 @@ TEST_CASE("macros of .gitattributes name macros as deep as a file is long") {
   CHECK(attributes.conversion("b").line_ends == LineEnds::keep);
   CHECK(attributes.conversion("bin").line_ends == LineEnds::keep);
 }
+
+TEST_CASE("patterns of .gitattributes that are tried count, and there is a most") {
+  Attributes attributes;
+  attributes.add("", lines(1000, "name text") + "*a*b*c text\n[attr]m text\n");
+  CHECK(attributes.conversion("name").line_ends == LineEnds::lf);
+  const uint64_t first = attributes.steps();
+  CHECK(first > 1000 * 2);  // each pattern, and what each of them assigns
+  attributes.conversion("other");
+  const uint64_t second = attributes.steps() - first;
+  CHECK(second > 1000);
+  CHECK(second < first);
+  attributes.conversion("sub/" + std::string(200, 'b'));
+  CHECK(attributes.steps() - first - second > second);  // the bytes that the wildcards compared
+
+  attributes.set_most_steps(attributes.steps() + second);
+  CHECK_NOTHROW(attributes.conversion("other"));
+  CHECK(refused([&] { attributes.conversion("other"); }));
+}
