@@ -60,6 +60,7 @@ QuotaWatch::QuotaWatch(Context& context, Active& active, ExecWatcher& watcher, S
       watcher_(watcher),
       stop_(std::move(stop)),
       free_space_(context.options.store),
+      countless_(context.store.clock()),
       frozen_walks_(kFrozenWalkers, attempting(&QuotaWatch::measure_frozen), base::Flights::Fair{}),
       walks_(kWalkers, attempting(&QuotaWatch::walk), base::Flights::Fair{}) {
   watcher_.ask_of_disk({[this](const state_db::ExecRow& exec) { return suspects(exec); },

@@ -30,6 +30,7 @@
 #include "state_db/workspaces.h"
 #include "workspace/active.h"
 #include "workspace/context.h"
+#include "workspace/countless_layers.h"
 #include "workspace/disk_quota.h"
 #include "workspace/exec_watcher.h"
 #include "workspace/sandbox_writes.h"
@@ -135,8 +136,7 @@ class QuotaWatch {
   std::map<base::WorkspaceId, Seen> seen_;
   Clock::time_point expects_until_{};
   std::condition_variable awaited_;  // a command, or the end of the work
-  // Frozen ones that took too long to be counted, and when they are tried again.
-  std::map<base::LayerId, Clock::time_point> countless_;
+  CountlessLayers countless_;
   base::Flights frozen_walks_;  // these two last: their work uses the rest
   base::Flights walks_;         // whose work asks for those
 };

@@ -17,8 +17,6 @@ namespace {
 
 // Of a frozen layer: nobody waits for it.
 constexpr std::chrono::milliseconds kFrozenWalk{60'000};
-// One that could not be counted in that time, on a busy host maybe.
-constexpr std::chrono::minutes kTriedAgain{10};
 // Lost by the store while there is no count: others take something all the time.
 constexpr uint64_t kMostLost = 16 << 20;
 
@@ -64,9 +62,8 @@ bool QuotaWatch::ask_for(const state_db::WorkspaceRow& row,
   bool countless = false;
   bool due = false;
   for (const base::LayerId layer : unmeasured) {
-    const auto known = countless_.find(layer);
-    countless |= known != countless_.end();
-    due |= known == countless_.end() || Clock::now() >= known->second;
+    countless |= countless_.has(layer);
+    due |= countless_.is_due(layer);
   }
   if (due) frozen_walks_.request(row.id.value, row.owner_uid);
   return countless;
@@ -80,10 +77,7 @@ void QuotaWatch::measure_frozen(base::WorkspaceId id) {
   auto layers = disk.beside(id, row->layer).unmeasured;
   {
     const std::lock_guard lock(mutex_);
-    std::erase_if(layers, [this](base::LayerId layer) {
-      const auto known = countless_.find(layer);
-      return known != countless_.end() && Clock::now() < known->second;
-    });
+    std::erase_if(layers, [this](base::LayerId layer) { return !countless_.is_due(layer); });
   }
   std::optional<bool> counted;
   for (auto layer = layers.begin(); layer != layers.end() && !counted; ++layer) {
@@ -96,8 +90,7 @@ void QuotaWatch::measure_frozen(base::WorkspaceId id) {
       continue;
     }
     const std::lock_guard lock(mutex_);
-    countless_.erase(*layer);
-    if (!*counted) countless_[*layer] = Clock::now() + kTriedAgain;
+    countless_.note(*layer, *counted);
   }
   if (!counted) return;
   if (layers.size() > 1) return frozen_walks_.request(id.value, row->owner_uid);
