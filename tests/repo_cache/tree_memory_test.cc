@@ -276,6 +276,27 @@ TEST_CASE("past the deadline no rule of .gitattributes is tried") {
   CHECK(tree.incomplete());
 }
 
+TEST_CASE("past its deadline a summary has the sizes of files, and a patch is refused") {
+  World world;
+  CommitTree tree = world.open(world.upstream.commit({{"a", "old\n"}}));
+  auto changes = put("a", "new\n");
+  changes.push_back(put("b", "added\n").front());
+  CHECK(tree.stat(changes).at(0).added == 1);
+  DiffLimits late;
+  late.deadline = kOver;
+  const auto stats = tree.stat(changes, late);
+  REQUIRE(stats.size() == 2);
+  for (const DiffStat& stat : stats) {
+    CHECK(stat.binary);
+    CHECK(stat.added == 0);
+  }
+  CHECK(stats[0].bytes_after == 4);
+  CHECK(stats[1].bytes_after == 6);
+  const base::Error error = failure_of([&] { tree.patch(changes, late); });
+  CHECK(error.code() == base::Code::resource_exhausted);
+  CHECK(error.message() == "it takes too long to compare");
+}
+
 TEST_CASE("macros of .gitattributes name macros as deep as a file is long") {
   std::string file;
   constexpr int kDepth = 60'000;

@@ -237,6 +237,32 @@ class Shares(Threats):
             self.assertEqual(len(self.stopping("a-once")), 1)
         harness.wait_until(lambda: len(self.stopping("a-once")) == 3, what="the removal of all that A has")
 
+    def test_slow_merges_of_one_user_keep_nobody_elses(self):
+        deep = 18  # snapshots, after which the layers below them are merged
+
+        def snapshots(name):
+            for number in range(deep):
+                self.client.write_file(name, f"{name}-{number}", b"x")
+                self.client.snapshot(name)
+
+        def merged(name):
+            """Whether a layer has files of more than one snapshot of it."""
+            uppers = [path / "tree/upper" for path in (self.daemon.store / "layers").iterdir()]
+            return any(len(list(upper.glob(f"{name}-*"))) > 1 for upper in uppers)
+
+        self.addCleanup(self.remove, "a-deep", "b-deep")
+        with self.paused_at("flatten.after_files"):
+            names = [f"a-deep-{number}" for number in range(3)]
+            self.run_as(A, names)
+            self.run_as(B, ["b-deep"])
+            for name in names:
+                snapshots(name)
+            harness.wait_until(lambda: any(map(merged, names)), what="a merge of A's")
+            snapshots("b-deep")
+            harness.wait_until(lambda: merged("b-deep"), what="the merge of B's")
+            self.assertEqual(len(list(filter(merged, names))), 1)
+        harness.wait_until(lambda: all(map(merged, names)), what="the merges of all that A has")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -252,6 +252,47 @@ TEST_CASE("an export has zeros for what cannot be read of a file, and names it")
   CHECK_THAT(files.at("missing.txt"), Catch::StartsWith("journal/ex_3/start became shorter"));
 }
 
+TEST_CASE("an export goes on without journals that cannot be listed") {
+  RescueStore store;
+  store.note(about(1, "auth", {{7}}));
+  store.layer("ly_7", "file", "work\n");
+  base::write_file(store.path() + "/workspaces/ws_1/journal", "not a directory");
+  const auto files = store.exported("auth");
+  CHECK(files.at("layers/ly_7/tree/file") == "work\n");
+  CHECK_THAT(files.at("missing.txt"), Catch::StartsWith("journal: "));
+}
+
+TEST_CASE("an export goes on without a base tree that cannot be opened") {
+  RescueStore store;
+  const About one = about(1, "auth", {{7}});
+  store.note(one);
+  store.layer("ly_7", "file", "work\n");
+  const std::string trees = store.path() + "/repos/" + one.repository.str() + "/trees/";
+  base::make_directories(trees + one.base_commit);
+  base::write_file(trees + one.base_commit + "/tree", "not a directory");
+  const auto files = store.exported("auth");
+  CHECK(files.at("layers/ly_7/tree/file") == "work\n");
+  CHECK_THAT(files.at("missing.txt"), Catch::StartsWith("layers/ly_7/tree: "));
+}
+
+TEST_CASE("an entry of a renamed directory that cannot be in an export keeps no other one out") {
+  RescueStore store;
+  store.note(about(1, "auth", {{7}}));
+  const std::string moved = store.path() + "/layers/ly_7/tree/upper/moved";
+  base::make_directories(moved);
+  REQUIRE(chown(moved.c_str(), kDiskFirstId + kAgent, kDiskFirstId + kAgent) == 0);
+  REQUIRE(setxattr(moved.c_str(), "trusted.overlay.redirect", "old", 3, 0) == 0);
+  store.layer("ly_7", "moved/after", "work\n");
+  store.layer("ly_7", "moved/zero", "too\n");
+  REQUIRE(mkdir((moved + "/middle").c_str(), 0755) == 0);  // root's
+  const auto files = store.exported("auth");
+  CHECK(files.at("layers/ly_7/tree/moved/after") == "work\n");
+  CHECK(files.at("layers/ly_7/tree/moved/zero") == "too\n");
+  CHECK(files.count("layers/ly_7/tree/moved/middle") == 0);
+  CHECK_THAT(files.at("missing.txt"),
+             Catch::StartsWith("layers/ly_7/tree/moved/middle belongs to 0"));
+}
+
 TEST_CASE("a reader who leaves ends the export") {
   RescueStore store;
   store.note(about(1, "auth", {{7}}));

@@ -1,0 +1,82 @@
+// An update whose process died between its row and the disk's limit, and that is repeated.
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "context_fixture.h"
+#include "state_db/repositories.h"
+#include "state_db/workspaces.h"
+#include "workspace/active.h"
+#include "workspace/exec_watcher.h"
+#include "workspace/keyed_request.h"
+#include "workspace/repositories.h"
+#include "workspace/workspaces.h"
+
+using namespace moorage;
+using namespace moorage::workspace;
+
+namespace {
+
+struct RecordingQuota : DiskQuota {
+  std::string name() const override { return "recording"; }
+  void limit(base::LayerId layer, const std::string&, const QuotaLimit& limit) override {
+    limits.emplace_back(layer, limit.bytes);
+  }
+  std::vector<std::pair<base::LayerId, uint64_t>> limits;
+};
+
+struct RecordingStorage : Storage {
+  explicit RecordingStorage(Storage& real) : real_(real) {}
+  std::string name() const override { return real_.name(); }
+  void make_layer(base::LayerId layer) override { real_.make_layer(layer); }
+  void sync_layer(base::LayerId layer) override { real_.sync_layer(layer); }
+  bool clones_layer(base::LayerId layer) override { return real_.clones_layer(layer); }
+  void clone_layer(base::LayerId from, base::LayerId to) override { real_.clone_layer(from, to); }
+  void remove_layer(base::LayerId layer) override { real_.remove_layer(layer); }
+  DiskQuota& quota() override { return recorded; }
+  std::string layer_path(base::LayerId layer) const override { return real_.layer_path(layer); }
+  ActiveMounts mount(const Chain& chain, uint32_t first_host_id, MountRoom room) override {
+    return real_.mount(chain, first_host_id, room);
+  }
+  base::Fd bind_read_only(const std::string& path, uint32_t first_host_id) override {
+    return real_.bind_read_only(path, first_host_id);
+  }
+  RecordingQuota recorded;
+
+ private:
+  Storage& real_;
+};
+
+struct UpdateFixture : ContextFixture {
+  RecordingStorage recording{*storage};
+  Context recorded{store, repos, base_trees, registry, recording, locks, context.options, metrics};
+  Active active;
+  ExecWatcher watcher{recorded, active};
+  Repositories repositories{recorded};
+  Workspaces workspaces{recorded, repositories, active, watcher};
+};
+
+}  // namespace
+
+TEST_CASE("a repeated update holds the disk to its limit though the first one died before that") {
+  UpdateFixture test;
+  state_db::NewWorkspace wanted;
+  wanted.name = "one";
+  wanted.owner_uid = 1000;
+  wanted.repository =
+      state_db::Repositories(test.store).find_or_create({"https://x/a", "", "a"}).first;
+  wanted.base_commit = std::string(40, 'a');
+  wanted.policy.limits.disk_bytes = 100 << 20;
+  state_db::Workspaces table(test.store);
+  const auto made = table.create(wanted);
+  table.set_ready(made.id);
+  test.storage->make_layer(made.layer);
+  auto after = table.get(made.id).policy;
+  after.limits.disk_bytes = 50 << 20;
+  table.set_policy(made.id, {table.get(made.id).policy, after, "set by a test"});  // and it died
+
+  const JoinedVerb joined{.workspace = made.id};
+  const auto view = test.workspaces.resume(joined.subject(), false);
+  CHECK(view.row.policy.limits.disk_bytes == 50 << 20);
+  const std::vector<std::pair<base::LayerId, uint64_t>> expected{{made.layer, 50 << 20}};
+  CHECK(test.recording.recorded.limits == expected);
+}
