@@ -28,12 +28,23 @@ using base::Code;
 using base::Error;
 using state_db::WorkspaceState;
 
-constexpr size_t kSealers = 1;
-constexpr size_t kDisposers = 2;            // of which one user has one
+// Of each of these two one user has one.
+constexpr size_t kSealers = 2;
+constexpr size_t kDisposers = 2;
 constexpr size_t kMostDisposals = 100'000;  // of each user, that wait
 constexpr std::chrono::seconds kTryAgain{1};
 // Files of a workspace at rest are read one by one; each need not compare it anew.
 constexpr std::chrono::milliseconds kComparedFor{10'000};
+
+void request_seal(Context& context, base::Flights& sealing, base::WorkspaceId id) {
+  try {
+    const auto row = state_db::Workspaces(context.store).find(id);
+    if (row) sealing.request(id.value, row->owner_uid);
+  } catch (const Error& error) {  // its next rest asks again, or the reconciler (seal_unsealed)
+    base::log(base::LogLevel::warning, "workspace.not_sealed",
+              {{"ws", id}, {"error", error.message()}});
+  }
+}
 
 // Commits; nothing: not known.
 std::optional<uint64_t> behind(const repo_cache::RepoCache& repos, const WorkspaceView& view) {
@@ -65,9 +76,10 @@ Workspaces::Workspaces(Context& context, Repositories& repositories, Active& act
       }),
       leases_(context.store),
       integrity_(context),
-      sealing_(kSealers, [this](int64_t key) { seal_at_rest({key}); }),
+      sealing_(
+          kSealers, [this](int64_t key) { seal_at_rest({key}); }, base::Flights::Fair{}),
       disposals_(kDisposers, kMostDisposals) {
-  active_.on_rest([this](base::WorkspaceId id) { sealing_.request(id.value); });
+  active_.on_rest([this](base::WorkspaceId id) { request_seal(context_, sealing_, id); });
   watcher_.on_death([this](base::WorkspaceId ws, base::SandboxId sb) {
     try {
       return bury(ws, sb);
@@ -314,7 +326,7 @@ void Workspaces::seal_at_rest(base::WorkspaceId id) {
 
 void Workspaces::seal_unsealed() {
   for (const auto id : state_db::Integrity(context_.store).unsealed_at_rest())
-    sealing_.request(id.value);
+    request_seal(context_, sealing_, id);
 }
 
 void Workspaces::accept(const state_db::WorkspaceRow& row) {

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "context_fixture.h"
+#include "forwarding_storage.h"
 #include "state_db/repositories.h"
 #include "state_db/workspaces.h"
 #include "workspace/active.h"
@@ -24,26 +25,10 @@ struct RecordingQuota : DiskQuota {
   std::vector<std::pair<base::LayerId, uint64_t>> limits;
 };
 
-struct RecordingStorage : Storage {
-  explicit RecordingStorage(Storage& real) : real_(real) {}
-  std::string name() const override { return real_.name(); }
-  void make_layer(base::LayerId layer) override { real_.make_layer(layer); }
-  void sync_layer(base::LayerId layer) override { real_.sync_layer(layer); }
-  bool clones_layer(base::LayerId layer) override { return real_.clones_layer(layer); }
-  void clone_layer(base::LayerId from, base::LayerId to) override { real_.clone_layer(from, to); }
-  void remove_layer(base::LayerId layer) override { real_.remove_layer(layer); }
+struct RecordingStorage : ForwardingStorage {
+  using ForwardingStorage::ForwardingStorage;
   DiskQuota& quota() override { return recorded; }
-  std::string layer_path(base::LayerId layer) const override { return real_.layer_path(layer); }
-  ActiveMounts mount(const Chain& chain, uint32_t first_host_id, MountRoom room) override {
-    return real_.mount(chain, first_host_id, room);
-  }
-  base::Fd bind_read_only(const std::string& path, uint32_t first_host_id) override {
-    return real_.bind_read_only(path, first_host_id);
-  }
   RecordingQuota recorded;
-
- private:
-  Storage& real_;
 };
 
 struct UpdateFixture : ContextFixture {

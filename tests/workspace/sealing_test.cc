@@ -1,0 +1,88 @@
+// Seals of workspaces that rest, taken behind the verbs.
+#include <catch2/catch.hpp>
+#include <future>
+#include <set>
+#include <thread>
+
+#include "../patience.h"
+#include "context_fixture.h"
+#include "forwarding_storage.h"
+#include "state_db/integrity.h"
+#include "state_db/repositories.h"
+#include "state_db/workspaces.h"
+#include "workspace/active.h"
+#include "workspace/exec_watcher.h"
+#include "workspace/repositories.h"
+#include "workspace/workspaces.h"
+
+using namespace moorage;
+using namespace moorage::workspace;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Who asks for one of these layers waits.
+struct SlowStorage : ForwardingStorage {
+  using ForwardingStorage::ForwardingStorage;
+  std::string layer_path(base::LayerId layer) const override {
+    if (slow.contains(layer)) open.wait();
+    return ForwardingStorage::layer_path(layer);
+  }
+  std::set<base::LayerId> slow;
+  std::shared_future<void> open;
+};
+
+struct SealFixture : ContextFixture {
+  std::promise<void> gate;
+  SlowStorage slow{*storage};
+  Context slowed{store, repos, base_trees, registry, slow, locks, context.options, metrics};
+  Active active;
+  ExecWatcher watcher{slowed, active};
+  Repositories repositories{slowed};
+  Workspaces workspaces{slowed, repositories, active, watcher};
+
+  // That rests, and was written to since it was sealed.
+  state_db::Workspaces::Created add(const std::string& name, uint32_t owner) {
+    state_db::NewWorkspace wanted;
+    wanted.name = name;
+    wanted.owner_uid = owner;
+    wanted.repository =
+        state_db::Repositories(store).find_or_create({"https://x/a", "", "a"}).first;
+    wanted.base_commit = std::string(40, 'a');
+    state_db::Workspaces table(store);
+    const auto made = table.create(wanted);
+    table.set_ready(made.id);
+    storage->make_layer(made.layer);
+    state_db::Integrity integrity(store);
+    integrity.set(made.id, state_db::IntegrityState::intact);
+    integrity.set_seal(made.id, "seal");
+    integrity.clear_seal(made.id);
+    return made;
+  }
+  bool is_sealed(base::WorkspaceId id) { return !state_db::Integrity(store).get(id).seal.empty(); }
+};
+
+}  // namespace
+
+TEST_CASE("slow seals of one user keep nobody else's workspaces unsealed") {
+  SealFixture test;
+  test.slow.open = test.gate.get_future().share();
+  std::vector<base::WorkspaceId> greedy;
+  for (const char* name : {"one", "two", "three"}) {
+    const auto made = test.add(name, 1001);
+    test.slow.slow.insert(made.layer);
+    greedy.push_back(made.id);
+  }
+  const auto other = test.add("other", 1002).id;
+  test.workspaces.seal_unsealed();
+  const auto is_sealed_in_time = [&](base::WorkspaceId id) {
+    const auto until = std::chrono::steady_clock::now() + tests::patient(20s);
+    while (!test.is_sealed(id) && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(5ms);
+    return test.is_sealed(id);
+  };
+  CHECK(is_sealed_in_time(other));
+  for (const auto id : greedy) CHECK_FALSE(test.is_sealed(id));
+  test.gate.set_value();
+  for (const auto id : greedy) CHECK(is_sealed_in_time(id));
+}
