@@ -27,7 +27,9 @@ FairPool::~FairPool() {
 
 void FairPool::submit(const Share& share, std::function<void()> work) {
   const std::lock_guard lock(mutex_);
-  User& user = users_[share.user];
+  const auto [found, is_new] = users_.try_emplace(share.user);
+  User& user = found->second;
+  if (is_new) user.turn = turns_;
   if (user.waiting.size() >= max_queue_) {
     throw Error(
         Code::resource_exhausted,
@@ -55,7 +57,8 @@ void FairPool::dispatch() {
     std::deque<Task>::iterator task;
     for (auto& [uid, user] : users_) {
       if (user.running > 0 && user.running >= free) continue;
-      if (chosen != nullptr && user.running >= chosen->running) continue;
+      const std::pair place(user.running, user.turn);
+      if (chosen != nullptr && place >= std::pair(chosen->running, chosen->turn)) continue;
       const auto next = next_of(user);
       if (next == user.waiting.end()) continue;
       chosen = &user;
@@ -65,6 +68,7 @@ void FairPool::dispatch() {
     auto begun = std::make_shared<Task>(std::move(*task));
     chosen->waiting.erase(task);
     chosen->running += 1;
+    chosen->turn = ++turns_;
     if (!begun->share.subject.empty()) chosen->subjects[begun->share.subject] += 1;
     running_ += 1;
     try {

@@ -2,7 +2,8 @@
 // are free than that user has, and one subject (a workspace, say) at most a quarter of all. So
 // whatever one user does, half of the threads are there for the others, and a user who comes while
 // n others hold all they may finds one of threads / (n + 1). The user with the fewest threads goes
-// first; the work of one user and subject begins in the order in which it came.
+// first, of several the one who has waited longest for a turn; the work of one user and subject
+// begins in the order in which it came.
 //
 // `submit` refuses (resource_exhausted) when `max_queue` tasks of that user wait. Threads and
 // destruction as in thread_pool.h.
@@ -44,6 +45,7 @@ class FairPool {
   struct User {
     std::deque<Task> waiting;
     size_t running = 0;
+    uint64_t turn = 0;                       // when work of it began last, or it came
     std::map<std::string, size_t> subjects;  // threads that each has
   };
   void dispatch();               // under the lock: begins what may begin
@@ -56,6 +58,7 @@ class FairPool {
   std::mutex mutex_;
   std::condition_variable drained_;
   size_t running_ = 0;
+  uint64_t turns_ = 0;
   std::map<uint32_t, User> users_;  // those with work
   ThreadPool pool_;                 // last: its work uses the rest
 };

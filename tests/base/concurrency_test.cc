@@ -310,3 +310,17 @@ TEST_CASE("a full queue refuses its user, and nobody else") {
   CHECK(held.wait_begun(2));
   held.let_go();
 }
+
+TEST_CASE("of users who have no thread the one who waited longest is next") {
+  std::vector<uint32_t> order;
+  {
+    Held held;
+    FairPool pool(1, 1000);
+    pool.submit({.user = 9}, held.task());
+    REQUIRE(held.wait_begun(1));
+    for (const uint32_t user : {1, 1, 1, 2, 2})
+      pool.submit({.user = user}, [&, user] { order.push_back(user); });
+    held.let_go();
+  }
+  CHECK(order == std::vector<uint32_t>{1, 2, 1, 2, 1});
+}
