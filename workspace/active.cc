@@ -9,7 +9,8 @@
 namespace moorage::workspace {
 namespace {
 
-// An unmount waits for the disk, so a few at a time lose nothing.
+// An unmount waits for the disk, so a few at a time lose nothing. One user has half of them at
+// most.
 constexpr size_t kClosers = 4;
 
 Running copy_without_mounts(const Running& running) {
@@ -192,7 +193,7 @@ std::shared_ptr<const Mounted> Active::share(base::WorkspaceId workspace, Mounte
 }
 
 void Active::close(base::WorkspaceId workspace, const Mounted* mounted) {
-  closers_.submit([this, workspace, mounted] {
+  closers_.submit({.user = mounted->owner}, [this, workspace, mounted] {
     delete mounted;
     bool last = false;
     {

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "base/fair_pool.h"
 #include "base/ids.h"
-#include "base/thread_pool.h"
 #include "workspace/overlay.h"
 
 namespace moorage::workspace {
@@ -27,11 +27,13 @@ namespace moorage::workspace {
 struct Mounted {
   ActiveMounts mounts;
   uint32_t user_host_id = 0;  // host id of the agent's user in these mounts
+  uint32_t owner = 0;         // uid, whose share of the closers unmounts them
 };
 
 struct Running {
   base::SandboxId sandbox;
   base::WorkspaceId workspace;
+  uint32_t owner = 0;  // uid
   std::string name;
   backends::Backend* backend = nullptr;
   backends::Endpoint endpoint;
@@ -144,7 +146,7 @@ class Active {
   std::map<base::WorkspaceId, size_t> open_;  // mounts, those being closed included
   std::mutex rest_mutex_;                     // held while the callback runs
   std::function<void(base::WorkspaceId)> on_rest_;
-  base::ThreadPool closers_;  // last: its work uses the rest
+  base::FairPool closers_;  // last: its work uses the rest
 };
 
 }  // namespace moorage::workspace

@@ -136,15 +136,16 @@ int ExecWatcher::watch_journal(const std::string& path) {
 }
 
 void ExecWatcher::watch_sandbox(const Running& running) {
+  const Init init{running.sandbox, running.workspace, running.owner};
   base::Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, running.init.pid, 0)));
   if (!pidfd && errno != ESRCH) base::throw_errno("pidfd_open");
   // The pid may have died, or have been given to another process, before the pidfd was made.
   if (!pidfd || !base::process_alive(running.init)) {
-    return tell_death(running.workspace, running.sandbox);
+    return tell_death(init);
   }
   const std::lock_guard lock(mutex_);
   add_to_epoll(epoll_.get(), pidfd.get(), static_cast<uint64_t>(running.sandbox.value));
-  inits_[running.sandbox] = {std::move(pidfd), running.workspace};
+  inits_[running.sandbox] = {std::move(pidfd), init};
 }
 
 void ExecWatcher::forget_sandbox(base::SandboxId sandbox) {
@@ -311,23 +312,23 @@ int ExecWatcher::poll_unwatched() {
 }
 
 void ExecWatcher::handle_death(base::SandboxId sandbox) {
-  base::WorkspaceId workspace;
+  Init dead;
   {
     const std::lock_guard lock(mutex_);
     const auto found = inits_.find(sandbox);
     if (found == inits_.end()) return;  // forgotten in the same turn
-    workspace = found->second.second;
+    dead = found->second.second;
     inits_.erase(found);
   }
-  tell_death(workspace, sandbox);
+  tell_death(dead);
 }
 
-void ExecWatcher::tell_death(base::WorkspaceId workspace, base::SandboxId sandbox) {
-  pool_.submit({.subject = workspace.str()}, [this, workspace, sandbox] {
-    if (on_death_(workspace, sandbox)) return;
+void ExecWatcher::tell_death(const Init& dead) {
+  pool_.submit({.user = dead.owner, .subject = dead.workspace.str()}, [this, dead] {
+    if (on_death_(dead.workspace, dead.sandbox)) return;
     const std::lock_guard lock(mutex_);
     if (untold_.empty()) next_telling_ = std::chrono::steady_clock::now() + kTellPause;
-    untold_.emplace_back(workspace, sandbox);
+    untold_.push_back(dead);
     wake();
   });
 }
@@ -341,7 +342,7 @@ int ExecWatcher::tell_deaths() {
     if (now < next_telling_) return whole_ms(next_telling_ - now);
     due.swap(untold_);
   }
-  for (const auto& [workspace, sandbox] : due) tell_death(workspace, sandbox);
+  for (const auto& dead : due) tell_death(dead);
   return -1;
 }
 

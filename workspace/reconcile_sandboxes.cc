@@ -89,6 +89,7 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
   auto running = std::make_shared<Running>();
   running->sandbox = row.id;
   running->workspace = row.workspace;
+  running->owner = state_db::Workspaces(context_.store).get(row.workspace).owner_uid;
   running->name = row.name;
   running->backend = &backend;
   running->init = row.init;
@@ -97,6 +98,7 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
     Mounted mounted;
     mounted.mounts = adopted_mounts(context_.store, row);
     mounted.user_host_id = row.first_host_id + kUser;
+    mounted.owner = running->owner;
     running->mounted = active_.share(row.workspace, std::move(mounted));
   } catch (const Error& error) {
     base::log(LogLevel::warning, "sandbox.not_adopted",

@@ -46,7 +46,7 @@ std::optional<Restack::Done> Restack::exchange(const state_db::SnapshotRow& taki
                                                std::shared_ptr<const Running> running) {
   const auto name = running->name;
   row.layer = taking.next_layer;
-  Mounted next{workspaces_.mount_for(row, *running), running->mounted->user_host_id};
+  Mounted next{workspaces_.mount_for(row, *running), running->mounted->user_host_id, row.owner_uid};
   const auto give_up = [&] {
     active_.share(row.id, std::move(next));  // unmounted there: that may wait for the disk
     return std::nullopt;

@@ -60,6 +60,7 @@ Running SandboxStart::begin(const state_db::WorkspaceRow& row, const state_db::S
   Running running;
   running.sandbox = sandbox.id;
   running.workspace = row.id;
+  running.owner = row.owner_uid;
   running.name = sandbox.name;
   running.backend = &context_.backends.get(sandbox.backend);
   const uint32_t first_id = sandbox.first_host_id;
@@ -88,8 +89,8 @@ Running SandboxStart::begin(const state_db::WorkspaceRow& row, const state_db::S
 
 RunningPtr SandboxStart::finish(const state_db::SandboxRow& sandbox, Running begun,
                                 const ActiveMounts& mounts, const Also& also) {
-  begun.mounted = active_.share(begun.workspace,
-                                {copy_sandbox_mounts(begun.init), sandbox.first_host_id + kUser});
+  begun.mounted = active_.share(begun.workspace, {copy_sandbox_mounts(begun.init),
+                                                  sandbox.first_host_id + kUser, begun.owner});
   context_.store.transaction([&] {
     if (also) also();
     state_db::Sandboxes(context_.store)

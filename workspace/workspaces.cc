@@ -287,7 +287,7 @@ std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& 
     const uint32_t first = context_.options.disk_first_id;  // no sandbox: ids as they are on disk
     layers = chain(row, Compare::sometimes);
     // No agent writes through it, and files are removed through it.
-    return Mounted{mount_layers(layers, first, MountRoom::roots), first + kUser};
+    return Mounted{mount_layers(layers, first, MountRoom::roots), first + kUser, row.owner_uid};
   };
   auto mounted = active_.at_rest(row.id, mount, context_.options.transfer_patience);
   // Before the first byte: a seal that is there when we die must be true.

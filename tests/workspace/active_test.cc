@@ -159,3 +159,22 @@ TEST_CASE("who wants all sandboxes waits for no exchange, and keeps none from be
   CHECK(both[1].sandbox == base::SandboxId{2});
   CHECK_FALSE(both[0].mounted);
 }
+
+TEST_CASE("slow unmounts of one user keep no other one's workspace mounted") {
+  std::promise<void> release;
+  const auto released = release.get_future().share();
+  Active active;
+  active.on_rest([released](base::WorkspaceId workspace) {
+    if (workspace.value > 1) released.wait();
+  });
+  for (int64_t number = 2; number < 10; ++number) {
+    Mounted slow = some_mount();
+    slow.owner = 1;
+    active.share(base::WorkspaceId{number}, std::move(slow));
+  }
+  Mounted other = some_mount();
+  other.owner = 2;
+  active.share(base::WorkspaceId{1}, std::move(other));
+  CHECK_NOTHROW(active.wait_unmounted(base::WorkspaceId{1}, kLong));
+  release.set_value();
+}
