@@ -181,12 +181,12 @@ void ExecWatcher::settle_exec(const state_db::ExecRow& exec, ExecCategory catego
     const std::string path =
         journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
     // No journal: the daemon died between the record and the file. /dev/null reads as an empty one.
-    watched = std::make_shared<Watched>(
-        exec, base::open_file(base::path_exists(path) ? path : "/dev/null", O_RDONLY), false,
-        Refusals{}, context_.options.output_limit_bytes);
+    const bool began = base::path_exists(path);
+    watched = std::make_shared<Watched>(exec, base::open_file(began ? path : "/dev/null", O_RDONLY),
+                                        false, Refusals{}, context_.options.output_limit_bytes);
     watched->set_began(context_.store.clock());
     // Its end may be in the journal, and the row does not know whether it was to be synced before.
-    base::sync_file_system(context_.options.store);
+    if (began) base::sync_file_system(context_.options.store);
   }
   while (read_journal(watched, Ends::here)) {
   }

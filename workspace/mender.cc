@@ -21,6 +21,7 @@ struct Mender::Progress {
   std::mutex mutex;
   std::condition_variable changed;
   bool over = false;
+  std::optional<state_db::IntegrityRow> before;  // it was overdue, and said so in place of this
 };
 
 Mender::Mender(Context& context, std::chrono::milliseconds deadline)
@@ -37,20 +38,24 @@ Mender::~Mender() {
 }
 
 void Mender::add(base::WorkspaceId workspace, Step step) {
+  if (const auto known = places_.find(workspace); known != places_.end())
+    return entries_.at(known->second).steps.push_back(std::move(step));
   try {
     auto guard = std::make_shared<base::KeyedMutex::Guard>(
         context_.locks.lock(workspace.str(), "mending", std::chrono::milliseconds(0)));
-    entries_.push_back({workspace, std::move(guard), std::move(step)});
+    entries_.push_back({workspace, std::move(guard), {std::move(step)}});
+    places_[workspace] = entries_.size() - 1;
   } catch (const base::Error& error) {
     if (error.code() != base::Code::conflict) throw;
   }
 }
 
-void Mender::add_last(Step step) { last_.push_back({{}, nullptr, std::move(step)}); }
+void Mender::add_last(Step step) { last_.push_back({{}, nullptr, {std::move(step)}}); }
 
 void Mender::start() {
   for (auto& entry : last_) entries_.push_back(std::move(entry));
   last_.clear();
+  places_.clear();
   thread_ = std::thread([this] { run(); });
 }
 
@@ -88,17 +93,18 @@ void Mender::mend(Entry entry) {
   const auto progress = std::make_shared<Progress>();
   workers_.submit([this, entry = std::move(entry), progress]() mutable {
     std::string trouble;
-    try {
-      entry.step();
-    } catch (const std::exception& error) {
-      trouble = error.what();
-      base::log(base::LogLevel::error, "mend", {{"subject", entry.workspace}, {"error", trouble}});
+    for (const auto& step : entry.steps) {
+      try {
+        step();
+      } catch (const std::exception& error) {
+        trouble = error.what();
+        base::log(base::LogLevel::error, "mend",
+                  {{"subject", entry.workspace}, {"error", trouble}});
+      }
     }
     const std::lock_guard lock(progress->mutex);
-    attempt("mend.outcome", entry.workspace.str(), [&] {
-      if (!trouble.empty()) return set_needs_repair(context_, entry.workspace, trouble);
-      clear_needs_repair(context_, entry.workspace);
-    });
+    attempt("mend.outcome", entry.workspace.str(),
+            [&] { write_outcome(entry.workspace, *progress, trouble); });
     entry.guard.reset();
     progress->over = true;
     progress->changed.notify_all();
@@ -108,9 +114,23 @@ void Mender::mend(Entry entry) {
   });
   std::unique_lock lock(progress->mutex);
   if (progress->changed.wait_for(lock, deadline_, [&] { return progress->over; })) return;
+  progress->before = state_db::Integrity(context_.store).get(workspace);
   set_needs_repair(context_, workspace,
                    "mending has not ended within " + std::to_string(deadline_.count() / 1000) +
                        " s and goes on");
+}
+
+// What was known before it was overdue holds again, as nothing else is known now.
+void Mender::write_outcome(base::WorkspaceId workspace, const Progress& progress,
+                           const std::string& trouble) {
+  if (!trouble.empty()) return set_needs_repair(context_, workspace, trouble);
+  const auto& before = progress.before;
+  state_db::Integrity table(context_.store);
+  const bool says_overdue = before && before->state != IntegrityState::needs_repair &&
+                            before->state != IntegrityState::unknown &&
+                            table.get(workspace).state == IntegrityState::needs_repair;
+  if (says_overdue) return table.set(workspace, before->state, before->reason);
+  clear_needs_repair(context_, workspace);
 }
 
 void set_needs_repair(Context& context, base::WorkspaceId workspace, const std::string& reason) {

@@ -1,21 +1,24 @@
 // Mends workspaces behind READY: what a kill or a power cut left half-done in their files. Nothing
 // that walks, writes or removes the files of one workspace runs before the daemon answers, so no
 // workspace, whatever an agent made of it, keeps the daemon from starting.
-// At start the reconciler adds what is to be done; each entry holds its workspace's lock from then
-// on, so a verb on it waits, and a refusal says "mending". `start` works the entries off, one at a
-// time, on a thread of its own. An entry that is not over within the deadline stays at work and
-// keeps its lock, and the next one begins. A workspace that cannot be mended says so: its integrity
-// is needs-repair, with the reason, until a later try succeeds; every start of it tries again.
+// At start the reconciler adds what is to be done, an entry for each workspace, with one or more
+// steps; it holds its workspace's lock from then on, so a verb on it waits, and a refusal says
+// "mending". `start` works the entries off, one at a time, on a thread of its own. An entry that is
+// not over within the deadline stays at work and keeps its lock, and the next one begins. A
+// workspace that cannot be mended says so: its integrity is needs-repair, with the reason, until a
+// later try succeeds; every start of it tries again.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/keyed_mutex.h"
@@ -33,7 +36,8 @@ class Mender {
   Mender(const Mender&) = delete;
   Mender& operator=(const Mender&) = delete;
 
-  // Before `start`. Without the lock, as a verb has it already: not added.
+  // Before `start`; behind the steps that this workspace has already. Where a verb has its lock:
+  // not added.
   void add(base::WorkspaceId workspace, Step step);
   // After all entries: what concerns no single workspace, or takes the locks itself.
   void add_last(Step step);
@@ -48,15 +52,18 @@ class Mender {
   struct Entry {
     base::WorkspaceId workspace;
     std::shared_ptr<base::KeyedMutex::Guard> guard;
-    Step step;
+    std::vector<Step> steps;
   };
   struct Progress;
   void run();
   void mend(Entry entry);
+  void write_outcome(base::WorkspaceId workspace, const Progress& progress,
+                     const std::string& trouble);
 
   Context& context_;
   const std::chrono::milliseconds deadline_;
   std::deque<Entry> entries_;
+  std::map<base::WorkspaceId, size_t> places_;  // in entries_, until `start`
   std::deque<Entry> last_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -36,6 +36,7 @@ constexpr std::chrono::minutes kUnusedKept{10};
 constexpr size_t kAskers = 4;
 MOORAGE_CRASH_POINT(after_repositories, "recovery.after_repositories");
 MOORAGE_CRASH_POINT(after_sandboxes, "recovery.after_sandboxes");
+MOORAGE_CRASH_POINT(before_exec, "recovery.before_exec");
 MOORAGE_CRASH_POINT(after_execs, "recovery.after_execs");
 MOORAGE_CRASH_POINT(after_snapshots, "recovery.after_snapshots");
 MOORAGE_CRASH_POINT(after_strangers, "recovery.after_strangers");
@@ -69,8 +70,6 @@ void Reconciler::at_start() {
   after_repositories.pass();
   settle_sandboxes();
   after_sandboxes.pass();
-  settle_orphans();
-  after_execs.pass();
   settle_snapshots();
   after_snapshots.pass();
   attempt("reconcile.lost_work", "", [&] { raise_ids(context_); });
@@ -79,6 +78,7 @@ void Reconciler::at_start() {
   attempt("reconcile.base_trees", "", [&] { settle_base_trees(); });
   attempt("reconcile.archives", "", [&] { ArchiveStore(context_).remove_temporary(); });
   after_strangers.pass();
+  add_orphans();
   settle_workspaces();
   add_takeovers();
   mender_.add_last([&] { cool_layers(context_); });
@@ -90,18 +90,42 @@ void Reconciler::at_start() {
 
 void Reconciler::after_ready() { mender_.start(); }
 
-// Those whose sandbox is gone for good: their journals still have the truth.
-void Reconciler::settle_orphans() {
-  for (const auto& exec : state_db::Execs(context_.store).running()) {
+// Commands whose sandbox is gone for good: their journals still have the truth.
+std::map<base::WorkspaceId, Reconciler::ExecRows> Reconciler::orphans() {
+  std::map<base::WorkspaceId, ExecRows> found;
+  for (auto& exec : state_db::Execs(context_.store).running()) {
     if (active_.by_sandbox(exec.request.sandbox)) continue;
     const auto sandbox = state_db::Sandboxes(context_.store).find(exec.request.sandbox);
     // A start or a burial of its sandbox that goes on settles it.
     if (sandbox && sandbox->state != SandboxState::destroyed) continue;
     if (decide(ExecSeen::sandbox_gone) != Mend::finish) continue;
+    found[exec.request.workspace].push_back(std::move(exec));
+  }
+  return found;
+}
+
+// The lock of their workspace is held.
+void Reconciler::settle_execs(const ExecRows& execs) {
+  for (const auto& exec : execs) {
+    if (state_db::Execs(context_.store).get(exec.id).state != ExecState::running) continue;
+    before_exec.pass();
     attempt("reconcile.exec", exec.id.str(), [&] {
       watcher_.settle_exec(exec, ExecCategory::lost,
                            "its sandbox was gone when the daemon came back");
     });
+  }
+}
+
+// Each journal is read to its end: after a reboot that may be all that the host's commands wrote.
+void Reconciler::add_orphans() {
+  for (auto& [workspace, execs] : orphans())
+    mender_.add(workspace, [this, found = std::move(execs)] { settle_execs(found); });
+  mender_.add_last([] { after_execs.pass(); });
+}
+
+void Reconciler::settle_orphans() {
+  for (const auto& [workspace, execs] : orphans()) {
+    if (const auto guard = lock_if_free(context_, workspace.str())) settle_execs(execs);
   }
 }
 

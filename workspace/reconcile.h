@@ -26,7 +26,8 @@ class Reconciler {
  public:
   Reconciler(Context& context, Repositories& repositories, Workspaces& workspaces, Active& active,
              ExecWatcher& watcher);
-  void at_start();     // before the API answers; nothing in it walks the files of a workspace
+  // Before the API answers; nothing in it walks the files of a workspace, or reads its journals.
+  void at_start();
   void after_ready();  // once it answers: mends the workspaces (mender.h)
   // Before what it uses goes. False: a workspace is still being mended then.
   bool stop_mending(std::chrono::milliseconds patience) { return mender_.stop(patience); }
@@ -41,6 +42,10 @@ class Reconciler {
   bool is_stood_on(base::RepoId repository);
   void settle_sandboxes();
   void settle_sandbox(const state_db::SandboxRow& row);
+  using ExecRows = std::vector<state_db::ExecRow>;
+  std::map<base::WorkspaceId, ExecRows> orphans();
+  void settle_execs(const ExecRows& execs);
+  void add_orphans();
   void settle_orphans();
   bool adopt(const state_db::SandboxRow& row);
   void adopt_exec(const state_db::ExecRow& exec, const Running& running);

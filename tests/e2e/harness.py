@@ -160,8 +160,8 @@ class Daemon:
         self.environment |= {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
         self.client = Client(str(self.socket))
 
-    def start(self, crash_at=None, wait=True, prefix=()):
-        """`prefix`: words before the program, for a daemon that sees another host."""
+    def start(self, crash_at=None, wait=True, mended=True, prefix=()):
+        """`mended`: waits for that as well. `prefix`: words before the program, for a daemon that sees another host."""
         environment = dict(self.environment)
         if crash_at:
             environment["MOORAGE_CRASH_AT"] = crash_at
@@ -176,6 +176,8 @@ class Daemon:
                 self.kill()
                 raise AssertionError(f"{late}; log: {self.log_tail()}") from None
             self.store_id()
+            if not mended:
+                return self
             # A test whose mending takes longer, or never ends, waits for what it means itself.
             with contextlib.suppress(AssertionError):
                 wait_until(self.settled, 5, "what a kill left is mended")

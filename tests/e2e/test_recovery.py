@@ -95,6 +95,39 @@ class Recovery(harness.TestCase):
             self.daemon.restart()
         harness.wait_until(lambda: not [w for w in self.client.workspaces() if w["name"] == "once"], what="it is deleted")
 
+    def test_a_journal_that_takes_long_to_read_keeps_the_daemon_from_nothing(self):
+        for name in ("unread", "free"):
+            self.client.create(repo_url=self.url, name=name)
+        cut = self.client.start_exec("unread", ["sh", "-c", "echo begun; sleep 600"])
+        harness.wait_until(lambda: self.client.get_exec(cut["id"])["output_bytes"] > 0, what="output")
+        init = self.daemon.sandbox_pids("unread")["init"]
+        gate = self.daemon.directory / "gate"
+        self.daemon.kill()
+        os.kill(init, signal.SIGKILL)
+        harness.wait_until(lambda: not os.path.exists(f"/proc/{init}/exe"), what="the end of init")
+        gate.touch()
+        self.daemon.environment["MOORAGE_PAUSE_AT"] = f"recovery.before_exec={gate}"
+        try:
+            self.daemon.start(mended=False)
+            harness.wait_until(lambda: gate.with_name("gate.reached").exists(), what="its journal is about to be read")
+            self.assertEqual(self.client.exec("free", "echo served").stdout, b"served\n")
+            self.assertEqual(self.client.get_exec(cut["id"])["state"], "running")
+            with concurrent.futures.ThreadPoolExecutor(2) as pool:
+                end = pool.submit(harness.Client(str(self.daemon.socket)).wait, cut["id"])
+                after = pool.submit(harness.Client(str(self.daemon.socket)).exec, "unread", "echo goes on")
+                self.daemon.reconcile()
+                self.assertEqual(self.client.get_exec(cut["id"])["state"], "running")
+                self.assertFalse(end.done() or after.done())
+                gate.unlink()
+                self.assertEqual((end.result()["state"], end.result()["category"]), ("interrupted", "lost"))
+                self.assertEqual(after.result().stdout, b"goes on\n")
+        finally:
+            gate.unlink(missing_ok=True)
+            del self.daemon.environment["MOORAGE_PAUSE_AT"]
+            self.daemon.restart()
+        output = self.client.get_exec(cut["id"])
+        self.assertEqual(output["output_bytes"], len("begun\n"))
+
     def test_a_purge_that_is_asked_for_again_is_done(self):
         made = self.client.create(repo_url=self.url, name="purged")
         for _ in range(2):  # the second with another key: the answer to the first was lost with the daemon

@@ -79,6 +79,41 @@ TEST_CASE("a workspace whose mending hangs keeps its lock and says so, and all o
   CHECK(test.integrity(stuck).state == IntegrityState::intact);
 }
 
+TEST_CASE("all that was added for a workspace is done, in order, whatever fails before") {
+  MenderFixture test;
+  const auto id = test.make("twice");
+  std::string done;
+  Mender mender(test.context);
+  mender.add(id, [&] {
+    done += "first ";
+    throw base::Error(base::Code::io, "the disk is gone");
+  });
+  mender.add(test.make("other"), [&] { done += "other "; });
+  mender.add(id, [&] { done += "second "; });
+  mender.start();
+  REQUIRE(mender.wait(10s * tests::patience()));
+  CHECK(done == "first second other ");
+  CHECK(test.integrity(id).state == IntegrityState::needs_repair);
+  CHECK_NOTHROW(test.locks.lock(id.str(), "start", 0ms));
+}
+
+TEST_CASE("mending that took long leaves what was known of the files before") {
+  MenderFixture test;
+  const auto id = test.make("slow");
+  state_db::Integrity(test.store).set(id, IntegrityState::changed_outside, "by hand");
+  std::promise<void> release;
+  std::future<void> released = release.get_future();
+  Mender mender(test.context, 10ms);
+  mender.add(id, [&] { released.wait(); });
+  mender.start();
+  REQUIRE(mender.wait(10s * tests::patience()));
+  CHECK(test.integrity(id).state == IntegrityState::needs_repair);
+  release.set_value();
+  CHECK_NOTHROW(test.locks.lock(id.str(), "start", 10s * tests::patience()));
+  CHECK(test.integrity(id).state == IntegrityState::changed_outside);
+  CHECK(test.integrity(id).reason == "by hand");
+}
+
 TEST_CASE("who stops mending hears whether anything is still at work") {
   MenderFixture test;
   std::promise<void> release;
