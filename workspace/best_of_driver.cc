@@ -257,7 +257,9 @@ void BestOfDriver::cancel_waiting(const std::vector<AttemptRow>& attempts,
 bool BestOfDriver::is_promoted(const BestOfRow& row, const AttemptRow& attempt) {
   state_db::Snapshots table(context_.store);
   const auto workspace = state_db::Workspaces(context_.store).get(row.wanted.workspace);
-  for (auto at = workspace.stands_on; at;) {
+  // One that was cut with its sandbox is finished after the daemon answers (mender.h).
+  const auto taking = table.taking(workspace.id);
+  for (auto at = taking && taking->next_on ? taking->next_on : workspace.stands_on; at;) {
     const auto snapshot = table.get(at);
     if (snapshot.workspace == attempt.workspace &&
         snapshot.cause == state_db::SnapshotCause::promote) {

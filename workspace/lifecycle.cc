@@ -113,14 +113,23 @@ void Workspaces::clear_sandbox(const state_db::SandboxRow& sandbox, const std::s
   base::remove_tree(context_.options.sandbox_directory(sandbox.id.str()));
   state_db::Sandboxes table(context_.store);
   context_.store.transaction([&] {
-    auto state = table.get(sandbox.id).state;
-    if (state == SandboxState::destroyed) return;
-    if (state != SandboxState::stopped && state != SandboxState::lost) {
-      if (!sandbox.standby) integrity_.set_recovered(table.get(sandbox.id));
-      table.set_lost(sandbox.id, state, reason);
-      state = SandboxState::lost;
+    note_lost(sandbox, reason);
+    const auto state = table.get(sandbox.id).state;
+    if (state != SandboxState::destroyed) table.set_destroyed(sandbox.id, state);
+  });
+}
+
+// Of one that died, or was cut on its way: what it ran is not as it was stopped.
+void Workspaces::note_lost(const state_db::SandboxRow& sandbox, const std::string& reason) {
+  state_db::Sandboxes table(context_.store);
+  context_.store.transaction([&] {
+    const auto current = table.get(sandbox.id);
+    if (current.state == SandboxState::destroyed || current.state == SandboxState::stopped ||
+        current.state == SandboxState::lost) {
+      return;
     }
-    table.set_destroyed(sandbox.id, state);
+    if (!sandbox.standby) integrity_.set_recovered(current);
+    table.set_lost(sandbox.id, current.state, reason);
   });
 }
 
@@ -263,7 +272,8 @@ WorkspaceView Workspaces::resume(const std::string& subject, bool stops) {
   state_db::Sandboxes sandboxes(context_.store);
   const auto is_stopping = [&] {
     const auto sandbox = sandboxes.live(joined.workspace);
-    return sandbox && sandbox->state == SandboxState::stopping;
+    return sandbox &&
+           (sandbox->state == SandboxState::stopping || sandbox->state == SandboxState::lost);
   };
   if (stops && is_stopping()) {
     const auto guard = context_.locks.lock(joined.workspace.str(), "stop");

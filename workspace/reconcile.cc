@@ -24,9 +24,7 @@ namespace {
 
 using base::Error;
 using base::LogLevel;
-using state_db::ExecCategory;
 using state_db::ExecState;
-using state_db::SandboxState;
 using state_db::WorkspaceState;
 
 // Long enough for a client that lost its connection to come back for the end of the output.
@@ -36,8 +34,6 @@ constexpr std::chrono::minutes kUnusedKept{10};
 constexpr size_t kAskers = 4;
 MOORAGE_CRASH_POINT(after_repositories, "recovery.after_repositories");
 MOORAGE_CRASH_POINT(after_sandboxes, "recovery.after_sandboxes");
-MOORAGE_CRASH_POINT(before_exec, "recovery.before_exec");
-MOORAGE_CRASH_POINT(after_execs, "recovery.after_execs");
 MOORAGE_CRASH_POINT(after_snapshots, "recovery.after_snapshots");
 MOORAGE_CRASH_POINT(after_strangers, "recovery.after_strangers");
 MOORAGE_CRASH_POINT(after_workspaces, "recovery.after_workspaces");
@@ -53,14 +49,15 @@ LayerSeen look_at_layer(Context& context, const state_db::WorkspaceRow& row) {
 }  // namespace
 
 Reconciler::Reconciler(Context& context, Repositories& repositories, Workspaces& workspaces,
-                       Active& active, ExecWatcher& watcher)
+                       Active& active, ExecWatcher& watcher, std::chrono::milliseconds patience)
     : context_(context),
       repositories_(repositories),
       workspaces_(workspaces),
       active_(active),
       watcher_(watcher),
       mender_(context),
-      askers_(kAskers, std::numeric_limits<size_t>::max()) {
+      askers_(kAskers, std::numeric_limits<size_t>::max()),
+      round_(patience) {
   workspaces_.hooks().start_unknown = [this](const state_db::ExecRow& exec,
                                              const std::string& why) { confirm_later(exec, why); };
 }
@@ -68,19 +65,21 @@ Reconciler::Reconciler(Context& context, Repositories& repositories, Workspaces&
 void Reconciler::at_start() {
   attempt("reconcile.repositories", "", [&] { settle_repositories(); });
   after_repositories.pass();
-  settle_sandboxes();
+  adopt_sandboxes();
   after_sandboxes.pass();
+  drop_cut_copies();
+  add_remains();
   settle_snapshots();
   after_snapshots.pass();
   attempt("reconcile.lost_work", "", [&] { raise_ids(context_); });
   attempt("reconcile.lost_work", "", [&] { keep_lost_work(context_); });
   attempt("reconcile.strangers", "", [&] { remove_strangers(); });
-  attempt("reconcile.base_trees", "", [&] { settle_base_trees(); });
+  round_.wait();
   attempt("reconcile.archives", "", [&] { ArchiveStore(context_).remove_temporary(); });
   after_strangers.pass();
-  add_orphans();
   settle_workspaces();
   add_takeovers();
+  mender_.add_last([&] { settle_base_trees(); });
   mender_.add_last([&] { cool_layers(context_); });
   mender_.add_last([&] { purge_due(); });
   mender_.add_last([&] { collect_layers(context_); });
@@ -89,45 +88,6 @@ void Reconciler::at_start() {
 }
 
 void Reconciler::after_ready() { mender_.start(); }
-
-// Commands whose sandbox is gone for good: their journals still have the truth.
-std::map<base::WorkspaceId, Reconciler::ExecRows> Reconciler::orphans() {
-  std::map<base::WorkspaceId, ExecRows> found;
-  for (auto& exec : state_db::Execs(context_.store).running()) {
-    if (active_.by_sandbox(exec.request.sandbox)) continue;
-    const auto sandbox = state_db::Sandboxes(context_.store).find(exec.request.sandbox);
-    // A start or a burial of its sandbox that goes on settles it.
-    if (sandbox && sandbox->state != SandboxState::destroyed) continue;
-    if (decide(ExecSeen::sandbox_gone) != Mend::finish) continue;
-    found[exec.request.workspace].push_back(std::move(exec));
-  }
-  return found;
-}
-
-// The lock of their workspace is held.
-void Reconciler::settle_execs(const ExecRows& execs) {
-  for (const auto& exec : execs) {
-    if (state_db::Execs(context_.store).get(exec.id).state != ExecState::running) continue;
-    before_exec.pass();
-    attempt("reconcile.exec", exec.id.str(), [&] {
-      watcher_.settle_exec(exec, ExecCategory::lost,
-                           "its sandbox was gone when the daemon came back");
-    });
-  }
-}
-
-// Each journal is read to its end: after a reboot that may be all that the host's commands wrote.
-void Reconciler::add_orphans() {
-  for (auto& [workspace, execs] : orphans())
-    mender_.add(workspace, [this, found = std::move(execs)] { settle_execs(found); });
-  mender_.add_last([] { after_execs.pass(); });
-}
-
-void Reconciler::settle_orphans() {
-  for (const auto& [workspace, execs] : orphans()) {
-    if (const auto guard = lock_if_free(context_, workspace.str())) settle_execs(execs);
-  }
-}
 
 // At work: its verb has the lock, and settles it itself.
 void Reconciler::settle_snapshots() {
@@ -139,7 +99,6 @@ void Reconciler::settle_snapshots() {
       settle_snapshot(context_, active_, row);
     });
   }
-  drop_cut_copies();
 }
 
 // A copy that a power cut may have torn, of which nothing can tell. Nobody stands on it, and the
@@ -225,13 +184,21 @@ void Reconciler::settle_cut() {
     query.state = state;
     for (const auto& row : table.list(query)) {
       if (decide(row.state, look_at_layer(context_, row)) == Mend::nothing) continue;
-      attempt("reconcile.workspace", row.id.str(), [&] {
-        if (const auto guard = lock_if_free(context_, row.id.str())) {
-          settle(table.get(row.id), "it could not be finished");
-        }
+      begin("reconcile.workspace", row.id, [this, id = row.id] {
+        settle(state_db::Workspaces(context_.store).get(id), "it could not be finished");
       });
     }
   }
+}
+
+// Side by side with others, unless a verb is at work on it.
+void Reconciler::begin(const char* event, base::WorkspaceId workspace,
+                       const std::function<void()>& step) {
+  const auto row = state_db::Workspaces(context_.store).find(workspace);
+  round_.begin({.user = row ? row->owner_uid : 0, .subject = workspace.str()}, event,
+               [this, key = workspace.str(), step] {
+                 if (const auto guard = lock_if_free(context_, key)) step();
+               });
 }
 
 void Reconciler::settle(const state_db::WorkspaceRow& row, const std::string& reason) {
@@ -298,10 +265,8 @@ void Reconciler::add_takeovers() {
 // A take-over that died between the new generation and the end of what ran under the old one.
 void Reconciler::finish_takeovers() {
   for (const auto id : workspaces_.leases().being_cleared()) {
-    attempt("reconcile.takeover", id.str(), [&] {
-      if (const auto guard = lock_if_free(context_, id.str())) {
-        workspaces_.finish_takeover(state_db::Workspaces(context_.store).get(id));
-      }
+    begin("reconcile.takeover", id, [this, id] {
+      workspaces_.finish_takeover(state_db::Workspaces(context_.store).get(id));
     });
   }
 }
@@ -362,20 +327,22 @@ void Reconciler::periodic() {
   const std::lock_guard one_at_a_time(periodic_mutex_);
   attempt("reconcile.repositories", "", [&] { settle_repositories(); });
   attempt("reconcile.warden", "", [&] { ask_again(); });
-  attempt("reconcile.sandboxes", "", [&] { clear_dead(); });
-  attempt("reconcile.execs", "", [&] { settle_orphans(); });
+  attempt("reconcile.sandboxes", "", [&] { clear_remains(); });
+  round_.wait();
   attempt("reconcile.lost_work", "", [&] { keep_lost_work(context_); });
   attempt("reconcile.strangers", "", [&] { remove_strangers(); });
   attempt("reconcile.base_trees", "", [&] { settle_base_trees(); });
   attempt("reconcile.disposables", "", [&] { remove_used(); });
   attempt("reconcile.snapshots", "", [&] { settle_snapshots(); });
+  attempt("reconcile.snapshots", "", [&] { drop_cut_copies(); });
   attempt("reconcile.workspaces", "", [&] { settle_cut(); });
+  attempt("reconcile.takeovers", "", [&] { finish_takeovers(); });
+  round_.wait();
   attempt("reconcile.layers", "", [&] {
     release_replaced_layers(context_, active_);
     collect_layers(context_);
   });
   attempt("reconcile.archives", "", [&] { settle_archives(); });
-  finish_takeovers();
   attempt("reconcile.purge", "", [&] { purge_due(); });
   attempt("reconcile.uploads", "", [&] { sweep_uploads(workspaces_, context_.options.uploads()); });
   attempt("reconcile.seals", "", [&] { workspaces_.seal_unsealed(); });

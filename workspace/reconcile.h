@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,15 +19,18 @@
 #include "workspace/execs.h"
 #include "workspace/mender.h"
 #include "workspace/repositories.h"
+#include "workspace/round_work.h"
 #include "workspace/workspaces.h"
 
 namespace moorage::workspace {
 
 class Reconciler {
  public:
+  // `patience`: of a round, for steps about single workspaces (round_work.h).
   Reconciler(Context& context, Repositories& repositories, Workspaces& workspaces, Active& active,
-             ExecWatcher& watcher);
-  // Before the API answers; nothing in it walks the files of a workspace, or reads its journals.
+             ExecWatcher& watcher, std::chrono::milliseconds patience = std::chrono::seconds(5));
+  // Before the API answers. Nothing in it walks the files of a workspace, reads its journals, or
+  // waits for the processes of its sandbox to end.
   void at_start();
   void after_ready();  // once it answers: mends the workspaces (mender.h)
   // Before what it uses goes. False: a workspace is still being mended then.
@@ -40,20 +44,24 @@ class Reconciler {
   void settle_base_tree(base::RepoId repository, const std::string& commit);
   std::set<std::string> mounted_commits(base::RepoId repository);
   bool is_stood_on(base::RepoId repository);
-  void settle_sandboxes();
-  void settle_sandbox(const state_db::SandboxRow& row);
-  using ExecRows = std::vector<state_db::ExecRow>;
-  std::map<base::WorkspaceId, ExecRows> orphans();
-  void settle_execs(const ExecRows& execs);
-  void add_orphans();
-  void settle_orphans();
+  void adopt_sandboxes();
+  void adopt_or_note(const state_db::SandboxRow& row);
+  // What is left of one workspace's sandboxes that died, and of what they ran.
+  struct Remains {
+    std::vector<state_db::SandboxRow> dead;
+    std::vector<state_db::ExecRow> execs;
+  };
+  std::map<base::WorkspaceId, Remains> find_remains();
+  void clear(base::WorkspaceId workspace, const Remains& remains);
+  void add_remains();
+  void clear_remains();
+  void begin(const char* event, base::WorkspaceId workspace, const std::function<void()>& step);
   bool adopt(const state_db::SandboxRow& row);
   void adopt_exec(const state_db::ExecRow& exec, const Running& running);
   void confirm_later(const state_db::ExecRow& exec, const std::string& why);
   void ask_later(const std::shared_ptr<const Running>& running);
   void ask_warden(const Running& running);
   void ask_again();
-  void clear_dead();
   void remove_used();
   void remove_strangers();
   void settle_snapshots();
@@ -91,7 +99,8 @@ class Reconciler {
   // Disposable workspaces without a command, and since when they are known to be.
   std::map<base::WorkspaceId, std::chrono::steady_clock::time_point> unused_;
   Mender mender_;
-  base::ThreadPool askers_;  // last: its work uses the rest
+  base::ThreadPool askers_;  // these two last: their work uses the rest
+  RoundWork round_;
 };
 
 }  // namespace moorage::workspace

@@ -133,7 +133,8 @@ void Reconciler::remove_strangers() {
   for (const auto& [backend, name] : found) {
     if (names.contains(name) || decide(Stranger::sandbox) != Mend::undo) continue;
     base::log(LogLevel::warning, "reconcile.stranger", {base::Field("name", name)});
-    attempt("reconcile.stranger", name, [&, on = backend] { on->destroy(name); });
+    round_.begin({.subject = name}, "reconcile.stranger",
+                 [on = backend, stranger = name] { on->destroy(stranger); });
   }
   for (const auto& name : directories) {
     if (!base::SandboxId::parse(name) || sandboxes.contains(name)) continue;

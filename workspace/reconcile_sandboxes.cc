@@ -24,13 +24,22 @@ namespace {
 using base::Error;
 using base::LogLevel;
 using state_db::ExecCategory;
+using state_db::ExecState;
 using state_db::SandboxState;
 
 MOORAGE_CRASH_POINT(after_adoption, "recovery.after_adoption");
 MOORAGE_CRASH_POINT(after_sandbox, "recovery.after_sandbox");
+MOORAGE_CRASH_POINT(before_exec, "recovery.before_exec");
+MOORAGE_CRASH_POINT(after_execs, "recovery.after_execs");
 
 constexpr size_t kAdopters = 8;
 constexpr std::chrono::milliseconds kWardenPatience{5'000};
+
+// A row that is not settled yet, of a sandbox that runs.
+bool lives(const state_db::SandboxRow& row) {
+  return (row.state == SandboxState::running || row.state == SandboxState::frozen) &&
+         base::process_alive(row.init);
+}
 
 bool is_overlay(const base::Fd& mount) {
   struct statfs status {};
@@ -56,24 +65,24 @@ ActiveMounts adopted_mounts(state_db::Store& store, const state_db::SandboxRow& 
 
 }  // namespace
 
-// Several at a time: each takes a few milliseconds of the kernel's, and a dead one waits for its
-// processes to go. The pool ends when all are settled.
-void Reconciler::settle_sandboxes() {
+// Several at a time: each takes a few milliseconds of the kernel's. The pool ends when all are
+// looked at. A dead one is noted as lost: to end what is left of its processes may take as long as
+// they like.
+void Reconciler::adopt_sandboxes() {
   record_ids(context_);
   const auto rows = state_db::Sandboxes(context_.store).not_destroyed();
   base::ThreadPool pool(kAdopters, rows.size() + 1);
   for (const auto& row : rows) {
     pool.submit(
-        [this, &row] { attempt("reconcile.sandbox", row.id.str(), [&] { settle_sandbox(row); }); });
+        [this, &row] { attempt("reconcile.sandbox", row.id.str(), [&] { adopt_or_note(row); }); });
   }
 }
 
-void Reconciler::settle_sandbox(const state_db::SandboxRow& row) {
+void Reconciler::adopt_or_note(const state_db::SandboxRow& row) {
   if (decide(row.state, SandboxSeen::alive) == Mend::adopt && adopt(row)) return;
   const bool ran = row.state == SandboxState::running || row.state == SandboxState::frozen;
-  workspaces_.clear_sandbox(row, ran ? "its sandbox died while the daemon was away"
-                                     : "the daemon was stopped in the middle");
-  after_sandbox.pass();
+  workspaces_.note_lost(row, ran ? "its sandbox died while the daemon was away"
+                                 : "the daemon was stopped in the middle");
 }
 
 bool Reconciler::adopt(const state_db::SandboxRow& row) {
@@ -197,22 +206,67 @@ void Reconciler::ask_again() {
   }
 }
 
-// What a burial or a verb could not finish: the disk was full, or a process would not die.
-void Reconciler::clear_dead() {
+// Sandboxes that died, or that a burial or a verb could not clear (the disk was full, or a process
+// would not die), and commands whose sandbox is gone for good.
+std::map<base::WorkspaceId, Reconciler::Remains> Reconciler::find_remains() {
+  std::map<base::WorkspaceId, Remains> found;
+  std::set<base::SandboxId> dead;
   state_db::Sandboxes table(context_.store);
-  const auto lives = [](const state_db::SandboxRow& row) {
-    return (row.state == SandboxState::running || row.state == SandboxState::frozen) &&
-           base::process_alive(row.init);
-  };
-  for (const auto& row : table.not_destroyed()) {
+  for (auto& row : table.not_destroyed()) {
     if (lives(row)) continue;
+    dead.insert(row.id);
+    found[row.workspace].dead.push_back(std::move(row));
+  }
+  for (auto& exec : state_db::Execs(context_.store).running()) {
+    if (decide(ExecSeen::sandbox_gone) != Mend::finish) continue;
+    const auto id = exec.request.sandbox;
+    if (active_.running_sandbox(exec.request.workspace) == id) continue;
+    const auto sandbox = table.find(id);
+    // A start or a burial of its sandbox that goes on settles it.
+    if (sandbox && sandbox->state != SandboxState::destroyed && !dead.contains(id)) continue;
+    found[exec.request.workspace].execs.push_back(std::move(exec));
+  }
+  return found;
+}
+
+// Holds the lock of the workspace. The journals still have the truth about what ran.
+void Reconciler::clear(base::WorkspaceId workspace, const Remains& remains) {
+  state_db::Sandboxes table(context_.store);
+  for (const auto& row : remains.dead) {
+    const auto current = table.get(row.id);
+    if (current.state == SandboxState::destroyed || lives(current)) continue;
     attempt("reconcile.sandbox", row.id.str(), [&] {
-      const auto guard = lock_if_free(context_, row.workspace.str());
-      if (!guard) return;
-      const auto current = table.get(row.id);
-      if (current.state == SandboxState::destroyed || lives(current)) return;
       workspaces_.clear_sandbox(current, "its sandbox died");
+      after_sandbox.pass();
     });
+  }
+  for (const auto& exec : remains.execs) {
+    if (state_db::Execs(context_.store).get(exec.id).state != ExecState::running) continue;
+    const auto sandbox = table.find(exec.request.sandbox);
+    if (sandbox && sandbox->state != SandboxState::destroyed) continue;
+    before_exec.pass();
+    attempt("reconcile.exec", exec.id.str(), [&] {
+      watcher_.settle_exec(exec, ExecCategory::lost,
+                           "its sandbox was gone when the daemon came back");
+    });
+  }
+  // It may have died while a snapshot was taken.
+  attempt("reconcile.snapshot", workspace.str(),
+          [&] { workspaces_.settled(state_db::Workspaces(context_.store).get(workspace)); });
+}
+
+// Each journal is read to its end: after a reboot that may be all that the host's commands wrote.
+void Reconciler::add_remains() {
+  for (auto& [workspace, found] : find_remains())
+    mender_.add(workspace,
+                [this, id = workspace, remains = std::move(found)] { clear(id, remains); });
+  mender_.add_last([] { after_execs.pass(); });
+}
+
+void Reconciler::clear_remains() {
+  for (auto& [workspace, found] : find_remains()) {
+    begin("reconcile.sandboxes", workspace,
+          [this, id = workspace, remains = std::move(found)] { clear(id, remains); });
   }
 }
 

@@ -24,7 +24,6 @@ class Workspaces {
  public:
   Workspaces(Context& context, Repositories& repositories, Active& active, ExecWatcher& watcher);
   ~Workspaces();
-
   WorkspaceHooks& hooks() { return hooks_; }
   WorkspaceView create(const Caller& caller, const CreateRequest& request,
                        const Progress& progress);
@@ -101,6 +100,7 @@ class Workspaces {
   void remove_remains(const state_db::WorkspaceRow& row);  // files of a failed one
   void sync_active();  // syncfs if anything ran or was kept: bounds what a power cut takes
   void measure_late() { measurer_.catch_up(); }  // call it every second
+  void note_lost(const state_db::SandboxRow& sandbox, const std::string& reason);  // its row alone
   // Kills what is left of a sandbox and closes its row, whatever state it is in.
   void clear_sandbox(const state_db::SandboxRow& sandbox, const std::string& reason);
 

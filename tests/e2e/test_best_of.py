@@ -142,6 +142,24 @@ class BestOf(harness.TestCase):
         causes = [s["cause"] for s in self.client.snapshots("dies")]
         self.assertEqual(causes.count("promote"), 1, causes)
 
+    def test_a_promotion_that_is_cut_together_with_its_sandbox_is_done_once(self):
+        self.make("moves")
+        self.client.exec("moves", "true")
+        init = self.daemon.sandbox_pids("moves")["init"]
+        self.daemon.stop()
+        self.daemon.start(crash_at="snapshot.after_intent:3")  # after those of the forks and of the attempt
+        with contextlib.suppress(moorage.MoorageError, OSError):
+            self.client.best_of("moves", each="echo {i} > fix", test="true", count=2, parallel=1, promote="first-passing")
+        self.daemon.process.wait(60 * harness.PATIENCE)
+        os.kill(init, signal.SIGKILL)
+        harness.wait_until(lambda: not os.path.exists(f"/proc/{init}/exe"), what="the end of init")
+        self.daemon.start()
+        best_of = self.ended(self.client.best_ofs("moves")[0])
+        self.assertEqual((best_of["chosen"], best_of["promotion"]), (1, "done"))
+        self.assertEqual(self.client.read_file("moves", "fix"), b"1\n")
+        causes = [s["cause"] for s in self.client.snapshots("moves")]
+        self.assertEqual(causes.count("promote"), 1, causes)
+
     def test_what_was_recorded_and_never_began_is_begun_anew(self):
         self.make("anew")
         self.daemon.stop()

@@ -96,7 +96,7 @@ class Recovery(harness.TestCase):
         harness.wait_until(lambda: not [w for w in self.client.workspaces() if w["name"] == "once"], what="it is deleted")
 
     def test_a_journal_that_takes_long_to_read_keeps_the_daemon_from_nothing(self):
-        for name in ("unread", "free"):
+        for name in ("unread", "other"):
             self.client.create(repo_url=self.url, name=name)
         cut = self.client.start_exec("unread", ["sh", "-c", "echo begun; sleep 600"])
         harness.wait_until(lambda: self.client.get_exec(cut["id"])["output_bytes"] > 0, what="output")
@@ -110,7 +110,7 @@ class Recovery(harness.TestCase):
         try:
             self.daemon.start(mended=False)
             harness.wait_until(lambda: gate.with_name("gate.reached").exists(), what="its journal is about to be read")
-            self.assertEqual(self.client.exec("free", "echo served").stdout, b"served\n")
+            self.assertEqual(self.client.exec("other", "echo served").stdout, b"served\n")
             self.assertEqual(self.client.get_exec(cut["id"])["state"], "running")
             with concurrent.futures.ThreadPoolExecutor(2) as pool:
                 end = pool.submit(harness.Client(str(self.daemon.socket)).wait, cut["id"])

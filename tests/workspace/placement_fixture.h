@@ -1,6 +1,7 @@
 // The verbs on rows and on backends that only say what they can: enough to see who is refused.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -37,6 +38,11 @@ class LevelBackend : public backends::FakeBackend {
     can.runtimes = runtimes;
     return can;
   }
+  void destroy(const std::string& name) override {
+    if (before_destroy) before_destroy(name);
+    FakeBackend::destroy(name);
+  }
+  std::function<void(const std::string&)> before_destroy{};  // set before anything is destroyed
   bool usable = true;
   std::map<std::string, backends::Isolation> runtimes{};
 
