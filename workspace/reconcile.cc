@@ -29,8 +29,8 @@ using state_db::WorkspaceState;
 
 // Long enough for a client that lost its connection to come back for the end of the output.
 constexpr int64_t kDisposableKept_ms = 10 * 60'000;
-// A disposable workspace is made for one command; this long it may wait for it.
-constexpr std::chrono::minutes kUnusedKept{10};
+// A disposable workspace is made for one command; so long, by the store's age, it waits for that.
+constexpr int64_t kUntouchedKept_ms = 10 * 60'000;
 constexpr size_t kAskers = 4;
 MOORAGE_CRASH_POINT(after_repositories, "recovery.after_repositories");
 MOORAGE_CRASH_POINT(after_sandboxes, "recovery.after_sandboxes");
@@ -295,32 +295,34 @@ void Reconciler::purge(const state_db::WorkspaceRow& due) {
   workspaces_.finish_purge(table.get(row.id));
 }
 
-// Disposable workspaces whose command has ended, and those that none came for: the daemon died in
-// between, or the removal failed.
+// Whether anybody has done anything with it but to make it: it has what its repository has.
+bool Reconciler::is_untouched(const state_db::WorkspaceRow& row) {
+  return !row.policy.pinned && !active_.in_use(row.id) && !workspaces_.leases().look(row.id) &&
+         state_db::Integrity(context_.store).get(row.id).state ==
+             state_db::IntegrityState::unknown &&  // no sandbox began, no file was written
+         state_db::Snapshots(context_.store).kept(row.id).empty();
+}
+
+// Disposable workspaces whose commands have ended: the daemon died in between, or the removal
+// failed. And those that nobody came to after they were made
+// (docs/decisions/0350-abandoned-disposables.md).
 void Reconciler::remove_used() {
-  state_db::Workspaces table(context_.store);
   state_db::Execs execs(context_.store);
   state_db::WorkspaceQuery ready;
   ready.state = WorkspaceState::ready;
   ready.only_disposable = true;
-  const auto now = std::chrono::steady_clock::now();
-  decltype(unused_) unused;
-  for (const auto& row : table.list(ready)) {
+  const int64_t now_ms = state_db::StoreAge(context_.store).now_ms();
+  for (const auto& row : state_db::Workspaces(context_.store).list(ready)) {
     state_db::ExecQuery last;
     last.workspace = row.id;
     last.limit = 1;
     const bool used = !execs.list(last).empty();
     last.state = ExecState::running;
     if (used && !execs.list(last).empty()) continue;
-    if (!used) {
-      const auto known = unused_.find(row.id);
-      const auto since = known == unused_.end() ? now : known->second;
-      unused[row.id] = since;
-      if (now - since < kUnusedKept) continue;
-    }
-    attempt("reconcile.disposable", row.id.str(), [&] { workspaces_.remove_disposable(row); });
+    if (!used && (now_ms - row.rest_age_ms < kUntouchedKept_ms || !is_untouched(row))) continue;
+    round_.begin({.user = row.owner_uid, .subject = row.id.str()}, "reconcile.disposable",
+                 [this, row] { workspaces_.remove_disposable(row); });
   }
-  unused_ = std::move(unused);
 }
 
 void Reconciler::periodic() {

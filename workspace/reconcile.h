@@ -62,6 +62,7 @@ class Reconciler {
   void ask_later(const std::shared_ptr<const Running>& running);
   void ask_warden(const Running& running);
   void ask_again();
+  bool is_untouched(const state_db::WorkspaceRow& row);
   void remove_used();
   void remove_strangers();
   void settle_snapshots();
@@ -96,8 +97,6 @@ class Reconciler {
   // start got no answer.
   std::map<base::SandboxId, std::vector<Unconfirmed>> unconfirmed_;
   std::set<base::SandboxId> asking_;
-  // Disposable workspaces without a command, and since when they are known to be.
-  std::map<base::WorkspaceId, std::chrono::steady_clock::time_point> unused_;
   Mender mender_;
   base::ThreadPool askers_;  // these two last: their work uses the rest
   RoundWork round_;

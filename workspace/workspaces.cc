@@ -291,7 +291,11 @@ std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& 
   };
   auto mounted = active_.at_rest(row.id, mount, context_.options.transfer_patience);
   // Before the first byte: a seal that is there when we die must be true.
-  if (asks_lease(right)) state_db::Integrity(context_.store).clear_seal(row.id);
+  if (asks_lease(right)) {
+    state_db::Integrity table(context_.store);
+    const bool first = table.get(row.id).state == state_db::IntegrityState::unknown;
+    first ? integrity_.begin_writing(row.id) : table.clear_seal(row.id);
+  }
   return mounted;
 }
 

@@ -128,6 +128,14 @@ class Recovery(harness.TestCase):
         output = self.client.get_exec(cut["id"])
         self.assertEqual(output["output_bytes"], len("begun\n"))
 
+    def test_that_a_file_is_written_is_noted_before_its_first_byte(self):
+        self.client.create(repo_url=self.url, name="touched", disposable=True)
+        self.assertNotIn("integrity", self.client.workspace("touched"))
+        with socket.socket(socket.AF_UNIX) as upload:
+            upload.connect(str(self.daemon.socket))
+            upload.sendall(b"PUT /v1/workspaces/touched/file?path=big HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000\r\n\r\n" + b"z" * 1_000_000)
+            harness.wait_until(lambda: "integrity" in self.client.workspace("touched"), what="it is not untouched any more")
+
     def test_a_purge_that_is_asked_for_again_is_done(self):
         made = self.client.create(repo_url=self.url, name="purged")
         for _ in range(2):  # the second with another key: the answer to the first was lost with the daemon

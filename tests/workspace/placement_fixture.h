@@ -1,12 +1,14 @@
 // The verbs on rows and on backends that only say what they can: enough to see who is refused.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "backends/fake.h"
 #include "backends/registry.h"
+#include "base/clock.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/repositories.h"
@@ -50,8 +52,16 @@ class LevelBackend : public backends::FakeBackend {
   const backends::Isolation level_;
 };
 
+class ShiftedClock : public base::Clock {
+ public:
+  int64_t wall_ms() const override { return base::system_clock().wall_ms() + shift_ms; }
+  int64_t boot_ms() const override { return base::system_clock().boot_ms() + shift_ms; }
+  std::atomic<int64_t> shift_ms = 0;
+};
+
 struct PlacementFixture {
   TemporaryDirectory directory;
+  ShiftedClock clock;
   backends::BackendOptions backend_options = [this] {
     backends::BackendOptions options;
     options.name_prefix = "moorage-test-";
@@ -62,6 +72,7 @@ struct PlacementFixture {
   state_db::Store store{[this] {
     state_db::StoreOptions options;
     options.directory = directory.path();
+    options.clock = &clock;
     return options;
   }()};
   backends::Registry registry{backend_options};

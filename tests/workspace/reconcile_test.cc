@@ -20,6 +20,7 @@ using state_db::IntegrityState;
 using state_db::SandboxState;
 using state_db::WorkspaceState;
 
+constexpr int64_t kMinute_ms = 60'000;
 const auto kLong = 20s * tests::patience();
 
 struct ReconcileFixture : PlacementFixture {
@@ -57,6 +58,22 @@ struct ReconcileFixture : PlacementFixture {
     request.user = "user";
     state_db::Execs table(store);
     return table.get(table.create(request).id);
+  }
+  base::WorkspaceId make_disposable(const std::string& name, bool pinned = false) {
+    state_db::NewWorkspace wanted;
+    wanted.name = name;
+    wanted.repository =
+        state_db::Repositories(store).find_or_create({"https://x/a", "", "a"}).first;
+    wanted.base_commit = std::string(40, 'a');
+    wanted.backend = "lxc";
+    wanted.image = "host";
+    wanted.disposable = true;
+    wanted.policy.pinned = pinned;
+    state_db::Workspaces table(store);
+    const auto id = table.create(wanted).id;
+    table.set_ready(id);
+    storage->make_layer(table.get(id).layer);
+    return id;
   }
   SandboxState state(const state_db::ExecRow& exec) {
     return state_db::Sandboxes(store).get(exec.request.sandbox).state;
@@ -121,6 +138,30 @@ TEST_CASE(
     CHECK(test.comes([&] { return test.state(exec) == SandboxState::destroyed; }));
     CHECK(test.comes([&] { return test.now(exec).state == ExecState::interrupted; }));
   }
+}
+
+TEST_CASE("a disposable workspace that waits for its command goes only where nobody touched it") {
+  ReconcileFixture test;
+  const auto untouched = test.make_disposable("untouched");
+  const auto written = test.make_disposable("written");
+  const auto leased = test.make_disposable("leased");
+  const auto pinned = test.make_disposable("pinned", true);
+  const auto used = test.make_disposable("used");
+  // As a file that is written does, before its first byte.
+  state_db::Integrity(test.store).set(written, IntegrityState::intact);
+  const auto use = test.active.use(used);
+  Leases::Wanted wanted;
+  wanted.holder = "agent";
+  wanted.ttl_ms = 60 * kMinute_ms;
+  test.workspaces.leases().acquire({}, state_db::Workspaces(test.store).get(leased), wanted);
+  test.clock.shift_ms = 9 * kMinute_ms;
+  test.reconciler.periodic();
+  CHECK(test.state(untouched) == WorkspaceState::ready);
+  test.clock.shift_ms = 11 * kMinute_ms;
+  test.reconciler.periodic();
+  CHECK(test.comes([&] { return test.state(untouched) == WorkspaceState::deleted; }));
+  for (const auto id : {written, leased, pinned, used})
+    CHECK(test.state(id) == WorkspaceState::ready);
 }
 
 }  // namespace moorage::workspace
