@@ -294,13 +294,28 @@ void Repositories::drop_base_tree(base::RepoId id, const std::string& commit) {
 
 void Repositories::sync_base_trees() {
   state_db::BaseTrees table(context_.store);
+  decltype(sync_failures_) failures;
   for (const auto& repository : state_db::Repositories(context_.store).list()) {
     for (const auto& tree : table.list(repository.id)) {
       if (tree.synced || tree.boot_id != base::boot_id()) continue;
-      context_.base_trees.sync(directory(repository.id), tree.commit);
-      table.set_synced(repository.id, tree.commit);
+      try {
+        context_.base_trees.sync(directory(repository.id), tree.commit);
+        table.set_synced(repository.id, tree.commit);
+      } catch (const Error& error) {  // the others are synced; this one again at the next call
+        failures[{repository.id, tree.commit}] = error.message();
+        base::log(base::LogLevel::warning, "base_tree.not_synced",
+                  {{"repo", repository.id}, {"commit", tree.commit}, {"error", error.message()}});
+      }
     }
   }
+  const std::lock_guard lock(failures_mutex_);
+  sync_failures_ = std::move(failures);
+}
+
+std::string Repositories::sync_failure(base::RepoId id, const std::string& commit) {
+  const std::lock_guard lock(failures_mutex_);
+  const auto found = sync_failures_.find({id, commit});
+  return found == sync_failures_.end() ? "" : found->second;
 }
 
 }  // namespace moorage::workspace

@@ -272,7 +272,6 @@ void Doctor::repositories(Findings& found, bool deep) {
 }
 
 void Doctor::base_trees(Findings& found, const state_db::RepositoryRow& row, bool deep) {
-  constexpr int64_t kUnsyncedFor_ms = 600'000;
   const auto& trees = context_.base_trees;
   const std::string repo = Repositories::directory(row.id);
   const auto on_disk = trees.list(repo);
@@ -296,10 +295,12 @@ void Doctor::base_trees(Findings& found, const state_db::RepositoryRow& row, boo
           {"base trees", Severity::warning, subject,
            "the base tree " + tree.commit + " of " + row.name + " is damaged: " + damage,
            "it is made again", "", Repair::remake_base_tree});
-    } else if (!tree.synced &&
-               context_.store.clock().wall_ms() - tree.created_wall_ms > kUnsyncedFor_ms) {
-      found.push_back({"base trees", Severity::note, subject,
-                       "the base tree " + tree.commit + " was never synced", "", ""});
+    } else if (const auto why = repositories_.sync_failure(row.id, tree.commit);
+               !tree.synced && !why.empty()) {
+      found.push_back(
+          {"base trees", Severity::note, subject,
+           "the base tree " + tree.commit + " could not be synced, and is tried again: " + why, "",
+           ""});
     }
   }
   for (const auto& commit : on_disk) {

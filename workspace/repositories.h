@@ -79,6 +79,8 @@ class Repositories {
   void settle_forms(base::RepoId id, const Mounted& mounted);
   // Syncs trees written since the last call and marks them, so that they survive a power cut.
   void sync_base_trees();
+  // Why the last call could not sync this one; empty: it could, or has not come to it yet.
+  std::string sync_failure(base::RepoId id, const std::string& commit);
   bool at_work(base::RepoId id);  // a verb of this process clones or fetches it
 
  private:
@@ -133,6 +135,8 @@ class Repositories {
   std::mutex used_mutex_;
   // By repository, and commit of a base tree; an empty commit: of the mirror.
   std::map<std::pair<base::RepoId, std::string>, std::chrono::steady_clock::time_point> used_;
+  std::mutex failures_mutex_;
+  std::map<std::pair<base::RepoId, std::string>, std::string> sync_failures_;
   std::atomic<bool> stopping_{false};
   base::Flights rebases_;  // by repository; last: its work uses the rest
 };

@@ -1,8 +1,10 @@
 """`moorage doctor` finds what the database and the host disagree about, mends what is safe, and is quiet otherwise."""
 
+import contextlib
 import fcntl
 import json
 import os
+import sqlite3
 import unittest
 
 import harness
@@ -138,6 +140,20 @@ class Doctor(harness.TestCase):
             os.close(held)
         self.daemon.restart()
         self.assertEqual(list(self.daemon.store.glob("probe.*")), [])
+
+
+class Unsynced(harness.TestCase):
+    settings = {"workspace.sync_interval_s": 3600, "daemon.reconcile_interval_s": 3600}
+
+    def test_a_tree_that_waits_for_its_sync_is_no_finding_whatever_the_clock_says(self):
+        self.client.create(repo_url=self.url, name="new")
+        self.daemon.stop()
+        with contextlib.closing(sqlite3.connect(self.daemon.store / "state.db")) as database, database:
+            waiting = database.execute("SELECT count(*) FROM base_trees WHERE synced = 0").fetchone()[0]
+            database.execute("UPDATE base_trees SET created_wall_ms = created_wall_ms - 86400000")
+        self.daemon.start()
+        self.assertEqual(waiting, 1)
+        self.assertIn("clean", self.daemon.cli("doctor", check=False).stdout.decode())
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/process.h"
 #include "context_fixture.h"
@@ -61,6 +62,26 @@ struct FormsFixture : ContextFixture {
 std::set<std::string> nothing() { return {}; }
 
 }  // namespace
+
+TEST_CASE("a base tree that cannot be synced keeps no other one from it, and says why") {
+  FormsFixture test;
+  state_db::BaseTrees table(test.store);
+  state_db::BaseTreeRow gone;
+  gone.repository = test.id;
+  gone.commit = std::string(40, '0');  // before the other one in each order
+  gone.boot_id = base::boot_id();
+  gone.created_wall_ms = 1;
+  table.put(gone);
+  CHECK_NOTHROW(test.repositories.sync_base_trees());
+  CHECK(table.find(test.id, test.first)->synced);
+  CHECK_FALSE(table.find(test.id, gone.commit)->synced);
+  CHECK_THAT(test.repositories.sync_failure(test.id, gone.commit), Catch::Contains(gone.commit));
+  CHECK(test.repositories.sync_failure(test.id, test.first).empty());
+  base::make_directories(test.base_trees.directory(test.repo, gone.commit));
+  test.repositories.sync_base_trees();
+  CHECK(table.find(test.id, gone.commit)->synced);
+  CHECK(test.repositories.sync_failure(test.id, gone.commit).empty());
+}
 
 TEST_CASE("a delta stays while somebody holds its place and has not mounted it yet") {
   FormsFixture test;
