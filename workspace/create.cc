@@ -128,7 +128,7 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
   if (!request.idempotency_key.empty()) {
     workspace.idempotency_key = request.idempotency_key;
     workspace.request_hash = request_hash(request);
-    if (const auto made = table.find_made(workspace)) return view(existing(caller, made->id));
+    if (const auto made = table.find_made(workspace)) return existing(caller, made->id);
   }
   require_room(context_.options, "no workspace is made");
   if (!request.name.empty() && table.find_live(caller.uid, request.name)) {
@@ -152,7 +152,7 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
   workspace.team_gid = request.team_gid;
   workspace.labels = request.labels;
   const auto [created, guard] = stand_on_base(workspace, request, repo, progress);
-  if (created.existed) return view(existing(caller, created.id));
+  if (created.existed) return existing(caller, created.id);
   after_intent.pass();
 
   const auto row = table.get(created.id);
@@ -203,11 +203,11 @@ void Workspaces::remove_remains(const state_db::WorkspaceRow& row) {
 }
 
 // What an earlier request with the same key made, if the daemon died before it answered.
-state_db::WorkspaceRow Workspaces::existing(const Caller& caller, base::WorkspaceId id) {
+WorkspaceView Workspaces::existing(const Caller& caller, base::WorkspaceId id) {
   const auto row = state_db::Workspaces(context_.store).get(id);
   if (row.state == state_db::WorkspaceState::creating)
     refuse_unsettled(caller, row.name + " is being made");
-  return row;
+  return look(id);
 }
 
 // Collection takes a base tree that nobody stands on: when it came in between, the tree is made

@@ -283,7 +283,7 @@ WorkspaceView Workspaces::resume(const std::string& subject, bool stops) {
     hold_to_limit(row);
     keep_about(context_, row);
   }
-  return joined.in(view(state_db::Workspaces(context_.store).get(joined.workspace)));
+  return joined.in(look(joined.workspace));
 }
 
 void Workspaces::stop_because(base::WorkspaceId id, const std::string& reason) {

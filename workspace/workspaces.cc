@@ -183,9 +183,17 @@ WorkspaceView Workspaces::view(const state_db::WorkspaceRow& row) {
   return view;
 }
 
+// As the verb left it that answers with it: a repeat of that verb, whose answer was not kept when
+// the daemon died, may come after the workspace was deleted.
 WorkspaceView Workspaces::look(base::WorkspaceId id) {
-  const auto row = state_db::Workspaces(context_.store).get(id);
+  auto row = state_db::Workspaces(context_.store).get(id);
   if (row.state == WorkspaceState::ready) measurer_.refresh_later(id, {});
+  if (row.state == WorkspaceState::deleting || row.state == WorkspaceState::deleted) {
+    const auto archive = state_db::Archives(context_.store).find(id);
+    row.state = archive && archive->whole ? WorkspaceState::archived : WorkspaceState::ready;
+    row.reason.clear();
+    row.deleted_wall_ms.reset();
+  }
   return view(row);
 }
 

@@ -28,7 +28,7 @@ class Workspaces {
   WorkspaceView create(const Caller& caller, const CreateRequest& request,
                        const Progress& progress);
   WorkspacePage list(const Caller& caller, const PageRequest& wanted);
-  WorkspaceView look(base::WorkspaceId id);  // as measured last; another measurement is asked for
+  WorkspaceView look(base::WorkspaceId id);  // as measured last; a deleted one as it was before
   // With what is known of its changes; waits shortly for that to be measured anew.
   WorkspaceView show(const Caller& caller, const std::string& name);
   state_db::WorkspaceRow find(const Caller& caller, const std::string& name, Right right);
@@ -117,7 +117,7 @@ class Workspaces {
                      const state_db::RepositoryRow& repo, const Progress& progress);
   std::optional<Made> insert(state_db::NewWorkspace& workspace, const CreateRequest& request,
                              const state_db::RepositoryRow& repo);
-  state_db::WorkspaceRow existing(const Caller& caller, base::WorkspaceId id);
+  WorkspaceView existing(const Caller& caller, base::WorkspaceId id);
   enum class Compare { always, sometimes };
   Chain chain(const state_db::WorkspaceRow& row, Compare compare = Compare::always);
   Chain chain_at(const state_db::WorkspaceRow& row);

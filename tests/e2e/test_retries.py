@@ -209,6 +209,28 @@ class Answers(harness.TestCase):
         self.client.unarchive("cold")
         self.assertEqual(self.client.read_file("cold", "kept"), b"kept")
 
+    def forget_answers(self):
+        """As a daemon leaves it that dies before it kept what it answered."""
+        self.daemon.kill()
+        with contextlib.closing(sqlite3.connect(self.daemon.store / "state.db")) as database, database:
+            database.execute("DELETE FROM idempotency_keys WHERE subject = ''")
+        self.daemon.start()
+
+    def test_what_was_made_and_deleted_since_is_answered_as_it_was_made(self):
+        calls = {"create": lambda: [self.client.create(repo_url=self.url, name="brief", key="brief-1")],
+                 "fork": lambda: self.client.fork("origin", names=["brief"], key="brief-2")}
+        self.client.create(repo_url=self.url, name="origin")
+        for name, call in calls.items():
+            with self.subTest(name):
+                first = call()[0]
+                self.client.delete("brief", force=True)
+                self.forget_answers()
+                again = call()[0]
+                self.assertEqual([again[k] for k in ("id", "name", "state")], [first["id"], "brief", "ready"])
+                self.assertNotIn("deleted_at", again)
+                self.assertEqual(again.get("reason"), first.get("reason"))
+                self.assertEqual(call()[0]["state"], "ready")
+
     def test_the_same_key_with_other_conditions_is_another_request(self):
         self.client.create(repo_url=self.url, name="cond")
         self.client.write_file("cond", "f", b"one", key="cond-1", if_none_match="*")
