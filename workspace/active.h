@@ -1,8 +1,7 @@
 // What of a workspace is live in this process: its running sandbox and its mounts. At most one
 // overlay superblock an upper directory: `Mounted` is shared by all who use it, and unmounted after
-// the last by a thread of its own: that syncs the whole file system below, and the last may be one
-// who must not wait. A new one is made only after that. Rebuilt at start by reconcile.h from what
-// survived.
+// the last on a thread of its owner's share, as that syncs the whole file system below. A new one
+// is made only after that. Rebuilt at start by reconcile.h from what survived.
 #pragma once
 
 #include <atomic>
@@ -27,7 +26,7 @@ namespace moorage::workspace {
 struct Mounted {
   ActiveMounts mounts;
   uint32_t user_host_id = 0;  // host id of the agent's user in these mounts
-  uint32_t owner = 0;         // uid, whose share of the closers unmounts them
+  uint32_t owner = 0;         // uid
 };
 
 struct Running {
@@ -121,8 +120,7 @@ class Active {
   // lock.
   void wait_unmounted(base::WorkspaceId workspace, std::chrono::milliseconds patience);
   bool mounted(base::WorkspaceId workspace);  // or being unmounted
-  // Called when the last mount of a workspace was closed, on a thread that must not wait. Set to
-  // nothing, none is called afterwards.
+  // Called when a workspace's last mount was closed, on a thread that must not wait; or nothing is.
   void on_rest(std::function<void(base::WorkspaceId)> callback);
 
  private:

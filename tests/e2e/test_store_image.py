@@ -42,7 +42,8 @@ class Place:
         return run("losetup", "--noheadings", "--output", "NAME", "--associated", self.image).stdout.split()
 
     def remove(self):
-        run("umount", self.merged / "store", check=False)
+        if (self.merged / "store").is_mount():
+            self.unmount()
         self.unmount("")
         run("rm", "-rf", self.top)
 

@@ -6,8 +6,8 @@
 //   log-sync          fdatasync of the database's log does nothing
 //   overlay           overlays are mounted `volatile`: an fsync inside does nothing
 //   slow-sync=MS      each of these calls takes so many milliseconds more
-//   held-syncfs=FILE  syncfs does not come back as long as there is a FILE
-//   boot-id=FILE      the kernel's boot id is what is in FILE: the machine was off meanwhile. A mount
+//   boot-id=FILE      the kernel's boot id is what is in FILE: the machine was off meanwhile. A
+//   mount
 //                     over it would hide a part of /proc, and no sandbox could have a /proc then
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -49,7 +49,8 @@ bool is_log(int fd) {
   std::array<char, 4096> path{};
   const std::string link = "/proc/self/fd/" + std::to_string(fd);
   const ssize_t size = readlink(link.c_str(), path.data(), path.size());
-  return size > 0 && std::string_view(path.data(), static_cast<size_t>(size)).ends_with("/state.db-wal");
+  return size > 0 &&
+         std::string_view(path.data(), static_cast<size_t>(size)).ends_with("/state.db-wal");
 }
 
 int sync_with(const char* name, int fd) {
@@ -57,11 +58,6 @@ int sync_with(const char* name, int fd) {
     const long nanoseconds = std::strtol(delay_ms, nullptr, 10) * 1'000'000;
     const timespec pause{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
     nanosleep(&pause, nullptr);
-  }
-  if (const char* held = broken("held-syncfs"); held && std::strcmp(name, "syncfs") == 0) {
-    const std::string file = held;
-    const timespec pause{0, 50'000'000};
-    while (access(file.c_str(), F_OK) == 0) nanosleep(&pause, nullptr);
   }
   if (broken("sync") || (broken("log-sync") && is_log(fd))) return 0;
   struct stat status {};

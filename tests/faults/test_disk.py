@@ -228,16 +228,18 @@ class Broken(rig.TestCase):
     def test_a_backup_of_the_database_in_the_middle_of_a_create_costs_no_work(self):
         self.client.create(repo_url=self.url, name="first")  # mirror and base tree are there
         backup = self.daemon.directory / "backup.db"
-        pid = self.daemon.process.pid
-        next_layer = 1 + rig.rows(self.daemon.store, "SELECT seq FROM sqlite_sequence WHERE name = 'layers'")[0][0]
+        gate = self.daemon.directory / "gate"
+        gate.touch()
+        self.daemon.stop()
+        self.daemon.environment["MOORAGE_PAUSE_AT"] = f"create.after_intent={gate}"
+        self.daemon.start()
+        del self.daemon.environment["MOORAGE_PAUSE_AT"]
         creating = threading.Thread(target=lambda: self.client.create(repo_url=self.url, name="second"))
-        self.addCleanup(harness.run, "kill", "-CONT", pid, check=False)
-        with traced(pid, "-o", "/dev/null", "-P", str(self.daemon.store / f"layers/ly_{next_layer}"), "-e", "inject=mkdir:signal=STOP:when=1"):
-            creating.start()
-            harness.wait_until(lambda: rig.rows(self.daemon.store, "SELECT 1 FROM workspaces WHERE state = 'creating'"), what="a create")
+        creating.start()
+        harness.wait_until(gate.with_name("gate.reached").exists, what="a create in its middle")
         with contextlib.closing(sqlite3.connect(self.daemon.store / "state.db")) as source, contextlib.closing(sqlite3.connect(backup)) as target:
             source.backup(target)
-        os.kill(pid, signal.SIGCONT)
+        gate.unlink()
         creating.join()
         with contextlib.closing(sqlite3.connect(backup)) as database:
             self.assertEqual(database.execute("SELECT state FROM workspaces WHERE name = 'second'").fetchone(), ("creating",))

@@ -110,17 +110,17 @@ class Slow(rig.TestCase):
         self.assert_at_rest()
 
     def test_a_stop_waits_for_no_work_that_a_crash_may_cut(self):
-        """A merge of the layers of many snapshots, held at its last step, which no lock and no client waits for."""
+        """A merge of the layers of many snapshots, held when its files are made, which no lock and no client waits for."""
         held = self.daemon.directory / "held"
+        held.touch()
         self.daemon.stop()
-        self.daemon.environment |= {"LD_PRELOAD": rig.BROKEN, "BROKEN": f"held-syncfs={held}"}
+        self.daemon.environment["MOORAGE_PAUSE_AT"] = f"flatten.after_files={held}"
         self.daemon.start()
         self.client.create(repo_url=self.url, name="merged")
         for n in range(30):
-            if n == 15:
-                held.touch()
             self.client.write_file("merged", f"n{n}", b"x")
             self.client.snapshot("merged")
+        harness.wait_until(held.with_name("held.reached").exists, what="a merge in its middle")
         self.daemon.process.terminate()
         try:
             self.assertEqual(self.daemon.process.wait(20 * harness.PATIENCE), 0)
