@@ -21,6 +21,10 @@ constexpr std::string_view kSelect =
     "max_rss_bytes, category, changed_files, hook, imported_from, sent_signal, sent_by "
     "FROM execs WHERE ";
 
+// By the short index, and not through all rows there ever were in their order; the ids are sorted,
+// and not the rows, which may be long.
+constexpr std::string_view kIsRunning = "id IN (SELECT id FROM execs WHERE state = 'running')";
+
 ExecRow read_row(Statement& query) {
   ExecRow row;
   ExecRequest& request = row.request;
@@ -42,13 +46,25 @@ ExecRow read_row(Statement& query) {
   return row;
 }
 
-template <typename... Values>
-std::vector<ExecRow> select(Store& store, std::string_view where, const Values&... values) {
-  Statement query = store.prepare(std::string(kSelect) + std::string(where));
-  query.bind(values...);
-  std::vector<ExecRow> rows;
-  while (query.step()) rows.push_back(read_row(query));
-  return rows;
+// What rows have of what their commands were given.
+enum class Words {
+  all,
+  arguments,  // no environment
+  some,       // arguments up to kMostRunningBytes
+};
+
+void leave(ExecRequest& request, Words words) {
+  if (words != Words::all) request.environment.clear();
+  if (words != Words::some) return;
+  uint64_t left = kMostRunningBytes;
+  for (auto word = request.argv.begin(); word != request.argv.end(); ++word) {
+    if (word->size() > left) {
+      word->resize(left);
+      request.argv.erase(std::next(word), request.argv.end());
+      return;
+    }
+    left -= word->size();
+  }
 }
 
 uint64_t text_bytes(const ExecRequest& request) {
@@ -58,17 +74,19 @@ uint64_t text_bytes(const ExecRequest& request) {
   return bytes;
 }
 
-// Those that take kMostListedBytes together, or the first alone.
+// All that run, or those that take kMostListedBytes together, or the first alone.
 template <typename... Values>
-std::vector<ExecRow> select_page(Store& store, std::string_view where, const Values&... values) {
+std::vector<ExecRow> select(Store& store, Words words, std::string_view where,
+                            const Values&... values) {
   Statement query = store.prepare(std::string(kSelect) + std::string(where));
   query.bind(values...);
   std::vector<ExecRow> rows;
   uint64_t bytes = 0;
   while (query.step()) {
     ExecRow row = read_row(query);
+    leave(row.request, words);
     bytes += text_bytes(row.request);
-    if (!rows.empty() && bytes > kMostListedBytes) break;
+    if (words != Words::some && !rows.empty() && bytes > kMostListedBytes) break;
     rows.push_back(std::move(row));
   }
   return rows;
@@ -249,10 +267,12 @@ ExecRow Execs::get(base::ExecId id) {
   throw Error(Code::not_found, "there is no " + id.str());
 }
 
-std::optional<ExecRow> Execs::find(base::ExecId id) { return only(select(store_, "id = ?", id)); }
+std::optional<ExecRow> Execs::find(base::ExecId id) {
+  return only(select(store_, Words::all, "id = ?", id));
+}
 
 std::optional<ExecRow> Execs::find_by_key(base::WorkspaceId workspace, const std::string& key) {
-  return only(select(store_, "workspace = ? AND idempotency_key = ?", workspace, key));
+  return only(select(store_, Words::all, "workspace = ? AND idempotency_key = ?", workspace, key));
 }
 
 void Execs::forget_key(base::ExecId id) {
@@ -263,22 +283,20 @@ void Execs::forget_key(base::ExecId id) {
 std::vector<ExecRow> Execs::list(const ExecQuery& query) {
   std::optional<uint32_t> viewer_uid;
   if (query.seen_by) viewer_uid = query.seen_by->uid;
-  // By index: a workspace's list does not read the commands of all others, and what runs (the
-  // pluses) is not looked for among all that ever ran.
+  // By index: a workspace's list does not read the commands of all others, and what runs is not
+  // looked for among all that ever ran.
   std::string where = query.workspace ? "workspace = ?1" : "?1 IS NULL";
-  std::string order = "id";
-  if (query.state) where += " AND state = '" + std::string(state_name(*query.state)) + "'";
   if (query.state == ExecState::running) {
-    where.insert(0, query.workspace ? "+" : "");
-    order.insert(0, "+");
+    where = std::string(kIsRunning) + " AND " + (query.workspace ? "+" : "") + where;
+  } else if (query.state) {
+    where += " AND state = '" + std::string(state_name(*query.state)) + "'";
   }
-  return select_page(
-      store_,
+  return select(
+      store_, Words::arguments,
       where +
           " AND (?2 IS NULL OR sandbox = ?2) AND (?3 IS NULL OR workspace IN (SELECT id FROM "
           "workspaces WHERE owner_uid = ?3 OR team_gid IN (SELECT value FROM json_each(?6)))) AND "
-          "(?4 IS NULL OR id < ?4) ORDER BY " +
-          order + " DESC LIMIT ?5",
+          "(?4 IS NULL OR id < ?4) ORDER BY id DESC LIMIT ?5",
       query.workspace, query.sandbox, viewer_uid, query.before, query.limit,
       query.seen_by ? group_list(*query.seen_by) : "[]");
 }
@@ -291,17 +309,16 @@ bool Execs::has_older(const ExecRow& exec) {
 
 std::vector<ExecRow> Execs::list_after(base::WorkspaceId workspace, base::ExecId after,
                                        size_t limit) {
-  return select_page(store_, "workspace = ? AND id > ? ORDER BY id LIMIT ?", workspace, after.value,
-                     limit);
+  return select(store_, Words::all, "workspace = ? AND id > ? ORDER BY id LIMIT ?", workspace,
+                after.value, limit);
 }
 
 std::vector<ExecRow> Execs::running(base::SandboxId sandbox) {
-  return select(store_, "state = 'running' AND sandbox = ? ORDER BY id", sandbox);
+  return select(store_, Words::some, "state = 'running' AND sandbox = ? ORDER BY id", sandbox);
 }
 
 std::vector<ExecRow> Execs::running() {
-  // The plus: else SQLite walks all rows there ever were in their order, and not the short index.
-  return select(store_, "state = 'running' ORDER BY +id");
+  return select(store_, Words::some, std::string(kIsRunning) + " ORDER BY id");
 }
 
 uint64_t Execs::count_running() {

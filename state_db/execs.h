@@ -62,9 +62,12 @@ struct ExecRow {
   std::string imported_from{};              // "STORE_ID/ex_N": it ran there; empty: it ran here
 };
 
-// A command and its environment may take 1 MiB, and more in an archive: a list ends early, with at
-// least one, where those of its commands take more than this.
+// A command and its environment may take 1 MiB, and more in an archive: a list has no environment,
+// and ends early, with at least one, where its commands take more than this.
 inline constexpr uint64_t kMostListedBytes = 8 << 20;
+// Thousands may run, and are looked at all the time: of their arguments there are so many bytes,
+// and nothing of their environment.
+inline constexpr uint64_t kMostRunningBytes = 4096;
 
 struct ExecQuery {
   base::WorkspaceId workspace{};    // 0: any
@@ -116,7 +119,7 @@ class Execs {
   bool has_older(const ExecRow& exec);  // in its workspace
   // Of a workspace, oldest first, those newer than `after`.
   std::vector<ExecRow> list_after(base::WorkspaceId workspace, base::ExecId after, size_t limit);
-  std::vector<ExecRow> running(base::SandboxId sandbox);
+  std::vector<ExecRow> running(base::SandboxId sandbox);  // shortened, as all that run
   std::vector<ExecRow> running();
   uint64_t count_running();
   uint64_t count_running(base::WorkspaceId workspace);

@@ -24,6 +24,7 @@ constexpr uint8_t kEndOfStream = 2;
 constexpr size_t kMaxEnded = 64;
 constexpr auto kEndedKept = std::chrono::seconds(30);
 constexpr int64_t kMaxGraceMs = 600'000;
+constexpr size_t kListedBytes = 256;  // of a command: the daemon takes 1 MiB for the list of all
 constexpr std::string_view kPrefix = "/process.Process/";
 constexpr std::string_view kJson = "application/json";
 
@@ -163,10 +164,7 @@ void ProcessService::list(const std::shared_ptr<Connection>& connection, const j
   for (const auto& entry : entries_) {
     const Exec& exec = *entry->exec;
     if (exec.state() == Exec::State::over || exec.pid() == 0) continue;
-    const std::vector<std::string>& argv = exec.command().argv;
-    json::object config{{"cmd", argv[0]},
-                        {"args", json::array(argv.begin() + 1, argv.end())},
-                        {"cwd", exec.command().directory}};
+    json::object config{{"cmd", exec.command().argv[0].substr(0, kListedBytes)}};
     json::object process{{"config", std::move(config)}, {"pid", exec.pid()}};
     if (!exec.tag().empty()) process["tag"] = exec.tag();
     processes.push_back(std::move(process));

@@ -22,14 +22,21 @@ inline constexpr int64_t kAdoptedAfter_ms = 2'000;
 struct ExecWatcher::Watched {
   // `limit`: what the journal may take of the disk.
   Watched(state_db::ExecRow r, base::Fd j, bool s, const Refusals& b, uint64_t limit)
-      : row(std::move(r)),
+      : row(without_words(std::move(r))),
         journal(std::move(j)),
         before(b),
         reader(journal.get()),
         middle(limit),
         sync(s) {}
 
-  const state_db::ExecRow row;
+  // They may take 1 MiB, and as many commands as there is room for run at once.
+  static state_db::ExecRow without_words(state_db::ExecRow row) {
+    row.request.argv.clear();
+    row.request.environment.clear();
+    return row;
+  }
+
+  const state_db::ExecRow row;  // without arguments and environment
   const base::Fd journal;
   const Refusals before;  // as it began
   std::mutex mutex;  // guards what follows; held while the journal is read and the end is written

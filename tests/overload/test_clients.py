@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import json
+import pathlib
 import resource
 import socket
 import time
@@ -109,6 +110,30 @@ class Clients(harness.TestCase):
         self.assertLess(load.percentile(latencies, 0.99), load.LS_P99_S)
         if not harness.SANITIZED:
             self.assertLess(load.status_bytes(self.daemon.process.pid, "VmRSS") - memory, 256 << 20)
+
+    def test_long_commands_and_environments(self):
+        """They take 1 MiB each: neither what runs nor a look at it takes as much in the daemon."""
+        self.client.create(repo_url=self.url, name="wordy")
+        self.client.exec("wordy", "true")
+        memory = load.status_bytes(self.daemon.process.pid, "VmRSS")
+        environment = {f"V{n}": "x" * 100_000 for n in range(6)}
+        for _ in range(100):
+            self.client.start_exec("wordy", ["sh", "-c", "sleep 600", "x" * 100_000], env=environment)
+        pathlib.Path(f"/proc/{self.daemon.process.pid}/clear_refs").write_text("5")  # the most so far is forgotten
+        listed = self.client.execs("wordy")
+        self.assertGreater(len(listed), 50)
+        older = self.client.execs("wordy", before=listed[-1]["id"])
+        self.assertEqual(len(listed) + len(older), 101)
+        self.assertTrue(self.client.history("wordy", limit=1000)["truncated"])
+        self.client.request("GET", "/top")
+        with self.assertRaisesRegex(harness.moorage.MoorageError, "is busy"):
+            self.client.stop("wordy")
+        self.daemon.restart()
+        self.assertEqual(len(self.client.execs("wordy", running=True)), len(listed))
+        self.client.stop("wordy", force=True)
+        self.client.delete("wordy", purge=True)
+        if not harness.SANITIZED:
+            self.assertLess(load.status_bytes(self.daemon.process.pid, "VmHWM") - memory, 48 << 20)
 
 
 if __name__ == "__main__":

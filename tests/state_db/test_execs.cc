@@ -293,8 +293,8 @@ TEST_CASE("a list of commands ends early where they take much, and goes on from 
   RunningSandbox test;
   Execs table(*test.store);
   ExecRequest request = new_exec(test.sandbox);
-  request.argv = {"true", std::string(3 << 20, 'a')};
-  request.environment = {{"LONG", std::string(2 << 20, 'b')}};
+  request.argv = {"true", std::string(5 << 20, 'a')};
+  request.environment = {{"LONG", std::string(1 << 20, 'b')}};
   std::vector<base::ExecId> made;
   for (int n = 0; n < 3; ++n) made.push_back(table.create(request).id);
   request.argv = {"true", std::string(kMostListedBytes, 'c')};
@@ -303,12 +303,19 @@ TEST_CASE("a list of commands ends early where they take much, and goes on from 
   ExecQuery query{.workspace = test.sandbox.workspace};
   for (auto page = table.list(query); !page.empty(); page = table.list(query)) {
     CHECK(page.size() == 1);
+    CHECK(page.front().request.environment.empty());
     found.insert(found.begin(), page.front().id);
     CHECK(table.has_older(page.back()) == (found.size() < made.size()));
     query.before = page.back().id;
   }
   CHECK(found == made);
   CHECK(table.list_after(test.sandbox.workspace, {}, 10).size() == 1);
+  for (const auto& all : {table.running(), table.running(test.sandbox.id)}) {
+    REQUIRE(all.size() == made.size());
+    CHECK(all.front().request.argv.front() == "true");
+    CHECK(all.front().request.argv.back().size() == kMostRunningBytes - 4);
+    CHECK(all.front().request.environment.empty());
+  }
   request.argv = {"true"};
   request.environment = {};
   for (int n = 0; n < 3; ++n) table.create(request);
