@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "state_db/execs.h"
 #include "state_db/statement.h"
 #include "state_db/store.h"
 #include "state_db/word_list.h"
@@ -51,9 +52,19 @@ std::optional<Value> value_of(const std::array<std::string_view, kCount>& names,
   return std::nullopt;
 }
 
+uint64_t text_bytes(const NewBestOf& wanted) {
+  uint64_t bytes = 0;
+  for (const auto* words : {&wanted.each, &wanted.test}) {
+    for (const auto& word : *words) bytes += word.size();
+  }
+  return bytes;
+}
+
+// Ends after kMostListedBytes.
 std::vector<BestOfRow> read_all(Statement& query) {
   std::vector<BestOfRow> rows;
-  while (query.step()) {
+  uint64_t bytes = 0;
+  while (bytes < kMostListedBytes && query.step()) {
     BestOfRow& row = rows.emplace_back();
     NewBestOf& wanted = row.wanted;
     std::string gids;
@@ -67,6 +78,7 @@ std::vector<BestOfRow> read_all(Statement& query) {
     wanted.owner_gids = split(gids);
     wanted.promote = promote_from_name(promote).value_or(Promote::none);
     row.promotion = value_of<Promotion>(kPromotions, promotion).value_or(Promotion::none);
+    bytes += text_bytes(wanted);
   }
   return rows;
 }

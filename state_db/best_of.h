@@ -111,8 +111,9 @@ class BestOfs {
   BestOfRow get(base::BestOfId id);  // not_found
   std::optional<BestOfRow> find(base::BestOfId id);
   std::optional<BestOfRow> find_of(base::AttemptId id);
-  std::vector<BestOfRow> of_workspace(base::WorkspaceId workspace);  // the newest 50
-  std::vector<base::BestOfId> open();                                // preparing or running ones
+  // The newest 50, or fewer where their commands take much (kMostListedBytes).
+  std::vector<BestOfRow> of_workspace(base::WorkspaceId workspace);
+  std::vector<base::BestOfId> open();  // preparing or running ones
 
   std::vector<AttemptRow> attempts(base::BestOfId id);  // by number
   AttemptRow attempt(base::AttemptId id);               // not_found

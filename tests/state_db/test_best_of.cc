@@ -137,3 +137,17 @@ TEST_CASE("names on the wire lead back") {
     CHECK(promote_from_name(promote_name(promote)) == promote);
   CHECK_FALSE(promote_from_name("best"));
 }
+
+TEST_CASE("a list of best-ofs ends where their commands take much") {
+  OneWorkspace test;
+  BestOfs table(*test.store);
+  auto wanted = test.wanted(1);
+  wanted.test.emplace_back(1 << 20, 'a');
+  for (int n = 0; n < 20; ++n) {
+    wanted.idempotency_key = std::to_string(n);
+    table.begin(wanted);
+  }
+  const auto listed = table.of_workspace(test.id);
+  REQUIRE(listed.size() == 8);
+  CHECK(listed.front().id.str() == "bo_20");
+}
