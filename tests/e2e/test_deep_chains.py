@@ -61,7 +61,7 @@ class DeepChains(harness.TestCase):
         return harness.wait_until(taken, seconds=600, what="a snapshot")
 
     def test_a_workspace_starts_after_60_snapshots_whatever_is_in_it(self):
-        self.client.create(repo_url=self.url, name="deep")
+        self.client.create(repo_url=self.url, name="deep", limits={"disk_bytes": 0, "disk_files": 0})  # they are not to be counted
         self.run_in("deep", "python3", "-c", NEST)
         self.run_in("deep", "python3", "-c", FILL)
         self.client.stop("deep")
