@@ -232,7 +232,7 @@ class Database(Threats):
                 self.assertRaises((harness.moorage.MoorageError, OSError)):
             self.client.create(repo_url=self.url, name="failing")
         self.assertEqual(self.daemon.process.wait(10 * harness.PATIENCE), 1)
-        self.assertIn("daemon.store_failed", self.daemon.log_tail())
+        self.assertIn("daemon.store_failed", self.daemon.log.read_text())
         self.daemon.start()
 
     def damaged_while_running(self):
@@ -247,7 +247,7 @@ class Database(Threats):
             with contextlib.suppress(harness.moorage.MoorageError, OSError):
                 self.client.stop("jail", key=f"key-{time.monotonic()}")
         self.assertEqual(self.daemon.process.wait(1), 1)
-        self.assertIn("daemon.store_failed", self.daemon.log_tail())
+        self.assertIn("daemon.store_failed", self.daemon.log.read_text())
         self.start_anyhow()
         self.assert_rescue("state.db is damaged", copied=True)
         self.daemon.kill()
