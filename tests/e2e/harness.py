@@ -374,13 +374,14 @@ class TestCase(unittest.TestCase):
     settings = {}
     files = None
     file_system = None  # a mkfs and its options: the store lies in an image of its own
+    image_bytes = 2 << 30
 
     @classmethod
     def setUpClass(cls):
         cls.daemon = Daemon(cls.settings)
         if cls.file_system:
             cls.addClassCleanup(lambda: run("rm", "-rf", cls.daemon.directory))
-            mount_image(cls.daemon, cls.file_system)
+            mount_image(cls.daemon, cls.file_system, size=cls.image_bytes)
             cls.addClassCleanup(lambda: run("umount", cls.daemon.store, check=False))  # where setUpClass fails
         cls.upstream = cls.daemon.directory / "upstream"
         cls.upstream.mkdir()

@@ -625,6 +625,7 @@ class Memory(Threats):
 @unittest.skipUnless(LONG and shutil.which("mkfs.btrfs"), "long: the same on btrfs, where a snapshot is one of a subvolume")
 class HostileTreeOnBtrfs(Matrix):
     file_system = ["mkfs.btrfs", "-q"]
+    image_bytes = 16 << 30  # it keeps each name several times
 
     def test_the_same_holds_where_a_snapshot_is_a_subvolumes(self):
         self.try_all()
