@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -12,6 +13,10 @@ namespace {
 // An unmount waits for the disk, so a few at a time lose nothing. One user has half of them at
 // most.
 constexpr size_t kClosers = 4;
+// What we do ourselves in a running sandbox (a question, the start of a command) takes
+// milliseconds.
+constexpr std::chrono::milliseconds kOwnUse{500};
+constexpr std::chrono::milliseconds kBetweenLooks{1};
 
 Running copy_without_mounts(const Running& running) {
   Running copy = running;
@@ -156,13 +161,21 @@ std::optional<Rest> Active::rest(base::WorkspaceId workspace) {
 }
 
 std::unique_ptr<Active::Exchange> Active::begin_exchange(std::shared_ptr<const Running> running) {
-  const std::lock_guard lock(mutex_);
-  const auto found = running_.find(running->workspace);
-  if (found == running_.end() || found->second != running) return nullptr;
-  // Ours, and the one kept here.
-  if (running.use_count() != 2 || running->mounted.use_count() != 1) return nullptr;
-  exchanging_.insert(running->workspace);
-  return std::make_unique<Exchange>(*this, std::move(running));
+  const auto until = std::chrono::steady_clock::now() + kOwnUse;
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = running_.find(running->workspace);
+      if (found == running_.end() || found->second != running) return nullptr;
+      // Ours, and the one kept here.
+      if (running.use_count() == 2 && running->mounted.use_count() == 1) {
+        exchanging_.insert(running->workspace);
+        return std::make_unique<Exchange>(*this, std::move(running));
+      }
+    }
+    if (std::chrono::steady_clock::now() > until) return nullptr;
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
 }
 
 Active::Exchange::~Exchange() { owner_.end_exchange(std::move(running_)); }

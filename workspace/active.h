@@ -102,8 +102,8 @@ class Active {
   // Takes a running sandbox away from all who ask for it from now on, if nobody uses it. Null: it
   // is in use, or gone. Caller holds the workspace's lock.
   std::shared_ptr<const Running> take_unused(const Running& running);
-  // Null: somebody else has it, or its mounts, at this moment. Caller holds the workspace's lock,
-  // and gives up its own reference.
+  // Null: somebody else has it, or its mounts, for more than a moment. Caller holds the workspace's
+  // lock, and gives up its own reference.
   std::unique_ptr<Exchange> begin_exchange(std::shared_ptr<const Running> running);
   void set_rest(base::WorkspaceId workspace, const Rest& rest);
   std::optional<Rest> rest(base::WorkspaceId workspace);  // of the running one, once looked at

@@ -178,3 +178,16 @@ TEST_CASE("slow unmounts of one user keep no other one's workspace mounted") {
   CHECK_NOTHROW(active.wait_unmounted(base::WorkspaceId{1}, kLong));
   release.set_value();
 }
+
+TEST_CASE("an exchange of mounts waits for what we do in the sandbox ourselves, for a moment") {
+  Active active;
+  auto looks = running_in(active, 1);
+  std::thread look([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    looks.reset();
+  });
+  CHECK(active.begin_exchange(active.running(base::WorkspaceId{1})));
+  look.join();
+  const auto stays = active.running(base::WorkspaceId{1});
+  CHECK_FALSE(active.begin_exchange(active.running(base::WorkspaceId{1})));
+}
