@@ -67,13 +67,6 @@ void leave(ExecRequest& request, Words words) {
   }
 }
 
-uint64_t text_bytes(const ExecRequest& request) {
-  uint64_t bytes = request.directory.size();
-  for (const auto& word : request.argv) bytes += word.size();
-  for (const auto& [name, value] : request.environment) bytes += name.size() + value.size();
-  return bytes;
-}
-
 // All that run, or those that take kMostListedBytes together, or the first alone.
 template <typename... Values>
 std::vector<ExecRow> select(Store& store, Words words, std::string_view where,
@@ -134,6 +127,13 @@ uint64_t read_count(Statement& query) {
 }
 
 }  // namespace
+
+uint64_t text_bytes(const ExecRequest& request) {
+  uint64_t bytes = request.directory.size();
+  for (const auto& word : request.argv) bytes += word.size();
+  for (const auto& [name, value] : request.environment) bytes += name.size() + value.size();
+  return bytes;
+}
 
 Execs::Created Execs::create(const ExecRequest& request) {
   const std::string argv = encode_words(request.argv);

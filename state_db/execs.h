@@ -34,6 +34,8 @@ struct ExecRequest {
   std::string hook{};        // "pre_stop": the workspace's own; such do not count for its budget
 };
 
+uint64_t text_bytes(const ExecRequest& request);  // of arguments, environment and directory
+
 struct ExecOutcome {
   ExecState state = ExecState::exited;  // any but running
   std::optional<int> exit_code{};

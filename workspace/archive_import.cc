@@ -69,13 +69,6 @@ class Client {
   Clock::duration waited_{0};
 };
 
-size_t bytes_of(const state_db::ExecRequest& request) {
-  size_t bytes = request.directory.size();
-  for (const auto& word : request.argv) bytes += word.size();
-  for (const auto& [name, value] : request.environment) bytes += name.size() + value.size();
-  return bytes;
-}
-
 class Newcomer : public ImportCheck {
  public:
   using Admit = std::function<void(uint32_t owner_uid, base::RepoId repository)>;
@@ -105,7 +98,7 @@ class Newcomer : public ImportCheck {
   void exec(const state_db::ExecRow& row) override {
     check_exec(row);
     execs_.push_back(row);
-    exec_bytes_ += bytes_of(row.request);
+    exec_bytes_ += state_db::text_bytes(row.request);
     if (execs_.size() >= kExecsAtOnce || exec_bytes_ >= kExecBytesAtOnce) add_execs();
   }
 

@@ -301,8 +301,11 @@ std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& 
   // Before the first byte: a seal that is there when we die must be true.
   if (asks_lease(right)) {
     state_db::Integrity table(context_.store);
-    const bool first = table.get(row.id).state == state_db::IntegrityState::unknown;
-    first ? integrity_.begin_writing(row.id) : table.clear_seal(row.id);
+    if (table.get(row.id).state == state_db::IntegrityState::unknown) {
+      integrity_.begin_writing(row.id);
+    } else {
+      table.clear_seal(row.id);
+    }
   }
   return mounted;
 }

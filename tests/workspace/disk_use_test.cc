@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "context_fixture.h"
+#include "new_workspace.h"
 #include "state_db/layer_disk.h"
-#include "state_db/repositories.h"
 #include "state_db/snapshots.h"
 #include "state_db/workspaces.h"
 
@@ -14,14 +14,8 @@ using namespace moorage::workspace;
 
 TEST_CASE("a frozen layer counts as last known until a walk has counted it to its end") {
   ContextFixture test;
-  state_db::NewWorkspace wanted;
-  wanted.name = "one";
-  wanted.owner_uid = 1000;
-  wanted.repository =
-      state_db::Repositories(test.store).find_or_create({"https://x/a", "", "a"}).first;
-  wanted.base_commit = std::string(40, 'a');
   state_db::Workspaces workspaces(test.store);
-  const auto made = workspaces.create(wanted);
+  const auto made = workspaces.create(new_workspace(test.store, "one"));
   workspaces.set_ready(made.id);
   test.storage->make_layer(made.layer);
   base::write_file(test.storage->layer_path(made.layer) + "/file", std::string(1 << 20, 'x'));

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/files.h"
-#include "state_db/repositories.h"
+#include "new_workspace.h"
 #include "state_db/store.h"
 #include "workspace/lease_token.h"
 
@@ -29,14 +29,8 @@ struct LeaseFixture {
     char path[] = "/tmp/moorage-leases-XXXXXX";
     directory = mkdtemp(path);
     open();
-    state_db::NewWorkspace wanted;
-    wanted.name = "ws";
-    wanted.owner_uid = 1000;
-    wanted.repository =
-        state_db::Repositories(*store).find_or_create({"https://x/a", "", "a"}).first;
-    wanted.base_commit = std::string(40, 'a');
     state_db::Workspaces table(*store);
-    row = table.get(table.create(wanted).id);
+    row = table.get(table.create(new_workspace(*store, "ws")).id);
   }
   ~LeaseFixture() {
     leases.reset();

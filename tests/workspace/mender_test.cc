@@ -6,8 +6,8 @@
 #include "../patience.h"
 #include "base/error.h"
 #include "context_fixture.h"
+#include "new_workspace.h"
 #include "state_db/integrity.h"
-#include "state_db/repositories.h"
 #include "state_db/workspaces.h"
 #include "workspace/birth.h"
 
@@ -19,13 +19,7 @@ using state_db::IntegrityState;
 
 struct MenderFixture : ContextFixture {
   base::WorkspaceId begin(const std::string& name) {
-    state_db::NewWorkspace wanted;
-    wanted.name = name;
-    wanted.owner_uid = 1000;
-    wanted.repository =
-        state_db::Repositories(store).find_or_create({"https://x/a", "", "a"}).first;
-    wanted.base_commit = std::string(40, 'a');
-    return state_db::Workspaces(store).create(wanted).id;
+    return state_db::Workspaces(store).create(new_workspace(store, name)).id;
   }
   base::WorkspaceId make(const std::string& name) {
     const auto id = begin(name);

@@ -14,9 +14,9 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/journal.h"
+#include "new_workspace.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
-#include "state_db/repositories.h"
 #include "state_db/sandboxes.h"
 #include "state_db/store.h"
 #include "state_db/workspaces.h"
@@ -117,12 +117,7 @@ struct Kept {
   }
 
   base::WorkspaceId add_workspace(const std::string& name) {
-    state_db::NewWorkspace wanted;
-    wanted.name = name;
-    wanted.owner_uid = 1000;
-    wanted.repository =
-        state_db::Repositories(*store).find_or_create({"https://x/a", "", "a"}).first;
-    wanted.base_commit = std::string(40, 'a');
+    auto wanted = new_workspace(*store, name);
     wanted.branch = "moorage/" + name;
     wanted.backend = "lxc";
     wanted.image = "host";

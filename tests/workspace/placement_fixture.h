@@ -9,6 +9,7 @@
 #include "backends/fake.h"
 #include "backends/registry.h"
 #include "base/clock.h"
+#include "new_workspace.h"
 #include "repo_cache/base_tree.h"
 #include "repo_cache/repo_cache.h"
 #include "state_db/repositories.h"
@@ -127,11 +128,7 @@ struct PlacementFixture {
   state_db::WorkspaceRow make_workspace(const std::string& name, const std::string& backend,
                                         const state_db::WorkspaceLimits& limits = {
                                             1ULL << 30, 1, 100, 1ULL << 30, 0}) {
-    state_db::NewWorkspace wanted;
-    wanted.name = name;
-    wanted.repository =
-        state_db::Repositories(store).find_or_create({"https://x/a", "", "a"}).first;
-    wanted.base_commit = std::string(40, 'a');
+    auto wanted = new_workspace(store, name, 0);
     wanted.backend = backend;
     wanted.image = "host";
     wanted.policy.limits = limits;

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "../patience.h"
+#include "new_workspace.h"
 #include "placement_fixture.h"
 #include "state_db/execs.h"
 #include "state_db/integrity.h"
@@ -60,11 +61,7 @@ struct ReconcileFixture : PlacementFixture {
     return table.get(table.create(request).id);
   }
   base::WorkspaceId make_disposable(const std::string& name, bool pinned = false) {
-    state_db::NewWorkspace wanted;
-    wanted.name = name;
-    wanted.repository =
-        state_db::Repositories(store).find_or_create({"https://x/a", "", "a"}).first;
-    wanted.base_commit = std::string(40, 'a');
+    auto wanted = new_workspace(store, name, 0);
     wanted.backend = "lxc";
     wanted.image = "host";
     wanted.disposable = true;

@@ -7,6 +7,7 @@
 #include "../patience.h"
 #include "context_fixture.h"
 #include "forwarding_storage.h"
+#include "new_workspace.h"
 #include "state_db/integrity.h"
 #include "state_db/repositories.h"
 #include "state_db/workspaces.h"
@@ -43,14 +44,8 @@ struct SealFixture : ContextFixture {
 
   // That rests, and was written to since it was sealed.
   state_db::Workspaces::Created add(const std::string& name, uint32_t owner) {
-    state_db::NewWorkspace wanted;
-    wanted.name = name;
-    wanted.owner_uid = owner;
-    wanted.repository =
-        state_db::Repositories(store).find_or_create({"https://x/a", "", "a"}).first;
-    wanted.base_commit = std::string(40, 'a');
     state_db::Workspaces table(store);
-    const auto made = table.create(wanted);
+    const auto made = table.create(new_workspace(store, name, owner));
     table.set_ready(made.id);
     storage->make_layer(made.layer);
     state_db::Integrity integrity(store);

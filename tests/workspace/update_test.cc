@@ -4,7 +4,7 @@
 
 #include "context_fixture.h"
 #include "forwarding_storage.h"
-#include "state_db/repositories.h"
+#include "new_workspace.h"
 #include "state_db/workspaces.h"
 #include "workspace/active.h"
 #include "workspace/exec_watcher.h"
@@ -44,12 +44,7 @@ struct UpdateFixture : ContextFixture {
 
 TEST_CASE("a repeated update holds the disk to its limit though the first one died before that") {
   UpdateFixture test;
-  state_db::NewWorkspace wanted;
-  wanted.name = "one";
-  wanted.owner_uid = 1000;
-  wanted.repository =
-      state_db::Repositories(test.store).find_or_create({"https://x/a", "", "a"}).first;
-  wanted.base_commit = std::string(40, 'a');
+  auto wanted = new_workspace(test.store, "one");
   wanted.policy.limits.disk_bytes = 100 << 20;
   state_db::Workspaces table(test.store);
   const auto made = table.create(wanted);
