@@ -156,7 +156,8 @@ class Lives:
         self.client.exec(f"{name}-f1", "echo of a fork > fork", sync=True)
         self.client.promote(f"{name}-f1")
         self.acknowledged["promoted"] = True
-        self.acknowledged["promoted"] = False
+        self.client.exec(name, "cat fork")  # a death in here takes nothing of it back
+        self.acknowledged["promoted"] = False  # the restore may have happened when it is not answered
         self.client.restore(name, "live", kill=True)
         self.acknowledged["snapshots"] -= {"rest"}
         self.client.drop_snapshot(name, "rest")

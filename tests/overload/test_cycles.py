@@ -32,8 +32,18 @@ class Cycles(harness.TestCase):
         self.client.delete(name, purge=True)
 
     def settled(self):
-        """What the daemon holds once what it does in the background is done."""
+        """What the daemon holds once its background work is done: the same a second later."""
         harness.wait_until(lambda: load.holdings(self.daemon)["layers"] == 0, 120, "purged layers are gone")
+
+        def held():
+            return {what: number for what, number in load.holdings(self.daemon).items() if what != "descriptors"}
+
+        def unchanged():
+            first = held()
+            time.sleep(1)
+            return held() == first
+
+        harness.wait_until(unchanged, 120, "the background work is done")
         return load.holdings(self.daemon)
 
     def disk(self):
