@@ -32,7 +32,7 @@ def in_background(function, *arguments, **fields):
 
 
 class Hooks(harness.TestCase):
-    settings = {"sandbox.idle_stop_s": 0, "daemon.threads": 4}
+    settings = {"sandbox.idle_stop_s": 0, "daemon.threads": 4, "sandbox.allow_process_backend": True}
 
     def client_of_thread(self):
         return harness.Client(str(self.daemon.socket))
@@ -119,11 +119,14 @@ class Hooks(harness.TestCase):
         self.assertNotIn("sandbox", answer[0])
         self.assertNotIn("sandbox", self.client.stop("keyed", key="once"))
 
-    def test_archive_export_and_move_wait_for_a_hook_as_a_stop_does(self):
+    def test_archive_and_move_wait_for_a_hook_as_a_stop_does(self):
         self.with_hook("cold", "sleep 1; echo x >> stops")
         self.client.archive("cold")
         self.client.unarchive("cold")
         self.assertEqual(self.client.read_file("cold", "stops"), b"x\n")
+        self.client.exec("cold", "true")
+        self.client.move("cold", backend="process")
+        self.assertEqual(self.client.read_file("cold", "stops"), b"x\nx\n")
 
     def test_a_best_of_whose_forks_have_a_hook_comes_to_its_end(self):
         self.client.create(repo_url=self.url, name="tries", pre_stop="sleep 1", pre_stop_deadline_s=HOOK_S)
