@@ -94,8 +94,8 @@ std::optional<std::string> value_of(const std::string& path, const char* name) {
     size = getxattr(path.c_str(), name, value.data(), value.size());
   }
   if (size < 0 && errno == ENODATA) return std::nullopt;
-  value.resize(static_cast<size_t>(base::check(size, "read an attribute")));
-  return value;
+  // A copy: there may be thousands, and the buffer is larger than most of them.
+  return std::string(value, 0, static_cast<size_t>(base::check(size, "read an attribute")));
 }
 
 std::string value_on_disk(const std::string& name, std::string value, uint32_t disk_first_id,
@@ -113,10 +113,13 @@ std::string value_on_disk(const std::string& name, std::string value, uint32_t d
 Attributes read_attributes(const std::string& path, uint32_t disk_first_id) {
   Attributes attributes;
   const std::vector<char> names = names_of(path);
-  for (size_t at = 0; at < names.size(); at += strlen(&names[at]) + 1) {
+  size_t bytes = 0;
+  for (size_t at = 0; at < names.size() && bytes <= kMaxAttributesBytes;
+       at += strlen(&names[at]) + 1) {
     const char* name = &names[at];
     if (!is_kept(name)) continue;
     std::optional<std::string> value = value_of(path, name);
+    bytes += strlen(name) + (value ? value->size() : 0);
     // A capability of the host's, or an id of no sandbox, means nothing inside either.
     if (value && move_ids(name, *value, disk_first_id, 0)) attributes[name] = *std::move(value);
   }

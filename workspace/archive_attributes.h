@@ -13,7 +13,12 @@ namespace moorage::workspace {
 
 using Attributes = std::map<std::string, std::string>;
 
-// `path` may end in a link, which is followed: give a path of /proc/self/fd.
+// How much of them is read of one file. A file system may keep more: 64 KiB of names, and as much
+// of each value.
+inline constexpr size_t kMaxAttributesBytes = 4 << 20;
+
+// `path` may end in a link, which is followed: give a path of /proc/self/fd. Stops behind
+// kMaxAttributesBytes: no archive takes so many, and its writer says of which file.
 Attributes read_attributes(const std::string& path, uint32_t disk_first_id);
 // invalid_argument for what no archive of ours has; `what` names the entry.
 void check_attributes(const Attributes& attributes, uint32_t disk_first_id,

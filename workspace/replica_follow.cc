@@ -52,25 +52,36 @@ Fd open_entry(int directory, const std::string& name, int flags) {
   return fd;
 }
 
-Attributes raw_attributes(int fd) {
+// What the kernel and overlayfs read comes first; `result` says if some are left out.
+Attributes raw_attributes(int fd, FollowResult& result) {
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   std::string names(kMaxAttributeBytes, '\0');
   const ssize_t length = listxattr(path.c_str(), names.data(), names.size());
   if (length < 0 && errno == EOPNOTSUPP) return {};
   base::check(length, "list attributes");
   Attributes all;
-  for (const char* name = names.data(); name < names.data() + length; name += strlen(name) + 1) {
-    if (!is_replicated_attribute(name)) continue;
-    std::string value(kMaxAttributeBytes, '\0');
-    const ssize_t size = getxattr(path.c_str(), name, value.data(), value.size());
-    if (size < 0 && errno == ENODATA) continue;
-    value.resize(static_cast<size_t>(base::check(size, "read an attribute")));
-    all[name] = std::move(value);
+  std::string value(kMaxAttributeBytes, '\0');
+  size_t bytes = 0;
+  for (const bool of_users : {false, true}) {
+    for (const char* name = names.data(); name < names.data() + length; name += strlen(name) + 1) {
+      if (!is_replicated_attribute(name)) continue;
+      if (std::string_view(name).starts_with("user.") != of_users) continue;
+      const ssize_t size = getxattr(path.c_str(), name, value.data(), value.size());
+      if (size < 0 && errno == ENODATA) continue;
+      const auto taken = static_cast<size_t>(base::check(size, "read an attribute"));
+      bytes += strlen(name) + taken;
+      if (bytes > kMaxAttributesBytes) {
+        ++result.cut;
+        return all;
+      }
+      all[name] = value.substr(0, taken);
+    }
   }
   return all;
 }
 
-ReplicaEntry entry_of(const std::string& path, const struct stat& status, int fd) {
+ReplicaEntry entry_of(const std::string& path, const struct stat& status, int fd,
+                      FollowResult& result) {
   ReplicaEntry entry;
   entry.path = path;
   entry.mode = status.st_mode & 07777;
@@ -78,7 +89,7 @@ ReplicaEntry entry_of(const std::string& path, const struct stat& status, int fd
   entry.gid = status.st_gid;
   entry.mtime_s = status.st_mtim.tv_sec;
   entry.mtime_ns = static_cast<uint32_t>(status.st_mtim.tv_nsec);
-  entry.attributes = raw_attributes(fd);
+  entry.attributes = raw_attributes(fd, result);
   return entry;
 }
 
@@ -244,7 +255,7 @@ void TreeFollower::note(const std::string& path, const struct stat& now, int64_t
 }
 
 void TreeFollower::send_directory(const std::string& path, int fd, const struct stat& now) {
-  ReplicaEntry entry = entry_of(path, now, fd);
+  ReplicaEntry entry = entry_of(path, now, fd, result_);
   entry.type = ReplicaNode::directory;
   pack_().entry(entry);
   note(path, now, INT64_MAX);
@@ -264,7 +275,7 @@ bool TreeFollower::send(const Directory& directory, const std::string& name,
       (status.st_mode & S_IFMT) != (now.st_mode & S_IFMT)) {
     return false;
   }
-  ReplicaEntry entry = entry_of(path, status, node.get());
+  ReplicaEntry entry = entry_of(path, status, node.get(), result_);
   entry.type = S_ISLNK(now.st_mode)    ? ReplicaNode::symlink
                : S_ISFIFO(now.st_mode) ? ReplicaNode::fifo
                : S_ISSOCK(now.st_mode) ? ReplicaNode::socket
@@ -290,7 +301,7 @@ bool TreeFollower::send_file(const Directory& directory, const std::string& name
     note(path, status, INT64_MAX);
     return true;
   }
-  ReplicaEntry entry = entry_of(path, status, file.get());
+  ReplicaEntry entry = entry_of(path, status, file.get(), result_);
   const auto link = status.st_nlink > 1 ? record_.seen().find_link(status.st_ino) : std::nullopt;
   if (link && link->changed_ns == nanoseconds(status.st_ctim)) {
     entry.type = ReplicaNode::hard_link;

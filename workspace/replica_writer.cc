@@ -353,6 +353,9 @@ bool ReplicaWriter::follow(const std::string& name, const FollowedTree& followed
     if (result.skipped > 0)
       round_.notes.push_back(name + ": " + std::to_string(result.skipped) +
                              " entries are nested too deep, or are devices");
+    if (result.cut > 0)
+      round_.notes.push_back(name + ": " + std::to_string(result.cut) +
+                             " files have more than 4 MiB of attributes, and lack some of them");
     if (!is_valid()) {
       tree.record.reset();
       return false;

@@ -208,8 +208,8 @@ std::string tar_head(const ArchiveEntry& entry) {
   const std::string records = records_of(entry);
   if (records.size() > kMaxRecordsBytes) {
     throw Error(Code::unsupported,
-                base::escape_for_message(entry.path) + " has " + std::to_string(records.size()) +
-                    " bytes of extended attributes; an archive can hold 1 MiB of one file",
+                base::escape_for_message(entry.path) +
+                    " has more extended attributes than an archive can hold of one file (1 MiB)",
                 "remove those that are not needed: setfattr -x NAME FILE");
   }
   const std::string map = entry.sparse ? sparse_map(entry) : std::string();

@@ -231,10 +231,11 @@ Listing TreeFiles::list(const std::string& path, size_t max_entries) const {
   if (!stream) base::throw_errno("list " + path);
   int fd = directory.release();
   Listing listing;
+  size_t text_bytes = 0;
   while (dirent* item = readdir(stream.get())) {
     std::string name = item->d_name;
     if (name == "." || name == "..") continue;
-    if (listing.entries.size() == max_entries) {
+    if (listing.entries.size() == max_entries || text_bytes > kMaxListingBytes) {
       listing.truncated = true;
       break;
     }
@@ -246,6 +247,7 @@ Listing TreeFiles::list(const std::string& path, size_t max_entries) const {
       ssize_t size = readlinkat(fd, name.c_str(), target, sizeof target);
       if (size > 0) entry.link_target.assign(target, static_cast<size_t>(size));
     }
+    text_bytes += entry.name.size() + entry.link_target.size();
     listing.entries.push_back(std::move(entry));
   }
   std::sort(listing.entries.begin(), listing.entries.end(),

@@ -38,9 +38,11 @@ struct FileEntry {
 inline constexpr uint64_t kMaxHashBytes = 1ULL << 30;
 std::string hash_of_file(int fd, const std::string& name);
 
+inline constexpr size_t kMaxListingBytes = 8 << 20;  // of names and link targets in one listing
+
 struct Listing {
   std::vector<FileEntry> entries;  // sorted by name
-  bool truncated = false;          // more than max_entries
+  bool truncated = false;          // more than max_entries, or than kMaxListingBytes
 };
 
 // `roots` are mount roots (ActiveMounts), `owner` the host id that new files get (uid and gid).

@@ -55,7 +55,9 @@ THINGS = {
     "sparse": "fd = os.open('sparse', os.O_CREAT | os.O_RDWR)\nfor bits in range(63, 40, -1):\n    try:\n        os.ftruncate(fd, 2**bits - 4096)\n        break\n    except OSError:\n        pass\n"
               "os.pwrite(fd, b'end', os.fstat(fd).st_size - 3)\nreplace('README.md', lambda name: os.link('sparse', name))",
     "attributes": "put('attributed')\nos.makedirs('attributed.d')\nfor path in ('attributed', 'attributed.d'):\n    try:\n        for n in range(5000):\n            os.setxattr(path, f'user.n{n}', b'v' * 20)\n"
-                  "    except OSError:\n        pass",
+                  "    except OSError:\n        pass\n"
+                  # Where a file system keeps so much of one file: 64 MB.
+                  "put('weighty')\ntry:\n    for n in range(4000):\n        os.setxattr('weighty', f'user.w{n}', b'v' * 16000)\nexcept OSError:\n    pass",
     "marks of overlays": "for n, (mark, value) in enumerate([('redirect', b'/../../../etc'), ('redirect', b'../..'), ('redirect', b'/src'), ('redirect', b'x' * 250), ('opaque', b'y'),\n"
                          "        ('opaque', b'x'), ('opaque', b'?'), ('metacopy', b''), ('origin', b'\\0' * 30), ('impure', b'y'), ('nlink', b'U+1'), ('whiteout', b'')]):\n"
                          "    for space in ('trusted', 'user'):\n"

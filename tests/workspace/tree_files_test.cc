@@ -149,6 +149,20 @@ TEST_CASE("entries are listed by name with type, size and target") {
   CHECK(tree.files.stat("").type == FileType::directory);
 }
 
+TEST_CASE("a listing has at most so many bytes of names and link targets") {
+  TreeFixture tree;
+  tree.files.make_directory("links");
+  const std::string target(4000, 't');
+  const size_t count = kMaxListingBytes / target.size() + 200;
+  for (size_t n = 0; n < count; ++n) tree.files.make_symlink(target, "links/" + std::to_string(n));
+  const Listing listing = tree.files.list("links");
+  CHECK(listing.truncated);
+  size_t bytes = 0;
+  for (const auto& entry : listing.entries) bytes += entry.name.size() + entry.link_target.size();
+  CHECK(bytes > kMaxListingBytes - 2 * target.size());
+  CHECK(bytes < kMaxListingBytes + 2 * target.size());
+}
+
 TEST_CASE("directories are made with their parents and belong to the agent's user") {
   TreeFixture tree;
   tree.files.make_directory("/workspace/x/y/z/");
