@@ -94,7 +94,7 @@ std::optional<std::string> value_of(const std::string& path, const char* name) {
     size = getxattr(path.c_str(), name, value.data(), value.size());
   }
   if (size < 0 && errno == ENODATA) return std::nullopt;
-  // A copy: there may be thousands, and the buffer is larger than most of them.
+  // A copy of its own size: a file may have thousands, and the buffer has 64 KiB.
   return std::string(value, 0, static_cast<size_t>(base::check(size, "read an attribute")));
 }
 
@@ -114,7 +114,7 @@ Attributes read_attributes(const std::string& path, uint32_t disk_first_id) {
   Attributes attributes;
   const std::vector<char> names = names_of(path);
   size_t bytes = 0;
-  for (size_t at = 0; at < names.size() && bytes <= kMaxAttributesBytes;
+  for (size_t at = 0; at < names.size() && bytes <= kMaxFileAttributesBytes;
        at += strlen(&names[at]) + 1) {
     const char* name = &names[at];
     if (!is_kept(name)) continue;

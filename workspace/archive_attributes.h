@@ -13,12 +13,12 @@ namespace moorage::workspace {
 
 using Attributes = std::map<std::string, std::string>;
 
-// How much of them is read of one file. A file system may keep more: 64 KiB of names, and as much
-// of each value.
-inline constexpr size_t kMaxAttributesBytes = 4 << 20;
+// At most so much of all attributes of one file is read. A file system may keep more: 64 KiB of
+// names, and as much for each value.
+inline constexpr size_t kMaxFileAttributesBytes = 4 << 20;
 
-// `path` may end in a link, which is followed: give a path of /proc/self/fd. Stops behind
-// kMaxAttributesBytes: no archive takes so many, and its writer says of which file.
+// `path` may end in a link, which is followed: give a path of /proc/self/fd. Stops after
+// kMaxFileAttributesBytes: an archive holds less, and its writer refuses the file by name.
 Attributes read_attributes(const std::string& path, uint32_t disk_first_id);
 // invalid_argument for what no archive of ours has; `what` names the entry.
 void check_attributes(const Attributes& attributes, uint32_t disk_first_id,

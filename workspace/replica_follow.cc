@@ -52,7 +52,8 @@ Fd open_entry(int directory, const std::string& name, int flags) {
   return fd;
 }
 
-// What the kernel and overlayfs read comes first; `result` says if some are left out.
+// Reads what the kernel and overlayfs use first, then user.* up to the limit; `result` counts files
+// that exceed it.
 Attributes raw_attributes(int fd, FollowResult& result) {
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   std::string names(kMaxAttributeBytes, '\0');
@@ -70,7 +71,7 @@ Attributes raw_attributes(int fd, FollowResult& result) {
       if (size < 0 && errno == ENODATA) continue;
       const auto taken = static_cast<size_t>(base::check(size, "read an attribute"));
       bytes += strlen(name) + taken;
-      if (bytes > kMaxAttributesBytes) {
+      if (bytes > kMaxFileAttributesBytes) {
         ++result.cut;
         return all;
       }

@@ -46,7 +46,7 @@ struct FollowResult {
   uint64_t changes = 0;
   uint64_t removals = 0;
   uint64_t skipped = 0;  // nested too deep, or neither file nor what overlays are made of
-  uint64_t cut = 0;      // have more than kMaxAttributesBytes: some of users' are left out
+  uint64_t cut = 0;      // exceed kMaxFileAttributesBytes: some of their user.* are left out
 };
 
 class TreeFollower {
