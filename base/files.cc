@@ -49,44 +49,6 @@ void sync_or_throw(int result, const std::string& path) {
               "check the disk and the kernel log; what was being saved may be lost");
 }
 
-// A file beside its final place; removed again unless it was renamed there.
-class NewFile {
- public:
-  NewFile(const std::string& path, mode_t mode) : path_(path) {
-    // The pid and a count: writers of one file, in this process or another, never share one.
-    static std::atomic<uint64_t> count{0};
-    size_t name = path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1;
-    temporary_ = path.substr(0, name) + "." + path.substr(name) + "." + std::to_string(getpid()) +
-                 "." + std::to_string(++count) + ".new";
-    unlink(temporary_.c_str());  // from an earlier process of the same pid
-    fd_ = open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
-    check(fchmod(fd_.get(), mode), "set mode of " + temporary_);
-  }
-  ~NewFile() {
-    if (!temporary_.empty()) unlink(temporary_.c_str());
-  }
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-
-  void write(std::string_view bytes) {
-    try {
-      write_all(fd_.get(), bytes);
-    } catch (Error& error) {
-      throw error.add_context(path_);
-    }
-  }
-  void sync() { sync_or_throw(fsync(fd_.get()), path_); }
-  void commit() {
-    check(rename(temporary_.c_str(), path_.c_str()), "replace " + path_);
-    temporary_.clear();
-  }
-
- private:
-  std::string path_;
-  std::string temporary_;
-  Fd fd_;
-};
-
 }  // namespace
 
 Fd open_file(const std::string& path, int flags, mode_t mode) {
@@ -126,6 +88,36 @@ std::optional<std::string> read_file_if_exists(const std::string& path, uint64_t
     if (error.code() == Code::not_found) return std::nullopt;
     throw;
   }
+}
+
+NewFile::NewFile(const std::string& path, mode_t mode) : path_(path) {
+  // The pid and a count: writers of one file, in this process or another, never share one.
+  static std::atomic<uint64_t> count{0};
+  size_t name = path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1;
+  temporary_ = path.substr(0, name) + "." + path.substr(name) + "." + std::to_string(getpid()) +
+               "." + std::to_string(++count) + ".new";
+  unlink(temporary_.c_str());  // from an earlier process of the same pid
+  fd_ = open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
+  check(fchmod(fd_.get(), mode), "set mode of " + temporary_);
+}
+
+NewFile::~NewFile() {
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+void NewFile::write(std::string_view bytes) {
+  try {
+    write_all(fd_.get(), bytes);
+  } catch (Error& error) {
+    throw error.add_context(path_);
+  }
+}
+
+void NewFile::sync() { sync_or_throw(fsync(fd_.get()), path_); }
+
+void NewFile::commit() {
+  check(rename(temporary_.c_str(), path_.c_str()), "replace " + path_);
+  temporary_.clear();
 }
 
 void write_file_durable(const std::string& path, std::string_view bytes, mode_t mode) {

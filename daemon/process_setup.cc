@@ -72,6 +72,9 @@ void set_up_process() {
   umask(077);
   // Else there are eight a CPU, and each keeps what the largest answer made in it took.
   mallopt(M_ARENA_MAX, 2);
+  // Else both grow with the largest block that was ever freed, and tens of MiB stay in the heap.
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  mallopt(M_TRIM_THRESHOLD, 4 << 20);
   std::signal(SIGPIPE, SIG_IGN);
 }
 

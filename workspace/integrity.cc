@@ -11,6 +11,7 @@
 #include "state_db/store.h"
 #include "workspace/birth.h"
 #include "workspace/disk_use.h"
+#include "workspace/seal_list.h"
 
 namespace moorage::workspace {
 namespace {
@@ -20,7 +21,6 @@ using base::Error;
 using state_db::IntegrityState;
 using std::chrono::steady_clock;
 
-constexpr uint64_t kMaxListBytes = 64 << 20;
 bool is_directory(const std::string& path) {
   struct stat status {};
   return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
@@ -111,11 +111,20 @@ void IntegrityCheck::compare(const state_db::WorkspaceRow& row,
   state_db::Integrity table(context_.store);
   Seal now;
   bool differs = false;
+  bool has_list = false;
+  Differences differences;
   try {
     const std::string layer = context_.storage.layer_path(row.layer);
-    now = take_seal(layer, {}, SealList::skip);
+    now = take_seal(layer);
     differs = now.hash != known.seal;
-    if (differs) now = take_seal(layer);  // its list tells what differs
+    if (differs) {
+      SealListComparison comparison(list_path(row.id));
+      has_list = comparison.has_list();
+      now = take_seal(layer, {}, [&comparison](std::string_view path, std::string_view hash) {
+        comparison.add(path, hash);
+      });
+      differences = comparison.finish();
+    }
   } catch (const Error& error) {
     if (error.code() == Code::not_found) throw;
     // Too much to be looked at in time is no change.
@@ -130,10 +139,8 @@ void IntegrityCheck::compare(const state_db::WorkspaceRow& row,
     if (known.state != IntegrityState::intact) table.set(row.id, IntegrityState::intact);
     return;
   }
-  const auto before = base::read_file_if_exists(list_path(row.id), kMaxListBytes);
-  const Differences differences = tell_differences(before.value_or(""), now.list);
   std::string reason = text_of(differences, known.sealed_wall_ms);
-  if (!before) reason = "it differs from what was left; the list of what was left is gone";
+  if (!has_list) reason = "it differs from what was left; the list of what was left is gone";
   if (known.state == IntegrityState::changed_outside && known.reason == reason) return;
   table.set(row.id, IntegrityState::changed_outside, reason);
   base::log(base::LogLevel::warning, "workspace.changed_outside",
@@ -152,9 +159,12 @@ IntegrityCheck::Taken IntegrityCheck::take(const state_db::WorkspaceRow& row) {
   Taken taken;
   try {
     const base::Background background;
-    taken.seal = take_seal(context_.storage.layer_path(row.layer));
     base::make_directories(context_.options.store + "/workspaces/" + row.id.str());
-    base::write_file(list_path(row.id), taken.seal->list);
+    SealListWriter list(list_path(row.id));
+    taken.seal =
+        take_seal(context_.storage.layer_path(row.layer), {},
+                  [&list](std::string_view path, std::string_view hash) { list.add(path, hash); });
+    list.commit();
   } catch (const Error& error) {
     taken.seal.reset();
     taken.why_none = "it cannot be compared at the next start: " + error.message();

@@ -14,7 +14,6 @@
 #include <iterator>
 #include <optional>
 #include <set>
-#include <unordered_map>
 #include <utility>
 
 #include "base/digest.h"
@@ -22,6 +21,7 @@
 #include "base/fd.h"
 #include "base/files.h"
 #include "base/open_beneath.h"
+#include "workspace/seal_list.h"
 #include "workspace/sorted_names.h"
 
 namespace moorage::workspace {
@@ -31,17 +31,15 @@ using base::Code;
 using base::Error;
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kNodeBytes = 64;  // of a set
-// Names of one directory at a time; while it is read it may take three times as much.
-constexpr uint64_t kLeastPiece = 32 << 10;
-constexpr uint64_t kMostPiece = 8 << 20;
-constexpr size_t kMaxListedPath = 4096;  // longer ones are in the hash alone
+constexpr size_t kNodeBytes = 64;           // of a set
+constexpr uint64_t kLeastPiece = 32 << 10;  // of the names of one directory
+constexpr uint64_t kMostPiece = 4 << 20;
 // A digest is slow in small pieces, so they are gathered.
 constexpr size_t kDigestPiece = 64 << 10;
 
 // What all seals of the process that are being taken keep. Where there is much of it, a further one
 // takes smaller pieces: it is slower, not refused.
-constexpr uint64_t kAllSealsBytes = 64 << 20;
+constexpr uint64_t kAllSealsBytes = 24 << 20;
 std::atomic<uint64_t> all_seals_bytes{0};
 
 uint64_t minus(uint64_t from, uint64_t what) { return from - std::min(from, what); }
@@ -73,18 +71,16 @@ void append(std::string& text, const timespec& time) {
 
 class Sealer {
  public:
-  Sealer(const std::string& layer, const SealLimits& limits, SealList list)
-      : layer_(layer),
-        limits_(limits),
-        lists_(list == SealList::make),
-        until_(Clock::now() + limits.time) {}
+  Sealer(const std::string& layer, const SealLimits& limits, const SealListed& listed)
+      : layer_(layer), limits_(limits), listed_(listed), until_(Clock::now() + limits.time) {}
   ~Sealer() { all_seals_bytes -= memory_; }
   Sealer(const Sealer&) = delete;
   Sealer& operator=(const Sealer&) = delete;
 
   Seal seal() {
     add_bytes(stat_of(layer_));
-    for (const std::string part : {"tree", "home", "system"}) {
+    for (const std::string_view name : kSealedParts) {
+      const std::string part(name);
       const std::string place = layer_ + "/" + part;
       add_bytes(stat_of(place));
       hashed_ = false;
@@ -167,7 +163,7 @@ class Sealer {
     const uint64_t before = names.bytes();
     const uint64_t left =
         std::min(minus(limits_.max_memory_bytes, memory_), minus(kAllSealsBytes, all_seals_bytes));
-    auto name = names.next(here_.get(), std::clamp(left / 3, kLeastPiece, kMostPiece));
+    auto name = names.next(here_.get(), std::clamp(left / 2, kLeastPiece, kMostPiece));
     give(before);
     use(names.bytes());
     return name;
@@ -255,14 +251,12 @@ class Sealer {
     append(pending_, about.size());
     add(":");
     add(about);
-    if (!lists_) return;
+    if (!listed_) return;
+    const size_t bytes = path_.size() + 1 + name.size() + kSealListMarkBytes;
+    if (bytes > kMaxSealListEntryBytes || listed_bytes_ + bytes > limits_.max_list_bytes) return;
+    listed_bytes_ += bytes;
     // path_ is where the entry lies; of a root, the root itself.
-    const size_t bytes = path_.size() + 1 + name.size() + 18;
-    if (bytes > kMaxListedPath || seal_.list.size() + bytes > limits_.max_list_bytes) return;
-    seal_.list += path_;
-    if (!name.empty()) seal_.list.append("/").append(name);
-    seal_.list += '\0';
-    seal_.list += hex(short_hash(about)) + "\n";
+    listed_(name.empty() ? path_ : path_ + "/" + std::string(name), hex(short_hash(about)));
   }
 
   void add_bytes(const struct stat& status) {
@@ -281,7 +275,7 @@ class Sealer {
 
   const std::string& layer_;
   const SealLimits& limits_;
-  const bool lists_;
+  const SealListed& listed_;
   const Clock::time_point until_;
   Seal seal_;
   base::Sha256 hash_;
@@ -292,60 +286,14 @@ class Sealer {
   std::string path_;  // of here_, in the layer
   std::vector<Level> levels_;
   std::set<Inode> linked_;
+  uint64_t listed_bytes_ = 0;
   uint64_t memory_ = 0;
 };
 
-using List = std::unordered_map<std::string_view, std::string_view>;
-
-// A name may hold a newline, never a NUL: the end of an entry is 16 digits after that.
-List read_list(std::string_view text) {
-  constexpr size_t kHashBytes = 16;
-  List list;
-  while (!text.empty()) {
-    const size_t end = text.find('\0');
-    if (end == std::string_view::npos || text.size() < end + 1 + kHashBytes + 1) break;
-    list.emplace(text.substr(0, end), text.substr(end + 1, kHashBytes));
-    text.remove_prefix(end + 1 + kHashBytes + 1);
-  }
-  return list;
-}
-
-std::string inside(std::string_view path) {
-  const std::pair<std::string_view, std::string_view> places[] = {
-      {"tree", "/workspace"}, {"home", "/home/user"}, {"system", ""}};
-  for (const auto& [part, place] : places) {
-    if (path == part) return std::string(place.empty() ? "/" : place);
-    if (path.starts_with(part) && path[part.size()] == '/') {
-      return std::string(place) + std::string(path.substr(part.size()));
-    }
-  }
-  return std::string(path);
-}
-
 }  // namespace
 
-Seal take_seal(const std::string& layer, const SealLimits& limits, SealList list) {
-  return Sealer(layer, limits, list).seal();
-}
-
-Differences tell_differences(const std::string& before, const std::string& now, size_t shown) {
-  const List old = read_list(before);
-  const List present = read_list(now);
-  std::set<std::string_view> paths;
-  for (const auto& [path, hash] : present) {
-    const auto known = old.find(path);
-    if (known == old.end() || known->second != hash) paths.insert(path);
-  }
-  for (const auto& [path, hash] : old) {
-    if (!present.contains(path)) paths.insert(path);
-  }
-  Differences differences;
-  differences.count = paths.size();
-  for (const auto path : paths) {
-    if (differences.first.size() == shown) break;
-    differences.first.push_back(inside(path));
-  }
-  return differences;
+Seal take_seal(const std::string& layer, const SealLimits& limits, const SealListed& listed) {
+  return Sealer(layer, limits, listed).seal();
 }
 
 }  // namespace moorage::workspace

@@ -10,14 +10,15 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
-#include <vector>
+#include <string_view>
 
 namespace moorage::workspace {
 
 struct SealLimits {
   uint64_t max_memory_bytes = 48 << 20;  // a directory with more names is listed several times
-  uint64_t max_list_bytes = 16 << 20;    // of the list of paths; the rest is not in it
+  uint64_t max_list_bytes = 16 << 20;    // of the list on the disk; the rest is not in it
   std::chrono::milliseconds time{20'000};
 };
 
@@ -26,19 +27,15 @@ struct Seal {
   uint64_t paths = 0;  // below the upper directories
   uint64_t bytes = 0;  // on disk, of the whole layer; files with several names count once
   uint64_t files = 0;  // inodes, the same
-  std::string list;    // per path: its name, NUL, a short hash, newline; for tell_differences
 };
+
+// Told each path with a short hash, 16 hex digits, of what the seal says of it, in the order of
+// seal_list.h. Paths that are too long or too many are in the seal alone.
+using SealListed = std::function<void(std::string_view path, std::string_view hash)>;
 
 // `layer`: layers/ly_4. Nothing may write there meanwhile. not_found: a part of it is missing.
 // conflict: it changes under the walk. resource_exhausted: beyond the limits.
-enum class SealList : uint8_t { make, skip };  // skip: for who only compares the hash
 Seal take_seal(const std::string& layer, const SealLimits& limits = {},
-               SealList list = SealList::make);
-
-struct Differences {
-  uint64_t count = 0;
-  std::vector<std::string> first;  // at most `shown`, as paths inside: /workspace/src/a.txt
-};
-Differences tell_differences(const std::string& before, const std::string& now, size_t shown = 3);
+               const SealListed& listed = {});
 
 }  // namespace moorage::workspace

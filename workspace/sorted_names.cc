@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -13,6 +14,14 @@
 #include "base/open_beneath.h"
 
 namespace moorage::workspace {
+namespace {
+
+// A larger piece gets all its room at once, of which only what is used costs memory: what grows by
+// doubling is there twice meanwhile.
+constexpr size_t kSmallBytes = 64 << 10;
+constexpr size_t kLeastNameBytes = 2 + sizeof(uint32_t);  // one letter, its end, its place
+
+}  // namespace
 
 std::optional<std::string> SortedNames::next(int directory, uint64_t at_most) {
   if (order_.empty() && more_) read(directory, at_most);
@@ -35,13 +44,18 @@ void SortedNames::read(int directory, uint64_t at_most) {
     if (!entry) break;
     const std::string_view name = entry->d_name;
     if (name == "." || name == ".." || name <= last_ || (more_ && name >= bound_)) continue;
+    if (pool_.size() > kSmallBytes) {
+      pool_.reserve(at_most + NAME_MAX + 1);
+      order_.reserve(at_most / kLeastNameBytes + 1);
+    }
     order_.push_back(static_cast<uint32_t>(pool_.size()));
     pool_.append(name).push_back('\0');
-    if (pool_.size() + order_.size() * sizeof(uint32_t) > at_most) drop_half();
+    const uint64_t bytes = pool_.size() + order_.size() * sizeof(uint32_t);
+    most_bytes_ = std::max(most_bytes_, bytes);
+    if (bytes > at_most) drop_half();
   }
   std::sort(order_.begin(), order_.end(),
             [this](uint32_t one, uint32_t other) { return std::strcmp(at(one), at(other)) > 0; });
-  if (pool_.capacity() > 2 * pool_.size()) pool_.shrink_to_fit();
 }
 
 // The greater one.

@@ -19,7 +19,8 @@ class SortedNames {
   // The next name, of the directory that is open as `directory`; empty: there is none. `at_most`:
   // bytes of a piece, where one has to be read.
   std::optional<std::string> next(int directory, uint64_t at_most);
-  uint64_t bytes() const { return pool_.capacity() + order_.capacity() * sizeof(uint32_t); }
+  // Of memory that it keeps: what its largest piece took.
+  uint64_t bytes() const { return most_bytes_; }
 
  private:
   void read(int directory, uint64_t at_most);
@@ -28,6 +29,7 @@ class SortedNames {
 
   std::string pool_;             // the names of a piece, a NUL behind each
   std::vector<uint32_t> order_;  // places in it, backwards: the next name is the last
+  uint64_t most_bytes_ = 0;
   std::string last_;             // that was given
   std::string bound_;            // the least name that was left out of the piece
   bool more_ = true;             // there are names behind this piece

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "storage_fixture.h"
+#include "workspace/seal_list.h"
 
 using namespace moorage;
 using namespace moorage::workspace;
@@ -18,13 +19,24 @@ namespace {
 struct Layer : StorageFixture {
   std::string path = storage->layer_path(chain.writable);
   std::string top = path + "/tree/upper";
+  std::string list_path = directory.path() + "/list";
 
   void put(const std::string& name, const std::string& bytes) const {
     base::write_file(top + "/" + name, bytes, 0644);
   }
+  // With its list on the disk.
+  Seal seal() const {
+    SealListWriter list(list_path);
+    Seal seal = take_seal(path, {}, [&](auto at, auto hash) { list.add(at, hash); });
+    list.commit();
+    return seal;
+  }
   std::vector<std::string> differing_from(const Seal& before) const {
-    const Seal now = take_seal(path);
-    const auto differences = tell_differences(before.list, now.list, 100);
+    SealListComparison comparison(list_path, 100'000);
+    REQUIRE(comparison.has_list());
+    const Seal now = take_seal(path, {}, [&](auto at, auto hash) { comparison.add(at, hash); });
+    const auto differences = comparison.finish();
+    CHECK(differences.count == differences.first.size());
     CHECK((now.hash == before.hash) == differences.first.empty());
     return differences.first;
   }
@@ -38,7 +50,7 @@ TEST_CASE("a seal is the same as long as nobody writes, also after the layer was
   in_own_namespace([] {
     const Layer layer;
     layer.put("a", "a");
-    const Seal seal = take_seal(layer.path);
+    const Seal seal = layer.seal();
     CHECK(seal.paths == 4);  // three upper directories and the file
     CHECK(layer.differing_from(seal).empty());
     { const auto mounts = layer.storage->mount(layer.chain, kFirstHostId); }
@@ -51,7 +63,7 @@ TEST_CASE("every kind of change breaks the seal, and is named as it is called in
   base::make_directories(layer.top + "/src/deep", 0755);
   for (const char* name : {"src/a", "src/deep/b", "gone", "mode"}) layer.put(name, "text");
   REQUIRE(symlink("target", (layer.top + "/link").c_str()) == 0);
-  const Seal seal = take_seal(layer.path);
+  const Seal seal = layer.seal();
   const std::string b = layer.top + "/src/deep/b";
 
   SECTION("content, with the size and the time put back") {
@@ -70,9 +82,9 @@ TEST_CASE("every kind of change breaks the seal, and is named as it is called in
     REQUIRE(unlink((layer.top + "/link").c_str()) == 0);
     REQUIRE(symlink("elsewhere", (layer.top + "/link").c_str()) == 0);
     base::write_file(layer.path + "/home/upper/.profile", "x");
-    CHECK(layer.differing_from(seal) == Paths{"/home/user/.profile",
-                                              "/workspace/came\nwith a newline", "/workspace/gone",
-                                              "/workspace/link", "/workspace/mode"});
+    CHECK(layer.differing_from(seal) == Paths{"/workspace/came\nwith a newline", "/workspace/gone",
+                                              "/workspace/link", "/workspace/mode",
+                                              "/home/user/.profile"});
   }
   SECTION("a directory's mark of overlay") {
     const std::string directory = layer.top + "/src";
@@ -98,9 +110,9 @@ TEST_CASE("a seal goes as deep as a tree does, and no further than its limits") 
     REQUIRE(mkdirat(here.get(), name.c_str(), 0755) == 0);
     here = base::open_file_at(here.get(), name, O_RDONLY | O_DIRECTORY);
   }
-  const Seal seal = take_seal(layer.path);
+  const Seal seal = layer.seal();
   CHECK(seal.paths == 3003);
-  CHECK(seal.list.size() < 64 << 10);  // long paths are in the hash alone
+  CHECK(base::read_file(layer.list_path).size() < 64 << 10);  // long paths are in the hash alone
   REQUIRE(mkdirat(here.get(), "new", 0755) == 0);
   CHECK(take_seal(layer.path).hash != seal.hash);
   for (const SealLimits& limits : {SealLimits{.max_memory_bytes = 100'000},
@@ -121,11 +133,58 @@ TEST_CASE("a directory with more names than a seal may keep has the same seal") 
     const std::string name = "name-" + std::to_string(n * 7919 % 20'000);
     REQUIRE(mknodat(top.get(), name.c_str(), S_IFREG | 0644, 0) == 0);
   }
-  const Seal whole = take_seal(layer.path);
+  const Seal whole = layer.seal();
   CHECK(whole.paths == 20'003);
-  const Seal in_pieces = take_seal(layer.path, {.max_memory_bytes = 200'000});
+  std::string in_order;
+  const Seal in_pieces = take_seal(
+      layer.path, {.max_memory_bytes = 200'000},
+      [&](auto path, auto hash) { in_order.append(path).append(1, '\0').append(hash) += '\n'; });
   CHECK(in_pieces.hash == whole.hash);
-  CHECK(in_pieces.list == whole.list);
+  CHECK(in_order == base::read_file(layer.list_path));
+}
+
+TEST_CASE("what differs is found in one pass, whatever the names") {
+  const Layer layer;
+  base::make_directories(layer.top + "/a/b", 0755);
+  base::make_directories(layer.path + "/system/upper/etc", 0755);
+  // Around a slash, and above what a signed letter holds.
+  for (const char* name : {"a!", "a-b", "a.b", "a/b!", "a/b/x", "a0", "A", "a\x01", "\xff\xfe"})
+    layer.put(name, "text");
+  for (int n = 0; n < 10'000; ++n) layer.put("a/" + std::to_string(n), "");  // some pieces
+  const Seal seal = layer.seal();
+  CHECK(layer.differing_from(seal).empty());
+
+  SECTION("one changes, one goes, some come") {
+    layer.put("a!", "other text");
+    layer.put("a/b/y", "text");
+    layer.put("a/b/\x01", "text");
+    layer.put("\xff\xff", "text");
+    REQUIRE(unlink((layer.top + "/a/5000").c_str()) == 0);
+    base::write_file(layer.path + "/system/upper/etc/passwd", "x");
+    CHECK(layer.differing_from(seal) == Paths{"/workspace/a/5000", "/workspace/a/b/\x01",
+                                              "/workspace/a/b/y", "/workspace/a!",
+                                              "/workspace/\xff\xff", "/etc/passwd"});
+  }
+  SECTION("the last of the list") {
+    base::remove_tree(layer.path + "/system/upper/etc");
+    CHECK(layer.differing_from(seal) == Paths{"/etc"});
+  }
+  SECTION("no list, or what is none") {
+    base::write_file(layer.list_path, "no list at all");
+    CHECK(layer.differing_from({}).size() == 10'000 + 15);
+    REQUIRE(unlink(layer.list_path.c_str()) == 0);
+    CHECK_FALSE(SealListComparison(layer.list_path).has_list());
+  }
+}
+
+TEST_CASE("the list of a seal ends at its limit") {
+  const Layer layer;
+  for (int n = 100; n < 200; ++n) layer.put(std::to_string(n), "");
+  uint64_t bytes = 0;
+  take_seal(layer.path, {.max_list_bytes = 1000},
+            [&](auto path, auto hash) { bytes += path.size() + hash.size() + 2; });
+  CHECK(bytes <= 1000);
+  CHECK(bytes > 900);
 }
 
 TEST_CASE("a layer without one of its directories has no seal") {

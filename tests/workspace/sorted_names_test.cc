@@ -1,0 +1,68 @@
+#include "workspace/sorted_names.h"
+
+#include <fcntl.h>
+#include <malloc.h>
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+#include <sstream>
+
+#include "base/files.h"
+#include "storage_fixture.h"
+
+using namespace moorage;
+using namespace moorage::workspace;
+
+namespace {
+
+constexpr int kNames = 200'000;
+
+struct Directory {
+  TemporaryDirectory directory;
+  base::Fd fd = base::open_directory(directory.path());
+
+  Directory() {
+    for (int n = 0; n < kNames; ++n) {
+      const std::string name = "name-" + std::to_string(n);
+      REQUIRE(mknodat(fd.get(), name.c_str(), S_IFREG | 0644, 0) == 0);
+    }
+  }
+};
+
+uint64_t status_kb(const std::string& field) {
+  std::istringstream status(base::read_file("/proc/self/status"));
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(field + ":")) return std::stoull(line.substr(field.size() + 1));
+  }
+  FAIL("no " << field);
+  return 0;
+}
+
+}  // namespace
+
+TEST_CASE("names come in their order, each once, in pieces of any size") {
+  const Directory directory;
+  for (const uint64_t at_most : {100'000, 1'000'000, 100'000'000}) {
+    SortedNames names;
+    std::string last;
+    int count = 0;
+    while (const auto name = names.next(directory.fd.get(), at_most)) {
+      if (*name <= last) FAIL(last << " before " << *name);
+      last = *name;
+      ++count;
+    }
+    CHECK(count == kNames);
+  }
+}
+
+TEST_CASE("a piece of names takes the memory it may, also while it is read") {
+  const Directory directory;
+  constexpr uint64_t kAtMost = 3'000'000;  // less than all of them take
+  malloc_trim(0);
+  const base::Fd refs = base::open_file("/proc/self/clear_refs", O_WRONLY);
+  base::write_all(refs.get(), "5");
+  const uint64_t before_kb = status_kb("VmRSS");
+  SortedNames names;
+  REQUIRE(names.next(directory.fd.get(), kAtMost));
+  CHECK((status_kb("VmHWM") - before_kb) * 1024 < kAtMost + (512 << 10));
+}

@@ -1,0 +1,65 @@
+// The list beside the seal of a layer: of each path a short hash of what the seal says of it, so
+// that a seal that does not match can name what differs. An agent decides how many paths there are,
+// so nobody holds a list in memory: it is written while a walk makes it, and read beside the next
+// walk. Both come to paths in the same order: the sealed parts one behind the other, names as they
+// compare byte by byte, a directory before what is in it.
+// On the disk: path, NUL, 16 hex digits, newline. A path may hold a newline, never a NUL.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/files.h"
+
+namespace moorage::workspace {
+
+inline constexpr std::array<std::string_view, 3> kSealedParts{"tree", "home", "system"};
+inline constexpr size_t kSealListMarkBytes = 18;        // of an entry, beside its path
+inline constexpr size_t kMaxSealListEntryBytes = 4096;  // longer ones are in no list
+
+class SealListWriter {
+ public:
+  explicit SealListWriter(const std::string& path) : file_(path, 0600) {}
+  void add(std::string_view path, std::string_view hash);
+  void commit();  // replaces the list that is there; not synced
+
+ private:
+  base::NewFile file_;
+  std::string pending_;
+};
+
+struct Differences {
+  uint64_t count = 0;
+  std::vector<std::string> first;  // as many as are shown, as paths inside: /workspace/src/a.txt
+};
+
+// Of a list on the disk and a walk. What is no list ends it: all behind that differs.
+class SealListComparison {
+ public:
+  explicit SealListComparison(const std::string& path, size_t shown = 3);
+  bool has_list() const { return file_.has_value(); }
+  void add(std::string_view path, std::string_view hash);
+  Differences finish();
+
+ private:
+  void read_next();
+  void differs(std::string_view path);
+
+  const size_t shown_;
+  std::optional<base::Fd> file_;
+  uint64_t file_at_ = 0;  // what was read of it
+  std::string piece_;
+  size_t piece_at_ = 0;
+  bool has_entry_ = false;  // the next of the list, in piece_
+  std::string_view path_;
+  std::string_view hash_;
+  Differences found_;
+};
+
+}  // namespace moorage::workspace
