@@ -25,6 +25,7 @@ Fd open_directory(const std::string& path);  // O_PATH is not set: can be fsynce
 std::string read_file(const std::string& path, uint64_t max_bytes = 64 << 20);
 std::optional<std::string> read_file_if_exists(const std::string& path,
                                                uint64_t max_bytes = 64 << 20);
+
 // A file beside its final place; removed again unless commit() gave it its name.
 class NewFile {
  public:
@@ -42,6 +43,7 @@ class NewFile {
   std::string temporary_;
   Fd fd_;
 };
+
 void write_file_durable(const std::string& path, std::string_view bytes, mode_t mode = 0600);
 void write_file(const std::string& path, std::string_view bytes,
                 mode_t mode = 0600);  // atomic, not synced

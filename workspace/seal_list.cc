@@ -19,8 +19,8 @@ size_t part_of(std::string_view path) {
                              kSealedParts.begin());
 }
 
-// In the order of a walk, where what is below a directory comes before names that go on from its
-// own: no name has a byte below that of a slash then.
+// In the order of a walk: a directory's contents come before names that begin with its own name, so
+// a slash sorts before every other byte.
 bool precedes(std::string_view one, std::string_view other) {
   const size_t part = part_of(one);
   const size_t other_part = part_of(other);

@@ -39,7 +39,7 @@ struct Differences {
   std::vector<std::string> first;  // as many as are shown, as paths inside: /workspace/src/a.txt
 };
 
-// Of a list on the disk and a walk. What is no list ends it: all behind that differs.
+// Compares a list on the disk with a walk. Invalid data ends the list: all paths behind it differ.
 class SealListComparison {
  public:
   explicit SealListComparison(const std::string& path, size_t shown = 3);
