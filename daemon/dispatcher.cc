@@ -150,7 +150,9 @@ class Dispatcher::Call {
   const Route& route() const { return route_; }
   base::Share share() const { return request_.share(); }
   Reply run(const workspace::Progress& progress) {
-    return guarded(request_, [&] { return run_once(progress); });
+    Reply reply = guarded(request_, [&] { return run_once(progress); });
+    claim_.reset();  // before the answer goes out: a repeat that follows it gets the same
+    return reply;
   }
 
  private:

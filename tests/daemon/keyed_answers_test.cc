@@ -2,8 +2,10 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <future>
 
 #include "served.h"
+#include "workspace/waiters.h"
 
 using namespace moorage;
 using namespace moorage::daemon;
@@ -107,6 +109,34 @@ TEST_CASE("a repeat while the first still runs is told to come back") {
   leave = true;
   CHECK(wire.read_answer().status == 200);
   CHECK(served.post("/slow", "", "Idempotency-Key: k\r\n").body == "{\"run\":1}");
+}
+
+TEST_CASE("a repeat that follows the answer at once gets it, streamed or late as well") {
+  const bool streamed = GENERATE(true, false);
+  Served served;
+  served.start();
+  KeyedAnswers answers(served.store());
+  workspace::Waiters waiters([](base::ExecId) { return true; });
+  Dispatcher dispatcher(served.lanes(), answers, &waiters);
+  std::atomic<bool> waits = !streamed;
+  std::promise<void> listening;  // for the late answer
+  const LongHandler verb = [&](const Request&, const workspace::Progress&) {
+    if (waits.exchange(false)) throw workspace::Waiting({base::ExecId{1}}, "ex_1 runs");
+    if (!streamed) listening.get_future().wait();
+    return Reply::json("{}", 201);
+  };
+  const Route route{.method = "POST", .pattern = "/long", .access = Right::none, .handler = verb};
+  Request request;
+  request.method = "POST";
+  request.path = "/long";
+  request.idempotency_key = "k";
+  if (streamed) request.accept = kLinesType;
+  const Reply reply = dispatcher.answer(route, request);
+  request.accept.clear();
+  std::promise<int> repeated;
+  reply.source->start([&] { repeated.set_value(dispatcher.answer(route, request).status); });
+  listening.set_value();
+  CHECK(repeated.get_future().get() == 201);
 }
 
 TEST_CASE("a repeat of what failed gets the first error, word for word") {
