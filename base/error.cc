@@ -35,6 +35,7 @@ Code code_of_errno(int error_number) {
     case EMFILE:
       return Code::resource_exhausted;
     case ENOENT:
+    case ESRCH:  // also of a file in /proc that was opened while its process lived
       return Code::not_found;
     case EACCES:
     case EPERM:

@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <thread>
 
 #include "base/clock.h"
@@ -63,6 +65,18 @@ TEST_CASE("write_all and read_up_to carry more than a pipe holds, blocking or no
   const std::string received = base::read_up_to(pipe.read_end.get(), 2 << 20);
   writer.join();
   CHECK(received == sent);
+}
+
+TEST_CASE("a process that ends while its file in /proc is open is not found") {
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  const Fd stat = base::open_file("/proc/" + std::to_string(child) + "/stat", O_RDONLY);
+  REQUIRE(kill(child, SIGKILL) == 0);
+  REQUIRE(waitpid(child, nullptr, 0) == child);
+  CHECK(test::code_thrown_by([&] { base::read_up_to(stat.get(), 100); }) == "not_found");
 }
 
 TEST_CASE("read_at reads from the offset to the end and leaves the position alone") {
