@@ -23,7 +23,7 @@ Stat read_stat(int pid) {
   try {
     text = read_file("/proc/" + std::to_string(pid) + "/stat", 1 << 16);
   } catch (const Error&) {
-    return {};  // gone, also between open (not_found) and read (ESRCH)
+    return {};  // gone, also between open and read
   }
   // Field 2 is the name in parentheses and may hold anything; the last one closes it.
   size_t at = text.rfind(')');

@@ -2,14 +2,11 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <array>
 #include <cstdlib>
-#include <optional>
 #include <utility>
 
-#include "base/error.h"
 #include "base/fd.h"
 #include "base/files.h"
 #include "base/open_beneath.h"
@@ -38,20 +35,6 @@ ino_t inode_at(int top, const std::string& path) {
   struct stat status;
   if (!file || fstat(file.get(), &status) != 0) return 0;
   return status.st_ino;
-}
-
-// None of a process that has ended. One that ends while it is read has no memory any more: ESRCH.
-std::optional<std::string> maps_of(pid_t pid) {
-  const std::string path = "/proc/" + std::to_string(pid) + "/maps";
-  try {
-    return base::read_file_if_exists(path);
-  } catch (const base::Error&) {
-    const base::Fd again(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    char byte = 0;
-    const bool lives = again && read(again.get(), &byte, 1) == 1;
-    if (lives) throw;
-    return std::nullopt;
-  }
 }
 
 }  // namespace
@@ -92,7 +75,8 @@ std::set<ino_t> mapped_inodes(const std::vector<pid_t>& processes, const std::st
   for (size_t part = 0; part < kParts.size(); ++part)
     tops[part] = base::open_directory(layer + kParts[part].second);
   for (const pid_t pid : processes) {
-    const auto maps = maps_of(pid);
+    // A process that has ended, also while this is read, has no memory any more.
+    const auto maps = base::read_file_if_exists("/proc/" + std::to_string(pid) + "/maps");
     if (!maps) continue;
     for (size_t part = 0; part < kParts.size(); ++part) {
       for (const auto& mapping : shared_mappings(*maps, kParts[part].first)) {

@@ -113,6 +113,7 @@ TEST_CASE("a repeat while the first still runs is told to come back") {
 
 TEST_CASE("a repeat that follows the answer at once gets it, streamed or late as well") {
   const bool streamed = GENERATE(true, false);
+  std::promise<int> repeated;  // outlives the thread that keeps it
   Served served;
   served.start();
   KeyedAnswers answers(served.store());
@@ -133,7 +134,6 @@ TEST_CASE("a repeat that follows the answer at once gets it, streamed or late as
   if (streamed) request.accept = kLinesType;
   const Reply reply = dispatcher.answer(route, request);
   request.accept.clear();
-  std::promise<int> repeated;
   reply.source->start([&] { repeated.set_value(dispatcher.answer(route, request).status); });
   listening.set_value();
   CHECK(repeated.get_future().get() == 201);
