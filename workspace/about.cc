@@ -55,7 +55,7 @@ bool is_written(const std::string& path, const std::string& text) {
   try {
     return base::read_file_if_exists(path, kMaxBytes) == text;
   } catch (const base::Error&) {
-    return false;  // it cannot be read: then it is written anew
+    return false;  // unreadable: rewrite it
   }
 }
 
@@ -90,7 +90,7 @@ std::optional<About> parse_about(std::string_view text) {
   try {
     json::parse_options options;
     options.max_depth = 8;
-    options.allow_invalid_utf8 = true;  // a ref may have any bytes
+    options.allow_invalid_utf8 = true;  // a ref may contain any bytes
     const json::value whole = json::parse({text.data(), text.size()}, {}, options);
     const json::object& object = whole.as_object();
     About about;
@@ -112,7 +112,7 @@ std::optional<About> parse_about(std::string_view text) {
     about.created_wall_ms = json::value_to<int64_t>(object.at("created_wall_ms"));
     return about;
   } catch (const std::exception&) {
-    return std::nullopt;  // a power cut may leave a name without its bytes
+    return std::nullopt;  // after a power cut the file may exist without its contents
   }
 }
 
@@ -123,7 +123,7 @@ std::optional<About> read_about(const std::string& store, base::WorkspaceId id) 
     if (about && about->id != id) about.reset();
     return about;
   } catch (const base::Error&) {
-    return std::nullopt;  // what cannot be read is as good as not there
+    return std::nullopt;  // treat an unreadable note as missing
   }
 }
 

@@ -1,8 +1,8 @@
-// A note on disk a workspace, STORE/workspaces/<ws>/about.json: what a person needs to know of it
-// where the database cannot be read (rescue.h). The rows are the truth and the note follows them:
-// the reconciler writes it a few seconds after `ready`, and again where it is missing, torn or old.
-// No verb waits for it, and nobody syncs it: it is for the day when the database is gone, and until
-// the kernel has written both the database is there.
+// One note on disk for each workspace, STORE/workspaces/<ws>/about.json: the facts a person needs
+// when the database is unreadable (rescue.h). The rows are authoritative and the note follows them:
+// the reconciler writes it a few seconds after `ready`, and rewrites a missing, torn or stale one.
+// No verb waits for it and nobody syncs it: it only matters when the database is lost, and the
+// database exists at least until the kernel has written both.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ namespace moorage::workspace {
 
 struct About {
   base::WorkspaceId id;
-  std::string store;  // its id
+  std::string store;  // the store's id
   std::string name;
   uint32_t owner_uid = 0;
   std::optional<uint32_t> team_gid;
   base::RepoId repository;
   std::string repo_name;
-  std::string repo_url;  // never with a credential
+  std::string repo_url;  // never contains a credential
   std::string base_ref;
   std::string base_commit;
   std::string branch;
@@ -34,12 +34,12 @@ struct About {
 
 std::string about_path(const std::string& store, base::WorkspaceId id);
 std::string write_about_text(const About& about);
-// Nothing: it is none of ours, or only a part of one.
+// nullopt: not one of our notes, or an incomplete one.
 std::optional<About> parse_about(std::string_view text);
 std::optional<About> read_about(const std::string& store, base::WorkspaceId id);
 
-// Writes the note where it does not say what the rows say. A failure is only logged: the rows are
-// written, and the reconciler tries again.
+// Writes the note if it differs from the rows. A failure is only logged: the rows are safe, and the
+// reconciler tries again.
 void keep_about(Context& context, const state_db::WorkspaceRow& row);
 
 }  // namespace moorage::workspace

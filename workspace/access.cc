@@ -18,23 +18,23 @@ using state_db::WorkspaceRow;
 using state_db::WorkspaceState;
 
 constexpr size_t kUserEntryBytes = 16 << 10;
-constexpr size_t kGroupEntryBytes = 1 << 20;  // of a group with very many members
+constexpr size_t kGroupEntryBytes = 1 << 20;  // enough for a group with very many members
 
 [[noreturn]] void throw_unknown(const std::string& name) {
   throw Error(Code::not_found, "there is no workspace '" + name + "'", "moorage ls lists them");
 }
 
-// The one decision about a row that exists.
+// The only access check for an existing row.
 void require(const Caller& caller, const WorkspaceRow& row, Right right, const std::string& name) {
   if (!includes(caller.route, right)) {
-    throw Error(Code::internal, "this route was not declared to change a workspace");
+    throw Error(Code::internal, "this route does not declare the rights that it uses");
   }
   if (row.purged_wall_ms || !sees(caller, row)) throw_unknown(name);
   if (asks_owner(right) && !owns(caller, row)) {
     throw Error(Code::permission_denied,
-                row.name + " belongs to uid " + std::to_string(row.owner_uid) +
-                    ", who shares it with group " + group_name(row.team_gid.value_or(0)),
-                "only its owner and root delete it, bring it back, or say who may use it");
+                row.name + " belongs to " + user_name(row.owner_uid) +
+                    " and is shared with group " + group_name(row.team_gid.value_or(0)),
+                "only its owner and root may delete, restore or share it");
   }
 }
 
@@ -44,7 +44,7 @@ std::string ids_of(const std::vector<WorkspaceRow>& rows) {
   return ids;
 }
 
-// A group of the host, found with as much room as its line needs.
+// Looks up a group of the host; the buffer grows until the entry fits.
 template <typename Find>
 std::optional<std::pair<uint32_t, std::string>> look_up(const Find& find) {
   std::vector<char> room(4096);
@@ -114,7 +114,7 @@ WorkspaceRow find_workspace(state_db::Store& store, const Caller& caller, const 
       if (others.size() > 1) {
         throw Error(Code::conflict,
                     "several users have a workspace '" + name + "': " + ids_of(others),
-                    "name it by its id");
+                    "use its id instead");
       }
       if (!others.empty()) row = std::move(others.front());
     }
@@ -137,12 +137,12 @@ WorkspaceRow find_deleted(state_db::Store& store, const Caller& caller, const st
     found.erase(std::remove_if(found.begin(), found.end(), std::not_fn(own)), found.end());
   }
   if (found.empty())
-    throw Error(Code::not_found, "no deleted workspace is called '" + name + "'",
+    throw Error(Code::not_found, "there is no deleted workspace '" + name + "'",
                 "moorage ls --deleted lists them");
   if (found.size() > 1) {
     throw Error(Code::conflict,
-                "several deleted workspaces are called '" + name + "': " + ids_of(found),
-                "name one by its id; moorage ls --deleted tells when each was deleted");
+                "several deleted workspaces have the name '" + name + "': " + ids_of(found),
+                "use an id instead; moorage ls --deleted shows when each was deleted");
   }
   require(caller, found.front(), right, name);
   return found.front();
@@ -169,9 +169,10 @@ state_db::ExecRow find_exec(state_db::Store& store, const Caller& caller, base::
   const auto workspace =
       row ? state_db::Workspaces(store).find(row->request.workspace) : std::nullopt;
   if (!workspace || !sees(caller, *workspace)) {
-    throw Error(Code::not_found, "there is no exec " + id.str(), "moorage ps lists what runs");
+    throw Error(Code::not_found, "there is no exec " + id.str(),
+                "moorage ps lists running commands");
   }
-  // The commands of a purged workspace are history: root may still ask for one.
+  // The commands of a purged workspace are history that root may still read.
   if (!workspace->purged_wall_ms) require(caller, *workspace, right, workspace->name);
   return *std::move(row);
 }
@@ -191,7 +192,7 @@ uint32_t team_group(const Caller& caller, const std::string& text) {
   }
   if (!caller.root() && !caller.in_group(found->first)) {
     throw Error(Code::permission_denied, "you are not in group " + found->second,
-                "id tells your groups; a new one counts after the next login");
+                "the command id lists your groups; a new group takes effect at the next login");
   }
   return found->first;
 }
@@ -207,7 +208,7 @@ std::string user_name(uint32_t uid) {
   std::vector<char> room(kUserEntryBytes);
   passwd entry{};
   passwd* found = nullptr;
-  // Only said to people: one that needs more room, or whose service does not answer, is a number.
+  // Only for display: fall back to the number if the entry is too large or the service fails.
   getpwuid_r(uid, &entry, room.data(), room.size(), &found);
   return found != nullptr ? entry.pw_name : "uid " + std::to_string(uid);
 }

@@ -10,17 +10,15 @@
 namespace moorage::workspace {
 namespace {
 
-// An unmount waits for the disk, so a few at a time lose nothing. One user has half of them at
-// most.
+// An unmount waits for the disk, so a few at a time suffice. One user gets at most half of them.
 constexpr size_t kClosers = 4;
-// What we do ourselves in a running sandbox (a question, the start of a command) takes
-// milliseconds.
+// Our own work in a running sandbox (a query, the start of a command) takes milliseconds.
 constexpr std::chrono::milliseconds kOwnUse{500};
 constexpr std::chrono::milliseconds kBetweenLooks{1};
 
 Running copy_without_mounts(const Running& running) {
   Running copy = running;
-  copy.mounted.reset();  // never the last: `running` has them
+  copy.mounted.reset();  // never the last reference: `running` keeps one
   return copy;
 }
 
@@ -28,7 +26,7 @@ Running copy_without_mounts(const Running& running) {
 
 Active::Active() : closers_(kClosers, std::numeric_limits<size_t>::max()) {}
 
-// What still runs gives its mounts to the closers, which finish and go after this.
+// The running sandboxes give their mounts to closers_, whose destructor then waits for them.
 Active::~Active() { running_.clear(); }
 
 std::shared_ptr<const Running> Active::running(base::WorkspaceId workspace) {
@@ -52,7 +50,7 @@ std::shared_ptr<const Running> Active::by_sandbox(base::SandboxId sandbox) {
     });
     if (found == running_.end()) return nullptr;
     if (!exchanging_.contains(found->first)) return found->second;
-    exchanged_.wait(lock);  // what was found may be gone
+    exchanged_.wait(lock);  // search again: the iterator may be stale
   }
 }
 
@@ -89,7 +87,7 @@ void Active::clear_running(base::SandboxId sandbox) {
   }
 }
 
-// Under the lock.
+// Call with the lock held.
 void Active::forget_look(base::WorkspaceId workspace) {
   rests_.erase(workspace);
   const auto uses = uses_.find(workspace);
@@ -167,7 +165,7 @@ std::unique_ptr<Active::Exchange> Active::begin_exchange(std::shared_ptr<const R
       const std::lock_guard lock(mutex_);
       const auto found = running_.find(running->workspace);
       if (found == running_.end() || found->second != running) return nullptr;
-      // Ours, and the one kept here.
+      // Two references: the caller's and the one in running_.
       if (running.use_count() == 2 && running->mounted.use_count() == 1) {
         exchanging_.insert(running->workspace);
         return std::make_unique<Exchange>(*this, std::move(running));
@@ -184,7 +182,7 @@ void Active::end_exchange(std::shared_ptr<const Running> running) {
   const std::lock_guard lock(mutex_);
   exchanging_.erase(running->workspace);
   const auto found = running_.find(running->workspace);
-  if (found != running_.end()) found->second = std::move(running);  // else it was ended meanwhile
+  if (found != running_.end()) found->second = std::move(running);  // otherwise it ended meanwhile
   exchanged_.notify_all();
 }
 
@@ -260,8 +258,8 @@ void Active::wait_unmounted(base::WorkspaceId workspace, std::chrono::millisecon
   if (closed_.wait_for(lock, patience, [&] { return !open_.contains(workspace); })) return;
   throw base::Error(
       base::Code::conflict,
-      workspace.str() + " is busy: a file is being transferred, or waits for the disk",
-      "wait for that to end, then try again");
+      workspace.str() + " is busy: a file transfer or a disk write is in progress",
+      "wait for it to finish, then try again");
 }
 
 }  // namespace moorage::workspace

@@ -1,7 +1,7 @@
-// What of a workspace is live in this process: its running sandbox and its mounts. At most one
-// overlay superblock an upper directory: `Mounted` is shared by all who use it, and unmounted after
-// the last on a thread of its owner's share, as that syncs the whole file system below. A new one
-// is made only after that. Rebuilt at start by reconcile.h from what survived.
+// The parts of a workspace that are live in this process: its running sandbox and its mounts. An
+// upper directory has at most one overlay superblock: all users share one `Mounted`. After the last
+// one, a thread from its owner's share unmounts it, because that syncs the whole file system below;
+// only then is a new one mounted. reconcile.h rebuilds this at start from whatever survived.
 #pragma once
 
 #include <atomic>
@@ -38,20 +38,20 @@ struct Running {
   backends::Endpoint endpoint;
   base::ProcessIdentity init;
   std::shared_ptr<const Mounted> mounted;
-  // CPU that questions of ours took in it (inside.h): not work of the agent's.
+  // CPU time of our own queries in it (inside.h): not the agent's work.
   std::shared_ptr<std::atomic<uint64_t>> asked_usec = std::make_shared<std::atomic<uint64_t>>(0);
 };
 
-// What the last look at a running sandbox saw (idle.h).
+// Result of the last check of a running sandbox (idle.h).
 struct Rest {
   std::string busy_with{};  // "exec ex_3"; empty: nothing
-  int64_t idle_ms = 0;      // for how long nothing was seen
-  int64_t boot_ms = 0;      // when that look was
+  int64_t idle_ms = 0;      // time without activity
+  int64_t boot_ms = 0;      // when that check ran
 };
 
 class Active {
  public:
-  // Somebody uses, or is about to use, the sandbox of a workspace: it is not stopped as idle.
+  // The sandbox is in use or about to be: it is not stopped as idle.
   class Use {
    public:
     Use() = default;
@@ -64,8 +64,8 @@ class Active {
     Active* owner_ = nullptr;
     base::WorkspaceId workspace_;
   };
-  // A running sandbox whose mounts are being exchanged: whoever asks for it waits. Without `done`
-  // all is as before.
+  // A running sandbox whose mounts are being exchanged: readers wait. Without `done` nothing
+  // changes.
   class Exchange {
    public:
     Exchange(Active& owner, std::shared_ptr<const Running> running)
@@ -81,46 +81,45 @@ class Active {
     std::shared_ptr<const Running> running_;
   };
   Active();
-  ~Active();  // lets go of what runs, and ends when its mounts are closed
+  ~Active();  // drops all running sandboxes, then waits for their mounts to close
   std::shared_ptr<const Running> running(base::WorkspaceId workspace);
   base::SandboxId running_sandbox(base::WorkspaceId workspace);  // 0: none; keeps nothing alive
   std::shared_ptr<const Running> by_sandbox(base::SandboxId sandbox);
-  // Without its mounts; neither waits for an exchange nor keeps one from beginning.
+  // Without mounts: neither waits for an exchange nor blocks one.
   std::optional<Running> without_mounts(base::SandboxId sandbox);
   std::optional<Running> without_mounts(base::WorkspaceId workspace);
   void set_running(std::shared_ptr<const Running> running);
   void clear_running(base::SandboxId sandbox);
-  // The same of all.
+  // All of them, without mounts.
   std::vector<Running> all();
 
-  // Take it first, then ask for what is running: so it is either there and stays, or a new one is
-  // started.
+  // Call this first, then running(): a sandbox found afterwards stays, otherwise start a new one.
   Use use(base::WorkspaceId workspace);
   bool in_use(base::WorkspaceId workspace);
-  // Whether it was used since the last call.
+  // Whether it was used since the previous call.
   bool was_used(base::WorkspaceId workspace);
-  // Takes a running sandbox away from all who ask for it from now on, if nobody uses it. Null: it
-  // is in use, or gone. Caller holds the workspace's lock.
+  // Removes a running sandbox from all later lookups if nobody uses it. Null: in use, or gone.
+  // Caller holds the workspace's lock.
   std::shared_ptr<const Running> take_unused(const Running& running);
-  // Null: somebody else has it, or its mounts, for more than a moment. Caller holds the workspace's
-  // lock, and gives up its own reference.
+  // Null: it or its mounts stayed in use for more than a moment. Caller holds the workspace's lock,
+  // and gives up its own reference.
   std::unique_ptr<Exchange> begin_exchange(std::shared_ptr<const Running> running);
   void set_rest(base::WorkspaceId workspace, const Rest& rest);
-  std::optional<Rest> rest(base::WorkspaceId workspace);  // of the running one, once looked at
-  std::set<base::WorkspaceId> mounted();  // those with mounts, being closed included
+  std::optional<Rest> rest(base::WorkspaceId workspace);  // nullopt until its first check
+  std::set<base::WorkspaceId> mounted();  // also those whose mounts are closing
 
   // Counts a mount of the workspace until it is closed. Caller holds the workspace's lock and has
-  // waited until the one before was unmounted.
+  // waited until the previous mount was gone.
   std::shared_ptr<const Mounted> share(base::WorkspaceId workspace, Mounted mounted);
-  // The mount at rest, made by `mount` when there is none. Caller holds the workspace's lock.
+  // The mount of a stopped workspace; calls `mount` if none exists. Caller holds the lock.
   std::shared_ptr<const Mounted> at_rest(base::WorkspaceId workspace,
                                          const std::function<Mounted()>& mount,
                                          std::chrono::milliseconds patience);
-  // Waits until nobody uses the workspace's mounts; conflict after `patience`. Caller holds the
+  // Waits until the workspace's mounts are unused; conflict after `patience`. Caller holds the
   // lock.
   void wait_unmounted(base::WorkspaceId workspace, std::chrono::milliseconds patience);
-  bool mounted(base::WorkspaceId workspace);  // or being unmounted
-  // Called when a workspace's last mount was closed, on a thread that must not wait; or nothing is.
+  bool mounted(base::WorkspaceId workspace);  // also while it is being unmounted
+  // Called after a workspace's last mount is closed; must not block. Empty: no callback.
   void on_rest(std::function<void(base::WorkspaceId)> callback);
 
  private:
@@ -138,13 +137,13 @@ class Active {
   std::condition_variable exchanged_;
   std::set<base::WorkspaceId> exchanging_;
   std::map<base::WorkspaceId, std::shared_ptr<const Running>> running_;
-  std::map<base::WorkspaceId, Uses> uses_;  // of those in use, and of the running ones
+  std::map<base::WorkspaceId, Uses> uses_;  // of workspaces in use or running
   std::map<base::WorkspaceId, Rest> rests_;
   std::map<base::WorkspaceId, std::weak_ptr<const Mounted>> mounted_;
-  std::map<base::WorkspaceId, size_t> open_;  // mounts, those being closed included
+  std::map<base::WorkspaceId, size_t> open_;  // number of mounts, closing ones included
   std::mutex rest_mutex_;                     // held while the callback runs
   std::function<void(base::WorkspaceId)> on_rest_;
-  base::FairPool closers_;  // last: its work uses the rest
+  base::FairPool closers_;  // last member: its work uses the others
 };
 
 }  // namespace moorage::workspace

@@ -26,8 +26,8 @@ constexpr std::string_view kCapability = "security.capability";
 constexpr std::string_view kAccess = "system.posix_acl_access";
 constexpr std::string_view kDefault = "system.posix_acl_default";
 
-// Both formats are little endian words (linux/capability.h, linux/posix_acl_xattr.h), as is every
-// machine that we run on.
+// Both formats use little endian words (linux/capability.h, linux/posix_acl_xattr.h), as does every
+// machine that we support.
 uint32_t word_at(const std::string& bytes, size_t at) {
   uint32_t word = 0;
   std::memcpy(&word, bytes.data() + at, sizeof word);
@@ -37,7 +37,7 @@ void put_word(std::string& bytes, size_t at, uint32_t word) {
   std::memcpy(bytes.data() + at, &word, sizeof word);
 }
 
-// Moves an id of [from, from + 65536) to [to, ...). False: it is none of those.
+// Moves an id from [from, from + 65536) to [to, ...). False: outside that range.
 bool move_id(std::string& bytes, size_t at, uint32_t from, uint32_t to) {
   const uint32_t id = word_at(bytes, at);
   if (id < from || id - from >= kIds) return false;
@@ -45,8 +45,8 @@ bool move_id(std::string& bytes, size_t at, uint32_t from, uint32_t to) {
   return true;
 }
 
-// Only version 3 names the namespace whose root gave the capability. One without would be worth
-// something on the host.
+// Only version 3 names the user namespace whose root gave the capability. Any other version would
+// be valid on the host.
 bool move_capability(std::string& value, uint32_t from, uint32_t to) {
   constexpr size_t kRootAt = sizeof(vfs_ns_cap_data) - sizeof(uint32_t);
   return value.size() == sizeof(vfs_ns_cap_data) &&
@@ -94,7 +94,7 @@ std::optional<std::string> value_of(const std::string& path, const char* name) {
     size = getxattr(path.c_str(), name, value.data(), value.size());
   }
   if (size < 0 && errno == ENODATA) return std::nullopt;
-  // A copy of its own size: a file may have thousands, and the buffer has 64 KiB.
+  // A copy of the exact size: a file may have thousands, and the buffer takes 64 KiB.
   return std::string(value, 0, static_cast<size_t>(base::check(size, "read an attribute")));
 }
 
@@ -105,7 +105,7 @@ std::string value_on_disk(const std::string& name, std::string value, uint32_t d
     return value;
   }
   throw Error(Code::invalid_argument, what + " has an attribute that no sandbox can set",
-              "this is no archive that moorage wrote");
+              "moorage did not write this archive");
 }
 
 }  // namespace
@@ -120,7 +120,7 @@ Attributes read_attributes(const std::string& path, uint32_t disk_first_id) {
     if (!is_kept(name)) continue;
     std::optional<std::string> value = value_of(path, name);
     bytes += strlen(name) + (value ? value->size() : 0);
-    // A capability of the host's, or an id of no sandbox, means nothing inside either.
+    // A host capability or an id outside the sandbox means nothing inside, so skip it.
     if (value && move_ids(name, *value, disk_first_id, 0)) attributes[name] = *std::move(value);
   }
   return attributes;

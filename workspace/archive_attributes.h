@@ -1,8 +1,8 @@
 // Extended attributes between a layer on disk and an archive. Kept: user.*, POSIX access lists, and
-// file capabilities in the form that names a user namespace's root; ids in the latter two are
-// inside ids in an archive. Left out: what overlayfs notes for itself (trusted.*), labels and seals
-// of the host (other security.*), properties of one file system. Anything else in an archive is
-// refused: it could mean something to the host.
+// file capabilities in the form that names a user namespace's root; an archive stores the ids in
+// the latter two as inside ids. Left out: overlayfs's own (trusted.*), labels and seals of the host
+// (other security.*), properties of one file system. Any other attribute in an archive is refused:
+// it could mean something to the host.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@ namespace moorage::workspace {
 
 using Attributes = std::map<std::string, std::string>;
 
-// At most so much of all attributes of one file is read. A file system may keep more: 64 KiB of
-// names, and as much for each value.
+// Limit for reading one file's attributes. A file system may store more: 64 KiB of names, and as
+// much for each value.
 inline constexpr size_t kMaxFileAttributesBytes = 4 << 20;
 
-// `path` may end in a link, which is followed: give a path of /proc/self/fd. Stops after
+// `path` may end in a link, which is followed: pass a path of /proc/self/fd. Stops after
 // kMaxFileAttributesBytes: an archive holds less, and its writer refuses the file by name.
 Attributes read_attributes(const std::string& path, uint32_t disk_first_id);
-// invalid_argument for what no archive of ours has; `what` names the entry.
+// invalid_argument for an attribute that our archives never contain; `what` names the entry.
 void check_attributes(const Attributes& attributes, uint32_t disk_first_id,
                       const std::string& what);
-// Checks them, too.
+// Also checks them.
 void write_attributes(const std::string& path, const Attributes& attributes, uint32_t disk_first_id,
                       const std::string& what);
 

@@ -2,7 +2,7 @@
 
 namespace moorage::workspace {
 
-// Every field with its length, so that two entries never share a text.
+// Each field is preceded by its length, so that two different entries never give the same text.
 void EntryDigest::begin(const ArchiveEntry& entry) {
   digest_.restart();
   position_ = 0;

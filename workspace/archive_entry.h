@@ -1,5 +1,5 @@
-// One entry of an archive (docs/decisions/0310-archive-format.md), as writer and reader agree on
-// it. Paths are raw bytes, relative, without "." or ".." and without slashes at the ends: the
+// One entry of an archive (docs/decisions/0310-archive-format.md), shared by writer and reader.
+// Paths are raw bytes, relative, without "." or ".." and without leading or trailing slashes: the
 // reader refuses others. Owners are ids inside a sandbox, never those of a host.
 #pragma once
 
@@ -35,16 +35,16 @@ struct ArchiveEntry {
   int64_t mtime_s = 0;
   uint32_t mtime_ns = 0;
   uint64_t size = 0;    // of a file
-  std::string target;   // of a symlink; of a hard link the path of an earlier entry
-  bool opaque = false;  // a directory that hides the one below
-  std::map<std::string, std::string> attributes;  // as archive_attributes.h has them
-  // For the writer. A file with holes: where it has data, ascending, apart from each other.
+  std::string target;   // of a symlink; for a hard link the path of an earlier entry
+  bool opaque = false;  // an overlay directory that hides the one below
+  std::map<std::string, std::string> attributes;  // in the form of archive_attributes.h
+  // For the writer: the data ranges of a file with holes, ascending and not adjacent.
   bool sparse = false;
   std::vector<Extent> extents;
 };
 
-// What the index says of an entry: SHA-256 of all of the above that is on the medium, then of its
-// content. A hole is its place, not its zeros: they are neither read nor hashed.
+// The digest in the index: SHA-256 of the fields above that the archive stores, then of the
+// content. For a hole only its position is hashed: its zeros are neither read nor hashed.
 class EntryDigest {
  public:
   void begin(const ArchiveEntry& entry);

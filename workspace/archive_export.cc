@@ -1,4 +1,4 @@
-// Archives::begin_export: a workspace as a stream, at rest or as a snapshot of this moment has it.
+// Archives::begin_export: streams a stopped workspace, or a snapshot taken now of a running one.
 #include "backends/registry.h"
 #include "base/crash_point.h"
 #include "base/error.h"
@@ -26,10 +26,11 @@ MOORAGE_CRASH_POINT(before_read, "export.before_read");
 struct Archives::Source {
   state_db::WorkspaceRow row;
   ArchivedLayers layers;
-  // At rest: nobody starts it. Else collection leaves alone what is locked, by each export of it.
+  // Stopped: this lock prevents a start. Running: collection skips its layers, locked by each
+  // export.
   base::KeyedMutex::Guard workspace;
   std::vector<base::KeyedMutex::Guard> frozen;
-  base::SnapshotId snapshot{};  // that was taken for it; 0: it rests
+  base::SnapshotId snapshot{};  // taken for this export; 0: the workspace is stopped
 };
 
 Archives::Source Archives::hold(const state_db::WorkspaceRow& row, base::KeyedMutex::Guard guard,
@@ -48,12 +49,12 @@ Archives::Source Archives::hold(const state_db::WorkspaceRow& row, base::KeyedMu
       release(source);
       throw;
     }
-    return source;  // it goes on
+    return source;  // the workspace keeps running
   }
   source.workspace = std::move(guard);
-  workspaces_.bring_to_rest(row, "exported");  // what is transferred, and what died, ends first
+  workspaces_.bring_to_rest(row, "exported");  // first finish transfers and clean up after a crash
   source.row = state_db::Workspaces(context_.store).get(row.id);
-  integrity_.look(source.row);  // a part of one is not sent for the whole
+  integrity_.look(source.row);  // never export an incomplete workspace as a whole one
   source.layers = archived_layers(context_, source.row, with);
   return source;
 }
@@ -66,7 +67,7 @@ void Archives::release(Source& source) {
     const auto guard = context_.locks.lock(source.row.id.str(), "end of an export");
     state_db::Snapshots(context_.store).drop(source.snapshot, "the export has ended");
     collect_layers(context_);
-  } catch (const Error& error) {  // retention takes it as one of those that nobody asked for
+  } catch (const Error& error) {  // retention removes it like any automatic snapshot
     base::log(base::LogLevel::warning, "export.snapshot_left",
               {{"sn", source.snapshot}, {"error", error.message()}});
   }
@@ -79,7 +80,7 @@ void Archives::write_export(const Source& source, ByteSpool& stream) {
   WriterOptions options{.level = context_.options.archive_level,
                         .threads = context_.options.archive_threads,
                         .unnamed_file = unnamed_file};
-  // What is frozen does not change.
+  // A snapshot's layers are frozen; a stopped workspace's writable layer must not change meanwhile.
   std::optional<LayerStill> still;
   if (!source.snapshot) still.emplace(context_.storage.layer_path(source.row.layer));
   auto contents = contents_of(source.row, source.layers, spool);
@@ -97,8 +98,8 @@ Archives::Export Archives::begin_export(const Caller& caller, const std::string&
   const auto found = workspaces_.find(caller, name, Right::read);
   Export made;
   made.stream = exports_.make(caller.uid);
-  // The repository's objects go into a file first; the rest only as far as nobody has read it.
-  require_room(context_.options, found.name + " is not exported",
+  // The repository's objects go into a file first; the rest is spooled only while the reader lags.
+  require_room(context_.options, found.name + " cannot be exported",
                state_db::Repositories(context_.store).get(found.repository).bytes);
   auto guard = context_.locks.lock(found.id.str(), "export");
   const auto row = state_db::Workspaces(context_.store).get(found.id);
@@ -122,7 +123,7 @@ Archives::Export Archives::begin_export(const Caller& caller, const std::string&
   };
   try {
     exporters_.submit(work);
-  } catch (const Error&) {  // there are too many
+  } catch (const Error&) {  // too many exports
     release(*source);
     throw;
   }

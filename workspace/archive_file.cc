@@ -23,10 +23,10 @@ constexpr std::string_view kLayers = "layers/";
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   throw Error(Code::invalid_argument, "entry " + base::escape_for_message(path) + " " + why,
-              "this is no archive that moorage wrote");
+              "moorage did not write this archive");
 }
 
-// Reads entries in the only order that there is.
+// Enforces the fixed order of entries.
 class Sequence {
  public:
   Sequence(const ReadOptions& options, ArchiveReader& reader, ArchiveVisitor& visitor)
@@ -35,21 +35,21 @@ class Sequence {
   void take(const ArchiveEntry& entry) {
     const Stage stage = stage_of(entry.path);
     const bool repeats = stage == Stage::journal || stage == Stage::layer;
-    // Each of the first four is there once, and nothing comes before what it needs.
+    // The first four entries appear exactly once, and none comes before those that it depends on.
     const int step = static_cast<int>(stage) - static_cast<int>(stage_);
     const bool in_order =
         step == 1 || (step == 0 && repeats) || (stage_ == Stage::execs && stage == Stage::layer);
-    if (!in_order) refuse(entry.path, "is not in its place");
+    if (!in_order) refuse(entry.path, "is out of order");
     stage_ = stage;
-    if (stage != Stage::layer && entry.type != EntryType::file) refuse(entry.path, "is no file");
+    if (stage != Stage::layer && entry.type != EntryType::file) refuse(entry.path, "is not a file");
     visit(stage, entry);
   }
 
   void finish() {
     finish_part();
     if (stage_ != Stage::layer || next_part_ != layers_ * std::size(kLayerParts)) {
-      throw Error(Code::invalid_argument, "the archive does not hold a whole workspace",
-                  "this is no archive that moorage wrote");
+      throw Error(Code::invalid_argument, "the archive is not a complete workspace",
+                  "moorage did not write this archive");
     }
   }
 
@@ -63,7 +63,7 @@ class Sequence {
     if (path == kExecsPath) return Stage::execs;
     if (path.starts_with(kJournals)) return Stage::journal;
     if (path.starts_with(kLayers)) return Stage::layer;
-    refuse(path, "has no place in an archive");
+    refuse(path, "does not belong in an archive");
   }
 
   void visit(Stage stage, const ArchiveEntry& entry) {
@@ -100,7 +100,7 @@ class Sequence {
         visitor_.exec(parse_exec_line(std::string_view(rest).substr(begin, end - begin)));
       }
       rest.erase(0, begin);
-      if (rest.size() > kMaxExecLineBytes) refuse(std::string(kExecsPath), "has too long a line");
+      if (rest.size() > kMaxExecLineBytes) refuse(std::string(kExecsPath), "has an overlong line");
     }
     if (!rest.empty()) refuse(std::string(kExecsPath), "ends in the middle of a line");
   }
@@ -110,12 +110,12 @@ class Sequence {
         path.substr(kJournals.size(), path.find('/', kJournals.size()) - kJournals.size());
     const auto id = base::ExecId::parse(name);
     if (!id || path != std::string(kJournals) + name + std::string(kOutput)) {
-      refuse(path, "has no place in an archive");
+      refuse(path, "does not belong in an archive");
     }
     return *id;
   }
 
-  // Parts come one after the other, in the order of the manifest's layers, each with its root.
+  // Parts follow one another in the order of the manifest's layers, each starting with its root.
   void take_layer_entry(const ArchiveEntry& entry) {
     const bool begins =
         next_part_ < layers_ * std::size(kLayerParts) && entry.path == prefix_at(next_part_);
@@ -130,7 +130,7 @@ class Sequence {
         dry_run_.emplace(part_, options_.disk_first_id, options_.unnamed_file);
       }
     } else if (!entry.path.starts_with(part_ + "/") || part_.empty()) {
-      refuse(entry.path, "is not in its place");
+      refuse(entry.path, "is out of order");
     }
     restorer_ ? restorer_->take(entry, reader_) : dry_run_->take(entry, reader_);
   }
@@ -153,7 +153,7 @@ class Sequence {
   size_t layers_ = 0;
   size_t next_part_ = 0;
   std::string part_;
-  // Of the present part, one of both.
+  // Exactly one of these is set during a part.
   std::optional<LayerRestorer> restorer_;
   std::optional<LayerDryRun> dry_run_;
 };
@@ -168,7 +168,7 @@ void write_journal(ArchiveWriter& writer, const ArchiveContents::Journals& journ
     file = base::open_file(journals.path(exec), O_RDONLY | O_NOFOLLOW);
   } catch (const Error& error) {
     if (error.code() != Code::not_found) throw;
-    return;  // old output goes (output_retention.h), also while a workspace that runs is exported
+    return;  // output_retention.h may delete old output even during an export
   }
   writer.put_journal(name, file.get());
 }
@@ -180,7 +180,8 @@ std::string part_prefix(size_t layer, const std::string& part) {
 }
 
 ArchiveFacts write_archive(const ArchiveContents& contents, WriterOptions options, ByteSink sink) {
-  // A reader that has a part of it already would learn no more than that the rest is missing.
+  // Check depth before writing: a client that already has a part only sees that the rest is
+  // missing.
   for (const LayerPart& part : contents.parts) require_archivable_depth(part);
   ArchiveWriter writer(std::move(options), std::move(sink));
   writer.put(std::string(kManifestPath), write_manifest(contents.manifest));

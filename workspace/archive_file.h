@@ -1,6 +1,6 @@
-// One archive as a whole, in its order: manifest.json, git/refs, git/pack, execs.jsonl,
-// journal/<exec>/output, layers/<n>/{tree,home,system}/..., index.jsonl. The manifest first, so
-// that what follows can be refused before it is taken; the layers last, as they need the rest.
+// One whole archive, in its order: manifest.json, git/refs, git/pack, execs.jsonl,
+// journal/<exec>/output, layers/<n>/{tree,home,system}/..., index.jsonl. The manifest comes first,
+// so that the rest can be refused early; the layers come last, because they need all the others.
 #pragma once
 
 #include <functional>
@@ -29,14 +29,14 @@ struct ArchiveContents {
   SpooledFile pack;
   SpooledFile execs;
   struct Journals {                  // there may be millions
-    std::vector<base::ExecId> of{};  // ascending, as the commands are
+    std::vector<base::ExecId> of{};  // ascending, like the commands
     std::function<std::string(base::ExecId)> path = {};
-    std::map<base::ExecId, SpooledFile> copies{};  // instead, of those that run
+    std::map<base::ExecId, SpooledFile> copies{};  // used instead, for running commands
   };
   Journals journals;
-  std::vector<LayerPart> parts;             // of layer 0 first; prefixes are set
-  std::shared_ptr<const void> base_in_use;  // the base tree that they lie on
-  // When all of it was read, and before the end that makes a whole archive of it; may throw.
+  std::vector<LayerPart> parts;             // layer 0 first; prefixes are set
+  std::shared_ptr<const void> base_in_use;  // the base tree below the parts
+  // Runs after everything is read, before the end that completes the archive; may throw.
   std::function<void()> before_end = {};
 };
 
@@ -46,7 +46,8 @@ inline constexpr const char* kLayerParts[] = {"tree", "home", "system"};
 
 ArchiveFacts write_archive(const ArchiveContents& contents, WriterOptions options, ByteSink sink);
 
-// What is done with what is read. Without answer what comes is only checked (layer_check.h).
+// Receives the entries of an archive. A method that is not overridden only checks them
+// (layer_check.h).
 class ArchiveVisitor {
  public:
   virtual ~ArchiveVisitor() = default;
@@ -55,17 +56,17 @@ class ArchiveVisitor {
   virtual void pack(ArchiveReader&, uint64_t /*bytes*/) {}
   virtual void exec(const state_db::ExecRow&) {}
   virtual void journal(base::ExecId, ArchiveReader&) {}
-  // The empty directory that this part of a layer goes into.
+  // An empty directory for this part of a layer; nullopt: only check it.
   virtual std::optional<std::string> upper(size_t /*layer*/, const std::string& /*part*/) {
     return std::nullopt;
   }
 };
 
-// Returns when all was read and verified. Throws as ArchiveReader does.
+// Returns after everything is read and verified. Throws as ArchiveReader does.
 struct ReadOptions {
   ReadLimits limits;
   uint32_t disk_first_id = 0;
-  std::function<base::Fd()> unnamed_file;  // for names of what is only checked (layer_check.h)
+  std::function<base::Fd()> unnamed_file;  // for names in parts that are only checked
 };
 ArchiveFacts read_archive(ByteSource source, const ReadOptions& options, ArchiveVisitor& visitor);
 

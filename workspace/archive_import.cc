@@ -1,7 +1,7 @@
-// Archives::begin_import: a workspace out of a stream that a stranger may have written. It becomes
-// `ready` only when all of it was read, verified and synced; until then it is a workspace that is
-// being created, and goes as one when anything fails. What it says of its repository goes through
-// Repositories::adopt; its files through LayerRestorer; the rest is checked as a request would be.
+// Archives::begin_import: a workspace from a stream that anybody may have written. It becomes
+// `ready` only after everything is read, verified and synced; until then it is `creating`, and any
+// failure removes it as such. Its repository data goes through Repositories::adopt; its files
+// through LayerRestorer; the rest passes the same checks as a request.
 #include <fcntl.h>
 
 #include <condition_variable>
@@ -40,7 +40,7 @@ constexpr size_t kExecBytesAtOnce = 1 << 20;
 constexpr size_t kMostOfOneUser = 4;
 constexpr int kNameTries = 1000;
 
-// What a client sends. One that sends next to nothing ends: a thread waits for it.
+// The client's data. A client that sends almost nothing is cut off: a thread waits for it.
 class Client {
  public:
   explicit Client(BytePipe& pipe) : pipe_(pipe) {}
@@ -52,9 +52,9 @@ class Client {
     const auto waited_s = std::chrono::duration_cast<std::chrono::seconds>(waited_);
     if (waited_s > kGrace && bytes_ < static_cast<uint64_t>(waited_s.count()) * kLeastRate) {
       throw Error(Code::deadline_exceeded,
-                  "the archive comes too slowly: " + std::to_string(bytes_) + " bytes in " +
+                  "the archive arrives too slowly: " + std::to_string(bytes_) + " bytes in " +
                       std::to_string(waited_s.count()) + " s",
-                  "copy the file near to the store first, then import it");
+                  "copy the file to the store's host first, then import it");
     }
     return piece_;
   }
@@ -62,7 +62,7 @@ class Client {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kGrace{120};
-  static constexpr uint64_t kLeastRate = 4 << 10;  // bytes a second, as a modem had
+  static constexpr uint64_t kLeastRate = 4 << 10;  // bytes a second, a modem's speed
   BytePipe& pipe_;
   std::string piece_;
   uint64_t bytes_ = 0;
@@ -116,8 +116,8 @@ class Newcomer : public ImportCheck {
     return context_.storage.layer_path(layers_.at(layer)) + "/" + part + "/upper";
   }
 
-  base::WorkspaceId id() const { return id_; }  // 0: not made yet
-  // What it can go back to, once its files are whole.
+  base::WorkspaceId id() const { return id_; }  // 0: not created yet
+  // Adds its snapshots, once its files are complete.
   void add_snapshots() {
     state_db::Snapshots table(context_.store);
     std::vector<base::SnapshotId> made;
@@ -135,13 +135,13 @@ class Newcomer : public ImportCheck {
     }
     if (manifest_.stands_on) table.set_stands_on(id_, made.at(*manifest_.stands_on));
   }
-  // Its layers have come into use, or are to be collected.
+  // Unlocks its layers: they are in use now, or may be collected.
   void let_go() { frozen_.clear(); }
-  // What of its limits the host's rules do not let it have.
+  // The limits that the host's rules lowered.
   const std::string& lowered() const { return lowered_; }
 
  private:
-  // The same one, by its contents: what was installed in it lies over no other.
+  // Finds the same image by digest: installed packages only fit that one.
   void find_image() {
     std::string& image = manifest_.workspace.image;
     if (image == "host") return;
@@ -171,7 +171,7 @@ class Newcomer : public ImportCheck {
     return "docker pull " + wanted.source + "; or " + copy + "; then import it again";
   }
 
-  // As create does: the first free one of name, name-2, ... if none was asked for.
+  // As create does: the first free one of name, name-2, ... unless a name was given.
   void create() {
     state_db::Workspaces table(context_.store);
     const auto& from = manifest_.workspace;
@@ -187,8 +187,7 @@ class Newcomer : public ImportCheck {
     wanted.forked_from = origin();
     if (!wanted.forked_from) wanted.fork_of = manifest_.forked_from;
     auto* backend = context_.backends.find(from.backend);
-    // It comes in whatever the rules say of its backend: a start asks them. Its limits hold from
-    // now on.
+    // Backend rules do not restrict an import: a start checks them. Limits apply from now on.
     const Placement placement(context_, caller_.uid, from.labels);
     wanted.backend = from.backend;
     if (!backend || !backend->capabilities().usable) {
@@ -212,8 +211,8 @@ class Newcomer : public ImportCheck {
     set_incoming_mark(context_, layer_);
   }
 
-  // Where it is a fork of one of the caller's in this store. Whoever made the archive may say what
-  // he likes, so it must be one that the caller may write to.
+  // The parent, if the caller has it in this store. An archive may claim anything, so the parent
+  // must be one that the caller may write to.
   base::SnapshotId origin() const {
     if (!manifest_.forked_from || manifest_.forked_from->store != context_.store.store_id())
       return {};
@@ -225,7 +224,7 @@ class Newcomer : public ImportCheck {
     return same_base && !row.purged_wall_ms && owns(caller_, row) ? found->id : base::SnapshotId{};
   }
 
-  // From below. Only those of its own chain are in use before it is ready.
+  // Bottom layer first. Before it is ready, only the layers of its own chain count as in use.
   void make_frozen(state_db::NewWorkspace& wanted) {
     state_db::Layers layers(context_.store);
     layers_.assign(manifest_.layers.size(), {});
@@ -246,7 +245,7 @@ class Newcomer : public ImportCheck {
   void insert(state_db::Workspaces& table, state_db::NewWorkspace& wanted) {
     context_.store.transaction([&] {
       if (!state_db::BaseTrees(context_.store).find(repository_, wanted.base_commit)) {
-        throw Error(Code::conflict, "its repository was removed meanwhile", "try again");
+        throw Error(Code::conflict, "its repository was removed during the import", "try again");
       }
       make_frozen(wanted);
       const auto made = table.create(wanted);
@@ -316,10 +315,10 @@ WorkspaceView Archives::take_in(const Caller& caller, const std::string& name, B
     Newcomer newcomer(context_, repositories_, workspaces_.hooks().admit, caller, name);
     ReadOptions options{.limits = {.max_bytes = context_.options.import_max_bytes},
                         .disk_first_id = context_.options.disk_first_id,
-                        .unnamed_file = {}};  // all that comes is made
-    // What is kept back for those who run stays free, whatever a few bytes unpack to.
+                        .unnamed_file = {}};  // everything is written, nothing is only checked
+    // Keep the disk reserve free for running workspaces, however much a few bytes unpack to.
     options.limits.look = [this] {
-      require_room(context_.options, "the archive is not taken in any further");
+      require_room(context_.options, "cannot import more of the archive");
     };
     state_db::Workspaces table(context_.store);
     try {
@@ -334,7 +333,7 @@ WorkspaceView Archives::take_in(const Caller& caller, const std::string& name, B
         integrity_.keep(row, taken);
       });
       import_rows.pass();
-      // From here on a daemon that dies finishes it at its next start.
+      // If the daemon dies after this point, its next start completes the import.
       remove_incoming_mark(context_, row.layer);
       import_files.pass();
       table.set_ready(id);
@@ -342,7 +341,7 @@ WorkspaceView Archives::take_in(const Caller& caller, const std::string& name, B
       newcomer.let_go();
       if (newcomer.id()) workspaces_.abandon(table.get(newcomer.id()), error.message());
       collect_layers(context_);
-      // What is wrong with what a client sent is no damage of ours.
+      // Corrupt data from a client is invalid input, not damage in this store.
       if (error.code() == Code::corrupted) {
         throw Error(Code::invalid_argument, error.message(), "export it again, or copy it again");
       }
@@ -352,7 +351,7 @@ WorkspaceView Archives::take_in(const Caller& caller, const std::string& name, B
     keep_about(context_, table.get(id));
   }
   base::log(base::LogLevel::info, "workspace.imported", {{"ws", id}});
-  Caller owner = caller;  // of a route that names no workspace; this one is his
+  Caller owner = caller;  // the import route names no workspace; the caller owns this one
   owner.route = Right::read;
   auto view = workspaces_.show(owner, id.str());
   if (!lowered.empty()) view.notice = "its limits were lowered: " + lowered;
@@ -366,12 +365,12 @@ WorkspaceView Archives::resume_import(const Caller& caller, base::WorkspaceId id
   return workspaces_.look(id);
 }
 
-// Each waits for its client with a thread: one user's must not be all there are.
+// Each import occupies a thread while it waits for its client: limit one user's share.
 std::shared_ptr<void> Archives::count_import(uint32_t uid) {
   const std::lock_guard lock(imports_mutex_);
   if (uid != 0 && imports_[uid] >= kMostOfOneUser) {
-    throw Error(Code::conflict, std::to_string(kMostOfOneUser) + " imports of yours are under way",
-                "wait until one of them has ended");
+    throw Error(Code::conflict, std::to_string(kMostOfOneUser) + " of your imports are running",
+                "wait until one of them ends");
   }
   imports_[uid] += 1;
   return {nullptr, [this, uid](void*) {
@@ -384,11 +383,11 @@ Archives::Import Archives::begin_import(const Caller& caller, const std::string&
   if (!name.empty()) {
     check_workspace_name(name);
     if (state_db::Workspaces(context_.store).find_live(caller.uid, name)) {
-      throw Error(Code::already_exists, "there is a workspace '" + name + "' already",
+      throw Error(Code::already_exists, "there is already a workspace '" + name + "'",
                   "choose another name: moorage import FILE --name NAME");
     }
   }
-  require_room(context_.options, "no workspace is imported");
+  require_room(context_.options, "cannot import a workspace");
   Import import;
   import.pipe = std::make_shared<BytePipe>();
   import.outcome = std::make_shared<Import::Outcome>();

@@ -21,10 +21,10 @@ using base::Error;
 using state_db::ExecState;
 
 [[noreturn]] void refuse(const std::string& what) {
-  throw Error(Code::invalid_argument, what, "this is no archive that moorage wrote");
+  throw Error(Code::invalid_argument, what, "moorage did not write this archive");
 }
 
-// Any bytes, in JSON.
+// JSON strings cannot hold arbitrary bytes, so those are in hexadecimal.
 std::string from_hex(const json::string& hex) {
   const auto digit = [](char c) {
     if (c >= '0' && c <= '9') return c - '0';
@@ -39,8 +39,7 @@ std::string from_hex(const json::string& hex) {
   return bytes;
 }
 
-// Parses within bounds of depth and size, and turns what is missing or of another type into one
-// kind of error.
+// Parses with limits on depth and size. Missing fields and wrong types all give the same error.
 template <typename Read>
 auto parsed(std::string_view text, const char* what, const Read& read) {
   try {
@@ -50,7 +49,7 @@ auto parsed(std::string_view text, const char* what, const Read& read) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception&) {
-    refuse(std::string(what) + " of the archive can not be read");
+    refuse(std::string(what) + " in the archive cannot be parsed");
   }
 }
 
@@ -65,7 +64,7 @@ json::object policy_object(const state_db::WorkspacePolicy& policy) {
   return object;
 }
 
-// A field that the writer did not know keeps its default.
+// A field that an older writer did not have keeps its default.
 state_db::WorkspacePolicy policy_of(const json::object& object) {
   state_db::WorkspacePolicy policy;
   state_db::each_policy_field(
@@ -107,7 +106,7 @@ state_db::WorkspaceRow workspace_of(const json::object& object) {
   return row;
 }
 
-// What the writer escapes, or never has: it is shown to people as it is.
+// The writer escapes control characters or never writes them; people see these fields unescaped.
 bool has_control(std::string_view text) {
   return std::any_of(text.begin(), text.end(),
                      [](unsigned char c) { return c < 0x20 || c == 0x7f; });
@@ -120,7 +119,7 @@ std::optional<T> number_of(const json::object& object, const char* name) {
   return json::value_to<T>(*value);
 }
 
-// By format 1 a list of ids, each on the next.
+// In format 1 this is a list of ids, each on top of the next.
 json::array layers_array(const Manifest& manifest, int64_t format) {
   json::array layers;
   for (const auto& layer : manifest.layers) {
@@ -146,7 +145,7 @@ std::vector<ManifestLayer> layers_of(const json::array& array, int64_t format) {
       layer.id = text_of(array[n].as_object(), "id");
       layer.below = number_of<size_t>(array[n].as_object(), "below");
       if (layer.below && (*layer.below <= n || *layer.below >= array.size()))
-        refuse("a layer of the archive stands on none of it");
+        refuse("a layer in the archive has a parent that is not in it");
     }
     layers.push_back(std::move(layer));
   }
@@ -171,7 +170,7 @@ ManifestSnapshot snapshot_of(const json::object& object, const Manifest& manifes
   snapshot.layer = json::value_to<size_t>(object.at("layer"));
   snapshot.name = text_of(object, "name");
   snapshot.external_id = text_of(object, "external_id");
-  // One that a later release takes for a reason of its own is kept as if it was asked for.
+  // A cause that only a later release knows is read as manual.
   snapshot.cause =
       state_db::cause_from_name(text_of(object, "cause")).value_or(state_db::SnapshotCause::manual);
   snapshot.exec = base::ExecId::parse(text_of(object, "exec")).value_or(base::ExecId{});
@@ -191,7 +190,7 @@ void read_history(const json::object& object, Manifest& manifest) {
   }
   manifest.stands_on = number_of<size_t>(object, "stands_on");
   if (manifest.stands_on && *manifest.stands_on >= manifest.snapshots.size())
-    refuse("the workspace of the archive stands on a snapshot that it lacks");
+    refuse("the workspace is based on a snapshot that the archive does not contain");
   if (const json::value* fork = object.if_contains("forked_from")) {
     state_db::ForkOrigin origin;
     const json::value* store = fork->as_object().if_contains("store");
@@ -254,7 +253,7 @@ Manifest parse_manifest(const std::string& text) {
     if (format < 1 || format > kArchiveFormat) {
       throw Error(Code::unsupported,
                   "the archive has format " + std::to_string(format) +
-                      ", and this moorage knows those up to " + std::to_string(kArchiveFormat),
+                      ", but this moorage reads only up to " + std::to_string(kArchiveFormat),
                   "use the moorage that wrote it, or a newer one");
     }
     Manifest manifest;
@@ -321,7 +320,7 @@ state_db::ExecRow parse_exec_line(std::string_view text) {
     auto& outcome = exec.outcome;
     const auto number = [&line](const char* name) {
       const auto value = json::value_to<int64_t>(line.at(name));
-      if (value < 0) refuse("a command of the archive has a number below zero");
+      if (value < 0) refuse("a command in the archive has a negative number");
       return value;
     };
     const auto maybe_number = [&line](const char* name, auto& to) {
@@ -373,7 +372,7 @@ std::vector<std::string> ref_objects(std::string_view text) {
     if (line.empty() || line.starts_with('#')) continue;
     if (line.starts_with('^')) line.remove_prefix(1);
     const std::string_view oid = line.substr(0, 40);
-    if (!is_object_id(oid)) refuse("the references of the archive can not be read");
+    if (!is_object_id(oid)) refuse("the git references in the archive cannot be parsed");
     found.emplace(oid);
   }
   return {found.begin(), found.end()};

@@ -1,5 +1,5 @@
-// What tar has no word for travels as an attribute of ours: no file system has names like these, so
-// they never clash with a file's own.
+// Attributes of our own for properties that tar cannot express: no file system has names like
+// these, so they never clash with a file's own.
 #pragma once
 
 #include <string_view>

@@ -28,17 +28,17 @@ std::string shown(const std::string& path) { return base::escape_for_message(pat
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   throw Error(Code::invalid_argument, "entry " + shown(path) + " " + why,
-              "this is no archive that moorage wrote");
+              "moorage did not write this archive");
 }
 
 void check_path(const std::string& path) {
-  if (path.size() > kMaxPathBytes) refuse(path.substr(0, 100) + "...", "has too long a path");
+  if (path.size() > kMaxPathBytes) refuse(path.substr(0, 100) + "...", "has an overlong path");
   size_t begin = 0;
   for (;;) {
     const size_t end = std::min(path.find('/', begin), path.size());
     const std::string_view name = std::string_view(path).substr(begin, end - begin);
     if (name.empty() || name == "." || name == ".." || name.size() > kMaxNameBytes) {
-      refuse(path, "does not stay inside the archive");
+      refuse(path, "has a path that is not allowed");
     }
     if (end == path.size()) return;
     begin = end + 1;
@@ -68,14 +68,14 @@ void read_attributes(archive_entry* item, ArchiveEntry& entry) {
   while (archive_entry_xattr_next(item, &name, &value, &size) == ARCHIVE_OK) {
     const std::string text(static_cast<const char*>(value), size);
     if (name == kTypeMark) {
-      if (entry.type != EntryType::file || entry.size != 0) refuse(entry.path, "has a false mark");
-      if (text != kSocketMark && text != kWhiteoutMark) refuse(entry.path, "has a false mark");
+      if (entry.type != EntryType::file || entry.size != 0) refuse(entry.path, "has a wrong mark");
+      if (text != kSocketMark && text != kWhiteoutMark) refuse(entry.path, "has a wrong mark");
       entry.type = text == kSocketMark ? EntryType::socket : EntryType::whiteout;
     } else if (name == kOpaqueMark) {
-      if (entry.type != EntryType::directory) refuse(entry.path, "has a false mark");
+      if (entry.type != EntryType::directory) refuse(entry.path, "has a wrong mark");
       entry.opaque = true;
     } else if (!entry.attributes.emplace(name, text).second) {
-      refuse(entry.path, "has an attribute twice");
+      refuse(entry.path, "has a duplicate attribute");
     }
   }
 }
@@ -88,37 +88,37 @@ void read_type(archive_entry* item, ArchiveEntry& entry) {
     return;
   }
   const auto type = plain_type(archive_entry_filetype(item));
-  if (!type) refuse(entry.path, "is a device, or of a type that is not known");
+  if (!type) refuse(entry.path, "is a device or has an unknown type");
   entry.type = *type;
   if (*type == EntryType::file) entry.size = static_cast<uint64_t>(archive_entry_size(item));
   if (*type == EntryType::symlink) {
     const char* target = archive_entry_symlink(item);
-    if (!target || !*target) refuse(entry.path, "is a link to nowhere");
+    if (!target || !*target) refuse(entry.path, "is a link without a target");
     entry.target = target;
   }
 }
 
 uint32_t read_id(la_int64_t id, const std::string& path) {
-  if (id < 0 || id > kMaxId) refuse(path, "has an owner that no sandbox has");
+  if (id < 0 || id > kMaxId) refuse(path, "has an owner id beyond 65535");
   return static_cast<uint32_t>(id);
 }
 
 ArchiveEntry translate(archive_entry* item) {
   ArchiveEntry entry;
   const char* path = archive_entry_pathname(item);
-  if (!path) refuse("without a path", "can not be read");
+  if (!path) refuse("without a path", "cannot be read");
   entry.path = path;
   const bool directory = archive_entry_filetype(item) == AE_IFDIR;
   if (directory && entry.path.ends_with('/')) entry.path.pop_back();
   check_path(entry.path);
-  if (archive_entry_size(item) < 0) refuse(entry.path, "has a size below nothing");
+  if (archive_entry_size(item) < 0) refuse(entry.path, "has a negative size");
   read_type(item, entry);
   entry.mode = archive_entry_perm(item) & 07777;
   entry.uid = read_id(archive_entry_uid(item), entry.path);
   entry.gid = read_id(archive_entry_gid(item), entry.path);
   entry.mtime_s = archive_entry_mtime(item);
   entry.mtime_ns = static_cast<uint32_t>(archive_entry_mtime_nsec(item));
-  if (archive_entry_acl_types(item) != 0) refuse(entry.path, "has an access list in another form");
+  if (archive_entry_acl_types(item) != 0) refuse(entry.path, "has an unsupported access list");
   read_attributes(item, entry);
   return entry;
 }
@@ -129,7 +129,7 @@ struct ArchiveReader::State {
   State(ByteSource source, const ReadLimits& read_limits)
       : limits(read_limits), decompressor(std::move(source)) {}
 
-  // Where we are, for people.
+  // Our position, for messages.
   std::string place() const {
     if (in_entry) return "at " + shown(entry.path);
     return entry.path.empty() ? "at its beginning" : "after " + shown(entry.path);
@@ -145,7 +145,7 @@ struct ArchiveReader::State {
     }
     const char* text = archive_error_string(tar.get());
     throw Error(Code::corrupted, "the archive is damaged " + place() + ": " +
-                                     base::escape_for_message(text ? text : "no tar"));
+                                     base::escape_for_message(text ? text : "not a tar file"));
   }
   static la_ssize_t give(archive* tar, void* self, const void** bytes) {
     auto* state = static_cast<State*>(self);
@@ -156,7 +156,7 @@ struct ArchiveReader::State {
       if (state->step_bytes > state->limits.max_step_bytes ||
           state->bytes > state->limits.max_bytes) {
         throw Error(Code::resource_exhausted,
-                    "the archive holds more than it may " + state->place());
+                    "the archive exceeds its size limit " + state->place());
       }
       if (state->limits.look && state->bytes >= state->next_look) {
         state->limits.look();
@@ -164,7 +164,7 @@ struct ArchiveReader::State {
       }
       *bytes = piece.data();
       return static_cast<la_ssize_t>(piece.size());
-    } catch (...) {  // not through C
+    } catch (...) {  // C code must not see exceptions
       state->failure = std::current_exception();
       archive_set_error(tar, EIO, "the source failed");
       return -1;
@@ -273,7 +273,7 @@ void ArchiveReader::finish_entry() {
   state.in_entry = false;
 }
 
-// The entries as they were read against what the writer says that it wrote.
+// Compares the entries that we read with the index that the writer made.
 void ArchiveReader::verify_index() {
   State& state = *state_;
   uint64_t line_number = 0;
@@ -285,7 +285,7 @@ void ArchiveReader::verify_index() {
       path = object.at("path").as_string().c_str();
       digest = object.at("sha256").as_string().c_str();
     } catch (const std::exception&) {
-      throw Error(Code::corrupted, "the archive is damaged: " + path + " can not be read");
+      throw Error(Code::corrupted, "the archive is damaged: " + path + " cannot be read");
     }
     const bool known = line_number < state.facts.entries;
     const auto at = static_cast<size_t>(line_number++) * kDigestBytes;
@@ -293,7 +293,7 @@ void ArchiveReader::verify_index() {
       return;
     }
     throw Error(Code::corrupted, "the archive is damaged: " + base::escape_for_message(path) +
-                                     " is not what was written");
+                                     " differs from what was written");
   };
   std::string rest;
   uint64_t expected = 0;
@@ -306,25 +306,25 @@ void ArchiveReader::verify_index() {
       check_line(std::string_view(rest).substr(begin, end - begin));
     }
     rest.erase(0, begin);
-    if (rest.size() > kMaxLineBytes) refuse(std::string(kIndexPath), "has too long a line");
+    if (rest.size() > kMaxLineBytes) refuse(std::string(kIndexPath), "has an overlong line");
   }
   if (!rest.empty() || line_number != state.facts.entries) {
-    throw Error(Code::corrupted, "the archive is damaged: its index tells of " +
-                                     std::to_string(line_number) + " entries and there are " +
+    throw Error(Code::corrupted, "the archive is damaged: its index lists " +
+                                     std::to_string(line_number) + " entries, found " +
                                      std::to_string(state.facts.entries));
   }
   state.in_entry = false;
   state.step_bytes = 0;
   archive_entry* item = nullptr;
   const int answer = archive_read_next_header(state.tar.get(), &item);
-  if (answer == ARCHIVE_OK) refuse(std::string(kIndexPath), "is not the last one");
+  if (answer == ARCHIVE_OK) refuse(std::string(kIndexPath), "is not the last entry");
   if (answer != ARCHIVE_EOF) state.fail();
   try {
     uint64_t padding = 0;
     for (std::string_view left; !(left = state.decompressor.next()).empty();) {
       padding += left.size();
       if (padding > kMaxPaddingBytes || left.find_first_not_of('\0') != std::string_view::npos) {
-        throw Error(Code::corrupted, "something follows its end");
+        throw Error(Code::corrupted, "there is data after its end");
       }
     }
   } catch (Error& error) {

@@ -1,8 +1,8 @@
-// Reads one archive, which may be a stranger's: every entry is checked to be one that the writer
-// could have made (type, path, owner, no repeat of the index), and at the end every digest against
-// the index, the frame against its checksum and the whole against the trailer. Memory is bounded:
-// 32 bytes an entry, 32 MiB of zstd, and what libarchive can make of max_step_bytes. Damage is told
-// with the entry that it was found at.
+// Reads one archive, which may be hostile: checks that the writer could have made every entry
+// (type, path, owner, no second index), and at the end every digest against the index, the frame
+// against its checksum and the whole against the trailer. Memory is bounded: 32 bytes for each
+// entry, 32 MiB of zstd, and what libarchive can build from max_step_bytes. Errors name the damaged
+// entry.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ namespace moorage::workspace {
 struct ReadLimits {
   uint64_t max_entries = 20'000'000;
   uint64_t max_bytes = 1ULL << 50;    // of the tar, decompressed
-  uint64_t max_step_bytes = 4 << 20;  // of one head, or of one map of holes
-  // Called before each so many bytes of the tar: for the disk that they go to. May throw.
+  uint64_t max_step_bytes = 4 << 20;  // of one header, or of one map of holes
+  // Called once for each look_bytes of the tar, to check the target disk. May throw.
   std::function<void()> look = {};
   uint64_t look_bytes = 4 << 20;
 };
@@ -32,9 +32,9 @@ class ArchiveReader {
   ArchiveReader(ByteSource source, const ReadLimits& limits);
   ~ArchiveReader();
 
-  // The next entry, valid until the next call; what was not read of the last one is passed over
-  // (but checked). Null: the end, and all was as it was written. Throws corrupted; invalid_argument
-  // for what the writer never makes; resource_exhausted beyond a limit.
+  // The next entry, valid until the next call; the unread rest of the previous one is skipped (but
+  // checked). Null: the end, and everything matched. Throws corrupted; invalid_argument for an
+  // entry that the writer never makes; resource_exhausted beyond a limit.
   const ArchiveEntry* next();
   // The next piece of the entry's content, valid until the next call. False at its end.
   struct Piece {
@@ -42,8 +42,8 @@ class ArchiveReader {
     std::string_view bytes;
   };
   bool read(Piece& piece);
-  std::string read_all(uint64_t max_bytes);  // resource_exhausted beyond; corrupted for holes
-  const ArchiveFacts& facts() const;         // once next() was null
+  std::string read_all(uint64_t max_bytes);  // resource_exhausted beyond; refuses holes
+  const ArchiveFacts& facts() const;         // valid after next() returned null
 
  private:
   struct State;

@@ -30,15 +30,15 @@ constexpr uint64_t kLookBytes = 16 << 20;
 constexpr const char* kTemporary = ".tmp";
 
 constexpr SealLimits kSealLimits{.time = std::chrono::minutes(10)};
-// What was `system` in a layer that goes, as it is in its archive: what is left of it may not be
-// all. A rename, as that wants no room of a full disk.
+// A layer being removed has its `system` renamed to this: the archive has the whole layer, and the
+// remains may be incomplete. A rename needs no space on a full disk.
 constexpr const char* kGoing = "/going";
 
 void remove_file(const std::string& path) {
   if (unlink(path.c_str()) < 0 && errno != ENOENT) base::throw_errno("remove " + path);
 }
 
-// The mark goes last.
+// Removes the mark last.
 void remove_archived_layer(Context& context, const state_db::WorkspaceRow& row) {
   const std::string layer = context.storage.layer_path(row.layer);
   if (!base::path_exists(layer + kGoing)) {
@@ -63,7 +63,7 @@ std::string ArchiveStore::path(const state_db::ArchiveRow& row) const {
 }
 
 base::Fd ArchiveStore::spool(const std::string& directory) {
-  // O_TMPFILE is not everywhere (NFS); a name that is taken back at once is.
+  // NFS lacks O_TMPFILE, so create a name and unlink it at once.
   std::string path = directory + "/spool-XXXXXX";
   base::Fd fd(mkostemp(path.data(), O_CLOEXEC));
   base::check(fd.get(), "make a temporary file in " + directory);
@@ -77,7 +77,7 @@ ReadOptions ArchiveStore::read_options(const Options& options, const std::string
           }};
 }
 
-// An empty directory, where another file system should be mounted, has none.
+// The empty directory below a missing mount does not contain this file.
 std::string ArchiveStore::mark() const {
   return directory() + "/.moorage-" + context_.store.store_id();
 }
@@ -92,13 +92,13 @@ void ArchiveStore::require_same() const {
   }
   if (!any) return;
   throw Error(Code::unavailable,
-              "archive.directory " + directory() + " is there, and nothing of this store is in it",
-              "is it mounted? If it is a new place on purpose: touch " + mark());
+              "archive.directory " + directory() + " exists but holds no archive of this store",
+              "mount it; if you meant to change the directory: touch " + mark());
 }
 
 void ArchiveStore::require_writable() const {
   try {
-    // Our own is made; another, which may be a mount point, is not.
+    // Create only our own default; any other directory may be a mount point.
     if (directory() == context_.options.store + "/archive") base::make_directories(directory());
     spool(directory());
     require_same();
@@ -106,8 +106,8 @@ void ArchiveStore::require_writable() const {
   } catch (const Error& error) {
     if (error.code() == Code::unavailable) throw;
     throw Error(error.code() == Code::resource_exhausted ? error.code() : Code::unavailable,
-                "archive.directory can not be written: " + error.message(),
-                "is " + directory() + " there, mounted, writable and not full?");
+                "cannot write to archive.directory: " + error.message(),
+                "check that " + directory() + " exists, is mounted, writable and not full");
   }
 }
 
@@ -120,7 +120,7 @@ void ArchiveStore::require_room(const std::string& what, uint64_t bytes) const {
   throw Error(
       Code::resource_exhausted,
       what + ": its archive needs room for " + base::size_text(bytes) + " more (" + text + ")",
-      "moorage gc --explain tells what can go; or let archive.directory be on another disk");
+      "free space (see moorage gc --explain), or move archive.directory to another disk");
 }
 
 ArchiveFacts ArchiveStore::write(const state_db::ArchiveRow& row, const ArchiveContents& contents,
@@ -128,8 +128,8 @@ ArchiveFacts ArchiveStore::write(const state_db::ArchiveRow& row, const ArchiveC
   const std::string place = path(row);
   const std::string temporary = place + kTemporary;
   if (base::path_exists(place)) {
-    throw Error(Code::conflict, place + " is there, and this store knows nothing of it",
-                "a newer state.db may have; look at it, and move it away");
+    throw Error(Code::conflict, place + " exists, but the database does not list it",
+                "a newer state.db may list it; examine the file, then move it away");
   }
   remove_file(temporary);
   const base::Fd file = base::open_file(temporary, O_WRONLY | O_CREAT | O_EXCL, 0600);
@@ -140,7 +140,7 @@ ArchiveFacts ArchiveStore::write(const state_db::ArchiveRow& row, const ArchiveC
   const ArchiveFacts written =
       write_archive(contents, std::move(options), [&](std::string_view bytes) {
         if ((since_look += bytes.size()) >= kLookBytes) {
-          require_room("it is not written to its end", since_look);
+          require_room("cannot finish the archive", since_look);
           since_look = 0;
         }
         base::write_all(file.get(), bytes);
@@ -154,7 +154,7 @@ ArchiveFacts ArchiveStore::write(const state_db::ArchiveRow& row, const ArchiveC
   return written;
 }
 
-// From the disk, not from memory: the pages are given up first, which works as they are clean.
+// Drops the cached pages first so that it reads from the disk; that works because they are clean.
 void ArchiveStore::verify(const std::string& path, const ArchiveFacts& written) const {
   const base::Fd file = base::open_file(path, O_RDONLY);
   posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
@@ -163,14 +163,14 @@ void ArchiveStore::verify(const std::string& path, const ArchiveFacts& written) 
   const ArchiveFacts read = read_archive(read_file_in_pieces(file.get()), options, nothing);
   if (read.digest != written.digest || read.stream.sha256 != written.stream.sha256 ||
       read.entries != written.entries) {
-    throw Error(Code::corrupted, path + " is not what was written into it",
-                "the disk or the network under archive.directory changes data");
+    throw Error(Code::corrupted, path + " differs from what was written",
+                "the disk or the network under archive.directory corrupts data");
   }
 }
 
 bool ArchiveStore::is_elsewhere() const {
   struct stat store;
-  base::check(stat(context_.options.store.c_str(), &store), "look at " + context_.options.store);
+  base::check(stat(context_.options.store.c_str(), &store), "stat " + context_.options.store);
   struct stat archive;
   if (stat(directory().c_str(), &archive) == 0) return archive.st_dev != store.st_dev;
   return directory() != context_.options.store + "/archive";
@@ -184,12 +184,12 @@ bool ArchiveStore::is_there(const state_db::ArchiveRow& row) const {
 
 void ArchiveStore::check(const state_db::ArchiveRow& row) const {
   const base::Fd file = open(row);
-  posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);  // what is on the disk is asked about
+  posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);  // check the disk, not the cache
   ArchiveVisitor nothing;
   const ReadOptions options = read_options(context_.options, context_.options.store);
   const ArchiveFacts read = read_archive(read_file_in_pieces(file.get()), options, nothing);
   if (read.stream.sha256 != row.sha256)
-    throw Error(Code::corrupted, "it is not the file that was written");
+    throw Error(Code::corrupted, "the file differs from what was written");
 }
 
 std::vector<std::string> ArchiveStore::unknown() const {
@@ -210,15 +210,15 @@ base::Fd ArchiveStore::open(const state_db::ArchiveRow& row) const {
   try {
     return base::open_file(path(row), O_RDONLY | O_NOFOLLOW);
   } catch (const Error& error) {
-    throw Error(Code::unavailable, "its archive can not be opened: " + error.message(),
-                "is archive.directory mounted, and the one that it was when this was archived?");
+    throw Error(Code::unavailable, "cannot open its archive: " + error.message(),
+                "check that archive.directory is mounted and still the one that was used");
   }
 }
 
 void ArchiveStore::remove(const state_db::ArchiveRow& row) const {
   if (!base::path_exists(directory())) {
-    throw Error(Code::unavailable, "archive.directory " + directory() + " is not there",
-                "mount it: an archive in it is to be removed");
+    throw Error(Code::unavailable, "archive.directory " + directory() + " does not exist",
+                "mount it, so that an archive in it can be removed");
   }
   if (!base::path_exists(path(row))) require_same();
   remove_file(path(row));
@@ -250,7 +250,7 @@ bool is_as_archived(const Context& context, const state_db::WorkspaceRow& row,
   if (base::path_exists(layer + kGoing)) return true;
   try {
     return take_seal(layer, kSealLimits).hash == archive.seal;
-  } catch (const Error& error) {  // a part is missing, or somebody writes there
+  } catch (const Error& error) {  // a part is missing, or it is being written
     base::log(base::LogLevel::warning, "archive.not_compared",
               {{"ws", row.id}, {"error", error.message()}});
     return false;
@@ -269,15 +269,15 @@ void settle_archive(Context& context, const state_db::WorkspaceRow& row) {
       try {
         if (archive) ArchiveStore(context).remove(*archive);
       } catch (const Error& error) {
-        // The workspace is hot and whole, whatever becomes of a file that nobody counts on.
+        // The hot workspace is complete, whatever happens to a file that nobody needs.
         base::log(base::LogLevel::warning, "archive.left_behind",
                   {{"ws", row.id}, {"error", error.message()}});
       }
-      table.undo(row.id, "its archiving was cut short; nothing was changed");
+      table.undo(row.id, "archiving was interrupted; nothing changed");
       return;
     case WorkspaceState::unarchiving:
       if (is_both()) context.storage.remove_layer(row.layer);
-      table.undo_restore(row.id, "its return was cut short; it is in its archive");
+      table.undo_restore(row.id, "unarchiving was interrupted; it is still in its archive");
       return;
     case WorkspaceState::archived:
       if (is_both() && is_as_archived(context, row, *archive)) remove_archived_layer(context, row);

@@ -1,7 +1,7 @@
-// The directory of archives, `archive.directory`: perhaps another file system, perhaps away for the
-// moment. A file appears in it by rename, whole and synced; what is being made ends in ".tmp". The
-// names carry the store's id, as several stores may share a directory. Nothing here decides when an
-// archive may go: archives.h, reconcile.h and a purge do.
+// The directory of archives, `archive.directory`: it may be another file system, and may be
+// unmounted. A file appears there by rename, complete and synced; unfinished files end in ".tmp".
+// Names carry the store's id, because several stores may share a directory. archives.h, reconcile.h
+// and purge decide when an archive is removed; this file does not.
 #pragma once
 
 #include <string>
@@ -19,29 +19,30 @@ class ArchiveStore {
   explicit ArchiveStore(Context& context) : context_(context) {}
 
   std::string path(const state_db::ArchiveRow& row) const;
-  // Throws, with what to do, unless files can be made there now, and it is the directory of before.
+  // Throws, with a hint, unless the directory is writable and still the same one.
   void require_writable() const;
-  // Throws resource_exhausted, `what` first, where a file of so many bytes would take what the disk
-  // guard ends commands for, or all that there is.
+  // Throws resource_exhausted, starting with `what`, if a file of that size would not fit, or would
+  // push the disk below the level where the disk guard ends commands.
   void require_room(const std::string& what, uint64_t bytes) const;
-  // A file without a name in `directory`, for what must be known before it can be written.
+  // An unnamed file in `directory`, for data that must be complete before it is written.
   static base::Fd spool(const std::string& directory);
-  // Of an archive of this store; names of what is only checked may be spooled to `directory`.
+  // For an archive of this store; names of parts that are only checked may spool to `directory`.
   static ReadOptions read_options(const Options& options, const std::string& directory);
-  // Writes, syncs, reads all of it back from the disk and compares, then gives it its name.
-  // `made` is called when it is written and when it has its name.
+  // Writes, syncs, reads all of it back from the disk and compares, then renames it into place.
+  // Calls `made` after writing and after the rename.
   ArchiveFacts write(const state_db::ArchiveRow& row, const ArchiveContents& contents,
                      const std::function<void(const char* step)>& made) const;
   // On another file system than the store, or on one that is not mounted now.
   bool is_elsewhere() const;
-  bool is_there(const state_db::ArchiveRow& row) const;  // by its name and size
-  // Reads all of a whole one; corrupted: it is not what was written.
+  bool is_there(const state_db::ArchiveRow& row) const;  // compares name and size only
+  // Reads a finished archive completely; corrupted: it differs from what was written.
   void check(const state_db::ArchiveRow& row) const;
   std::vector<std::string> unknown() const;  // files of this store without a row
   base::Fd open(const state_db::ArchiveRow& row) const;
-  // File and temporary file; missing is fine, a directory that is missing or not mounted is not.
+  // Removes file and temporary file. A missing file is fine; a missing or unmounted directory
+  // fails.
   void remove(const state_db::ArchiveRow& row) const;
-  void remove_temporary() const;  // at start: of this store, all of them
+  void remove_temporary() const;  // at start: all of this store's
 
  private:
   const std::string& directory() const { return context_.options.archive_directory; }
@@ -52,22 +53,21 @@ class ArchiveStore {
   Context& context_;
 };
 
-// Reads a file from its present position to its end.
+// Reads a file from its current position to its end.
 ByteSource read_file_in_pieces(int fd);
 
-// Whether the layer that is still there is what went into the archive, and not work of later: a
-// state.db that was restored may say `archived` of one that has come back since, and its archive
-// may be there, too.
+// Whether the layer on disk still equals its archive. A restored state.db may say `archived` for a
+// workspace that has since returned and changed, while its archive still exists.
 bool is_as_archived(const Context& context, const state_db::WorkspaceRow& row,
                     const state_db::ArchiveRow& archive);
 
-// What a crash, or a verb that failed in the middle, left of an archive: an unfinished one is
-// removed, an unfinished return is undone, and of a hot copy and an archive the one goes that the
-// row does not speak for. No hot copy goes while the archive is not there, nor one that is not as
-// it was archived. Caller holds the workspace's lock, or nobody else is there yet.
+// Cleans up after a crash or a verb that failed midway: removes an unfinished archive, undoes an
+// unfinished return, and, if both a hot copy and an archive exist, removes the one that the row
+// does not name. A hot copy is never removed if its archive is missing or differs from it. Caller
+// holds the workspace's lock, or runs before anything else.
 void settle_archive(Context& context, const state_db::WorkspaceRow& row);
 
-// Of what an archive has: the file, and the name it goes by. Used by a purge.
+// Removes the archive's file and its row. Used by a purge.
 void remove_archive(Context& context, base::WorkspaceId id);
 
 }  // namespace moorage::workspace

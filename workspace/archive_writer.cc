@@ -31,9 +31,9 @@ struct ArchiveWriter::State {
   std::string index_buffer;
   uint64_t index_bytes = 0;
   Compressor compressor;
-  ArchiveEntry entry;            // that data() and end() are about
-  std::vector<Extent> expected;  // what is still to come of its content
-  bool in_file = false;          // begun and not ended
+  ArchiveEntry entry;            // current entry of data() and end()
+  std::vector<Extent> expected;  // ranges of its content still to come
+  bool in_file = false;          // begun but not ended
   EntryDigest digest;
   base::Sha256 all;
   uint64_t entries = 0;
@@ -104,7 +104,7 @@ void ArchiveWriter::end() {
 
 void ArchiveWriter::write_index_line(const ArchiveEntry& entry, const std::string& digest) {
   boost::json::object line;
-  // JSON is UTF-8: a name that is not goes as it is escaped for people, who are all that reads it.
+  // JSON is UTF-8: other names are escaped as in messages; only people read them.
   line["path"] = base::escape_for_message(entry.path);
   line["size"] = entry.type == EntryType::file ? entry.size : 0;
   line["sha256"] = base::to_hex(digest);
@@ -133,7 +133,7 @@ void ArchiveWriter::put_file(const std::string& path, int fd, uint64_t size) {
   for (uint64_t offset = 0; offset < size;) {
     const std::string piece =
         base::read_at(fd, std::min<uint64_t>(kPieceBytes, size - offset), offset);
-    if (piece.empty()) break;  // end() says it
+    if (piece.empty()) break;  // end() reports it
     data(offset, piece);
     offset += piece.size();
   }
@@ -152,7 +152,7 @@ void ArchiveWriter::put_journal(const std::string& path, int fd) {
     for (uint64_t done = part.bytes.size(); done < part.size;) {
       const std::string piece =
           base::read_at(fd, std::min<uint64_t>(kPieceBytes, part.size - done), part.offset + done);
-      if (piece.empty()) break;  // end() says it
+      if (piece.empty()) break;  // end() reports it
       data(at + done, piece);
       done += piece.size();
     }

@@ -1,6 +1,6 @@
-// Writes one archive: a pax tar in a zstd frame, its index last. Entries come in the order in which
-// they are to be read: a directory before what is in it, a file before its hard links. Every byte
-// goes to the sink as it is made; what grows with the archive is in files of the caller's.
+// Writes one archive: a pax tar in a zstd frame, with its index last. Entries come in reading
+// order: a directory before its contents, a file before its hard links. Bytes go to the sink at
+// once; data that grows with the archive is kept in the caller's files.
 #pragma once
 
 #include <functional>
@@ -17,14 +17,14 @@ namespace moorage::workspace {
 struct WriterOptions {
   int level = 3;
   unsigned threads = 2;
-  // Makes an empty file without a name: for the index until its turn, for what is linked.
+  // Makes an empty unnamed file: for the index until it is written, and for hard links.
   std::function<base::Fd()> unnamed_file;
 };
 
 struct ArchiveFacts {
   StreamFacts stream;
   uint64_t entries = 0;
-  std::string digest;  // of all entries in their order, hex: what a second reading must find
+  std::string digest;  // of all entries in order, hex: a second reading must give the same
 };
 
 class ArchiveWriter {
@@ -32,15 +32,15 @@ class ArchiveWriter {
   ArchiveWriter(WriterOptions options, ByteSink sink);
   ~ArchiveWriter();
 
-  // A file is followed by its data and end(); all else is whole with begin().
+  // A file needs data and end() after it; any other entry is complete with begin().
   void begin(const ArchiveEntry& entry);
-  // Ascending, all of it, and nothing of a hole.
+  // Ascending and complete; nothing inside a hole.
   void data(uint64_t offset, std::string_view bytes);
   void end();
-  void fill();  // where a file was begun and not ended: zeros for what is missing, and its end
-  void put(const std::string& path, std::string_view bytes);      // a file as a whole
+  void fill();  // ends an unfinished file, with zeros for the missing rest
+  void put(const std::string& path, std::string_view bytes);      // a whole file
   void put_file(const std::string& path, int fd, uint64_t size);  // its first `size` bytes
-  void put_journal(const std::string& path, int fd);              // without what its gaps pass over
+  void put_journal(const std::string& path, int fd);              // skips the gaps
   ArchiveFacts finish();
 
   base::Fd unnamed_file() const;
@@ -51,7 +51,7 @@ class ArchiveWriter {
   std::unique_ptr<State> state_;
 };
 
-// The directory above a path; "" has none.
+// The parent directory of a path; "" for a top-level one.
 std::string parent_of(const std::string& path);
 
 }  // namespace moorage::workspace

@@ -39,13 +39,13 @@ struct Compressor::State {
 Compressor::Compressor(int level, unsigned threads, ByteSink sink)
     : state_(std::make_unique<State>()), sink_(std::move(sink)) {
   ZSTD_CCtx* context = state_->context.get();
-  if (!context) throw Error(Code::resource_exhausted, "no memory to compress an archive");
+  if (!context) throw Error(Code::resource_exhausted, "no memory left to compress an archive");
   check_zstd(ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, level), "compress");
   check_zstd(ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1), "compress");
-  // Each thread holds such a piece and what became of it; what zstd would take is 8 MiB. 0.9 % more
-  // bytes are the price.
+  // Each thread holds one piece and its output; zstd's default is 8 MiB. This costs 0.9 % more
+  // bytes.
   ZSTD_CCtx_setParameter(context, ZSTD_c_jobSize, kPieceBytes);
-  // A libzstd without threads compresses in this one.
+  // A libzstd without threads compresses in the calling thread.
   ZSTD_CCtx_setParameter(context, ZSTD_c_nbWorkers, static_cast<int>(threads > 1 ? threads : 0));
 }
 
@@ -83,12 +83,12 @@ struct Decompressor::State {
   std::vector<char> room = std::vector<char>(ZSTD_DStreamOutSize());
   std::string_view input;
   bool frame_ended = false;
-  bool flushing = false;  // the room was filled: there may be more without new input
+  bool flushing = false;  // the buffer was full: more output may follow without new input
 };
 
 Decompressor::Decompressor(ByteSource source)
     : state_(std::make_unique<State>()), source_(std::move(source)) {
-  if (!state_->context) throw Error(Code::resource_exhausted, "no memory to read an archive");
+  if (!state_->context) throw Error(Code::resource_exhausted, "no memory left to read an archive");
   check_zstd(ZSTD_DCtx_setParameter(state_->context.get(), ZSTD_d_windowLogMax, kMaxWindowLog),
              "decompress");
 }
@@ -104,14 +104,14 @@ std::string_view Decompressor::next() {
   State& state = *state_;
   while (!state.frame_ended) {
     if (state.input.empty() && !state.flushing && !refill()) {
-      throw Error(Code::corrupted, "it ends in the middle");
+      throw Error(Code::corrupted, "it is truncated");
     }
     ZSTD_inBuffer in{state.input.data(), state.input.size(), 0};
     ZSTD_outBuffer out{state.room.data(), state.room.size(), 0};
     const size_t answer = ZSTD_decompressStream(state.context.get(), &out, &in);
     if (ZSTD_isError(answer)) {
       throw Error(Code::corrupted,
-                  std::string("it can not be decompressed: ") + ZSTD_getErrorName(answer));
+                  std::string("it cannot be decompressed: ") + ZSTD_getErrorName(answer));
     }
     digest_.add(state.input.substr(0, in.pos));
     facts_.bytes += in.pos;
@@ -132,7 +132,7 @@ void Decompressor::read_trailer() {
     state_->input.remove_prefix(taken);
   }
   if (found != trailer_of(digest_.raw())) {
-    throw Error(Code::corrupted, "its end does not belong to what is before it");
+    throw Error(Code::corrupted, "its trailer does not match its contents");
   }
   digest_.add(found);
   facts_.bytes += found.size();

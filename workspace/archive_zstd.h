@@ -1,6 +1,6 @@
-// The outside of an archive: one zstd frame with its content checksum, then a skippable frame that
-// every zstd program passes over, with the SHA-256 of all before it. So whoever holds a copy can
-// tell that it is whole without unpacking it.
+// The outer format of an archive: one zstd frame with its content checksum, then a skippable frame
+// that every zstd program ignores, with the SHA-256 of everything before it. So anybody with a copy
+// can verify that it is complete without unpacking it.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ using ByteSource = std::function<std::string_view()>;    // empty: the end; may 
 inline constexpr size_t kTrailerBytes = 8 + 8 + 32;      // magic, size; our mark; SHA-256
 
 struct StreamFacts {
-  uint64_t bytes = 0;  // of all, the trailer included
-  std::string sha256;  // of all, hex
+  uint64_t bytes = 0;  // of the whole stream, trailer included
+  std::string sha256;  // of the whole stream, hex
 };
 
 class Compressor {
@@ -41,15 +41,15 @@ class Compressor {
   uint64_t bytes_ = 0;
 };
 
-// Hostile input: memory is bounded by the window that it may ask for (32 MiB).
+// The input may be hostile: memory is bounded by the largest window allowed (32 MiB).
 class Decompressor {
  public:
   explicit Decompressor(ByteSource source);
   ~Decompressor();
-  // The next bytes, valid until the next call; empty: the frame has ended and the trailer agreed.
-  // Throws corrupted for all else.
+  // The next bytes, valid until the next call; empty: the frame ended and the trailer matched.
+  // Throws corrupted in all other cases.
   std::string_view next();
-  const StreamFacts& facts() const { return facts_; }  // once next() was empty
+  const StreamFacts& facts() const { return facts_; }  // valid after next() returned empty
 
  private:
   struct State;

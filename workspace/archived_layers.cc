@@ -22,7 +22,7 @@ ArchivedLayers collect(Context& context, LayerId top, std::vector<state_db::Snap
   state_db::Layers table(context.store);
   struct Place {
     LayerRow row;
-    size_t depth = 0;  // how many it stands on
+    size_t depth = 0;  // number of layers below it
   };
   std::map<LayerId, Place> places;
   const auto add = [&](LayerId layer) {
@@ -44,7 +44,7 @@ ArchivedLayers collect(Context& context, LayerId top, std::vector<state_db::Snap
   return archived;
 }
 
-// Snapshots that stand on the layer that becomes the writable one cannot be of the same archive.
+// The layer `top` becomes writable, so its snapshots cannot be in the same archive.
 std::vector<state_db::SnapshotRow> kept_of(Context& context, base::WorkspaceId workspace,
                                            WithSnapshots with, LayerId top) {
   if (with == WithSnapshots::no) return {};
@@ -53,8 +53,7 @@ std::vector<state_db::SnapshotRow> kept_of(Context& context, base::WorkspaceId w
   return kept;
 }
 
-// Takes out those that exports took. What stood on one stands on what that stood on, as when it is
-// dropped.
+// Leaves out the snapshots of exports and links their children to their parents, like a drop.
 void leave_out_exports(std::vector<state_db::SnapshotRow>& kept, base::SnapshotId& stands_on) {
   std::map<base::SnapshotId, base::SnapshotId> below;
   for (const auto& snapshot : kept) {
@@ -101,7 +100,7 @@ void describe(const ArchivedLayers& archived, Manifest& manifest) {
     ManifestSnapshot snapshot;
     snapshot.id = row.id.str();
     const auto parent = place_of(archived.snapshots, row.parent);
-    // One that was restored may stand on a younger one, which the list has behind it.
+    // A restored one may have a newer parent, which comes later in the list.
     if (parent && *parent < manifest.snapshots.size()) snapshot.parent = parent;
     snapshot.layer = place_of(archived.layers, row.layer).value();
     snapshot.name = row.name;
@@ -122,7 +121,7 @@ std::vector<LayerPart> parts_of(Context& context, const ArchivedLayers& archived
       LayerPart part;
       part.prefix = part_prefix(n, part_name);
       part.disk_first_id = context.options.disk_first_id;
-      // As it was read: a merge may put others below it meanwhile, which show the same.
+      // Use the chain as read above: a merge may change it meanwhile, with the same contents.
       for (std::optional<size_t> at = n; at;
            at = place_of(archived.layers, archived.layers[*at].parent)) {
         const auto layer = archived.layers[*at].id;

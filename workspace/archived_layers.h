@@ -1,6 +1,6 @@
-// Which layers of a workspace an archive has: the writable one, what its kept snapshots are, and
-// all that these stand on. A snapshot may lie beside the chain: a copy of a live layer, or what a
-// restore left behind.
+// The layers of a workspace that go into an archive: the writable one, those of its kept snapshots,
+// and everything below these. A snapshot may lie beside the chain: a copy of a live layer, or one
+// that a restore left behind.
 #pragma once
 
 #include <optional>
@@ -17,22 +17,22 @@
 namespace moorage::workspace {
 
 struct ArchivedLayers {
-  // The one that becomes writable first, each before what it stands on.
+  // The layer that becomes writable first, each before its parent.
   std::vector<state_db::LayerRow> layers;
   std::vector<state_db::SnapshotRow> snapshots;  // oldest first
   base::SnapshotId stands_on{};
 };
 
 enum class WithSnapshots { yes, no };
-// As it is now, at rest.
+// The current state of a stopped workspace.
 ArchivedLayers archived_layers(Context& context, const state_db::WorkspaceRow& row,
                                WithSnapshots with);
-// As it was when `snapshot` was taken for an export. That one is left out, and those of other
-// exports: they go with them.
+// The state when `snapshot` was taken for an export. Leaves out that snapshot and those of other
+// exports: they are dropped when the exports end.
 ArchivedLayers archived_layers(Context& context, const state_db::SnapshotRow& snapshot,
                                WithSnapshots with);
 
-// Fills in layers, snapshots and where it stands.
+// Fills in layers, snapshots and the current position.
 void describe(const ArchivedLayers& archived, Manifest& manifest);
 std::vector<LayerPart> parts_of(Context& context, const ArchivedLayers& archived,
                                 const repo_cache::BaseTreePlaces& base);

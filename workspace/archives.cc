@@ -48,9 +48,9 @@ constexpr size_t kExporters = 4;
 constexpr size_t kImporters = 16;  // they wait for their clients
 constexpr size_t kMaxWaiting = 16;
 constexpr size_t kExecsAtOnce = 1000;
-constexpr std::chrono::minutes kOtherReturn{30};  // of another workspace that stands on the same
+constexpr std::chrono::minutes kOtherReturn{30};  // of another workspace that shares a layer
 
-// The layers of a workspace as they come back into its own store.
+// Restores the layers of a workspace into its own store.
 class Return : public ArchiveVisitor {
  public:
   Return(Context& context, Repositories& repositories, const state_db::WorkspaceRow& row)
@@ -59,11 +59,11 @@ class Return : public ArchiveVisitor {
   void manifest(const Manifest& manifest) override {
     if (manifest.layers.front().id != row_.layer.str() || manifest.workspace.id != row_.id ||
         manifest.store != context_.store.store_id()) {
-      throw Error(Code::corrupted, "it is the archive of another workspace");
+      throw Error(Code::corrupted, "it belongs to another workspace");
     }
     for (const auto& layer : manifest.layers) {
       const auto id = base::LayerId::parse(layer.id);
-      if (!id) throw Error(Code::corrupted, "it has a layer " + layer.id);
+      if (!id) throw Error(Code::corrupted, "it has an invalid layer id: " + layer.id);
       layers_.push_back(*id);
     }
     choose();
@@ -83,29 +83,29 @@ class Return : public ArchiveVisitor {
     if (!wanted_.contains(id)) return std::nullopt;
     const std::string top = context_.storage.layer_path(id);
     if (part == kLayerParts[0]) {
-      // What a return that was cut left of a cold one is not the layer.
+      // Remove the partial layer that an interrupted return left.
       if (id != row_.layer) context_.storage.remove_layer(id);
       context_.storage.make_layer(id);
     }
     return top + "/" + part + "/upper";
   }
 
-  // In the transaction that makes it ready, when all is synced.
+  // Called in the transaction that makes it ready, after everything is synced.
   void set_hot() {
     state_db::Layers(context_.store)
         .set_cold(std::vector<base::LayerId>(wanted_.begin(), wanted_.end()), false);
   }
 
  private:
-  // A frozen layer may be there still, as others stand on it, too; or was merged meanwhile into one
-  // that is. The rest is locked until it is whole, always in the same order, and cold until then.
+  // A frozen layer may still exist because others use it, or a merge may have put it into one that
+  // does. The rest stay locked, always in the same order, and cold until they are complete.
   void choose() {
     state_db::Layers table(context_.store);
     std::set<base::LayerId> missing;
     for (const auto& layer : archived_layers(context_, row_, WithSnapshots::yes).layers) {
       if (layer.id == row_.layer || is_whole(layer.id)) continue;
       if (std::find(layers_.begin(), layers_.end(), layer.id) == layers_.end())
-        throw Error(Code::corrupted, "it lacks " + layer.id.str() + ", which is nowhere else");
+        throw Error(Code::corrupted, "it lacks " + layer.id.str() + ", and so does the store");
       missing.insert(layer.id);
     }
     for (const auto layer : missing) {
@@ -121,7 +121,7 @@ class Return : public ArchiveVisitor {
     return !state_db::Layers(context_.store).get(layer).cold &&
            base::path_exists(context_.storage.layer_path(layer));
   }
-  // One that somebody took away is no different from now on.
+  // Also for a layer whose files somebody removed: treat it as cold from now on.
   void set_cold() {
     state_db::Layers(context_.store)
         .set_cold(std::vector<base::LayerId>(wanted_.begin(), wanted_.end()), true);
@@ -130,8 +130,8 @@ class Return : public ArchiveVisitor {
   Context& context_;
   Repositories& repositories_;
   const state_db::WorkspaceRow& row_;
-  std::vector<base::LayerId> layers_;  // of the archive
-  std::set<base::LayerId> wanted_;     // those to be made
+  std::vector<base::LayerId> layers_;  // in the archive
+  std::set<base::LayerId> wanted_;     // to be restored
   std::vector<base::KeyedMutex::Guard> held_;
   std::vector<std::string> objects_;
 };
@@ -149,14 +149,14 @@ Archives::Archives(Context& context, Repositories& repositories, Workspaces& wor
       exporters_(kExporters, kMaxWaiting),
       importers_(kImporters, kMaxWaiting) {
   workspaces_.hooks().bring_back = [this](const state_db::WorkspaceRow& row) {
-    bring_back({}, row);  // the key is that of what wants it back
+    bring_back({}, row);  // the key belongs to the request that needs it
   };
 }
 
 Archives::~Archives() = default;
 
-// A command that runs, as it is somewhere else from now on; with what it has written so far, if it
-// has a journal. Nothing: it has none, or has ended.
+// Exports a running command as interrupted, with a copy of its output so far if it has a journal.
+// nullopt: it has no journal, or has ended.
 std::optional<SpooledFile> Archives::cut_short(state_db::ExecRow& row, const std::string& path,
                                                const std::string& spool) {
   std::optional<SpooledFile> copy;
@@ -170,17 +170,17 @@ std::optional<SpooledFile> Archives::cut_short(state_db::ExecRow& row, const std
     });
   }
   row = state_db::Execs(context_.store).get(row.id);
-  if (row.state != state_db::ExecState::running) return std::nullopt;  // it just ended
+  if (row.state != state_db::ExecState::running) return std::nullopt;  // it ended meanwhile
   row.state = row.outcome.state = state_db::ExecState::interrupted;
   row.outcome.category = state_db::ExecCategory::lost;
-  row.outcome.error = "it ran on where it was exported";
+  row.outcome.error = "it was still running when it was exported";
   row.outcome.ended_wall_ms = context_.store.clock().wall_ms();
   row.outcome.output_bytes = copied.output_bytes;
   row.outcome.omitted_bytes = copied.dropped_bytes;
   return copy;
 }
 
-// All rows of its commands, oldest first, and the journals that they have.
+// Spools all rows of its commands, oldest first, and collects their journals.
 SpooledFile Archives::spool_execs(base::WorkspaceId id, const std::string& spool,
                                   ArchiveContents& contents) {
   SpooledFile file{ArchiveStore::spool(spool), 0};
@@ -207,8 +207,8 @@ SpooledFile Archives::spool_execs(base::WorkspaceId id, const std::string& spool
   }
 }
 
-// What an engine calls it, so that another host can be told what it needs. An engine that does not
-// answer is no reason to keep a workspace here.
+// The engine's id of the image, so that another host knows which one it needs. A silent engine must
+// not prevent archiving.
 ManifestImage Archives::identify_image(const state_db::WorkspaceRow& row) {
   auto* backend = context_.backends.find(row.backend);
   if (row.image == "host" || !backend) return {};
@@ -240,12 +240,12 @@ ArchiveContents Archives::contents_of(const state_db::WorkspaceRow& row,
   }
   const std::string repo = Repositories::directory(row.repository);
   const auto base = repositories_.ensure_base_tree(row.repository, row.base_commit, {});
-  // Upstream's refs of today are not enough: an agent may have merged what is only kept here.
+  // Upstream's current refs are not enough: an agent may have merged commits that only exist here.
   contents.refs = context_.repos.all_refs(repo);
   contents.pack.fd = ArchiveStore::spool(spool);
   context_.repos.export_pack(repo, row.base_commit, contents.pack.fd.get(), kPackDeadline);
   struct stat status;
-  base::check(fstat(contents.pack.fd.get(), &status), "look at the pack");
+  base::check(fstat(contents.pack.fd.get(), &status), "stat the pack");
   contents.pack.bytes = static_cast<uint64_t>(status.st_size);
   contents.execs = spool_execs(row.id, spool, contents);
   contents.parts = parts_of(context_, archived, base);
@@ -253,7 +253,7 @@ ArchiveContents Archives::contents_of(const state_db::WorkspaceRow& row,
   return contents;
 }
 
-// As gc_plan.h expects it, and at the same time the pack that goes into it.
+// The estimate of gc_plan.h, plus the pack that is spooled at the same time.
 uint64_t Archives::likely_bytes(const state_db::WorkspaceRow& row) {
   const auto uses = use_of_frozen_layers(context_);
   const auto use = uses.find(row.id);
@@ -281,10 +281,10 @@ WorkspaceView Archives::archive(const Caller& caller, const std::string& name,
 uint64_t Archives::collect(base::WorkspaceId id, const std::string& reason) {
   const auto guard = context_.locks.lock(id.str(), "collection", std::chrono::milliseconds(0));
   const auto row = state_db::Workspaces(context_.store).get(id);
-  const Caller collector;  // root, without a lease: one that is held keeps it off
+  const Caller collector;  // root without a lease: a held lease stops collection
   const auto writing = workspaces_.leases().write(collector, row);
   if (row.policy.pinned || state_db::Sandboxes(context_.store).live(id) || active_.mounted(id))
-    throw Error(Code::conflict, row.name + " is used again");
+    throw Error(Code::conflict, row.name + " is in use again");
   const uint64_t had = put_away(collector, row, "collected: " + reason, {});
   const auto archive = state_db::Archives(context_.store).find(id).value();
   return ArchiveStore(context_).is_elsewhere() ? had : had - std::min(had, archive.bytes);
@@ -296,11 +296,11 @@ uint64_t Archives::put_away(const Caller& caller, const state_db::WorkspaceRow& 
   const ArchiveStore store(context_);
   store.require_writable();
   workspaces_.bring_to_rest(present, reason);
-  // A snapshot that its policy wants at a stop has put it on another layer.
+  // If its policy takes a snapshot at each stop, it is now on another layer.
   const auto row = state_db::Workspaces(context_.store).get(present.id);
-  integrity_.look(row);              // a part of one is not put away for the whole
-  remove_archive(context_, row.id);  // the one that it came back from last, if that could not go
-  store.require_room(row.name + " is not archived", likely_bytes(row));
+  integrity_.look(row);              // never archive an incomplete workspace as a whole one
+  remove_archive(context_, row.id);  // left over if its last return could not remove it
+  store.require_room(row.name + " cannot be archived", likely_bytes(row));
   state_db::Archives table(context_.store);
   const auto archive = context_.store.transaction([&] {
     join_key(context_.store, caller, state_db::move_under_way(row.id));
@@ -325,10 +325,10 @@ uint64_t Archives::put_away(const Caller& caller, const state_db::WorkspaceRow& 
     });
   } catch (Error& error) {
     settle_archive(context_, state_db::Workspaces(context_.store).get(row.id));
-    throw error.add_context(row.name + " could not be archived, and is as it was");
+    throw error.add_context(row.name + " could not be archived and is unchanged");
   }
   archive_outcome.pass();
-  // Without a database, the note leads to the archive; the reconciler's turn may come too late.
+  // Without a database, the note points to the archive; the reconciler may run too late.
   keep_about(context_, state_db::Workspaces(context_.store).get(row.id));
   const uint64_t hot = base::tree_usage(context_.storage.layer_path(row.layer), kUsageLimits).bytes;
   settle_archive(context_, state_db::Workspaces(context_.store).get(row.id));
@@ -360,7 +360,7 @@ WorkspaceView Archives::resume(const Caller& caller, const std::string& subject)
   const auto id = base::WorkspaceId::parse(subject.substr(0, subject.find(' '))).value();
   const auto row = state_db::Workspaces(context_.store).get(id);
   if (subject == state_db::move_under_way(id))
-    refuse_unsettled(caller, "what is left of it in " + row.name + " is being mended");
+    refuse_unsettled(caller, "an interrupted move of " + row.name + " is being cleaned up");
   return workspaces_.look(id);
 }
 
@@ -370,21 +370,21 @@ void Archives::bring_back(const Caller& caller, const state_db::WorkspaceRow& ro
   for (const auto& layer : archived_layers(context_, row, WithSnapshots::yes).layers) {
     if (layer.cold) bytes += layer.disk_bytes.value_or(0);
   }
-  require_room(context_.options, row.name + " stays in its archive", bytes);
+  require_room(context_.options, row.name + " cannot be restored from its archive", bytes);
   state_db::Archives table(context_.store);
   const ArchiveStore store(context_);
   const auto archive = table.find(row.id).value();
-  const base::Fd file = store.open(archive);  // before anything goes for it
+  const base::Fd file = store.open(archive);  // open it before changing anything
   if (!store.is_there(archive)) {
-    throw Error(Code::corrupted, store.path(archive) + " is not as long as it was written",
+    throw Error(Code::corrupted, store.path(archive) + " has the wrong size",
                 "restore it from a backup; nothing was changed");
   }
-  settle_archive(context_, row);  // what its archiving could not remove
+  settle_archive(context_, row);  // removes leftovers of archiving
   if (const auto layer = context_.storage.layer_path(row.layer); base::path_exists(layer)) {
     throw Error(Code::conflict,
-                row.name + " is archived, and " + layer + " is there and is not what was archived",
-                "look at both: moorage doctor. To have what is in the archive, move " + layer +
-                    " away and try again; what is needed of it can be copied in then");
+                row.name + " is archived, but " + layer + " exists and differs from its archive",
+                "compare both: moorage doctor. To use the archive, move " + layer +
+                    " away and try again; then copy in the files that you need from it");
   }
   context_.store.transaction([&] {
     table.begin_restore(row.id);
@@ -398,7 +398,7 @@ void Archives::bring_back(const Caller& caller, const state_db::WorkspaceRow& ro
         ArchiveStore::read_options(context_.options, context_.options.store);
     const auto facts = read_archive(read_file_in_pieces(file.get()), options, visitor);
     if (facts.stream.sha256 != archive.sha256) {
-      throw Error(Code::corrupted, "it is not the file that was written");
+      throw Error(Code::corrupted, "the file differs from what was written");
     }
     const auto taken = integrity_.take(row);
     base::sync_file_system(context_.storage.layer_path(row.layer));
@@ -412,12 +412,12 @@ void Archives::bring_back(const Caller& caller, const state_db::WorkspaceRow& ro
   } catch (Error& error) {
     settle_archive(context_, state_db::Workspaces(context_.store).get(row.id));
     cool_layers(context_);
-    throw error.add_context(row.name + " could not be brought back from " + store.path(archive));
+    throw error.add_context(row.name + " could not be restored from " + store.path(archive));
   }
   unarchive_outcome.pass();
   try {
     settle_archive(context_, state_db::Workspaces(context_.store).get(row.id));
-  } catch (const Error& error) {  // it is back; the next look removes the file
+  } catch (const Error& error) {  // it is restored; the reconciler removes the file later
     base::log(base::LogLevel::warning, "archive.not_removed",
               {{"ws", row.id}, {"error", error.message()}});
   }

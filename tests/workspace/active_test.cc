@@ -37,7 +37,7 @@ base::Code code_of_wait(Active& active, milliseconds patience) {
 
 }  // namespace
 
-TEST_CASE("a mount is shared by all who ask while somebody has it") {
+TEST_CASE("a mount in use is shared with every later user") {
   Active active;
   int made = 0;
   const auto mount = [&] {
@@ -57,7 +57,7 @@ TEST_CASE("a mount is shared by all who ask while somebody has it") {
   CHECK(made == 2);
 }
 
-TEST_CASE("at the end of the daemon the mounts of what runs on are closed") {
+TEST_CASE("the daemon closes its mounts of running sandboxes when it ends") {
   int descriptor = -1;
   {
     Active active;
@@ -71,7 +71,7 @@ TEST_CASE("at the end of the daemon the mounts of what runs on are closed") {
   CHECK(fcntl(descriptor, F_GETFD) == -1);
 }
 
-TEST_CASE("who waits for the unmount goes on when the last user has left, and never before") {
+TEST_CASE("waiting for the unmount ends after the last user left, and never before") {
   Active active;
   for (int round = 0; round < 200; ++round) {
     const int before = base::open_file("/", O_PATH | O_DIRECTORY).get();  // the next free number
@@ -85,7 +85,7 @@ TEST_CASE("who waits for the unmount goes on when the last user has left, and ne
   }
 }
 
-TEST_CASE("the mounts of what still runs are given back at the end") {
+TEST_CASE("destruction releases the mounts of running sandboxes") {
   base::Pipe pipe = base::make_pipe();
   {
     Active active;
@@ -112,7 +112,7 @@ std::shared_ptr<const Running> running_in(Active& active, int64_t number) {
 
 }  // namespace
 
-TEST_CASE("a slow freeze of one sandbox keeps nobody from another one") {
+TEST_CASE("a slow freeze of one sandbox does not block another one") {
   Active active;
   running_in(active, 1);
   running_in(active, 2);
@@ -122,13 +122,13 @@ TEST_CASE("a slow freeze of one sandbox keeps nobody from another one") {
   auto other = answer.get_future();
   std::thread asks([&] { answer.set_value(active.by_sandbox(base::SandboxId{2})); });
   const bool waits = other.wait_for(kLong / 4) != std::future_status::ready;
-  slow.reset();  // before anything can fail: the thread waits for it
+  slow.reset();  // before any check can fail: the thread may wait for it
   asks.join();
   CHECK_FALSE(waits);
   CHECK(other.get()->sandbox == base::SandboxId{2});
 }
 
-TEST_CASE("the control groups of a sandbox are had while its mounts are exchanged") {
+TEST_CASE("a sandbox can be queried without its mounts during their exchange") {
   Active active;
   running_in(active, 1);
   const auto slow = active.begin_exchange(active.running(base::WorkspaceId{1}));
@@ -139,7 +139,7 @@ TEST_CASE("the control groups of a sandbox are had while its mounts are exchange
   CHECK_FALSE(active.without_mounts(base::SandboxId{2}));
 }
 
-TEST_CASE("who wants all sandboxes waits for no exchange, and keeps none from beginning") {
+TEST_CASE("listing all sandboxes neither waits for an exchange nor blocks one") {
   Active active;
   running_in(active, 1);
   running_in(active, 2);
@@ -150,7 +150,7 @@ TEST_CASE("who wants all sandboxes waits for no exchange, and keeps none from be
   auto all = answer.get_future();
   std::thread asks([&] { answer.set_value(active.all()); });
   const bool waits = all.wait_for(kLong / 4) != std::future_status::ready;
-  slow.reset();  // before anything can fail: the thread waits for it
+  slow.reset();  // before any check can fail: the thread may wait for it
   asks.join();
   CHECK_FALSE(waits);
   const auto both = all.get();
@@ -160,7 +160,7 @@ TEST_CASE("who wants all sandboxes waits for no exchange, and keeps none from be
   CHECK_FALSE(both[0].mounted);
 }
 
-TEST_CASE("slow unmounts of one user keep no other one's workspace mounted") {
+TEST_CASE("slow unmounts of one user do not delay those of another") {
   std::promise<void> release;
   const auto released = release.get_future().share();
   Active active;
@@ -179,7 +179,7 @@ TEST_CASE("slow unmounts of one user keep no other one's workspace mounted") {
   release.set_value();
 }
 
-TEST_CASE("an exchange of mounts waits for what we do in the sandbox ourselves, for a moment") {
+TEST_CASE("an exchange of mounts waits briefly for our own work in the sandbox") {
   Active active;
   auto looks = running_in(active, 1);
   std::thread look([&] {

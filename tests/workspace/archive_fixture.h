@@ -1,4 +1,4 @@
-// Archives in memory, and everything there is to know of a tree, as lines that can be compared.
+// Archives in memory, and all properties of a tree as lines that can be compared.
 #pragma once
 
 #include <dirent.h>
@@ -39,7 +39,7 @@ inline std::string write_archive(const std::function<void(ArchiveWriter&)>& fill
   return bytes;
 }
 
-// Pieces of odd sizes, as a socket gives them.
+// Pieces of odd sizes, as from a socket.
 inline ByteSource from_memory(const std::string& bytes) {
   return [&bytes, at = size_t{0}]() mutable {
     const std::string_view piece = std::string_view(bytes).substr(at, 7919);
@@ -61,7 +61,7 @@ inline ArchiveFacts restore_part(const std::string& bytes, const std::string& up
   return reader.facts();
 }
 
-// Of a workspace that an import takes, with one layer that has nothing in it.
+// A workspace that an import accepts, with one empty layer.
 inline ArchiveContents empty_workspace(const std::string& upper) {
   ArchiveContents contents;
   contents.manifest.store = "0123abcd";
@@ -84,7 +84,7 @@ inline ArchiveContents empty_workspace(const std::string& upper) {
   return contents;
 }
 
-// Of `true`, with ids from 1 on.
+// Commands `true`, with ids from 1 on.
 inline void add_execs(ArchiveContents& contents, int64_t count) {
   state_db::ExecRow row;
   row.request.argv = {"true"};
@@ -138,8 +138,8 @@ struct TreeManifest {
     for (const auto& name : base::list_directory(full)) look(top, path + "/" + name);
   }
 
-  // Where it has data and no hole. Its blocks are no measure: they count what the file system takes
-  // to find the data, which depends on when that was written.
+  // The ranges with data. Block counts do not work: they include the file system's metadata, which
+  // depends on when the data was written.
   static std::string data_of(const std::string& full) {
     const base::Fd file = base::open_file(full, O_RDONLY);
     std::string text;

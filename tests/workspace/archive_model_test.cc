@@ -1,5 +1,5 @@
-// Trees of every shape that the format has a case of its own for, out of a seed: what comes back is
-// what went in. MOORAGE_TEST_LONG=1 tries a thousand of them.
+// Random trees, from a seed, with all shapes that the format treats specially: restoring them gives
+// the same tree. MOORAGE_TEST_LONG=1 runs a thousand seeds.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -14,7 +14,7 @@ using namespace moorage::workspace;
 
 namespace {
 
-constexpr off_t kHole = 128 << 10;  // more than a small file has
+constexpr off_t kHole = 128 << 10;  // more than in a small file
 
 class Grower {
  public:
@@ -23,7 +23,7 @@ class Grower {
   void grow(size_t nodes) {
     own(top_);
     for (size_t n = 0; n < nodes; ++n) {
-      // A short stem: the kernel takes no path beyond 4,095 bytes from a test like this one.
+      // Use a short stem: the kernel limits the paths of this test to 4,095 bytes.
       const std::string& parent = directories_.at(below(directories_.size()));
       const std::string path = parent + "/" + name();
       if (base::path_exists(top_ + path)) continue;
@@ -36,7 +36,7 @@ class Grower {
     return std::uniform_int_distribution<size_t>(0, limit - 1)(random_);
   }
 
-  // Around the 100 bytes of a tar name, the 155 of its prefix, and the 255 of a file system.
+  // Near the limits: 100 bytes of a tar name, 155 of its prefix, 255 of a file system.
   std::string name() {
     const size_t bytes = below(3) == 0 ? 1 + below(20) : 90 + below(166);
     std::string text;
@@ -67,7 +67,7 @@ class Grower {
       case 3:
         if (!files_.empty()) {
           REQUIRE(link((top_ + files_.at(below(files_.size()))).c_str(), full.c_str()) == 0);
-          return;  // times and owner are the first one's
+          return;  // times and owner are those of the first link
         }
         [[fallthrough]];
       default:
@@ -142,10 +142,10 @@ struct Tree {
 
 }  // namespace
 
-TEST_CASE("a sparse file comes back whatever the length of its path", "[archive][model]") {
+TEST_CASE("a sparse file survives with a path of any length", "[archive][model]") {
   const Tree tree;
-  // Below "layers/0/tree/": a name of any length, in directories of any length, with data in front
-  // of a hole and behind it.
+  // Below "layers/0/tree/": names of any length, in directories of any length, with data before and
+  // after a hole.
   for (size_t bytes = 90; bytes <= 255; ++bytes) {
     const std::string name(bytes, 'n');
     tree.sparse_file(name);
@@ -156,7 +156,7 @@ TEST_CASE("a sparse file comes back whatever the length of its path", "[archive]
   tree.round_trip();
 }
 
-TEST_CASE("what comes back is what went in, whatever it is", "[archive][model]") {
+TEST_CASE("a restored tree equals the archived one", "[archive][model]") {
   const char* longer = getenv("MOORAGE_TEST_LONG");
   const unsigned seeds = longer && *longer == '1' ? 1000 : 12;
   for (unsigned seed = 1; seed <= seeds; ++seed) {
@@ -167,7 +167,7 @@ TEST_CASE("what comes back is what went in, whatever it is", "[archive][model]")
   }
 }
 
-TEST_CASE("more attributes than a reader takes are refused, and the file is named", "[archive]") {
+TEST_CASE("too many attributes are refused with the name of the file", "[archive]") {
   ArchiveEntry entry;
   entry.path = "layers/0/tree/many";
   for (int n = 0; n < 20; ++n) {
@@ -175,7 +175,7 @@ TEST_CASE("more attributes than a reader takes are refused, and the file is name
   }
   try {
     write_archive([&](ArchiveWriter& writer) { writer.begin(entry); });
-    FAIL("it was written");
+    FAIL("no error was thrown");
   } catch (const base::Error& error) {
     CHECK(error.code() == base::Code::unsupported);
     CHECK(error.message().find("layers/0/tree/many has") == 0);
@@ -184,7 +184,7 @@ TEST_CASE("more attributes than a reader takes are refused, and the file is name
 
 namespace {
 
-// A whole archive of a workspace with one layer that has nothing in it.
+// A complete archive of a workspace with one empty layer.
 ArchiveFacts write_empty_workspace(
     const std::string& upper, ByteSink sink,
     const std::function<void(ArchiveContents&)>& change = [](ArchiveContents&) {}) {
@@ -204,7 +204,7 @@ std::string sent(const std::function<void(ReadBack&)>& write) {
 
 }  // namespace
 
-TEST_CASE("an export ends only when what it wrote was read back", "[archive]") {
+TEST_CASE("an export ends only after its output was read back", "[archive]") {
   const Tree tree;
   std::string good;
   const ArchiveFacts facts =
@@ -231,13 +231,13 @@ TEST_CASE("an export ends only when what it wrote was read back", "[archive]") {
   CHECK_THROWS_AS(differs.finish(other), base::Error);
   CHECK(out.size() == good.size() - kTrailerBytes);
 
-  // The client is gone: nobody waits for the end.
+  // The client left: destruction must not wait for the end.
   ReadBack left([](std::string_view) {},
                 {.limits = {}, .disk_first_id = 0, .unnamed_file = unnamed_file});
   left.write(good.substr(0, 100));
 }
 
-TEST_CASE("an export goes on when a journal went while it was written", "[archive]") {
+TEST_CASE("an export continues if a journal is removed meanwhile", "[archive]") {
   const Tree tree;
   const std::string kept = tree.to + "-output";
   base::write_file(kept, "kept", 0600);
@@ -249,7 +249,7 @@ TEST_CASE("an export goes on when a journal went while it was written", "[archiv
       [&](ArchiveContents& contents) {
         add_execs(contents, 2);
         contents.journals.of = {base::ExecId{1}, base::ExecId{2}};
-        contents.journals.path = [&](base::ExecId exec) {  // the other by output retention
+        contents.journals.path = [&](base::ExecId exec) {  // output retention removed the other one
           return exec.value == 1 ? kept : tree.to + "-removed";
         };
       }));

@@ -82,7 +82,7 @@ std::string why(const std::function<void()>& body) {
 
 }  // namespace
 
-TEST_CASE("a tree that is nested too deep is known before a byte of it is written", "[archive]") {
+TEST_CASE("a tree nested too deep is refused before the first byte is written", "[archive]") {
   const Scene scene;
   scene.file("a", "first");
   base::Fd at = base::open_directory(scene.from);
@@ -99,7 +99,7 @@ TEST_CASE("a tree that is nested too deep is known before a byte of it is writte
                  Catch::Matchers::EndsWith("is nested deeper than 900 directories"));
 }
 
-TEST_CASE("an archive gives names, types, modes, owners, times and links back", "[archive]") {
+TEST_CASE("an archive preserves names, types, modes, owners, times and links", "[archive]") {
   const Scene scene;
   int64_t second = -5;
   for (const std::string& name :
@@ -143,7 +143,7 @@ TEST_CASE("an archive gives names, types, modes, owners, times and links back", 
   scene.round_trip();
 }
 
-TEST_CASE("an archive gives extended attributes back, ids in them inside ids", "[archive]") {
+TEST_CASE("an archive preserves extended attributes, with inside ids", "[archive]") {
   const Scene scene;
   scene.file("file", "x");
   scene.make_directory("dir");
@@ -214,7 +214,7 @@ TEST_CASE("holes are neither read nor written nor lost", "[archive]") {
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(20));
 }
 
-TEST_CASE("a flipped bit anywhere is found", "[archive]") {
+TEST_CASE("a flipped bit is detected anywhere", "[archive]") {
   const Scene scene;
   for (int i = 0; i < 40; ++i) {
     std::string bytes;
@@ -242,8 +242,8 @@ TEST_CASE("a flipped bit anywhere is found", "[archive]") {
   CHECK(why([&] { restore_part(good + "x", place.path()); }).starts_with("corrupted"));
 }
 
-TEST_CASE("an entry that was changed before it was compressed is named", "[archive]") {
-  // What a damaged disk does to an archive that is not checked: the same length, other bytes.
+TEST_CASE("an entry that changed before compression is named", "[archive]") {
+  // Damage without an archive checksum: the same length, other bytes.
   const std::string good = write_archive([](ArchiveWriter& writer) {
     writer.put("manifest.json", "{}");
     writer.put("git/refs", "one");
@@ -263,5 +263,5 @@ TEST_CASE("an entry that was changed before it was compressed is named", "[archi
     while (reader.next()) {
     }
   });
-  CHECK(text == "corrupted: the archive is damaged: git/refs is not what was written");
+  CHECK(text == "corrupted: the archive is damaged: git/refs differs from what was written");
 }
