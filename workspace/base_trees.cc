@@ -1,6 +1,6 @@
-// The part of Repositories that makes base trees. A commit that is near to one whose tree is there
-// becomes a delta over it. Deltas lie on each other, a few deep: then the newest is made a whole
-// tree in the background, beside it, and mounts that are made from then on use that.
+// The part of Repositories that makes base trees. A commit close to one that has a tree becomes a
+// delta over it. Deltas stack a few levels deep; then the newest is also written as a whole tree in
+// the background, and later mounts use that.
 #include <sys/types.h>
 
 #include <algorithm>
@@ -29,15 +29,15 @@ MOORAGE_CRASH_POINT(drop_after_files, "drop_base_tree.after_files");
 MOORAGE_CRASH_POINT(rebase_after_old_form, "rebase.after_old_form");
 
 constexpr std::chrono::minutes kCheckoutDeadline{30};
-// A base tree is marked as used at most this often: each mark is a synchronous write.
+// Limits how often a base tree is marked as used: each mark is a synchronous write.
 constexpr int64_t kTouchInterval_ms = 3'600'000;
 
-constexpr size_t kCandidates = 4;     // the newest trees, over which a delta may lie
-constexpr uint64_t kSmallTree = 256;  // files: written as quickly as a delta
+constexpr size_t kCandidates = 4;     // newest trees considered as a parent
+constexpr uint64_t kSmallTree = 256;  // files: a whole tree is as quick as a delta
 constexpr uint64_t kMostChanged = 10'000;
-constexpr uint64_t kNearShare = 8;   // a delta has at most this part of the files,
-constexpr uint64_t kHeavyShare = 4;  // and all on each other this part, or they are rebased:
-constexpr size_t kDeep = 4;          // as when there are so many
+constexpr uint64_t kNearShare = 8;   // a delta has at most 1/8 of the files;
+constexpr uint64_t kHeavyShare = 4;  // a stack beyond 1/4 of them is rebased,
+constexpr size_t kDeep = 4;          // or with this many deltas
 static_assert(kDeep < repo_cache::kMaxDeltas);
 
 }  // namespace
@@ -54,11 +54,11 @@ repo_cache::BaseTreePlaces Repositories::ensure_base_tree(base::RepoId id,
                                                           const Progress& progress) {
   note_use(id);
   make_sound(id, commit, progress);
-  note_use(id, commit);  // a checkout takes its time
+  note_use(id, commit);  // again: a checkout takes long
   return context_.base_trees.places(directory(id), commit);
 }
 
-// A tree that was not synced and comes from another boot may be torn: it is made again.
+// A tree from another boot that was not synced may be torn: it is made again.
 bool is_torn(const BaseTreeRow& row) { return !row.synced && row.boot_id != base::boot_id(); }
 
 bool Repositories::is_sound(const std::optional<BaseTreeRow>& row) {
@@ -66,7 +66,7 @@ bool Repositories::is_sound(const std::optional<BaseTreeRow>& row) {
          context_.base_trees.whole(directory(row->repository), row->commit);
 }
 
-// Of the tree and of all that it lies on, from the top down.
+// Checks the tree and everything below it, top first.
 void Repositories::make_sound(base::RepoId id, const std::string& commit,
                               const Progress& progress) {
   state_db::BaseTrees table(context_.store);
@@ -83,20 +83,20 @@ void Repositories::make_sound(base::RepoId id, const std::string& commit,
       table.touch(id, at);
     }
     const std::string parent = context_.base_trees.info(directory(id), at).parent;
-    // An older state.db came back, which knows it as a whole tree.
+    // A restored older state.db may list it as a whole tree.
     if (row && !parent.empty() && row->parent != parent) table.set_parent(id, at, parent);
     at = parent;
   }
 }
 
-// Of an import the origin is a name in the agent's git configuration, and nothing that we fetch.
+// The origin of an import is only a name in the agent's git configuration: we never fetch it.
 std::string Repositories::origin_of(base::RepoId id) {
   const auto repository = state_db::Repositories(context_.store).get(id);
   const bool has_origin = repository.scope.empty() || repository.url.starts_with(kImported);
   return has_origin ? repository.fetch_url : "";
 }
 
-// Caller holds its lock. What is made again is always whole: what others lie on never gets deeper.
+// Caller holds its lock. A tree made again is always whole, so stacks on it never get deeper.
 void Repositories::make_tree(base::RepoId id, const std::string& commit, const Progress& progress,
                              bool again) {
   const std::string repo = directory(id);
@@ -105,8 +105,8 @@ void Repositories::make_tree(base::RepoId id, const std::string& commit, const P
   const std::string old_index = again && context_.base_trees.exists(repo, commit)
                                     ? context_.base_trees.index(repo, commit)
                                     : "";
-  // Sandboxes may stand on a tree that was damaged while they ran: the reconciler removes it. None
-  // stands on one that nobody synced before this boot.
+  // Running sandboxes may use a tree that was damaged, so the reconciler removes it later. None
+  // uses a tree that was last written before this boot without a sync.
   const auto before = state_db::BaseTrees(context_.store).find(id, commit);
   const bool torn = before && is_torn(*before);
   using StoodOn = repo_cache::BaseTrees::StoodOn;
@@ -133,7 +133,7 @@ void Repositories::put_row(base::RepoId id, const std::string& commit,
   made.boot_id = base::boot_id();
   made.created_wall_ms = made.last_used_wall_ms = context_.store.clock().wall_ms();
   made.parent = info.parent;
-  // Mounts may have its delta still: settle_forms() lets go of what that lies on.
+  // Mounts may still use its delta: settle_forms() releases the parent later.
   if (made.parent.empty() && before) made.parent = before->parent;
   made.disk_files = info.own_files;
   made.disk_bytes = info.own_bytes;
@@ -145,7 +145,7 @@ void Repositories::remake_base_tree(base::RepoId id, const std::string& commit) 
   make_tree(id, commit, {}, true);
 }
 
-// Depth of a tree that a delta can lie on.
+// Depth of a tree if it can be the parent of a delta.
 std::optional<size_t> Repositories::depth_if_sound(const BaseTreeRow& row) {
   const std::string repo = directory(row.repository);
   std::optional<BaseTreeRow> at = row;
@@ -158,7 +158,7 @@ std::optional<size_t> Repositories::depth_if_sound(const BaseTreeRow& row) {
   return std::nullopt;
 }
 
-// The nearest of the newest few.
+// The nearest among the newest trees.
 std::optional<std::string> Repositories::near_tree(base::RepoId id, const std::string& commit) {
   auto rows = state_db::BaseTrees(context_.store).list(id);
   std::erase_if(rows,
@@ -177,16 +177,16 @@ std::optional<std::string> Repositories::near_tree(base::RepoId id, const std::s
   return context_.base_trees.nearest(directory(id), commit, candidates);
 }
 
-// False: there is nothing near, or it failed, and a whole tree is to be written.
+// False: nothing near, or it failed; then write a whole tree.
 bool Repositories::make_delta(base::RepoId id, const std::string& commit) {
   const std::string repo = directory(id);
   try {
     const auto parent = near_tree(id, commit);
     if (!parent) return false;
-    require_room(context_.options, "no base tree is made");
+    require_room(context_.options, "cannot make a base tree");
     const auto info = context_.base_trees.write_over(repo, commit, *parent, kCheckoutDeadline);
     after_base_tree.pass();
-    put_row(id, commit, info);  // conflict: what it lies on was collected meanwhile
+    put_row(id, commit, info);  // conflict: its parent was collected meanwhile
   } catch (const Error& error) {
     base::log(base::LogLevel::warning, "base_tree.no_delta",
               {{"repo", repo}, {"commit", commit}, {"error", error.message()}});
@@ -210,7 +210,7 @@ bool Repositories::is_deep(base::RepoId id, const std::string& commit) {
   return depth >= kDeep || heavy > files / kHeavyShare;
 }
 
-// The newest that is deep: what comes next lies on it.
+// Rebases the newest deep tree: the next delta will use it.
 void Repositories::rebase(base::RepoId id) {
   auto rows = state_db::BaseTrees(context_.store).list(id);
   std::sort(rows.begin(), rows.end(),
@@ -227,8 +227,8 @@ void Repositories::rebase(const BaseTreeRow& row) {
   if (!guard || !state_db::BaseTrees(context_.store).find(row.repository, row.commit)) return;
   const auto info = context_.base_trees.make_whole(
       repo, row.commit, origin_of(row.repository), kCheckoutDeadline, [&] {
-        require_room(context_.options, "no base tree is made whole");
-        if (stopping_) throw Error(Code::conflict, "the daemon stops");
+        require_room(context_.options, "cannot rebase a base tree");
+        if (stopping_) throw Error(Code::conflict, "the daemon is stopping");
       });
   put_row(row.repository, row.commit, info);
   state_db::BaseTrees(context_.store).set_synced(row.repository, row.commit);
@@ -236,7 +236,7 @@ void Repositories::rebase(const BaseTreeRow& row) {
             {{"repo", repo}, {"commit", row.commit}, {"files", info.files}});
 }
 
-// replaced: a delta beside the whole tree that counts now; mounts may have it.
+// replaced: the delta remains beside its whole tree, because mounts may use it.
 Repositories::OldForm Repositories::old_form(const BaseTreeRow& row) {
   const std::string repo = directory(row.repository);
   if (!context_.base_trees.exists(repo, row.commit)) return OldForm::none;
@@ -255,8 +255,8 @@ void Repositories::settle_forms(base::RepoId id, const Mounted& mounted) {
     });
   }
   if (left.empty()) return;
-  // Asked after that: who asks for the places of a tree from now on gets the whole one. And first
-  // who is about to mount, who is among the mounts when he is there no more.
+  // Order matters. Later callers of places() get the whole tree. Read in_use() before mounted(): a
+  // caller that is about to mount leaves the first only once it is in the second.
   std::set<std::string> held = context_.base_trees.in_use(directory(id));
   held.merge(mounted());
   for (bool more = true; more;) {
@@ -284,8 +284,8 @@ void Repositories::remove_old_form(const BaseTreeRow& row, OldForm form) {
 
 void Repositories::drop_base_tree(base::RepoId id, const std::string& commit) {
   const auto guard = context_.locks.lock(id.str() + "." + commit, "collection", {});
-  // In one transaction with the look whether a layer starts from it: a create that comes now finds
-  // no row, and makes the tree again when this lock is free.
+  // One transaction with the check that no layer starts from it: a create from now on finds no row,
+  // and makes the tree again once this lock is free.
   state_db::BaseTrees(context_.store).remove(id, commit);
   drop_after_row.pass();
   context_.base_trees.remove(directory(id), commit);
@@ -301,7 +301,7 @@ void Repositories::sync_base_trees() {
       try {
         context_.base_trees.sync(directory(repository.id), tree.commit);
         table.set_synced(repository.id, tree.commit);
-      } catch (const Error& error) {  // the others are synced; this one again at the next call
+      } catch (const Error& error) {  // sync the others; retry this one at the next call
         failures[{repository.id, tree.commit}] = error.message();
         base::log(base::LogLevel::warning, "base_tree.not_synced",
                   {{"repo", repository.id}, {"commit", tree.commit}, {"error", error.message()}});

@@ -22,13 +22,13 @@ bool is_opaque(const Fd& directory) {
   return fgetxattr(directory.get(), "trusted.overlay.opaque", &value, 1) == 1 && value == 'y';
 }
 
-// Empty: nothing of that name.
+// nullopt: no such entry.
 std::optional<mode_t> mode_of(const Fd& directory, const std::string& name) {
   struct stat status {};
   if (fstatat(directory.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0)
     return status.st_mode;
   if (errno == ENOENT) return std::nullopt;
-  base::throw_errno("look at a base tree");
+  base::throw_errno("stat an entry of a base tree");
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ BaseView::BaseView(const std::vector<std::string>& deltas, const std::string& tr
   layers_.push_back(base::open_directory(tree));
 }
 
-// Part by part through all directories that are merged there, as ovl_lookup() does.
+// Resolves each name in all merged directories, as ovl_lookup() does.
 std::optional<mode_t> BaseView::look(const std::string& path) const {
   std::optional<mode_t> found = S_IFDIR | 0755;
   std::vector<Fd> here;

@@ -1,6 +1,5 @@
-// A base tree as an overlay shows it, read without a mount: a whole tree, and deltas on it, which
-// have whiteouts and opaque directories but no redirects. The files are ours; links are not
-// followed.
+// A base tree as an overlay shows it, read without a mount: a whole tree under deltas, which have
+// whiteouts and opaque directories but no redirects. The files are our own; links are not followed.
 #pragma once
 
 #include <sys/types.h>
@@ -17,7 +16,7 @@ class BaseView {
  public:
   // Deltas nearest first.
   BaseView(const std::vector<std::string>& deltas, const std::string& tree);
-  // Kind and mode of what is at a path, "" is the root. Empty: nothing.
+  // Type and mode of a path ("" is the root). nullopt: it does not exist.
   std::optional<mode_t> look(const std::string& path) const;
 
  private:

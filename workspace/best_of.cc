@@ -50,7 +50,7 @@ uint32_t count_of(const BestOfRequest& request) {
   return request.count > 0 ? request.count : static_cast<uint32_t>(request.patches.size());
 }
 
-// The name of a nameless file. Its bytes are on the disk first, then its name.
+// Names an unnamed file, after syncing its contents.
 void keep_patches(const std::string& path, const base::Fd& file) {
   const std::string directory = path.substr(0, path.rfind('/'));
   base::make_directories(directory);
@@ -73,37 +73,37 @@ uint64_t BestOfRequest::patch_bytes() const {
 void check_request(const BestOfRequest& request) {
   const bool has_each = !request.each.empty();
   if (has_each == !request.patches.empty()) {
-    refuse(has_each ? "a command for each attempt and patches exclude each other"
-                    : "what is to be attempted? There is neither a command nor a patch",
-           "give it each, or patches");
+    refuse(has_each ? "give either a command for each attempt or patches, not both"
+                    : "nothing to attempt: there is neither a command nor a patch",
+           "set each or patches");
   }
   if (request.test.empty())
-    refuse("there is no test, so no attempt could pass", "a command that exits with 0");
+    refuse("a test is missing", "set test to a command that exits with 0 on success");
   check_command(request.each, "each");
   check_command(request.test, "test");
   const uint32_t count = count_of(request);
   if (!request.patches.empty() && count != request.patches.size()) {
-    refuse("count is " + std::to_string(count) + ", and there are " +
+    refuse("count is " + std::to_string(count) + ", but there are " +
                std::to_string(request.patches.size()) + " patches",
-           "each patch is one attempt: leave count out");
+           "each patch is one attempt: omit count");
   }
   if (count < 1 || count > kMaxForks) {
-    refuse(std::to_string(count) + " attempts: 1 to " + std::to_string(kMaxForks) +
-           " can be made at once");
+    refuse(std::to_string(count) + " attempts requested; 1 to " +
+           std::to_string(kMaxForks) + " are allowed");
   }
   for (const auto& patch : request.patches) {
     const std::string name = "patch " + base::escape_for_message(patch.name);
-    if (patch.name.size() > kMaxLabelBytes) refuse("the name of a patch has at most 255 bytes");
+    if (patch.name.size() > kMaxLabelBytes) refuse("the name of a patch is longer than 255 bytes");
     if (patch.bytes == 0) refuse(name + " is empty");
     if (patch.bytes > kMaxPatchBytes)
-      refuse(name + " has " + std::to_string(patch.bytes) + " bytes; at most 16 MiB are taken");
+      refuse(name + " has " + std::to_string(patch.bytes) + " bytes; the limit is 16 MiB");
   }
   if (request.patch_bytes() > kMaxAllPatchBytes)
-    refuse("the patches have more than 128 MiB together", "try some of them at a time");
+    refuse("the patches exceed 128 MiB in total", "try fewer at a time");
   if (request.parallel > kMaxParallel)
-    refuse("at most " + std::to_string(kMaxParallel) + " attempts run at once");
+    refuse("at most " + std::to_string(kMaxParallel) + " attempts can run in parallel");
   if (request.timeout_ms < 0 || request.timeout_ms > kMaxAttemptTimeout_ms)
-    refuse("the time limit of a command is at most 30 days");
+    refuse("the timeout must be 0 to 30 days");
 }
 
 base::Fd BestOf::begin_patches(const Caller& caller, const std::string& name,
@@ -111,7 +111,7 @@ base::Fd BestOf::begin_patches(const Caller& caller, const std::string& name,
   const auto row = workspaces_.find(caller, name, Right::write);
   check_request(request);
   workspaces_.leases().check(caller, row);
-  require_room(context_.options, "no patches are taken", request.patch_bytes());
+  require_room(context_.options, "cannot receive the patches", request.patch_bytes());
   const std::string directory = context_.options.store + "/workspaces/" + row.id.str();
   base::make_directories(directory);
   return base::open_file(directory, O_TMPFILE | O_RDWR, 0600);
@@ -148,7 +148,7 @@ BestOfView BestOf::start(const Caller& caller, const std::string& name,
   BestOfs table(context_.store);
   if (const auto made = table.find_made(wanted)) {
     if (made->state == state_db::BestOfState::preparing)
-      refuse_unsettled(caller, made->id.str() + " makes its forks");
+      refuse_unsettled(caller, made->id.str() + " is still creating its forks");
     return view(*made);
   }
   workspaces_.leases().check(caller, found);
@@ -163,7 +163,7 @@ BestOfView BestOf::start(const Caller& caller, const std::string& name,
   } catch (Error& error) {
     if (row.patch_bytes > 0) base::remove_tree(path);
     table.fail_preparing(row.id, error.message());
-    throw error.add_context("nothing of " + found.name + " was tried");
+    throw error.add_context("no attempt on " + found.name + " was started");
   }
   after_outcome.pass();
   driver_.request(row.id);
@@ -178,7 +178,7 @@ BestOfRow BestOf::find(const Caller& caller, base::BestOfId id, Right right) {
                              : std::optional<state_db::WorkspaceRow>();
   if (!workspace || workspace->purged_wall_ms || !sees(caller, *workspace)) {
     throw Error(Code::not_found, "there is no best-of " + id.str(),
-                "moorage best-of NAME lists those of a workspace");
+                "moorage best-of NAME lists the runs of a workspace");
   }
   workspaces_.find_with_deleted(caller, workspace->id.str(), right);
   return *std::move(row);
@@ -218,7 +218,7 @@ BestOfView BestOf::show(const Caller& caller, base::BestOfId id) {
   return view(find(caller, id, Right::read));
 }
 
-// The workspace's lease, and that of each fork whose command is about to end.
+// The workspace's lease, and those of all forks whose commands the cancel ends.
 std::vector<Leases::Writing> BestOf::cancel_rights(const Caller& caller, const BestOfRow& row) {
   state_db::Workspaces table(context_.store);
   std::vector<Leases::Writing> writing;
@@ -241,7 +241,7 @@ BestOfView BestOf::cancel(const Caller& caller, base::BestOfId id) {
   });
   if (!cancels) {
     throw Error(Code::conflict,
-                id.str() + " has ended: " + std::string(state_db::state_name(table.get(id).state)));
+                id.str() + " is over: " + std::string(state_db::state_name(table.get(id).state)));
   }
   driver_.request(id);
   return view(table.get(row.id));

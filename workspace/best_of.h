@@ -1,10 +1,10 @@
-// Best-of: several attempts at one thing, side by side. A workspace is forked so many times, in
-// each fork a command runs or a patch is applied, then the test; one that passed can be promoted,
-// and all of them stay. The verbs are here; the attempts are driven by best_of_driver.h, also after
-// a restart of the daemon.
+// Best-of: several attempts at one task, side by side. Forks a workspace once for each attempt,
+// runs a command or applies a patch in each fork, then runs the test. A passing attempt can be
+// promoted; all forks stay. The verbs are here; best_of_driver.h drives the attempts, also after a
+// restart of the daemon.
 //
-// All patches are one file, STORE/workspaces/<ws>/best-of/<bo>, which gets its name in one step:
-// so it is there whole, or the best-of was never begun. It goes when all attempts have ended.
+// All patches are in one file, STORE/workspaces/<ws>/best-of/<bo>, which gets its name in one step:
+// if it is missing, the best-of never began. It is removed when all attempts have ended.
 #pragma once
 
 #include <cstdint>
@@ -28,15 +28,15 @@ struct BestOfRequest {
     uint64_t bytes = 0;
   };
   uint32_t count = 0;             // 0: as many as patches
-  std::vector<std::string> each;  // {i} in a word becomes the attempt's number; or:
-  std::vector<Patch> patches;     // applied with `git apply`, one an attempt
-  std::vector<std::string> test;  // exit code 0: it passed
+  std::vector<std::string> each;  // {i} in a word becomes the attempt's number; or use:
+  std::vector<Patch> patches;     // applied with `git apply`, one for each attempt
+  std::vector<std::string> test;  // exit code 0: passed
   int64_t timeout_ms = 0;         // of each command
   state_db::Promote promote = state_db::Promote::none;
   uint32_t parallel = 0;  // attempts at once; 0: as many as CPUs
-  bool keep = false;      // do not stop the sandboxes of those that ended
+  bool keep = false;      // do not stop the sandboxes of ended attempts
   std::string idempotency_key;
-  std::string body_hash;  // of the request as it came, patches and all
+  std::string body_hash;  // hash of the whole request, patches included
 
   uint64_t patch_bytes() const;
 };
@@ -45,12 +45,12 @@ inline constexpr uint64_t kMaxAllPatchBytes = 128 << 20;
 inline constexpr uint32_t kMaxParallel = 64;
 inline constexpr int64_t kMaxAttemptTimeout_ms = int64_t{30} * 24 * 3600 * 1000;
 
-// All that can be said against it before anything is written. Throws invalid_argument.
+// All checks that need no state. Throws invalid_argument.
 void check_request(const BestOfRequest& request);
 
 struct AttemptView {
   state_db::AttemptRow row;
-  std::string fork_name;  // also of a deleted one
+  std::string fork_name;  // set even for a deleted one
   bool fork_is_there = false;
   std::optional<state_db::ExecRow> each;
   std::optional<state_db::ExecRow> test;
@@ -67,16 +67,17 @@ class BestOf {
   BestOf(Context& context, Workspaces& workspaces, Snapshots& snapshots, BestOfDriver& driver)
       : context_(context), workspaces_(workspaces), snapshots_(snapshots), driver_(driver) {}
 
-  // Before the patches come: a nameless file for them, in the order of the request.
+  // Makes an unnamed file for the patches, before they arrive in the order of the request.
   base::Fd begin_patches(const Caller& caller, const std::string& name,
                          const BestOfRequest& request);
-  // Returns when the forks are there; the attempts go on without the caller. The same key and body:
-  // the first one's view.
+  // Returns once the forks exist; the attempts continue without the caller. The same key and body
+  // return the first one's view.
   BestOfView start(const Caller& caller, const std::string& name, const BestOfRequest& request,
                    base::Fd patches);
   std::vector<BestOfView> list(const Caller& caller, const std::string& name);
   BestOfView show(const Caller& caller, base::BestOfId id);
-  // What runs is ended as with a cancelled command; what waits is never begun. Over: conflict.
+  // Ends running commands like a cancelled exec; waiting attempts never start. conflict: already
+  // over.
   BestOfView cancel(const Caller& caller, base::BestOfId id);
 
  private:

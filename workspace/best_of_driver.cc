@@ -34,13 +34,13 @@ MOORAGE_CRASH_POINT(before_outcome, "best_of.before_outcome");
 
 constexpr size_t kThreads = 8;
 
-// Of all best-ofs of one user together, whatever each asks for: nobody waits for another's.
+// Limit for all best-ofs of one user together, so that no user waits for another.
 uint64_t most_under_way() {
   constexpr uint64_t kLeast = 16;
   return std::max<uint64_t>(kLeast, uint64_t{4} * std::thread::hardware_concurrency());
 }
 
-// Both kinds of work share the threads, and a key says which it is.
+// Best-ofs and attempts share the threads; the key's lowest bit says which one it is.
 int64_t key_of(base::BestOfId id) { return id.value * 2; }
 int64_t key_of(base::AttemptId id) { return id.value * 2 + 1; }
 
@@ -51,7 +51,7 @@ std::string directory_of(const Options& options, base::WorkspaceId workspace) {
 void remove_patches(const Options& options, const BestOfRow& row) {
   if (row.patch_bytes == 0) return;
   base::remove_tree(patches_path(options, row.wanted.workspace, row.id));
-  rmdir(directory_of(options, row.wanted.workspace).c_str());  // others' may still be there
+  rmdir(directory_of(options, row.wanted.workspace).c_str());  // fails while other patches remain
 }
 
 }  // namespace
@@ -97,10 +97,10 @@ BestOfDriver::Work::~Work() {
     const std::lock_guard lock(driver_.flights_mutex_);
     flights = std::move(driver_.flights_);
   }
-  flights.reset();  // waits for what runs, which may ask for more and gets none
+  flights.reset();  // waits for running work, which can no longer request more
 }
 
-// Each user has a share of the threads: what an attempt changed may take long to be looked at.
+// Each user has a share of the threads: measuring an attempt may take long.
 void BestOfDriver::request_flight(int64_t key) {
   BestOfs table(context_.store);
   const auto row = key % 2 == 0 ? table.find(base::BestOfId{key / 2}) : table.find_of({key / 2});
@@ -117,7 +117,7 @@ void BestOfDriver::fly(int64_t key) {
     try {
       if (key % 2 == 0) return drive({key / 2});
       drive_attempt({key / 2});
-    } catch (const Waiting& waiting) {  // a hook runs before a sandbox is stopped
+    } catch (const Waiting& waiting) {  // a hook runs before the sandbox stops
       workspaces_.waiters().resume_later(waiting, [this, key] { request_flight(key); });
     }
   });
@@ -129,7 +129,7 @@ void BestOfDriver::at_start() {
     attempt("best_of.at_start", id.str(), [&] {
       const auto row = table.get(id);
       if (row.chosen == 0 || row.promotion != Promotion::none) return;
-      // Nobody has changed the workspace since: it tells whether the promotion came to its end.
+      // The workspace has not changed since, so it shows whether the promotion completed.
       const auto attempts = table.attempts(id);
       if (is_promoted(row, attempts.at(row.chosen - 1)))
         table.set_promotion(id, Promotion::done, "");
@@ -143,8 +143,8 @@ void BestOfDriver::look() {
   });
 }
 
-// The keys of commands of ours begin with the best-of's id; one of a user's that does so, too,
-// costs a look in vain.
+// Keys of our own commands start with the best-of's id; a user's key like that only costs a
+// needless check.
 void BestOfDriver::exec_ended(const state_db::ExecRow& exec) {
   if (!exec.request.idempotency_key) return;
   const std::string& key = *exec.request.idempotency_key;
@@ -166,18 +166,18 @@ void BestOfDriver::make_forks(const BestOfRow& row, const Caller& caller) {
   table.begin_running(row.id, forks);
 }
 
-// Cut between its intent and its forks, or between these and `running`. Forks have a key: the
-// second call finds those of the first.
+// The daemon died between intent and forks, or between forks and `running`. Forks have a key, so
+// the second call finds those of the first.
 void BestOfDriver::settle_preparing(const BestOfRow& row) {
   const auto guard = lock_if_free(context_, beginning_lock(row.wanted.workspace));
-  if (!guard) return;  // its verb is at work
+  if (!guard) return;  // its verb is running
   BestOfs table(context_.store);
   if (table.get(row.id).state != BestOfState::preparing) return;
   const std::string patches = patches_path(context_.options, row.wanted.workspace, row.id);
   try {
     if (row.patch_bytes > 0 && !base::path_exists(patches)) {
       throw Error(Code::conflict,
-                  "the daemon was stopped before its patches were kept; start it again");
+                  "the daemon stopped before it saved the patches; start the best-of again");
     }
     Caller caller = owner_of(row);
     carry_lease(row, caller);
@@ -197,7 +197,7 @@ void BestOfDriver::drive(base::BestOfId id) {
   if (row.state != BestOfState::running) return;
   auto attempts = table.attempts(id);
   if (row.cancel_requested) {
-    cancel_waiting(attempts, "cancelled before it began");
+    cancel_waiting(attempts, "cancelled before it started");
   } else if (const auto chosen = row.chosen == 0 ? choose_attempt(row.wanted.promote, attempts)
                                                  : std::optional<uint32_t>()) {
     table.choose(id, *chosen);
@@ -219,7 +219,7 @@ void BestOfDriver::drive(base::BestOfId id) {
                                  [](const AttemptRow& one) { return one.has_ended(); });
   if (!ended) return;
   row = table.get(id);
-  // The last ones ended after the choice was looked at: once more.
+  // Attempts may have ended after the choice was checked: check again.
   if (row.chosen == 0 && !row.cancel_requested && choose_attempt(row.wanted.promote, attempts))
     return request(id);
   if (row.chosen > 0 && row.promotion == Promotion::none && !row.cancel_requested)
@@ -253,11 +253,11 @@ void BestOfDriver::cancel_waiting(const std::vector<AttemptRow>& attempts,
   }
 }
 
-// By what the workspace stands on.
+// Derived from the workspace's current snapshot.
 bool BestOfDriver::is_promoted(const BestOfRow& row, const AttemptRow& attempt) {
   state_db::Snapshots table(context_.store);
   const auto workspace = state_db::Workspaces(context_.store).get(row.wanted.workspace);
-  // One that was cut with its sandbox is finished after the daemon answers (mender.h).
+  // A promotion that was cut with its sandbox finishes after the daemon answers (mender.h).
   const auto taking = table.taking(workspace.id);
   for (auto at = taking && taking->next_on ? taking->next_on : workspace.stands_on; at;) {
     const auto snapshot = table.get(at);
@@ -274,12 +274,12 @@ void BestOfDriver::promote(const BestOfRow& row, const AttemptRow& attempt) {
   BestOfs table(context_.store);
   try {
     Caller caller = owner_of(row);
-    carry_lease(row, caller);  // of the request: a later holder's lease is not overruled
+    carry_lease(row, caller);  // the request's: does not override a later holder's lease
     snapshots_.promote(caller, attempt.workspace.str(), false);
     after_promotion.pass();
     table.set_promotion(row.id, Promotion::done, "");
   } catch (const Error& error) {
-    if (stopping_) throw;  // the next start tries it
+    if (stopping_) throw;  // the next start retries it
     table.set_promotion(row.id, Promotion::refused, error.message());
   }
 }

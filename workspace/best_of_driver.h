@@ -1,8 +1,8 @@
-// Takes every best-of to its end, step by step from its rows, so that it makes no difference
-// whether this daemon began it. A step that is repeated finds what the first did: forks and
-// commands have keys made of its id ("bo_3", "bo_3/2/test"), so none is made or run twice, and a
-// command that was cut is `interrupted`, and its attempt with it. Nothing waits on a thread for a
-// command: the end of one asks for the next step.
+// Drives every best-of to its end, step by step from its rows, so that it does not matter which
+// daemon began it. A repeated step finds the results of the first: forks and commands have keys
+// derived from the best-of's id ("bo_3", "bo_3/2/test"), so none is made or run twice, and an
+// interrupted command makes its attempt `interrupted`. No thread waits for a command: the end of
+// one requests the next step.
 #pragma once
 
 #include <atomic>
@@ -23,20 +23,19 @@
 namespace moorage::workspace {
 
 std::string patches_path(const Options& options, base::WorkspaceId workspace, base::BestOfId id);
-// Held from before its row is made until it runs, so that nobody else takes it for one that was
-// cut.
+// Held from before its row exists until it runs, so that nobody mistakes it for an interrupted one.
 std::string beginning_lock(base::WorkspaceId workspace);
-// As whom it is driven: with the rights of who began it, asked anew at every step, and no lease.
+// The caller that drives it: has the starter's rights, checked again at each step, but no lease.
 Caller owner_of(const state_db::BestOfRow& row);
-void carry_lease(const state_db::BestOfRow& row, Caller& caller);  // the one of the request
+void carry_lease(const state_db::BestOfRow& row, Caller& caller);  // adds the request's lease
 
 class BestOfDriver {
  public:
   BestOfDriver(Context& context, Workspaces& workspaces, Execs& execs, Snapshots& snapshots,
                Comparison& comparison);
 
-  // Its threads, which use the verbs and the watcher: made after those, ended before them. Without
-  // them nothing is driven.
+  // Its threads, which use the verbs and the watcher: create it after those, destroy it before
+  // them. Nothing is driven without it.
   class Work {
    public:
     explicit Work(BestOfDriver& driver);
@@ -48,13 +47,13 @@ class BestOfDriver {
     BestOfDriver& driver_;
   };
 
-  void at_start();  // before the API answers: what a crash cut is settled
-  void look();      // every second: what nothing else has woken
+  void at_start();  // before the API answers: cleans up after a crash
+  void look();      // every second: drives all that nothing else woke
   void request(base::BestOfId id);
   void request(base::AttemptId id);
   void exec_ended(const state_db::ExecRow& exec);
 
-  // Makes the forks of one that is being prepared; all of them are its owner's.
+  // Makes the forks during `preparing`; the owner owns all of them.
   void make_forks(const state_db::BestOfRow& row, const Caller& caller);
 
  private:
@@ -90,8 +89,8 @@ class BestOfDriver {
   std::atomic<bool> stopping_{false};
   std::mutex flights_mutex_;
   std::unique_ptr<base::Flights> flights_;  // while there is Work
-  std::mutex mutex_;               // guards the next, and is held while attempts are picked
-  std::set<base::AttemptId> fed_;  // their patches went in whole
+  std::mutex mutex_;               // guards fed_, and is held while attempts are picked
+  std::set<base::AttemptId> fed_;  // their patches were fed completely
 };
 
 }  // namespace moorage::workspace

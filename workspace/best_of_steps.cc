@@ -1,4 +1,4 @@
-// One attempt of a best-of: its command or its patch, the measure of what that changed, its test.
+// One attempt of a best-of: its command or its patch, the size of its diff, its test.
 #include <fcntl.h>
 
 #include "base/crash_point.h"
@@ -45,15 +45,15 @@ bool succeeded(const ExecRow& exec) {
 std::string told(const std::string& what, const ExecRow& exec) {
   switch (exec.state) {
     case ExecState::running:
-      return what + " runs";
+      return what + " is running";
     case ExecState::exited:
       if (exec.outcome.exit_code)
         return what + " exited with " + std::to_string(*exec.outcome.exit_code);
       return what + " could not be run: " + exec.outcome.error;
     case ExecState::signalled:
-      return what + " was ended by signal " + std::to_string(exec.outcome.signal.value_or(0));
+      return what + " was killed by signal " + std::to_string(exec.outcome.signal.value_or(0));
     case ExecState::timed_out:
-      return what + " took longer than its time limit";
+      return what + " exceeded its timeout";
     case ExecState::oom_killed:
       return what + " ran out of memory";
     case ExecState::cancelled:
@@ -84,7 +84,7 @@ void BestOfDriver::drive_attempt(base::AttemptId id) {
     try {
       if (!step(row, attempt)) return;
     } catch (const Error& error) {
-      if (stopping_) return;  // the next start goes on here
+      if (stopping_) return;  // the next start continues here
       if (error.code() == Code::io || error.code() == Code::corrupted) throw;
       const auto now = table.attempt(id);
       end(row, now, {AttemptState::failed, error.message(), ""}, {});
@@ -97,8 +97,8 @@ bool BestOfDriver::step(const BestOfRow& row, const AttemptRow& attempt) {
   return attempt.state == AttemptState::applying ? apply(row, attempt) : test(row, attempt);
 }
 
-// One command, however often the daemon dies: what has a record is not started again, unless that
-// says that nothing ever ran.
+// Runs one command, however often the daemon dies: never starts it again if it has a record, unless
+// the record says that it never ran.
 ExecRow BestOfDriver::start_once(const Caller& caller, base::WorkspaceId fork,
                                  ExecRequest request) {
   const std::string key = request.idempotency_key;
@@ -115,7 +115,7 @@ ExecRow BestOfDriver::start_once(const Caller& caller, base::WorkspaceId fork,
   }
 }
 
-// Starts it, unless that was done before, and ends it if all is to be cancelled.
+// Starts it unless it was started before; ends it if the best-of is cancelled.
 ExecRow BestOfDriver::run(const BestOfRow& row, const AttemptRow& attempt, ExecRequest request,
                           base::ExecId known) {
   const Caller caller = owner_of(row);
@@ -138,9 +138,9 @@ ExecRow BestOfDriver::run(const BestOfRow& row, const AttemptRow& attempt, ExecR
   if (cancelled && !exec.cancel_requested) {
     try {
       Caller ending = caller;
-      ending.is_daemon = true;  // the leases were asked when the cancel was
+      ending.is_daemon = true;  // the cancel already checked the leases
       execs_.cancel(ending, exec.id, row.id.str() + " was cancelled");
-    } catch (const Error& error) {  // it has just ended; its end is seen at the next look
+    } catch (const Error& error) {  // it ended meanwhile; the next step sees that
       base::log(base::LogLevel::debug, "best_of.not_cancelled",
                 {{"ex", exec.id}, {"error", error.message()}});
     }
@@ -153,7 +153,7 @@ bool BestOfDriver::apply(const BestOfRow& row, const AttemptRow& attempt) {
   if (row.wanted.each.empty()) {
     if (!attempt.each_exec &&
         !base::path_exists(patches_path(context_.options, row.wanted.workspace, row.id))) {
-      end(row, attempt, {AttemptState::failed, "its patch went with the workspace's purge", ""},
+      end(row, attempt, {AttemptState::failed, "the purge of the workspace removed its patch", ""},
           {});
       return false;
     }
@@ -195,8 +195,8 @@ bool BestOfDriver::test(const BestOfRow& row, const AttemptRow& attempt) {
   return false;
 }
 
-// How far it came is the warden's knowledge: a daemon that died in the middle goes on there. git
-// apply reads all of it before it changes a file.
+// The warden knows how much input it accepted, so a restarted daemon continues from there. git
+// apply reads all of its input before it changes a file.
 void BestOfDriver::feed(const BestOfRow& row, const AttemptRow& attempt, base::ExecId exec) {
   {
     const std::lock_guard lock(mutex_);
@@ -204,7 +204,7 @@ void BestOfDriver::feed(const BestOfRow& row, const AttemptRow& attempt, base::E
   }
   const Caller caller = owner_of(row);
   const std::string path = patches_path(context_.options, row.wanted.workspace, row.id);
-  if (!base::path_exists(path)) {  // purged meanwhile, as above
+  if (!base::path_exists(path)) {  // the workspace was purged meanwhile
     execs_.cancel(caller, exec);
     return;
   }
@@ -219,7 +219,7 @@ void BestOfDriver::feed(const BestOfRow& row, const AttemptRow& attempt, base::E
     }
     execs_.close_input(caller, exec);
   } catch (const Error& error) {
-    // It ended, or its input was closed by the daemon before; else the next look tries again.
+    // It ended, or an earlier daemon closed its input; otherwise the next step tries again.
     base::log(base::LogLevel::debug, "best_of.not_fed", {{"ex", exec}, {"error", error.message()}});
     return;
   }
@@ -231,11 +231,11 @@ void BestOfDriver::end(const BestOfRow& row, const AttemptRow& attempt, BestOfs:
                        base::ExecId exec) {
   const Caller caller = owner_of(row);
   if (exec) end.tail = tail_of(caller, exec);
-  if (!row.wanted.keep) {  // first: who is told that all have ended finds no sandbox of theirs
+  if (!row.wanted.keep) {  // stop first: when all have ended, no sandbox may be left
     try {
-      // What it runs beside the test has had its time, too.
+      // Commands beside the test had their time, too.
       workspaces_.stop(caller, attempt.workspace.str(), {.busy = {.force = true}});
-    } catch (const Error& error) {  // then it is stopped when it was idle for long enough
+    } catch (const Error& error) {  // it is stopped later as idle
       base::log(base::LogLevel::warning, "best_of.not_stopped",
                 {{"ws", attempt.workspace}, {"error", error.message()}});
     }
@@ -258,7 +258,7 @@ std::string BestOfDriver::tail_of(const Caller& caller, base::ExecId exec) {
       if (base::is_output(frame->header.kind)) tail += frame->payload;
     }
   } catch (const Error& error) {
-    if (error.code() != Code::not_found) throw;  // one that was cut before its journal was made
+    if (error.code() != Code::not_found) throw;  // it was cut before its journal existed
   }
   return tail.substr(0, kTailBytes);
 }

@@ -27,9 +27,9 @@ namespace {
 
 using base::check;
 
-// A fact of the store (state_db/facts.h): the id up to which all births are on the disk.
+// A fact of the store (state_db/facts.h): up to this id, all new workspaces are on the disk.
 constexpr const char* kBirthsSynced = "births_synced";
-constexpr size_t kBirthsAtOnce = 100;  // that one sync looks at
+constexpr size_t kBirthsAtOnce = 100;  // checked in one sync
 
 int64_t births_synced(Context& context) {
   const auto known = state_db::find_fact(context.store, kBirthsSynced);
@@ -48,9 +48,8 @@ void put(int directory, const std::string& name, const std::string& bytes, uint3
   file.commit();
 }
 
-// HEAD is the last thing that a birth writes; its name can reach the disk before its bytes do. A
-// whiteout or a file as .git, or a directory that hides the one below (opaque), was made by the
-// agent.
+// HEAD is the last file that a create writes; its name can reach the disk before its bytes do. A
+// .git that is a whiteout, a file or an opaque directory was made by the agent.
 bool was_cut(const std::string& upper_path) {
   if (!base::path_exists(upper_path)) return true;
   const base::Fd upper = base::open_directory(upper_path);
@@ -64,8 +63,8 @@ bool was_cut(const std::string& upper_path) {
   return errno == ENOENT && fgetxattr(git.get(), "trusted.overlay.opaque", &mark, 1) < 0;
 }
 
-// git ends the file with a line end, so one that was cut is empty or ends within a line. Whatever
-// else an agent put in its place stays.
+// git ends the file with a line end, so a torn one is empty or lacks it. Keep anything else that an
+// agent put in its place.
 bool has_packed_refs(int git) {
   struct stat status {};
   if (fstatat(git, "packed-refs", &status, AT_SYMLINK_NOFOLLOW) != 0) return false;
@@ -75,7 +74,7 @@ bool has_packed_refs(int git) {
   return base::read_at(file.get(), 1, static_cast<uint64_t>(status.st_size) - 1) == "\n";
 }
 
-// One that cannot be looked at is told of where it is used: here nobody's sync ends for it.
+// Unreadable ones do not fail the whole sync: their next use reports the error.
 bool is_whole(Context& context, const state_db::WorkspaceRow& row) {
   try {
     return !needs_mending(context, row);
@@ -86,7 +85,7 @@ bool is_whole(Context& context, const state_db::WorkspaceRow& row) {
   }
 }
 
-// Up to this id, all births after `known` are over, and not one is cut.
+// The highest id such that all workspaces in (known, id] are complete and none is torn.
 int64_t last_whole_birth(Context& context, int64_t known) {
   state_db::Workspaces workspaces(context.store);
   const int64_t made = workspaces.last_made().value;
@@ -113,11 +112,11 @@ constexpr std::array kSkeleton{".bashrc", ".profile", ".bash_logout", ".gitconfi
 
 std::optional<std::string> skeleton_bytes(const std::string& name) {
   if (name != ".gitconfig") return base::read_file_if_exists("/etc/skel/" + name);
-  // Without an identity the first `git commit` of an agent fails; it may set its own.
+  // Without an identity an agent's first `git commit` fails; it may set its own.
   return "[user]\n\tname = user\n\temail = user@moorage.invalid\n";
 }
 
-// A name without its bytes: what a power cut could leave of a file that was not synced.
+// A file without contents: a power cut may leave an unsynced file so.
 bool is_cut(const std::string& path, const std::string& name) {
   struct stat status;
   if (lstat((path + "/" + name).c_str(), &status) != 0 || status.st_size > 0) return false;
@@ -137,11 +136,11 @@ void write_git_files(Context& context, const state_db::WorkspaceRow& row) {
   if (mkdirat(upper.get(), ".git", 0755) != 0 && errno != EEXIST) base::throw_errno("mkdir .git");
   const base::Fd git = base::open_directory_beneath(upper.get(), ".git");
   check(fchown(git.get(), owner, owner), "chown .git");
-  check(fchmod(git.get(), 0755), "chmod .git");  // whatever the daemon's umask is
+  check(fchmod(git.get(), 0755), "chmod .git");  // despite the daemon's umask
 
-  // When a birth is mended, the agent may have packed branches of its own meanwhile.
+  // During a repair the agent may already have packed branches of its own.
   if (!has_packed_refs(git.get())) put(git.get(), "packed-refs", packed_refs(context, row), owner);
-  // HEAD last: its presence says that the files above are whole.
+  // HEAD last: its presence means that the files above are complete.
   put(git.get(), "HEAD", "ref: refs/heads/" + row.branch + "\n", owner);
 }
 
@@ -179,7 +178,7 @@ bool birth_may_be_cut(Context& context, const state_db::WorkspaceRow& row) {
 
 bool needs_mending(Context& context, const state_db::WorkspaceRow& row) {
   const std::string upper = context.storage.layer_path(row.layer) + "/tree/upper";
-  // On a parent the git files are the parent's.
+  // A fork uses the git files of its parent layer.
   return was_cut(upper) && !state_db::Layers(context.store).get(row.layer).parent &&
          birth_may_be_cut(context, row);
 }
@@ -190,7 +189,7 @@ void mend_birth(Context& context, const state_db::WorkspaceRow& row) {
   try {
     context.storage.make_layer(row.layer);
     write_git_files(context, row);
-    sync_birth(context, row);  // the next power cut may find it noted as synced
+    sync_birth(context, row);  // sync_births may record it as synced before the next power cut
   } catch (base::Error& error) {
     error.add_context("cannot write the git files of " + row.name);
     set_needs_repair(context, row.id, error.message());
@@ -206,7 +205,7 @@ void sync_birth(Context& context, const state_db::WorkspaceRow& row) {
   }
   const base::Fd upper =
       base::open_directory(context.storage.layer_path(row.layer) + "/tree/upper");
-  // Whatever else an agent put in the place of one of these is the agent's.
+  // Keep anything else that an agent put in the place of these.
   const base::Fd git = base::try_open_directory_beneath(upper.get(), ".git");
   if (!git) return;
   for (const char* name : {"packed-refs", "HEAD"}) {

@@ -51,11 +51,11 @@ void Budgets::admit_under(const Budget& budget) {
   const uint64_t used = budget.used();
   if (used < budget.limit) return;
   throw base::Error(base::Code::resource_exhausted,
-                    budget.whose + " has taken " + budget.text(used) + " of the disk, " +
+                    budget.whose + " uses " + budget.text(used) + "; its budget is " +
                         budget.text(budget.limit) +
-                        " may be: no workspace is made, and nothing of it can go safely",
-                    "moorage du tells what takes it, moorage gc --explain why it is kept; moorage "
-                    "rm --purge NAME gives it back at once. The setting " +
+                        ": cannot create a workspace, and nothing can be freed safely",
+                    "moorage du shows what uses it, moorage gc --explain why it is kept; "
+                    "moorage rm --purge NAME frees space at once. The setting " +
                         budget.setting + " is the limit");
 }
 

@@ -1,8 +1,8 @@
-// What may be taken of the disk together: by the store, by one repository (mirror, base trees, its
-// workspaces), by one user: the workspaces, deleted ones included until they are purged, and what
-// exports wrote that is not read yet. Sums of rows, as last measured; nothing is walked. Who is
-// over is first helped by collection; what cannot be reclaimed safely refuses new workspaces of
-// that user or repository. Nobody's running work is touched.
+// Limits on disk use: of the store, of one repository (mirror, base trees, its workspaces), of one
+// user (workspaces, deleted ones included until they are purged, and exports not yet read). Sums of
+// rows as last measured; no directory is walked. Over the limit, collection frees space first; if
+// it cannot free enough safely, new workspaces of that user or repository are refused. Running work
+// continues.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace moorage::workspace {
 
-struct BudgetLimits {  // 0: none
+struct BudgetLimits {  // 0: no limit
   uint64_t store_bytes = 0;
   uint64_t store_files = 0;
   uint64_t repo_bytes = 0;
@@ -24,7 +24,7 @@ class Budgets {
  public:
   Budgets(Context& context, Gc& gc, ExportSpools& exports, BudgetLimits limits)
       : context_(context), gc_(gc), exports_(exports), limits_(limits) {}
-  // Throws resource_exhausted: no workspace more for this user on this repository.
+  // Throws resource_exhausted if this user may create no more workspaces of this repository.
   void admit(uint32_t owner_uid, base::RepoId repository);
 
  private:

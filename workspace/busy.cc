@@ -43,7 +43,7 @@ std::vector<base::ExecId> make_way(state_db::Store& store, const Caller& caller,
   const std::string text = row.name + " is busy: " + name_commands(running);
   const auto until = caller.asked + rule.wait;
   if (Waiting::Clock::now() < until) throw Waiting(ids, text, until);
-  throw base::Error(base::Code::conflict, text, "--wait waits until it ends, --force ends it");
+  throw base::Error(base::Code::conflict, text, "--wait waits for the end, --force ends it now");
 }
 
 }  // namespace moorage::workspace

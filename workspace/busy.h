@@ -1,5 +1,5 @@
-// The commands that run in a workspace, for whoever is about to stop its sandbox. Hooks are none of
-// them: a stop waits for those.
+// The commands running in a workspace that is about to lose its sandbox. Hooks are left out: a stop
+// waits for those.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ std::vector<state_db::ExecRow> commands_of(state_db::Store& store, base::Workspa
 // "ex_3 (npm test), ex_4 (make) run"
 std::string name_commands(const std::vector<state_db::ExecRow>& execs);
 
-// The commands that are to be ended. Throws Waiting while the caller waits for them, and conflict,
-// which names them, where that is over or was not asked for.
+// The commands to end. Throws Waiting while the caller waits for them, then conflict with their
+// names (at once if the caller did not ask to wait).
 std::vector<base::ExecId> make_way(state_db::Store& store, const Caller& caller,
                                    const state_db::WorkspaceRow& row, const BusyRule& rule);
 

@@ -17,7 +17,7 @@ BytePipe::BytePipe() {
   base::Pipe pipe = base::make_pipe();
   read_end_ = std::move(pipe.read_end);
   write_end_ = std::move(pipe.write_end);
-  fcntl(write_end_.get(), F_SETPIPE_SZ, kPipeBytes);  // less is only slower
+  fcntl(write_end_.get(), F_SETPIPE_SZ, kPipeBytes);  // a smaller pipe is only slower
   base::check(fcntl(write_end_.get(), F_SETFL, O_NONBLOCK), "set up a pipe");
 }
 
@@ -33,7 +33,7 @@ size_t BytePipe::write_some(std::string_view bytes, std::chrono::milliseconds pa
   const ssize_t count = ::write(write_end_.get(), bytes.data(), bytes.size());
   if (count >= 0) return static_cast<size_t>(count);
   if (errno == EAGAIN || errno == EINTR) return 0;
-  if (errno == EPIPE) throw base::Error(base::Code::unavailable, "the other side has left");
+  if (errno == EPIPE) throw base::Error(base::Code::unavailable, "the reader has left");
   base::throw_errno("write to a pipe");
 }
 

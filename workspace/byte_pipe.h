@@ -1,7 +1,7 @@
-// A pipe between two threads of this process: one makes bytes while the other takes them.
-// Memory is the kernel's pipe buffer, so whoever is faster waits. Either side may leave: the other
-// then learns it from its next call. How the writer ended goes along, so a cut is never taken for
-// an end.
+// A pipe between two threads of this process: one writes bytes while the other reads them. The
+// memory is the kernel's pipe buffer, so the faster side waits. Either side may leave: the other's
+// next call then fails. The writer's error reaches the reader, so a truncated stream never looks
+// complete.
 #pragma once
 
 #include <chrono>
@@ -19,16 +19,16 @@ class BytePipe {
  public:
   BytePipe();
 
-  // The writer's side. Throws unavailable when the reader has left.
+  // The writer's side. Throws unavailable if the reader has left.
   void write(std::string_view bytes);
-  // How many bytes went in, after a wait for `patience` at most.
+  // Waits at most `patience`; returns the number of bytes written.
   size_t write_some(std::string_view bytes, std::chrono::milliseconds patience);
-  void finish();                         // all was written
-  void fail(const base::Error& reason);  // what the reader gets instead of the end
+  void finish();                         // everything was written
+  void fail(const base::Error& reason);  // the reader gets this instead of the end
 
-  // The reader's side. `read` waits; empty is the end. Throws what the writer failed with.
+  // The reader's side. `read` waits; empty is the end. Throws the writer's error.
   std::string read(size_t max_bytes);
-  std::optional<std::string> try_read(size_t max_bytes);  // nothing: there is nothing yet
+  std::optional<std::string> try_read(size_t max_bytes);  // nullopt: no bytes yet
   void leave();
 
  private:

@@ -14,7 +14,7 @@ using base::Code;
 using base::Error;
 using std::chrono::milliseconds;
 
-// So much may wait whatever the disk says.
+// This much may wait even on a full disk.
 constexpr uint64_t kAlwaysBytes = 16 << 20;
 constexpr uint64_t kGiveBackBytes = 4 << 20;
 constexpr milliseconds kPatience{120'000};  // of the writer, in all
@@ -36,21 +36,21 @@ void ByteSpool::wait_for_room(std::unique_lock<std::mutex>& lock) {
   waited_ += std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - began);
   if (in_time && waited_ < kPatience) return;
   throw Error(Code::resource_exhausted,
-              "the disk of the store has no room for what was not read yet, and who takes this "
-              "takes it too slowly",
-              "free space (moorage gc --explain tells what can go), or write it to a faster place");
+              "the disk of the store has no room for data that is not read yet, and the "
+              "client reads too slowly",
+              "free space (see moorage gc --explain), or write to a faster disk");
 }
 
 void ByteSpool::write(std::string_view bytes) {
   std::unique_lock lock(mutex_);
   wait_for_room(lock);
-  if (left_) throw Error(Code::unavailable, "the other side has left");
+  if (left_) throw Error(Code::unavailable, "the reader has left");
   const uint64_t at = written_bytes_;
   lock.unlock();
   try {
     base::write_at(file_.get(), bytes, at);
   } catch (Error& error) {
-    error.add_context("keep what is to be sent");
+    error.add_context("spool data to send");
     throw;
   }
   lock.lock();
@@ -68,7 +68,7 @@ void ByteSpool::fail(const Error& reason) {
   done_ = true;
 }
 
-// Only the time counts that the reader had bytes to pass on, not that it waited for the writer.
+// Counts only the time while the reader had bytes to pass on, not its waits for the writer.
 void ByteSpool::require_pace() {
   if (!got_) return;
   busy_ += std::chrono::steady_clock::now() - *got_;
@@ -76,8 +76,8 @@ void ByteSpool::require_pace() {
   const double busy_s = std::chrono::duration<double>(busy_).count();
   if (busy_ <= least_.grace || static_cast<double>(read_bytes_) >= busy_s * least_.bytes_per_s)
     return;
-  throw Error(Code::deadline_exceeded, "who takes this takes it too slowly",
-              "write it to a faster place");
+  throw Error(Code::deadline_exceeded, "the client reads too slowly",
+              "write to a faster disk");
 }
 
 std::optional<std::string> ByteSpool::try_read(size_t max_bytes) {
@@ -93,10 +93,10 @@ std::optional<std::string> ByteSpool::try_read(size_t max_bytes) {
     if (waiting == 0) return std::string();
   }
   std::string bytes = base::read_at(file_.get(), std::min<uint64_t>(max_bytes, waiting), at);
-  if (bytes.empty()) throw Error(Code::io, "what was kept to be sent is gone");
+  if (bytes.empty()) throw Error(Code::io, "spooled data is gone");
   at += bytes.size();
-  // The reader's thread alone changes it. Where the call is not known the space comes back with the
-  // file, and counts until then.
+  // Only the reader's thread changes this. If the file system cannot punch holes, the space stays
+  // in use until the file is closed.
   const uint64_t given_back = given_back_bytes_;
   const bool gave =
       at - given_back >= kGiveBackBytes &&

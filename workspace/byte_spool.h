@@ -1,8 +1,8 @@
-// From a thread of this process that makes bytes to one that sends them on, through a file without
-// a name: whoever makes them, with a lock or a thread of a pool, is done as soon as it can,
-// whatever the client's speed. What was taken is given back to the disk. Only where the disk has no
-// room for what waits does the writer wait for the reader, and not for long. How the writer ended
-// goes along, so a cut is never taken for an end. A reader that takes next to nothing is let go.
+// From a thread of this process that makes bytes to one that sends them on, through an unnamed
+// file: the maker, which holds a lock or a pool thread, finishes early, however slow the client is.
+// Bytes read are freed on the disk. The writer waits for the reader, briefly, only if the disk is
+// full. The writer's error reaches the reader, so a truncated stream never looks complete. A reader
+// that is far too slow is cut off.
 #pragma once
 
 #include <chrono>
@@ -19,28 +19,28 @@
 
 namespace moorage::workspace {
 
-// The least that a reader takes, in bytes a second, once it had the bytes before it so long.
+// The lowest rate allowed for a reader, measured once it has held bytes for `grace`.
 struct LeastRate {
   std::chrono::nanoseconds grace = std::chrono::minutes(2);
-  double bytes_per_s = 4 << 10;  // as a modem had
+  double bytes_per_s = 4 << 10;  // a modem's speed
 };
 
 class ByteSpool {
  public:
   ByteSpool(base::Fd file, std::function<bool()> has_room, LeastRate least = {});
 
-  // The writer's side. Throws unavailable when the reader has left, resource_exhausted when it is
-  // slow and there is no room.
+  // The writer's side. Throws unavailable if the reader has left, resource_exhausted if the reader
+  // is slow and the disk is full.
   void write(std::string_view bytes);
-  void finish();                         // all was written
-  void fail(const base::Error& reason);  // what the reader gets instead of the end
+  void finish();                         // everything was written
+  void fail(const base::Error& reason);  // the reader gets this instead of the end
 
-  // The reader's side: nothing, there is nothing yet; empty, the end. Throws what the writer failed
-  // with, after all that it had written; deadline_exceeded when it comes back too late for more.
+  // The reader's side: nullopt, no bytes yet; empty, the end. Throws the writer's error after all
+  // bytes written before it; deadline_exceeded if it reads too slowly.
   std::optional<std::string> try_read(size_t max_bytes);
   void leave();
 
-  uint64_t held_bytes();  // of the disk
+  uint64_t held_bytes();  // on the disk
 
  private:
   void require_pace();
@@ -54,10 +54,10 @@ class ByteSpool {
   uint64_t written_bytes_ = 0;
   uint64_t read_bytes_ = 0;
   uint64_t given_back_bytes_ = 0;
-  // The reader's alone: when it got its last bytes, and how long it had them, all in all.
+  // Used by the reader only: when it got its last bytes, and its total time with bytes in hand.
   std::optional<std::chrono::steady_clock::time_point> got_;
   std::chrono::nanoseconds busy_{0};
-  std::chrono::milliseconds waited_{0};  // the writer's alone
+  std::chrono::milliseconds waited_{0};  // used by the writer only
   bool done_ = false;
   bool left_ = false;
   std::optional<base::Error> error_;

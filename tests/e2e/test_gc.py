@@ -210,7 +210,7 @@ class Budgets(harness.TestCase):
         with self.assertRaises(moorage.MoorageError) as refused:
             self.client.create(repo_url=self.url, name="third")
         self.assertEqual(refused.exception.code, "resource_exhausted")
-        self.assertIn("uid 0 has taken", refused.exception.message)
+        self.assertIn("uid 0 uses", refused.exception.message)
         self.assertIn("user.budget_bytes", refused.exception.hint)
         self.assertEqual(self.client.exec("big", "wc -c <work").stdout.strip(), str(30 << 20).encode())
         self.client.delete("big", purge=True)

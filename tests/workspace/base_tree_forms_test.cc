@@ -1,4 +1,4 @@
-// A base tree that became whole in place of a delta, and who may still have the delta.
+// A base tree that became whole after being a delta, while mounts may still use the delta.
 #include <catch2/catch.hpp>
 #include <set>
 #include <string>
@@ -15,7 +15,7 @@ using namespace moorage::workspace;
 
 namespace {
 
-// Two commits of a repository that are near to each other: the tree of the second is a delta.
+// Two similar commits of a repository: the tree of the second is a delta.
 struct FormsFixture : ContextFixture {
   std::string upstream = directory.path() + "/upstream";
   Repositories repositories{context};
@@ -63,12 +63,12 @@ std::set<std::string> nothing() { return {}; }
 
 }  // namespace
 
-TEST_CASE("a base tree that cannot be synced keeps no other one from it, and says why") {
+TEST_CASE("a base tree that cannot be synced reports why and does not block the others") {
   FormsFixture test;
   state_db::BaseTrees table(test.store);
   state_db::BaseTreeRow gone;
   gone.repository = test.id;
-  gone.commit = std::string(40, '0');  // before the other one in each order
+  gone.commit = std::string(40, '0');  // sorts before the other one in any order
   gone.boot_id = base::boot_id();
   gone.created_wall_ms = 1;
   table.put(gone);
@@ -83,7 +83,7 @@ TEST_CASE("a base tree that cannot be synced keeps no other one from it, and say
   CHECK(test.repositories.sync_failure(test.id, gone.commit).empty());
 }
 
-TEST_CASE("a delta stays while somebody holds its place and has not mounted it yet") {
+TEST_CASE("a delta stays while somebody is about to mount it") {
   FormsFixture test;
   auto told = test.repositories.ensure_base_tree(test.id, test.second, {});
   auto also_told = test.repositories.ensure_base_tree(test.id, test.second, {});
@@ -112,7 +112,7 @@ TEST_CASE("a delta stays while a mount has it") {
   CHECK_FALSE(test.has_delta());
 }
 
-TEST_CASE("nobody is asked for mounts where every tree has one form") {
+TEST_CASE("mounts are not listed if every tree has one form") {
   FormsFixture test;
   test.repositories.ensure_base_tree(test.id, test.second, {});
   int asked = 0;

@@ -1,4 +1,4 @@
-// Which attempt of a best-of is promoted.
+// Choosing the attempt of a best-of to promote.
 #include "workspace/best_of_choice.h"
 
 #include <catch2/catch.hpp>
@@ -42,7 +42,7 @@ std::string refusal(const BestOfRequest& request) {
 
 }  // namespace
 
-TEST_CASE("the first that passed is known once all before it have ended") {
+TEST_CASE("first_passing is known once all attempts before it have ended") {
   const auto first = [](const std::vector<AttemptState>& states) {
     return choose_attempt(Promote::first_passing, rows(states)).value_or(0);
   };
@@ -55,7 +55,7 @@ TEST_CASE("the first that passed is known once all before it have ended") {
   CHECK(first({}) == 0);
 }
 
-TEST_CASE("the smallest diff is known when all have ended, and counts only those that passed") {
+TEST_CASE("smallest_diff is known once all have ended, and counts only passing attempts") {
   auto attempts = rows({kFailed, kPassed, kPassed, kPassed, kTests});
   attempts[0].diff = AttemptDiff{1, 1, 0, 10};
   attempts[1].diff = AttemptDiff{1, 9, 0, 300};
@@ -69,7 +69,7 @@ TEST_CASE("the smallest diff is known when all have ended, and counts only those
   CHECK(choose_attempt(Promote::smallest_diff, attempts) == 3);
 }
 
-TEST_CASE("a diff that could not be measured comes last, and is better than none") {
+TEST_CASE("an unmeasured diff comes last, but still counts") {
   auto attempts = rows({kPassed, kPassed});
   attempts[1].diff = AttemptDiff{100, 100'000, 0, 60'000'000};
   CHECK(choose_attempt(Promote::smallest_diff, attempts) == 2);
@@ -77,11 +77,11 @@ TEST_CASE("a diff that could not be measured comes last, and is better than none
   CHECK(choose_attempt(Promote::smallest_diff, attempts) == 1);
 }
 
-TEST_CASE("nothing is promoted that nobody asked for") {
+TEST_CASE("nothing is promoted without a request") {
   CHECK_FALSE(choose_attempt(Promote::none, rows({kPassed, kPassed})));
 }
 
-TEST_CASE("a request that cannot be meant is refused before anything is made") {
+TEST_CASE("an invalid request is refused before anything is created") {
   BestOfRequest request;
   request.test = {"true"};
   CHECK(refusal(request).find("neither a command nor a patch") != std::string::npos);
@@ -96,12 +96,12 @@ TEST_CASE("a request that cannot be meant is refused before anything is made") {
   CHECK(refusal(request).find("at most 64") != std::string::npos);
   request.parallel = 0;
   request.test.clear();
-  CHECK(refusal(request).find("no test") != std::string::npos);
+  CHECK(refusal(request).find("test is missing") != std::string::npos);
   request.test = {std::string("a\0b", 3)};
   CHECK(refusal(request).find("test") == 0);
   request.test = {"true"};
   request.patches = {{"a", 1}};
-  CHECK(refusal(request).find("exclude each other") != std::string::npos);
+  CHECK(refusal(request).find("not both") != std::string::npos);
   request.each.clear();
   CHECK(refusal(request).find("count is 5") != std::string::npos);
   request.count = 0;

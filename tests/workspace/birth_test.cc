@@ -11,7 +11,7 @@
 
 namespace moorage::workspace {
 
-TEST_CASE("first starts at the same time share one home skeleton") {
+TEST_CASE("simultaneous first starts share one home skeleton") {
   for (int round = 0; round < 20; ++round) {
     TemporaryDirectory store;
     Options options;
@@ -29,7 +29,7 @@ TEST_CASE("first starts at the same time share one home skeleton") {
   }
 }
 
-TEST_CASE("a home skeleton that a power cut left without bytes is made again") {
+TEST_CASE("a home skeleton that lost its contents in a power cut is made again") {
   TemporaryDirectory store;
   Options options;
   options.store = store.path();
