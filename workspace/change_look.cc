@@ -19,7 +19,7 @@ ChangeSource change_source(const Context& context, const state_db::WorkspaceRow&
 
 bool is_still_whole(const Context& context, base::WorkspaceId id, const ChangeSource& source) {
   const auto now = change_source(context, state_db::Workspaces(context.store).get(id)).uppers;
-  // New layers may lie on them.
+  // New layers may be on top of them.
   return now.size() >= source.uppers.size() &&
          std::equal(source.uppers.rbegin(), source.uppers.rend(), now.rbegin());
 }

@@ -1,6 +1,5 @@
-// Looks at what workspaces changed (changes.h), without a lock. Layers may be merged meanwhile, or
-// go into an archive, and what is read of them then tells fewer changes than there are: such a look
-// is taken again.
+// Reads the changes of workspaces (changes.h) without a lock. Layers may be merged or archived
+// meanwhile, and reading them then finds too few changes: such a read is repeated.
 #pragma once
 
 #include <algorithm>
@@ -15,11 +14,11 @@ namespace moorage::workspace {
 
 // Conflict if the workspace is not ready.
 ChangeSource change_source(const Context& context, const state_db::WorkspaceRow& row);
-// Whether all that it names still was the workspace's after it was read.
+// Whether all layers that it names still belonged to the workspace after reading.
 bool is_still_whole(const Context& context, base::WorkspaceId id, const ChangeSource& source);
 
-// `look` is given the sources of these workspaces in their order. Conflict if they do not stay as
-// they are for the time of a look.
+// Calls `look` with the sources of these workspaces in their order. Conflict if they change during
+// every attempt.
 template <typename Look>
 auto look_at_changes(const Context& context, const std::vector<base::WorkspaceId>& ids,
                      const Look& look) {

@@ -16,15 +16,15 @@ using repo_cache::kModeSymlink;
 
 constexpr uint32_t kModeDirectory = 0040000;
 constexpr size_t kMaxIgnoreBytes = 1 << 20;
-constexpr uint64_t kItemBytes = 192;    // a node of each map that has it, and what the heap adds
-constexpr uint64_t kPatternBytes = 64;  // one line of an ignore file, beside its text
+constexpr uint64_t kItemBytes = 192;    // a node of each map with it, and heap overhead
+constexpr uint64_t kPatternBytes = 64;  // one line of an ignore file, without its text
 constexpr std::string_view kIgnoreFile = ".gitignore";
 
 std::string join(const std::string& directory, const std::string& name) {
   return directory.empty() ? name : directory + "/" + name;
 }
 
-// While it waits to be visited, and in the answers that the ignore rules keep.
+// Memory while it waits to be visited, and in the ignore rules' cached answers.
 uint64_t cost(const MergedDirectory& directory) {
   uint64_t bytes = kItemBytes + 2 * directory.path.size();
   for (const UpperDirectory& upper : directory.uppers) bytes += sizeof upper + upper.path.size();
@@ -43,8 +43,7 @@ ChangeSet::ChangeSet(LayerWalk& walk, const repo_cache::CommitTree& commit, Reme
       memory_(limits.max_memory_bytes) {
   walk_.charge(&memory_);
   ignore_.set_deadline(deadline_);
-  // Parents come before their children, so that what a directory says about the base can be taken
-  // back below it.
+  // Visit parents before children, so that a child can undo what its parent says about the base.
   pending_.push_back(walk_.root());
   while (!pending_.empty() && !late()) {
     MergedDirectory directory = std::move(pending_.back());
@@ -77,8 +76,8 @@ void ChangeSet::visit(const MergedDirectory& directory) {
   LayerWalk::Open open = walk_.open(directory);
   in_tracked_ = tracked_directory(directory.path);
   if (!in_tracked_) {
-    // As git: an untracked directory with a repository in it is one entry, and its inside is its
-    // own business.
+    // Like git: an untracked directory that contains a repository is one entry, without its
+    // contents.
     for (const std::string& name : open.names()) {
       if (name != ".git") continue;
       std::optional<MergedEntry> entry = open.entry(name);
@@ -94,7 +93,7 @@ void ChangeSet::visit(const MergedDirectory& directory) {
   }
   load_ignore_file(directory, open);
   for (const std::string& name : open.names()) {
-    if (name == ".git") continue;  // at the top; below, git has none of that name either
+    if (name == ".git") continue;  // the repository at the top; git ignores the name below it, too
     if (late()) return;
     if (std::optional<MergedEntry> entry = open.entry(name)) visit_entry(directory, name, *entry);
   }
@@ -105,7 +104,7 @@ void ChangeSet::visit_entry(const MergedDirectory& parent, const std::string& na
   const std::string path = join(parent.path, name);
   switch (entry.kind) {
     case EntryKind::absent:
-    case EntryKind::other:  // FIFO, socket, device: git has no word for them
+    case EntryKind::other:  // FIFO, socket, device: git cannot store them
       hide(path);
       return;
     case EntryKind::file:
@@ -141,7 +140,7 @@ void ChangeSet::enter(const MergedDirectory& parent, const std::string& name,
   std::optional<repo_cache::TreeEntry> tracked;
   if (in_tracked_) tracked = commit_.lookup(path);
   if (tracked && tracked->mode == kModeSubmodule)
-    return;  // still a directory: as good as unchanged
+    return;  // still a directory: count it as unchanged
   std::optional<std::string> expected;
   if (parent.base) expected = join(*parent.base, name);
   const bool ignored = !(tracked && tracked->mode == kModeDirectory) && ignore_.matches(path, true);
@@ -152,7 +151,7 @@ void ChangeSet::enter(const MergedDirectory& parent, const std::string& name,
   pending_.push_back(std::move(directory));
 }
 
-// Whatever the base or a renamed directory above had at this path or below it.
+// Hides everything that the base or a renamed parent directory has at or below this path.
 void ChangeSet::hide(const std::string& path) {
   present_.erase(path);
   const std::string below = path + "/";
@@ -163,7 +162,7 @@ void ChangeSet::hide(const std::string& path) {
   if (const auto tracked = commit_.lookup(path)) hidden_.emplace(path, tracked->mode);
 }
 
-// The files that came along with a directory from elsewhere in the base.
+// Adds the files that moved along with a directory of the base.
 void ChangeSet::rename(const std::string& from, const std::string& to) {
   hide(to);
   const std::vector<std::string> files = commit_.files_below(from);
@@ -174,7 +173,7 @@ void ChangeSet::rename(const std::string& from, const std::string& to) {
   }
   for (const std::string& file : files) {
     std::optional<repo_cache::TreeEntry> entry = commit_.lookup(file);
-    if (!entry || entry->mode == kModeSubmodule) continue;  // an empty directory
+    if (!entry || entry->mode == kModeSubmodule) continue;  // shows an empty directory
     const std::string path = to + file.substr(from.size());
     if (!commit_.is_tracked(path) && ignore_.matches(path, false)) continue;
     if (!afford(kItemBytes + path.size() + file.size())) return;
@@ -186,7 +185,7 @@ void ChangeSet::rename(const std::string& from, const std::string& to) {
   }
 }
 
-// An ignore file counts as it is now, also one that is new or changed. As in git a link is not one.
+// Current contents count, also of a new or changed ignore file. Like git, ignore a symlink.
 void ChangeSet::load_ignore_file(const MergedDirectory& directory, LayerWalk::Open& open) {
   for (const std::string& name : open.names()) {
     if (name != kIgnoreFile) continue;

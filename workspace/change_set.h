@@ -1,8 +1,8 @@
-// Which paths of a workspace may differ from its base commit, and where their contents are: the
-// uppers of its layers (layer_walk.h) laid over the commit's tree. Nothing is compared here, so a
-// file that was only touched is in it. Left out: .git at the top, untracked files that git would
+// The paths of a workspace that may differ from its base commit, and where their contents are: the
+// uppers of its layers (layer_walk.h) over the commit's tree. Nothing is compared here, so files
+// that were only touched are included. Left out: .git at the top, untracked files that git would
 // ignore (their directories are not even walked), the inside of submodules and of nested
-// repositories. The agent decides how much there is to remember, so that has a budget
+// repositories. The agent controls the number of paths, so memory has a budget
 // (base/look_memory.h), and the walk a deadline: beyond either the rest is left out, and
 // truncated() says so.
 #pragma once
@@ -21,8 +21,8 @@ namespace moorage::workspace {
 
 struct PresentFile {
   bool from_base = false;  // renamed along with its directory: source.path is its path in the base
-  UpperDirectory source;   // an empty path: the same as in the workspace
-  uint32_t mode = 0;       // one of git's three
+  UpperDirectory source;   // empty path: the same as in the workspace
+  uint32_t mode = 0;       // one of git's three file modes
 };
 
 struct ChangeSetLimits {
@@ -32,13 +32,13 @@ struct ChangeSetLimits {
 
 class ChangeSet {
  public:
-  // With `numbers` untracked files and nested repositories are only counted, not remembered.
+  // `numbers` only counts untracked files and nested repositories, without storing them.
   enum class Remember { paths, numbers };
   ChangeSet(LayerWalk& walk, const repo_cache::CommitTree& commit, Remember remember,
             const ChangeSetLimits& limits);
 
   bool truncated() const { return truncated_; }
-  uint64_t counted() const { return counted_; }  // what is in none of the three below
+  uint64_t counted() const { return counted_; }  // entries in none of the three below
   const std::map<std::string, PresentFile>& present() const { return present_; }
   const std::set<std::string>& deleted() const { return deleted_; }  // files and submodules
   const std::set<std::string>& nested() const {
@@ -70,9 +70,9 @@ class ChangeSet {
   bool truncated_ = false;
   repo_cache::IgnoreRules ignore_;
   std::vector<MergedDirectory> pending_;
-  bool in_tracked_ = true;  // the commit has the directory being visited
+  bool in_tracked_ = true;  // the commit contains the current directory
   std::map<std::string, PresentFile> present_;
-  // Path and mode in the base: what it has there and below is not to be seen, unless present.
+  // Path and mode in the base: hides that path and everything below it, unless present.
   std::map<std::string, uint32_t> hidden_;
   std::set<std::string> deleted_;
   std::set<std::string> nested_;

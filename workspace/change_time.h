@@ -1,5 +1,5 @@
-// What a change time (ctime, which nobody can set) can tell: the kernel takes it from a clock that
-// moves in steps, so that two changes within one step look alike.
+// Precision of change times (ctime, which nobody can set): the kernel takes them from a clock that
+// advances in steps, so two changes within one step look alike.
 #pragma once
 
 #include <sys/stat.h>
@@ -9,13 +9,13 @@
 
 namespace moorage::workspace {
 
-inline constexpr int64_t kTickNs = 20'000'000;  // its steps are 10 ms at most
+inline constexpr int64_t kTickNs = 20'000'000;  // its steps are at most 10 ms
 
 inline int64_t nanoseconds(const timespec& time) {
   return time.tv_sec * 1'000'000'000 + time.tv_nsec;
 }
 
-// The present, by that clock.
+// The current time of that clock.
 inline int64_t kernel_time() {
   timespec now{};
   clock_gettime(CLOCK_REALTIME_COARSE, &now);

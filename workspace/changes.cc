@@ -20,10 +20,10 @@ using base::Error;
 using repo_cache::CommitTree;
 
 constexpr int kMaxWalks = 3;
-constexpr uint64_t kMaxPathBytes = 16 << 20;  // of an answer
+constexpr uint64_t kMaxPathBytes = 16 << 20;  // in one answer
 constexpr uint32_t kModeDirectory = 0040000;
 
-// One look at the layers: what may differ, and of that what does. To compare may take as long again
+// One pass over the layers: lists candidates, then compares them. The comparison may take as long
 // as the walk.
 class Look {
  public:
@@ -51,7 +51,7 @@ class Look {
   }
 
   const std::map<std::string_view, ChangeKind>& kinds() const { return kinds_; }
-  // The file of a layer that this path shows; empty: none.
+  // The layer file that this path shows; empty: none.
   std::string place_of(std::string_view path) const {
     const auto found = set_.present().find(std::string(path));
     if (found == set_.present().end() || found->second.from_base) return {};
@@ -62,14 +62,13 @@ class Look {
   bool changed_meanwhile() const { return walk_.changed_meanwhile(); }
   bool truncated() const { return walk_.truncated() || set_.truncated() || left_out_; }
 
-  // For the mirror's diff. The contents are opened when asked for, so this Look must live until
-  // then.
+  // Input for the mirror's diff. Contents are opened on demand, so this Look must outlive them.
   std::vector<repo_cache::Change> contents(const Look* same_as = nullptr) {
     uint64_t path_bytes = 0;
     for (const auto& [path, kind] : kinds_) path_bytes += path.size();
     if (truncated() || path_bytes > kMaxPathBytes) {
-      throw Error(Code::resource_exhausted, "too many files changed for a patch",
-                  "take them out of the workspace with cp, or ignore them with .gitignore");
+      throw Error(Code::resource_exhausted, "too many changes for a patch",
+                  "copy the files out with moorage cp, or list them in .gitignore");
     }
     std::vector<repo_cache::Change> changes;
     for (const auto& [path, kind] : kinds_) {
@@ -96,14 +95,14 @@ class Look {
     return {file.source.layer, file.source.path.empty() ? path : file.source.path};
   }
 
-  // One file of one frozen layer: nothing is read to know it. What decides about others is.
+  // Both show the same file of one frozen layer, so skip it unread; .gitattributes affects others.
   bool shows_same(std::string_view path, const Look& other) const {
     if (path.ends_with(".gitattributes")) return false;
     const std::string here = place_of(path);
     return !here.empty() && other.kinds_.contains(path) && here == other.place_of(path);
   }
 
-  // Empty: no change, or gone by now (the walk then knows).
+  // nullopt: no change, or gone by now (which the walk notices).
   std::optional<ChangeKind> compare(const std::string& path, const PresentFile& file) {
     const auto tracked = commit_.lookup(path);
     if (!tracked || tracked->mode == kModeDirectory) return ChangeKind::untracked;
@@ -142,7 +141,7 @@ class Look {
     } else if (base::Fd fd = walk_.open_file(place(path, file))) {
       return fd;
     }
-    throw Error(Code::conflict, path + " changed while it was read", "try again");
+    throw Error(Code::conflict, path + " changed during reading", "try again");
   }
 
   const CommitTree& commit_;
@@ -153,8 +152,8 @@ class Look {
   bool left_out_ = false;
 };
 
-// Runs `use` on looks at the tree until one saw it stand still. A conflict is thrown on only by the
-// last one.
+// Runs `use` on passes over the tree until one saw no change. Only the last one rethrows a
+// conflict.
 template <typename Use>
 auto steady_look(const ChangeSource& source, CommitTree& commit, const ChangeSetLimits& limits,
                  const Use& use, ChangeSet::Remember remember = ChangeSet::Remember::paths) {
@@ -175,7 +174,7 @@ ChangeKind kind_named(const std::string& name) {
                           ChangeKind::mode, ChangeKind::type, ChangeKind::untracked}) {
     if (name == change_name(kind)) return kind;
   }
-  throw Error(Code::internal, "no kind of change is called " + name);
+  throw Error(Code::internal, "unknown kind of change: " + name);
 }
 
 std::vector<DiffStat> stats_of(std::vector<repo_cache::DiffStat> stats) {
@@ -187,7 +186,7 @@ std::vector<DiffStat> stats_of(std::vector<repo_cache::DiffStat> stats) {
   return result;
 }
 
-// The contents may take as long again as the walk.
+// Reading the contents may take as long as the walk.
 repo_cache::DiffLimits diff_limits(uint64_t max_bytes, const ChangeSetLimits& limits) {
   repo_cache::DiffLimits result;
   result.max_changed_bytes = max_bytes;

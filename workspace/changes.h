@@ -1,11 +1,11 @@
-// What a workspace changed, told from its upper directories alone: cost follows the change, not the
-// repository. Whiteouts, opaque directories and redirects are understood; copied-up but unchanged
-// files are no change; ignored untracked files are left out, as git does (.gitignore files are read
-// as data). The agent's .git directory is never read here, so "untracked" means: not in the base
-// commit. A tree that changes meanwhile is walked again, three times at most; then the last look
-// counts, and a patch throws conflict if a file that it needs is gone. Memory and time have limits
-// (change_set.h): to compare may take as long as the walk, a patch as long again. The agent decides
-// how long it takes, so it runs behind what others wait for (base/background.h).
+// The changes in a workspace, from its upper directories alone: the cost depends on the changes,
+// not on the repository. Understands whiteouts, opaque directories and redirects; ignores copied-up
+// but unchanged files; leaves out ignored untracked files like git (.gitignore files are read as
+// data). It never reads the agent's .git directory, so "untracked" means: not in the base commit. A
+// tree that changes meanwhile is walked again, at most three times; then the last walk counts, and
+// a patch throws conflict if a file that it needs is gone. Memory and time have limits
+// (change_set.h): the comparison may take as long as the walk, a patch as long again. The agent
+// controls how long it takes, so it runs at background priority (base/background.h).
 #pragma once
 
 #include <cstdint>
@@ -30,10 +30,9 @@ struct Change {
 };
 
 struct ChangeList {
-  // Sorted by path. Files; directories only where an untracked repository lies in one: "vendor/",
-  // as git says.
+  // Sorted by path. Files; a directory only for an untracked repository: "vendor/", as in git.
   std::vector<Change> changes;
-  bool truncated = false;  // beyond a limit, or what layer_walk.h does not look at
+  bool truncated = false;  // a limit was hit, or layer_walk.h skipped something
 };
 
 struct ChangeCount {
@@ -47,12 +46,12 @@ struct DiffStat {
   uint64_t removed = 0;
   bool binary = false;
   ChangeKind kind = ChangeKind::modified;
-  uint64_t bytes_before = 0;  // as git keeps it; 0: it was not there
+  uint64_t bytes_before = 0;  // size in git; 0: it did not exist
   uint64_t bytes_after = 0;
 };
 
-// Where to look. Uppers are newest first and are opened read-only by path: they lie in the store,
-// and no link in them is followed.
+// The layers to read. Uppers are newest first and are opened read-only by path: they are in the
+// store, and no link in them is followed.
 struct ChangeSource {
   std::string repo_dir;  // "repo_3"
   std::string base_commit;
@@ -67,16 +66,16 @@ class Changes {
       : repos_(repos), limits_(limits) {}
   // At most 16 MiB of paths.
   ChangeList status(const ChangeSource& source, size_t limit = 100'000) const;
-  // Without remembering untracked paths, so that a count far beyond the other limits is whole.
+  // Does not store untracked paths, so it stays exact far beyond the other limits.
   ChangeCount count(const ChangeSource& source) const;
-  // A patch that `git apply --binary` takes, over base_commit. Throws resource_exhausted for a file
-  // or a patch of more than max_bytes, beyond 1 GiB of contents, 16 MiB of paths, and for a change
-  // that is not seen whole. Untracked repositories and empty directories are not in it.
+  // A patch over base_commit for `git apply --binary`. Throws resource_exhausted for a file or a
+  // patch of more than max_bytes, beyond 1 GiB of contents, beyond 16 MiB of paths, and if
+  // truncated. Leaves out untracked repositories and empty directories.
   std::string patch(const ChangeSource& source, uint64_t max_bytes = kMaxChangedBytes) const;
-  // As patch, but what is beyond these, comes too late, or has no room in memory counts as binary.
+  // As patch, but files beyond these limits of size, time or memory count as binary.
   std::vector<DiffStat> stat(const ChangeSource& source,
                              uint64_t max_bytes = kMaxChangedBytes) const;
-  // Between two states of workspaces of one repository, also on different commits of it.
+  // Between two states of workspaces of one repository, which may have different base commits.
   std::string patch(const ChangeSource& before, const ChangeSource& after,
                     uint64_t max_bytes = kMaxChangedBytes) const;
   std::vector<DiffStat> stat(const ChangeSource& before, const ChangeSource& after,

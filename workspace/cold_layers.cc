@@ -26,8 +26,8 @@ MOORAGE_CRASH_POINT(after_row, "archive.after_cold_row");
 
 constexpr base::UsageLimits kUsageLimits{.time = std::chrono::milliseconds(10'000)};
 
-// That its archive can be relied upon, and that it has not come back by a way that the rows do not
-// know: a state.db that was restored.
+// Whether its archive is reliable, and the workspace has not returned unknown to the rows (after a
+// restore of state.db).
 bool is_away(Context& context, WorkspaceId id) {
   const auto archive = state_db::Archives(context.store).find(id);
   const auto row = state_db::Workspaces(context.store).get(id);
@@ -35,13 +35,13 @@ bool is_away(Context& context, WorkspaceId id) {
   return archive && archive->whole && !back && ArchiveStore(context).is_there(*archive);
 }
 
-// With the locks that keep them so.
+// Removable layers, with the locks that keep them so.
 std::map<LayerId, base::KeyedMutex::Guard> removable(Context& context) {
   std::map<WorkspaceId, bool> away;
   std::set<LayerId> wanted;
   std::set<LayerId> kept;
   for (const auto& row : Layers(context.store).only_archived()) {
-    // A cold one whose files are gone is as it should be.
+    // Cold and without files: already done.
     if (row.cold && !base::path_exists(context.storage.layer_path(row.layer))) continue;
     const auto known = away.find(row.workspace);
     const bool is =
@@ -66,7 +66,7 @@ uint64_t cool_layers(Context& context) {
   Layers table(context.store);
   std::vector<LayerId> cold;
   context.store.transaction([&] {
-    // Asked again: one may have come back, or a fork stand on one, before it was locked here.
+    // Check again: before our lock one may have come back, or been forked.
     for (const auto& row : table.only_archived()) {
       if (held.contains(row.layer) && (cold.empty() || cold.back() != row.layer))
         cold.push_back(row.layer);
@@ -91,7 +91,7 @@ std::map<WorkspaceId, LayerUse> use_of_frozen_layers(Context& context) {
   std::map<LayerId, state_db::LayerRow> layers;
   for (auto& row : Layers(context.store).list()) layers.emplace(row.id, row);
   std::map<WorkspaceId, std::set<LayerId>> used;
-  std::map<LayerId, size_t> hot;  // how many need it that are in no archive
+  std::map<LayerId, size_t> hot;  // number of workspaces without an archive that need it
   state_db::WorkspaceQuery all;
   all.with_deleted = true;
   for (const auto& row : state_db::Workspaces(context.store).list(all)) {

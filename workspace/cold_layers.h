@@ -1,7 +1,7 @@
-// Frozen layers that only archived workspaces stand on. They are in the archives of all of these,
-// and go from the disk: `cold`. First the row says so, then the files go; on the way back the files
-// are made and synced, and then the row says so. So what lies in the place of a cold layer is never
-// taken for the layer: it is what a removal or a return left that was cut.
+// Frozen layers used only by archived workspaces. The archives of all of these contain them, so
+// their files are removed: `cold`. The row is marked first, then the files are removed; on return
+// the files are made and synced before the row is changed. So files in the place of a cold layer
+// are never valid: an interrupted removal or return left them.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@
 
 namespace moorage::workspace {
 
-// Removes the files of all of them. Bytes that this gave back. A layer stays where the archive of
-// one of its workspaces is not there, where the writable layer of one still lies beside its archive
-// (archive_store.h), and where somebody holds it. Caller needs no lock.
+// Removes the files of all of them; returns the bytes freed. Keeps a layer if the archive of one of
+// its workspaces is missing, if the writable layer of one still exists beside its archive
+// (archive_store.h), or if it is locked. Caller needs no lock.
 uint64_t cool_layers(Context& context);
 
-// What archiving a workspace would give back, from rows alone.
+// The space that archiving a workspace would free, from rows alone.
 struct LayerUse {
-  uint64_t own_bytes = 0;  // of frozen layers that are its alone, or else of archived ones
-  uint64_t all_bytes = 0;  // of all that would be in its archive; the writable one is in neither
-  std::optional<uint64_t> writable_bytes;  // of the writable one; empty: never measured
+  uint64_t own_bytes = 0;  // frozen layers used by no other workspace that is not archived
+  uint64_t all_bytes = 0;  // frozen layers that its archive would hold
+  std::optional<uint64_t> writable_bytes;  // the writable layer; nullopt: never measured
 };
 std::map<base::WorkspaceId, LayerUse> use_of_frozen_layers(Context& context);
 

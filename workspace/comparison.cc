@@ -14,7 +14,7 @@ using base::Code;
 using base::Error;
 
 constexpr uint64_t kMostMeasuredBytes = 64 << 20;
-constexpr size_t kLookedAt = 20;  // of the newest execs, as pre_stop is none that was asked for
+constexpr size_t kLookedAt = 20;  // newest execs to search, as pre_stop hooks do not count
 
 }  // namespace
 
@@ -23,8 +23,8 @@ Comparison::Two Comparison::find(const Caller& caller, const std::string& from,
   Two two{workspaces_.find(caller, from, Right::read), workspaces_.find(caller, to, Right::read)};
   if (two.from.repository != two.to.repository) {
     throw Error(Code::invalid_argument,
-                two.from.name + " and " + two.to.name + " are of different repositories",
-                "moorage ls tells the repository of each");
+                two.from.name + " and " + two.to.name + " belong to different repositories",
+                "moorage ls shows their repositories");
   }
   return two;
 }
@@ -87,12 +87,12 @@ ChangeSource Comparison::at_fork(const state_db::WorkspaceRow& fork, const Chang
   ChangeSource before = now;
   before.uppers.clear();
   const auto origin = state_db::Snapshots(context_.store).find(fork.forked_from);
-  // A snapshot that was dropped meanwhile has no layer: then its base commit has to do.
+  // A snapshot dropped meanwhile has no layer: compare with its base commit instead.
   if (!origin || !origin->layer) return before;
   for (const auto& layer : state_db::Layers(context_.store).chain(origin->layer)) {
     if (layer.cold) {
       throw Error(Code::conflict,
-                  fork.name + " was forked from " + origin->id.str() + ", which lies in an archive",
+                  fork.name + " was forked from " + origin->id.str() + ", which is in an archive",
                   "moorage unarchive " + origin->workspace.str());
     }
     before.uppers.push_back(context_.storage.layer_path(layer.id) + "/tree/upper");

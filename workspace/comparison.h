@@ -1,6 +1,6 @@
-// What differs between two workspaces of one repository, or between a fork and where it began. Told
-// from the layers alone, as changes.h does: files that git would ignore are no difference, and
-// neither tree is entered.
+// The differences between two workspaces of one repository, or between a fork and its origin.
+// Derived from the layers alone, like changes.h: files that git would ignore do not count, and
+// neither tree is mounted.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,7 @@ namespace moorage::workspace {
 struct ComparisonView {
   struct Side {
     state_db::WorkspaceRow row;
-    std::optional<state_db::ExecRow> last;  // the newest command that was asked for
+    std::optional<state_db::ExecRow> last;  // the newest command, hooks excluded
   };
   Side from;
   Side to;
@@ -30,11 +30,11 @@ class Comparison {
   Comparison(Context& context, Workspaces& workspaces)
       : context_(context), workspaces_(workspaces), changes_(context.repos) {}
 
-  // invalid_argument: they are of different repositories.
+  // invalid_argument: they belong to different repositories.
   ComparisonView compare(const Caller& caller, const std::string& from, const std::string& to);
-  // A patch that makes `to` of `from`.
+  // A patch that turns `from` into `to`.
   std::string patch(const Caller& caller, const std::string& from, const std::string& to);
-  // A fork against the snapshot that it was made of. Nothing: there is too much to be counted.
+  // A fork compared with the snapshot that it was made from. nullopt: too much to count.
   std::optional<state_db::AttemptDiff> since_fork(const state_db::WorkspaceRow& fork);
 
  private:

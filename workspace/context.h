@@ -1,5 +1,5 @@
-// What every verb of this layer works with: the layers below, the locks and the options, wired once
-// in daemon/main.cc. Owns nothing. Order of locks: workspace, then repository, then the store's
+// The dependencies of every verb in this layer: the layers below, the locks and the options, wired
+// once in daemon/main.cc. Owns nothing. Lock order: workspace, then repository, then the store's
 // own.
 #pragma once
 
@@ -37,9 +37,9 @@ struct Options {
   std::string lost() const { return store + "/lost"; }
   std::string sandbox_directory(const std::string& id) const { return store + "/sandboxes/" + id; }
   std::string archive_directory;  // may be another file system
-  int archive_level = 3;          // of zstd
+  int archive_level = 3;          // for zstd
   unsigned archive_threads = 2;
-  uint64_t import_max_bytes = 1ULL << 40;  // of an archive that comes in, unpacked
+  uint64_t import_max_bytes = 1ULL << 40;  // limit for an imported archive, unpacked
   uint32_t disk_first_id = 1'900'000'000;  // owners on disk, see overlay.h
   uint32_t sandbox_first_id = 1'000'000'000;
   uint32_t sandbox_slots = 4096;
@@ -52,17 +52,17 @@ struct Options {
   bool sudo = true;
   std::chrono::milliseconds start_deadline{20'000};
   std::chrono::milliseconds stop_grace{5'000};
-  std::chrono::milliseconds transfer_patience{30'000};  // for others to let go of the files
+  std::chrono::milliseconds transfer_patience{30'000};  // wait for other users of the files
   std::chrono::milliseconds fetch_deadline{3'600'000};
-  uint64_t output_limit_bytes = 1ULL << 30;      // of the disk, for the journal of one command
-  uint64_t workspace_output_bytes = 4ULL << 30;  // for all of a workspace; 0: no limit
+  uint64_t output_limit_bytes = 1ULL << 30;      // on disk, for the journal of one command
+  uint64_t workspace_output_bytes = 4ULL << 30;  // for all journals of a workspace; 0: no limit
   int64_t default_timeout_ms = 0;
   int64_t idle_stop_s = 1800;  // 0: never
-  int64_t max_lifetime_s = 0;  // 0: none
+  int64_t max_lifetime_s = 0;  // 0: no limit
   int64_t undelete_window_ms = 7LL * 24 * 3600 * 1000;
-  uint64_t min_free_bytes = 0;  // of the store's file system, see disk_room.h; 0: the usual
+  uint64_t min_free_bytes = 0;  // of the store's file system, see disk_room.h; 0: default
   uint64_t min_free_inodes = 0;
-  uint64_t disk_limit_bytes = 0;  // of new workspaces; 0: none
+  uint64_t disk_limit_bytes = 0;  // for new workspaces; 0: no limit
   uint64_t disk_limit_files = 0;
 };
 
@@ -77,9 +77,8 @@ struct Context {
   Metrics& metrics;
 };
 
-// For the row of a workspace that is being made, in the transaction that writes it: nobody ever
-// sees such a row without its lock being held by the verb that works on it, however long that
-// takes. A row in between whose lock is free was left by a process that is gone.
+// Call in the transaction that writes a new workspace's row: then no row is ever visible before its
+// verb holds the lock. So an unfinished row whose lock is free was left by a dead process.
 inline base::KeyedMutex::Guard hold_new(Context& context, base::WorkspaceId id,
                                         const std::string& operation) {
   return context.locks.lock(id.str(), operation, std::chrono::milliseconds(0));

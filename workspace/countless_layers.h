@@ -1,5 +1,5 @@
-// Frozen layers that took too long to be counted, and when each is tried again: the host may have
-// been busy. Its owner locks it.
+// Frozen layers that took too long to count, and when to retry each: the host may have been busy.
+// Its owner locks it.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ class CountlessLayers {
  public:
   explicit CountlessLayers(const base::Clock& clock) : clock_(clock) {}
   bool has(base::LayerId layer) const { return again_boot_ms_.contains(layer); }
-  bool is_due(base::LayerId layer) const;  // for the first time, or again
+  bool is_due(base::LayerId layer) const;  // also true before the first attempt
   void note(base::LayerId layer, bool counted);
 
  private:

@@ -1,5 +1,5 @@
 // Workspaces::create. Two synchronous writes: the intent (workspace, layer, labels) and `ready`;
-// everything between follows from the row and is made again, or undone, after a crash.
+// everything between follows from the row and is repeated, or undone, after a crash.
 #include "backends/registry.h"
 #include "base/crash_point.h"
 #include "base/digest.h"
@@ -27,7 +27,7 @@ MOORAGE_CRASH_POINT(after_intent, "create.after_intent");
 MOORAGE_CRASH_POINT(after_layer, "create.after_layer");
 MOORAGE_CRASH_POINT(after_ready, "create.after_ready");
 
-// "acme/My_Shop" -> "my-shop": a proposal, checked like any name a user gives.
+// "acme/My_Shop" -> "my-shop": a proposal, checked like any name from a user.
 std::string proposed_name(const std::string& display) {
   std::string name;
   for (const char c : display.substr(display.find_last_of('/') + 1)) {
@@ -43,7 +43,7 @@ std::string proposed_name(const std::string& display) {
   return name.empty() ? "work" : name.substr(0, 50);
 }
 
-// Every field, length-prefixed, so that two requests never share a text.
+// Each field is preceded by its length, so that two different requests never give the same text.
 std::string request_hash(const CreateRequest& request) {
   std::string text;
   const auto add = [&](const std::string& part) {
@@ -69,8 +69,7 @@ std::string request_hash(const CreateRequest& request) {
   return base::sha256_hex(text);
 }
 
-// Where it is to run and with which limits: as asked for, else as the host's rules say, else as its
-// settings do.
+// Backend, image and limits: from the request, else from the host's rules, else from the settings.
 void place(Context& context, const CreateRequest& request, state_db::NewWorkspace& workspace) {
   const Options& options = context.options;
   const Placement placement(context, workspace.owner_uid, request.labels);
@@ -78,7 +77,7 @@ void place(Context& context, const CreateRequest& request, state_db::NewWorkspac
   workspace.backend = request.backend.empty() ? usual.backend : request.backend;
   workspace.image = request.image.empty() ? usual.image : request.image;
   workspace.runtime = request.runtime;
-  // It belongs to its backend.
+  // A runtime belongs to its backend.
   if (request.runtime.empty() && request.backend.empty()) workspace.runtime = usual.runtime;
   const state_db::Place place{workspace.backend, workspace.image, workspace.runtime};
   placement.check_place(place);
@@ -98,8 +97,8 @@ bool is_commit_id(const std::string& text) {
 
 }  // namespace
 
-// The repository, brought up to upstream. A full commit id that is cached needs no question
-// upstream: it means the same for ever.
+// The repository, fetched from upstream. Skips the fetch for a full commit id that is cached: its
+// meaning never changes.
 state_db::RepositoryRow Workspaces::repository_for(const Caller& caller,
                                                    const CreateRequest& request,
                                                    const Progress& progress) {
@@ -130,9 +129,9 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
     workspace.request_hash = request_hash(request);
     if (const auto made = table.find_made(workspace)) return existing(caller, made->id);
   }
-  require_room(context_.options, "no workspace is made");
+  require_room(context_.options, "cannot create a workspace");
   if (!request.name.empty() && table.find_live(caller.uid, request.name)) {
-    throw Error(Code::already_exists, "there is a workspace '" + request.name + "' already",
+    throw Error(Code::already_exists, "there is already a workspace '" + request.name + "'",
                 "choose another name, or use it: moorage exec " + request.name + " -- ...");
   }
   place(context_, request, workspace);
@@ -164,7 +163,7 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
       context_.base_trees.write_delta(repo_dir, row.base_commit, request.import->work_commit,
                                       upper.get());
       base::sync_file_system(
-          context_.storage.layer_path(row.layer));  // this is work: nothing else has it
+          context_.storage.layer_path(row.layer));  // the only copy of this work
     }
     write_git_files(context_, row);
     after_layer.pass();
@@ -180,38 +179,37 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
 }
 
 void Workspaces::abandon(const state_db::WorkspaceRow& row, const std::string& reason) {
-  // The row first: a layer that a row calls ready is never removed, and one that is whole, as an
-  // import's may be, is never finished without its history.
+  // The row first: a crash must not leave a ready row without its layer, nor let a complete layer
+  // (as an import may have) be finished without its history.
   state_db::Workspaces(context_.store).fail(row.id, reason);
   remove_remains(row);
 }
 
 void Workspaces::remove_remains(const state_db::WorkspaceRow& row) {
-  // Of an import, which has them before it is ready:
+  // An import has snapshots before it is ready:
   state_db::Snapshots(context_.store).drop_all(row.id, "its import failed");
   context_.storage.remove_layer(row.layer);
-  // What it stands on is not kept for one that never came to be.
+  // A failed workspace must not keep its parent layers.
   if (row.layer && state_db::Layers(context_.store).get(row.layer).parent) {
     context_.store.transaction([&] {
       state_db::Workspaces(context_.store).set_layer(row.id, {});
       state_db::Layers(context_.store).remove({row.layer});
     });
   }
-  // Of an import:
+  // Records of an import:
   base::remove_tree(context_.options.store + "/workspaces/" + row.id.str());
   state_db::Execs(context_.store).forget_past(row.id);
 }
 
-// What an earlier request with the same key made, if the daemon died before it answered.
+// The result of an earlier request with the same key, if the daemon died before it answered.
 WorkspaceView Workspaces::existing(const Caller& caller, base::WorkspaceId id) {
   const auto row = state_db::Workspaces(context_.store).get(id);
   if (row.state == state_db::WorkspaceState::creating)
-    refuse_unsettled(caller, row.name + " is being made");
+    refuse_unsettled(caller, row.name + " is being created");
   return look(id);
 }
 
-// Collection takes a base tree that nobody stands on: when it came in between, the tree is made
-// again.
+// Collection may remove an unused base tree in between: then make it again.
 Workspaces::Made Workspaces::stand_on_base(state_db::NewWorkspace& workspace,
                                            const CreateRequest& request,
                                            const state_db::RepositoryRow& repo,
@@ -221,16 +219,16 @@ Workspaces::Made Workspaces::stand_on_base(state_db::NewWorkspace& workspace,
     repositories_.ensure_base_tree(repo.id, workspace.base_commit, progress);
     if (auto created = insert(workspace, request, repo)) return *std::move(created);
   }
-  throw Error(Code::conflict, "the base tree of " + repo.name + " was removed again and again",
+  throw Error(Code::conflict, "the base tree of " + repo.name + " was removed repeatedly",
               "try again");
 }
 
-// Nothing: the base tree is gone.
+// nullopt: the base tree is gone.
 std::optional<Workspaces::Made> Workspaces::insert(state_db::NewWorkspace& workspace,
                                                    const CreateRequest& request,
                                                    const state_db::RepositoryRow& repo) {
   state_db::Workspaces table(context_.store);
-  // In one transaction, as `remove` does: a repository never goes while a workspace of it comes.
+  // One transaction, as in `remove`: a repository cannot go while a workspace of it is created.
   return context_.store.transaction([&]() -> std::optional<Made> {
     if (state_db::Repositories(context_.store).get(repo.id).state ==
         state_db::RepositoryState::evicted) {

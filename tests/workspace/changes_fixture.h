@@ -1,5 +1,5 @@
 // A git repository, its mirror, a checkout of its first commit made by git itself as base tree, and
-// a workspace over it. Only inside in_own_namespace(): the workspace gets a path, as git cannot
+// a workspace over it. Only inside in_own_namespace(): the workspace needs a path, as git cannot
 // work in a detached mount.
 #pragma once
 
@@ -17,21 +17,20 @@ namespace moorage::workspace {
 
 class ChangesFixture {
  public:
-  // `fill` makes the files of the commit below the directory it is given.
+  // `fill` makes the files of the commit in the given directory.
   explicit ChangesFixture(const std::function<void(const std::string&)>& fill);
   ~ChangesFixture();
 
   std::string git(const std::string& directory, std::vector<std::string> arguments);
   std::string run(const std::string& directory,
                   const std::vector<std::string>& argv);  // as the agent
-  void freeze();  // the writable layer is frozen, and a new one put on top
+  void freeze();  // freezes the writable layer and puts a new one on top
 
-  // "D path", "? path", "M path", "T path", as git and as we say it.
+  // "D path", "? path", "M path", "T path", from git and from our code.
   std::set<std::string> status_of_git();
   std::set<std::string> our_status();
-  // The tree that git would commit, of the workspace and of a clean checkout with the patch
-  // applied.
-  // Lines "mode oid 0\tpath".
+  // The tree that git would commit, from the workspace and from a clean checkout with the patch
+  // applied. Lines "mode oid 0\tpath".
   std::set<std::string> tree_of_workspace();
   std::set<std::string> tree_after_patch(const std::string& patch);
 

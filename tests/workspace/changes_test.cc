@@ -42,7 +42,7 @@ void fill_small(const std::string& root) {
   fs::create_symlink("README.md", root + "/link");
 }
 
-// A shell script by the agent in the workspace.
+// Runs a shell script as the agent in the workspace.
 void edit(ChangesFixture& fixture, const std::string& script) {
   fixture.run(fixture.tree, {"sh", "-euc", script});
 }
@@ -63,7 +63,7 @@ void check_against_git(ChangesFixture& fixture) {
 
 }  // namespace
 
-TEST_CASE("a new workspace has no changes, nor has one where files were only touched") {
+TEST_CASE("a new workspace has no changes, even after files were only touched") {
   in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     CHECK(fixture.our_status().empty());
@@ -76,7 +76,7 @@ TEST_CASE("a new workspace has no changes, nor has one where files were only tou
   });
 }
 
-TEST_CASE("every kind of change is told as git tells it, and the patch makes it again") {
+TEST_CASE("every kind of change is reported as in git, and the patch reproduces it") {
   in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     edit(fixture,
@@ -95,7 +95,7 @@ TEST_CASE("every kind of change is told as git tells it, and the patch makes it 
   });
 }
 
-TEST_CASE("removed, renamed and replaced directories come out file by file") {
+TEST_CASE("removed, renamed and replaced directories are listed file by file") {
   in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     edit(fixture, "mv src source; echo x >> source/a.c; rm -r bin; mkdir -p data2; mv data data2/");
@@ -108,7 +108,7 @@ TEST_CASE("removed, renamed and replaced directories come out file by file") {
   });
 }
 
-TEST_CASE("ignored files are left out, unless the commit has them") {
+TEST_CASE("ignored files are left out unless the commit contains them") {
   in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     edit(fixture,
@@ -138,7 +138,7 @@ TEST_CASE("odd names survive in status and patch") {
   });
 }
 
-TEST_CASE("a repository inside the workspace is one untracked entry, special files are none") {
+TEST_CASE("a repository inside the workspace is one untracked entry, special files do not count") {
   in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     edit(fixture, "git init -q vendor; echo x > vendor/file; mkfifo fifo; rm data; mkfifo data");
@@ -147,7 +147,7 @@ TEST_CASE("a repository inside the workspace is one untracked entry, special fil
   });
 }
 
-TEST_CASE("a chain of frozen layers tells the sum of its changes") {
+TEST_CASE("a chain of frozen layers gives the sum of its changes") {
   in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     edit(fixture, "mv src one; echo 1 >> README.md; echo x > new");
@@ -174,7 +174,7 @@ TEST_CASE("patch and status agree with git after random edits") {
       for (auto it = fs::recursive_directory_iterator(fixture.tree); it != fs::end(it); ++it) {
         const std::string path = it->path().string().substr(fixture.tree.size() + 1);
         if (path == ".git") it.disable_recursion_pending();
-        // Without its attributes git itself sees windows.txt as changed or not, by its time.
+        // Without .gitattributes, git reports windows.txt as changed or not depending on its time.
         if (path != ".git" && path != ".gitattributes") paths.push_back(path);
       }
       std::sort(paths.begin(), paths.end());
@@ -207,7 +207,7 @@ TEST_CASE("patch and status agree with git after random edits") {
   });
 }
 
-TEST_CASE("a tree that changes while it is read is answered, and nothing outside is read") {
+TEST_CASE("a tree can be read while it changes, and nothing outside it is read") {
   in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     edit(fixture, "mkdir churn; for i in 1 2 3 4 5 6 7 8 9; do echo $i > churn/$i; done");
@@ -239,7 +239,7 @@ TEST_CASE("a tree that changes while it is read is answered, and nothing outside
   });
 }
 
-TEST_CASE("limits are kept and told") {
+TEST_CASE("limits are enforced and reported") {
   in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     edit(fixture, "for i in 1 2 3 4 5; do echo $i > new$i; done; head -c 100000 /dev/zero > zero");
@@ -251,7 +251,7 @@ TEST_CASE("limits are kept and told") {
   });
 }
 
-TEST_CASE("paths beyond the budget are left out, that is said, and a count needs none of it") {
+TEST_CASE("paths beyond the budget are left out and reported; a count needs no budget") {
   in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     edit(fixture,
@@ -275,7 +275,7 @@ TEST_CASE("paths beyond the budget are left out, that is said, and a count needs
   });
 }
 
-TEST_CASE("large ignore files and a renamed directory of the base are in the budget, too") {
+TEST_CASE("large ignore files and a renamed base directory count against the budget") {
   in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     edit(fixture, "mkdir ig; yes a | head -c 400000 > ig/.gitignore; : > ig/file");
@@ -290,13 +290,13 @@ TEST_CASE("large ignore files and a renamed directory of the base are in the bud
   });
 }
 
-TEST_CASE("rules of .gitattributes and file contents are in the budget, too") {
+TEST_CASE("rules of .gitattributes and file contents count against the budget") {
   in_own_namespace([] {
     ChangesFixture fixture(fill_small);
     edit(fixture, "echo more >> README.md; touch windows.txt; yes 'a text' | head -c 900000 > at");
     CHECK(fixture.our_status() == fixture.status_of_git());
     edit(fixture, "mv at src/.gitattributes");
-    CHECK_FALSE(fixture.changes->status(fixture.source).truncated);  // no file is compared by it
+    CHECK_FALSE(fixture.changes->status(fixture.source).truncated);  // no file comparison uses it
     CHECK_THROWS_AS(fixture.changes->stat(fixture.source), base::Error);
     CHECK_THROWS_AS(fixture.changes->patch(fixture.source), base::Error);
     edit(fixture, "rm src/.gitattributes");
@@ -319,7 +319,7 @@ TEST_CASE("rules of .gitattributes and file contents are in the budget, too") {
   });
 }
 
-TEST_CASE("rules of the commit that have no room are said in status, and none is tried late") {
+TEST_CASE("status reports rules of the commit that exceed the budget, and does not retry") {
   in_own_namespace([] {
     ChangesFixture fixture([](const std::string& root) {
       fill_small(root);

@@ -1,4 +1,4 @@
-// Two states of workspaces against each other, checked with what git apply makes of the patch.
+// Compares two states of workspaces, and checks the patches with git apply.
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
@@ -34,7 +34,7 @@ void fill(const std::string& root) {
 struct TwoStates : ChangesFixture {
   TwoStates() : ChangesFixture(fill) {}
   void edit(const std::string& script) { run(tree, {"sh", "-euc", script}); }
-  // What is there now is the one side, and stays; what comes is the other.
+  // The current state becomes the first side; later edits make the second.
   void go_on() {
     before = source;
     first = changes->patch(source);
@@ -46,7 +46,7 @@ struct TwoStates : ChangesFixture {
       found.insert(std::string(change_name(one.kind)) + " " + one.path);
     return found;
   }
-  // The tree of a clean checkout, brought to the first state and from there to the second.
+  // The tree of a clean checkout patched to the first state and from there to the second.
   std::set<std::string> replayed() {
     const std::string clean = directory.path() + "/replayed";
     git("/", {"clone", "-q", directory.path() + "/origin", clean});
@@ -70,7 +70,7 @@ struct TwoStates : ChangesFixture {
 
 }  // namespace
 
-TEST_CASE("a state differs in nothing from itself") {
+TEST_CASE("a state does not differ from itself") {
   in_own_namespace([] {
     TwoStates two;
     two.edit("echo more >> README.md; echo new > new; rm src/b.c");
@@ -82,7 +82,7 @@ TEST_CASE("a state differs in nothing from itself") {
   });
 }
 
-TEST_CASE("only what differs between the two is told, whatever both changed since the base") {
+TEST_CASE("only differences between the two are listed, whatever both changed since the base") {
   in_own_namespace([] {
     TwoStates two;
     two.edit("echo more >> README.md; echo both > both; rm src/b.c; git mv src/deep deep 2>&1");
@@ -112,7 +112,7 @@ TEST_CASE("only what differs between the two is told, whatever both changed sinc
   });
 }
 
-TEST_CASE("a file and a directory of one name trade places between the two") {
+TEST_CASE("a file and a directory of the same name trade places") {
   in_own_namespace([] {
     TwoStates two;
     two.edit("rm README.md; mkdir README.md; echo f > README.md/f; rm -r src; echo s > src");
@@ -124,7 +124,7 @@ TEST_CASE("a file and a directory of one name trade places between the two") {
   });
 }
 
-TEST_CASE("the other way round is the other way round") {
+TEST_CASE("swapping the two states reverses the differences") {
   in_own_namespace([] {
     TwoStates two;
     two.edit("echo one > one");
@@ -138,7 +138,7 @@ TEST_CASE("the other way round is the other way round") {
   });
 }
 
-TEST_CASE("what is too large for a patch is told, and counts as binary") {
+TEST_CASE("a file too large for a patch is reported and counts as binary") {
   in_own_namespace([] {
     TwoStates two;
     two.edit("head -c 100000 /dev/zero | tr '\\0' x > large");

@@ -1,4 +1,4 @@
-// All that a verb stands on, in a store of its own: a real database and real storage, nothing runs.
+// All that a verb needs, in its own store: a real database and real storage; nothing is running.
 #pragma once
 
 #include <memory>

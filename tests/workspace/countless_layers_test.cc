@@ -14,7 +14,7 @@ struct SetClock : base::Clock {
 
 }  // namespace
 
-TEST_CASE("a layer that could not be counted is tried again after ten minutes") {
+TEST_CASE("a layer that could not be counted is retried after ten minutes") {
   constexpr int64_t kTenMinutes_ms = 600'000;
   SetClock clock;
   workspace::CountlessLayers layers(clock);
@@ -31,9 +31,9 @@ TEST_CASE("a layer that could not be counted is tried again after ten minutes") 
   CHECK_FALSE(layers.is_due(slow));
   clock.boot += 1;
   CHECK(layers.is_due(slow));
-  CHECK(layers.has(slow));  // until it is counted its workspace is over the limit
+  CHECK(layers.has(slow));  // until it is counted its workspace counts as over the limit
 
-  layers.note(slow, false);  // again in vain
+  layers.note(slow, false);  // fails again
   CHECK_FALSE(layers.is_due(slow));
   clock.boot += kTenMinutes_ms;
   layers.note(slow, true);
