@@ -22,13 +22,13 @@ using base::Error;
 
 constexpr size_t kMostPaths = 64;
 constexpr size_t kLongestPath = 1024;
-// A cache that is larger is left to its owner.
+// A larger cache is left to its owner.
 constexpr size_t kMostDirectories = 200'000;
 constexpr size_t kMostLevels = 200;
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   throw Error(Code::invalid_argument, "the cache '" + path + "' " + why,
-              "name a directory below /workspace or /home/user, like node_modules or "
+              "give a directory below /workspace or /home/user, like node_modules or "
               "/home/user/.cache");
 }
 
@@ -49,14 +49,14 @@ bool is_redirected(int directory) {
   return fgetxattr(directory, "trusted.overlay.redirect", any.data(), 1) >= 0 || errno == ERANGE;
 }
 
-// The directory that holds the last component, through real directories only. Empty: there is none.
+// Opens the parent of the last component, through real directories only. Empty: it does not exist.
 base::Fd open_parent(const std::string& top, const std::vector<std::string>& parts) {
   base::Fd here = base::path_exists(top) ? base::open_directory(top) : base::Fd();
   for (size_t i = 0; here && i + 1 < parts.size(); ++i) {
     base::Fd next = base::try_open_directory_beneath(here.get(), parts[i]);
     if (!next && errno != ENOENT && errno != ENOTDIR && errno != ELOOP)
-      base::throw_errno("look for a cache");
-    if (next && is_redirected(next.get())) keep("a directory on the way to it was renamed");
+      base::throw_errno("find a cache");
+    if (next && is_redirected(next.get())) keep("one of its parent directories was renamed");
     here = std::move(next);
   }
   return here;
@@ -67,7 +67,7 @@ bool has(const base::Fd& parent, const std::string& name) {
   return parent && fstatat(parent.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-// A directory that was renamed with the base's files in it has them only by a redirect.
+// A directory renamed with files of the base in it shows them only through a redirect.
 void refuse_redirects(const base::Fd& parent, const std::string& name) {
   struct Level {
     base::Fd directory;
@@ -75,7 +75,7 @@ void refuse_redirects(const base::Fd& parent, const std::string& name) {
   };
   const auto open_level = [](int at, const std::string& entry) {
     base::Fd directory = base::try_open_directory_beneath(at, entry);
-    if (!directory && errno != ENOTDIR && errno != ELOOP) base::throw_errno("look at a cache");
+    if (!directory && errno != ENOTDIR && errno != ELOOP) base::throw_errno("open a cache");
     return directory;
   };
   std::vector<Level> levels;
@@ -83,9 +83,9 @@ void refuse_redirects(const base::Fd& parent, const std::string& name) {
   const auto enter = [&](int at, const std::string& entry) {
     base::Fd directory = open_level(at, entry);
     if (!directory) return;
-    if (is_redirected(directory.get())) keep("a directory in it holds files of the base");
+    if (is_redirected(directory.get())) keep("a directory in it contains files of the base");
     if (++seen > kMostDirectories || levels.size() >= kMostLevels)
-      keep("it is too large, or too deep, to be looked through");
+      keep("it is too large or too deep to be checked");
     Level level{std::move(directory), {}};
     for (std::string& child : base::list_directory(level.directory.get())) {
       struct stat status {};
@@ -120,17 +120,17 @@ CachePlace place_of_cache(const std::string& path) {
 void check_cache_paths(const std::vector<std::string>& paths) {
   if (paths.size() > kMostPaths) {
     throw Error(Code::invalid_argument,
-                "more than " + std::to_string(kMostPaths) + " caches are declared");
+                "more than " + std::to_string(kMostPaths) + " caches declared");
   }
   for (const std::string& path : paths) {
-    if (path.size() > kLongestPath) refuse(path.substr(0, 40) + "...", "has too long a path");
+    if (path.size() > kLongestPath) refuse(path.substr(0, 40) + "...", "has an overlong path");
     const CachePlace place = place_of_cache(path);
     const auto parts = components(place.path);
     for (const std::string& part : parts) {
-      if (part.empty() || part == "." || part == "..") refuse(path, "is no plain path");
-      if (part.find('\0') != std::string::npos) refuse(path, "has a NUL in it");
+      if (part.empty() || part == "." || part == "..") refuse(path, "is not a plain path");
+      if (part.find('\0') != std::string::npos) refuse(path, "contains a NUL");
     }
-    if (place.part == "tree" && parts.front() == ".git") refuse(path, "is git's own");
+    if (place.part == "tree" && parts.front() == ".git") refuse(path, "belongs to git");
   }
 }
 

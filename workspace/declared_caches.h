@@ -1,7 +1,7 @@
-// What a workspace's policy calls a cache: paths as seen inside, relative ones below /workspace.
-// Collection may remove them, at rest only, and only what lies wholly in the writable layer:
-// nothing that the base tree or a frozen layer has under that path (so nothing that git tracks at
-// the base commit), and no directory that overlayfs redirects below.
+// The caches that a workspace's policy declares: paths as seen inside, relative ones below
+// /workspace. Collection may remove them, only while the workspace is stopped, and only if they are
+// entirely in the writable layer: the base tree and the frozen layers have nothing at that path (so
+// git tracks nothing there at the base commit), and overlayfs redirects no directory in it.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,22 @@ void check_cache_paths(const std::vector<std::string>& paths);
 
 struct CachePlace {
   std::string part;  // "tree" or "home"
-  std::string path;  // below it
+  std::string path;  // relative to that part
 };
 CachePlace place_of_cache(const std::string& path);
 
-// A cache as it can be removed. Nothing in it is open; no mount of its upper directory may exist.
+// One removable cache. Requires that nothing in it is open and its upper directory is not mounted.
 class DeclaredCache {
  public:
-  // `uppers`: that of the writable layer first, then those of frozen ones, and the base. Throws
-  // conflict where it is not safe to remove, with the reason.
+  // `uppers`: the writable layer's first, then those of frozen ones, then the base. Throws conflict
+  // with the reason if removal is unsafe.
   DeclaredCache(const std::vector<std::string>& uppers, const std::string& path);
   bool exists() const { return exists_; }
   base::Usage usage() const;
   void remove() const;
 
  private:
-  std::string parent_;  // of real directories only, as nobody else can write there now
+  std::string parent_;  // without symlinks, as nobody else can write there now
   std::string name_;
   bool exists_ = false;
 };

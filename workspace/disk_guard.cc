@@ -13,12 +13,12 @@
 namespace moorage::workspace {
 namespace {
 
-// Of one sandbox: what one look may ask the kernel about.
+// Limit for one sandbox: processes queried in one check.
 constexpr size_t kMostProcesses = 4096;
-// Less in a second is no writer: a database of the agent's, a log.
+// Less in a second does not count as writing: the agent's database, a log.
 constexpr uint64_t kLeastGrowth = 256 << 10;
-// What is left for the database; then who writes is ended also when the space does not fall any
-// more, because there is none.
+// The part reserved for the database: below it, the writer is ended even if free space no longer
+// falls, because there is none.
 constexpr uint64_t kLastPart = 8;
 
 bool less_than(const base::Space& now, const base::Space& before) {
@@ -58,7 +58,7 @@ void DiskGuard::tell(RoomLevel level, const DiskRoom& room) {
   if (worse && hooks_.low) hooks_.low();
   try {
     context_.store.add_event("store.room", {}, name + ": " + room.text());
-  } catch (const base::Error& error) {  // the disk is that full; the log has it
+  } catch (const base::Error& error) {  // the disk is too full even for that; the log has it
     base::log(base::LogLevel::warning, "store.room_not_recorded", {{"error", error.message()}});
   }
 }
@@ -81,7 +81,7 @@ std::vector<DiskGuard::Writer> DiskGuard::writers() {
         const auto group = running.backend->exec_group(running.name, exec.id.str());
         written = written_by(group->members(kMostProcesses));
       } catch (const base::Error&) {
-        continue;  // it is going down
+        continue;  // it is ending
       }
       if (const auto progress = watcher_.progress(exec.id)) written += progress->output_bytes;
       Writer writer{running, exec, grown(exec.id.str(), written)};
@@ -90,7 +90,7 @@ std::vector<DiskGuard::Writer> DiskGuard::writers() {
     }
     const uint64_t all = grown(running.sandbox.str(),
                                written_by(base::process_tree(running.init.pid, kMostProcesses)));
-    // What its commands did not do themselves was done by what earlier ones left, or by nobody.
+    // Growth not caused by its commands comes from processes that earlier commands left.
     if (of_execs < kLeastGrowth) writers.push_back({running, std::nullopt, all});
   }
   std::stable_sort(writers.begin(), writers.end(), [](const Writer& one, const Writer& other) {
@@ -101,7 +101,7 @@ std::vector<DiskGuard::Writer> DiskGuard::writers() {
 }
 
 void DiskGuard::end_one(const DiskRoom& room) {
-  // At the first level they are only counted, so that at the second it is known who grows.
+  // At the first level only measure, so that at the second the fastest writer is known.
   const auto all = writers();
   if (room.level() != RoomLevel::short_of || !before_ || all.empty()) return;
   const bool falls = less_than(room.space, *before_);
@@ -109,8 +109,8 @@ void DiskGuard::end_one(const DiskRoom& room) {
                             room.space.free_inodes < room.min_free_inodes / kLastPart;
   const Writer& most = all.front();
   if (most.grown_bytes < kLeastGrowth || !(falls || nothing_left)) return;
-  end(most, "the disk of the store is nearly full (" + room.text() + ") and this took " +
-                base::size_text(most.grown_bytes) + " since the last look");
+  end(most, "the disk of the store is nearly full (" + room.text() + ") and it wrote " +
+                base::size_text(most.grown_bytes) + " since the last check");
 }
 
 void DiskGuard::end(const Writer& writer, const std::string& reason) {
@@ -126,7 +126,7 @@ void DiskGuard::end(const Writer& writer, const std::string& reason) {
   } else {
     try {
       hooks_.stop(workspace, reason);
-    } catch (const base::Error& error) {  // a verb is at work on it: the next look comes back
+    } catch (const base::Error& error) {  // a verb is running on it: the next check retries
       base::log(base::LogLevel::warning, "store.writer_not_ended",
                 {{"ws", workspace}, {"error", error.message()}});
       return;

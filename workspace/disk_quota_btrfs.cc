@@ -1,5 +1,5 @@
-// btrfs: a layer is a subvolume, and its quota group 0/ID is made by the kernel along with it.
-// Ioctls as in linux/btrfs.h; what a group has taken is in /sys/fs/btrfs/UUID/qgroups (Linux 5.9).
+// btrfs: a layer is a subvolume, and the kernel makes its quota group 0/ID along with it. Ioctls
+// from linux/btrfs.h; a group's usage is in /sys/fs/btrfs/UUID/qgroups (Linux 5.9).
 #include <fcntl.h>
 #include <linux/btrfs.h>
 #include <linux/magic.h>
@@ -21,13 +21,13 @@
 namespace moorage::workspace {
 namespace {
 
-// Inode of the root of every subvolume (BTRFS_FIRST_FREE_OBJECTID).
+// Root inode of every subvolume (BTRFS_FIRST_FREE_OBJECTID).
 constexpr uint64_t kSubvolumeRoot = 256;
-constexpr uint64_t kNoLimit = UINT64_MAX;  // takes a limit away
+constexpr uint64_t kNoLimit = UINT64_MAX;  // removes a limit
 
 std::string groups_directory(int file_system) {
   btrfs_ioctl_fs_info_args info{};
-  base::check(ioctl(file_system, BTRFS_IOC_FS_INFO, &info), "ask for the btrfs");
+  base::check(ioctl(file_system, BTRFS_IOC_FS_INFO, &info), "query the btrfs file system");
   std::string uuid;
   for (size_t i = 0; i < sizeof info.fsid; ++i) {
     char digits[3];
@@ -46,7 +46,7 @@ std::pair<std::string, std::string> split(const std::string& path) {
 template <typename Arguments>
 void put_name(Arguments& arguments, const std::string& name) {
   if (name.size() >= sizeof arguments.name)
-    throw base::Error(base::Code::internal, "too long a name for a subvolume: " + name);
+    throw base::Error(base::Code::internal, "the name of a subvolume is too long: " + name);
   std::memcpy(arguments.name, name.c_str(), name.size() + 1);
 }
 
@@ -59,7 +59,7 @@ bool is_subvolume(const std::string& path) {
 uint64_t subvolume_id(int directory) {
   btrfs_ioctl_ino_lookup_args lookup{};
   lookup.objectid = kSubvolumeRoot;
-  base::check(ioctl(directory, BTRFS_IOC_INO_LOOKUP, &lookup), "ask for the subvolume");
+  base::check(ioctl(directory, BTRFS_IOC_INO_LOOKUP, &lookup), "query the subvolume id");
   return lookup.treeid;
 }
 
@@ -81,11 +81,11 @@ class BtrfsQuota : public DiskQuota {
     base::check(chmod(path.c_str(), 0700), "set the mode of " + path);
   }
 
-  // A layer that an earlier release made as a directory has no group of its own: it is watched.
+  // A plain directory, made by an earlier release, has no group of its own: it is watched.
   void limit(base::LayerId, const std::string& path, const QuotaLimit& limit) override {
     if (!is_subvolume(path)) return;
     const base::Fd directory = base::open_directory(path);
-    btrfs_ioctl_qgroup_limit_args arguments{};  // qgroupid 0: that of this subvolume
+    btrfs_ioctl_qgroup_limit_args arguments{};  // qgroupid 0: the group of this subvolume
     arguments.lim.flags = BTRFS_QGROUP_LIMIT_MAX_RFER;
     arguments.lim.max_rfer = limit.bytes == 0 ? kNoLimit : limit.bytes;
     base::check(ioctl(directory.get(), BTRFS_IOC_QGROUP_LIMIT, &arguments), "limit " + path);
@@ -104,7 +104,7 @@ class BtrfsQuota : public DiskQuota {
 
   bool clones(const std::string& path) const override { return is_subvolume(path); }
 
-  // The call ends with the transaction that it is in.
+  // The ioctl returns after its transaction has committed.
   void clone(const std::string& path, const std::string& to) override {
     const auto [parent, name] = split(to);
     const base::Fd source = base::open_directory(path);
@@ -126,7 +126,7 @@ class BtrfsQuota : public DiskQuota {
     put_name(arguments, name);
     base::check(ioctl(directory.get(), BTRFS_IOC_SNAP_DESTROY, &arguments),
                 "remove the subvolume " + path);
-    // Newer kernels drop the group themselves, and it may still be in use for a moment.
+    // Newer kernels remove the group themselves; it may also be in use for a moment longer.
     if (ioctl(directory.get(), BTRFS_IOC_QGROUP_CREATE, &group) < 0 && errno != ENOENT) {
       base::log(base::LogLevel::debug, "store.group_left",
                 {{"path", path}, {"error", std::strerror(errno)}});
@@ -151,7 +151,7 @@ std::unique_ptr<DiskQuota> probe_btrfs_quota(const std::string& layers) {
     base::log(base::LogLevel::warning, "store.no_btrfs_quota", {{"error", std::strerror(errno)}});
     return nullptr;
   }
-  if (!base::path_exists(groups)) return nullptr;  // a kernel before 5.9 tells nobody what is used
+  if (!base::path_exists(groups)) return nullptr;  // kernels before 5.9 do not show usage
   return std::make_unique<BtrfsQuota>(groups);
 }
 

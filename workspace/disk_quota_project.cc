@@ -1,6 +1,6 @@
 // Project quotas of ext4 and XFS (mount option prjquota): a layer's directories carry a project
-// number that new files inherit, and the kernel counts by it. quotactl_fd(2) is Linux 5.14; the
-// commands of XFS work on ext4, too.
+// number that new files inherit, and the kernel counts by that number. quotactl_fd(2) needs Linux
+// 5.14; the commands of XFS work on ext4, too.
 #include <fcntl.h>
 #include <linux/dqblk_xfs.h>
 #include <linux/fs.h>
@@ -21,7 +21,7 @@ namespace moorage::workspace {
 namespace {
 
 constexpr uint64_t kBlock = 512;                // the unit of fs_disk_quota
-constexpr uint32_t kFirstProject = 0x4d000000;  // people number theirs from 1
+constexpr uint32_t kFirstProject = 0x4d000000;  // administrators number theirs from 1
 
 uint32_t project_of(base::LayerId layer) {
   return kFirstProject + static_cast<uint32_t>(layer.value & 0xffffff);
@@ -37,12 +37,12 @@ class ProjectQuota : public DiskQuota {
   bool refuses_bytes() const override { return true; }
   bool refuses_files() const override { return true; }
 
-  // Before anything is in it: what is made later inherits the number.
+  // While the directory is empty: everything created later inherits the number.
   void make(base::LayerId layer, const std::string& path) override {
     DiskQuota::make(layer, path);
     const base::Fd directory = base::open_directory(path);
     fsxattr attributes{};
-    base::check(ioctl(directory.get(), FS_IOC_FSGETXATTR, &attributes), "look at " + path);
+    base::check(ioctl(directory.get(), FS_IOC_FSGETXATTR, &attributes), "read " + path);
     attributes.fsx_projid = project_of(layer);
     attributes.fsx_xflags |= FS_XFLAG_PROJINHERIT;
     base::check(ioctl(directory.get(), FS_IOC_FSSETXATTR, &attributes), "number " + path);
@@ -57,7 +57,7 @@ class ProjectQuota : public DiskQuota {
     fs_disk_quota quota{};
     if (quota_call(directory.get(), Q_XGETQUOTA, project_of(layer), &quota) < 0) {
       if (errno == ENOENT || errno == ESRCH) return std::nullopt;
-      base::throw_errno("ask for the quota of " + path);
+      base::throw_errno("query the quota of " + path);
     }
     QuotaUse use;
     use.bytes = quota.d_bcount * kBlock;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kUsualBytes = 1ULL << 30;
 constexpr uint64_t kUsualInodes = 20'000;
-constexpr uint64_t kUsualShare = 50;  // of the whole, one part of so many
+constexpr uint64_t kUsualShare = 50;  // one fiftieth of the disk
 
 uint64_t line(uint64_t set, uint64_t usual, uint64_t total) {
   return set > 0 ? set : std::min(usual, total / kUsualShare);
@@ -35,14 +35,14 @@ std::string DiskRoom::text() const {
     free += " and " + std::to_string(space.free_inodes) + " files";
     kept += " and " + std::to_string(min_free_inodes) + " files";
   }
-  return free + " free, " + kept + " are kept back";
+  return free + " free, " + kept + " reserved";
 }
 
 DiskRoom room_of(const base::Space& space, const Options& options) {
   DiskRoom room;
   room.space = space;
   room.min_free_bytes = line(options.min_free_bytes, kUsualBytes, space.total_bytes);
-  // A file system without a table of inodes has no line for them either.
+  // A file system without an inode table has no inode limit either.
   if (space.total_inodes > 0) {
     room.min_free_inodes = line(options.min_free_inodes, kUsualInodes, space.total_inodes);
   }
@@ -56,14 +56,14 @@ DiskRoom look_at_room(const Options& options) {
 void require_room(const Options& options, std::string_view what, uint64_t bytes) {
   DiskRoom room = look_at_room(options);
   std::string text = room.text();
-  if (bytes > 0) text += ", " + base::size_text(bytes) + " more would be needed";
+  if (bytes > 0) text += ", " + base::size_text(bytes) + " more needed";
   room.space.free_bytes -= std::min(bytes, room.space.free_bytes);
   if (room.level() == RoomLevel::enough) return;
   throw base::Error(base::Code::resource_exhausted,
-                    "the disk of the store is nearly full (" + text + "): " + std::string(what),
-                    "moorage gc --explain tells what can go, moorage du what takes the disk; "
+                    std::string(what) + ": the disk of the store is nearly full (" + text + ")",
+                    "moorage gc --explain shows what can be freed, moorage du what uses the disk; "
                     "to free some: moorage exec NAME -- rm FILE, moorage rm --purge NAME; other "
-                    "commands that free: moorage exec --free-space NAME -- COMMAND");
+                    "commands that free space: moorage exec --free-space NAME -- COMMAND");
 }
 
 }  // namespace moorage::workspace

@@ -1,8 +1,8 @@
-// How much room the store's file system has, and who may still take of it. Below `min` nothing that
-// takes space begins: commands, workspaces, clones, uploads. What gives space back goes on: removal
-// of files and workspaces, stop, rm as a command, and a command that says that it frees space.
-// Below half of it the disk guard (disk_guard.h) ends those who write, so that the last part is the
-// database's and the journals'. Looking is one statfs: it is done each time, nothing is remembered.
+// Free space on the store's file system, and who may still use it. Below `min`, operations that
+// need space are refused: commands, workspaces, clones, uploads. Operations that free space
+// continue: removing files and workspaces, stop, rm as a command, and commands that declare that
+// they free space. Below half of it the disk guard (disk_guard.h) ends writers, so that the rest
+// stays for the database and the journals. A check is one statfs, done each time.
 #pragma once
 
 #include <array>
@@ -15,24 +15,24 @@
 
 namespace moorage::workspace {
 
-enum class RoomLevel { enough, low, short_of };  // in the order of severity
+enum class RoomLevel { enough, low, short_of };  // by severity
 inline constexpr std::array<std::string_view, 3> kRoomLevelNames{"enough", "low", "short"};
 
 struct DiskRoom {
   base::Space space;
   uint64_t min_free_bytes = 0;
-  uint64_t min_free_inodes = 0;  // 0: the file system makes them as they are needed
+  uint64_t min_free_inodes = 0;  // 0: the file system has no inode limit
 
   RoomLevel level() const;
-  std::string text() const;  // "12M and 4711 files free, 1G and 10000 files are kept back"
+  std::string text() const;  // "12M and 4711 files free, 1G and 10000 files reserved"
 };
 
-// The setting, or where it is 0: 1 GiB or 2 % of the disk, whichever is less; 20,000 inodes or 2 %.
+// The reserve is the setting; if 0, the lesser of 1 GiB and 2 % of the disk; 20,000 inodes or 2 %.
 DiskRoom look_at_room(const Options& options);
 DiskRoom room_of(const base::Space& space, const Options& options);
 
-// Throws resource_exhausted unless there is room for `bytes` more. `what` is refused: "no command
-// is started".
+// Throws resource_exhausted unless there is room for `bytes` more. `what` starts the message:
+// "cannot start a command".
 void require_room(const Options& options, std::string_view what, uint64_t bytes = 0);
 
 }  // namespace moorage::workspace

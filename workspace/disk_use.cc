@@ -21,19 +21,19 @@ using std::chrono::milliseconds;
 constexpr milliseconds kWalk{10'000};
 constexpr uint64_t kLeastLimit = 4096;
 
-// Empty: it has too much to be counted in that time.
+// nullopt: not finished within that time.
 std::optional<base::Usage> walk(const std::string& path, milliseconds time) {
   const auto usage = base::shared_tree_usage(path, {.time = time});
   if (usage.complete) return usage;
   base::log(base::LogLevel::warning, "workspace.not_measured",
-            {{"path", path}, {"error", "it has too much to be counted"}});
+            {{"path", path}, {"error", "too many files to count"}});
   return std::nullopt;
 }
 
 void attempt(const std::string& path, const std::function<void()>& look) {
   try {
     look();
-  } catch (const base::Error& error) {  // it went away under the walk
+  } catch (const base::Error& error) {  // it was removed during the walk
     base::log(base::LogLevel::debug, "workspace.not_measured",
               {{"path", path}, {"error", error.message()}});
   }
@@ -47,7 +47,7 @@ DiskUse::Beside DiskUse::beside(base::WorkspaceId workspace, base::LayerId layer
   for (const auto& other : table.owned_by(workspace)) {
     if (other.id == layer) continue;
     if (other.frozen && !other.measured) beside.unmeasured.push_back(other.id);
-    // One that is being frozen now.
+    // Another writable layer is just being frozen: ask its quota.
     const auto told = other.frozen ? std::nullopt
                                    : context_.storage.quota().use(
                                          other.id, context_.storage.layer_path(other.id));
@@ -68,7 +68,7 @@ QuotaLimit DiskUse::limit_of_writable(const state_db::WorkspaceRow& row) {
   QuotaLimit limit = limit_of(row);
   if (!limit.any() || !context_.storage.quota().refuses_bytes()) return limit;
   const QuotaUse others = beside(row.id, row.layer).use;
-  // 0 would be no limit.
+  // 0 would mean unlimited.
   if (limit.bytes > 0) limit.bytes -= std::min(limit.bytes - kLeastLimit, others.bytes);
   if (limit.files > 0) limit.files -= std::min(limit.files - 1, others.files.value_or(0));
   return limit;

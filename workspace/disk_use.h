@@ -1,7 +1,7 @@
-// What a workspace takes of the disk: the layers that are its own (state_db/layer_disk.h), frozen
-// ones too, and its journals. A frozen layer is walked once, and again after files of it came to be
-// shared or no longer are; the writable one by whoever asks. All of it is in the workspace's row.
-// What a walk could not count to its end is written nowhere.
+// Disk use of a workspace: its own layers (state_db/layer_disk.h), frozen ones included, and its
+// journals. A frozen layer is walked once, and again after the sharing of its files changed;
+// callers walk the writable one. The sum is in the workspace's row. An incomplete walk is never
+// recorded.
 #pragma once
 
 #include <chrono>
@@ -18,20 +18,20 @@ class DiskUse {
  public:
   struct Beside {
     QuotaUse use;
-    std::vector<base::LayerId> unmeasured{};  // frozen ones that count as last known
+    std::vector<base::LayerId> unmeasured{};  // frozen ones with a stale size
   };
   explicit DiskUse(Context& context) : context_(context) {}
 
-  // All but this layer, as last measured: what of its limit is left for it. Walks nothing.
+  // Everything except this layer, as last measured; the rest of the limit is left for it. No walk.
   Beside beside(base::WorkspaceId workspace, base::LayerId layer);
-  // Walks a frozen layer. False: it has too much to be counted in that time. not_found: it is gone.
+  // Walks a frozen layer. False: not finished in that time. not_found: it is gone.
   bool measure_frozen(base::LayerId layer, std::chrono::milliseconds time);
-  // What the kernel is to hold its writable layer to: what the rest leaves of the limit.
+  // The kernel limit for its writable layer: the workspace's limit minus everything else.
   QuotaLimit limit_of_writable(const state_db::WorkspaceRow& row);
-  // What a walk of the writable layer came to; the row has the sum then.
+  // Records the result of a walk of the writable layer, and updates the sum in the row.
   void keep_writable(const state_db::WorkspaceRow& row, uint64_t bytes, uint64_t files);
-  // Walks the frozen layers that were not measured, and the journals; the row has the sum then.
-  // What takes too long stays as it was known.
+  // Walks unmeasured frozen layers and the journals, and updates the sum in the row. If a walk
+  // takes too long, the last known size stays.
   void settle(base::WorkspaceId workspace);
 
  private:

@@ -25,7 +25,7 @@ using state_db::SandboxState;
 using state_db::WorkspaceState;
 
 constexpr std::chrono::milliseconds kAgain{1'500};
-constexpr const char* kReconcile = "the step that was cut is finished or undone";
+constexpr const char* kReconcile = "the interrupted step is finished or undone";
 
 std::string text_of_state(const auto& row) { return std::string(state_db::state_name(row.state)); }
 
@@ -79,7 +79,7 @@ Doctor::Findings Doctor::look_once(bool deep) {
     try {
       look();
     } catch (const Error& error) {
-      found.push_back({check, Severity::error, "", "it could not be looked at: " + error.message(),
+      found.push_back({check, Severity::error, "", "cannot check it: " + error.message(),
                        "", error.hint()});
     }
   };
@@ -98,7 +98,7 @@ Doctor::Findings Doctor::look_once(bool deep) {
   return found;
 }
 
-// Its numbers move, so they are not in the text: a finding must be the same a moment later.
+// The text contains no changing numbers: a finding must be identical a moment later.
 void Doctor::replica(Findings& found) const {
   constexpr int64_t kLate_ms = 5 * 60'000;
   if (!replica_ || !replica_->is_on()) return;
@@ -106,15 +106,15 @@ void Doctor::replica(Findings& found) const {
   const std::string subject = status.directory;
   if (!status.problem.empty()) {
     found.push_back({"replica", Severity::error, subject,
-                     "the copy elsewhere does not follow: " + status.problem, "", status.hint});
+                     "the replica is not being updated: " + status.problem, "", status.hint});
   } else if (status.behind_ms && *status.behind_ms > kLate_ms) {
     found.push_back({"replica", Severity::error, subject,
-                     "the copy elsewhere is more than 5 minutes behind", "",
-                     "does its disk or server answer, and is it fast enough?"});
+                     "the replica is more than 5 minutes behind", "",
+                     "check that its disk or server responds and is fast enough"});
   }
   for (const auto& note : status.notes)
-    found.push_back({"replica", Severity::warning, subject, "in the copy elsewhere: " + note, "",
-                     "moorage doctor tells what is wrong in the store"});
+    found.push_back({"replica", Severity::warning, subject, "in the replica: " + note, "",
+                     "moorage doctor shows problems of the store"});
 }
 
 bool Doctor::at_work(const std::string& key) { return !lock_if_free(context_, key); }
@@ -132,26 +132,26 @@ void Doctor::database(Findings& found) {
   }
   for (const auto& problem : context_.store.check_id_ranges()) {
     found.push_back({"id ranges", Severity::error, "state.db", problem, "",
-                     "stop mooraged and start it again; if it stays, report it"});
+                     "restart mooraged; if this persists, report it"});
   }
   const auto last = context_.store.events(context_.store.last_event() - 1, 1);
   const int64_t now_ms = context_.store.clock().wall_ms();
   if (!last.empty() && last.front().wall_ms > now_ms + 60'000) {
     found.push_back({"clock", Severity::note, "",
-                     "the clock went back: what was written last is of " +
+                     "the clock went back: the last event was written at " +
                          base::format_utc(last.front().wall_ms),
-                     "", "nothing is deleted because of it; set the clock right"});
+                     "", "nothing is deleted because of this; correct the clock"});
   }
 }
 
-// Rows between two states although no verb is at work on them.
+// Rows in a transitional state although no verb is running on them.
 void Doctor::steps(Findings& found) {
   for (const auto& row : state_db::Workspaces(context_.store).list()) {
     const bool rests = row.state == WorkspaceState::ready || row.state == WorkspaceState::failed ||
                        row.state == WorkspaceState::archived;
     if (rests || at_work(row.id.str())) continue;
     found.push_back({"steps", Severity::warning, row.id.str(),
-                     row.name + " is " + text_of_state(row) + ", and no verb is at work on it",
+                     row.name + " is " + text_of_state(row) + ", but no operation is running on it",
                      kReconcile, ""});
   }
   for (const auto& row : state_db::Repositories(context_.store).list()) {
@@ -159,7 +159,7 @@ void Doctor::steps(Findings& found) {
     if (row.state != RepositoryState::cloning && row.state != RepositoryState::fetching) continue;
     if (repositories_.at_work(row.id)) continue;
     found.push_back({"steps", Severity::warning, row.id.str(),
-                     row.name + " is " + text_of_state(row) + ", and nobody fetches it", kReconcile,
+                     row.name + " is " + text_of_state(row) + ", but nobody fetches it", kReconcile,
                      ""});
   }
 }
@@ -182,34 +182,34 @@ void Doctor::sandboxes(Findings& found) {
     const std::string name = row.id.str() + " of " + row.workspace.str();
     if (row.state != SandboxState::running) {
       found.push_back({"steps", Severity::warning, row.id.str(),
-                       name + " is " + text_of_state(row) + ", and no verb is at work on it",
+                       name + " is " + text_of_state(row) + ", but no operation is running on it",
                        kReconcile, ""});
     } else if (row.boot_id != base::boot_id() || !base::process_alive(row.init)) {
       found.push_back({"sandboxes", Severity::error, row.id.str(),
-                       name + " should run, but its first process is gone",
-                       "it is cleared; the next exec starts a new one", ""});
+                       name + " should be running, but its first process is gone",
+                       "it is removed; the next exec starts a new one", ""});
     } else if (!listed.contains(row.name)) {
       found.push_back({"sandboxes", Severity::error, row.id.str(),
-                       name + " runs, but " + row.backend + " knows no " + row.name, "",
+                       name + " is running, but " + row.backend + " does not list " + row.name, "",
                        "moorage stop " + row.workspace.str()});
     } else if (!base::path_exists(place + "/" + row.id.str())) {
       found.push_back({"sandboxes", Severity::error, row.id.str(),
-                       name + " runs, but its directory is gone: nobody can reach it", "",
+                       name + " is running, but its directory is gone: it is unreachable", "",
                        "moorage stop " + row.workspace.str()});
     }
   }
   for (const auto& name : listed) {
     if (names.contains(name)) continue;
     found.push_back({"sandboxes", Severity::error, name,
-                     "the sandbox " + name + " carries our name, and no row knows it",
+                     "the sandbox " + name + " has a moorage name, but state.db does not list it",
                      "it is ended", ""});
   }
   for (const auto& name : directories) {
     if (ids.contains(name)) continue;
     const bool ours = base::SandboxId::parse(name).has_value();
     found.push_back({"sandboxes", Severity::warning, place + "/" + name,
-                     "the directory sandboxes/" + name + " belongs to no sandbox",
-                     ours ? "it is removed" : "", ours ? "" : "look at it, then remove it"});
+                     "the directory sandboxes/" + name + " belongs to no known sandbox",
+                     ours ? "it is removed" : "", ours ? "" : "examine it, then remove it"});
   }
 }
 
@@ -221,17 +221,17 @@ void Doctor::integrity(Findings& found) {
     if (answer->second.state == IntegrityState::changed_outside) {
       found.push_back({"integrity", Severity::warning, row.id.str(),
                        row.name + " was changed outside: " + answer->second.reason,
-                       "its present files are accepted", "", Repair::accept_files});
+                       "its current files are accepted", "", Repair::accept_files});
     }
     if (answer->second.state == IntegrityState::lost) {
       found.push_back({"integrity", Severity::error, row.id.str(),
                        row.name + " is lost: " + answer->second.reason, "",
-                       "restore what is missing, then: moorage start " + row.name});
+                       "restore the missing files, then: moorage start " + row.name});
     }
     if (answer->second.state == IntegrityState::needs_repair) {
       found.push_back({"integrity", Severity::error, row.id.str(),
                        row.name + " needs repair: " + answer->second.reason, "",
-                       "remove the cause, then: moorage start " + row.name});
+                       "fix the cause, then: moorage start " + row.name});
     }
   }
 }
@@ -245,15 +245,15 @@ void Doctor::repositories(Findings& found, bool deep) {
     const std::string mend = has_upstream ? "it is cloned again" : "";
     const Repair repair = has_upstream ? Repair::clone_again : Repair::none;
     const std::string command = has_upstream ? "moorage repo fetch " + row.id.str()
-                                             : "bring it again from where it came from: moorage "
+                                             : "import it again from its source: moorage "
                                                "create --from DIR, or moorage import FILE";
     if (row.state == RepositoryState::broken) {
-      // Nobody needs it: a first clone was cut, and the next use goes on with it.
+      // Nobody needs it: its first clone was interrupted, and the next use resumes it.
       state_db::WorkspaceQuery standing;
       standing.repository = row.id;
       const bool needed = !state_db::Workspaces(context_.store).list(standing).empty();
       found.push_back({"repositories", needed ? Severity::warning : Severity::note, row.id.str(),
-                       row.name + " has no sound mirror: " + row.reason, "", command});
+                       row.name + " has a broken mirror: " + row.reason, "", command});
     } else if (row.state == RepositoryState::ready && !context_.repos.exists(name)) {
       found.push_back({"repositories", has_upstream ? Severity::warning : Severity::error,
                        row.id.str(), "the mirror of " + row.name + " is gone", mend, command,
@@ -282,12 +282,12 @@ void Doctor::base_trees(Findings& found, const state_db::RepositoryRow& row, boo
     known.insert(tree.commit);
     const std::string subject = row.id.str() + "/" + tree.commit;
     if (at_work(row.id.str() + "." + tree.commit)) continue;
-    if (is_torn(tree)) continue;  // made again at its next use, whatever is there
+    if (is_torn(tree)) continue;  // its next use makes it again in any case
     std::string damage;
     if (!trees.exists(repo, tree.commit))
       damage = "it is gone";
     else if (!trees.whole(repo, tree.commit))
-      damage = "a part of it is missing";
+      damage = "part of it is missing";
     else if (deep)
       damage = trees.damage(repo, tree.commit);
     if (!damage.empty()) {
@@ -299,29 +299,29 @@ void Doctor::base_trees(Findings& found, const state_db::RepositoryRow& row, boo
                !tree.synced && !why.empty()) {
       found.push_back(
           {"base trees", Severity::note, subject,
-           "the base tree " + tree.commit + " could not be synced, and is tried again: " + why, "",
+           "the base tree " + tree.commit + " could not be synced; retrying: " + why, "",
            ""});
     }
   }
   for (const auto& commit : on_disk) {
     if (known.contains(commit) || at_work(row.id.str() + "." + commit)) continue;
     found.push_back({"base trees", Severity::warning, row.id.str() + "/" + commit,
-                     "the base tree " + commit + " of " + row.name + " has no row", "it is removed",
-                     ""});
+                     "the base tree " + commit + " of " + row.name + " is not in state.db",
+                     "it is removed", ""});
   }
   for (const auto& name : leftovers) {
     const bool damaged = repo_cache::BaseTrees::is_kept(name);
     if (at_work(row.id.str() + "." + name.substr(0, 40))) continue;
     found.push_back({"base trees", damaged ? Severity::note : Severity::warning,
                      row.id.str() + "/" + name,
-                     damaged ? "a damaged base tree is kept, as sandboxes that started before may "
-                               "stand on it; it goes after them"
-                             : "a checkout that was cut is left",
+                     damaged ? "a damaged base tree is kept because sandboxes started earlier may "
+                               "still use it; it is removed after they end"
+                             : "an interrupted checkout was left",
                      damaged ? "" : "it is removed", ""});
   }
 }
 
-// What the reconciler does not do by itself.
+// Repairs that the reconciler does not make by itself.
 void Doctor::mend(const Finding& finding) {
   const std::string& subject = finding.subject;
   const size_t slash = subject.find('/');

@@ -1,7 +1,7 @@
-// Disbelieves the database: compares it with the disk, the host's mounts, the backends and the git
-// objects. Each finding is one plain sentence with its mend. A finding counts only if it is still
-// there a moment later, so that a verb at work is none. `fix` does what is safe, by the same steps
-// as the reconciler; what needs a person is left, with the command.
+// Compares the database with the disk, the host's mounts, the backends and the git objects, and
+// trusts none of them. Each finding is one plain sentence with its repair. A finding counts only if
+// it is still there a moment later, so that a running verb does not count. `fix` makes the safe
+// repairs, with the same steps as the reconciler; the others are left to a person, with a command.
 #pragma once
 
 #include <string>
@@ -12,10 +12,10 @@
 
 namespace moorage::workspace {
 
-enum class Severity : uint8_t { note, warning, error };  // a store with notes alone is clean
+enum class Severity : uint8_t { note, warning, error };  // a store with only notes is clean
 std::string_view severity_name(Severity severity);
 
-// What fix does beyond a round of the reconciler.
+// Repairs that fix makes in addition to a pass of the reconciler.
 enum class Repair : uint8_t {
   none,
   accept_files,
@@ -26,12 +26,12 @@ enum class Repair : uint8_t {
 };
 
 struct Finding {
-  std::string check;  // "layers": the part of doctor that found it
+  std::string check;  // "layers": the check that found it
   Severity severity = Severity::warning;
   std::string subject;  // "ws_3", a path
-  std::string text;     // what is wrong
-  std::string mend;     // what fix does about it; empty: it needs a person
-  std::string command;  // what the person may do
+  std::string text;     // the problem
+  std::string mend;     // the repair that fix makes; empty: needs a person
+  std::string command;  // suggestion for that person
   Repair repair = Repair::none;
   bool mended = false;
   friend bool operator==(const Finding& a, const Finding& b) {
@@ -41,7 +41,7 @@ struct Finding {
 
 struct Diagnosis {
   std::vector<Finding> findings;
-  bool clean() const;  // nothing but notes and what was mended
+  bool clean() const;  // only notes and repaired findings
 };
 
 class Doctor {
@@ -54,9 +54,9 @@ class Doctor {
         watcher_(watcher),
         reconciler_(reconciler) {}
 
-  void watch(const Replica& replica) { replica_ = &replica; }  // the copy elsewhere; at the start
+  void watch(const Replica& replica) { replica_ = &replica; }  // the replica; call at start
 
-  // `deep`: every git object, every file of base trees and every frame of journals, too: minutes.
+  // `deep` also checks all git objects, files of base trees and frames of journals: minutes.
   Diagnosis look(bool deep);
   Diagnosis fix(bool deep);
 

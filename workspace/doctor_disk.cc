@@ -1,5 +1,5 @@
-// The part of doctor (doctor.h) that looks at layers, journals, the host's mounts and the store's
-// own files. First the disk, then the rows, as in reconcile_disk.cc.
+// The part of doctor (doctor.h) that checks layers, journals, the host's mounts and the store's own
+// files. Reads the disk before the rows, as in reconcile_disk.cc.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -43,7 +43,7 @@ bool has_damaged_tail(const std::string& path) {
   return reader.damaged();
 }
 
-// A field of /proc/self/mountinfo has blanks and the like as \040.
+// Unescapes a field of /proc/self/mountinfo: a space is \040.
 std::string unescaped(std::string_view field) {
   std::string text;
   for (size_t i = 0; i < field.size(); ++i) {
@@ -68,13 +68,13 @@ void Doctor::layers(Findings& found) {
     const auto id = base::LayerId::parse(name);
     if (id && table.find(*id)) continue;
     found.push_back({"layers", Severity::error, place + "/" + name,
-                     "layers/" + name + " holds work that state.db knows nothing of",
-                     id ? "it is moved to lost/, nothing of it is removed" : "",
-                     id ? "" : "look at it, then move it away"});
+                     "layers/" + name + " contains work that state.db does not list",
+                     id ? "it is moved to lost/; nothing is deleted" : "",
+                     id ? "" : "examine it, then move it away"});
   }
   for (const auto& row : table.unused()) {
     found.push_back({"layers", Severity::note, row.id.str(),
-                     row.id.str() + " is in state.db, and no workspace stands on it", "", ""});
+                     row.id.str() + " is in state.db, but no workspace uses it", "", ""});
   }
   state_db::WorkspaceQuery all;
   all.with_deleted = true;
@@ -98,8 +98,8 @@ void Doctor::archives(Findings& found, bool deep) {
   const ArchiveStore store(context_);
   for (const auto& path : store.unknown()) {
     found.push_back({"archives", Severity::error, path,
-                     path + " is an archive of this store that state.db knows nothing of", "",
-                     "look at it: moorage import " + path + "; then move it away"});
+                     path + " is an archive of this store that state.db does not list", "",
+                     "examine it: moorage import " + path + "; then move it away"});
   }
   for (const auto& archive : state_db::Archives(context_.store).list()) {
     const auto row = state_db::Workspaces(context_.store).get(archive.workspace);
@@ -111,31 +111,31 @@ void Doctor::archives(Findings& found, bool deep) {
       found.push_back({"archives", severity, row.id.str(), text, mend, command});
     };
     if (!archive.whole) {
-      add(Severity::warning, row.name + " has come back, and its archive is left in " + path,
+      add(Severity::warning, row.name + " was restored, but its archive is still in " + path,
           "the archive is removed", "");
     } else if (!store.is_there(archive)) {
       add(Severity::error,
-          row.name + " is archived, and " + path + " is not there, or not as long as it was" +
-              (hot ? "; " + row.layer.str() + " is there and is kept" : ""),
-          "", "mount the directory of archives, or restore the file from a backup");
+          row.name + " is archived, but " + path + " is missing or has the wrong size" +
+              (hot ? "; " + row.layer.str() + " exists and is kept" : ""),
+          "", "mount archive.directory, or restore the file from a backup");
     } else if (hot && row.state == WorkspaceState::archived &&
                !is_as_archived(context_, row, archive)) {
       add(Severity::error,
-          row.name + " is archived, and " + context_.storage.layer_path(row.layer) +
-              " is there, which is not what was archived; both are kept: was an older state.db "
-              "restored?",
+          row.name + " is archived, but " + context_.storage.layer_path(row.layer) +
+              " exists and differs from its archive; both are kept (was an older state.db "
+              "restored?)",
           "",
           "move the layer away; then moorage unarchive " + row.name +
-              ", and copy into it what is needed");
+              ", and copy the files that you need into it");
     } else if (hot && row.state == WorkspaceState::archived) {
-      add(Severity::warning, row.name + " is archived, and " + row.layer.str() + " is still there",
-          "the layer is removed: all of it is in the archive", "");
+      add(Severity::warning, row.name + " is archived, but " + row.layer.str() + " still exists",
+          "the layer is removed: the archive contains all of it", "");
     } else if (deep) {
       try {
         store.check(archive);
       } catch (const Error& error) {
         add(Severity::error,
-            path + ", which has all of " + row.name + ", is damaged: " + error.message(), "",
+            path + ", the archive of " + row.name + ", is damaged: " + error.message(), "",
             "restore it from a backup");
       }
     }
@@ -150,9 +150,9 @@ void Doctor::journals(Findings& found) {
     const auto id = base::WorkspaceId::parse(name);
     if (id && table.find(*id)) continue;
     found.push_back({"journals", Severity::error, place + "/" + name,
-                     "workspaces/" + name + " holds records that state.db knows nothing of",
-                     id ? "it is moved to lost/, nothing of it is removed" : "",
-                     id ? "" : "look at it, then move it away"});
+                     "workspaces/" + name + " contains records that state.db does not list",
+                     id ? "it is moved to lost/; nothing is deleted" : "",
+                     id ? "" : "examine it, then move it away"});
   }
 }
 
@@ -165,9 +165,9 @@ void Doctor::execs(Findings& found, bool deep) {
     if (!gone && watcher_.progress(exec.id)) continue;
     if (at_work(exec.request.workspace.str())) continue;
     found.push_back({"execs", Severity::error, exec.id.str(),
-                     exec.id.str() + (gone ? " should run, but its sandbox is gone"
-                                           : " runs, and nobody watches for its end"),
-                     gone ? "its end is taken from its journal, or it is interrupted" : "",
+                     exec.id.str() + (gone ? " should be running, but its sandbox is gone"
+                                           : " is running, but nothing watches for its end"),
+                     gone ? "its end is read from its journal, or it becomes interrupted" : "",
                      gone ? "" : "restart mooraged"});
   }
   for (const auto& workspace : state_db::Workspaces(context_.store).list()) {
@@ -180,7 +180,7 @@ void Doctor::execs(Findings& found, bool deep) {
       if (!row || row->request.workspace != workspace.id) {
         found.push_back({"journals", Severity::error, place + "/" + name,
                          "the journal " + name + " of " + workspace.name + " has no exec", "",
-                         "read it with care: " + path + "; then move it away"});
+                         "inspect it: " + path + "; then move it away"});
         continue;
       }
       if (row->state == ExecState::running) continue;
@@ -197,28 +197,28 @@ void Doctor::journal(Findings& found, const state_db::ExecRow& exec, const std::
     found.push_back({"journals", severity, name, what + text, "", command});
   };
   const std::string less =
-      " has less than the " + std::to_string(exec.outcome.output_bytes) + " bytes that it wrote";
+      " contains less than the " + std::to_string(exec.outcome.output_bytes) + " bytes of output";
   try {
     const bool is_short = size_of(path) + exec.outcome.omitted_bytes < exec.outcome.output_bytes;
     if (is_short && may_lose_output(exec)) {
       add(Severity::note,
           less +
-              ": it ran before this boot, and unless it was started with --sync, a power cut "
-              "takes what was not yet on the disk",
-          "what is left: moorage logs " + name);
+              ": it ran before this boot and without --sync, so a power cut may have "
+              "lost output that was not yet on the disk",
+          "the rest: moorage logs " + name);
     } else if (is_short) {
       add(Severity::error, less, "restore " + path + " from a backup");
     } else if (deep && base::path_exists(path) && has_damaged_tail(path)) {
-      // A kill may come before there is a file; then the command never wrote.
+      // Not an error if the file is missing: the command died before it wrote anything.
       add(Severity::note, " ends in the middle of a record",
-          "what is before it is whole: moorage logs " + name);
+          "the output before it is intact: moorage logs " + name);
     }
   } catch (const Error& error) {
     add(Severity::error, " cannot be read: " + error.message(), error.hint());
   }
 }
 
-// Output is as durable as any edit: until something synced it, a power cut may take its end.
+// Output is as durable as any file: a power cut may lose its end unless it was synced.
 bool Doctor::may_lose_output(const state_db::ExecRow& exec) const {
   if (!exec.imported_from.empty()) return false;
   const auto sandbox = state_db::Sandboxes(context_.store).find(exec.request.sandbox);
@@ -244,7 +244,7 @@ void Doctor::mounts(Findings& found) {
     if ((!point.starts_with(ours) || is_archive) && point.find(prefix) == std::string::npos)
       continue;
     found.push_back({"mounts", Severity::error, point,
-                     "something is mounted at " + point + ", and nothing of ours mounts there", "",
+                     "unexpected mount at " + point + ": moorage does not mount there", "",
                      "umount '" + point + "'"});
   }
 }
@@ -252,15 +252,15 @@ void Doctor::mounts(Findings& found) {
 void Doctor::store(Findings& found) {
   const std::string& place = context_.options.store;
   struct stat status {};
-  base::check(lstat(place.c_str(), &status), "look at " + place);
+  base::check(lstat(place.c_str(), &status), "stat " + place);
   if (status.st_uid != 0 || (status.st_mode & 07777) != 0700) {
     found.push_back({"rights", Severity::error, place,
-                     place + " is not root's alone (0700): others can reach what is in it",
-                     "it is root's alone again", "", Repair::take_back_store});
+                     place + " is accessible to other users: it must belong to root with mode 0700",
+                     "owner and mode are corrected", "", Repair::take_back_store});
   }
   if (!context_.store.has_reserve()) {
     found.push_back({"reserve", Severity::warning, place + "/reserve",
-                     "the reserve for a full disk is not there", "it is made", "",
+                     "the reserve for a full disk is missing", "it is created", "",
                      Repair::make_reserve});
   }
   const auto space = base::file_system_space(place);
@@ -272,7 +272,7 @@ void Doctor::store(Findings& found) {
     found.push_back({"space", Severity::warning, place,
                      "the disk is nearly full: " + std::to_string(space.free_bytes >> 20) + " MiB" +
                          inodes + " are free",
-                     "", "moorage du tells what takes it; moorage rm --purge NAME frees it"});
+                     "", "moorage du shows what uses it; moorage rm --purge NAME frees space"});
   }
   const auto lost = names_in(context_.options.lost());
   if (!lost.empty()) {
@@ -281,12 +281,12 @@ void Doctor::store(Findings& found) {
          (lost.size() == 1 ? "a layer or journal is"
                            : std::to_string(lost.size()) + " layers and journals are") +
              " kept in lost/",
-         "", "take out of " + context_.options.lost() + " what is needed, then remove the rest"});
+         "", "copy from " + context_.options.lost() + " what you need, then remove the rest"});
   }
   for (const auto& name : upload_leftovers(workspaces_, context_.options.uploads())) {
     found.push_back({"uploads", Severity::warning, name,
-                     "an upload was cut, and its temporary file may be left",
-                     "the file and its note are removed", ""});
+                     "an upload was interrupted and may have left a temporary file",
+                     "the file and its record are removed", ""});
   }
 }
 

@@ -241,7 +241,7 @@ class BaseTrees(harness.TestCase):
                 again = self.create(f"again{round_number}")
                 self.assert_is(again, commit)
                 findings = [f for f in self.client.doctor()["findings"] if f["check"] == "base trees"]
-                self.assertEqual([f for f in findings if "has no row" in f["text"] or "damaged" in f["text"]], [])
+                self.assertEqual([f for f in findings if "is not in state.db" in f["text"] or "damaged" in f["text"]], [])
 
 
 def git_files(repository):

@@ -187,7 +187,7 @@ class GuardedDisk(DiskTest):
         self.assertRegex(told.message, r"2[0-9](\.[0-9])?M and [0-9]+ files free")
         self.assertFalse(self.check()["ok"])
         metrics = self.daemon.cli("info").stdout.decode()
-        self.assertIn("kept back", metrics)
+        self.assertIn("reserved", metrics)
         # Reading, stop and start, removal of files, of workspaces, and a command that says so.
         self.assertEqual(self.client.read_file("work", "kept"), b"kept")
         self.client.stop("work")

@@ -37,7 +37,7 @@ bool taken(const std::string& path) {
   }
 }
 
-TEST_CASE("only plain paths below the workspace or the home are caches") {
+TEST_CASE("only plain paths below the workspace or the home can be caches") {
   for (const char* good : {"node_modules", "a/b", "/workspace/target", "/home/user/.cache"})
     CHECK(taken(good));
   for (const char* bad : {"", "/", "/etc", "../x", "a/../b", "a//b", "a/", ".git", ".git/objects",
@@ -47,7 +47,7 @@ TEST_CASE("only plain paths below the workspace or the home are caches") {
   CHECK_THROWS_AS(check_cache_paths(std::vector<std::string>(65, "a")), base::Error);
 }
 
-TEST_CASE("a cache of the writable layer is removed whole, and nothing beside it") {
+TEST_CASE("a cache in the writable layer is removed completely, and nothing else") {
   Places places;
   base::make_directories(places.upper + "/a/cache/deep/er");
   base::write_file(places.upper + "/a/cache/deep/er/file", "x", 0600);
@@ -61,7 +61,7 @@ TEST_CASE("a cache of the writable layer is removed whole, and nothing beside it
   CHECK(places.kept("none/such") == "nothing");
 }
 
-TEST_CASE("what the base has under that path keeps it") {
+TEST_CASE("a cache stays if the base has files at its path") {
   Places places;
   base::make_directories(places.upper + "/vendor/new");
   base::make_directories(places.base + "/vendor");
@@ -69,7 +69,7 @@ TEST_CASE("what the base has under that path keeps it") {
   CHECK(places.kept("vendor/new") == "goes");
 }
 
-TEST_CASE("no link is followed, on the way or at the end") {
+TEST_CASE("no symlink is followed, on the way or at the end") {
   Places places;
   base::make_directories(places.directory.path() + "/outside/cache");
   REQUIRE(symlink("../outside", (places.upper + "/way").c_str()) == 0);
@@ -80,13 +80,13 @@ TEST_CASE("no link is followed, on the way or at the end") {
   CHECK_FALSE(base::path_exists(places.upper + "/end"));
 }
 
-TEST_CASE("a directory that overlayfs redirects keeps what is around it") {
+TEST_CASE("a cache stays if overlayfs redirects a directory in or above it") {
   Places places;
   base::make_directories(places.upper + "/cache/moved/x");
   REQUIRE(setxattr((places.upper + "/cache/moved").c_str(), "trusted.overlay.redirect", "/src", 4,
                    0) == 0);
-  CHECK(places.kept("cache") == "a directory in it holds files of the base");
-  CHECK(places.kept("cache/moved/x") == "a directory on the way to it was renamed");
+  CHECK(places.kept("cache") == "a directory in it contains files of the base");
+  CHECK(places.kept("cache/moved/x") == "one of its parent directories was renamed");
 }
 
 }  // namespace

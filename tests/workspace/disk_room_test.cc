@@ -17,14 +17,14 @@ RoomLevel level(const base::Space& of, const Options& options = {}) {
   return room_of(of, options).level();
 }
 
-TEST_CASE("without a setting 1 GiB is kept back, or 2 % of a small disk") {
+TEST_CASE("by default 1 GiB is reserved, or 2 % of a small disk") {
   CHECK(room_of(space(1 << 20, 9, 9, 9), {}).min_free_bytes == 1024 * kMiB);
   CHECK(room_of(space(1000, 9, 9, 9), {}).min_free_bytes == 20 * kMiB);
   CHECK(room_of(space(1000, 9, 10'000'000, 9), {}).min_free_inodes == 20'000);
   CHECK(room_of(space(1000, 9, 100'000, 9), {}).min_free_inodes == 2'000);
 }
 
-TEST_CASE("the level falls at the line and at half of it, by bytes and by files") {
+TEST_CASE("the level falls at the reserve and at half of it, by bytes and by files") {
   Options options;
   options.min_free_bytes = 100 * kMiB;
   options.min_free_inodes = 1000;
@@ -36,23 +36,23 @@ TEST_CASE("the level falls at the line and at half of it, by bytes and by files"
   CHECK(level(space(1000, 100, 5000, 499), options) == RoomLevel::short_of);
 }
 
-TEST_CASE("a file system that makes inodes as they are needed never lacks them") {
+TEST_CASE("a file system without an inode limit never lacks inodes") {
   CHECK(level(space(1000, 900, 0, 0)) == RoomLevel::enough);
 }
 
-TEST_CASE("an upload that is larger than the room is refused before it begins") {
+TEST_CASE("an upload larger than the free space is refused before it begins") {
   Options options;
   options.store = "/";
   options.min_free_bytes = 1;
   options.min_free_inodes = 1;
   CHECK_NOTHROW(require_room(options, "no"));
   try {
-    require_room(options, "no file is written", 1ULL << 60);
+    require_room(options, "cannot write the file", 1ULL << 60);
     FAIL("taken");
   } catch (const base::Error& error) {
     CHECK(error.code() == base::Code::resource_exhausted);
-    CHECK(error.message().find("no file is written") != std::string::npos);
-    CHECK(error.message().find("more would be needed") != std::string::npos);
+    CHECK(error.message().find("cannot write the file") != std::string::npos);
+    CHECK(error.message().find("more needed") != std::string::npos);
   }
 }
 

@@ -12,7 +12,7 @@
 using namespace moorage;
 using namespace moorage::workspace;
 
-TEST_CASE("a frozen layer counts as last known until a walk has counted it to its end") {
+TEST_CASE("a frozen layer keeps its last known size until a walk completes") {
   ContextFixture test;
   state_db::Workspaces workspaces(test.store);
   const auto made = workspaces.create(new_workspace(test.store, "one"));
