@@ -312,7 +312,7 @@ WorkspaceView Archives::take_in(const Caller& caller, const std::string& name, B
   base::WorkspaceId id;
   std::string lowered;
   {
-    Newcomer newcomer(context_, repositories_, workspaces_.hooks().admit, caller, name);
+    Newcomer incoming(context_, repositories_, workspaces_.hooks().admit, caller, name);
     ReadOptions options{.limits = {.max_bytes = context_.options.import_max_bytes},
                         .disk_first_id = context_.options.disk_first_id,
                         .unnamed_file = {}};  // everything is written, nothing is only checked
@@ -322,14 +322,14 @@ WorkspaceView Archives::take_in(const Caller& caller, const std::string& name, B
     };
     state_db::Workspaces table(context_.store);
     try {
-      read_archive(std::move(source), options, newcomer);
-      id = newcomer.id();
-      lowered = newcomer.lowered();
+      read_archive(std::move(source), options, incoming);
+      id = incoming.id();
+      lowered = incoming.lowered();
       const auto row = table.get(id);
       const auto taken = integrity_.take(row);
       base::sync_file_system(context_.options.store);
       context_.store.transaction([&] {
-        newcomer.add_snapshots();
+        incoming.add_snapshots();
         integrity_.keep(row, taken);
       });
       import_rows.pass();
@@ -338,8 +338,8 @@ WorkspaceView Archives::take_in(const Caller& caller, const std::string& name, B
       import_files.pass();
       table.set_ready(id);
     } catch (Error& error) {
-      newcomer.let_go();
-      if (newcomer.id()) workspaces_.abandon(table.get(newcomer.id()), error.message());
+      incoming.let_go();
+      if (incoming.id()) workspaces_.abandon(table.get(incoming.id()), error.message());
       collect_layers(context_);
       // Corrupt data from a client is invalid input, not damage in this store.
       if (error.code() == Code::corrupted) {

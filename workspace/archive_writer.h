@@ -40,7 +40,7 @@ class ArchiveWriter {
   void fill();  // ends an unfinished file, with zeros for the missing rest
   void put(const std::string& path, std::string_view bytes);      // a whole file
   void put_file(const std::string& path, int fd, uint64_t size);  // its first `size` bytes
-  void put_journal(const std::string& path, int fd);              // skips the gaps
+  void put_journal(const std::string& path, int fd);              // without bytes that gaps skip
   ArchiveFacts finish();
 
   base::Fd unnamed_file() const;

@@ -285,9 +285,9 @@ uint64_t Archives::collect(base::WorkspaceId id, const std::string& reason) {
   const auto writing = workspaces_.leases().write(collector, row);
   if (row.policy.pinned || state_db::Sandboxes(context_.store).live(id) || active_.mounted(id))
     throw Error(Code::conflict, row.name + " is in use again");
-  const uint64_t had = put_away(collector, row, "collected: " + reason, {});
+  const uint64_t freed = put_away(collector, row, "collected: " + reason, {});
   const auto archive = state_db::Archives(context_.store).find(id).value();
-  return ArchiveStore(context_).is_elsewhere() ? had : had - std::min(had, archive.bytes);
+  return ArchiveStore(context_).is_elsewhere() ? freed : freed - std::min(freed, archive.bytes);
 }
 
 uint64_t Archives::put_away(const Caller& caller, const state_db::WorkspaceRow& present,

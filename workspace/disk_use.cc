@@ -48,12 +48,12 @@ DiskUse::Beside DiskUse::beside(base::WorkspaceId workspace, base::LayerId layer
     if (other.id == layer) continue;
     if (other.frozen && !other.measured) beside.unmeasured.push_back(other.id);
     // Another writable layer is just being frozen: ask its quota.
-    const auto told = other.frozen ? std::nullopt
+    const auto used = other.frozen ? std::nullopt
                                    : context_.storage.quota().use(
                                          other.id, context_.storage.layer_path(other.id));
-    beside.use.bytes += told ? told->bytes : other.bytes;
+    beside.use.bytes += used ? used->bytes : other.bytes;
     beside.use.files =
-        *beside.use.files + (told ? told->files : std::nullopt).value_or(other.files);
+        *beside.use.files + (used ? used->files : std::nullopt).value_or(other.files);
   }
   return beside;
 }

@@ -85,18 +85,18 @@ TEST_CASE("a base tree that cannot be synced reports why and does not block the 
 
 TEST_CASE("a delta stays while somebody is about to mount it") {
   FormsFixture test;
-  auto told = test.repositories.ensure_base_tree(test.id, test.second, {});
-  auto also_told = test.repositories.ensure_base_tree(test.id, test.second, {});
-  REQUIRE(told.deltas.size() == 1);
+  auto first_places = test.repositories.ensure_base_tree(test.id, test.second, {});
+  auto second_places = test.repositories.ensure_base_tree(test.id, test.second, {});
+  REQUIRE(first_places.deltas.size() == 1);
   test.make_whole();
   CHECK(test.repositories.ensure_base_tree(test.id, test.second, {}).deltas.empty());
   test.repositories.settle_forms(test.id, nothing);
   CHECK(test.has_delta());
-  told = {};
+  first_places = {};
   test.repositories.settle_forms(test.id, nothing);
   CHECK(test.has_delta());
   CHECK(test.parent() == test.first);
-  also_told = {};
+  second_places = {};
   test.repositories.settle_forms(test.id, nothing);
   CHECK_FALSE(test.has_delta());
   CHECK(test.parent().empty());
