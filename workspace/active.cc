@@ -256,10 +256,9 @@ std::set<base::WorkspaceId> Active::mounted() {
 void Active::wait_unmounted(base::WorkspaceId workspace, std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
   if (closed_.wait_for(lock, patience, [&] { return !open_.contains(workspace); })) return;
-  throw base::Error(
-      base::Code::conflict,
-      workspace.str() + " is busy: a file transfer or a disk write is in progress",
-      "wait for it to finish, then try again");
+  throw base::Error(base::Code::conflict,
+                    workspace.str() + " is busy: a file transfer or a disk write is in progress",
+                    "wait for it to finish, then try again");
 }
 
 }  // namespace moorage::workspace

@@ -106,7 +106,7 @@ class Active {
   std::unique_ptr<Exchange> begin_exchange(std::shared_ptr<const Running> running);
   void set_rest(base::WorkspaceId workspace, const Rest& rest);
   std::optional<Rest> rest(base::WorkspaceId workspace);  // nullopt until its first check
-  std::set<base::WorkspaceId> mounted();  // also those whose mounts are closing
+  std::set<base::WorkspaceId> mounted();                  // also those whose mounts are closing
 
   // Counts a mount of the workspace until it is closed. Caller holds the workspace's lock and has
   // waited until the previous mount was gone.

@@ -88,8 +88,8 @@ void check_request(const BestOfRequest& request) {
            "each patch is one attempt: omit count");
   }
   if (count < 1 || count > kMaxForks) {
-    refuse(std::to_string(count) + " attempts requested; 1 to " +
-           std::to_string(kMaxForks) + " are allowed");
+    refuse(std::to_string(count) + " attempts requested; 1 to " + std::to_string(kMaxForks) +
+           " are allowed");
   }
   for (const auto& patch : request.patches) {
     const std::string name = "patch " + base::escape_for_message(patch.name);

@@ -89,8 +89,8 @@ class BestOfDriver {
   std::atomic<bool> stopping_{false};
   std::mutex flights_mutex_;
   std::unique_ptr<base::Flights> flights_;  // while there is Work
-  std::mutex mutex_;               // guards fed_, and is held while attempts are picked
-  std::set<base::AttemptId> fed_;  // their patches were fed completely
+  std::mutex mutex_;                        // guards fed_, and is held while attempts are picked
+  std::set<base::AttemptId> fed_;           // their patches were fed completely
 };
 
 }  // namespace moorage::workspace

@@ -76,8 +76,7 @@ void ByteSpool::require_pace() {
   const double busy_s = std::chrono::duration<double>(busy_).count();
   if (busy_ <= least_.grace || static_cast<double>(read_bytes_) >= busy_s * least_.bytes_per_s)
     return;
-  throw Error(Code::deadline_exceeded, "the client reads too slowly",
-              "write to a faster disk");
+  throw Error(Code::deadline_exceeded, "the client reads too slowly", "write to a faster disk");
 }
 
 std::optional<std::string> ByteSpool::try_read(size_t max_bytes) {

@@ -162,8 +162,7 @@ WorkspaceView Workspaces::create(const Caller& caller, const CreateRequest& requ
           base::open_directory(context_.storage.layer_path(row.layer) + "/tree/upper");
       context_.base_trees.write_delta(repo_dir, row.base_commit, request.import->work_commit,
                                       upper.get());
-      base::sync_file_system(
-          context_.storage.layer_path(row.layer));  // the only copy of this work
+      base::sync_file_system(context_.storage.layer_path(row.layer));  // the only copy of this work
     }
     write_git_files(context_, row);
     after_layer.pass();

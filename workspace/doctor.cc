@@ -79,8 +79,9 @@ Doctor::Findings Doctor::look_once(bool deep) {
     try {
       look();
     } catch (const Error& error) {
-      found.push_back({check, Severity::error, "", "cannot check it: " + error.message(),
-                       "", error.hint()});
+      found.push_back({check, Severity::error, "",
+                       "cannot check " + std::string(check) + ": " + error.message(), "",
+                       error.hint()});
     }
   };
   part("database", [&] { database(found); });
@@ -297,10 +298,9 @@ void Doctor::base_trees(Findings& found, const state_db::RepositoryRow& row, boo
            "it is made again", "", Repair::remake_base_tree});
     } else if (const auto why = repositories_.sync_failure(row.id, tree.commit);
                !tree.synced && !why.empty()) {
-      found.push_back(
-          {"base trees", Severity::note, subject,
-           "the base tree " + tree.commit + " could not be synced; retrying: " + why, "",
-           ""});
+      found.push_back({"base trees", Severity::note, subject,
+                       "the base tree " + tree.commit + " could not be synced; retrying: " + why,
+                       "", ""});
     }
   }
   for (const auto& commit : on_disk) {
