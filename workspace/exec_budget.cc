@@ -1,5 +1,5 @@
-// What a workspace allows its commands (state_db/workspace_policy.h), looked at before the record
-// is made. The count is looked at again in the commit that makes it.
+// Checks what a workspace allows its commands (state_db/workspace_policy.h) before the record is
+// made. The commit that makes the record checks the count again.
 #include <algorithm>
 
 #include "base/error.h"
@@ -51,7 +51,7 @@ void Execs::apply_budget(const state_db::WorkspaceRow& row, state_db::ExecReques
   }
   const int64_t left_ms = total_ms - used_ms;
   cut(record, left_ms,
-      row.name + " had " + std::to_string((left_ms + 999) / 1000) + of_total + " left");
+      row.name + " had only " + std::to_string((left_ms + 999) / 1000) + of_total + " left");
 }
 
 }  // namespace moorage::workspace

@@ -21,7 +21,7 @@ int64_t number(const json::object& object, std::string_view key) {
   return 0;
 }
 
-// The words that the warden may say; the others are told by what is seen from outside.
+// Only these words are accepted from the warden; we derive the others from outside the sandbox.
 std::optional<state_db::ExecCategory> start_failure(std::string_view word) {
   using state_db::ExecCategory;
   const auto category = state_db::category_from_name(word);
@@ -34,7 +34,7 @@ std::optional<state_db::ExecCategory> start_failure(std::string_view word) {
 state_db::ExecOutcome damaged() {
   state_db::ExecOutcome outcome;
   outcome.state = state_db::ExecState::interrupted;
-  outcome.error = "the record of its end is damaged";
+  outcome.error = "the record of the command's end is damaged";
   return outcome;
 }
 

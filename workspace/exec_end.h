@@ -1,6 +1,6 @@
-// The payload of a journal's `end` frame, as the warden writes it (JSON; see warden/). It comes
-// from inside a sandbox's reach: anything missing or out of range is read as "interrupted, damaged
-// end record".
+// The payload of a journal's `end` frame, as the warden writes it (JSON; see warden/). A sandbox
+// could tamper with it, so a missing or out-of-range field means "interrupted, damaged end
+// record".
 #pragma once
 
 #include <string>

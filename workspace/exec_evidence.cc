@@ -10,7 +10,7 @@ namespace {
 using state_db::ExecCategory;
 using state_db::ExecState;
 
-// A line of names, a line of their values, both beginning with the protocol.
+// A line of names, then a line of their values; both start with the protocol.
 uint64_t snmp_value(const std::string& text, const std::string& protocol, const std::string& name) {
   std::istringstream lines(text);
   std::string names_line;
@@ -43,7 +43,7 @@ uint64_t packets_without_route(const std::string& snmp, const std::string& snmp6
 Refusals count_refusals(const Running& running, backends::ExecGroup& group) {
   Refusals refusals;
   refusals.forks = group.refused_forks();
-  // Where the sandbox has a network of the host the counters are everybody's.
+// In a sandbox that uses the host's network, these counters cover the whole host.
   if (running.init.pid > 0 && running.backend->known_capabilities().network_none) {
     const std::string net = "/proc/" + std::to_string(running.init.pid) + "/net/";
     refusals.packets = packets_without_route(base::read_file_if_exists(net + "snmp").value_or(""),

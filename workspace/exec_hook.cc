@@ -1,7 +1,7 @@
-// pre_stop: the workspace's own command before its sandbox is stopped. A command as any other, with
-// a record and a journal, so what a crash leaves of it is settled as of any other: the sandbox that
-// was to be stopped runs on, and the warden ends the command at its deadline. Nobody waits for it
-// on a thread: the verb throws Waiting, and is called again when the command has ended (waiters.h).
+// pre_stop: the workspace's own command that runs before its sandbox stops. It is an ordinary
+// command with a record and a journal, so a crash is settled as for any other: the sandbox keeps
+// running, and the warden ends the command at its deadline. No thread waits for it: the verb throws
+// Waiting, and is called again when the command has ended (waiters.h).
 #include "base/crash_point.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -30,7 +30,7 @@ std::string trouble_of(const state_db::ExecRow& exec, int64_t deadline_s) {
              (outcome.error.empty() ? "" : ", " + outcome.error);
     case ExecState::running:
     case ExecState::timed_out:
-      return name + " was not done after " + std::to_string(deadline_s) + " s";
+      return name + " did not finish within " + std::to_string(deadline_s) + " s";
     case ExecState::signalled:
     case ExecState::oom_killed:
     case ExecState::cancelled:
@@ -67,8 +67,8 @@ state_db::ExecRow Execs::begin_pre_stop(const state_db::WorkspaceRow& row, const
   return table.get(exec.id);
 }
 
-// One that a stop before this began counts for this one, unless a command began since it ended. So
-// does one that a daemon before this one left running.
+// Reuses a hook that an earlier stop or an earlier daemon started, unless another command began
+// after that hook ended.
 std::string Workspaces::run_pre_stop(const state_db::WorkspaceRow& row) {
   const auto running = active_.running(row.id);
   if (row.policy.pre_stop.empty() || !running || !base::process_alive(running->init)) return {};
@@ -87,7 +87,7 @@ std::string Workspaces::run_pre_stop(const state_db::WorkspaceRow& row) {
   if (!hook) hook = hooks_.pre_stop(row, *running);
   pre_stops_.begin(running->sandbox, hook->id);
   if (hook->state == ExecState::running)
-    throw Waiting({hook->id}, "pre_stop " + hook->id.str() + " of " + row.name + " runs");
+    throw Waiting({hook->id}, "pre_stop " + hook->id.str() + " of " + row.name + " is running");
   stop_after_hook.pass();
   const std::string trouble = trouble_of(*hook, row.policy.pre_stop_deadline_s);
   if (!trouble.empty()) {

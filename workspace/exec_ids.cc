@@ -36,7 +36,7 @@ std::optional<base::ExecId> ExecIds::find(base::ExecId old) {
     const uint64_t middle = begin + (end - begin) / 2;
     const std::string bytes = base::read_at(file_.get(), sizeof(Pair), middle * sizeof(Pair));
     if (bytes.size() != sizeof(Pair))
-      throw base::Error(base::Code::io, "the list of commands is gone");
+      throw base::Error(base::Code::io, "the temporary list of command ids is truncated");
     Pair pair;
     std::memcpy(&pair, bytes.data(), sizeof pair);
     if (pair.old == old.value) return base::ExecId{pair.now};

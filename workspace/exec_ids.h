@@ -1,6 +1,6 @@
-// The commands of an archive: their ids in it and what they became here. An agent's loop of months
-// has millions, so they are in a file without a name, 16 bytes each. They come in the order of
-// their old ids, as an archive has them, and are found by halving.
+// Maps the command ids of an archive to their ids in this store. An agent that loops for months has
+// millions, so they go into an unnamed file, 16 bytes each. An archive lists them by ascending old
+// id; find() is a binary search.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace moorage::workspace {
 class ExecIds {
  public:
   explicit ExecIds(base::Fd file) : file_(std::move(file)) {}
-  void add(base::ExecId old, base::ExecId now);  // old: above all before it
+  void add(base::ExecId old, base::ExecId now);  // old ids must ascend
   std::optional<base::ExecId> find(base::ExecId old);
 
  private:
@@ -23,7 +23,7 @@ class ExecIds {
 
   const base::Fd file_;
   uint64_t count_ = 0;  // in the file
-  std::string added_;   // not yet in it
+  std::string added_;   // not yet in the file
 };
 
 }  // namespace moorage::workspace

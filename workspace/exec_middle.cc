@@ -1,4 +1,4 @@
-// The middle of a running command's journal goes when it grows long (journal_middle.h).
+// Drops the middle of a running command's journal when it grows long (journal_middle.h).
 #include <algorithm>
 
 #include "base/error.h"
@@ -12,7 +12,7 @@ constexpr uint64_t kLeastLimit = 64 << 10;
 
 }  // namespace
 
-// Less where several commands of a workspace run.
+// The workspace's running commands share its output limit.
 uint64_t ExecWatcher::journal_limit(base::WorkspaceId workspace) {
   const uint64_t one = context_.options.output_limit_bytes;
   const uint64_t all = context_.options.workspace_output_bytes;
@@ -24,7 +24,7 @@ uint64_t ExecWatcher::journal_limit(base::WorkspaceId workspace) {
   return std::max(kLeastLimit, std::min(one, all / std::max<uint64_t>(running, 1)));
 }
 
-// On a pool: giving many bytes back to the disk may take its time.
+// Runs on a pool: freeing many bytes on disk may take long.
 void ExecWatcher::cut_middle(const WatchedPtr& watched, uint64_t limit_bytes) {
   if (watched->cutting || watched->uncuttable) return;
   const auto cut = watched->middle.next_cut(limit_bytes);
@@ -51,7 +51,7 @@ void ExecWatcher::cut_middle(const WatchedPtr& watched, uint64_t limit_bytes) {
       ended.swap(watched->held_end);
     }
     if (ended) return end(watched, *ended);
-    // More may have come meanwhile, and the warden waits for room.
+    // More output may have arrived meanwhile, and the warden waits for room.
     const std::lock_guard lock(mutex_);
     if (execs_.contains(watched->row.id)) more_.insert(watched->row.id);
     wake();

@@ -1,5 +1,5 @@
-// How an exec's end gets into its row (exec_watcher.h): the frame, what is known about why, the
-// sync that was asked for, and the write, again and again while there is no room for it.
+// Records an exec's end in its row (exec_watcher.h): reads the frame, gathers evidence, does the
+// requested sync, and retries the write while the database has no room for it.
 #include <string.h>
 #include <sys/inotify.h>
 
@@ -27,13 +27,13 @@ using state_db::ExecState;
 MOORAGE_CRASH_POINT(before_outcome, "exec.before_outcome");
 MOORAGE_CRASH_POINT(after_outcome, "exec.after_outcome");
 
-// Pause between two tries to write outcomes that the database did not take.
+// Pause between attempts to write outcomes that the database refused.
 constexpr std::chrono::milliseconds kWritePause{500};
-constexpr uint64_t kLeastBytes = 64 << 10;  // free: less is a full disk
-// A quota refuses before its last byte: the kernel asks for room by the extent.
+constexpr uint64_t kLeastBytes = 64 << 10;  // with less free space the disk counts as full
+// A quota refuses before its last byte: the kernel allocates whole extents.
 constexpr uint64_t kQuotaSlack = 1 << 20;
 
-// What the judge could not see is no word against a command: its end is recorded without one.
+// If the judge fails, record the end without a verdict rather than blame the command.
 template <typename Ask>
 auto ask_judge(const Ask& ask, const state_db::ExecRow& exec) -> decltype(ask(exec)) {
   try {
@@ -45,8 +45,8 @@ auto ask_judge(const Ask& ask, const state_db::ExecRow& exec) -> decltype(ask(ex
   return {};
 }
 
-// Of a signal that somebody else than who runs it sent, and that ended it; 128 and more: a shell
-// says so of its child.
+// Names who sent the signal that ended the command, if it was someone other than its owner. A shell
+// reports a child that a signal ended as exit code 128 + signal.
 std::string sender_of_end(const state_db::ExecRow& row, const state_db::ExecOutcome& outcome) {
   if (!row.sent_signal || row.sent_by.empty()) return {};
   const int sent = *row.sent_signal;
@@ -64,15 +64,15 @@ std::string sender_of_end(const state_db::ExecRow& row, const state_db::ExecOutc
 void ExecWatcher::end(const WatchedPtr& watched, const base::Frame& frame) {
   const state_db::Look look(context_.store);
   state_db::ExecOutcome outcome = parse_exec_end(frame.payload);
-  // The daemon may have been away when it happened. The warden's word is bounded: the clock may
-  // have been set meanwhile.
+  // The daemon may have been down when the command ended. Clamp the warden's time: someone may have
+  // set the clock meanwhile.
   const int64_t started_ms = watched->row.started_wall_ms;
   outcome.ended_wall_ms = std::clamp(frame.header.wall_ns / 1'000'000, started_ms,
                                      std::max(started_ms, context_.store.clock().wall_ms()));
   outcome.output_bytes = watched->output_bytes;
   outcome.omitted_bytes = std::max(outcome.omitted_bytes, watched->omitted_bytes());
   const ExecEvidence evidence = look_at_end(*watched, outcome);
-  // 137: a shell reports a child of its own that was killed.
+  // 137: a shell reports that one of its children was killed.
   const bool killed = outcome.signal == 9 || outcome.exit_code == 137;
   if (killed && evidence.out_of_memory) outcome.state = ExecState::oom_killed;
   outcome.category = categorize(outcome, evidence);
@@ -98,7 +98,7 @@ void ExecWatcher::finish_end(const WatchedPtr& watched, state_db::ExecOutcome ou
   try {
     base::sync_file_system(context_.options.store);
     write_outcome(watched, outcome);
-  } catch (const base::Error& error) {  // not durable: say so instead of a clean end
+  } catch (const base::Error& error) {  // not durable: do not report a clean end
     auto failed = outcome;
     failed.state = ExecState::interrupted;
     failed.category = ExecCategory::not_synced;
@@ -129,14 +129,14 @@ void ExecWatcher::write_outcome(const WatchedPtr& watched, state_db::ExecOutcome
   state_db::Execs execs(context_.store);
   before_outcome.pass();
   try {
-    // A cancel that was asked for before the end is the reason of the end, whatever its exit code,
-    // and so is one that a stop of the sandbox carried out.
+    // A cancel requested before the end is the reason for the end, whatever the exit code. So is a
+    // cancel that stopping the sandbox carried out.
     const bool ended =
         outcome.state != ExecState::interrupted || outcome.category == ExecCategory::stopped;
     const Applied verdict = apply_verdict(*watched, outcome);
     if (outcome.ended_wall_ms == 0) outcome.ended_wall_ms = context_.store.clock().wall_ms();
     if (outcome.state == ExecState::timed_out && outcome.error.empty())
-      outcome.error = watched->row.outcome.error;  // whose limit that was
+      outcome.error = watched->row.outcome.error;  // whose time limit it was
     if (outcome.ran_ms == 0)
       outcome.ran_ms = watched->ran_ms(context_.store.clock(), outcome.ended_wall_ms);
     context_.store.transaction([&] {
@@ -182,16 +182,16 @@ ExecWatcher::Applied ExecWatcher::apply_verdict(const Watched& watched,
   const std::lock_guard lock(mutex_);
   if (!watched.verdict) return Applied::nothing;
   const auto& [state, category, why] = *watched.verdict;
-  if (!state && succeeded(outcome)) return Applied::nothing;  // it was over before by itself
+  if (!state && succeeded(outcome)) return Applied::nothing;  // it ended by itself first
   outcome.state = state.value_or(outcome.state);
   outcome.category = category;
   outcome.error = why;
-  // With a cancel that was asked for, too, it is one that a stop carried out.
+  // If a cancel was also requested, the stop carried it out.
   return state || category != ExecCategory::stopped ? Applied::with_state : Applied::reason;
 }
 
-// On a full disk it is tried again until there is room. A daemon that dies before takes it from the
-// journal, or finds the exec cut.
+// Retries on a full disk until there is room. If the daemon dies first, the next one reads the end
+// from the journal, or records the exec as interrupted.
 void ExecWatcher::keep_unwritten(const WatchedPtr& watched, state_db::ExecOutcome outcome,
                                  const base::Error& error) {
   if (!watched->told_unwritten.exchange(true)) {
@@ -212,7 +212,7 @@ int ExecWatcher::write_overdue() {
     if (unwritten_.empty()) return -1;
     const auto now = std::chrono::steady_clock::now();
     if (now < next_write_) return whole_ms(next_write_ - now);
-    next_write_ = now + kWritePause;  // the first try comes at once: a reserve was given free
+    next_write_ = now + kWritePause;  // the first retry is immediate: a reserve was freed
     overdue.swap(unwritten_);
   }
   for (auto& [watched, outcome] : overdue) {
@@ -222,8 +222,8 @@ int ExecWatcher::write_overdue() {
   return static_cast<int>(kWritePause.count());
 }
 
-// What a command leaves running goes on until the sandbox stops. But more than half of all the
-// processes that the workspace may have is a bomb: no further command could start.
+// Processes that a command leaves behind run until the sandbox stops. But if they take more than
+// half of the workspace's process limit, they are a fork bomb: no further command could start.
 void ExecWatcher::end_bomb(const Watched& watched, backends::ExecGroup& group) {
   const auto workspace = state_db::Workspaces(context_.store).get(watched.row.request.workspace);
   const uint64_t left = group.processes();
@@ -233,7 +233,7 @@ void ExecWatcher::end_bomb(const Watched& watched, backends::ExecGroup& group) {
             {{"ws", workspace.id}, {"ex", watched.row.id}, {"processes", left}});
 }
 
-// Only where the kernel refuses: else the watcher of quotas ends it, and says so.
+// Only if the kernel enforces the quota; otherwise the quota watcher ends the command and says why.
 bool ExecWatcher::is_at_limit(base::WorkspaceId workspace) {
   auto& quota = context_.storage.quota();
   if (!quota.refuses_bytes()) return false;
@@ -249,7 +249,7 @@ bool ExecWatcher::is_at_limit(base::WorkspaceId workspace) {
     const bool bytes = limits.disk_bytes > 0 && use->bytes + kQuotaSlack > limits.disk_bytes;
     return bytes || (limits.disk_files > 0 && use->files.value_or(0) >= limits.disk_files);
   } catch (const base::Error&) {
-    return false;  // the workspace is going away
+    return false;  // the workspace is being removed
   }
 }
 
@@ -286,7 +286,7 @@ ExecEvidence ExecWatcher::look_at_end(const Watched& watched,
       end_bomb(watched, *group);
     }
   } catch (const base::Error&) {
-    // The sandbox is going down, and takes the group along: no counter is left to read.
+    // The sandbox is stopping and its group is gone: no counter is left to read.
   }
   return evidence;
 }

@@ -1,5 +1,5 @@
-// What is recorded of a command that we end. Without a state it is the one it ends with, and a
-// command that succeeds by itself before keeps its own.
+// What we record for a command that we end. Without a state, the command keeps the state it ends
+// with; if it succeeds before we end it, the verdict is dropped.
 #pragma once
 
 #include <functional>
@@ -18,8 +18,8 @@ struct ExecVerdict {
   std::string why;
 };
 
-// Whether a command that ended by itself went over the disk limit, and why. The first is asked at
-// each end and must be quick; the second is asked on a pool.
+// Whether a command that ended by itself exceeded the disk limit, and why. `suspects` runs at each
+// end and must be quick; `judge` runs on a pool.
 struct ExecDiskJudge {
   std::function<bool(const state_db::ExecRow&)> suspects;
   std::function<std::optional<std::string>(const state_db::ExecRow&)> judge;

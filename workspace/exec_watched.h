@@ -1,4 +1,4 @@
-// One exec that is watched: private to the two files of ExecWatcher (exec_watcher.h).
+// One watched exec: private to the files of ExecWatcher (exec_watcher.h).
 #pragma once
 
 #include <algorithm>
@@ -16,11 +16,11 @@ inline int whole_ms(std::chrono::steady_clock::duration duration) {
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
 }
 
-// An exec is watched right after its row was made; later than this, a daemon before made it.
+// We watch an exec right after making its row; a longer gap means an earlier daemon started it.
 inline constexpr int64_t kAdoptedAfter_ms = 2'000;
 
 struct ExecWatcher::Watched {
-  // `limit`: what the journal may take of the disk.
+  // `limit`: the most disk space, in bytes, that the journal may take.
   Watched(state_db::ExecRow r, base::Fd j, bool s, const Refusals& b, uint64_t limit)
       : row(without_words(std::move(r))),
         journal(std::move(j)),
@@ -29,7 +29,7 @@ struct ExecWatcher::Watched {
         middle(limit),
         sync(s) {}
 
-  // They may take 1 MiB, and as many commands as there is room for run at once.
+  // Drops arguments and environment: they may take 1 MiB for each of many running commands.
   static state_db::ExecRow without_words(state_db::ExecRow row) {
     row.request.argv.clear();
     row.request.environment.clear();
@@ -38,16 +38,16 @@ struct ExecWatcher::Watched {
 
   const state_db::ExecRow row;  // without arguments and environment
   const base::Fd journal;
-  const Refusals before;  // as it began
-  std::mutex mutex;  // guards what follows; held while the journal is read and the end is written
+  const Refusals before;  // when it began
+  std::mutex mutex;  // guards the members below; held while reading the journal, writing the end
   base::JournalReader reader;
   JournalMiddle middle;
   bool cutting = false;  // on a pool
   bool uncuttable = false;
-  std::optional<base::Frame> held_end;  // it came during a cut: what is missing is told with it
+  std::optional<base::Frame> held_end;  // arrived during a cut; waits so that it counts the bytes
   const bool sync;
   bool over = false;
-  bool handled = false;  // over, and its outcome is written, or waits for more than the disk
+  bool handled = false;  // over, and its outcome is written or blocked by more than a full disk
   std::condition_variable handling;
   void set_handled() {
     const std::lock_guard lock(mutex);
@@ -63,24 +63,24 @@ struct ExecWatcher::Watched {
   std::atomic<uint64_t> output_bytes{0};
   std::atomic<int64_t> last_output_ms{0};
   std::optional<std::chrono::steady_clock::time_point> kill_at;  // guarded by ExecWatcher::mutex_
-  std::optional<std::chrono::steady_clock::time_point> give_up_at;  // the same; of a hook
+  std::optional<std::chrono::steady_clock::time_point> give_up_at;  // same lock; for a hook
   std::optional<Verdict> verdict;  // guarded by ExecWatcher::mutex_
   base::Share share() const {
     return {.user = row.request.owner_uid, .subject = row.request.workspace.str()};
   }
-  // Set before others see it. The wall clock tells how long ago it began; it may be wrong by years.
+  // Set before others see it. The age comes from the wall clock, which may be wrong by years.
   void set_began(const base::Clock& clock) {
     const int64_t now = clock.boot_ms();
     const int64_t ago = std::clamp<int64_t>(clock.wall_ms() - row.started_wall_ms, 0, now);
     began_boot_ms = now - ago;
     adopted = ago > kAdoptedAfter_ms;
   }
-  // What it has taken of its workspace's time.
+  // How much of its workspace's command time it has used.
   int64_t ran_ms(const base::Clock& clock, int64_t ended_wall_ms) const {
     if (!row.request.hook.empty()) return 0;
     const int64_t ran = std::max<int64_t>(0, clock.boot_ms() - began_boot_ms);
     if (!adopted) return ran;
-    // It may have ended while nobody looked.
+    // It may have ended while no daemon was running.
     return std::clamp<int64_t>(ended_wall_ms - row.started_wall_ms, 0, ran);
   }
   uint64_t omitted_bytes() {

@@ -27,18 +27,18 @@ constexpr size_t kPoolThreads = 4;
 constexpr size_t kEndThreads = 8;
 constexpr size_t kPoolQueue = 100'000;
 constexpr std::chrono::milliseconds kTellPause{1'000};
-// The warden ends a hook at its deadline and says so; after this nobody waits for its word.
+// The warden ends a hook at its deadline and reports it; we wait this much longer for its report.
 constexpr std::chrono::milliseconds kReportPatience{5'000};
-// One journal must not hold up the others: a turn reads at most this much of it.
+// One journal must not hold up the others, so a turn reads at most this much of it.
 constexpr uint64_t kMaxTurnBytes = 8 << 20;
 
-// Of two timeouts of epoll_wait: -1 is never.
+// The earlier of two epoll_wait timeouts; -1 means never.
 int earlier(int one, int other) {
   if (one < 0 || other < 0) return std::max(one, other);
   return std::min(one, other);
 }
 
-// What an event of epoll is about: one of these, or the number of a sandbox whose init ended.
+// The subject of an epoll event: one of these, or the number of a sandbox whose init ended.
 constexpr uint64_t kWoken = UINT64_MAX;
 constexpr uint64_t kJournals = UINT64_MAX - 1;
 
@@ -50,7 +50,7 @@ void add_to_epoll(int epoll, int fd, uint64_t subject) {
                         "fs.epoll.max_user_watches");
 }
 
-// Root's account of inotify may be used up by others on the host: then journals are polled.
+// Other processes may use up root's inotify allowance on the host; then we poll the journals.
 constexpr int kPoll_ms = 20;
 
 void warn_of_polling(const char* setting) {
@@ -113,11 +113,11 @@ void ExecWatcher::watch_exec(const state_db::ExecRow& exec, bool sync, const Ref
   watched->watch = watch_journal(path);
   if (watched->watch >= 0) by_watch_[watched->watch] = exec.id;
   execs_[exec.id] = std::move(watched);
-  more_.insert(exec.id);  // what was written before the watch
+  more_.insert(exec.id);  // for bytes written before the watch existed
   wake();
 }
 
-// -1: it is polled.
+// Returns -1 if the journal must be polled.
 int ExecWatcher::watch_journal(const std::string& path) {
   if (!inotify_) {
     inotify_.reset(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
@@ -137,10 +137,10 @@ int ExecWatcher::watch_journal(const std::string& path) {
 
 void ExecWatcher::watch_sandbox(const Running& running) {
   Running init = running;
-  init.mounted.reset();  // never the last: `running` has them
+  init.mounted.reset();  // never the last reference: `running` holds the mounts
   base::Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, running.init.pid, 0)));
   if (!pidfd && errno != ESRCH) base::throw_errno("pidfd_open");
-  // The pid may have died, or have been given to another process, before the pidfd was made.
+  // The process may have died, and its pid been reused, before the pidfd was made.
   if (!pidfd || !base::process_alive(running.init)) {
     return tell_death(init);
   }
@@ -181,12 +181,12 @@ void ExecWatcher::settle_exec(const state_db::ExecRow& exec, ExecCategory catego
   if (!watched) {
     const std::string path =
         journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
-    // No journal: the daemon died between the record and the file. /dev/null reads as an empty one.
+    // No journal: the daemon died after writing the record. /dev/null reads as an empty journal.
     const bool began = base::path_exists(path);
     watched = std::make_shared<Watched>(exec, base::open_file(began ? path : "/dev/null", O_RDONLY),
                                         false, Refusals{}, context_.options.output_limit_bytes);
     watched->set_began(context_.store.clock());
-    // Its end may be in the journal, and the row does not know whether it was to be synced before.
+    // The journal may hold its end, and the row does not say whether a sync was requested.
     if (began) base::sync_file_system(context_.options.store);
   }
   while (read_journal(watched, Ends::here)) {
@@ -294,7 +294,7 @@ void ExecWatcher::handle_inotify() {
     for (ssize_t at = 0; at < size;) {
       const auto* event = reinterpret_cast<const inotify_event*>(buffer.data() + at);
       at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
-      if ((event->mask & IN_Q_OVERFLOW) != 0) {  // events were lost: look at every journal
+      if ((event->mask & IN_Q_OVERFLOW) != 0) {  // events were lost: read every journal
         for (const auto& [id, watched] : execs_) more_.insert(id);
       } else if (const auto found = by_watch_.find(event->wd); found != by_watch_.end()) {
         more_.insert(found->second);
@@ -317,7 +317,7 @@ void ExecWatcher::handle_death(base::SandboxId sandbox) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = inits_.find(sandbox);
-    if (found == inits_.end()) return;  // forgotten in the same turn
+    if (found == inits_.end()) return;  // forgotten during this turn
     dead = found->second.second;
     inits_.erase(found);
   }
@@ -420,7 +420,7 @@ bool ExecWatcher::read_journal(const WatchedPtr& watched, Ends ends) {
   if (last && ends == Ends::on_pool) {
     try {
       ends_.submit(watched->share(), [this, watched, frame = *last] { end(watched, frame); });
-    } catch (const base::Error&) {  // not even one thread can be had
+    } catch (const base::Error&) {  // cannot start even one thread
       end(watched, *last);
     }
   } else if (last) {

@@ -1,6 +1,6 @@
-// One thread that sees execs and sandboxes end: inotify on the journals of running execs, a pidfd
-// for each sandbox's init. At an `end` frame the exec's outcome is written, on a pool. The
-// death of an init goes to `on_death`, on another pool; its handler calls `settle`, which marks
+// One thread that notices when execs and sandboxes end: inotify on the journals of running execs,
+// and a pidfd for each sandbox's init. An `end` frame writes the exec's outcome, on one pool. The
+// death of an init calls `on_death`, on another pool; its handler calls `settle`, which marks
 // execs without an `end` as interrupted. Each pool is shared fairly (base/fair_pool.h).
 #pragma once
 
@@ -55,33 +55,33 @@ class ExecWatcher {
   // Set once before anything is watched; called on the watcher's pool: may block, must not throw.
   void on_end(std::function<void(const state_db::ExecRow&)> callback);
   void ask_of_disk(ExecDiskJudge judge) { disk_judge_ = std::move(judge); }
-  // False: somebody is at work on it; called again a second later.
+  // Return false if another operation holds it; the callback runs again a second later.
   void on_death(std::function<bool(base::WorkspaceId, base::SandboxId)> callback);
-  // The exec has a journal file. `sync`: sync the workspace before its end is written. `before`:
-  // what was refused to its sandbox until now.
+  // The exec must have a journal file. `sync`: sync the workspace before writing its end.
+  // `before`: the refusals counted for its sandbox so far.
   void watch_exec(const state_db::ExecRow& exec, bool sync, const Refusals& before = {});
   void watch_sandbox(const Running& running);
-  // No pidfd event any more for this sandbox: its stop is being done by a verb.
+  // Drops the pidfd of this sandbox: a verb is stopping it.
   void forget_sandbox(base::SandboxId sandbox);
   // Reads the journals of this sandbox's running execs to their end and settles them all.
   void settle(base::SandboxId sandbox, const std::string& why_interrupted);
-  // The same for one exec, watched or not: one whose start failed, or of before a crash.
+  // The same for one exec, watched or not: its start failed, or it predates a crash.
   void settle_exec(const state_db::ExecRow& exec, state_db::ExecCategory category,
                    const std::string& why_interrupted);
   using Verdict = ExecVerdict;
-  // Kills all that the exec started, now. False: it is not watched any more, or has a verdict.
+  // Kills everything the exec started. False: it is no longer watched, or already has a verdict.
   bool end_because(base::ExecId exec, const Verdict& verdict);
-  // Of the commands of this sandbox that run now; with a grace they are killed after it.
+  // For all commands running in this sandbox; with a grace period, the kill comes after it.
   void end_all(base::SandboxId sandbox, const Verdict& verdict,
                std::optional<std::chrono::milliseconds> grace);
-  // Of the commands that run in a workspace now, hooks left out.
+  // For the commands running in a workspace now, without hooks.
   struct RunningTime {
     size_t execs = 0;
     int64_t ms = 0;
   };
   RunningTime running_time(base::WorkspaceId workspace);
   void kill_after(base::ExecId exec, std::chrono::milliseconds grace);  // if it still runs then
-  std::optional<Progress> progress(base::ExecId exec);  // nothing when it is not watched any more
+  std::optional<Progress> progress(base::ExecId exec);  // nullopt: it is no longer watched
   Subscription subscribe(base::ExecId exec, Callback callback);
 
  private:
@@ -92,14 +92,14 @@ class ExecWatcher {
   void handle_death(base::SandboxId sandbox);
   int watch_journal(const std::string& path);
   void tell_death(const Running& dead);
-  int tell_deaths();     // again, to those who were at work on it; ms until the next time, -1: none
-  int poll_unwatched();  // the same for the next look at journals without a watch
-  int kill_overdue();    // the same for the next kill, and for ends that nobody reported
-  int write_overdue();   // the same for outcomes that the database did not take yet
+  int tell_deaths();     // retries refused deaths; ms until the next retry, -1: none
+  int poll_unwatched();  // likewise for polling journals without a watch
+  int kill_overdue();    // likewise for the next kill, and for ends that nobody reported
+  int write_overdue();   // likewise for outcomes that the database has not taken yet
   enum class Ends { here, on_pool };
-  bool read_journal(const WatchedPtr& watched, Ends ends);  // in turns; true if more is there
-  uint64_t journal_limit(base::WorkspaceId workspace);      // of one of its commands, now
-  void cut_middle(const WatchedPtr& watched, uint64_t limit_bytes);  // its mutex is held
+  bool read_journal(const WatchedPtr& watched, Ends ends);  // one turn; true if more is left
+  uint64_t journal_limit(base::WorkspaceId workspace);      // for each of its commands, now
+  void cut_middle(const WatchedPtr& watched, uint64_t limit_bytes);  // caller holds its mutex
   void end(const WatchedPtr& watched, const base::Frame& frame);
   void interrupt(const WatchedPtr& watched, state_db::ExecCategory category,
                  const std::string& why);
@@ -110,7 +110,7 @@ class ExecWatcher {
   void kill_group(const Watched& watched);
   enum class Applied { nothing, reason, with_state };
   Applied apply_verdict(const Watched& watched, state_db::ExecOutcome& outcome);
-  // What is known about why. Removes its group, or ends a bomb that it left.
+  // Gathers evidence of why it ended. Removes its group, or ends a fork bomb that it left.
   ExecEvidence look_at_end(const Watched& watched, const state_db::ExecOutcome& outcome);
   bool is_at_limit(base::WorkspaceId workspace);
   bool is_stopping(base::SandboxId sandbox);
@@ -120,13 +120,13 @@ class ExecWatcher {
   void wake();
   Context& context_;
   Active& active_;
-  base::Fd inotify_;  // none, while root has no instance left
+  base::Fd inotify_;  // empty while root has no inotify instance left
   base::Fd epoll_;
   base::Fd wake_;
-  std::mutex mutex_;  // guards the maps below, never held while a journal is read
+  std::mutex mutex_;  // guards the maps below; never held while reading a journal
   std::map<base::ExecId, WatchedPtr> execs_;
   std::map<int, base::ExecId> by_watch_;
-  // By the sandbox, not by the descriptor: an event may come after its number was given anew.
+  // Keyed by sandbox, not by descriptor: an event may arrive after its number was reused.
   std::map<base::SandboxId, std::pair<base::Fd, Running>> inits_;  // without mounts
   std::set<base::ExecId> more_;  // journals with bytes left from the last turn
   std::vector<std::pair<WatchedPtr, state_db::ExecOutcome>> unwritten_;
@@ -134,14 +134,14 @@ class ExecWatcher {
   std::vector<Running> untold_;
   std::chrono::steady_clock::time_point next_telling_{};
   bool stopping_ = false;
-  std::mutex subscribers_mutex_;  // held while callbacks run: after unsubscribe none comes
+  std::mutex subscribers_mutex_;  // held during callbacks: none runs after unsubscribe
   std::map<base::ExecId, std::map<uint64_t, Callback>> subscribers_;
   uint64_t next_subscription_ = 1;
   std::function<void(const state_db::ExecRow&)> on_end_;
   ExecDiskJudge disk_judge_;
   std::function<bool(base::WorkspaceId, base::SandboxId)> on_death_;
   base::FairPool pool_;  // may wait for workspaces and their files
-  base::FairPool ends_;  // waits for the disk alone: `settle`, on the other one, waits for it
+  base::FairPool ends_;  // waits only for the disk: `settle`, on pool_, waits for it
   std::thread thread_;
 };
 

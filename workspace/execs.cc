@@ -34,9 +34,9 @@ MOORAGE_CRASH_POINT(after_journal, "exec.after_journal");
 MOORAGE_CRASH_POINT(after_start, "exec.after_start");
 
 constexpr std::chrono::milliseconds kWardenDeadline{10'000};
-constexpr int kStopsMet = 3;  // that a start waits for, one after the other
+constexpr int kStopsMet = 3;  // a start waits for at most this many stops in a row
 
-// Every field that says what runs, length-prefixed, so that two requests never share a text.
+// Every field that defines the command, length-prefixed so that no two requests share a text.
 std::string request_hash(const ExecRequest& request) {
   std::string text;
   const auto add = [&](const std::string& part) {
@@ -58,14 +58,14 @@ std::string request_hash(const ExecRequest& request) {
   return base::sha256_hex(text);
 }
 
-// What removes needs no room: it runs on the part that is kept back.
+// Removing files needs no room, so these may run in the reserved space.
 bool only_removes(const std::vector<std::string>& argv) {
   const std::string& program = argv.front();
   const std::string name = program.substr(program.rfind('/') + 1);
   return name == "rm" || name == "rmdir" || name == "unlink";
 }
 
-// Built from nothing; what the request names wins.
+// Starts from an empty environment; the request's own values win.
 std::map<std::string, std::string> full_environment(const ExecRequest& request,
                                                     const state_db::WorkspaceRow& workspace) {
   const bool root = request.user == "root";
@@ -84,13 +84,13 @@ std::map<std::string, std::string> full_environment(const ExecRequest& request,
   return environment;
 }
 
-// What a short command says, and the record of its end, fit in here.
+// Enough for the output of a short command and the record of its end.
 constexpr off_t kJournalRoom = 4096;
-constexpr uint64_t kJournalLeast = 64 << 10;  // free on the disk, for a journal to go on
+constexpr uint64_t kJournalLeast = 64 << 10;  // free disk space that a journal needs to grow
 
-// The journal file, made outside every sandbox. Append-only where the file system can: then even a
-// process that got hold of the descriptor inside cannot change what is recorded. It has its first
-// block from the start: on a full disk `rm` still runs and ends.
+// Makes the journal file outside every sandbox. It is append-only where the file system supports
+// that: then even a process inside that gets the descriptor cannot change recorded output. Its
+// first block is allocated up front, so that `rm` still runs and ends on a full disk.
 base::Fd make_journal(const std::string& directory) {
   base::make_directories(directory);
   base::Fd file =
@@ -113,8 +113,8 @@ int signal_number(const std::string& name) {
   for (const auto& [known, number] : kSignals) {
     if (plain == std::to_string(number)) return number;
   }
-  throw Error(Code::invalid_argument, "'" + name + "' is no signal that can be sent",
-              "INT, TERM, KILL, HUP, QUIT, USR1, USR2, STOP, CONT...");
+  throw Error(Code::invalid_argument, "'" + name + "' is not a supported signal",
+              "use INT, TERM, KILL, HUP, QUIT, USR1, USR2, STOP, CONT...");
 }
 
 [[noreturn]] void throw_over(const state_db::ExecRow& row) {
@@ -145,14 +145,14 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
       }
       require_launched(caller, earlier->id);
       if (!caller.keyed || !never_started(*earlier)) return get(caller, earlier->id);
-      // The daemon died before the command began, and before anybody was answered.
+      // The daemon died before the command began and before any client had an answer.
       table.forget_key(earlier->id);
     }
   }
 
   const bool frees = request.free_space || only_removes(request.argv);
   if (!frees) {
-    require_room(context_.options, "no command is started");
+    require_room(context_.options, "cannot start a command");
     if (workspaces_.hooks().require_within) workspaces_.hooks().require_within(row);
   }
   workspaces_.leases().check(caller, row);
@@ -161,19 +161,19 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   record.timeout_ms =
       request.timeout_ms > 0 ? request.timeout_ms : context_.options.default_timeout_ms;
   apply_budget(row, record);
-  look.reset();  // what follows may remove what is left of a dead sandbox
+  look.reset();  // the steps below may remove the rest of a dead sandbox
   const auto use = active_.use(row.id);
   base::SnapshotId snapshot;
   std::string warning;
   if (row.policy.snapshot_before_exec && workspaces_.hooks().before_exec) {
-    // Where the disk is nearly full, a snapshot would keep what the command is to give back.
+    // On a nearly full disk, a snapshot would keep the space that this command is meant to free.
     if (frees && look_at_room(context_.options).level() != RoomLevel::enough) {
       warning = "no snapshot was taken before it: the disk of the store is nearly full";
     } else {
       snapshot = workspaces_.hooks().before_exec(row);
     }
   }
-  // By its id: who keeps a dead sandbox keeps its mounts, and no new one could start.
+  // By id only: holding a dead sandbox would hold its mounts, and no new one could start.
   const auto before = active_.running_sandbox(row.id);
   record.owner_uid = caller.uid;
   if (!request.idempotency_key.empty()) record.idempotency_key = request.idempotency_key;
@@ -190,7 +190,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
   for (int tries = 0; !recorded; ++tries) {
     if (tries == kStopsMet)
       throw Error(Code::unavailable, row.name + " is being stopped", "try again in a moment");
-    // Whoever stops it holds the lock until that is done.
+    // The operation that stops it holds the lock until it is done.
     if (tries > 0) context_.locks.lock(row.id.str(), "start", context_.options.start_deadline * 2);
     running = sandbox_for(row, request.user);
     look.emplace(context_.store);  // the command begins after a commit, the answer after its end
@@ -200,7 +200,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
     recorded = record_intent(caller, row, record, snapshot);
     if (!recorded) {
       look.reset();
-      running.reset();  // it holds the mounts
+      running.reset();  // release the mounts
     }
   }
   const auto created = *recorded;
@@ -215,7 +215,7 @@ ExecView Execs::start(const Caller& caller, const std::string& workspace,
     launch(exec, request, row, *running);
   } catch (Error& error) {
     settle_failed_launch(exec, *running, error);
-    // The sandbox died since it was looked at; for the caller that is no name that is wrong.
+    // The sandbox died after the check; do not blame a wrong name of the caller's.
     if (error.code() == Code::not_found) {
       throw Error(Code::unavailable, exec.id.str() + " was not started: its sandbox died",
                   "try again with a new idempotency key: the next command starts a new sandbox");
@@ -259,18 +259,18 @@ void Execs::require_launched(const Caller& caller, base::ExecId id) {
 std::shared_ptr<const Running> Execs::sandbox_for(const state_db::WorkspaceRow& row,
                                                   const std::string& user) {
   auto running = workspaces_.ensure_running(row);
-  // Asked again before it is refused: an engine may have been down when it was asked last.
+  // Ask the engine before refusing: it may have been down at the last check.
   if (user == "root" && !running->backend->known_capabilities().root &&
       !running->backend->capabilities().root) {
-    throw Error(Code::unsupported, "there is no root in the sandbox of " + row.name,
-                "run it as user, or move it to a backend that has one: moorage move " + row.name +
+    throw Error(Code::unsupported, "root is not available in the sandbox of " + row.name,
+                "run it as user, or move it to a backend that has root: moorage move " + row.name +
                     " --backend lxc");
   }
   return running;
 }
 
-// The lease is asked in the moment of the write, and whether the sandbox runs: who takes the one
-// over, or stops the other, finds this exec running and ends it, or this finds that it is too late.
+// Checks the lease and the sandbox's state inside the write: a takeover or a stop then either finds
+// this exec running and ends it, or this call finds that it is too late.
 std::optional<state_db::Execs::Created> Execs::record_intent(
     const Caller& caller, const state_db::WorkspaceRow& workspace,
     const state_db::ExecRequest& record, base::SnapshotId snapshot) {
@@ -280,12 +280,12 @@ std::optional<state_db::Execs::Created> Execs::record_intent(
     const auto state = state_db::Sandboxes(context_.store).get(record.sandbox).state;
     if (state != state_db::SandboxState::running && state != state_db::SandboxState::frozen)
       return std::nullopt;
-    // It is being deleted: its sandbox is stopped next.
+    // The workspace is being deleted: its sandbox stops next.
     if (state_db::Workspaces(context_.store).get(workspace.id).state !=
         state_db::WorkspaceState::ready)
       return std::nullopt;
     const Created created = state_db::Execs(context_.store).create(record);
-    // Before anybody can find the row.
+    // Before anyone can find the row.
     if (caller.keyed && !created.existed) caller.keyed->until_answered = mark_launching(created.id);
     if (snapshot && !created.existed)
       state_db::Snapshots(context_.store).set_exec(snapshot, created.id);
@@ -317,22 +317,22 @@ void Execs::launch(const state_db::ExecRow& exec, const ExecRequest& request,
   start.kill_fd = kill.get();
   for (const auto& join : joins) start.join_fds.push_back(join.get());
   backends::EnvdClient(running.endpoint).start(start, kWardenDeadline);
-  // A cancel that came before the warden knew the command found nothing to end.
+  // A cancel that arrived before the warden knew the command had nothing to end.
   if (state_db::Execs(context_.store).get(exec.id).cancel_requested) end_softly(exec.id, running);
 }
 
-// TERM now, KILL to all of it when the grace is over.
+// Sends TERM now, and KILL to the whole group after the grace period.
 void Execs::end_softly(base::ExecId id, const Running& running) {
   watcher_.kill_after(id, context_.options.stop_grace);
   try {
     backends::EnvdClient(running.endpoint).send_signal(id.str(), SIGTERM);
-  } catch (const Error& error) {  // it has ended, or does not run yet; the kill comes in any case
+  } catch (const Error& error) {  // ended, or not running yet; the kill comes in any case
     base::log(base::LogLevel::debug, "exec.not_signalled",
               {{"ex", id}, {"error", error.message()}});
   }
 }
 
-// The command may run although the answer is missing. Only the warden can tell; if it cannot be
+// The command may be running although no answer arrived. Only the warden knows; if it cannot be
 // asked now, the reconciler asks it later.
 void Execs::settle_failed_launch(const state_db::ExecRow& exec, const Running& running,
                                  const Error& error) {
@@ -425,14 +425,14 @@ ExecWatcher::Subscription Execs::subscribe(base::ExecId id, std::function<void()
 
 std::string Execs::output_obstacle() const {
   if (base::file_system_space(context_.options.store).free_bytes >= kJournalLeast) return {};
-  return "the disk of the store is full: output of the command, and its end, may be waiting for "
-         "room";
+  return "the disk of the store is full: the command's output and its end may be waiting for "
+         "space; free some: moorage gc";
 }
 
 std::shared_ptr<const Running> Execs::sandbox_of(const state_db::ExecRow& row) {
   if (row.state != state_db::ExecState::running) throw_over(row);
   auto running = active_.by_sandbox(row.request.sandbox);
-  if (!running) throw Error(Code::conflict, row.id.str() + ": its sandbox is going down");
+  if (!running) throw Error(Code::conflict, row.id.str() + ": its sandbox is stopping");
   return running;
 }
 
@@ -463,10 +463,10 @@ void Execs::send_signal(const Caller& caller, base::ExecId id, const std::string
   const auto held = hold(caller, id);
   const int number = signal_number(name);
   const auto running = sandbox_of(held.row);
-  const bool runs_it = caller.uid == held.row.request.owner_uid;  // and knows who it was
+  const bool runs_it = caller.uid == held.row.request.owner_uid;  // then the name adds nothing
   try {
     state_db::Execs(context_.store).note_signal(id, number, runs_it ? "" : user_name(caller.uid));
-  } catch (const Error& error) {  // what fills the disk can be ended all the same
+  } catch (const Error& error) {  // a command that fills the disk must still be endable
     if (error.code() != Code::resource_exhausted) throw;
     base::log(base::LogLevel::warning, "exec.signal_not_noted",
               {{"ex", id}, {"error", error.message()}});

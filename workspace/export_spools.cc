@@ -9,7 +9,7 @@
 namespace moorage::workspace {
 namespace {
 
-// Fewer than there are threads that write exports: one user's never have all of them.
+// Fewer than the threads that write exports, so one user never occupies all of them.
 constexpr size_t kMostOfOneUser = 3;
 
 uint64_t sum_of(const std::vector<std::shared_ptr<ByteSpool>>& spools) {
@@ -47,8 +47,8 @@ std::shared_ptr<ByteSpool> ExportSpools::make(uint32_t uid) {
   if (uid != 0 && static_cast<size_t>(of_user) >= kMostOfOneUser) {
     throw base::Error(base::Code::conflict,
                       base::count_text(static_cast<size_t>(of_user), "export") +
-                          " of yours are under way, or not read to their end",
-                      "read them, or end the clients that asked for them; then export again");
+                          " of yours are in progress or not fully read",
+                      "read them, or end the clients that started them; then export again");
   }
   all_.push_back({uid, made});
   return made;

@@ -1,7 +1,7 @@
-// What exports wrote that their clients have not read yet: files without names in the store, so no
-// walk finds them. Each belongs to who asked for the export. One user has a bounded number of them,
-// and all of them together never take more than half of the room beyond what is kept free: then the
-// writer waits for its reader (byte_spool.h), and others find room as before.
+// Export output that clients have not read yet: unnamed files in the store, so no walk finds them.
+// Each belongs to the user who started the export. One user has a bounded number of them, and all
+// of them together take at most half of the space beyond the reserve: then the writer waits for
+// its reader (byte_spool.h), and others still find room.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@
 
 namespace moorage::workspace {
 
-// Whether one more byte may wait where all that waits takes `held` already.
+// Whether one more byte may be buffered when `held_bytes` already are.
 bool has_room_for_exports(const DiskRoom& room, uint64_t held_bytes);
 
 class ExportSpools {
  public:
   explicit ExportSpools(const Context& context) : context_(context) {}
-  // Counts as one of this user's as long as somebody has it. Throws conflict: there are too many.
+  // Counts for this user as long as somebody holds it. Throws conflict: the user has too many.
   std::shared_ptr<ByteSpool> make(uint32_t uid);
   uint64_t bytes_of(uint32_t uid);
   uint64_t bytes();
@@ -32,7 +32,7 @@ class ExportSpools {
     uint32_t uid = 0;
     std::weak_ptr<ByteSpool> spool;
   };
-  // Those that somebody has.
+  // Those that somebody still holds.
   std::vector<std::shared_ptr<ByteSpool>> present(const std::optional<uint32_t>& uid);
 
   const Context& context_;

@@ -16,13 +16,13 @@ namespace moorage::workspace {
 namespace {
 
 constexpr size_t kPieceBytes = 64 << 10;
-// 40,000 marks of other file systems: a sandbox is frozen while this is read.
+// Room for 40,000 marks on other file systems: a sandbox stays frozen while this is read.
 constexpr size_t kMostBytes = 4 << 20;
 
-// The kernel's own form of a device number there: 12 bits and 20 bits.
+// The kernel's encoding of a device number in fdinfo: 12 bits major, 20 bits minor.
 dev_t device_of(uint32_t number) { return makedev(number >> 20, number & 0xfffff); }
 
-// "inotify wd:1 ino:2a sdev:2f mask:..." and "fanotify ino:2a sdev:2f ..."; a mark of a whole mount
+// "inotify wd:1 ino:2a sdev:2f mask:..." and "fanotify ino:2a sdev:2f ..."; a mark on a whole mount
 // has no sdev.
 bool line_marks_any(std::string_view line, const std::vector<dev_t>& devices) {
   constexpr std::string_view kDevice = " sdev:";

@@ -1,6 +1,6 @@
-// Whether a process watches files of a file system, by inotify or fanotify. The kernel lets a mount
-// with watched files be unmounted, and the watches end with it (IN_UNMOUNT): a dev server that runs
-// elsewhere would never see a change again.
+// Whether a process watches files of a file system through inotify or fanotify. The kernel lets a
+// mount with watched files be unmounted, and the watches end with it (IN_UNMOUNT): a dev server
+// elsewhere would never see another change.
 #pragma once
 
 #include <sys/types.h>
@@ -10,9 +10,9 @@
 
 namespace moorage::workspace {
 
-// By what /proc/PID/fdinfo says of a descriptor: a line for each mark.
+// Parses the text of /proc/PID/fdinfo/N: one line for each mark.
 bool marks_any(std::string_view fdinfo, const std::vector<dev_t>& devices);
-// False for one that ended. True, too, if it has more marks than can be read in a moment.
+// False for a process that ended. Also true if it has more marks than can be read quickly.
 bool watches_any(pid_t process, const std::vector<dev_t>& devices);
 
 }  // namespace moorage::workspace

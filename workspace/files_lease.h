@@ -1,4 +1,4 @@
-// What a request holds while it reads or writes files of a workspace.
+// The resources that a request holds while it reads or writes files of a workspace.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace moorage::workspace {
 
-// Keeps the mount: hold it as long as its TreeFiles, a Writer of it or a descriptor is used. It is
-// not the writer lease: what changes a file holds a FileChange from its last look to the end.
+// Keeps the mount: hold it as long as you use its TreeFiles, a Writer of it or a descriptor. It is
+// not the writer lease: a change holds a FileChange from its last check to its end.
 struct FilesLease {
   std::shared_ptr<const Mounted> mounted;
   TreeFiles files;
@@ -20,7 +20,7 @@ struct FilesLease {
   Active::Use use;
 };
 
-// One at a time in a workspace, of those that come through the API.
+// At most one in a workspace at a time, among changes through the API.
 struct FileChange {
   base::KeyedMutex::Guard alone;
   Leases::Writing writing;

@@ -24,10 +24,10 @@ MOORAGE_CRASH_POINT(after_intent, "flatten.after_intent");
 MOORAGE_CRASH_POINT(after_files, "flatten.after_files");
 MOORAGE_CRASH_POINT(after_outcome, "flatten.after_outcome");
 
-constexpr size_t kMergers = 2;  // of which one user has one
-// The newest stay as they are: what is merged now need not be merged again by the next snapshot.
+constexpr size_t kMergers = 2;  // one user gets one of them
+// Leave the newest alone, so that the next snapshot does not have to merge these again.
 constexpr size_t kLeft = 4;
-// Of a snapshot, for a merge.
+// How long a snapshot waits for a merge.
 constexpr std::chrono::seconds kPatience{10};
 
 }  // namespace
@@ -56,7 +56,7 @@ void Flattening::require_shallow(const state_db::WorkspaceRow& row) {
   if (state_db::Layers(context_.store).chain(row.layer).size() > kMost + 1) flatten(row);
 }
 
-// The writable layer is in the chain, and will be one of the frozen ones.
+// The chain includes the writable layer, which becomes one of the frozen ones.
 bool Flattening::has_room(const state_db::WorkspaceRow& row) {
   return state_db::Layers(context_.store).chain(row.layer).size() <= kMost;
 }
@@ -101,7 +101,7 @@ void Flattening::tidy(base::WorkspaceId workspace) {
     if (!failure.empty()) failures_[workspace] = failure;
   }
   merged_.notify_all();
-  // What it took the place of can go once the verb that asked for the merge has ended.
+  // The replaced layers can go once the verb that requested the merge has ended.
   context_.locks.lock(workspace.str(), "flatten");
   release_replaced_layers(context_, active_);
   collect_layers(context_);
@@ -114,7 +114,7 @@ void Flattening::flatten(const state_db::WorkspaceRow& row) {
   std::vector<LayerId> merged;
   for (size_t n = kLeft + 1; n < chain.size(); ++n) merged.push_back(chain[n].id);
 
-  // Nothing stands on it before the end, and collection leaves alone what is locked.
+  // Nothing uses the merged layer before the end, and collection skips locked layers.
   base::KeyedMutex::Guard making;
   const LayerId into = context_.store.transaction([&] {
     const LayerId made =
@@ -127,8 +127,8 @@ void Flattening::flatten(const state_db::WorkspaceRow& row) {
   merge(row, merged, into);
   after_files.pass();
   const bool wanted = context_.store.transaction([&] {
-    // Another merge may have been there first. And what the workspace no longer stands on may be
-    // half collected: nothing may come into use of that. This merge is collected then, too.
+    // Another merge may have finished first. And layers that the workspace no longer uses may be
+    // half collected, so nothing may use a merge of them; then this merge is collected, too.
     const auto now = state_db::Workspaces(context_.store).find(row.id);
     const auto stands_on = now && now->layer ? table.chain(now->layer) : decltype(chain){};
     const bool is_there = std::any_of(stands_on.begin(), stands_on.end(), [&](const auto& layer) {

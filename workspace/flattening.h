@@ -1,12 +1,12 @@
-// Chains of frozen layers are kept short: the lower ones of a deep chain are merged into one
-// (layer_merge.h), and what stood on the last of them stands on that. Snapshots among the merged
-// ones keep their own layers, of which the merged one has second names, so it costs no contents.
-// Merging needs no lock and takes as long as it takes; the exchange takes one commit. A mount goes
-// on with the layers that it began with, so these stay until nobody who stands above the merge has
-// a mount of before it: at rest at once, in an idle sandbox from its next snapshot on.
+// Keeps chains of frozen layers short: merges the lower layers of a deep chain into one
+// (layer_merge.h), and puts the layers above on top of the merged one. Snapshots among the merged
+// layers keep their own layers; the merged layer hard-links their files, so it costs no contents.
+// Merging needs no lock and may take long; the exchange takes one commit. A mount keeps the layers
+// that it began with, so the old layers stay until no workspace above the merge has an older mount:
+// a stopped one releases them at once, an idle sandbox at its next snapshot.
 //
-// Where merging fails, or does not keep up, snapshots are refused before the chain is deeper than
-// what can be mounted. So whatever was snapshot can be started.
+// If merging fails or falls behind, snapshots are refused before the chain is too deep to mount.
+// So every snapshot can be started.
 #pragma once
 
 #include <chrono>
@@ -27,17 +27,17 @@ namespace moorage::workspace {
 
 class Flattening {
  public:
-  static constexpr size_t kDeep = 16;  // frozen layers; from here on it is worth it
-  // Of which a mount can be made: with the base tree and the deltas on it.
+  static constexpr size_t kDeep = 16;  // frozen layers; merging pays off from here on
+  // The most that one mount can hold, besides the base tree and the deltas on it.
   static constexpr size_t kMost = Mounter::kMaxLowers - 1 - repo_cache::kMaxDeltas;
 
   Flattening(Context& context, Repositories& repositories, Active& active);
 
   void request(base::WorkspaceId workspace);  // in the background, if there is anything to do
-  // Whether one more frozen layer can be mounted, too. If not it is waited for what merging brings,
-  // for a bounded time. resource_exhausted: no snapshot may be taken, and why.
+  // Checks that one more frozen layer can be mounted. If not, waits a bounded time for merging.
+  // Throws resource_exhausted, with the reason, if no snapshot can be taken.
   void require_room(const state_db::WorkspaceRow& row);
-  // Merges now what is deeper than require_room() lets it become: a store of an older release.
+  // Merges now what is deeper than require_room() allows: the store is from an older release.
   // Caller holds the workspace's lock.
   void require_shallow(const state_db::WorkspaceRow& row);
 
@@ -53,8 +53,8 @@ class Flattening {
   Active& active_;
   std::mutex mutex_;
   std::condition_variable merged_;
-  std::map<base::WorkspaceId, std::string> failures_;  // why the last merge was none
-  base::Flights flights_;                              // last: its work uses the rest
+  std::map<base::WorkspaceId, std::string> failures_;  // why the last merge failed
+  base::Flights flights_;  // last member: its work uses the others
 };
 
 }  // namespace moorage::workspace

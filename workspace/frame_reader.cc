@@ -39,7 +39,7 @@ void verify_frame(int fd, uint64_t from, uint64_t bytes, const std::string& what
   }
   const std::string trailer = base::read_at(fd, kTrailerBytes, from + bytes - kTrailerBytes);
   if (read != bytes - kTrailerBytes || !trailer.ends_with(digest.raw()))
-    damaged(what, "its SHA-256 differs");
+    damaged(what, "SHA-256 mismatch");
 }
 
 FrameReader::FrameReader(ByteSource source, std::string what)
@@ -70,7 +70,7 @@ std::string FrameReader::text(size_t most) {
 }
 
 void FrameReader::require_end() {
-  if (!have_.empty() || !frame_.next().empty()) refuse("something is behind its end");
+  if (!have_.empty() || !frame_.next().empty()) refuse("extra bytes follow its end");
 }
 
 }  // namespace moorage::workspace

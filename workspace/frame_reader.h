@@ -1,5 +1,5 @@
-// Reads a zstd frame of archive_zstd.h from a part of a file, in the sizes that its format asks
-// for. A frame is a stranger's: its end and its lengths are looked at, and each error is corrupted.
+// Reads a zstd frame of archive_zstd.h from a part of a file, in the sizes that its format needs.
+// Frames are untrusted: their ends and lengths are checked, and every error is corrupted.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace moorage::workspace {
 
-// A part of a file, from its beginning; the descriptor stays the caller's.
+// Reads a part of a file, from its beginning; the caller keeps the descriptor.
 ByteSource part_of_file(int fd, uint64_t from, uint64_t bytes);
-// By its SHA-256 alone, before a decompressor sees it. `what`: "a pack".
+// Checks the SHA-256 before a decompressor sees the frame. `what`: "a pack".
 void verify_frame(int fd, uint64_t from, uint64_t bytes, const std::string& what);
 
 class FrameReader {
@@ -27,7 +27,7 @@ class FrameReader {
   Number number() {
     return base::number_at<Number>(take(sizeof(Number)).data());
   }
-  std::string text(size_t most);  // with its length before it, 32 bits
+  std::string text(size_t most);  // preceded by its length, 32 bits
   void require_end();
   [[noreturn]] void refuse(const std::string& why) const;
 

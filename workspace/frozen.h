@@ -1,4 +1,4 @@
-// All of a running sandbox frozen, for as short as can be: thawed at the latest when this goes.
+// Freezes a whole running sandbox for as short as possible; the destructor thaws it at the latest.
 #pragma once
 
 #include <chrono>
@@ -10,12 +10,12 @@ namespace moorage::workspace {
 
 class Frozen {
  public:
-  // deadline_exceeded: it could not be frozen, and runs on.
+  // Throws deadline_exceeded if it could not be frozen; it then keeps running.
   explicit Frozen(const Running& running);
   ~Frozen();
   Frozen(const Frozen&) = delete;
   Frozen& operator=(const Frozen&) = delete;
-  uint64_t thaw();  // microseconds for which it was frozen
+  uint64_t thaw();  // microseconds that it was frozen
 
  private:
   const Running& running_;

@@ -262,7 +262,7 @@ class PreStop(harness.TestCase):
         self.client.exec("fails", "true")
         began = time.monotonic()
         told = self.daemon.cli("stop", "fails")
-        self.assertIn(b"was not done after 1 s", told.stderr)
+        self.assertIn(b"did not finish within 1 s", told.stderr)
         self.assertLess(time.monotonic() - began, 10)
         self.assertNotIn("sandbox", self.client.workspace("fails"))
         self.assertEqual(self.hooks("fails")[-1]["state"], "timed_out")
