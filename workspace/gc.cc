@@ -29,7 +29,7 @@ using base::Code;
 using base::Error;
 using std::chrono::milliseconds;
 
-// An archive of what rests may take long; a create that is over its budget must not wait for it.
+// Archiving an idle workspace may take long; a create over its budget must not wait for it.
 constexpr milliseconds kPatience{20'000};
 
 MOORAGE_CRASH_POINT(before_cache, "gc.before_cache");
@@ -76,7 +76,7 @@ std::vector<GcRow> Gc::plan(const Scope& scope) {
     const auto use = uses.find(row.id);
     const LayerUse known = use == uses.end() ? LayerUse{} : use->second;
     facts.frozen[row.id] = {known.own_bytes, known.all_bytes};
-    row.disk_bytes = known.writable_bytes;  // the rest is told apart from it
+    row.disk_bytes = known.writable_bytes;  // frozen layers are counted separately
   }
   facts.age_ms = state_db::StoreAge(context_.store).now_ms();
   GcRules rules;
@@ -100,8 +100,8 @@ std::vector<GcRow> Gc::plan(const Scope& scope) {
 std::shared_ptr<void> Gc::begin_run() {
   std::unique_lock lock(mutex_);
   if (!run_ended_.wait_for(lock, kPatience, [this] { return !runs_; })) {
-    throw Error(Code::conflict, "a collection is at work, and has more to do",
-                "try again when it has ended: moorage events tells what it takes");
+    throw Error(Code::conflict, "another collection is still running",
+                "try again when it has ended: moorage events shows what it reclaims");
   }
   runs_ = true;
   return {this, [](Gc* gc) {
@@ -116,7 +116,7 @@ Gc::Result Gc::run(const std::string& reason, const Scope& scope,
   const auto running = begin_run();
   Result result;
   clear_strays();
-  result.freed_bytes += cool_layers(context_);  // of workspaces that others stood on until now
+  result.freed_bytes += cool_layers(context_);  // of workspaces that others no longer depend on
   for (GcRow& row : plan(scope)) {
     if (!row.goes) continue;
     if (enough()) break;
@@ -127,9 +127,9 @@ Gc::Result Gc::run(const std::string& reason, const Scope& scope,
         result.freed_bytes += *row.bytes;
         record(row, reason);
       } else {
-        row.why = "there is nothing";
+        row.why = "nothing to reclaim";
       }
-    } catch (const Error& error) {  // it was wanted meanwhile, or is not safe after all
+    } catch (const Error& error) {  // used again meanwhile, or not safe after all
       row.goes = false;
       row.why = error.message();
     }
@@ -168,7 +168,7 @@ std::optional<uint64_t> Gc::take_cache(const GcRow& row, const std::string& reas
   if (current.state != state_db::WorkspaceState::ready || current.policy.pinned || !declared ||
       state_db::Sandboxes(context_.store).live(row.workspace) ||
       (hooks_.is_leased && hooks_.is_leased(current))) {
-    throw Error(Code::conflict, "it is used again");
+    throw Error(Code::conflict, "it is in use again");
   }
   active_.wait_unmounted(row.workspace, milliseconds(0));
   const CachePlace place = place_of_cache(row.path);
@@ -185,8 +185,8 @@ std::optional<uint64_t> Gc::take_cache(const GcRow& row, const std::string& reas
   const DeclaredCache cache(uppers, place.path);
   if (!cache.exists()) return std::nullopt;
   const auto usage = cache.usage();
-  integrity_.look(current);  // what somebody else changed in it would not be seen any more
-  // What was decided is said before it is done: a daemon that dies in it has said so.
+  integrity_.look(current);  // first: after the removal, outside changes would go unnoticed
+  // Record the decision before acting, so that the event survives if the daemon dies here.
   context_.store.add_event("gc.cache", {.workspace = row.workspace},
                            row.subject + ", " + base::size_text(usage.bytes) + ": " + reason);
   state_db::Integrity(context_.store).clear_seal(row.workspace);
@@ -195,7 +195,7 @@ std::optional<uint64_t> Gc::take_cache(const GcRow& row, const std::string& reas
   after_cache.pass();
   const auto less = [](uint64_t known, uint64_t gone) { return known - std::min(known, gone); };
   if (const auto known = state_db::LayerDisk(context_.store).find(current.layer)) {
-    // Until it is measured again.
+    // An estimate until the next measurement.
     DiskUse(context_).keep_writable(current, less(known->bytes, usage.bytes),
                                     less(known->files, usage.inodes));
   }
@@ -214,7 +214,7 @@ void Gc::record(const GcRow& row, const std::string& reason) {
             {{"rung", rung}, {"subject", row.subject}, {"bytes", row.bytes.value_or(0)}});
   context_.metrics.collected.at(static_cast<size_t>(row.rung)).add();
   context_.metrics.collected_bytes.add(row.bytes.value_or(0));
-  if (row.rung == GcRung::cache) return;  // it has its event
+  if (row.rung == GcRung::cache) return;  // take_cache() added its event
   state_db::Subject subject;
   subject.repository = row.repository;
   subject.workspace = row.workspace;
@@ -223,7 +223,7 @@ void Gc::record(const GcRow& row, const std::string& reason) {
       row.subject + ", " + base::size_text(row.bytes.value_or(0)) + ": " + reason + "; " + row.why);
 }
 
-// Directories of base trees without a row: a removal, or a checkout, that was cut.
+// Removes base tree directories without a row: a removal or a checkout was interrupted.
 void Gc::clear_strays() {
   state_db::BaseTrees trees(context_.store);
   for (const auto& repository : state_db::Repositories(context_.store).list()) {
@@ -232,7 +232,7 @@ void Gc::clear_strays() {
       if (trees.find(repository.id, commit)) continue;
       try {
         repositories_.drop_base_tree(repository.id, commit);
-      } catch (const Error& error) {  // it is being made
+      } catch (const Error& error) {  // it is being made right now
         base::log(base::LogLevel::debug, "gc.stray_kept",
                   {{"repo", repository.id}, {"commit", commit}, {"error", error.message()}});
       }

@@ -15,6 +15,7 @@ using state_db::WorkspaceState;
 constexpr int64_t kHour_ms = 3'600'000;
 
 std::string hours(int64_t ms) {
+  if (ms < kHour_ms) return std::to_string(ms / 60'000) + " min";
   if (ms < 48 * kHour_ms) return std::to_string(ms / kHour_ms) + " h";
   return std::to_string(ms / kHour_ms / 24) + " days";
 }
@@ -41,12 +42,12 @@ class Planner {
   }
 
  private:
-  // Why collection must not touch the files of a workspace; empty: it may.
+  // Why collection must not touch a workspace's files; empty: it may.
   std::string held(const WorkspaceRow& row) const {
     if (row.policy.pinned) return "pinned";
     if (facts_.leased.contains(row.id)) return "leased";
-    if (facts_.running.contains(row.id)) return "its sandbox runs";
-    if (facts_.mounted.contains(row.id)) return "files of it are being transferred";
+    if (facts_.running.contains(row.id)) return "its sandbox is running";
+    if (facts_.mounted.contains(row.id)) return "its files are being transferred";
     if (row.state != WorkspaceState::ready)
       return "it is " + std::string(state_db::state_name(row.state));
     return {};
@@ -67,29 +68,29 @@ class Planner {
       cache.path = path;
       cache.subject = row.name + ":" + path;
       add(std::move(cache), held(row),
-          "declared as a cache; what the base has is kept, and so is a path that git tracks there");
+          "declared as a cache; files from the base commit and paths tracked by git are kept");
     }
   }
 
   std::vector<const state_db::BaseTreeRow*> by_use() const {
     std::vector<const state_db::BaseTreeRow*> trees;
     for (const auto& tree : facts_.trees) trees.push_back(&tree);
-    // The order alone is by the wall clock: which go is not.
+    // The wall clock decides only the order, never which trees go.
     std::stable_sort(trees.begin(), trees.end(), [](const auto* one, const auto* other) {
       return one->last_used_wall_ms < other->last_used_wall_ms;
     });
     return trees;
   }
 
-  // A tree goes after the deltas over it, and stays with them. Whether it goes.
+  // Takes the deltas over a tree before the tree; if one stays, the tree stays. True: it goes.
   bool base_tree(const state_db::BaseTreeRow& tree) {
     const TreeKey key{tree.repository, tree.commit};
     if (const auto told = trees_.find(key); told != trees_.end()) return told->second;
-    trees_[key] = false;  // rows that stand on each other in a ring stay
+    trees_[key] = false;  // in a cycle of deltas, every tree stays
     std::string kept;
     for (auto [at, end] = deltas_.equal_range(key); at != end; ++at) {
       if (!base_tree(*at->second))
-        kept = at->second->commit.substr(0, 12) + " is a delta over it, and stays";
+        kept = at->second->commit.substr(0, 12) + " is a delta over it and is kept";
     }
     GcRow row;
     row.rung = GcRung::base_tree;
@@ -98,11 +99,11 @@ class Planner {
     row.subject = name_of(tree.repository) + " " + tree.commit.substr(0, 12);
     row.bytes = tree.disk_bytes;
     row.files = tree.disk_files;
-    if (facts_.stood_on.contains(key)) kept = "workspaces stand on it";
+    if (facts_.stood_on.contains(key)) kept = "workspaces use it";
     if (kept.empty() && facts_.trees_used_lately.contains(key))
-      kept = "it was made or asked for a moment ago";
+      kept = "it was made or requested a moment ago";
     trees_[key] = kept.empty();
-    add(std::move(row), kept, "no layer stands on it; the mirror makes it again when it is wanted");
+    add(std::move(row), kept, "no layer uses it; the mirror can make it again when needed");
     return kept.empty();
   }
 
@@ -115,7 +116,7 @@ class Planner {
     return rows;
   }
 
-  // What goes, less the archive that is made: that has also what others stand on, which stays.
+  // The bytes removed minus the archive, which also contains shared layers that stay.
   uint64_t gain(const WorkspaceRow& row) const {
     const auto found = facts_.frozen.find(row.id);
     const auto frozen = found == facts_.frozen.end() ? GcFacts::Frozen{} : found->second;
@@ -138,15 +139,14 @@ class Planner {
     line.files = row.disk_files;
     const int64_t rested_ms = facts_.age_ms - row.rest_age_ms;
     std::string kept = held(row);
-    if (kept.empty() && row.disposable) kept = "it goes by itself after its command";
-    if (kept.empty() && !row.disk_bytes) kept = "it was never measured";
+    if (kept.empty() && row.disposable) kept = "it is removed when its command ends";
+    if (kept.empty() && !row.disk_bytes) kept = "its size was never measured";
     if (kept.empty() && rested_ms < rules_.archive_after_ms)
-      kept = "at rest for " + hours(rested_ms) + " only";
-    if (kept.empty() && gain(row) == 0) kept = "its archive would take as much as it gives back";
-    if (kept.empty() && !rules_.archives) kept = "nothing here can archive it";
+      kept = "idle for only " + hours(rested_ms);
+    if (kept.empty() && gain(row) == 0) kept = "its archive would take as much as it frees";
+    if (kept.empty() && !rules_.archives) kept = "archiving is not available here";
     add(std::move(line), kept,
-        "at rest for " + hours(rested_ms) +
-            "; archived and verified first, unarchive brings it back");
+        "idle for " + hours(rested_ms) + "; archived and verified first; unarchive restores it");
   }
 
   void mirror(const state_db::RepositoryRow& row) {
@@ -162,13 +162,13 @@ class Planner {
       kept =
           "needed by " + base::count_text(needed->second, "workspace") + ", deleted ones included";
     if (kept.empty() && facts_.repos_used_lately.contains(row.id))
-      kept = "it was asked for a moment ago";
+      kept = "it was requested a moment ago";
     if (kept.empty() && row.state != RepositoryState::ready && row.state != RepositoryState::broken)
       kept = "it is being fetched";
     add(std::move(line), kept,
-        row.scope.empty() ? "no workspace needs it; upstream has it, the next use clones it again"
-                          : "no workspace needs it; a copy of a checkout, the next create --from "
-                            "sends it again");
+        row.scope.empty() ? "no workspace needs it; the next use clones it again from upstream"
+                          : "no workspace needs it; it copies a checkout, and the next create "
+                            "--from sends that again");
   }
 
   std::string name_of(base::RepoId id) const {
@@ -180,8 +180,8 @@ class Planner {
   const GcRules& rules_;
   std::map<base::RepoId, const state_db::RepositoryRow*> repositories_;
   std::map<base::RepoId, uint64_t> needed_by_;
-  std::multimap<TreeKey, const state_db::BaseTreeRow*> deltas_;  // by what they lie on
-  std::map<TreeKey, bool> trees_;  // those that were told: whether they go
+  std::multimap<TreeKey, const state_db::BaseTreeRow*> deltas_;  // by the tree they build on
+  std::map<TreeKey, bool> trees_;  // decided so far: whether the tree goes
   std::vector<GcRow> rows_;
 };
 

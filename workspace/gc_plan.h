@@ -1,8 +1,8 @@
-// What collection may take, decided from rows alone: nothing is walked, asked or changed, so that
-// it can be told before it is done. The ladder, least harm first: caches that a workspace declares,
-// base trees that no layer stands on, workspaces at rest for long (archived, not removed), mirrors
-// that no workspace needs. What is pinned, leased, running or being transferred is kept, always.
-// Ages are the store's (store_age.h): no jump of a clock makes anything old.
+// Decides what collection may take, from rows alone: it walks, asks and changes nothing, so the
+// plan can be shown before it runs. The order, least harm first: caches that a workspace declares,
+// base trees that no layer uses, long-idle workspaces (archived, not removed), mirrors that nothing
+// needs. Anything pinned, leased, running or being transferred is always kept. Ages come from the
+// store (store_age.h): no clock jump makes anything old.
 #pragma once
 
 #include <array>
@@ -32,24 +32,24 @@ struct GcRow {
   std::string path;             // of a cache, as declared
   std::string subject;          // for people
   bool goes = false;
-  std::string why;                // why that is safe, or why it is kept
-  std::optional<uint64_t> bytes;  // what it gives back; unset: not measured
+  std::string why;                // why taking it is safe, or why it is kept
+  std::optional<uint64_t> bytes;  // the space it frees; unset: not measured
   std::optional<uint64_t> files;
 };
 
 using TreeKey = std::pair<base::RepoId, std::string>;
 
 struct GcFacts {
-  std::vector<state_db::WorkspaceRow> workspaces;  // all that are not purged
+  std::vector<state_db::WorkspaceRow> workspaces;  // all except purged ones
   std::vector<state_db::RepositoryRow> repositories;
   std::vector<state_db::BaseTreeRow> trees;
   std::set<TreeKey> stood_on;           // base trees that layers start from
-  std::set<base::WorkspaceId> running;  // it has a sandbox
-  std::set<base::WorkspaceId> mounted;  // files of it are being transferred
-  std::set<base::WorkspaceId> leased;   // somebody holds it
-  std::set<TreeKey> trees_used_lately;  // a create may be about to stand on them
+  std::set<base::WorkspaceId> running;  // with a sandbox
+  std::set<base::WorkspaceId> mounted;  // with a file transfer in progress
+  std::set<base::WorkspaceId> leased;   // with a lease holder
+  std::set<TreeKey> trees_used_lately;  // a create may be about to use them
   std::set<base::RepoId> repos_used_lately;
-  // Of a workspace's frozen layers: what only it needs, and all that its archive would have.
+  // A workspace's frozen layers: bytes that only it needs, and all bytes its archive would have.
   struct Frozen {
     uint64_t own_bytes = 0;
     uint64_t all_bytes = 0;
@@ -58,16 +58,16 @@ struct GcFacts {
   int64_t age_ms = 0;  // the store's
 };
 
-// An archive holds the base commit's objects, too, and is about half as large as what it packs.
+// An archive also holds the base commit's objects, and is about half the size of its contents.
 uint64_t likely_archive_bytes(uint64_t layer_bytes, uint64_t object_bytes);
 
 struct GcRules {
-  bool archives = false;  // there is somebody who can archive
+  bool archives = false;  // archiving is available
   int64_t archive_after_ms = 0;
-  bool archive_elsewhere = false;  // on another file system: all of it is gained
+  bool archive_elsewhere = false;  // on another file system, so all space is gained
 };
 
-// In the order in which they are taken; what is kept comes after what goes.
+// In the order of taking; kept rows follow the rows to take.
 std::vector<GcRow> plan_gc(const GcFacts& facts, const GcRules& rules);
 
 }  // namespace moorage::workspace

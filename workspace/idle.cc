@@ -15,10 +15,10 @@
 namespace moorage::workspace {
 namespace {
 
-// A stop waits for the disk, and for what ends softly. One user has half of them at most.
+// A stop waits for the disk and for processes to end. One user gets at most half of the threads.
 constexpr size_t kStoppers = 4;
 constexpr size_t kMaxQueue = 10'000;  // of each user
-// A look costs some reads of control groups, and a sandbox stops late by at most one pause.
+// A check reads a few control group files; a sandbox stops late by at most one pause.
 constexpr int64_t kLeastPause_ms = 1'000;
 constexpr int64_t kMostPause_ms = 10'000;
 constexpr int64_t kPausesOfIdleStop = 20;
@@ -28,7 +28,7 @@ int64_t pause_of(const state_db::WorkspacePolicy& policy) {
   return std::clamp(policy.idle_stop_s * 1000 / kPausesOfIdleStop, kLeastPause_ms, kMostPause_ms);
 }
 
-// By the kernel's start time of its init: a restart of the daemon does not make it young again.
+// From the kernel's start time of the init: a daemon restart does not reset the age.
 int64_t age_ms(const base::ProcessIdentity& init, const base::Clock& clock) {
   static const auto ticks_a_second = static_cast<uint64_t>(sysconf(_SC_CLK_TCK));
   const auto started_ms = static_cast<int64_t>(init.start_ticks * 1000 / ticks_a_second);
@@ -60,7 +60,7 @@ void IdleCount::add(const Look& look, int64_t pause_ms) {
   busy_ = busy;
   first_ = false;
   last_ = look;
-  longest_ms_ = pause_ms * 3 / 2;  // a look may come late on a busy host
+  longest_ms_ = pause_ms * 3 / 2;  // a check may run late on a busy host
 }
 
 RestView look_at_rest(const WorkspaceView& view, Active& active, const base::Clock& clock) {
@@ -105,7 +105,7 @@ void IdleKeeper::look() {
     try {
       look_at_budget(running);
       look_at(running, known_[running.sandbox]);
-    } catch (const base::Error& error) {  // it is going down, or the next look will tell
+    } catch (const base::Error& error) {  // it is stopping, or the next check will show why
       base::log(base::LogLevel::debug, "idle.not_seen",
                 {{"sb", running.sandbox}, {"error", error.message()}});
     }
@@ -118,7 +118,7 @@ std::string IdleKeeper::busy_with(const Running& running) {
     if (exec.request.hook.empty()) return "exec " + exec.id.str();
   }
   if (workspaces_.leases().is_held(running.workspace)) return "its lease";
-  // A file transfer, a command that is about to start.
+  // A file transfer, or a command that is about to start.
   if (active_.in_use(running.workspace)) return "a transfer";
   return {};
 }
@@ -145,7 +145,7 @@ void IdleKeeper::look_at(const Running& running, Known& known) {
     stop_later(running, row.owner_uid, &IdleKeeper::stop_idle);
 }
 
-// Each command got what was left of the time when it began; those beside it use it up, too.
+// Each command got the time that was left when it began; parallel commands share that time.
 void IdleKeeper::look_at_budget(const Running& running) {
   const auto time = watcher_.running_time(running.workspace);
   if (time.execs < 2) return;
@@ -154,7 +154,7 @@ void IdleKeeper::look_at_budget(const Running& running) {
   if (total_s == 0 || row.used_exec_ms + time.ms < total_s * 1000) return;
   watcher_.end_all(running.sandbox,
                    {state_db::ExecState::timed_out, state_db::ExecCategory::timeout,
-                    "the commands of " + row.name + " have had all their " +
+                    "the commands of " + row.name + " have used all of their " +
                         std::to_string(total_s) + " s (max_exec_total_s)"},
                    context_.options.stop_grace);
 }
@@ -171,7 +171,7 @@ void IdleKeeper::look_at_lifetime(const Running& running, const state_db::Worksp
   if (left_ms <= warn_ms && !std::exchange(known.warned, true)) {
     context_.store.add_event(
         "sandbox.lifetime", {.workspace = running.workspace, .sandbox = running.sandbox},
-        "stops in " + short_time(left_ms / 1000) + ": it may live " +
+        "stops in " + short_time(left_ms / 1000) + ": its lifetime is limited to " +
             short_time(policy.max_lifetime_s) + " (max_lifetime_s), busy or not");
   }
   const int64_t next_ms = left_ms > warn_ms ? left_ms - warn_ms : left_ms;
@@ -185,7 +185,7 @@ void IdleKeeper::stop_later(const Running& running, uint32_t owner, Stop stop) {
   }
   try {
     submit(running, owner, stop);
-  } catch (...) {  // the owner's queue is full: a later look tries again
+  } catch (...) {  // the owner's queue is full: the next check retries
     const std::lock_guard lock(mutex_);
     being_stopped_.erase(running.sandbox);
     throw;
@@ -196,10 +196,10 @@ void IdleKeeper::submit(const Running& running, uint32_t owner, Stop stop) {
   stoppers_.submit({.user = owner}, [this, running, owner, stop] {
     try {
       (this->*stop)(running);
-    } catch (const Waiting& waiting) {  // its hook runs, and no thread waits for that
+    } catch (const Waiting& waiting) {  // its hook is running, and no thread waits for it
       return workspaces_.waiters().resume_later(
           waiting, [this, running, owner, stop] { submit(running, owner, stop); });
-    } catch (const base::Error& error) {  // another verb is at work: the next look comes back
+    } catch (const base::Error& error) {  // another verb holds it: the next check retries
       base::log(base::LogLevel::info, "idle.not_stopped",
                 {{"ws", running.workspace}, {"sb", running.sandbox}, {"error", error.message()}});
     }
@@ -208,8 +208,8 @@ void IdleKeeper::submit(const Running& running, uint32_t owner, Stop stop) {
   });
 }
 
-// The last look is under the workspace's lock, and it takes the sandbox away from those who come
-// after it: an exec was here before and keeps it, or waits for the lock and starts a new one.
+// Checks for the last time under the workspace's lock, and takes the sandbox away from later users:
+// an earlier exec keeps it; a later one waits for the lock and starts a new sandbox.
 void IdleKeeper::stop_idle(const Running& running) {
   const auto guard =
       context_.locks.lock(running.workspace.str(), "idle stop", std::chrono::milliseconds(0));
@@ -220,7 +220,7 @@ void IdleKeeper::stop_idle(const Running& running) {
   workspaces_.run_pre_stop(row);
   const auto taken = active_.take_unused(running);
   if (!taken) return workspaces_.pre_stops().forget(running.sandbox);
-  // One that began and was let go of between the two questions.
+  // Catches a use that began and ended between the two checks.
   if (!busy_with(running).empty()) {
     workspaces_.pre_stops().forget(running.sandbox);
     return active_.set_running(taken);
@@ -235,7 +235,7 @@ void IdleKeeper::stop_old(const Running& running) {
   const int64_t most_s = effective_policy(row.policy, context_.options).max_lifetime_s;
   if (!live || live->id != running.sandbox || most_s == 0) return;
   const std::string reason =
-      "its sandbox lived " + short_time(most_s) + ", as long as it may (max_lifetime_s)";
+      "its sandbox reached its lifetime of " + short_time(most_s) + " (max_lifetime_s)";
   workspaces_.run_pre_stop(row);
   watcher_.end_all(running.sandbox,
                    {state_db::ExecState::cancelled, state_db::ExecCategory::cancelled, reason}, {});

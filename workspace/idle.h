@@ -1,10 +1,10 @@
-// Stops sandboxes that nobody needs, and those that have lived as long as they may. Only the
-// sandbox goes: the workspace keeps everything, and the next exec starts a new one.
+// Stops idle sandboxes, and those at the end of their lifetime. Only the sandbox goes: the
+// workspace keeps everything, and the next exec starts a new one.
 //
-// Idle is what is not busy, and busy_with() is the one place that says what busy is. Idle time is
-// added up from look to look, and a look adds no more than the pause that was planned before it:
-// so no jump of a clock, no suspended host and no daemon that was away or stopped makes a sandbox
-// idle for longer than it was seen to be. A restart of the daemon begins anew.
+// A sandbox is idle when it is not busy; busy_with() alone defines busy. Idle time is added up from
+// check to check, and a check adds at most the pause planned before it. So a clock jump, a
+// suspended host or a stopped daemon never makes a sandbox idle for longer than was observed. A
+// restart of the daemon begins anew.
 #pragma once
 
 #include <map>
@@ -24,17 +24,17 @@ namespace moorage::workspace {
 class ExecWatcher;
 class Workspaces;
 
-// Of one sandbox.
+// Counts the idle time of one sandbox.
 class IdleCount {
  public:
   struct Look {
     int64_t boot_ms = 0;
-    bool in_use = false;    // now, or since the last look
-    uint64_t cpu_usec = 0;  // of its processes since its start, without what we asked ourselves
+    bool in_use = false;    // now, or since the last check
+    uint64_t cpu_usec = 0;  // of its processes since its start, without our own questions
   };
-  // `pause_ms`: to the next look.
+  // `pause_ms`: until the next check.
   void add(const Look& look, int64_t pause_ms);
-  // More than 1 % of one CPU since the look before, and nobody used it: something left behind
+  // It used more than 1 % of one CPU since the last check, without a user: a background process
   // works.
   bool works() const { return works_; }
   int64_t idle_ms() const { return idle_ms_; }
@@ -44,7 +44,7 @@ class IdleCount {
   bool busy_ = true;
   bool works_ = false;
   Look last_{};
-  int64_t longest_ms_ = 0;  // that the next look may add
+  int64_t longest_ms_ = 0;  // the most that the next check may add
   int64_t idle_ms_ = 0;
 };
 
@@ -55,16 +55,16 @@ class IdleKeeper {
   IdleKeeper(Context& context, Workspaces& workspaces, Active& active, ExecWatcher& watcher);
   ~IdleKeeper();  // gives up stops that wait for a hook
 
-  void look();  // call it every second; it stops nothing itself, its threads do
+  void look();  // call it every second; its own threads do the stopping
 
  private:
   struct Known {
     IdleCount count;
-    int64_t next_boot_ms = 0;  // when to look again
-    bool warned = false;       // that its lifetime ends
+    int64_t next_boot_ms = 0;  // when to check again
+    bool warned = false;       // about the end of its lifetime
   };
   void look_at(const Running& running, Known& known);
-  // Why it must not be stopped as idle; empty: nothing.
+  // Why it must not be stopped as idle; empty: it may be.
   std::string busy_with(const Running& running);
   void look_at_budget(const Running& running);
   void look_at_lifetime(const Running& running, const state_db::WorkspaceRow& row, Known& known);
@@ -78,10 +78,10 @@ class IdleKeeper {
   Workspaces& workspaces_;
   Active& active_;
   ExecWatcher& watcher_;
-  std::map<base::SandboxId, Known> known_;  // of look() alone
+  std::map<base::SandboxId, Known> known_;  // used only by look()
   std::mutex mutex_;
   std::set<base::SandboxId> being_stopped_;
-  base::FairPool stoppers_;  // last: its work uses the rest
+  base::FairPool stoppers_;  // last member: its work uses the others
 };
 
 }  // namespace moorage::workspace

@@ -12,17 +12,17 @@ namespace {
 using base::Code;
 using base::Error;
 
-// As many as releases before snapshots were merged could mount. A start merges what is deeper than
-// a mount can be today (Flattening::require_shallow).
+// The depth that releases before the merging of snapshots could mount. A start merges layers deeper
+// than a mount allows today (Flattening::require_shallow).
 constexpr size_t kMaxLayers = 60;
-constexpr size_t kMaxRepositoryBytes = 4096;  // of its address, and of its name
+constexpr size_t kMaxRepositoryBytes = 4096;  // limits its address, and its name
 
 void check_repository(const state_db::RepositoryRow& row) {
   for (const std::string* text : {&row.url, &row.fetch_url, &row.name}) {
     const bool odd = std::any_of(text->begin(), text->end(),
                                  [](unsigned char c) { return c < 0x20 || c == 0x7f; });
     if (text->size() > kMaxRepositoryBytes || odd)
-      throw Error(Code::invalid_argument, "the archive names its repository in an odd way");
+      throw Error(Code::invalid_argument, "the archive has an invalid repository address or name");
   }
 }
 
@@ -62,27 +62,27 @@ void ImportCheck::journal(base::ExecId old, ArchiveReader&) { check_journal(old)
 
 void ImportCheck::check_exec(const state_db::ExecRow& row) {
   if (row.id <= last_exec_)
-    throw Error(Code::invalid_argument, "the archive has a command twice, or not in its place");
+    throw Error(Code::invalid_argument, "the archive lists a command twice or out of order");
   last_exec_ = row.id;
 }
 
 base::ExecId ImportCheck::check_journal(base::ExecId old) {
   if (old <= last_journal_)
-    throw Error(Code::invalid_argument, "the archive has output twice, or not in its place");
+    throw Error(Code::invalid_argument, "the archive has a command's output twice or out of order");
   last_journal_ = old;
   const auto found = ids_.find(old);
   if (found) return *found;
-  throw Error(Code::invalid_argument, "the archive has output of a command that it lacks");
+  throw Error(Code::invalid_argument, "the archive has output of a command that it does not list");
 }
 
-// That a mount can be made of each of its states.
+// Checks that each of its states can be mounted.
 void ImportCheck::check_layers() const {
   std::vector<size_t> depth(manifest_.layers.size(), 1);
   for (size_t n = depth.size(); n-- > 0;) {
     if (const auto below = manifest_.layers[n].below) depth[n] = depth[*below] + 1;
     if (depth[n] <= kMaxLayers) continue;
     throw Error(Code::unsupported,
-                "the archive has " + base::count_text(depth[n], "layer") + " on each other",
+                "the archive stacks " + base::count_text(depth[n], "layer") + " on each other",
                 "this version of moorage cannot mount such a workspace");
   }
 }

@@ -1,7 +1,7 @@
-// Whether an archive can be imported, as far as its contents say: names, limits, layers, snapshots,
-// commands and their output. An import is one of these that also makes what it reads; an export is
-// read back by one that makes nothing. So what an export calls whole is what an import takes. What
-// depends on the host (its images, its disk, names that are taken) only the import knows.
+// Whether an archive's contents allow an import: names, limits, layers, snapshots, commands and
+// their output. An import is a subclass that also writes what it reads; an export is read back by
+// one that writes nothing. So whatever an export reports as whole can be imported. Only the import
+// checks what depends on the host (its images, its disk, names in use).
 #pragma once
 
 #include <functional>
@@ -16,11 +16,11 @@ namespace moorage::workspace {
 
 class ImportCheck : public ArchiveVisitor {
  public:
-  // `unnamed_file` for the ids of its commands. `name` is instead of the one in the archive.
+  // `unnamed_file` stores its commands' ids. `name` replaces the name in the archive.
   explicit ImportCheck(const std::function<base::Fd()>& unnamed_file, std::string name = "")
       : name_(std::move(name)), ids_(unnamed_file()) {}
 
-  // Each throws for what an import refuses.
+  // Each throws for contents that an import refuses.
   void manifest(const Manifest& manifest) override;
   void refs(const std::string& text) override;
   void exec(const state_db::ExecRow& row) override;
@@ -28,13 +28,13 @@ class ImportCheck : public ArchiveVisitor {
 
  protected:
   void check_exec(const state_db::ExecRow& row);
-  base::ExecId check_journal(base::ExecId old);  // its new id
+  base::ExecId check_journal(base::ExecId old);  // returns its new id
   const std::string& wanted_name() const;
 
   const std::string name_;
   Manifest manifest_;
-  std::vector<std::string> objects_;  // that its references need
-  ExecIds ids_;                       // of those that were taken in; without a new one: checked
+  std::vector<std::string> objects_;  // needed by its references
+  ExecIds ids_;                       // of accepted commands; a check alone assigns no new ids
 
  private:
   void check_layers() const;

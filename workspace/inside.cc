@@ -17,10 +17,10 @@ namespace {
 
 constexpr size_t kMaxAnswerBytes = 4096;
 constexpr std::chrono::milliseconds kLook{2};
-// What a question takes of the warden, and what the milliseconds of its end leave out.
+// CPU time that a question costs the warden and that the count in milliseconds leaves out.
 constexpr uint64_t kQuestion_usec = 5'000;
 
-// The warden writes a journal into any regular file that it may only append to.
+// The warden writes a journal into any regular file that is open for append only.
 base::Fd make_memory_journal() {
   base::Fd file(base::check(memfd_create("answer", MFD_CLOEXEC), "memfd"));
   base::check(fcntl(file.get(), F_SETFL, O_APPEND), "O_APPEND");
@@ -77,7 +77,7 @@ std::optional<uint64_t> count_unpushed(const Running& running, const std::string
     }
     return count;
   } catch (const base::Error&) {
-    return std::nullopt;  // the sandbox is going down, or has no git: nothing is known now
+    return std::nullopt;  // the sandbox is stopping or has no git: the number is unknown
   }
 }
 

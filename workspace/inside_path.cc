@@ -16,9 +16,9 @@ namespace {
 using base::Code;
 using base::Error;
 
-constexpr int kMaxLinks = 40;  // as the kernel's own limit, path_resolution(7)
+constexpr int kMaxLinks = 40;  // the kernel's own limit, path_resolution(7)
 
-// The root that holds an absolute path without links.
+// The root that contains an absolute path without links.
 std::optional<InsidePlace> place_of(const std::vector<InsideRoot>& roots, const std::string& path) {
   for (const InsideRoot& root : roots) {
     if (path == root.path) return InsidePlace{root.fd, {}};
@@ -28,7 +28,7 @@ std::optional<InsidePlace> place_of(const std::vector<InsideRoot>& roots, const 
   return std::nullopt;
 }
 
-// Nothing: it is no link, or is not there.
+// nullopt: not a link, or it does not exist.
 std::optional<std::string> link_target(const InsidePlace& place) {
   base::Fd fd;
   try {
@@ -40,11 +40,11 @@ std::optional<std::string> link_target(const InsidePlace& place) {
   }
   char target[PATH_MAX];
   const ssize_t size = readlinkat(fd.get(), "", target, sizeof target);
-  if (size < 0) return std::nullopt;  // ENOENT says that it is no link
+  if (size < 0) return std::nullopt;  // ENOENT means that it is not a link
   return std::string(target, static_cast<size_t>(size));
 }
 
-// Takes the first part off; empty parts and "." are passed over.
+// Removes and returns the first part; skips empty parts.
 std::string take_part(std::string& rest) {
   const size_t begin = std::min(rest.find_first_not_of('/'), rest.size());
   const size_t end = std::min(rest.find('/', begin), rest.size());
@@ -61,7 +61,7 @@ InsidePlace find_inside(const std::vector<InsideRoot>& roots, const std::string&
                         bool follow_last) {
   std::string done;  // absolute, without links
   std::string rest = path.starts_with('/') ? path : roots.front().path + "/" + path;
-  std::string link;  // the last one that was followed
+  std::string link;  // the last link followed
   for (int links = 0;;) {
     const std::string part = take_part(rest);
     if (part.empty()) break;
@@ -87,7 +87,7 @@ InsidePlace find_inside(const std::vector<InsideRoot>& roots, const std::string&
   if (auto place = place_of(roots, done)) return *place;
   const std::string what = link.empty() ? path : path + " (through the link " + link + ")";
   throw Error(Code::invalid_argument, what + " is outside the workspace",
-              "a path below /workspace or /home/user is needed; moorage exec reaches the rest");
+              "use a path below /workspace or /home/user; moorage exec reaches the rest");
 }
 
 std::string inside_path(const std::vector<InsideRoot>& roots, const InsidePlace& place) {

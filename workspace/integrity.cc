@@ -28,12 +28,12 @@ bool is_directory(const std::string& path) {
 
 std::string text_of(const Differences& differences, int64_t sealed_wall_ms) {
   if (differences.count == 0) {
-    return "it differs from what was left at " + base::format_utc(sealed_wall_ms) +
-           ", in one of the paths that are too many to be listed";
+    return "its files differ from those left at " + base::format_utc(sealed_wall_ms) +
+           "; the changed path is not listed: there are too many paths";
   }
   std::string text = base::count_text(differences.count, "path") +
-                     (differences.count == 1 ? " differs" : " differ") + " from what was left at " +
-                     base::format_utc(sealed_wall_ms);
+                     (differences.count == 1 ? " differs" : " differ") +
+                     " from the files left at " + base::format_utc(sealed_wall_ms);
   const char* before = ": ";
   for (const auto& path : differences.first) {
     text += before + base::escape_for_message(path);
@@ -48,7 +48,7 @@ std::string IntegrityCheck::list_path(base::WorkspaceId id) const {
   return context_.options.store + "/workspaces/" + id.str() + "/seal";
 }
 
-// The first of its directories that is not there.
+// The first of its directories that is missing.
 std::string IntegrityCheck::missing_part(const state_db::WorkspaceRow& row) {
   for (const auto& layer : state_db::Layers(context_.store).chain(row.layer)) {
     for (const char* part : {"/tree/upper", "/home/upper", "/system/upper"}) {
@@ -71,18 +71,18 @@ void IntegrityCheck::look_for_loss(const state_db::WorkspaceRow& row) {
   const std::string missing = missing_part(row);
   if (missing.empty()) return;
   if (birth_may_be_cut(context_, row)) return;
-  // Who only asks holds no lock: meanwhile it may have been archived, or purged, or stand on other
-  // layers, which is no loss.
+  // A mere query holds no lock: meanwhile the workspace may have been archived or purged, or moved
+  // to other layers, which is not a loss.
   const auto now = state_db::Workspaces(context_.store).get(row.id);
   if (now.state != row.state || now.layer != row.layer) return;
   if (missing_part(now).empty()) return;
-  lose(row, missing + " is gone from the store",
+  lose(row, missing + " is missing from the store",
        "restore " + context_.options.store + "/layers/" + missing +
            " from a backup; nothing was changed");
 }
 
 void IntegrityCheck::lose_base(const state_db::WorkspaceRow& row, const Error& error) {
-  lose(row, "its base commit " + row.base_commit + " cannot be had: " + error.message(),
+  lose(row, "its base commit " + row.base_commit + " is not available: " + error.message(),
        "its own files are whole in " + context_.storage.layer_path(row.layer) +
            "; make upstream serve that commit again, then: moorage repo fetch " +
            row.repository.str());
@@ -127,7 +127,7 @@ void IntegrityCheck::compare(const state_db::WorkspaceRow& row,
     }
   } catch (const Error& error) {
     if (error.code() == Code::not_found) throw;
-    // Too much to be looked at in time is no change.
+    // Running out of time for the comparison does not mean that anything changed.
     if (error.code() == Code::resource_exhausted && !differs) {
       if (known.state == IntegrityState::changed_outside) return;
       return table.set(row.id, IntegrityState::intact, "it was not compared: " + error.message());
@@ -140,7 +140,7 @@ void IntegrityCheck::compare(const state_db::WorkspaceRow& row,
     return;
   }
   std::string reason = text_of(differences, known.sealed_wall_ms);
-  if (!has_list) reason = "it differs from what was left; the list of what was left is gone";
+  if (!has_list) reason = "its files differ from those left; the list of those is missing";
   if (known.state == IntegrityState::changed_outside && known.reason == reason) return;
   table.set(row.id, IntegrityState::changed_outside, reason);
   base::log(base::LogLevel::warning, "workspace.changed_outside",
@@ -191,7 +191,7 @@ void IntegrityCheck::keep_returned(const state_db::WorkspaceRow& row, const Take
   const auto known = table.get(row.id);
   if (known.state == IntegrityState::unknown || known.state == IntegrityState::lost)
     return keep(row, taken);
-  // One that was changed outside has no seal until that is accepted, or it ran.
+  // A workspace changed outside has no seal until a person accepts it, or it ran.
   const bool seals = taken.seal && known.state == IntegrityState::intact;
   table.set_seal(row.id, seals ? taken.seal->hash : "");
   if (!taken.seal) return;
@@ -199,19 +199,19 @@ void IntegrityCheck::keep_returned(const state_db::WorkspaceRow& row, const Take
 }
 
 void IntegrityCheck::set_recovered(const state_db::SandboxRow& sandbox) {
-  if (sandbox.started_wall_ms == 0) return;  // nothing ever ran in it
+  if (sandbox.started_wall_ms == 0) return;  // nothing ran in it
   state_db::Integrity table(context_.store);
   const auto known = table.get(sandbox.workspace);
   if (known.state == IntegrityState::lost || known.state == IntegrityState::changed_outside) return;
   const std::string when = base::format_utc(context_.store.clock().wall_ms());
   const std::string reason =
       sandbox.boot_id == base::boot_id()
-          ? "recovered: its sandbox died, found at " + when + "; all that it had written is there"
+          ? "recovered: its sandbox died, found at " + when + "; everything it wrote is kept"
       : sandbox.boot_id == state_db::kBootOfCopy
-          ? "recovered: it was brought back from an off-host copy while it ran, found at " + when +
-                "; what was written last may be missing"
+          ? "recovered: restored from an off-host copy made while it ran, found at " + when +
+                "; the last writes may be missing"
           : "recovered: the host went down while it ran, found at " + when +
-                "; what was not synced before may be missing";
+                "; writes not synced before that may be missing";
   table.set(sandbox.workspace, IntegrityState::intact, reason);
 }
 

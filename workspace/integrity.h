@@ -1,16 +1,16 @@
-// Whether a workspace is as it was left. An orderly stop seals the layer (layer_seal.h); before the
-// layer is mounted again it is compared:
+// Whether a workspace is still as Moorage left it. An orderly stop seals the layer (layer_seal.h);
+// before the layer is mounted again it is compared:
 //
-//   intact           as the seal says, or: it was running when its sandbox or the host died, and
-//                    the reason tells what that may have cost
-//   changed-outside  something else than Moorage wrote to it; it is used all the same, and said
+//   intact           matches its seal; or its sandbox or the host died while it ran, and the reason
+//                    says what may be lost
+//   changed-outside  something other than Moorage wrote to it; it remains usable, and this is shown
 //                    until the next orderly stop, or until a person accepts it
-//   lost             a directory of it, or the commit that it stands on, is missing: it is not
-//                    started, and nothing is put in the place of what is gone
-//   needs-repair     mending it failed, or is not over yet (mender.h)
+//   lost             one of its directories, or its base commit, is missing: it does not start, and
+//                    nothing replaces the missing part
+//   needs-repair     a repair failed, or has not finished (mender.h)
 //
-// Whoever of us writes to a layer at rest clears the seal before, in the database; the next rest
-// takes a new one. All calls but `all` are made with the workspace's lock held.
+// Before Moorage writes to the layer of a stopped workspace, it clears the seal in the database;
+// the next orderly stop takes a new one. All calls except `all` need the workspace's lock.
 #pragma once
 
 #include <chrono>
@@ -32,27 +32,27 @@ class IntegrityCheck {
  public:
   explicit IntegrityCheck(Context& context) : context_(context) {}
 
-  // Before a mount: compares, unless that was done within `max_age`, and keeps the answer if it is
-  // news. corrupted: it is lost, and why.
+  // Before a mount: compares, unless done within `max_age`, and stores a changed result. Throws
+  // corrupted, with the reason, if it is lost.
   void look(const state_db::WorkspaceRow& row, std::chrono::milliseconds max_age = {});
-  // The same without the comparison, for those who only ask.
+  // Checks only for loss, without the comparison; for queries.
   void look_for_loss(const state_db::WorkspaceRow& row);
-  // The base commit cannot be had; remembers it and throws corrupted.
+  // The base commit is not available; stores that and throws corrupted.
   [[noreturn]] void lose_base(const state_db::WorkspaceRow& row, const base::Error& error);
 
-  // In the transaction that says that a sandbox will write: the seal is void, `look` was now.
+  // In the transaction that lets a sandbox write: voids the seal. Call `look` just before.
   void begin_writing(base::WorkspaceId id);
   struct Taken {
     std::optional<Seal> seal;
     std::string why_none;  // for people
   };
-  Taken take(const state_db::WorkspaceRow& row);  // of a layer that nobody has mounted
-  // In the transaction that says that it is at rest. Its size is known by then, too.
+  Taken take(const state_db::WorkspaceRow& row);  // the layer must not be mounted
+  // In the transaction that records an orderly stop. Also stores the layer's size.
   void keep(const state_db::WorkspaceRow& row, const Taken& taken);
-  // In the transaction that says that it came back from its archive, as it had gone into it: what
-  // was said of it then is still so.
+  // In the transaction that records its return from its archive, unchanged: its state from before
+  // the archiving still holds.
   void keep_returned(const state_db::WorkspaceRow& row, const Taken& taken);
-  // In the transaction that says that the sandbox is lost.
+  // In the transaction that records the loss of the sandbox.
   void set_recovered(const state_db::SandboxRow& sandbox);
 
  private:

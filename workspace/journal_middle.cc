@@ -19,7 +19,7 @@ using base::FrameKind;
 
 constexpr uint64_t kWardenAhead = 256 << 10;
 constexpr uint64_t kGapFrameBytes = base::kFrameHeaderBytes + base::kGapBytes;
-constexpr uint64_t kBlockBytes = 512;  // of st_blocks
+constexpr uint64_t kBlockBytes = 512;  // the unit of st_blocks
 
 std::string frame_bytes(const base::FrameHeader& fields, const std::string& payload) {
   const auto header = base::encode_frame_header(fields, payload);
@@ -34,11 +34,11 @@ std::string gap_frame(uint64_t offset, const base::Gap& gap) {
 
 uint64_t size_of(int fd) {
   struct stat status;
-  base::check(fstat(fd, &status), "look at the journal");
+  base::check(fstat(fd, &status), "stat the journal");
   return static_cast<uint64_t>(status.st_size);
 }
 
-// While it lives the file may be written in its middle.
+// Allows writes to the middle of the file during its lifetime.
 class Writable {
  public:
   explicit Writable(const std::string& path)
@@ -49,7 +49,7 @@ class Writable {
     try {
       base::set_append_only(reader_.get(), true);
     } catch (const Error&) {
-      // The next cut does it: it is a second wall, not the first.
+      // The next cut restores it: the attribute is a second line of defense, not the first.
     }
   }
   Writable(const Writable&) = delete;
@@ -82,7 +82,7 @@ void JournalMiddle::passed(const base::Frame& frame, uint64_t begin, uint64_t en
   last_ns_ = header.wall_ns;
 }
 
-// Where what goes begins: as far as a quarter of the limit, or at the first place there is.
+// Where the cut begins: at most a quarter of the limit, or the first possible place.
 std::optional<JournalMiddle::Place> JournalMiddle::head_end(uint64_t limit_bytes) const {
   std::optional<Place> best;
   for (const Place& place : places_) {
@@ -139,7 +139,7 @@ std::optional<JournalMiddle::Cut> cut_before_end(int fd, uint64_t output_bytes) 
       frame->header.kind == FrameKind::gap ? base::decode_gap(frame->payload) : std::nullopt;
   cut.begin_offset = frame->header.output_offset;
   cut.first_ns = gap ? gap->first_ns : frame->header.wall_ns;
-  reader.seek_output(output_bytes);  // by headers alone: there may be much of it
+  reader.seek_output(output_bytes);  // reads only headers: there may be much output
   do {
     frame = reader.next();
     if (!frame) return std::nullopt;
@@ -147,7 +147,7 @@ std::optional<JournalMiddle::Cut> cut_before_end(int fd, uint64_t output_bytes) 
   cut.end = reader.file_position() - base::kFrameHeaderBytes - frame->payload.size();
   cut.end_offset = frame->header.output_offset;
   cut.last_ns = frame->header.wall_ns;
-  if (cut.end <= behind_first && gap) return std::nullopt;  // gone already
+  if (cut.end <= behind_first && gap) return std::nullopt;  // already cut
   return cut.end > cut.begin + kGapFrameBytes ? std::optional(cut) : std::nullopt;
 }
 
@@ -158,20 +158,20 @@ void cut_journal(const std::string& path, const JournalMiddle::Cut& cut) {
   const std::string frame =
       gap_frame(cut.begin_offset,
                 {cut.end - from, cut.end_offset - cut.begin_offset, cut.first_ns, cut.last_ns});
-  // In one write, so that no kill leaves half of it. A reader that meets half of it looks again.
+  // A single write, so that a kill never leaves half of it. A reader that sees half of it rereads.
   if (::pwrite(file.get(), frame.data(), frame.size(), static_cast<off_t>(cut.begin)) !=
       static_cast<ssize_t>(frame.size())) {
-    base::throw_errno("mark what goes of " + path);
+    base::throw_errno("mark the cut in " + path);
   }
   if (::fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(from),
                   static_cast<off_t>(cut.end - from)) < 0) {
-    base::throw_errno("give the middle of " + path + " back to the disk");
+    base::throw_errno("free the middle of " + path + " on the disk");
   }
 }
 
 JournalCopy copy_journal(int fd, const std::function<void(std::string_view)>& sink) {
   JournalCopy copy;
-  const uint64_t size = size_of(fd);  // a flood goes on: what comes later is not of this moment
+  const uint64_t size = size_of(fd);  // output continues: ignore frames written after this moment
   int64_t last_ns = 0;
   base::JournalReader reader(fd);
   while (reader.file_position() < size) {
@@ -181,7 +181,7 @@ JournalCopy copy_journal(int fd, const std::function<void(std::string_view)>& si
       sink(frame_bytes(frame->header, frame->payload));
       last_ns = frame->header.wall_ns;
     } else {
-      // A cut may begin before what was copied already: then only the rest of it is missing here.
+      // A cut may begin within the part already copied: then only its rest is missing here.
       base::Gap gap = base::decode_gap(frame->payload).value_or(base::Gap{});
       gap.skip_bytes = 0;
       if (frame->header.output_offset < copy.output_bytes) gap.first_ns = last_ns;
@@ -196,7 +196,7 @@ JournalCopy copy_journal(int fd, const std::function<void(std::string_view)>& si
 
 std::vector<CompactPart> compact_journal(int fd) {
   struct stat status;
-  base::check(fstat(fd, &status), "look at the journal");
+  base::check(fstat(fd, &status), "stat the journal");
   const auto size = static_cast<uint64_t>(status.st_size);
   const bool holes = static_cast<uint64_t>(status.st_blocks) * kBlockBytes < size;
   std::vector<CompactPart> parts;

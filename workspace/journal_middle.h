@@ -1,8 +1,8 @@
-// A long journal keeps its beginning and its end: the middle goes while the command still writes,
-// by whole frames. A gap (base/journal.h) is written over the first of them, then the bytes of all
-// are given back to the disk; a gap that is there grows. The file keeps its length, so no reader's
-// place moves, and a kill between the two leaves bytes that the next cut takes along. On a file
-// system that cannot punch holes nothing goes, and the warden drops what it finds no room for.
+// A long journal keeps its beginning and its end; its middle is cut by whole frames while the
+// command still writes. A gap (base/journal.h) overwrites the first of them, then the disk space of
+// all is freed; an existing gap grows. The file keeps its length, so readers keep their positions;
+// a kill between the two steps leaves bytes that the next cut frees. On a file system that cannot
+// punch holes nothing is cut, and the warden drops output that does not fit.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@
 
 namespace moorage::workspace {
 
-// What the warden may take of the disk for a journal that is to stay below `limit_bytes`: it may be
-// ahead of us by a little.
+// The disk space that the warden may use for a journal limited to `limit_bytes`: it may run a
+// little ahead of us.
 uint64_t journal_room(uint64_t limit_bytes);
 
-// Which frames of a journal may go. Fed by who reads it from its beginning on.
+// Decides which frames of a journal to cut. A reader feeds it every frame from the beginning.
 class JournalMiddle {
  public:
   struct Cut {
-    uint64_t begin = 0;  // in the file; frames begin at both
+    uint64_t begin = 0;  // position in the file; frames begin at both ends
     uint64_t end = 0;
     uint64_t begin_offset = 0;  // of output
     uint64_t end_offset = 0;
@@ -34,10 +34,10 @@ class JournalMiddle {
   };
 
   explicit JournalMiddle(uint64_t limit_bytes) : step_bytes_(limit_bytes / 16) {}
-  // Each frame in its order, with where it was and where the next one is.
+  // Takes each frame in order, with its position and that of the next one.
   void passed(const base::Frame& frame, uint64_t begin, uint64_t end);
-  // What is to go now, so that the file takes less than `limit_bytes`: a quarter of it is kept of
-  // the beginning and half of it of the end. It includes what went before.
+  // The next cut, so that the file takes less than `limit_bytes`: keeps a quarter of that at the
+  // beginning and half of it at the end. It includes earlier cuts.
   std::optional<Cut> next_cut(uint64_t limit_bytes) const;
   void done(const Cut& cut);
   uint64_t dropped_bytes() const;  // of output, in all gaps so far
@@ -52,34 +52,34 @@ class JournalMiddle {
   std::optional<Place> head_end(uint64_t limit_bytes) const;
 
   const uint64_t step_bytes_;
-  std::deque<Place> places_;                        // frames that are there, some way apart
-  std::optional<Cut> cut_;                          // what is gone
-  std::deque<std::pair<uint64_t, uint64_t>> gaps_;  // of the warden's: offset, bytes
+  std::deque<Place> places_;                        // starts of present frames, some way apart
+  std::optional<Cut> cut_;                          // cut so far
+  std::deque<std::pair<uint64_t, uint64_t>> gaps_;  // made by the warden: offset, bytes
   uint64_t position_ = 0;                           // of the next frame
   int64_t last_ns_ = 0;
 };
 
-// All output of a command that ended, which late output may follow; nothing: it is gone already, or
-// the journal does not say where it ended.
+// Cuts all output of an ended command, but not late output after its end; nullopt: already cut, or
+// the journal does not say where the command ended.
 std::optional<JournalMiddle::Cut> cut_before_end(int fd, uint64_t output_bytes);
 
 // Throws Error(unsupported) where the file system cannot punch holes.
 void cut_journal(const std::string& path, const JournalMiddle::Cut& cut);
 
-// A journal that is still written, as it is now: whole frames, whatever is cut out of it meanwhile,
-// and nothing of what its gaps pass over. Its end, if there is one, is left out.
+// Copies the current state of a journal that is still written: whole frames, whatever is cut from
+// it meanwhile, without the bytes under its gaps and without an `end` frame.
 struct JournalCopy {
-  uint64_t output_bytes = 0;   // that it goes to
+  uint64_t output_bytes = 0;   // output offset at the end of the copy
   uint64_t dropped_bytes = 0;  // of these, in gaps
 };
 JournalCopy copy_journal(int fd, const std::function<void(std::string_view)>& sink);
 
-// One that is cut no more, as it is without what its gaps pass over, for an archive: parts of the
-// file, and bytes in their place.
+// For an archive: a journal that is no longer cut, without the bytes under its gaps, as parts of
+// the file and replacement bytes.
 struct CompactPart {
   uint64_t offset = 0;
   uint64_t size = 0;
-  std::string bytes;  // not empty: these, instead of a part
+  std::string bytes;  // if not empty, use these instead of a part of the file
 };
 std::vector<CompactPart> compact_journal(int fd);
 

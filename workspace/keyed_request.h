@@ -1,8 +1,8 @@
-// The idempotency key of the request that a verb runs for, and the one rule for what a repeat gets:
-// the final answer of the first. The dispatcher gives kept answers and keeps new ones; a verb joins
-// the key to its effect, by the key in the row that it writes or by `join_key` in the transaction
-// of the effect. So a daemon that dies before the answer was kept finds at the repeat that the
-// effect is there, and answers from it, or that it is not, and then the verb runs anew.
+// The idempotency key of the request that a verb runs for. One rule covers every repeat: it gets
+// the final answer of the first. The dispatcher returns stored answers and stores new ones; a verb
+// joins the key to its effect, in the row that it writes or by `join_key` in the effect's
+// transaction. If the daemon dies before storing the answer, the repeat finds the effect and
+// answers from it, or finds none and runs the verb.
 #pragma once
 
 #include <atomic>
@@ -25,19 +25,19 @@ namespace moorage::workspace {
 
 class KeyedRequest {
  public:
-  // `head`: all that says what is asked for, but the body.
+  // `head`: everything that identifies the request, except the body.
   KeyedRequest(uint32_t owner_uid, std::string key, std::string head);
   state_db::IdempotentRequest identity() const {
     const std::lock_guard lock(mutex_);
     return identity_;
   }
-  // Of an upload, once its body is here; its verb may be at work on another thread by then.
+  // For an upload, once its body is here; its verb may already run on another thread.
   void set_body_hash(const std::string& hash);
-  // What the verb of an earlier repeat joined to the key before the daemon died; empty: nothing.
+  // Joined to the key by an earlier attempt's verb before the daemon died; empty: nothing.
   std::string begun{};
-  // Set with an answer that says nothing final: the repeat after this one asks again.
+  // Set with an answer that is not final: the next repeat asks again.
   std::atomic<bool> undecided{false};
-  std::shared_ptr<void> until_answered{};  // what a verb wants to last until its answer is kept
+  std::shared_ptr<void> until_answered{};  // a verb keeps this alive until its answer is stored
 
  private:
   const std::string head_;
@@ -45,8 +45,8 @@ class KeyedRequest {
   state_db::IdempotentRequest identity_;
 };
 
-// What a stop, a delete, an update or a share joins to its key: all that its answer has and the
-// rows have not.
+// What a stop, a delete, an update or a share joins to its key: the parts of its answer that the
+// rows do not hold.
 struct JoinedVerb {
   base::WorkspaceId workspace;
   std::vector<base::ExecId> ended{};  // commands
@@ -62,13 +62,13 @@ struct JoinedVerb {
   static JoinedVerb parse(const std::string& subject);
 };
 
-// All three do nothing for a request without a key.
+// The first two do nothing, and key_of() is empty, for a request without a key.
 void join_key(state_db::Store& store, const Caller& caller, const std::string& subject);
 bool has_begun(const Caller& caller);
-// The key and the hash for a row that carries them; of a shared workspace, where another member may
-// use the same key.
+// The key and the hash for a row that stores them. The hash includes the owner, because another
+// member of a shared workspace may use the same key.
 std::pair<std::optional<std::string>, std::string> key_of(const Caller& caller);
-// Conflict, which is not kept: what an earlier life of this daemon began is not settled yet.
+// Throws conflict (never stored): work of an earlier daemon process is not settled yet.
 [[noreturn]] void refuse_unsettled(const Caller& caller, const std::string& what);
 
 }  // namespace moorage::workspace

@@ -29,10 +29,10 @@ using base::Fd;
 
 constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NOATIME;
 constexpr size_t kPieceBytes = 256 << 10;
-constexpr size_t kMaxExtents = 50'000;  // more, and small holes are filled until it is fewer
+constexpr size_t kMaxExtents = 50'000;  // beyond this, small holes are filled to reduce the number
 constexpr uint64_t kSmallBytes = 64 << 10;
 constexpr uint32_t kIds = 65536;
-// Of the names of all directories that are read at the same time, and of one piece of them.
+// Limits the names of all directories read at the same time, and of one piece of them.
 constexpr uint64_t kNamesBytes = 12 << 20;
 constexpr uint64_t kLeastPieceBytes = 32 << 10;
 constexpr uint64_t kMostPieceBytes = 4 << 20;
@@ -50,15 +50,15 @@ std::string overlay_mark(int fd, const char* name) {
   return size > 0 ? std::string(value, static_cast<size_t>(size)) : std::string();
 }
 
-// Where a file has data. Holes smaller than `least_hole` count as data.
+// The parts of a file that hold data. Holes smaller than `least_hole` count as data.
 std::vector<Extent> find_extents(int fd, uint64_t size, uint64_t least_hole) {
   std::vector<Extent> extents;
   for (uint64_t at = 0; at < size;) {
     const off_t data = lseek(fd, static_cast<off_t>(at), SEEK_DATA);
     if (data < 0 && errno == ENXIO) break;  // a hole up to the end
-    const off_t hole = lseek(fd, base::check(data, "look for data"), SEEK_HOLE);
+    const off_t hole = lseek(fd, base::check(data, "find data"), SEEK_HOLE);
     const auto begin = static_cast<uint64_t>(data);
-    const auto end = std::min(size, static_cast<uint64_t>(base::check(hole, "look for a hole")));
+    const auto end = std::min(size, static_cast<uint64_t>(base::check(hole, "find a hole")));
     if (begin >= size) break;
     if (!extents.empty() && begin - (extents.back().offset + extents.back().bytes) < least_hole) {
       extents.back().bytes = end - extents.back().offset;
@@ -81,7 +81,7 @@ void require_depth(const LayerPart& part, const std::string& path, unsigned dept
        "is nested deeper than " + std::to_string(kMaxArchiveDepth) + " directories");
 }
 
-// Of this directory of the part and of those below it.
+// Checks this directory of the part and all below it.
 void require_depth_below(const LayerPart& part, const Fd& directory, const std::string& path,
                          unsigned depth) {
   require_depth(part, path, depth);
@@ -97,7 +97,7 @@ void require_depth_below(const LayerPart& part, const Fd& directory, const std::
     if (name == "." || name == "..") continue;
     if (entry->d_type != DT_DIR && entry->d_type != DT_UNKNOWN) continue;
     const Fd below = base::try_open_directory_beneath(directory.get(), name);
-    // What is none, or cannot be opened, is for the one who archives it to say.
+    // If it cannot be opened, archiving reports it.
     if (below) require_depth_below(part, below, join(path, name), depth + 1);
   }
 }
@@ -135,7 +135,7 @@ class PartArchiver {
   uint32_t inside_id(uint32_t id, const std::string& path) {
     if (id < part_.disk_first_id || id - part_.disk_first_id >= kIds) {
       fail(part_, Code::corrupted, path,
-           "belongs to " + std::to_string(id) + ", which no sandbox is");
+           "belongs to uid or gid " + std::to_string(id) + ", which no sandbox uses");
     }
     return id - part_.disk_first_id;
   }
@@ -157,7 +157,7 @@ class PartArchiver {
     if (part_.on_entry) part_.on_entry();
   }
 
-  // What has several names is in the archive once, and after that as a hard link.
+  // A file with several names is archived once; its other names become hard links.
   bool put_link(const ArchiveEntry& entry, const struct stat& status) {
     if (status.st_nlink < 2) return false;
     auto first = linked_.first_path({status.st_dev, status.st_ino}, entry.path);
@@ -178,14 +178,14 @@ class PartArchiver {
   void directory(const Fd& fd, const std::string& path, bool opaque, unsigned depth) {
     require_depth(part_, path, depth);
     struct stat status;
-    base::check(fstat(fd.get(), &status), "look at a directory of a layer");
+    base::check(fstat(fd.get(), &status), "stat a directory of a layer");
     ArchiveEntry entry = entry_of(status, path, EntryType::directory);
     entry.opaque = opaque;
     entry.attributes = read_attributes(proc_path(fd.get()), part_.disk_first_id);
     put(entry);
   }
 
-  // Of one directory of this layer, as they are.
+  // The unmerged contents of one directory of this layer.
   void contents(const Fd& fd, const std::string& path, unsigned depth) {
     const bool marked = overlay_mark(fd.get(), "trusted.overlay.opaque") == "x";
     for_each_name(fd.get(), [&](const std::string& name) {
@@ -193,7 +193,7 @@ class PartArchiver {
     });
   }
 
-  // In their order, with bounded memory, together with the directories that this one is in.
+  // Visits names in order with bounded memory, shared with the parent directories in progress.
   template <typename Use>
   void for_each_name(int fd, const Use& use) {
     SortedNames names;
@@ -217,13 +217,13 @@ class PartArchiver {
   void put_node(int parent, const std::string& name, const std::string& path, unsigned depth,
                 bool marked_whiteouts) {
     struct stat status;
-    base::check(fstatat(parent, name.c_str(), &status, AT_SYMLINK_NOFOLLOW), "look at " + path);
+    base::check(fstatat(parent, name.c_str(), &status, AT_SYMLINK_NOFOLLOW), "stat " + path);
     if (S_ISDIR(status.st_mode)) {
       const Fd fd = base::open_directory_beneath(parent, name);
       const std::string mark = overlay_mark(fd.get(), "trusted.overlay.opaque");
       if (!overlay_mark(fd.get(), "trusted.overlay.redirect").empty()) {
         directory(fd, path, true, depth);
-        if (merging_ == 0) walk_.reset();  // its bounds are those of one renamed directory
+        if (merging_ == 0) walk_.reset();  // its limits apply to one renamed directory
         merged(find_merged(path), path, depth);
       } else {
         directory(fd, path, mark == "y", depth);
@@ -249,7 +249,7 @@ class PartArchiver {
     if (!put_link(entry, status)) put(entry);
   }
 
-  // Where all is opaque there is nothing to hide.
+  // Below an opaque directory a whiteout has nothing to hide.
   void whiteout(const std::string& path) {
     if (merging_ > 0) return;
     ArchiveEntry entry;
@@ -275,7 +275,7 @@ class PartArchiver {
       return whiteout(path);
     }
     struct stat status;
-    base::check(fstat(fd.get(), &status), "look at " + path);
+    base::check(fstat(fd.get(), &status), "stat " + path);
     ArchiveEntry entry = entry_of(status, path, EntryType::file);
     entry.size = static_cast<uint64_t>(status.st_size);
     entry.attributes = read_attributes(proc_path(fd.get()), part_.disk_first_id);
@@ -292,7 +292,7 @@ class PartArchiver {
   static std::vector<Extent> find_all_extents(int fd, const struct stat& status) {
     const auto size = static_cast<uint64_t>(status.st_size);
     if (size == 0) return {};
-    // Small, and as many blocks as bytes: most files, and two system calls less for each.
+    // Small, and with blocks for all bytes: most files, and this saves two system calls for each.
     const bool full = static_cast<uint64_t>(status.st_blocks) * 512 >= size;
     if (full && size <= kSmallBytes) return {{0, size}};
     std::vector<Extent> extents = find_extents(fd, size, 1);
@@ -308,13 +308,13 @@ class PartArchiver {
     while (offset < end) {
       const std::string piece =
           base::read_at(fd, std::min<uint64_t>(kPieceBytes, end - offset), offset);
-      if (piece.empty()) return;  // the writer says that it became shorter
+      if (piece.empty()) return;  // the writer reports that the file became shorter
       writer_.data(offset, piece);
       offset += piece.size();
     }
   }
 
-  // --- directories that were renamed: their contents come from several places ---
+  // --- renamed directories: their contents come from several places ---
 
   LayerWalk& walk() {
     if (!walk_) {
@@ -371,10 +371,10 @@ class PartArchiver {
         incomplete = walk().take_incomplete() || incomplete;
         put_merged_entry(entry, below, depth);
       });
-      walk().take_incomplete();  // a directory below has said so itself
+      walk().take_incomplete();  // the directory below has reported it
     }
     if (incomplete) {
-      fail(part_, Code::unsupported, path, "is renamed and has more in it than can be merged");
+      fail(part_, Code::unsupported, path, "is a renamed directory with too many entries to merge");
     }
     --merging_;
   }

@@ -1,8 +1,8 @@
-// Writes one part of a layer (the upper directory of its tree, home or system) into an archive:
-// what is in it, not what it looks like merged. Whiteouts and opaque directories are entries like
-// others. A renamed directory (overlay's redirect) means nothing over another parent: it is written
-// as an opaque one with all that is in it, taken from the layers and the base below. The directory
-// must be at rest; it is a stranger's, so nothing is opened through a link or by a long path.
+// Writes one part of a layer (the upper directory of its tree, home or system) into an archive: its
+// own entries, not the merged view. Whiteouts and opaque directories are ordinary entries. A
+// renamed directory (overlay's redirect) means nothing over another parent, so it is written as an
+// opaque one with its full contents, taken from the layers and the base below. The directory must
+// not be in use. It is untrusted, so nothing is opened through a link or by a long path.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,18 @@ struct LayerPart {
                                     // the base included
   std::string base;                 // the lowest directory; empty: none
   uint32_t disk_first_id = 0;
-  std::function<void()> on_entry = {};  // after each; may throw to stop
-  // Told of what cannot be archived and why. It is left out then; of a file that could not be read
-  // to its end, the rest is zeros. It may throw to stop. Empty: the first error is thrown.
+  std::function<void()> on_entry = {};  // after each entry; may throw to stop
+  // Called with an entry that cannot be archived, and why. The entry is left out; if a file could
+  // not be read to its end, the rest is zeros. May throw to stop. Unset: the first error is thrown.
   PassOver pass_over = {};
 };
 
-// Throws unsupported, as archive_layer_part would in the middle of a stream. A directory that is
-// reached only through a redirect is not looked at.
+// Throws unsupported now, rather than letting archive_layer_part fail in the middle of a stream.
+// Does not check directories reached only through a redirect.
 void require_archivable_depth(const LayerPart& part);
 
 void archive_layer_part(ArchiveWriter& writer, const LayerPart& part);
 
-inline constexpr unsigned kMaxArchiveDepth = 900;  // of directories: a descriptor each while at it
+inline constexpr unsigned kMaxArchiveDepth = 900;  // of directories: each keeps a descriptor open
 
 }  // namespace moorage::workspace

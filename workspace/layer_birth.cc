@@ -21,7 +21,7 @@ void make_layer(Context& context, base::LayerId layer) {
     const base::Fd from = base::open_directory(context.storage.layer_path(below) + part);
     const base::Fd to = base::open_directory(context.storage.layer_path(layer) + part);
     struct stat status {};
-    base::check(fstat(from.get(), &status), "look at " + below.str() + part);
+    base::check(fstat(from.get(), &status), "stat " + below.str() + part);
     copy_directory_attributes(from.get(), to.get(), status);
   }
 }

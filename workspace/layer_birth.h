@@ -1,6 +1,6 @@
-// A new layer over another one: its directories, whose roots look as those below did. The kernel
-// shows the root of the topmost layer, so without that /workspace and the home would lose mode,
-// owner, times and attributes with every snapshot.
+// Makes a new layer over another one: its directories, with the root attributes of those below. The
+// kernel shows the root of the topmost layer, so without this /workspace and the home would lose
+// mode, owner, times and attributes with every snapshot.
 #pragma once
 
 #include <vector>
@@ -10,10 +10,10 @@
 
 namespace moorage::workspace {
 
-// Of a layer that has its row. Idempotent while nobody has written to it.
+// The layer must have its row. Idempotent while nobody has written to the layer.
 void make_layer(Context& context, base::LayerId layer);
-// The same, of some, which are there after a power cut, too: nothing but its row would tell that
-// one was made, and that it is gone.
+// The same for several, synced so that they survive a power cut: otherwise only a row would show
+// that a layer was made and then lost.
 void make_layers(Context& context, const std::vector<base::LayerId>& layers);
 
 }  // namespace moorage::workspace

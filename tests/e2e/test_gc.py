@@ -33,7 +33,7 @@ class Collection(harness.TestCase):
         self.make("cached", caches=["node_modules", "/home/user/.cache", "src", "none"])
         self.client.exec("cached", CACHE_FILES + "; echo more >src/more")
         kept = [row["why"] for row in self.rows("cache")]
-        self.assertEqual(set(kept), {"its sandbox runs"})
+        self.assertEqual(set(kept), {"its sandbox is running"})
         self.client.stop("cached")
         self.assertEqual([row["goes"] for row in self.rows("cache")], [True] * 4)
         self.client.update("cached", pinned=True)
@@ -74,13 +74,13 @@ class Collection(harness.TestCase):
         second = harness.commit(self.upstream / "acme" / "shop", "news.txt", "news")
         self.client.create(repo_url=self.url, name="left")
         self.client.delete("left")
-        self.assertEqual({row["why"] for row in self.rows("base_tree")}, {"workspaces stand on it"})  # it can come back
+        self.assertEqual({row["why"] for row in self.rows("base_tree")}, {"workspaces use it"})  # it can come back
         self.client.delete("left", purge=True)
         goes = {row["commit"]: row["goes"] for row in self.rows("base_tree")}
         self.assertEqual(goes, {first: False, second: True})
         self.client.gc_run()
         self.assertEqual(self.trees(), [first])
-        self.assertIn("no layer stands on it", self.events("gc.base_tree")[-1]["text"])
+        self.assertIn("no layer uses it", self.events("gc.base_tree")[-1]["text"])
         self.assertEqual(self.client.exec("stands", "cat README.md").stdout, b"hello\n")
         self.make("again")
         self.assertEqual(self.client.exec("again", "cat news.txt; git status --porcelain").stdout, b"news")

@@ -53,7 +53,7 @@ class Integrity(harness.TestCase):
         (self.upper("touched", "home") / "came").write_text("x")
         started = self.daemon.cli("exec", "touched", "--", "cat", "one")
         self.assertEqual(started.stdout, b"ONE\n")
-        self.assertIn(b"touched was changed outside: 2 paths differ from what was left at", started.stderr)
+        self.assertIn(b"touched was changed outside: 2 paths differ from the files left at", started.stderr)
         self.assertIn(b": /workspace/one, /home/user/came", started.stderr)
         self.assertEqual(self.daemon.cli("exec", "touched", "--", "true").stderr, b"", "said once a start")
         found = self.integrity("touched")
@@ -88,7 +88,7 @@ class Integrity(harness.TestCase):
         found = self.integrity("died")
         self.assertEqual(found["state"], "intact")
         self.assertIn("recovered: its sandbox died", found["reason"])
-        self.assertIn("all that it had written is there", found["reason"])
+        self.assertIn("everything it wrote is kept", found["reason"])
         harness.wait_until(lambda: self.seal("died"), what="it is sealed as it was recovered")
         (self.upper("died") / "outside").write_text("x")
         self.assertIn(b"1 path differs", self.daemon.cli("exec", "died", "--", "cat", "kept").stderr)
@@ -105,7 +105,7 @@ class Integrity(harness.TestCase):
                 with self.assertRaises(moorage.MoorageError) as refused:
                     self.client.exec(name, "true")
                 self.assertEqual(refused.exception.code, "corrupted")
-                self.assertIn("gone from the store", refused.exception.message)
+                self.assertIn("missing from the store", refused.exception.message)
                 self.assertIn("from a backup", refused.exception.hint)
             self.assertFalse((layer / part).exists(), "nothing was put there")
             self.assertEqual(self.integrity(name)["state"], "lost")
@@ -179,7 +179,7 @@ class Integrity(harness.TestCase):
         self.client.start("deep")
         answer = self.integrity("deep")
         self.assertEqual(answer["state"], "changed-outside")
-        self.assertIn("too many to be listed", answer["reason"])
+        self.assertIn("there are too many paths", answer["reason"])
 
     def test_the_look_costs_little(self):
         self.stopped("large", "mkdir many; cd many; python3 -c \"\nfor i in range(20000): open(str(i), 'w')\"")

@@ -214,7 +214,7 @@ class Destroyed(TestCase):
         client = other.client
         self.assertTrue(client.doctor(deep=True)["clean"], client.doctor(deep=True))
         for name in ("busy-1", "busy-2"):
-            self.assertIn("brought back from an off-host copy", client.workspace(name)["integrity"]["reason"])
+            self.assertIn("restored from an off-host copy", client.workspace(name)["integrity"]["reason"])
             lines = client.read_file(name, "lines").decode().splitlines()
             missing = at - float(lines[-1].split()[0])
             print(f"{name}: {missing:.1f} s of work are missing, {said} s had been said", flush=True)
@@ -420,7 +420,7 @@ class Elsewhere(harness.TestCase):
         self.assertEqual(lost.exception.code, "corrupted")
         two = other.client.workspace("two")["integrity"]
         self.assertEqual(two["state"], "lost")
-        self.assertIn("gone from the store", two["reason"])
+        self.assertIn("missing from the store", two["reason"])
         other.client.delete("two")
         other.close()
 

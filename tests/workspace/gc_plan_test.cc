@@ -82,8 +82,8 @@ TEST_CASE("pinned, leased, running, in transfer or not ready: never, and it says
   const std::vector<Case> cases{
       {"pinned", [](Rows&, auto& row) { row.policy.pinned = true; }},
       {"leased", [](Rows& rows, auto& row) { rows.facts.leased.insert(row.id); }},
-      {"its sandbox runs", [](Rows& rows, auto& row) { rows.facts.running.insert(row.id); }},
-      {"files of it are being transferred",
+      {"its sandbox is running", [](Rows& rows, auto& row) { rows.facts.running.insert(row.id); }},
+      {"its files are being transferred",
        [](Rows& rows, auto& row) { rows.facts.mounted.insert(row.id); }},
       {"it is archiving", [](Rows&, auto& row) { row.state = WorkspaceState::archiving; }},
       {"it is creating", [](Rows&, auto& row) { row.state = WorkspaceState::creating; }},
@@ -119,12 +119,12 @@ TEST_CASE("a workspace is archived only after its time, and only for a gain") {
   CHECK(*rows.row(GcRung::workspace).bytes == 1'000'000);
   rows.rules.archive_elsewhere = false;
   row.disk_bytes = 1500;  // half of it and the mirror's objects are as much
-  CHECK(rows.row(GcRung::workspace).why == "its archive would take as much as it gives back");
+  CHECK(rows.row(GcRung::workspace).why == "its archive would take as much as it frees");
   row.disk_bytes.reset();
-  CHECK(rows.row(GcRung::workspace).why == "it was never measured");
+  CHECK(rows.row(GcRung::workspace).why == "its size was never measured");
   row.disk_bytes = 1'000'000;
   row.rest_age_ms = 94 * kDay_ms;
-  CHECK(rows.row(GcRung::workspace).why == "at rest for 6 days only");
+  CHECK(rows.row(GcRung::workspace).why == "idle for only 6 days");
   row.rest_age_ms = 200 * kDay_ms;  // whatever wrote that: it is not old
   CHECK_FALSE(rows.row(GcRung::workspace).goes);
   row.rest_age_ms = 0;
@@ -132,7 +132,7 @@ TEST_CASE("a workspace is archived only after its time, and only for a gain") {
   CHECK_FALSE(rows.row(GcRung::workspace).goes);
   row.disposable = false;
   rows.rules.archives = false;
-  CHECK(rows.row(GcRung::workspace).why == "nothing here can archive it");
+  CHECK(rows.row(GcRung::workspace).why == "archiving is not available here");
 }
 
 TEST_CASE("a wall clock that jumps makes nothing go") {
@@ -157,7 +157,7 @@ TEST_CASE("a base tree goes when no layer stands on it and nobody asked for it j
   CHECK_FALSE(rows.row(GcRung::base_tree).goes);
   rows.facts.trees_used_lately.clear();
   rows.add();
-  CHECK(rows.row(GcRung::base_tree).why == "workspaces stand on it");
+  CHECK(rows.row(GcRung::base_tree).why == "workspaces use it");
 }
 
 TEST_CASE("a base tree stays with the deltas over it, and goes after them") {

@@ -229,7 +229,7 @@ TEST_CASE("of renamed directories an export names those that it could not merge,
   INFO(missing);
   CHECK(std::count(missing.begin(), missing.end(), '\n') == 1);
   CHECK_THAT(missing, Catch::StartsWith("layers/ly_7/tree/b/in/ddd"));
-  CHECK_THAT(missing, Catch::EndsWith("is renamed and has more in it than can be merged\n"));
+  CHECK_THAT(missing, Catch::EndsWith("is a renamed directory with too many entries to merge\n"));
 }
 
 TEST_CASE("an export has zeros for what cannot be read of a file, and names it") {
