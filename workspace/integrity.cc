@@ -178,7 +178,7 @@ void IntegrityCheck::keep(const state_db::WorkspaceRow& row, const Taken& taken)
   state_db::Integrity table(context_.store);
   const std::string missing = missing_part(row);
   if (!missing.empty()) {
-    return table.set(row.id, IntegrityState::lost, missing + " is gone from the store");
+    return table.set(row.id, IntegrityState::lost, missing + " is missing from the store");
   }
   table.set(row.id, IntegrityState::intact, taken.why_none);
   table.set_seal(row.id, taken.seal ? taken.seal->hash : "");

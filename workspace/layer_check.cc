@@ -13,7 +13,7 @@ namespace {
 using base::Code;
 using base::Error;
 
-constexpr const char* kNotALayer = "this is no archive that moorage wrote";
+constexpr const char* kNotALayer = "this archive was not written by moorage";
 
 }  // namespace
 
@@ -32,7 +32,7 @@ size_t LayerCheck::place(const ArchiveEntry& entry) {
   if (!open_.empty()) {
     const std::string parent = parent_of(entry.path);
     while (!open_.empty() && open_.back() != parent) open_.pop_back();
-    if (open_.empty()) refuse_entry(entry, "does not stand behind its directory");
+    if (open_.empty()) refuse_entry(entry, "does not follow its directory");
   }
   const size_t around = open_.size();
   if (directory && around > kMaxArchiveDepth) {
@@ -42,9 +42,9 @@ size_t LayerCheck::place(const ArchiveEntry& entry) {
         kNotALayer);
   }
   if (entry.type == EntryType::symlink && !entry.attributes.empty())
-    refuse_entry(entry, "has an attribute that no link can have");
+    refuse_entry(entry, "has an attribute that links cannot have");
   if (entry.type == EntryType::hard_link && !entry.target.starts_with(prefix_ + "/"))
-    refuse_entry(entry, "is a link to what is not in the same layer before it");
+    refuse_entry(entry, "links to a path that does not precede it in the same layer");
   check_attributes(entry.attributes, disk_first_id_,
                    "entry " + base::escape_for_message(entry.path));
   if (directory) open_.push_back(entry.path);
@@ -73,10 +73,10 @@ void LayerDryRun::finish() {
     case LayerNames::Verdict::good:
       return;
     case LayerNames::Verdict::name_twice:
-      throw Error(Code::invalid_argument, "an entry of " + prefix_ + " is there twice", kNotALayer);
+      throw Error(Code::invalid_argument, "an entry of " + prefix_ + " occurs twice", kNotALayer);
     case LayerNames::Verdict::link_to_nothing:
       throw Error(Code::invalid_argument,
-                  "a hard link of " + prefix_ + " names what is not there before it", kNotALayer);
+                  "a hard link of " + prefix_ + " names a path that is not before it", kNotALayer);
   }
 }
 

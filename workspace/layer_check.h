@@ -1,8 +1,8 @@
-// What may follow what in one part of a layer, and what an entry of it may be: every rule that can
-// be checked without a file system. A directory stands directly in front of what is in it; a hard
-// link names an entry of the same part. LayerRestorer asks it before it makes anything, and for the
-// rest (a name that is there twice, a link to what is not there) its file system answers. Where
-// nothing is made LayerDryRun has all of them, so that what it lets through can be made.
+// Every rule about the entries of one part of a layer, and their order, that can be checked without
+// a file system. A directory comes directly before its contents; a hard link names an entry of the
+// same part. LayerRestorer calls this before it makes anything; its file system checks the rest (a
+// duplicate name, a link to a missing path). Where nothing is made, LayerDryRun checks everything,
+// so whatever it accepts can be made.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ namespace moorage::workspace {
 class LayerCheck {
  public:
   LayerCheck(std::string prefix, uint32_t disk_first_id);  // "layers/0/tree"
-  // How many directories, from the root on, remain open around this entry. 0: it is the root.
+  // How many directories, from the root, remain open around this entry. 0: it is the root.
   // Throws invalid_argument.
   size_t place(const ArchiveEntry& entry);
-  // The pieces of one file, in their order.
+  // Checks the pieces of one file, in order.
   class Content {
    public:
     explicit Content(const ArchiveEntry& entry) : entry_(entry) {}
     void add(const ArchiveReader::Piece& piece);
-    uint64_t end() const { return end_; }  // of what was added
+    uint64_t end() const { return end_; }  // of the last piece
 
    private:
     const ArchiveEntry& entry_;
@@ -36,16 +36,16 @@ class LayerCheck {
  private:
   const std::string prefix_;
   const uint32_t disk_first_id_;
-  std::vector<std::string> open_;  // paths of directories
+  std::vector<std::string> open_;  // paths of open directories
 };
 
 class LayerDryRun {
  public:
-  // `unnamed_file` for the names of a part with many (layer_names.h).
+  // `unnamed_file` stores the names of a part with many of them (layer_names.h).
   LayerDryRun(const std::string& prefix, uint32_t disk_first_id,
               std::function<base::Fd()> unnamed_file);
   void take(const ArchiveEntry& entry, ArchiveReader& reader);
-  void finish();  // after the last one
+  void finish();  // after the last entry
 
  private:
   const std::string prefix_;

@@ -29,15 +29,15 @@ void collect_layers(Context& context) {
     if (auto guard = lock_if_free(context, layer.id.str())) held[layer.id] = *std::move(guard);
   }
   if (held.empty()) return;
-  // Asked again: a merge may have come into use, and been let go of, before it was locked here.
+  // Ask again under the locks: a merge may have come into use and been released meanwhile.
   const auto rows = table.unused();
-  std::map<base::LayerId, base::LayerId> ours;  // and what each stands on
+  std::map<base::LayerId, base::LayerId> ours;  // each with its parent
   for (const auto& row : rows) {
     if (held.contains(row.id)) ours[row.id] = row.parent;
   }
   for (const auto& row : rows) {
     if (held.contains(row.id)) continue;
-    // Somebody else's, and what it stands on is his as well.
+    // Another operation holds this layer, so its parents belong to that operation, too.
     for (auto below = ours.find(row.parent); below != ours.end();) {
       const auto next = below->second;
       ours.erase(below);
@@ -48,7 +48,7 @@ void collect_layers(Context& context) {
   for (const auto& [id, parent] : ours) unused.push_back(id);
   if (unused.empty()) return;
   for (const auto layer : unused) context.storage.remove_layer(layer);
-  // Before the rows forget them: btrfs keeps no order between a removal and the write of a row.
+  // Before the rows go: btrfs does not order a removal before a later row write.
   base::sync_directory(context.options.store + "/layers");
   after_files.pass();
   table.remove(unused);
@@ -59,7 +59,7 @@ void collect_layers(Context& context) {
 void release_replaced_layers(Context& context, Active& active) {
   state_db::Layers table(context.store);
   for (const auto& replaced : table.replaced()) {
-    // Whoever holds a lock may be mounting what he read before the merge.
+    // A lock holder may be mounting the chain that it read before the merge.
     std::vector<base::KeyedMutex::Guard> held;
     const auto above = table.workspaces_on(replaced.by);
     const bool unmounted = std::all_of(above.begin(), above.end(), [&](base::WorkspaceId id) {
@@ -85,10 +85,10 @@ void settle_snapshot(Context& context, Active& active, const state_db::SnapshotR
   }
   switch (decide(row.way, seen)) {
     case Mend::finish:
-      if (!sandbox) make_layers(context, {row.next_layer});  // else it is at work in it
+      if (!sandbox) make_layers(context, {row.next_layer});  // else its sandbox writes to it
       context.store.transaction([&] {
         table.finish(row.id, 0);
-        // A seal is only taken of what is synced, and nobody wrote since.
+        // A seal covers only synced files, and nobody has written since.
         if (!state_db::Integrity(context.store).get(row.workspace).seal.empty())
           table.set_durable(row.id);
         if (sandbox) {

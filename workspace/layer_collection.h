@@ -1,4 +1,4 @@
-// Layers that nothing stands on any more, and snapshots that a crash cut.
+// Removes unused layers, and settles snapshots that a crash interrupted.
 #pragma once
 
 #include "state_db/snapshots.h"
@@ -7,16 +7,15 @@
 
 namespace moorage::workspace {
 
-// Removes the layers that are no workspace's and no snapshot's, and below none of theirs: first
-// from the disk, then their rows. Of these only a merge that is being made can come into use; it is
-// locked by who makes it. One that somebody holds is left to him, with what it stands on. Caller
-// needs no lock.
+// Removes layers that no workspace or snapshot uses, directly or below another layer: first from the
+// disk, then their rows. Only a merge in progress can still come into use; its maker locks it. A
+// locked layer stays, with the layers below it. Needs no lock from the caller.
 void collect_layers(Context& context);
-// Gives up what merges took the place of, where no mount of before can be left.
+// Releases layers that a merge replaced, if no older mount of them can remain.
 void release_replaced_layers(Context& context, Active& active);
 
-// One that was cut, as recovery_table.h says. Under its workspace's lock, with the sandbox adopted
-// or gone.
+// Settles an interrupted snapshot by the table in recovery_table.h. The caller holds its workspace's
+// lock, and the sandbox is adopted or gone.
 void settle_snapshot(Context& context, Active& active, const state_db::SnapshotRow& row);
 
 }  // namespace moorage::workspace

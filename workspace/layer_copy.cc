@@ -30,23 +30,23 @@ using base::Error;
 using base::Fd;
 
 constexpr std::array kParts{"tree", "home", "system"};
-constexpr unsigned kMaxDepth = 900;  // of directories: three descriptors each
+constexpr unsigned kMaxDepth = 900;  // of directories: each takes three descriptors
 constexpr size_t kMaxLinkPathBytes = 4000;
 constexpr uint64_t kMaxRecordBytes = 1ULL << 30;
-// Of what was written since the last pass: a frozen sandbox does not wait for the disk.
+// Limit for data written since the last pass: a frozen sandbox must not wait for the disk.
 constexpr off_t kCopiedFrozenBytes = 1 << 20;
 
-// What a look at `looked_ns` or later can tell by: 0 if it may change again without that showing.
+// The change time to compare at a later check; 0 if another change could leave it the same.
 int64_t change_stamp(const struct stat& status, int64_t looked_ns) {
   const int64_t changed = nanoseconds(status.st_ctim);
   return changed + kTickNs < looked_ns ? changed : 0;
 }
 
-// One directory in its three places.
+// One directory in its three locations.
 struct Place {
   Fd live;
   Fd copy;
-  Fd earlier;  // may be none
+  Fd earlier;  // may be empty
   std::string path;
   unsigned depth = 0;
 };
@@ -66,7 +66,7 @@ const RecordedDirectory* below(const RecordedEntry* entry) {
   return entry ? entry->directory.get() : nullptr;
 }
 
-// Of one part of the layer.
+// One part of the layer.
 class Part {
  public:
   Part(const LayerCopy::Places& places, const std::string& part, const CopyLimits& limits)
@@ -81,7 +81,7 @@ class Part {
     if (earlier_record_) earlier_ = earlier + "/upper";
   }
 
-  // `mapped`: at any look until now, the last of which began at `looked_ns`.
+  // `mapped`: seen as mapped in any check so far, the last of which began at `looked_ns`.
   void run(CopyPass& pass, const std::set<ino_t>& mapped, int64_t looked_ns, bool frozen) {
     pass_ = &pass;
     mapped_ = &mapped;
@@ -99,8 +99,8 @@ class Part {
   void keep_record() { base::write_file(record_path_, format_record(*top_.directory)); }
 
  private:
-  // What has several names (the kernel makes whiteouts so, too): where the copy has it, and as of
-  // which stamp.
+  // A file with several names (the kernel also makes whiteouts so): its path in the copy, and the
+  // change time that the copy corresponds to.
   struct Linked {
     int64_t stamp;
     std::string path;
@@ -108,11 +108,11 @@ class Part {
 
   bool frozen() const { return frozen_; }
 
-  // In a pass beside commands the next one looks again.
+  // While commands run, the next pass checks again.
   void vanished(const std::string& path) const {
     if (!frozen()) return;
-    throw Error(Code::conflict, base::escape_for_message(path) + " changed while all was frozen",
-                "something on the host writes into the layer");
+    throw Error(Code::conflict, base::escape_for_message(path) + " changed in a frozen sandbox",
+                "a process on the host writes into the layer: find it, then try again");
   }
 
   bool same(const RecordedEntry* known, const struct stat& now) const {
@@ -123,7 +123,7 @@ class Part {
   void enter(const Place& at, RecordedEntry& entry, const RecordedDirectory* earlier) {
     struct stat status {};
     const int64_t looked_ns = kernel_time();
-    base::check(fstat(at.live.get(), &status), "look at a directory of the layer");
+    base::check(fstat(at.live.get(), &status), "stat a directory of the layer");
     const bool unchanged = same(&entry, status);
     entry.inode = status.st_ino;
     entry.changed_ns = change_stamp(status, looked_ns);  // before it is listed
@@ -131,7 +131,7 @@ class Part {
     if (wrote || !unchanged) copy_directory_attributes(at.live.get(), at.copy.get(), status);
   }
 
-  // Whether the copy's directory was written to.
+  // Returns whether it wrote to the copy's directory.
   bool visit(const Place& at, RecordedDirectory& record, const RecordedDirectory* earlier,
              bool unchanged) {
     bool wrote = false;
@@ -158,7 +158,7 @@ class Part {
       return base::list_directory(at.live.get());
     } catch (const Error& error) {
       if (error.code() != Code::not_found) throw;
-      vanished(at.path);  // it was removed after it was opened
+      vanished(at.path);  // removed after it was opened
       return {};
     }
   }
@@ -172,7 +172,7 @@ class Part {
     ++pass_->removed;
   }
 
-  // Another file may be there next.
+  // Another file may take the path next.
   void forget_links(const RecordedEntry& entry, const std::string& path) {
     const auto found = links_.find(entry.inode);
     if (found != links_.end() && found->second.path == path) links_.erase(found);
@@ -185,7 +185,7 @@ class Part {
             const std::string& name) {
     struct stat now {};
     if (fstatat(at.live.get(), name.c_str(), &now, AT_SYMLINK_NOFOLLOW) < 0) {
-      if (errno != ENOENT) base::throw_errno("look at " + base::escape_for_message(name));
+      if (errno != ENOENT) base::throw_errno("stat " + base::escape_for_message(name));
       vanished(at.path + name);
       drop(at, record, name);
       return true;
@@ -193,8 +193,8 @@ class Part {
     if (++pass_->entries > limits_.max_entries) {
       throw Error(Code::resource_exhausted,
                   "more than " + std::to_string(limits_.max_entries) +
-                      " files were changed: too many to copy beside running commands",
-                  "stop the sandbox first: then nothing is copied");
+                      " changed files: too many to copy while commands run",
+                  "stop the sandbox first: then nothing needs to be copied");
     }
     const RecordedEntry* known = find(&record, name);
     if (S_ISDIR(now.st_mode)) return take_directory(at, record, earlier, name, now);
@@ -204,10 +204,10 @@ class Part {
     return true;
   }
 
-  // Whether a file that the copy has already is one with its other names there: those that were
-  // taken in this pass, as a directory was moved, may be a file of their own.
+  // Whether a file already in the copy shares an inode with its other names there. Names taken in
+  // this pass (a directory was moved) may be separate files.
   bool joined(const Place& at, const std::string& name, const struct stat& now) {
-    if (now.st_nlink < 2 || S_ISCHR(now.st_mode)) return true;  // nobody tells whiteouts apart
+    if (now.st_nlink < 2 || S_ISCHR(now.st_mode)) return true;  // whiteouts are interchangeable
     const auto found = links_.find(now.st_ino);
     if (found == links_.end() || !holds(found->second, now)) {
       remember_link(at, name, now, nanoseconds(now.st_ctim));
@@ -230,7 +230,7 @@ class Part {
       throw Error(
           Code::resource_exhausted,
           "directories are nested deeper than " + std::to_string(kMaxDepth) + ": too deep to copy",
-          "stop the sandbox first: then nothing is copied");
+          "stop the sandbox first: then nothing needs to be copied");
     }
     const RecordedEntry* known = find(&record, name);
     bool made = false;
@@ -263,7 +263,7 @@ class Part {
     record.entries[name] = {now.st_ino, *stamp};
   }
 
-  // The three below: nothing, if it was not done; else the stamp of what is in the copy now.
+  // The next three return the change time of the copied state, or nullopt if they did nothing.
   std::optional<int64_t> copy(const Place& at, const std::string& name) {
     const int64_t looked_ns = kernel_time();
     const auto made =
@@ -273,7 +273,7 @@ class Part {
       ++pass_->copied_files;
       pass_->copied_bytes += made->bytes;
     }
-    // While all is frozen no mapping comes.
+    // In a frozen sandbox no new mapping appears.
     const int64_t present_ns = frozen() ? looked_ns : std::min(looked_ns, mapped_looked_ns_);
     const int64_t stamp = is_mapped(made->status) ? 0 : change_stamp(made->status, present_ns);
     remember_link(at, name, made->status, stamp);
@@ -284,7 +284,7 @@ class Part {
                                       const std::string& name, const struct stat& now) {
     if (!at.earlier || !same(before, now) || is_mapped(now)) return std::nullopt;
     if (linkat(at.earlier.get(), name.c_str(), at.copy.get(), name.c_str(), 0) < 0) {
-      // EXDEV: where the layers are subvolumes of btrfs, whose contents a copy shares anyway.
+      // EXDEV: the layers are btrfs subvolumes, where a copy shares contents anyway.
       if (errno == EMLINK || errno == ENOENT || errno == EXDEV) return std::nullopt;
       base::throw_errno("link a file of an earlier copy");
     }
@@ -293,7 +293,7 @@ class Part {
     return before->changed_ns;
   }
 
-  // Another name of what is in the copy.
+  // Adds another name for a file that the copy already has.
   std::optional<int64_t> link_again(const Place& at, const std::string& name,
                                     const struct stat& now) {
     if (now.st_nlink < 2) return std::nullopt;
@@ -307,8 +307,8 @@ class Part {
     return std::nullopt;
   }
 
-  // What was copied while its time was the present may have changed since, but not within this pass
-  // if all is frozen.
+  // A file copied while its change time was the present may have changed since, but not within a
+  // frozen pass.
   bool holds(const Linked& linked, const struct stat& now) const {
     if (frozen() && fresh_links_.count(now.st_ino) > 0) return true;
     return linked.stamp == nanoseconds(now.st_ctim) && !is_mapped(now);
@@ -329,7 +329,7 @@ class Part {
   std::optional<RecordedDirectory> earlier_record_;
   RecordedEntry top_;
   std::map<ino_t, Linked> links_;
-  std::set<ino_t> fresh_links_;  // of this pass
+  std::set<ino_t> fresh_links_;  // made in this pass
   int copy_root_ = -1;
   CopyPass* pass_ = nullptr;
   const std::set<ino_t>* mapped_ = nullptr;
@@ -342,7 +342,7 @@ class Part {
 struct LayerCopy::State {
   Mapped look;
   std::vector<std::unique_ptr<Part>> parts = {};
-  std::set<ino_t> mapped = {};  // at any look
+  std::set<ino_t> mapped = {};  // at any check
 
   CopyPass run(bool frozen) {
     CopyPass pass;

@@ -38,13 +38,13 @@ std::string join(const std::string& directory, const std::string& name) {
 }
 
 [[noreturn]] void throw_changed() {
-  throw Error(Code::conflict, "a frozen layer changed while it was merged");
+  throw Error(Code::conflict, "a frozen layer changed while it was being merged");
 }
 
 void set_mark(int directory, const char* name, const std::string& value) {
   if (value.empty()) {
     if (fremovexattr(directory, name) < 0 && errno != ENODATA)
-      base::throw_errno("take a mark off a directory of a layer");
+      base::throw_errno("remove a mark from a directory of a layer");
     return;
   }
   base::check(fsetxattr(directory, name, value.data(), value.size(), 0),
@@ -86,10 +86,10 @@ class Merge {
   }
 
  private:
-  // What the layers have under a name.
+  // The entries that the layers have under one name.
   struct Found {
-    bool here = false;          // its turn is with the upper that is being listed
-    const MergedUpper* node{};  // which has a file, a link or another thing
+    bool here = false;          // the upper being listed is the one to take it
+    const MergedUpper* node{};  // the upper with a file, a link or another non-directory
     std::vector<MergedUpper> directories;
     std::optional<std::string> base;  // of a directory
   };
@@ -103,8 +103,8 @@ class Merge {
     return base_ ? base_->look(path) : std::nullopt;
   }
 
-  // What is there already was taken: ext4 may give names with the same hash again when a stream
-  // goes on from a position.
+  // An existing name was already taken: ext4 may return names with the same hash again when a
+  // stream continues from a position.
   void take(const std::string& name) {
     Found found = find(name);
     if (!found.here) return;  // the newest upper that has the name takes it, once
@@ -159,8 +159,8 @@ class Merge {
     return mode && S_ISDIR(*mode) ? base : std::nullopt;
   }
 
-  // A whiteout is only there for what the base has: in a directory that is nowhere below it would
-  // be seen as a device.
+  // Makes a whiteout only if the base has the name: in a directory outside the base it would show
+  // up as a device.
   void hide(const std::string& name) {
     const MergeLevel& level = stack_.top();
     if (!level.base || !look_at_base(join(*level.base, name))) return;
@@ -176,7 +176,7 @@ class Merge {
       base::throw_errno("link " + base::escape_for_message(name));
     struct stat status {};
     base::check(fstatat(source, name.c_str(), &status, AT_SYMLINK_NOFOLLOW),
-                "look at " + base::escape_for_message(name));
+                "stat " + base::escape_for_message(name));
     const std::string known = links_name(from.layer, status);
     if (!known.empty() && linkat(work_.get(), known.c_str(), to, name.c_str(), 0) == 0) return;
     if (!copy_node({source, to, name, name})) throw_changed();
@@ -184,8 +184,8 @@ class Merge {
     if (!known.empty()) keep_link(to, name, known);
   }
 
-  // What has several names is copied once. Which copy is whose is known by a further name of it, so
-  // that it takes no memory. Empty: it has one name.
+  // A file with several names is copied once. Another link, under its inode number, finds the copy,
+  // so this takes no memory. Empty: it has one name.
   static std::string links_name(size_t layer, const struct stat& status) {
     if (status.st_nlink < 2) return {};
     return std::string(kLinks) + "/" + std::to_string(layer) + "-" + std::to_string(status.st_ino);
@@ -194,7 +194,7 @@ class Merge {
   void keep_link(int to, const std::string& name, const std::string& known) {
     if (mkdirat(work_.get(), kLinks, 0700) < 0 && errno != EEXIST)
       base::throw_errno("make a directory of a layer");
-    // One that has as many names as it can: the next ones are of the new copy.
+    // If the old copy has the maximum number of names, further names link to the new copy.
     if (unlinkat(work_.get(), known.c_str(), 0) < 0 && errno != ENOENT)
       base::throw_errno("remove a name of a copy");
     base::check(linkat(to, name.c_str(), work_.get(), known.c_str(), 0), "name a copy");
@@ -213,18 +213,18 @@ class Merge {
                  .made = KnownDirectory(std::move(made))});
   }
 
-  // Owner, mode and times of the newest, when nothing is written to it any more.
+  // Sets owner, mode and times from the newest upper, once nothing more is written to it.
   void leave() {
     const MergeLevel& level = stack_.top();
     const int from = level.uppers.front().directory.fd();
     struct stat status {};
-    base::check(fstat(from, &status), "look at a directory of a layer");
+    base::check(fstat(from, &status), "stat a directory of a layer");
     copy_directory_attributes(from, level.made.fd(), status);
     if (stack_.size() > 1) mark(level, stack_.above().base);
     stack_.pop();
   }
 
-  // What shows through: the base's directory of the same name, another one, or none.
+  // Marks what shows through: the base's directory of the same name, another one, or nothing.
   static void mark(const MergeLevel& level, const std::optional<std::string>& above) {
     std::string redirect;
     bool opaque = false;

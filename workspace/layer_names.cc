@@ -17,26 +17,26 @@ namespace {
 
 constexpr size_t kSeedBytes = 16;
 constexpr size_t kRunRecords = 1 << 18;    // 4 MiB
-constexpr size_t kPieceRecords = 1 << 10;  // of each run, where they are merged
+constexpr size_t kPieceRecords = 1 << 10;  // read from each run at a time while merging
 
 std::string make_seed() {
   std::string seed(kSeedBytes, '\0');
   const ssize_t size = getrandom(seed.data(), seed.size(), 0);
   if (base::check(size, "getrandom") != static_cast<ssize_t>(seed.size()))
-    throw base::Error(base::Code::io, "getrandom gave too little");
+    throw base::Error(base::Code::io, "getrandom returned too few bytes");
   return seed;
 }
 
 }  // namespace
 
-// Names of a path before the links to it.
+// Sorts names of a path before the links to it.
 bool LayerNames::Record::operator<(const Record& other) const {
   if (path != other.path) return path < other.path;
   if ((kind == Kind::link) != (other.kind == Kind::link)) return other.kind == Kind::link;
   return place < other.place;
 }
 
-// A run in the file, read in its order.
+// A sorted run in the file, read in order.
 class LayerNames::Run {
  public:
   Run(const base::Fd& file, uint64_t number)
@@ -65,10 +65,10 @@ class LayerNames::Run {
   size_t used_ = 0;
 };
 
-// Sees all records in their order.
+// Takes all records in order.
 class LayerNames::Judge {
  public:
-  // False: it has its verdict.
+  // False: the verdict is final.
   bool take(const Record& record) {
     const bool same = name_ && name_->path == record.path;
     if (record.kind != Kind::link) {
@@ -126,13 +126,13 @@ LayerNames::Verdict LayerNames::finish() {
   std::sort(records_.begin(), records_.end());
   std::vector<Run> runs;
   for (uint64_t number = 0; number < runs_; ++number) runs.emplace_back(file_, number);
-  size_t used = 0;  // of the last run, which is in memory
+  size_t used = 0;  // of the last run, which stays in memory
   const auto next_of = [&](size_t run) -> std::optional<Record> {
     if (run < runs.size()) return runs[run].next();
     if (used == records_.size()) return std::nullopt;
     return records_[used++];
   };
-  using Next = std::pair<Record, size_t>;  // of which run
+  using Next = std::pair<Record, size_t>;  // a record and its run
   const auto later = [](const Next& one, const Next& other) { return other.first < one.first; };
   std::priority_queue<Next, std::vector<Next>, decltype(later)> queue(later);
   const auto refill = [&](size_t run) {

@@ -1,6 +1,6 @@
-// Whether the names of one part of a layer can be made: none is there twice, and a hard link names
-// what stands before it and may have several names. A hostile tree has twenty million of them: they
-// are sorted in runs, in a file without a name, and their memory is that of one run.
+// Whether the names of one part of a layer can be made: no name occurs twice, and a hard link names
+// an earlier entry that may have several names. A hostile tree may have twenty million names, so
+// they are sorted in runs in an unnamed file; memory holds only one run.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@ namespace moorage::workspace {
 
 class LayerNames {
  public:
-  // `make_file` makes an empty file without a name; asked for none until a run is full.
+  // `make_file` makes an empty unnamed file; called only once a run is full.
   explicit LayerNames(std::function<base::Fd()> make_file);
 
-  void add(const std::string& path, bool may_have_others);  // names, as hard links
-  void add_link(const std::string& target);                 // what the name added last links to
+  void add(const std::string& path, bool may_have_others);  // other names: hard links
+  void add_link(const std::string& target);                 // the target of the name added last
   enum class Verdict : uint8_t { good, name_twice, link_to_nothing };
-  Verdict finish();  // after the last one; they are forgotten
+  Verdict finish();  // after the last name; forgets them all
 
  private:
   enum class Kind : uint32_t { only_name, name, link };
   struct Record {
-    uint64_t path = 0;   // hash of it: nothing inside a sandbox knows the seed
-    uint32_t place = 0;  // of a link: where it stands
+    uint64_t path = 0;   // its hash: nothing inside a sandbox knows the seed
+    uint32_t place = 0;  // position among the names
     Kind kind = Kind::only_name;
 
     bool operator<(const Record& other) const;
@@ -42,7 +42,7 @@ class LayerNames {
   const std::string seed_;
   std::vector<Record> records_;  // not yet in the file
   base::Fd file_;
-  uint64_t runs_ = 0;  // in it
+  uint64_t runs_ = 0;  // in the file
   uint32_t names_ = 0;
 };
 

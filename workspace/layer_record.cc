@@ -10,7 +10,7 @@ namespace {
 constexpr std::string_view kHead = "moorage copy 1\n";
 constexpr std::string_view kEnd("\0\n", 2);
 
-// Takes what stands before `mark`, and the mark; false if there is none.
+// Takes the text before `mark`, and the mark itself; false if there is no mark.
 bool take_until(std::string_view& text, char mark, std::string_view& taken) {
   const size_t at = text.find(mark);
   if (at == std::string_view::npos) return false;
@@ -27,7 +27,7 @@ bool read_number(std::string_view text, Number& number) {
 
 }  // namespace
 
-// Without recursion: a stranger decides how deep it is.
+// Without recursion: untrusted input decides the depth.
 std::string format_record(const RecordedDirectory& root) {
   struct Level {
     const RecordedDirectory* directory;

@@ -1,10 +1,10 @@
-// What a frozen copy of a layer is a copy of (layer_copy.h): of each file of the live layer its
-// inode number and change time as they were. Kept in the copy as the file `copied`, which only the
-// host sees; without it the next copy shares nothing with this one, and that is all.
+// The source state of a frozen copy of a layer (layer_copy.h): the inode number and change time of
+// each file of the live layer. Stored in the copy as the file `copied`, which only the host sees;
+// without it the next copy merely shares nothing with this one.
 //
-// Format: "moorage copy 1\n", then depth first per entry its name, NUL, inode number, space, change
-// time, newline; of a directory a slash before that, and behind it
-// its entries, then an empty name, NUL, newline.
+// Format: "moorage copy 1\n", then depth first, for each entry: its name, NUL, inode number, space,
+// change time, newline. A directory has a slash before the newline; its entries follow, then an
+// empty name, NUL, newline.
 #pragma once
 
 #include <sys/types.h>
@@ -22,7 +22,7 @@ struct RecordedDirectory;
 
 struct RecordedEntry {
   ino_t inode = 0;
-  int64_t changed_ns = 0;  // 0: it may have changed without that showing
+  int64_t changed_ns = 0;  // 0: it may have changed unnoticed
   std::unique_ptr<RecordedDirectory> directory = {};
 };
 
@@ -31,6 +31,6 @@ struct RecordedDirectory {
 };
 
 std::string format_record(const RecordedDirectory& root);
-std::optional<RecordedDirectory> parse_record(std::string_view text);  // nothing: not one of ours
+std::optional<RecordedDirectory> parse_record(std::string_view text);  // nullopt: another format
 
 }  // namespace moorage::workspace

@@ -22,14 +22,14 @@ using base::Code;
 using base::Error;
 using base::Fd;
 
-constexpr size_t kMaxLookupBytes = 3000;  // of one openat2; longer paths go in several
+constexpr size_t kMaxLookupBytes = 3000;  // of one openat2; longer paths take several
 
 std::string shown(const ArchiveEntry& entry) { return base::escape_for_message(entry.path); }
 
-// EEXIST is an entry that comes twice.
+// EEXIST means a duplicate entry.
 void check_made(int answer, const ArchiveEntry& entry) {
   if (answer >= 0) return;
-  if (errno == EEXIST) refuse_entry(entry, "is there twice");
+  if (errno == EEXIST) refuse_entry(entry, "occurs twice");
   base::throw_errno("make " + shown(entry));
 }
 
@@ -82,17 +82,17 @@ void LayerRestorer::finish() {
   while (!levels_.empty()) leave();
 }
 
-// The owner first: it takes setuid bits and capabilities away. An access list before the mode: its
-// mask is the mode's group bits. Times last.
+// The owner comes first, because chown clears setuid bits and capabilities. ACLs come before the
+// mode, because their mask is the mode's group bits. Times come last.
 void LayerRestorer::give(const ArchiveEntry& entry, int fd) {
   base::check(fchown(fd, disk_first_id_ + entry.uid, disk_first_id_ + entry.gid),
-              "give away " + shown(entry));
+              "change the owner of " + shown(entry));
   write_attributes(proc_path(fd), entry.attributes, disk_first_id_, "entry " + shown(entry));
   base::check(fchmod(fd, entry.mode), "set the mode of " + shown(entry));
   base::check(futimens(fd, times_of(entry).data()), "set the time of " + shown(entry));
 }
 
-// Whatever it will let in later, nobody but us enters it now, and nothing is inherited from it.
+// 0700 for now, whatever its final mode: nobody else enters it, and nothing is inherited from it.
 void LayerRestorer::make_directory(const ArchiveEntry& entry, int parent, const std::string& name) {
   check_made(mkdirat(parent, name.c_str(), 0700), entry);
   levels_.push_back({base::open_directory_beneath(parent, name), entry});
@@ -115,7 +115,7 @@ void LayerRestorer::make_file(const ArchiveEntry& entry, int parent, const std::
   if (content.end() != entry.size) {
     if (ftruncate(file.get(), static_cast<off_t>(entry.size)) < 0) {
       if (errno == EFBIG || errno == EINVAL)
-        refuse_entry(entry, "is larger than a file can be here");
+        refuse_entry(entry, "is larger than this file system allows");
       base::throw_errno("set the size of " + shown(entry));
     }
   }
@@ -125,10 +125,10 @@ void LayerRestorer::make_file(const ArchiveEntry& entry, int parent, const std::
 void LayerRestorer::make_other(const ArchiveEntry& entry, int parent, const std::string& name) {
   if (entry.type == EntryType::whiteout) {
     check_made(mknodat(parent, name.c_str(), S_IFCHR, 0), entry);
-    // Of an owner that the mount's ids do not cover it could never be removed again (overlay.h).
+    // With an owner outside the mount's ids it could never be removed (overlay.h).
     const uint32_t mounter = disk_first_id_ + kIdsPerSandbox;
     base::check(fchownat(parent, name.c_str(), mounter, mounter, AT_SYMLINK_NOFOLLOW),
-                "give away " + shown(entry));
+                "change the owner of " + shown(entry));
     return;
   }
   if (entry.type == EntryType::symlink) {
@@ -137,10 +137,10 @@ void LayerRestorer::make_other(const ArchiveEntry& entry, int parent, const std:
     const mode_t type = entry.type == EntryType::fifo ? S_IFIFO : S_IFSOCK;
     check_made(mknodat(parent, name.c_str(), type | 0600, 0), entry);
   }
-  // Made just now in a directory of ours: the name is what we made.
+  // Just made in a directory that only we can enter, so the name is still the entry we made.
   const uint32_t uid = disk_first_id_ + entry.uid;
   base::check(fchownat(parent, name.c_str(), uid, disk_first_id_ + entry.gid, AT_SYMLINK_NOFOLLOW),
-              "give away " + shown(entry));
+              "change the owner of " + shown(entry));
   if (entry.type != EntryType::symlink) {
     const Fd pin = base::open_beneath(parent, name, O_PATH);
     write_attributes(proc_path(pin.get()), entry.attributes, disk_first_id_,
@@ -151,7 +151,7 @@ void LayerRestorer::make_other(const ArchiveEntry& entry, int parent, const std:
               "set the time of " + shown(entry));
 }
 
-// An entry of this part by its path from the part's root. In several steps, as one takes PATH_MAX.
+// Finds an entry of this part by its path from the root, in several steps: one takes PATH_MAX.
 Fd LayerRestorer::find_made(const std::string& path, const ArchiveEntry& entry) {
   Fd at = root_.duplicate();
   std::string rest = path;
@@ -160,7 +160,7 @@ Fd LayerRestorer::find_made(const std::string& path, const ArchiveEntry& entry) 
         rest.size() <= kMaxLookupBytes ? rest.size() : rest.rfind('/', kMaxLookupBytes);
     const std::string step = rest.substr(0, end);
     at = base::try_open_beneath(at.get(), step, O_PATH);
-    if (!at) refuse_entry(entry, "is a link to what is not in the same layer before it");
+    if (!at) refuse_entry(entry, "links to a path that does not precede it in the same layer");
     rest.erase(0, end + (end < rest.size() ? 1 : 0));
   }
   return at;
@@ -169,9 +169,9 @@ Fd LayerRestorer::find_made(const std::string& path, const ArchiveEntry& entry) 
 void LayerRestorer::make_link(const ArchiveEntry& entry, int parent, const std::string& name) {
   const Fd target = find_made(entry.target.substr(prefix_.size() + 1), entry);
   struct stat status;
-  base::check(fstat(target.get(), &status), "look at " + shown(entry));
+  base::check(fstat(target.get(), &status), "stat " + shown(entry));
   if (S_ISDIR(status.st_mode) || S_ISCHR(status.st_mode)) {
-    refuse_entry(entry, "is a link to what can have one name only");
+    refuse_entry(entry, "is a hard link to an entry that can have only one name");
   }
   check_made(linkat(target.get(), "", parent, name.c_str(), AT_EMPTY_PATH), entry);
 }

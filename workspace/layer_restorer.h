@@ -1,9 +1,9 @@
-// Makes one part of a layer (the upper directory of its tree, home or system) from entries of an
-// archive, which may be a stranger's. A directory must stand directly in front of what is in it:
-// so every entry is made by its name alone, in a directory that was made here and is held open, and
-// no path or link of the archive is ever followed. A hard link names an earlier entry of the same
-// part, and is looked up beneath its root without links. Owners are moved into the range on disk
-// that no host user has. Nothing is synced.
+// Makes one part of a layer (the upper directory of its tree, home or system) from an archive's
+// entries, which are untrusted. A directory must come directly before its contents: so every entry
+// is made by its name alone, in a directory that was made here and is held open, and no path or
+// link of the archive is ever followed. A hard link names an earlier entry of the same part, which
+// is looked up beneath the root without links. Owners are shifted into the on-disk range that no
+// host user has. Nothing is synced.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ class LayerRestorer {
  public:
   // `upper` is an empty directory; `prefix` is "layers/0/tree".
   LayerRestorer(const std::string& upper, std::string prefix, uint32_t disk_first_id);
-  // The reader stands at this entry.
+  // The reader is positioned at this entry.
   void take(const ArchiveEntry& entry, ArchiveReader& reader);
-  void finish();  // after the last one: directories get their times
+  void finish();  // after the last entry: sets the directories' times
 
  private:
   struct Level {
     base::Fd fd;
-    ArchiveEntry entry;  // what it gets when all below is made
+    ArchiveEntry entry;  // applied when everything below is made
   };
   void leave();
   void make_directory(const ArchiveEntry& entry, int parent, const std::string& name);

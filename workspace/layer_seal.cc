@@ -31,20 +31,20 @@ using base::Code;
 using base::Error;
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kNodeBytes = 64;           // of a set
-constexpr uint64_t kLeastPiece = 32 << 10;  // of the names of one directory
+constexpr size_t kNodeBytes = 64;           // of a set node
+constexpr uint64_t kLeastPiece = 32 << 10;  // of one directory's names
 constexpr uint64_t kMostPiece = 4 << 20;
-// A digest is slow in small pieces, so they are gathered.
+// Digests are slow on small pieces, so gather them.
 constexpr size_t kDigestPiece = 64 << 10;
 
-// What all seals of the process that are being taken keep. Where there is much of it, a further one
-// takes smaller pieces: it is slower, not refused.
+// The memory of all seals being taken in this process. Above this, another seal uses smaller
+// pieces: it gets slower instead of failing.
 constexpr uint64_t kAllSealsBytes = 24 << 20;
 std::atomic<uint64_t> all_seals_bytes{0};
 
 uint64_t minus(uint64_t from, uint64_t what) { return from - std::min(from, what); }
 
-// FNV-1a: short, for naming what differs; the seal itself is SHA-256.
+// FNV-1a: short, only to find which paths differ; the seal itself is SHA-256.
 uint64_t short_hash(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
@@ -100,18 +100,18 @@ class Sealer {
   struct Level {
     Inode inode;
     SortedNames names;
-    size_t path_bytes;  // of path_ without this directory
+    size_t path_bytes;  // length of path_ without this directory
   };
 
   static struct stat stat_of(const std::string& path) {
     struct stat status {};
     if (lstat(path.c_str(), &status) != 0) base::throw_errno(path);
-    if (!S_ISDIR(status.st_mode)) throw Error(Code::not_found, path + " is no directory");
+    if (!S_ISDIR(status.st_mode)) throw Error(Code::not_found, path + " is not a directory");
     return status;
   }
 
   [[noreturn]] void throw_changing() const {
-    throw Error(Code::conflict, layer_ + " changes while it is looked at");
+    throw Error(Code::conflict, layer_ + " changed while it was being read");
   }
 
   void walk(const std::string& root, const std::string& name) {
@@ -123,7 +123,7 @@ class Sealer {
     enter(path_.size());
     while (!levels_.empty()) {
       if (Clock::now() > until_) {
-        throw Error(Code::resource_exhausted, layer_ + " has too many files to be looked at in " +
+        throw Error(Code::resource_exhausted, layer_ + " has too many files to read within " +
                                                   std::to_string(limits_.time.count()) + " ms");
       }
       if (const auto next = next_name()) {
@@ -140,7 +140,7 @@ class Sealer {
     add_bytes(status);
     if (!S_ISDIR(status.st_mode)) return record(name, describe(name, status));
     base::Fd below = base::try_open_directory_beneath(here_.get(), name);
-    // A mount in a layer was put there by somebody else; what is under it cannot be seen.
+    // Somebody else mounted something in the layer; the files under it cannot be read.
     if (!below && errno == EXDEV) return record(name, "a mount");
     if (!below) throw_changing();
     here_ = std::move(below);
@@ -152,12 +152,12 @@ class Sealer {
 
   void enter(size_t path_before) {
     struct stat status {};
-    base::check(fstat(here_.get(), &status), "look at " + layer_);
+    base::check(fstat(here_.get(), &status), "stat " + layer_);
     levels_.push_back({{status.st_dev, status.st_ino}, {}, path_before});
     use(sizeof(Level) + levels_.back().names.bytes());
   }
 
-  // Of the directory that is here_.
+  // The next name of the directory here_.
   std::optional<std::string> next_name() {
     SortedNames& names = levels_.back().names;
     const uint64_t before = names.bytes();
@@ -178,11 +178,11 @@ class Sealer {
     memory_ += bytes;
     all_seals_bytes += bytes;
     if (memory_ > limits_.max_memory_bytes)
-      throw Error(Code::resource_exhausted, layer_ + " has too many files to be looked at");
+      throw Error(Code::resource_exhausted, layer_ + " has too many files to read");
   }
 
   void leave() {
-    if (hashed_) add(std::string_view("\0", 1));  // no name is empty: the directory ends here
+    if (hashed_) add(std::string_view("\0", 1));  // names are never empty: marks the end
     path_.resize(levels_.back().path_bytes);
     give(sizeof(Level) + levels_.back().names.bytes());
     levels_.pop_back();
@@ -193,7 +193,7 @@ class Sealer {
     here_ = std::move(up);
   }
 
-  // What is returned is about_.
+  // Returns about_.
   const std::string& describe(const std::string& name, const struct stat& status) {
     describe_common(status);
     if (S_ISLNK(status.st_mode)) {
@@ -255,7 +255,7 @@ class Sealer {
     const size_t bytes = path_.size() + 1 + name.size() + kSealListMarkBytes;
     if (bytes > kMaxSealListEntryBytes || listed_bytes_ + bytes > limits_.max_list_bytes) return;
     listed_bytes_ += bytes;
-    // path_ is where the entry lies; of a root, the root itself.
+    // path_ is the entry's directory; a root is listed as path_ itself.
     listed_(name.empty() ? path_ : path_ + "/" + std::string(name), hex(short_hash(about)));
   }
 
@@ -263,7 +263,7 @@ class Sealer {
     if (!S_ISDIR(status.st_mode) && status.st_nlink > 1) {
       const Inode inode{status.st_dev, status.st_ino};
       if (linked_.contains(inode)) return;
-      // Beyond these each name counts: for the use of the disk it is better to say too much.
+      // Beyond this number, count every name: overestimating the disk use is safer.
       if (linked_.size() < limits_.max_memory_bytes / 4 / kNodeBytes) {
         linked_.insert(inode);
         use(kNodeBytes);
@@ -279,11 +279,11 @@ class Sealer {
   const Clock::time_point until_;
   Seal seal_;
   base::Sha256 hash_;
-  std::string pending_;  // of hash_
-  std::string about_;    // what was described last
+  std::string pending_;  // not yet in hash_
+  std::string about_;    // the last description
   bool hashed_ = false;
   base::Fd here_;
-  std::string path_;  // of here_, in the layer
+  std::string path_;  // of here_, within the layer
   std::vector<Level> levels_;
   std::set<Inode> linked_;
   uint64_t listed_bytes_ = 0;

@@ -1,4 +1,4 @@
-// That nobody writes to a layer while it is read, whoever it is: a file that grew would be torn.
+// Checks that nobody wrote to a layer while it was read; otherwise the copy may be inconsistent.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@ namespace moorage::workspace {
 class LayerStill {
  public:
   explicit LayerStill(std::string layer) : layer_(std::move(layer)), before_(look()) {}
-  // The seal of what was read.
+  // Returns the seal of the layer as it was read.
   std::string require() const {
     if (const std::string now = look(); now == before_) return now;
     throw base::Error(base::Code::conflict,
                       "something wrote to " + layer_ + " while it was being read",
-                      "nothing of moorage's does: find it, then try again");
+                      "moorage did not write there: find the process, then try again");
   }
 
  private:

@@ -22,7 +22,7 @@ namespace {
 using base::Fd;
 
 constexpr uint64_t kMaxNames = 1'000'000;
-constexpr size_t kMaxNameBytes = 32 << 20;  // of one directory
+constexpr size_t kMaxNameBytes = 32 << 20;  // in one directory
 constexpr size_t kMaxPathBytes = 4095;
 constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
@@ -30,13 +30,13 @@ std::string join(const std::string& directory, const std::string& name) {
   return directory.empty() ? name : directory + "/" + name;
 }
 
-// A short name lies in its string, a longer one on the heap beside it.
+// A short name is stored in the string object, a longer one on the heap.
 uint64_t memory_of(std::string_view name) {
   constexpr size_t kInline = 15;
   return sizeof(std::string) + (name.size() > kInline ? name.size() + 2 * sizeof(void*) : 0);
 }
 
-// Something was there when its name was read and is not any more, or is something else by now.
+// The entry has vanished, or become something else, since its name was read.
 bool is_change(int error_number) {
   return error_number == ENOENT || error_number == ENOTDIR || error_number == ELOOP ||
          error_number == ESTALE || error_number == ENXIO;

@@ -1,9 +1,9 @@
-// Reads a chain of overlay upper directories as the kernel would merge them, over a base that is
-// known by name only (the tree of a commit). What whiteouts, opaque directories and redirects mean
-// is in overlay_lookup.h. The directories are a stranger's and may be changing:
-// they are opened below a pinned descriptor, never through a link or onto another mount; no file in
-// them is opened here. What vanishes under the walk is reported by changed_meanwhile(); the caller
-// walks again. Paths are raw bytes, relative, without slashes at the ends.
+// Reads a chain of overlay upper directories as the kernel would merge them, over a base of which
+// only the names are known (the tree of a commit). overlay_lookup.h explains whiteouts, opaque
+// directories and redirects. The directories are untrusted and may be changing: they are opened
+// below a pinned descriptor, never through a link or onto another mount; their files are not opened
+// here. If something vanishes during the walk, changed_meanwhile() reports it; the caller walks
+// again. Paths are raw bytes, relative, without leading or trailing slashes.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ namespace moorage::workspace {
 
 struct UpperDirectory {
   size_t layer = 0;  // 0 is the newest
-  std::string path;  // in that layer: another than in the workspace after a rename
+  std::string path;  // in that layer; after a rename it differs from the path in the workspace
 };
 
-// One directory of the workspace, and where its entries come from.
+// One directory of the workspace, with the sources of its entries.
 struct MergedDirectory {
   std::string path;
   std::vector<UpperDirectory> uppers;  // newest first; may be empty below a renamed directory
@@ -33,8 +33,8 @@ enum class EntryKind { absent /* whited out */, file, symlink, directory, other 
 
 struct MergedEntry {
   EntryKind kind = EntryKind::absent;
-  UpperDirectory source;      // of a file or link: where it is
-  bool executable = false;    // by its owner, as git asks
+  UpperDirectory source;      // location of a file or link
+  bool executable = false;    // by its owner, which is what git stores
   MergedDirectory directory;  // of a directory
 };
 
@@ -45,17 +45,17 @@ class LayerWalk {
   // `uppers` newest first.
   LayerWalk(const std::vector<std::string>& uppers, IsBaseDirectory is_base_directory);
 
-  // Names that are read are charged to it, and given back with their Open. Null: not charged.
+  // Charges the names it reads to `memory` until their Open is destroyed. Null: not charged.
   void charge(base::LookMemory* memory) { memory_ = memory; }
 
   MergedDirectory root() const;
 
-  // A directory opened for questions. Names are those that some upper has, sorted; the base's
-  // others are untouched.
+  // A directory opened for lookups. The names are those in any upper, sorted; other names come only
+  // from the base.
   class Open {
    public:
     const std::vector<std::string>& names() const { return names_; }
-    std::optional<MergedEntry> entry(const std::string& name);  // empty: gone since it was listed
+    std::optional<MergedEntry> entry(const std::string& name);  // nullopt: gone since the listing
     ~Open();
     Open(const Open&) = delete;
     Open& operator=(const Open&) = delete;
@@ -78,17 +78,17 @@ class LayerWalk {
   };
   Open open(const MergedDirectory& directory) { return Open(*this, directory); }
 
-  // A directory found before. Empty if it is no longer one.
+  // Opens a directory found before. Empty if it is no longer one.
   base::Fd open_directory(const UpperDirectory& source);
-  // A regular file found before. Empty if it is no longer one.
+  // Opens a regular file found before. Empty if it is no longer one.
   base::Fd open_file(const UpperDirectory& source);
   std::optional<std::string> read_link(const UpperDirectory& source);
 
   bool changed_meanwhile() const { return changed_meanwhile_; }
-  // More than 1,000,000 names, more than 32 MiB of them in one directory, a path over 4,095 bytes,
-  // or no memory left for more.
+  // More than 1,000,000 names, more than 32 MiB of names in one directory, a path over 4,095 bytes,
+  // or out of memory.
   bool truncated() const { return truncated_; }
-  // Whether either was so since this was asked last: for one who tells directories apart.
+  // Whether either happened since the last call: to attribute it to one directory.
   bool take_incomplete();
 
  private:

@@ -24,7 +24,7 @@ bool is_secret(std::string_view text) {
          text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// The part up to the next dot; takes it and the dot away.
+// Removes and returns the part up to the next dot; also removes the dot.
 std::string_view next_part(std::string_view& text) {
   const size_t dot = std::min(text.find('.'), text.size());
   const std::string_view part = text.substr(0, dot);
@@ -74,10 +74,10 @@ std::vector<LeaseClaim> parse_lease_claims(std::string_view text) {
                          return other.workspace == claim->workspace;
                        });
     if (!claim || twice || claims.size() == kMaxClaims) {
-      // The value stays out of the message: it may be somebody's secret.
+      // Keep the value out of the message: it may be a secret.
       throw Error(Code::invalid_argument, "Moorage-Lease is not a lease token",
-                  "send the token that the acquire answered, ws_N.GENERATION.SECRET; of several "
-                  "workspaces, one each, with commas between");
+                  "send the token from the acquire's answer, ws_N.GENERATION.SECRET; for several "
+                  "workspaces send one each, separated by commas");
     }
     claims.push_back(*claim);
     if (comma == text.size()) return claims;

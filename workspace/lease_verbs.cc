@@ -1,7 +1,7 @@
-// Workspaces: who may use one, and who holds it. A take-over: the new generation and the cancel
-// marks are one write; from there on the former holder is refused. Then what runs inside is ended
-// with the sandbox, as a process that a command left behind writes as well as the command did. A
-// crash in between leaves the lease `clearing`, and reconcile.h ends it.
+// Workspaces: who may use one, and who holds its lease. A takeover commits the new generation and
+// the cancel marks together; from then on the former holder is refused. Then it stops the sandbox,
+// because a process that a command left behind could still write. A crash in between leaves the
+// lease `clearing`, and reconcile.h finishes it.
 #include <algorithm>
 
 #include "base/crash_point.h"
@@ -33,11 +33,11 @@ void check_request(const Leases::Wanted& wanted) {
   const bool printable = std::all_of(wanted.holder.begin(), wanted.holder.end(),
                                      [](unsigned char c) { return c >= 0x20 && c != 0x7f; });
   if (wanted.holder.empty() || wanted.holder.size() > kMaxHolderBytes || !printable) {
-    throw Error(Code::invalid_argument, "a holder is 1 to 200 printable bytes",
-                "name who works: an agent and its host, say");
+    throw Error(Code::invalid_argument, "a lease holder must have 1 to 200 printable bytes",
+                "name who works there, for example an agent and its host");
   }
   if (wanted.ttl_ms < kMinTtl_ms || wanted.ttl_ms > kMaxTtl_ms) {
-    throw Error(Code::invalid_argument, "ttl_s is 5 to 3600");
+    throw Error(Code::invalid_argument, "ttl_s must be between 5 and 3600");
   }
 }
 
@@ -45,12 +45,12 @@ LeaseView Workspaces::acquire_lease(const Caller& caller, const std::string& nam
                                     const Leases::Wanted& wanted) {
   check_request(wanted);
   const auto found = find(caller, name, Right::write);
-  // No verb is half-way when the holder changes.
+  // Take the lock, so that no verb is half done when the holder changes.
   const auto guard = context_.locks.lock(found.id.str(), "lease");
   const auto row = state_db::Workspaces(context_.store).get(found.id);
   if (row.state != WorkspaceState::ready) {
     throw Error(Code::conflict, row.name + " is " + std::string(state_db::state_name(row.state)),
-                "only a ready workspace is leased");
+                "only a ready workspace can be leased");
   }
   LeaseView lease = leases_.acquire(caller, row, wanted);
   base::log(base::LogLevel::info, "lease.acquired",

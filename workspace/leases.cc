@@ -19,9 +19,9 @@ using base::Error;
 using state_db::LeaseRow;
 using state_db::WorkspaceRow;
 
-// Somebody who asks once a second and was not there for so long was not looking.
+// If nothing was asked for this long (sweep() asks once a second), this process was suspended.
 constexpr int64_t kAbsent_ms = 10'000;
-constexpr std::chrono::seconds kPatience{30};  // for changes that are going on
+constexpr std::chrono::seconds kPatience{30};  // for changes in progress
 
 std::string person(const LeaseRow& row) {
   return row.holder + " (uid " + std::to_string(row.holder_uid) + ", lease " +
@@ -42,7 +42,7 @@ std::string seconds_text(int64_t ms) { return std::to_string(std::max<int64_t>(0
 
 }  // namespace
 
-// The right to change a lease: nobody else changes it, and no change of the workspace goes on.
+// The right to change a lease: nobody else changes it, and no change of the workspace is running.
 class Leases::Change {
  public:
   Change(Leases& owner, Lock& lock, base::WorkspaceId id) : owner_(owner), lock_(lock), id_(id) {
@@ -65,7 +65,7 @@ class Leases::Change {
   Change& operator=(const Change&) = delete;
 
   Entry& entry() { return owner_.entries_[id_]; }
-  // A write to the database, without the mutex: others' leases go on meanwhile.
+  // Writes to the database without the mutex, so that other leases are not held up.
   template <typename Work>
   auto unlocked(Work&& work) {
     lock_.unlock();
@@ -111,7 +111,7 @@ bool Leases::has_lapsed(const Entry& entry) {
   return present - std::max(entry.seen_ms, here_since_ms_) > entry.row->ttl_ms;
 }
 
-// Durable before anybody goes in by it: else a restart would bring it back to life.
+// Makes the lapse durable before anybody relies on it: otherwise a restart would revive the lease.
 void Leases::lapse(Lock& lock, base::WorkspaceId id) {
   Change change(*this, lock, id);
   if (!has_lapsed(change.entry())) return;
@@ -127,7 +127,7 @@ void Leases::lapse(Lock& lock, base::WorkspaceId id) {
 
 void Leases::wait_until(Lock& lock, const std::function<bool()>& free, base::WorkspaceId id) {
   if (changed_.wait_for(lock, kPatience, free)) return;
-  throw Error(Code::conflict, id.str() + " is busy: a change of it is going on",
+  throw Error(Code::conflict, id.str() + " is busy: a change to it is in progress",
               "try again in a moment");
 }
 
@@ -140,7 +140,7 @@ void Leases::require(const Caller& caller, const WorkspaceRow& row, Entry& entry
     return;
   }
   const std::string sent = std::to_string(claim->generation);
-  const std::string again = "acquire the lease anew: moorage lease acquire " + row.name;
+  const std::string again = "acquire a new lease: moorage lease acquire " + row.name;
   if (!held) {
     if (!entry.row)
       throw Error(Code::conflict, row.name + " has no lease; you sent lease " + sent,
@@ -161,8 +161,8 @@ void Leases::require(const Caller& caller, const WorkspaceRow& row, Entry& entry
     throw Error(Code::conflict,
                 row.name + " is held by " + person(*entry.row) + ", and you sent " +
                     (claim->secret_hash.empty() ? "no secret" : "another secret"),
-                "nothing was changed; the holder sends the token that the acquire answered, or has "
-                "it in MOORAGE_LEASE");
+                "nothing was changed; send the token from the acquire's answer, or set "
+                "MOORAGE_LEASE to it");
   }
   entry.seen_ms = now();
 }
@@ -187,8 +187,8 @@ Leases::Writing Leases::write(const Caller& caller, const WorkspaceRow& row) {
   const Entry& entry = entries_[row.id];
   if (!caller.is_daemon && entry.row && entry.row->held() && entry.row->clearing) {
     throw Error(Code::conflict,
-                row.name + " was taken over, and what ran in it before has not ended yet",
-                "it is tried again every few seconds; moorage show " + row.name);
+                row.name + " was taken over, and earlier commands in it have not ended yet",
+                "moorage retries every few seconds; see: moorage show " + row.name);
   }
   return writing;
 }
@@ -204,7 +204,7 @@ Leases::Writing Leases::begin(const Caller& caller, const WorkspaceRow& row) {
   try {
     require(caller, row, entry);
   } catch (...) {
-    lock.unlock();  // before `writing` goes, which takes it
+    lock.unlock();  // before `writing` is destroyed: its destructor takes the lock
     throw;
   }
   lock.unlock();
@@ -244,7 +244,7 @@ LeaseView Leases::acquire(const Caller& caller, const WorkspaceRow& row, const W
     return again;
   }
   if (has_begun(caller)) {
-    throw Error(Code::conflict, "the lease of " + row.name + " that this request acquired is over",
+    throw Error(Code::conflict, "this request's lease of " + row.name + " is over",
                 "acquire another one, with a new idempotency key");
   }
   if (held && !wanted.take_over) refuse_held(caller, row, change.entry());
@@ -252,7 +252,7 @@ LeaseView Leases::acquire(const Caller& caller, const WorkspaceRow& row, const W
   const auto running = first_running(store_, row.id);
   if (running && !ends_all && !wanted.take_over && !wanted.keep_execs) {
     throw Error(Code::conflict,
-                row.name + " is not at rest: " + running->str() + " runs, and holds no lease",
+                row.name + " is in use: " + running->str() + " runs without a lease",
                 "wait for it, or: moorage lease acquire " + row.name +
                     " --takeover, which ends it; --keep-execs lets it run on beside you");
   }
@@ -289,7 +289,7 @@ namespace {
 
 void require_claim(const Caller& caller, const WorkspaceRow& row) {
   if (caller.claim_of(row.id)) return;
-  throw Error(Code::invalid_argument, "say which lease of " + row.name + " is meant",
+  throw Error(Code::invalid_argument, "say which lease of " + row.name + " you mean",
               "--lease N or MOORAGE_LEASE; through the API, the header Moorage-Lease");
 }
 

@@ -1,12 +1,11 @@
-// The writer leases at work: who may change a workspace now. Every change takes a Writing around
-// its effect, so that a lease never changes hands between the check and the effect: who takes over
-// waits for the changes that are going on, and none of the former holder's comes after.
+// The active writer leases: who may change a workspace now. Every change holds a Writing around its
+// effect, so a lease never changes hands between the check and the effect: a takeover waits for the
+// changes in progress, and none of the former holder's comes after it.
 //
-// A lease lapses when nothing was heard of its holder for its ttl: no heartbeat and no change. That
-// is counted in memory, by CLOCK_BOOTTIME; a heartbeat writes nothing. What was heard before this
-// daemon came up, or while it was not looking (stopped, a host that slept), counts as heard when it
-// came back: a restart and a jump of the clock let no lease lapse. A lapse that was noticed is
-// durable before anybody is let in by it.
+// A lease lapses when its holder sends nothing for its ttl: no heartbeat and no change. The time is
+// counted in memory, by CLOCK_BOOTTIME; a heartbeat writes nothing. If this daemon just started, or
+// was suspended (stopped, or the host slept), the time counts from its return: neither a restart
+// nor a clock jump makes a lease lapse. A lapse becomes durable before anybody may rely on it.
 //
 // Order of locks: workspace, its files, Writing, the store.
 #pragma once
@@ -27,8 +26,8 @@ namespace moorage::workspace {
 
 struct LeaseView {
   state_db::LeaseRow row;
-  int64_t seen_ms_ago = 0;  // since the holder was heard of
-  std::string token{};      // in the answer to who acquired it, and nowhere else
+  int64_t seen_ms_ago = 0;  // since the holder's last request
+  std::string token{};      // only in the answer to the acquire
 };
 
 class Leases {
@@ -48,10 +47,10 @@ class Leases {
     Leases* owner_ = nullptr;
     base::WorkspaceId id_;
   };
-  // Conflict: another holds the lease, the request carries one that is over or a secret that is not
-  // the lease's, or what ran before a take-over has not ended yet.
+  // Throws conflict: another holder has the lease, the request carries an ended lease or a wrong
+  // secret, or commands from before a takeover have not ended yet.
   Writing write(const Caller& caller, const state_db::WorkspaceRow& row);
-  // At the door: the same refusals, before anything is prepared.
+  // An early check: the same refusals, before any preparation.
   void check(const Caller& caller, const state_db::WorkspaceRow& row) { write(caller, row); }
 
   struct Wanted {
@@ -61,35 +60,35 @@ class Leases {
     bool keep_execs = false;
     std::string key;
   };
-  // Conflict while another's lease is held, or a command runs that began without one, unless it is
-  // to be taken over. Durable when it returns.
-  // A repeat with its key gets the same generation with a new secret: the first answer was lost.
-  // `clearing` in the answer: the caller ends what ran before, then calls cleared().
+  // Throws conflict while another holder has the lease, or while a command runs without one, unless
+  // `take_over` is set. Durable on return. A repeat with the same key gets the same generation with
+  // a new secret, because the first answer was lost. If the answer says `clearing`, the caller must
+  // end the earlier commands, then call cleared().
   LeaseView acquire(const Caller& caller, const state_db::WorkspaceRow& row, const Wanted& wanted);
   void cleared(base::WorkspaceId id);
-  // Both need the lease that is held.
+  // Both need the current lease.
   LeaseView heartbeat(const Caller& caller, const state_db::WorkspaceRow& row);
   void release(const Caller& caller, const state_db::WorkspaceRow& row);
-  void end(base::WorkspaceId id, const std::string& how);  // whoever holds it
+  void end(base::WorkspaceId id, const std::string& how);  // regardless of the holder
 
-  // The last lease, held or over; nothing: there never was one.
+  // The last lease, held or over; nullopt: never leased.
   std::optional<LeaseView> look(base::WorkspaceId id);
   bool is_held(base::WorkspaceId id);
   std::vector<base::WorkspaceId> being_cleared();
-  void sweep();  // about once a second: what lapsed is written down
+  void sweep();  // call about once a second: records lapses
 
  private:
   struct Entry {
     std::optional<state_db::LeaseRow> row{};
     int64_t seen_ms = 0;
-    size_t writing = 0;     // changes that are going on
-    bool changing = false;  // the lease is: nobody else begins
+    size_t writing = 0;     // changes in progress
+    bool changing = false;  // the lease is changing: no other change begins
   };
   class Change;
   using Lock = std::unique_lock<std::mutex>;
 
   Writing begin(const Caller& caller, const state_db::WorkspaceRow& row);
-  int64_t now();  // boot time; with mutex_
+  int64_t now();  // boot time; needs mutex_
   bool has_lapsed(const Entry& entry);
   void lapse(Lock& lock, base::WorkspaceId id);
   void wait_until(Lock& lock, const std::function<bool()>& free, base::WorkspaceId id);
@@ -103,8 +102,8 @@ class Leases {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<base::WorkspaceId, Entry> entries_;  // those with a row, and those being changed
-  int64_t looked_ms_ = 0;                       // when anything was asked last
-  int64_t here_since_ms_ = 0;                   // nothing that was heard counts as older
+  int64_t looked_ms_ = 0;                       // time of the last call
+  int64_t here_since_ms_ = 0;                   // earlier requests count as seen at this time
 };
 
 }  // namespace moorage::workspace

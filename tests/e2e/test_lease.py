@@ -112,7 +112,7 @@ class Lease(harness.TestCase):
             with self.subTest(what):
                 self.assert_refused(what, "is over: released", call)
         self.assert_refused("heartbeat", "is over", first.heartbeat, self.name)
-        self.assert_refused("beside a writer", f"{exec_id} runs, and holds no lease", self.acquire, "agent-b")
+        self.assert_refused("beside a writer", f"{exec_id} runs without a lease", self.acquire, "agent-b")
         second = self.acquire("agent-b", keep_execs=True)
         self.assertEqual(second.generation, first.generation + 1)
         self.assertEqual(self.client.get_exec(exec_id)["state"], "running", "nothing was taken over")
@@ -120,7 +120,7 @@ class Lease(harness.TestCase):
 
     def test_a_command_without_a_lease_is_a_writer_too(self):
         exec_id = self.client.start_exec(self.name, ["sleep", "600"])["id"]
-        self.assert_refused("beside a writer", "runs, and holds no lease", self.acquire, "agent-a")
+        self.assert_refused("beside a writer", "runs without a lease", self.acquire, "agent-a")
         self.assertFalse(self.client.show_lease(self.name)["held"])
         self.acquire("agent-a", takeover=True)
         self.assertEqual(self.client.get_exec(exec_id)["state"], "cancelled")

@@ -151,7 +151,7 @@ TEST_CASE_METHOD(LeaseFixture, "what was released ends nothing, what was held or
   CHECK(acquire({"b", 60'000, false, false, ""}).row.clearing == false);
   CHECK(acquire({"c", 60'000, true, false, ""}).row.clearing);
   CHECK(leases->being_cleared() == std::vector{row.id});
-  CHECK(refused(3) == "ws was taken over, and what ran in it before has not ended yet");
+  CHECK(refused(3) == "ws was taken over, and earlier commands in it have not ended yet");
   CHECK_NOTHROW(leases->heartbeat(bearing(3), row));
   leases->cleared(row.id);
   CHECK(leases->being_cleared().empty());
