@@ -1,4 +1,4 @@
-// Workspaces: start, stop, delete, bring back, purge.
+// Workspaces: start, stop, delete, undelete, purge.
 #include "backends/envd_client.h"
 #include "backends/registry.h"
 #include "base/crash_point.h"
@@ -67,9 +67,9 @@ RunningPtr Workspaces::ensure_running(const state_db::WorkspaceRow& row, const A
     clear_sandbox(*old, "found dead at start");
   }
   const auto current = state_db::Workspaces(context_.store).get(row.id);
-  check_start(context_, current);  // first, so that what is archived stays so
+  check_start(context_, current);  // first, so that a refused start does not unarchive it
   if (current.state == WorkspaceState::archived && hooks_.bring_back) hooks_.bring_back(current);
-  // A move may have come before: what the caller has may be of before it.
+  // Read the row again: a move may have changed it since the caller read it.
   return start_sandbox(state_db::Workspaces(context_.store).get(row.id), also);
 }
 
@@ -101,9 +101,9 @@ RunningPtr Workspaces::start_sandbox(const state_db::WorkspaceRow& row, const Al
   return running;
 }
 
-// Ends with no process, no mount and no directory, and the row `destroyed`. Throws if processes are
-// left: their row then stays, and with it the id range and the upper directory, which nobody else
-// may use.
+// Leaves no process, mount or directory behind, and the row `destroyed`. Throws if processes
+// remain: the row then stays, and keeps its id range and upper directory, which nobody else may
+// use.
 void Workspaces::clear_sandbox(const state_db::SandboxRow& sandbox, const std::string& reason) {
   watcher_.forget_sandbox(sandbox.id);
   pre_stops_.forget(sandbox.id);
@@ -119,7 +119,7 @@ void Workspaces::clear_sandbox(const state_db::SandboxRow& sandbox, const std::s
   });
 }
 
-// Of one that died, or was cut on its way: what it ran is not as it was stopped.
+// For a sandbox that died, or that a crash interrupted: it was not stopped cleanly.
 void Workspaces::note_lost(const state_db::SandboxRow& sandbox, const std::string& reason) {
   state_db::Sandboxes table(context_.store);
   context_.store.transaction([&] {
@@ -138,7 +138,7 @@ bool Workspaces::bury(base::WorkspaceId workspace, base::SandboxId sandbox) {
   if (!guard) return false;
   const auto row = state_db::Sandboxes(context_.store).get(sandbox);
   if (row.state != SandboxState::running && row.state != SandboxState::frozen)
-    return true;  // a verb did it
+    return true;  // a verb handled it
   base::log(base::LogLevel::warning, "sandbox.died", {{"ws", workspace}, {"sb", sandbox}});
   clear_sandbox(row, "its sandbox died");
   return true;
@@ -158,7 +158,7 @@ void Workspaces::stop_sandbox(const state_db::WorkspaceRow& present, const std::
     });
   }
   watcher_.forget_sandbox(sandbox->id);
-  // Each record says who ended it, and why.
+  // The record of each command says who ended it, and why.
   watcher_.end_all(sandbox->id,
                    {{}, state_db::ExecCategory::stopped, "ended with its sandbox: " + reason}, {});
   stop_after_intent.pass();
@@ -168,7 +168,7 @@ void Workspaces::stop_sandbox(const state_db::WorkspaceRow& present, const std::
   watcher_.settle(sandbox->id, reason);
   active_.clear_running(sandbox->id);
   const auto taken = seal_stopped(row);
-  // stop answers: all of it is durable
+  // once stop answers, everything is durable
   base::sync_file_system(base::path_exists(context_.storage.layer_path(row.layer))
                              ? context_.storage.layer_path(row.layer)
                              : context_.options.store);
@@ -190,7 +190,7 @@ void Workspaces::refuse_busy(const state_db::WorkspaceRow& row) {
                 "wait for it, or end it: moorage kill " + running.front().id.str());
   }
   if (active_.in_use(row.id)) {
-    throw Error(Code::conflict, row.name + " is busy: a command begins, or a file is transferred",
+    throw Error(Code::conflict, row.name + " is busy: a command is starting, or a file in transfer",
                 "try again in a moment");
   }
 }
@@ -203,10 +203,10 @@ void Workspaces::bring_to_rest(const state_db::WorkspaceRow& row, const std::str
     if (hook == Hook::run) run_pre_stop(row);
     auto taken = active_.take_unused(*running);
     const auto sandbox = running->sandbox;
-    running.reset();  // it holds the mounts
+    running.reset();  // release the mounts
     try {
-      refuse_busy(row);  // one that began meanwhile
-      if (!taken) throw Error(Code::conflict, row.name + " was used at this moment", "try again");
+      refuse_busy(row);  // a command may have begun meanwhile
+      if (!taken) throw Error(Code::conflict, row.name + " was just used", "try again");
     } catch (const Error&) {
       if (taken) active_.set_running(std::move(taken));
       pre_stops_.forget(sandbox);
@@ -217,7 +217,7 @@ void Workspaces::bring_to_rest(const state_db::WorkspaceRow& row, const std::str
   active_.wait_unmounted(row.id, context_.options.transfer_patience);
 }
 
-// A transfer that still has the mounts goes on after the stop; the seal is taken when it ends.
+// A transfer that holds the mounts continues after the stop; the seal is taken when it ends.
 IntegrityCheck::Taken Workspaces::seal_stopped(const state_db::WorkspaceRow& row) {
   try {
     active_.wait_unmounted(row.id, kUnmountPatience);
@@ -229,7 +229,7 @@ IntegrityCheck::Taken Workspaces::seal_stopped(const state_db::WorkspaceRow& row
 
 WorkspaceView Workspaces::start(const Caller& caller, const std::string& name) {
   const auto row = find(caller, name, Right::write);
-  leases_.check(caller, row);  // a sandbox that nobody runs a command in writes nothing
+  leases_.check(caller, row);  // enough: a sandbox without a command writes nothing
   ensure_running(row, [&] { join_key(context_.store, caller, row.id.str()); });
   return view(state_db::Workspaces(context_.store).get(row.id));
 }
@@ -252,11 +252,11 @@ WorkspaceView Workspaces::stop(const Caller& caller, const std::string& name,
     stop_before_intent.pass();
     try {
       stop_sandbox(row, "stopped by " + user_name(caller.uid), [&] {
-        joined.ended = make_way(context_.store, caller, row, request.busy);  // and what began since
+        joined.ended = make_way(context_.store, caller, row, request.busy);  // also newer commands
         join_key(context_.store, caller, joined.subject());
         is_joined = true;
       });
-      if (!is_joined) join_key(context_.store, caller, joined.subject());  // it was stopped already
+      if (!is_joined) join_key(context_.store, caller, joined.subject());  // was already stopped
     } catch (...) {
       if (sandbox) pre_stops_.forget(sandbox->id);
       throw;
@@ -279,7 +279,7 @@ WorkspaceView Workspaces::resume(const std::string& subject, bool stops) {
     const auto guard = context_.locks.lock(joined.workspace.str(), "stop");
     if (is_stopping()) stop_sandbox(row, "stopped");
   }
-  if (!stops) {  // what comes after the row
+  if (!stops) {  // redo the steps after the row's commit
     hold_to_limit(row);
     keep_about(context_, row);
   }
@@ -295,10 +295,10 @@ WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name,
                                  const BusyRule& busy) {
   const auto row = find(caller, name, Right::destroy);
   const auto guard = context_.locks.lock(row.id.str(), "delete");
-  leases_.check(caller, row);  // who acquires it waits for the lock
+  leases_.check(caller, row);  // whoever acquires it now waits for the lock
   state_db::Workspaces table(context_.store);
   const std::string reason = "deleted by " + user_name(caller.uid);
-  // Its create has ended without a word, or waits for the lock and will find out.
+  // Its create died without an outcome, or waits for the lock and will find it abandoned.
   if (table.get(row.id).state == WorkspaceState::creating) abandon(table.get(row.id), reason);
   const auto current = table.get(row.id);
   JoinedVerb joined{.workspace = row.id};
@@ -312,7 +312,7 @@ WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name,
       delete_before_intent.pass();
       try {
         context_.store.transaction([&] {
-          joined.ended = make_way(context_.store, caller, current, busy);  // and what began since
+          joined.ended = make_way(context_.store, caller, current, busy);  // also newer commands
           context_.store.move(row.id, current.state, WorkspaceState::deleting, reason);
           join_key(context_.store, caller, joined.subject());
         });
@@ -323,7 +323,7 @@ WorkspaceView Workspaces::remove(const Caller& caller, const std::string& name,
     }
     delete_after_intent.pass();
     stop_sandbox(row, reason);
-    // Births of deleted ones are not looked at any more (birth.h), and it may come back.
+    // Recovery skips the layers of deleted workspaces (birth.h), and this one may be undeleted.
     if (base::path_exists(context_.storage.layer_path(row.layer) + "/tree/upper"))
       sync_birth(context_, row);
     leases_.end(row.id, "deleted");
@@ -342,8 +342,8 @@ WorkspaceView Workspaces::undelete(const Caller& caller, const std::string& name
   state_db::Workspaces table(context_.store);
   const auto archive = state_db::Archives(context_.store).find(row.id);
   if (!(archive && archive->whole) && !base::path_exists(context_.storage.layer_path(row.layer))) {
-    throw Error(Code::not_found, row.name + " has no files that could come back",
-                "its create failed, or its layer was taken from the store");
+    throw Error(Code::not_found, row.name + " has no files to restore",
+                "its create failed, or its layer was removed from the store");
   }
   context_.store.transaction([&] {
     table.undelete(row.id, new_name);
@@ -358,7 +358,7 @@ WorkspaceView Workspaces::undelete(const Caller& caller, const std::string& name
 void Workspaces::purge(const Caller& caller, const std::string& name, const BusyRule& busy) {
   state_db::Workspaces table(context_.store);
   const auto id = base::WorkspaceId::parse(name);
-  // Whoever asks again because the answer was lost has what was asked for.
+  // A repeat after a lost answer: the workspace is already purged.
   if (const auto known = id ? table.find(*id) : std::nullopt;
       known && known->purged_wall_ms && owns(caller, *known)) {
     return;
@@ -367,7 +367,7 @@ void Workspaces::purge(const Caller& caller, const std::string& name, const Busy
   Caller after = caller;
   if (row.state != WorkspaceState::deleted) {
     remove(caller, row.id.str(), busy);
-    after.leases.clear();  // that of this workspace ended with it
+    after.leases.clear();  // this workspace's lease ended with it
   }
   const auto guard = context_.locks.lock(row.id.str(), "purge");
   leases_.check(after, row);
@@ -379,19 +379,19 @@ void Workspaces::purge(const Caller& caller, const std::string& name, const Busy
   finish_purge(table.get(row.id));
 }
 
-// The rest of a remove or a purge that began before the daemon died (keyed_request.h).
+// Finishes a remove or a purge that a daemon crash interrupted (keyed_request.h).
 WorkspaceView Workspaces::resume_remove(const Caller& caller, const std::string& subject,
                                         bool purges) {
   const auto joined = JoinedVerb::parse(subject);
   const auto id = joined.workspace;
   state_db::Workspaces table(context_.store);
   Caller now = caller;
-  if (!leases_.is_held(id)) now.leases.clear();  // that of this workspace ended with it
+  if (!leases_.is_held(id)) now.leases.clear();  // this workspace's lease ended with it
   const auto state = table.get(id).state;
   if (state == WorkspaceState::deleting) remove(now, id.str(), {.force = true});
   if (purges) {
     if (state != WorkspaceState::deleting && state != WorkspaceState::deleted)
-      throw Error(Code::conflict, table.get(id).name + " was deleted, and brought back since");
+      throw Error(Code::conflict, table.get(id).name + " was deleted, and undeleted since");
     purge(now, id.str(), {.force = true});
   }
   return joined.in(view(state_db::Workspaces(context_.store).get(joined.workspace)));
@@ -399,29 +399,29 @@ WorkspaceView Workspaces::resume_remove(const Caller& caller, const std::string&
 
 void Workspaces::finish_purge(const state_db::WorkspaceRow& row) {
   active_.wait_unmounted(row.id, context_.options.transfer_patience);
-  collect_layers(context_);  // such as one above it, of a snapshot that was undone
+  collect_layers(context_);  // for example a layer above it, from an undone snapshot
   if (row.layer) context_.storage.remove_layer(row.layer);
   remove_archive(context_, row.id);
   const std::string histories = context_.options.store + "/workspaces";
   base::remove_tree(histories + "/" + row.id.str());
-  // Before the row forgets them: btrfs keeps no order between a removal and the write of a row, and
-  // after a power cut files without a row would be back, as work that somebody has lost.
+  // Before the row forgets them: btrfs does not order a removal before a later row write, so a
+  // power cut could bring back files without a row, which would look like somebody's lost work.
   if (row.layer) base::sync_directory(context_.options.store + "/layers");
   if (base::path_exists(histories)) base::sync_directory(histories);
   purge_after_files.pass();
   state_db::LayerDisk disk(context_.store);
   const auto owned = disk.owned_by(row.id);
-  state_db::Execs(context_.store).forget_past(row.id);  // what ran here stays history
+  state_db::Execs(context_.store).forget_past(row.id);  // keeps the history of its commands
   context_.store.transaction([&] {
     state_db::Workspaces(context_.store).finish_purge(row.id);
     state_db::Integrity(context_.store).remove(row.id);
     if (row.layer) state_db::Layers(context_.store).remove({row.layer});
     state_db::Snapshots(context_.store).drop_all(row.id, "purged with its workspace");
   });
-  // What it shared with others counts for the oldest of them now.
+  // Layers that it shared now count for the oldest of the other workspaces.
   for (const auto heir : disk.owners_of(owned)) disk.recount(heir);
   collect_layers(context_);
-  cool_layers(context_);  // what only archived ones stand on, now that it is gone
+  cool_layers(context_);  // layers that now only archived workspaces use
   measurer_.forget(row.id);
   base::log(base::LogLevel::info, "workspace.purged", {{"ws", row.id}, {"name", row.name}});
 }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kFirstSlots = 1 << 12;
 
-// Inode numbers come in runs; the product spreads them over the table.
+// Inode numbers come in sequences; the product spreads them over the table.
 uint64_t spread(uint64_t device, uint64_t inode) {
   constexpr uint64_t kOdd = 0x9E3779B97F4A7C15;
   const uint64_t product = (inode ^ device << 32) * kOdd;
@@ -44,7 +44,7 @@ void LinkTable::grow() {
   const uint64_t old_count =
       std::exchange(slot_count_, slot_count_ ? 4 * slot_count_ : kFirstSlots);
   base::check(ftruncate(slots_.get(), static_cast<off_t>(slot_count_ * sizeof(Slot))),
-              "make a temporary file longer");
+              "extend a temporary file");
   for (uint64_t first = 0; first < old_count; first += kFirstSlots) {
     const std::string piece = read_all_at(old, kFirstSlots * sizeof(Slot), first * sizeof(Slot));
     for (size_t at = 0; at < piece.size(); at += sizeof(Slot)) {

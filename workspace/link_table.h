@@ -1,5 +1,5 @@
-// The first path of each file with several names, for as long as an archive is written. It lies in
-// files without a name: a tree with a million of them takes no memory for it.
+// The first path of each file with several names, while an archive is written. It uses unnamed
+// files, so a tree with a million of them takes no memory for this.
 #pragma once
 
 #include <sys/types.h>
@@ -18,23 +18,23 @@ class LinkTable {
  public:
   using Inode = std::pair<dev_t, ino_t>;
 
-  // `make_file` makes an empty file without a name; asked for none until a path is to be kept.
+  // `make_file` makes an empty unnamed file; called only once there is a path to store.
   explicit LinkTable(std::function<base::Fd()> make_file) : make_file_(std::move(make_file)) {}
 
-  // The path that was given with this file first; empty: this one, which is kept.
+  // The first path given for this file; nullopt: this one is the first, and is stored.
   std::optional<std::string> first_path(const Inode& inode, const std::string& path);
 
  private:
   struct Slot {
     uint64_t device = 0;
     uint64_t inode = 0;
-    uint64_t place = 0;  // of the path among paths_, plus one; 0: the slot is free
+    uint64_t place = 0;  // of the path in paths_, plus one; 0: the slot is free
   };
 
   void grow();
   Slot read_slot(uint64_t number) const;
   void write_slot(uint64_t number, const Slot& slot);
-  uint64_t find(const Inode& inode) const;  // the slot that has it, or the free one for it
+  uint64_t find(const Inode& inode) const;  // its slot, or the free slot for it
   std::string path_at(uint64_t place) const;
   uint64_t keep(const std::string& path);
 

@@ -15,9 +15,9 @@ using Clock = std::chrono::steady_clock;
 MOORAGE_CRASH_POINT(frozen, "snapshot.frozen");
 MOORAGE_CRASH_POINT(copied, "snapshot.copied");
 
-// A pass that takes so long leaves as much to the next one; below it the last one may follow.
+// A longer pass leaves as much work to the next one; after a shorter one the last may follow.
 constexpr std::chrono::milliseconds kShortPass{20};
-// Of a load that writes faster than it is copied: more passes bring nothing.
+// If the load writes faster than we copy, more passes do not help.
 constexpr int kMostPasses = 5;
 
 }  // namespace

@@ -20,7 +20,7 @@ std::vector<std::string> names_in(const std::string& directory) {
                                       : std::vector<std::string>{};
 }
 
-// Those that were moved aside have the time behind the id.
+// Names of directories moved aside have a time after the id.
 template <typename Id>
 Id highest_in(const std::string& directory) {
   Id highest;
@@ -39,16 +39,16 @@ base::ExecId highest_exec(const std::string& directory) {
   return highest;
 }
 
-// True: state.db did not know of that one.
+// True: state.db did not know this id.
 template <typename Id>
 bool raise(Context& context, Id used) {
   if (!state_db::IdCounters(context.store).raise_above(used)) return false;
   base::log(LogLevel::warning, "reconcile.id_forgotten",
-            {{"id", used}, {"effect", "ids go on above it"}});
+            {{"id", used}, {"effect", "new ids start above it"}});
   return true;
 }
 
-// What to tell of it.
+// Returns the event text.
 std::string set_aside(Context& context, const std::string& directory, const std::string& name) {
   std::string time = base::format_utc(context.store.clock().wall_ms());
   std::erase(time, ':');
@@ -56,13 +56,13 @@ std::string set_aside(Context& context, const std::string& directory, const std:
   const std::string to = context.options.lost() + "/" + name + "-" + time;
   base::make_directories(context.options.lost());
   base::rename_into_place(from, to);
-  const std::string hint = "state.db knows nothing of it; was an older one restored?";
+  const std::string hint = "state.db does not know it; was an older one restored?";
   base::log(LogLevel::error, "reconcile.set_aside", {{"path", from}, {"now", to}, {"hint", hint}});
-  return from + " is " + to + " now: " + hint;
+  return from + " was moved to " + to + ": " + hint;
 }
 
-// Each on its own: what cannot be moved stays where it is, and in nobody's way. One commit tells of
-// all: there may be thousands, and the daemon does not answer yet.
+// Moves each one separately: a directory that cannot be moved stays and harms nothing. One commit
+// holds all events: there may be thousands, and the daemon is not ready yet.
 template <typename Id, typename Table>
 void set_aside_unknown(Context& context, const std::string& directory, Table table) {
   std::vector<Id> ids;
@@ -93,7 +93,7 @@ void raise_ids(Context& context) {
       std::max(highest_in<base::LayerId>(store + "/layers"), highest_in<base::LayerId>(lost));
   raise(context, std::max(highest_in<base::WorkspaceId>(store + "/workspaces"),
                           highest_in<base::WorkspaceId>(lost)));
-  // One whose create was cut may have no directory yet, but it came with a layer of its own: there
+  // A workspace whose create was interrupted may have no directory, but it got its own layer: there
   // were never more workspaces than layers.
   if (raise(context, layer)) raise(context, base::WorkspaceId{layer.value});
   raise(context, std::max(highest_exec(store + "/workspaces"), highest_exec(lost)));

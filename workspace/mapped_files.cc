@@ -14,7 +14,7 @@
 namespace moorage::workspace {
 namespace {
 
-// Newlines and backslashes are escaped there as \ooo.
+// /proc escapes newlines and backslashes as \ooo.
 std::string unescaped(std::string_view text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -29,7 +29,7 @@ std::string unescaped(std::string_view text) {
   return plain;
 }
 
-// A stranger's path in a stranger's directory: looked up without following anything out of it.
+// The path and the directory are untrusted: resolved without leaving the directory.
 ino_t inode_at(int top, const std::string& path) {
   const base::Fd file = base::try_open_beneath(top, path, O_PATH);
   struct stat status;
@@ -75,7 +75,7 @@ std::set<ino_t> mapped_inodes(const std::vector<pid_t>& processes, const std::st
   for (size_t part = 0; part < kParts.size(); ++part)
     tops[part] = base::open_directory(layer + kParts[part].second);
   for (const pid_t pid : processes) {
-    // A process that has ended, also while this is read, has no memory any more.
+    // A process that has ended, even during this read, maps nothing.
     const auto maps = base::read_file_if_exists("/proc/" + std::to_string(pid) + "/maps");
     if (!maps) continue;
     for (size_t part = 0; part < kParts.size(); ++part) {

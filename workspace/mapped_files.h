@@ -1,6 +1,6 @@
-// Files of a sandbox that a process of it has mapped to write to, shared with the file. A write
-// through such a mapping changes the file, and neither its times nor anything else says so at once;
-// so whoever compares by times (layer_copy.h) is told of them.
+// Finds the files of a sandbox that one of its processes has mapped for shared writing. A write
+// through such a mapping changes the file without updating its times at once, so a comparison by
+// times (layer_copy.h) must know these files.
 #pragma once
 
 #include <sys/types.h>
@@ -13,17 +13,17 @@
 namespace moorage::workspace {
 
 struct Mapping {
-  std::string path;  // below the target, without it and the slash
-  ino_t inode = 0;   // as /proc has it: of some kernels not the number in the layer
+  std::string path;  // below the target, without the target and the slash
+  ino_t inode = 0;   // from /proc; on some kernels it differs from the number in the layer
 };
 
-// The writable shared mappings below `target` that `maps` lists (the format of /proc/PID/maps). The
-// kernel adds " (deleted)" to the name of what was removed; a name may also end so, so it is kept.
+// The writable shared mappings below `target` in `maps` (the format of /proc/PID/maps). The kernel
+// appends " (deleted)" to the name of a removed file; a real name may also end so, so it is kept.
 std::vector<Mapping> shared_mappings(std::string_view maps, const std::string& target);
 
-// Inode numbers in the live layer that may be those of what the processes have mapped below
-// /workspace and /home/user: never too few of what is mapped all the time, sometimes too many.
-// A removed name stays, for the file may have others.
+// Inode numbers in the live layer of files that the processes may have mapped below /workspace and
+// /home/user: includes every file mapped during the whole call, sometimes others. A removed name
+// is included, because its file may have other names.
 std::set<ino_t> mapped_inodes(const std::vector<pid_t>& processes, const std::string& layer);
 
 }  // namespace moorage::workspace

@@ -33,7 +33,7 @@ base::Usage measured(const std::string& layer) {
   const base::Background background;
   const auto usage = base::tree_usage(layer, kUsageLimits);
   if (usage.complete) return usage;
-  throw Error(Code::resource_exhausted, "it has too much to be counted in time");
+  throw Error(Code::resource_exhausted, "it has too many files to count in time");
 }
 
 }  // namespace
@@ -101,7 +101,7 @@ void Measurer::measure(base::WorkspaceId id) {
     if (!found || found->state != WorkspaceState::ready) return;
     const base::ExecId before = uncounted(id);
     const auto facts = look(*found);
-    // Its files may have gone into an archive under the look.
+    // Its files may have been archived meanwhile.
     const auto now = state_db::Workspaces(context_.store).find(id);
     if (!now || now->state != WorkspaceState::ready) return;
     const base::ExecId after = uncounted(id);
@@ -122,7 +122,7 @@ state_db::WorkspaceFacts Measurer::look(const state_db::WorkspaceRow& row) {
     facts.changes_files = look_at_changes(
         context_, {row.id}, [&](const auto& sources) { return changes_.count(sources[0]).files; });
   });
-  // The walk that sealed it has told the size of the writable layer.
+  // The walk for its seal has already measured the writable layer.
   const bool sealed = !state_db::Integrity(context_.store).get(row.id).seal.empty();
   DiskUse disk(context_);
   attempt(row, "disk", [&] {

@@ -12,7 +12,7 @@ namespace {
 
 using state_db::IntegrityState;
 
-// So many may be stuck, each past its deadline, before the rest waits for one of them.
+// This many may hang past their deadlines before the others have to wait for one of them.
 constexpr size_t kWorkers = 8;
 
 }  // namespace
@@ -21,7 +21,7 @@ struct Mender::Progress {
   std::mutex mutex;
   std::condition_variable changed;
   bool over = false;
-  std::optional<state_db::IntegrityRow> before;  // it was overdue, and said so in place of this
+  std::optional<state_db::IntegrityRow> before;  // saved when the repair became overdue
 };
 
 Mender::Mender(Context& context, std::chrono::milliseconds deadline)
@@ -42,7 +42,7 @@ void Mender::add(base::WorkspaceId workspace, Step step) {
     return entries_.at(known->second).steps.push_back(std::move(step));
   try {
     auto guard = std::make_shared<base::KeyedMutex::Guard>(
-        context_.locks.lock(workspace.str(), "mending", std::chrono::milliseconds(0)));
+        context_.locks.lock(workspace.str(), "repair", std::chrono::milliseconds(0)));
     entries_.push_back({workspace, std::move(guard), {std::move(step)}});
     places_[workspace] = entries_.size() - 1;
   } catch (const base::Error& error) {
@@ -116,11 +116,11 @@ void Mender::mend(Entry entry) {
   if (progress->changed.wait_for(lock, deadline_, [&] { return progress->over; })) return;
   progress->before = state_db::Integrity(context_.store).get(workspace);
   set_needs_repair(context_, workspace,
-                   "mending has not ended within " + std::to_string(deadline_.count() / 1000) +
-                       " s and goes on");
+                   "the repair did not finish within " + std::to_string(deadline_.count() / 1000) +
+                       " s and continues");
 }
 
-// What was known before it was overdue holds again, as nothing else is known now.
+// Restores the state from before the repair became overdue, because nothing else is known.
 void Mender::write_outcome(base::WorkspaceId workspace, const Progress& progress,
                            const std::string& trouble) {
   if (!trouble.empty()) return set_needs_repair(context_, workspace, trouble);

@@ -1,12 +1,12 @@
-// Mends workspaces behind READY: what a kill or a power cut left half-done in their files. Nothing
-// that walks, writes or removes the files of one workspace runs before the daemon answers, so no
+// Repairs workspaces after READY: whatever a kill or a power cut left half done in their files. The
+// daemon answers before any walk, write or removal in the files of a single workspace, so no
 // workspace, whatever an agent made of it, keeps the daemon from starting.
-// At start the reconciler adds what is to be done, an entry for each workspace, with one or more
-// steps; it holds its workspace's lock from then on, so a verb on it waits, and a refusal says
-// "mending". `start` works the entries off, one at a time, on a thread of its own. An entry that is
-// not over within the deadline stays at work and keeps its lock, and the next one begins. A
-// workspace that cannot be mended says so: its integrity is needs-repair, with the reason, until a
-// later try succeeds; every start of it tries again.
+// At start the reconciler adds an entry for each workspace to repair, with one or more steps; it
+// holds its workspace's lock from then on, so a verb on it waits, and a refusal says "repair".
+// `start` runs the entries one at a time on its own thread. An entry that is not done within the
+// deadline keeps running and keeps its lock, and the next one begins. If a repair fails, the
+// workspace's integrity is needs-repair, with the reason, until a later attempt succeeds; every
+// start of the workspace tries again.
 #pragma once
 
 #include <chrono>
@@ -32,20 +32,20 @@ class Mender {
   using Step = std::function<void()>;
 
   explicit Mender(Context& context, std::chrono::milliseconds deadline = std::chrono::seconds(60));
-  ~Mender();  // waits for what is at work
+  ~Mender();  // waits for running entries
   Mender(const Mender&) = delete;
   Mender& operator=(const Mender&) = delete;
 
-  // Before `start`; behind the steps that this workspace has already. Where a verb has its lock:
-  // not added.
+  // Call before `start`; appends to the workspace's steps. Skips a workspace whose lock a verb
+  // holds.
   void add(base::WorkspaceId workspace, Step step);
-  // After all entries: what concerns no single workspace, or takes the locks itself.
+  // Runs after all entries: for steps that concern several workspaces, or take locks themselves.
   void add_last(Step step);
   void start();
-  // False: it is still at work then.
+  // False: still running after `patience`.
   bool wait(std::chrono::milliseconds patience);
-  // Begins nothing more; what has not begun is left for the next start. False: an entry is still at
-  // work then, with all that it uses.
+  // Begins no more entries; the next start of the daemon handles the rest. False: an entry is still
+  // running, with everything that it uses.
   bool stop(std::chrono::milliseconds patience);
 
  private:
@@ -63,18 +63,18 @@ class Mender {
   Context& context_;
   const std::chrono::milliseconds deadline_;
   std::deque<Entry> entries_;
-  std::map<base::WorkspaceId, size_t> places_;  // in entries_, until `start`
+  std::map<base::WorkspaceId, size_t> places_;  // positions in entries_, until `start`
   std::deque<Entry> last_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;
   bool done_ = false;
-  size_t at_work_ = 0;  // entries, those past their deadline with them
+  size_t at_work_ = 0;  // running entries, including those past their deadline
   base::ThreadPool workers_;
   std::thread thread_;
 };
 
-// Says of a workspace that it cannot be mended, or that it is mended again.
+// Records that a workspace's repair failed, or that it is repaired.
 void set_needs_repair(Context& context, base::WorkspaceId workspace, const std::string& reason);
 void clear_needs_repair(Context& context, base::WorkspaceId workspace);
 

@@ -17,10 +17,10 @@ using base::Code;
 using base::Error;
 using base::Fd;
 
-// Descriptors of levels that are open: two for the directory that is made and its stream, one for
-// each upper.
+// Open descriptors of all levels: two for the new directory and the stream being read, one for each
+// upper.
 constexpr size_t kMostOpen = 256;
-// About 60 MB: of a chain of 52 layers that all have the same directories, 9,000 levels.
+// About 60 MB: with a chain of 52 layers that all have the same directories, 9,000 levels.
 constexpr size_t kMostUppers = 500'000;
 
 struct alignas(file_handle) HandleRoom {

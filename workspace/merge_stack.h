@@ -1,9 +1,9 @@
-// The way from the root of a merge (layer_merge.h) down to the directory that is being filled: of
-// each directory on it, the uppers that it is merged of, where it is made, and how far its names
-// were read. Directories are known by descriptors, so no path is built and none can be too long;
-// far from the bottom only by their file handles (open_by_handle_at), so that no depth takes all
-// descriptors. No list of names is kept: a position in a stream is, which the next visit goes on
-// from. The layers are frozen, so positions stay true.
+// The path from the root of a merge (layer_merge.h) down to the directory being filled. It holds
+// for each directory on the path its uppers, the new directory, and how far its names were
+// read. Directories are known by descriptor, so there are no paths that could be too long; far
+// from the bottom only by file handle (open_by_handle_at), so that depth does not use up all
+// descriptors. It keeps no list of names, only a position in a stream, where the next visit
+// continues. The layers are frozen, so positions stay valid.
 #pragma once
 
 #include <dirent.h>
@@ -18,13 +18,13 @@
 
 namespace moorage::workspace {
 
-// A directory that can be closed and opened again, wherever it lies.
+// A directory that can be closed and reopened, wherever it is.
 class KnownDirectory {
  public:
   explicit KnownDirectory(base::Fd fd) : fd_(std::move(fd)) {}
   int fd() const { return fd_.get(); }  // while it is open
-  void close();                         // io: the file system has no handles
-  void open(int mount);                 // `mount`: any directory of its file system
+  void close();                         // throws io: the file system has no handles
+  void open(int mount);                 // `mount`: any directory on its file system
 
  private:
   base::Fd fd_;
@@ -43,26 +43,26 @@ struct MergeLevel {
   std::optional<std::string> base;  // directory of the base that shows through; "" is its root
   KnownDirectory made;
   size_t listed = 0;  // the upper whose names are being read
-  std::unique_ptr<DIR, int (*)(DIR*)> stream{nullptr, closedir};  // of it; null: not open
+  std::unique_ptr<DIR, int (*)(DIR*)> stream{nullptr, closedir};  // of `listed`; null: not open
   long position = 0;                                              // in the stream
 
-  // The next name of the upper `listed`, or of the one after it; nothing: all were read. A name
-  // that several uppers have comes once for each.
+  // The next name of the upper `listed`, or of the one after it; nullopt: all were read. A name in
+  // several uppers comes once for each.
   std::optional<std::string> next_name();
 };
 
 class MergeStack {
  public:
-  // Of the uppers and of the merged layer: what handles are opened by. They outlive the stack.
+  // Directories through which handles of the uppers and the merged layer open. Must outlive this.
   MergeStack(const std::vector<base::Fd>& layers, const base::Fd& made)
       : layers_(layers), made_(made) {}
 
   bool empty() const { return levels_.empty(); }
   MergeLevel& top() { return levels_.back(); }
-  // The one above the top; its descriptors may be closed.
+  // The level above the top; its descriptors may be closed.
   const MergeLevel& above() const { return levels_[levels_.size() - 2]; }
   size_t size() const { return levels_.size(); }
-  void push(MergeLevel level);  // resource_exhausted: directories are nested too deep
+  void push(MergeLevel level);  // throws resource_exhausted: directories are nested too deep
   void pop();
 
  private:
@@ -72,9 +72,9 @@ class MergeStack {
   const std::vector<base::Fd>& layers_;
   const base::Fd& made_;
   std::vector<MergeLevel> levels_;
-  size_t uppers_ = 0;       // of all levels
-  size_t open_uppers_ = 0;  // of those whose descriptors are open
-  size_t closed_ = 0;       // levels, counted from the root
+  size_t uppers_ = 0;       // in all levels
+  size_t open_uppers_ = 0;  // in the levels with open descriptors
+  size_t closed_ = 0;       // closed levels, from the root
 };
 
 }  // namespace moorage::workspace

@@ -1,4 +1,4 @@
-// What the verbs and the commands of this layer count, for GET /metrics.
+// Counters of the verbs and commands of this layer, for GET /metrics.
 #pragma once
 
 #include <array>
@@ -41,7 +41,7 @@ inline constexpr std::array<std::string_view, 21> kVerbNames{
     "drop",   "restore", "fork",    "promote",   "best-of",  "compare", "move"};
 
 struct VerbMetrics {
-  base::Histogram seconds;                 // of those that succeeded
+  base::Histogram seconds;                 // of successful calls
   std::array<base::Counter, 13> refusals;  // by base::Code
 };
 
@@ -50,19 +50,19 @@ struct Metrics {
   base::Histogram sandbox_start;
   base::Histogram exec_start;  // from its record to the warden's answer
   base::Histogram exec_total{base::kCommandBounds};
-  // By state, and by category; the last is: none.
+  // By state, and by category; the last entry means no category.
   static constexpr size_t kCategories = state_db::kExecCategoryNames.size() + 1;
   std::array<std::array<base::Counter, kCategories>, 7> ended;
   base::Counter output_bytes;
   base::Counter ended_for_space;                             // execs, by the disk guard
-  base::Counter ended_for_quota;                             // execs, by the watcher of quotas
+  base::Counter ended_for_quota;                             // execs, by the quota watcher
   base::Counter stopped_for_space;                           // sandboxes
   std::array<base::Counter, kGcRungNames.size()> collected;  // rows of gc, by rung
   base::Counter collected_bytes;
 
   void count_end(const state_db::ExecRow& row, const state_db::ExecOutcome& outcome);
 
-  // Runs the verb and counts how it went.
+  // Runs the verb and counts its outcome.
   template <typename Work>
   auto counted(Verb verb, const Work& work) {
     VerbMetrics& metrics = verbs.at(static_cast<size_t>(verb));
@@ -77,7 +77,7 @@ struct Metrics {
         return result;
       }
     } catch (const Waiting&) {
-      throw;  // it is called again, and counted then
+      throw;  // the verb is called again, and counted then
     } catch (const base::Error& error) {
       metrics.refusals.at(static_cast<size_t>(error.code())).add();
       throw;

@@ -35,12 +35,12 @@ constexpr char kWritable[] = "w";
 constexpr std::string_view kLetters =
     "abcdefghijklmnopqrstuvxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 static_assert(kLetters.size() == Mounter::kMaxLowers);
-// fsconfig(2) takes 255 bytes a value, and lowerdir is one value: "a:b:c".
+// fsconfig(2) takes 255 bytes for a value, and lowerdir is one value: "a:b:c".
 static_assert(2 * Mounter::kMaxLowers < 256);
 
-// Order: the copies of the host's mounts become slaves first, so that taking them off here reaches
-// nobody; then they are left by pivot_root. An initial ramfs as root cannot be left (EINVAL): there
-// the copies stay, and as slaves they follow the host's own umounts.
+// Order: first the copies of the host's mounts become slaves, so that unmounting them here affects
+// nobody; then pivot_root leaves them. An initial ramfs as root cannot be left (EINVAL): there the
+// copies stay, and as slaves they follow the host's own umounts.
 void leave_host_mounts(const std::string& place) {
   base::check_allowance(unshare(CLONE_FS | CLONE_NEWNS),
                         "unshare the mount namespace of the mounter",
@@ -52,16 +52,16 @@ void leave_host_mounts(const std::string& place) {
   base::check(fchdir(room.get()), "enter the mounter's tmpfs");
   if (syscall(SYS_pivot_root, ".", ".") == 0) {
     // The old root now lies on top of the new one, at ".".
-    base::check(umount2(".", MNT_DETACH), "take off the copy of the host's mounts");
+    base::check(umount2(".", MNT_DETACH), "detach the copy of the host's mounts");
   } else if (errno != EINVAL) {
     base::throw_errno("pivot_root of the mounter");
   }
 }
 
-// An overlay writes as who mounted it. As user 0, or with CAP_SYS_RESOURCE, that would be whom ext4
-// keeps its last blocks for and whom no quota binds: an agent could take the room that the daemon
-// needs to go on. `identity` is nobody's. Leaving user 0 drops the capabilities over files, which
-// the overlay needs: they are taken back. Of this thread only.
+// An overlay writes as the user who mounted it. User 0, or CAP_SYS_RESOURCE, could use the blocks
+// that ext4 reserves and exceed every quota: an agent could take the space that the daemon needs to
+// keep running. `identity` belongs to nobody. Leaving user 0 drops the file capabilities that the
+// overlay needs, so they are set again. Affects only this thread.
 void become(uint32_t identity) {
   syscall(SYS_setfsgid, identity);
   syscall(SYS_setfsuid, identity);
@@ -71,7 +71,7 @@ void become(uint32_t identity) {
   sets.at(CAP_TO_INDEX(CAP_SYS_RESOURCE)).permitted &= ~CAP_TO_MASK(CAP_SYS_RESOURCE);
   for (auto& set : sets) set.effective = set.permitted;
   base::check(syscall(SYS_capset, &header, sets.data()), "capset of the mounter");
-  // Neither of the first two reports a refusal; a second call tells the present id.
+  // The first two calls report no refusal; a second call returns the current id.
   if (syscall(SYS_setfsuid, -1) != static_cast<long>(identity) ||
       syscall(SYS_setfsgid, -1) != static_cast<long>(identity)) {
     throw Error(Code::internal, "the mounter cannot act as user " + std::to_string(identity));
@@ -85,9 +85,9 @@ void make_mount_points() {
   }
 }
 
-// The layers of one overlay under their letters. The overlay keeps private copies of the mounts, so
-// the letters are free again at the end. A lazy umount of a mount that we attached ourselves cannot
-// fail.
+// Attaches the layers of one overlay under their letters. The overlay keeps private copies of the
+// mounts, so the letters are free again afterwards. A lazy umount of a mount that we attached
+// ourselves cannot fail.
 class AttachedLayers {
  public:
   ~AttachedLayers() {
@@ -105,7 +105,7 @@ class AttachedLayers {
   std::vector<std::string> names_;
 };
 
-// Works as another user while it lives.
+// Acts as another user during its lifetime.
 class Identity {
  public:
   Identity(uint32_t now, uint32_t afterwards) : afterwards_(afterwards) { become(now); }
@@ -117,9 +117,9 @@ class Identity {
   const uint32_t afterwards_;
 };
 
-// All that another default could change is set. xino=off: the layers share one file system, so
-// inode numbers are the real ones anyway, and the answer does not depend on the bits a file system
-// has to spare.
+// Sets every option whose default could differ. xino=off: the layers share one file system, so
+// inode numbers are the real ones anyway, and the result does not depend on how many spare bits the
+// file system has.
 Fd assemble(const OverlayParts& parts) {
   AttachedLayers attached;
   std::string lowers;
@@ -152,7 +152,7 @@ struct Mounter::Request {
 Mounter::Mounter(const std::string& place, uint32_t identity) {
   std::promise<void> ready;
   thread_ = std::thread([this, &place, identity, &ready] {
-    // The daemon's signals are for its other threads.
+    // Other threads handle the daemon's signals.
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, nullptr);
@@ -188,7 +188,7 @@ Fd Mounter::mount(OverlayParts parts) {
   assert(!parts.lowers.empty());
   if (parts.lowers.size() > kMaxLowers) {
     throw Error(Code::resource_exhausted,
-                "a chain of more than " + std::to_string(kMaxLowers) + " layers cannot be mounted");
+                "cannot mount a chain of more than " + std::to_string(kMaxLowers) + " layers");
   }
   auto request = std::make_shared<Request>();
   request->parts = std::move(parts);
@@ -200,7 +200,7 @@ Fd Mounter::mount(OverlayParts parts) {
   arrived_.notify_one();
   if (answer.wait_for(kDeadline) != std::future_status::ready) {
     throw Error(Code::deadline_exceeded, "mounting an overlay took longer than 30 s",
-                "look for a hanging disk in the kernel's log");
+                "check the kernel's log for a hanging disk");
   }
   return answer.get();
 }
@@ -217,7 +217,7 @@ void Mounter::serve(uint32_t identity) {
       std::optional<Identity> other;
       if (request->parts.as_root) other.emplace(0, identity);
       Fd overlay = assemble(request->parts);
-      request->parts = {};  // nothing of ours holds the layers when the caller goes on
+      request->parts = {};  // release our hold on the layers before the caller continues
       request->answer.set_value(std::move(overlay));
     } catch (...) {
       request->answer.set_exception(std::current_exception());

@@ -1,10 +1,10 @@
-// A thread with a mount namespace of its own, which puts overlays together and gives them back as
-// detached descriptors. Kernel 6.1 (stock Debian 12) takes only attached idmapped mounts as layers
-// and has no lowerdir+ by descriptor, so the layers must have names for a moment; here they get
-// names of one letter, in a tmpfs that nobody else sees, and lose them before mount() returns. The
-// host's mount table never changes. The thread drops its copy of the host's mounts at the start, so
-// it never keeps a file system of the host busy. Its user namespace is the host's: overlay's own
-// marks are trusted.* attributes, which no sandbox can write.
+// A thread with its own mount namespace, which assembles overlays and returns them as detached
+// descriptors. Kernel 6.1 (stock Debian 12) takes only attached idmapped mounts as layers and has
+// no lowerdir+ by descriptor, so the layers need names for a moment: here they get names of one
+// letter, in a tmpfs that nobody else sees, and lose them before mount() returns. The host's mount
+// table never changes. The thread drops its copy of the host's mounts at the start, so it never
+// keeps a file system of the host busy. It stays in the host's user namespace: overlay's marks are
+// trusted.* attributes, which no sandbox can write.
 #pragma once
 
 #include <condition_variable>
@@ -22,25 +22,25 @@ namespace moorage::workspace {
 // Detached mounts, already idmapped, made in the caller's namespace.
 struct OverlayParts {
   std::vector<base::Fd> lowers;  // nearest first, at least one, at most kMaxLowers
-  base::Fd writable;             // of a directory with upper/ and work/ in it
-  // Works as user 0, so with the blocks that ext4 keeps for it. Never for a sandbox.
+  base::Fd writable;             // a directory that contains upper/ and work/
+  // Acts as user 0, so it may use the blocks that ext4 reserves. Never for a sandbox.
   bool as_root = false;
 };
 
 class Mounter {
  public:
-  static constexpr size_t kMaxLowers = 61;  // letters and digits but for the writable layer's
+  static constexpr size_t kMaxLowers = 61;  // letters and digits except the writable layer's
 
-  // `place` is any existing directory; it is covered in the thread's own namespace only.
-  // `identity`: the user and group that overlays work as; the id maps of the layers must cover it,
-  // or user 0 for one as_root.
+  // `place` is any existing directory; only the thread's own namespace mounts over it.
+  // `identity`: the user and group that overlays act as; the layers' id maps must cover it, or user
+  // 0 for an overlay with as_root.
   Mounter(const std::string& place, uint32_t identity);
   ~Mounter();
   Mounter(const Mounter&) = delete;
   Mounter& operator=(const Mounter&) = delete;
 
-  // One at a time; deadline_exceeded after 30 s (a hanging disk). The answer has nosuid and nodev:
-  // nothing in a workspace needs them. Programs in it may be executed, so noexec is not set.
+  // One at a time; throws deadline_exceeded after 30 s (a hanging disk). The mount has nosuid and
+  // nodev, which no workspace needs to lack. It lacks noexec, so that its programs can run.
   base::Fd mount(OverlayParts parts);
 
  private:

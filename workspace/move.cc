@@ -1,6 +1,6 @@
 // Workspaces::change_place. The next sandbox is made, and its warden answers, before the former one
-// is touched: whatever its backend, engine or image cannot do shows there. Only one of them ever
-// has the workspace: a second overlay over one upper directory is what nobody may make.
+// stops: a failure of the new backend, engine or image shows up there. Only one of the two ever has
+// the workspace mounted: two overlays must never share an upper directory.
 #include "base/crash_point.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -48,12 +48,12 @@ void Workspaces::change_place(const state_db::WorkspaceRow& row, const state_db:
   const auto try_again_at_the_old_place = [&] {
     try {
       start_sandbox(state_db::Workspaces(context_.store).get(row.id));
-    } catch (const Error& failure) {  // the next command tries again, and says what is wrong
+    } catch (const Error& failure) {  // the next command tries again, and reports the failure
       base::log(base::LogLevel::warning, "workspace.not_back",
                 {{"ws", row.id}, {"error", failure.message()}});
     }
   };
-  run_pre_stop(row);  // before the next one is made: it may take its time
+  run_pre_stop(row);  // before the next sandbox is made: it may take long
   wanted.standby = true;
   const auto sandbox = sandboxes.create(wanted);
   after_intent.pass();
@@ -65,7 +65,7 @@ void Workspaces::change_place(const state_db::WorkspaceRow& row, const state_db:
     bring_to_rest(row, "moved to " + place.backend + " by " + by, Hook::skip);
     stopped = true;
     after_stop.pass();
-    // Its policy may have changed the layer when the former one was stopped.
+    // Its policy may have replaced the layer when the former sandbox stopped.
     const Chain layers = chain(state_db::Workspaces(context_.store).get(row.id));
     context_.store.transaction([&] { integrity_.begin_writing(row.id); });
     const ActiveMounts mounts = mount_layers(layers, sandbox.first_host_id);

@@ -24,14 +24,14 @@ constexpr std::chrono::milliseconds kLookAgain{100};
 void require_movable(const state_db::WorkspaceRow& row) {
   if (row.state == WorkspaceState::ready || row.state == WorkspaceState::archived) return;
   throw Error(Code::conflict, row.name + " is " + std::string(state_db::state_name(row.state)),
-              "a workspace that is ready or archived can be moved");
+              "only a ready or archived workspace can be moved");
 }
 
 state_db::Place place_of(const state_db::WorkspaceRow& row) {
   return {row.backend, row.image, row.runtime};
 }
 
-// A runtime belongs to an engine, an image to a backend: neither goes along to another.
+// A runtime belongs to an engine, an image to a backend, so neither moves to another backend.
 state_db::Place wanted_place(const state_db::WorkspaceRow& row, const MoveRequest& request) {
   state_db::Place place;
   place.backend = request.backend.value_or(row.backend);
@@ -41,7 +41,7 @@ state_db::Place wanted_place(const state_db::WorkspaceRow& row, const MoveReques
   return place;
 }
 
-// What was changed in the image belongs to that image alone.
+// A system delta belongs to exactly one image.
 void refuse_system_delta(Context& context, const state_db::WorkspaceRow& row,
                          const state_db::Place& to) {
   if (to.image == row.image || !row.layer) return;
@@ -51,7 +51,7 @@ void refuse_system_delta(Context& context, const state_db::WorkspaceRow& row,
     throw Error(Code::unsupported,
                 row.name + " has changes to its system, which belong to image " + row.image +
                     " and cannot go to image " + to.image,
-                "move it with --image " + row.image + ", or fork it from before they were made");
+                "move it with --image " + row.image + ", or fork it from an earlier snapshot");
   }
 }
 
@@ -79,11 +79,11 @@ MovePlan Moves::plan(const state_db::WorkspaceRow& row, const MoveRequest& reque
                              plan.from.isolation + " now");
     }
     if (context_.options.sudo && could.sudo && !can.sudo)
-      plan.notices.push_back("there is no sudo and no root at the new place");
+      plan.notices.push_back("sudo and root are not available at the new place");
   }
   if (plan.from.place.image != plan.to.place.image) {
-    plan.notices.push_back("programs are those of image " + plan.to.place.image +
-                           " from then on, not of " + plan.from.place.image);
+    plan.notices.push_back("programs come from image " + plan.to.place.image +
+                           " after the move, not from " + plan.from.place.image);
   }
   for (const auto& exec : state_db::Execs(context_.store).running()) {
     if (exec.request.workspace == row.id) plan.execs.push_back(exec.id);
@@ -91,7 +91,7 @@ MovePlan Moves::plan(const state_db::WorkspaceRow& row, const MoveRequest& reque
   if (const auto running = active_.running(row.id)) {
     plan.running = true;
     if (plan.execs.empty() && !running->backend->members(running->name).empty())
-      plan.notices.push_back("processes that commands left in the background end");
+      plan.notices.push_back("background processes that commands left running end");
   }
   return plan;
 }
@@ -103,13 +103,13 @@ MovePlan Moves::check(const Caller& caller, const std::string& name, const MoveR
 }
 
 void Moves::cancel_all(const Caller& caller, const MovePlan& plan) {
-  Caller keyless = caller;  // the request's key is the move's
+  Caller keyless = caller;  // the request's key belongs to the move
   keyless.keyed.reset();
   for (const auto exec : plan.execs) {
     try {
       execs_.cancel(keyless, exec, "moved to " + plan.to.place.backend + " at once");
     } catch (const Error& error) {
-      if (error.code() != Code::conflict) throw;  // else it has ended meanwhile
+      if (error.code() != Code::conflict) throw;  // conflict: it has ended meanwhile
     }
   }
 }
@@ -135,7 +135,7 @@ WorkspaceView Moves::move(const Caller& caller, const std::string& name,
   std::string notice;
   for (const auto& text : plan.notices) notice += (notice.empty() ? "" : "; ") + text;
   if (plan.from.place == plan.to.place) {
-    notice = row.name + " is there already";
+    notice = row.name + " is already there";
     join_key(context_.store, caller, row.id.str() + " " + notice);
   } else {
     if (request.now) cancel_all(caller, plan);

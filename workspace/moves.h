@@ -1,6 +1,6 @@
-// The verb `move`: the same workspace (id, path, files, history, lease) in sandboxes of another
-// backend, image or runtime. What the new place cannot carry is refused, or told, before anything
-// is stopped.
+// The verb `move`: continues the same workspace (id, path, files, history, lease) in sandboxes of
+// another backend, image or runtime. If the new place cannot carry something, the move refuses or
+// reports it before it stops anything.
 #pragma once
 
 #include <chrono>
@@ -14,11 +14,11 @@
 namespace moorage::workspace {
 
 struct MoveRequest {
-  std::optional<std::string> backend{};  // unset: as it is now
-  std::optional<std::string> image{};    // unset: as it is now; `host` where the backend changes
-  std::optional<std::string> runtime{};  // unset: the usual one; as now where nothing else changes
-  bool now = false;                      // running commands are cancelled instead of waited for
-  std::chrono::milliseconds wait{0};     // for them to end
+  std::optional<std::string> backend{};  // unset: the current one
+  std::optional<std::string> image{};    // unset: the current one; `host` if the backend changes
+  std::optional<std::string> runtime{};  // unset: the current one; the default on a new backend
+  bool now = false;                      // cancel running commands instead of waiting for them
+  std::chrono::milliseconds wait{0};     // how long to wait for them
 };
 
 struct MovePlan {
@@ -28,9 +28,9 @@ struct MovePlan {
   };
   Side from{};
   Side to{};
-  bool running = false;                // a sandbox runs, and will be replaced
-  std::vector<base::ExecId> execs{};   // commands that are waited for
-  std::vector<std::string> notices{};  // what the new place does not carry, and what ends
+  bool running = false;                // a sandbox is running and will be replaced
+  std::vector<base::ExecId> execs{};   // commands that the move waits for
+  std::vector<std::string> notices{};  // losses at the new place, and processes that end
 };
 
 class Moves {
@@ -38,12 +38,12 @@ class Moves {
   Moves(Context& context, Workspaces& workspaces, Execs& execs, Active& active)
       : context_(context), workspaces_(workspaces), execs_(execs), active_(active) {}
 
-  // What a move would do; throws what it would refuse.
+  // Returns what a move would do; throws what it would refuse.
   MovePlan check(const Caller& caller, const std::string& name, const MoveRequest& request);
-  // conflict: commands still run after `wait`; nothing was changed. Throws Waiting until then. Is
-  // there already: fine.
+  // Throws conflict, with nothing changed, if commands still run after `wait`; Waiting until then.
+  // A workspace that is already there is not an error.
   WorkspaceView move(const Caller& caller, const std::string& name, const MoveRequest& request);
-  // The same answer, of what change_place joined to the key of a move before the daemon died.
+  // The same answer, from the subject that change_place joined to the key before the daemon died.
   WorkspaceView resume(const std::string& joined);
 
  private:

@@ -26,7 +26,7 @@ namespace {
 
 using base::Fd;
 
-constexpr size_t kMaxAttributeBytes = 64 << 10;  // the kernel's, of a value and of all names
+constexpr size_t kMaxAttributeBytes = 64 << 10;  // the kernel's limit for a value and for all names
 constexpr size_t kPieceBytes = 1 << 20;
 
 std::string shown(const std::string& name) { return base::escape_for_message(name); }
@@ -55,7 +55,7 @@ void copy_attributes(int from, int to) {
   std::vector<char> value(kMaxAttributeBytes);
   for (const std::string& name : attribute_names(source)) {
     const ssize_t size = getxattr(source.c_str(), name.c_str(), value.data(), value.size());
-    if (size < 0 && errno == ENODATA) continue;  // gone since it was listed
+    if (size < 0 && errno == ENODATA) continue;  // removed since the listing
     base::check(size, "read attribute " + shown(name));
     base::check(setxattr(target.c_str(), name.c_str(), value.data(), static_cast<size_t>(size), 0),
                 "write attribute " + shown(name));
@@ -67,21 +67,21 @@ void copy_attributes(int from, int to) {
   }
 }
 
-// From `at` on, `length` bytes or up to the end; returns where that was. copy_file_range would
-// share where FICLONE does, and refuses between file systems.
+// Copies `length` bytes from `at`, or up to the end; returns the end position. copy_file_range
+// would share contents where FICLONE does, and refuses to copy between file systems.
 off_t copy_piece(int from, int to, off_t at, off_t length) {
   base::check(lseek(to, at, SEEK_SET), "write a file");
   while (length > 0) {
     const ssize_t copied =
         sendfile(to, from, &at, std::min<size_t>(static_cast<size_t>(length), kPieceBytes));
     base::check(copied, "copy a file");
-    if (copied == 0) break;  // cut meanwhile
+    if (copied == 0) break;  // truncated meanwhile
     length -= copied;
   }
   return at;
 }
 
-// Returns the bytes of data. A file that changes meanwhile is copied somehow.
+// Returns the bytes of data. If the file changes meanwhile, the copy's contents are undefined.
 uint64_t copy_contents(int from, int to, off_t size, off_t copied_bytes) {
   if (size == 0) return 0;
   if (size > copied_bytes && ioctl(to, FICLONE, from) == 0) return static_cast<uint64_t>(size);
@@ -92,27 +92,27 @@ uint64_t copy_contents(int from, int to, off_t size, off_t copied_bytes) {
     if (data < 0 && errno == ENXIO) break;  // a hole up to the end
     base::check(data, "find data of a file");
     const off_t end = lseek(from, data, SEEK_HOLE);
-    if (end < 0 && errno == ENXIO) break;  // cut meanwhile
+    if (end < 0 && errno == ENXIO) break;  // truncated meanwhile
     const off_t hole = std::min(base::check(end, "find a hole"), size);
     if (hole <= data) break;
     end_of_copy = copy_piece(from, to, data, hole - data);
     bytes += static_cast<uint64_t>(hole - data);
     at = hole;
   }
-  // Only where it is needed: XFS first writes to the disk what was not there yet.
+  // Only if needed: on XFS, ftruncate first flushes unwritten data to disk.
   if (end_of_copy != size) base::check(ftruncate(to, size), "set the size of a file");
   return bytes;
 }
 
-// The owner first: it takes setuid bits and capabilities away. Times last.
+// The owner comes first: chown clears setuid bits and capabilities. Times come last.
 void give(int from, int to, const struct stat& status) {
-  base::check(fchown(to, status.st_uid, status.st_gid), "give away a copy");
+  base::check(fchown(to, status.st_uid, status.st_gid), "change the owner of a copy");
   copy_attributes(from, to);
   base::check(fchmod(to, status.st_mode & 07777), "set the mode of a copy");
   base::check(futimens(to, times_of(status).data()), "set the times of a copy");
 }
 
-// What is no longer there, or no longer what it was.
+// The file is gone, or has become another kind of file.
 bool changed_kind() { return errno == ENOENT || errno == ELOOP || errno == ENXIO; }
 
 std::optional<MadeNode> copy_file(const NodeName& node) {
@@ -120,7 +120,7 @@ std::optional<MadeNode> copy_file(const NodeName& node) {
   if (!from && changed_kind()) return std::nullopt;
   base::check(from.get(), "open " + shown(node.name));
   MadeNode made;
-  base::check(fstat(from.get(), &made.status), "look at " + shown(node.name));
+  base::check(fstat(from.get(), &made.status), "stat " + shown(node.name));
   if (!S_ISREG(made.status.st_mode)) return std::nullopt;
   const Fd to = base::try_open_beneath(node.to, node.new_name, O_WRONLY | O_CREAT | O_EXCL, 0600);
   base::check(to.get(), "make a copy of " + shown(node.name));
@@ -145,7 +145,7 @@ std::optional<MadeNode> copy_node(const NodeName& node) {
   if (!from && changed_kind()) return std::nullopt;
   base::check(from.get(), "open " + shown(node.name));
   MadeNode made;
-  base::check(fstat(from.get(), &made.status), "look at " + shown(node.name));
+  base::check(fstat(from.get(), &made.status), "stat " + shown(node.name));
   const mode_t mode = made.status.st_mode;
   if (S_ISREG(mode)) return copy_file(node);
   if (S_ISDIR(mode)) return std::nullopt;

@@ -25,10 +25,10 @@ namespace {
 using base::Code;
 using base::Error;
 
-// Of a journal's directory: the store's age when its command was first seen to have ended.
+// Set on a journal's directory: the store's age when its command was first seen as ended.
 constexpr const char* kEndedAge = "trusted.moorage.ended_age_ms";
-constexpr uint64_t kBlockBytes = 512;  // of st_blocks
-// What is over is taken down to nine tenths, so that not each further command removes one.
+constexpr uint64_t kBlockBytes = 512;  // the unit of st_blocks
+// Shrinks to nine tenths of the limit, so that not every further command removes a journal.
 uint64_t shrunk(uint64_t limit) { return limit - limit / 10; }
 
 uint64_t bytes_of(const std::string& directory) {
@@ -47,7 +47,7 @@ std::optional<int64_t> ended_age(const std::string& directory) {
   return age;
 }
 
-// Where the file system has no such attributes the output is kept.
+// On a file system without such attributes, the output is kept.
 void set_ended_age(const std::string& directory, int64_t age_ms) {
   const std::string text = std::to_string(age_ms);
   if (::setxattr(directory.c_str(), kEndedAge, text.data(), text.size(), 0) < 0 &&
@@ -56,18 +56,18 @@ void set_ended_age(const std::string& directory, int64_t age_ms) {
   }
 }
 
-// The kernel knows who has it open, whatever warden of whatever release that is: it grants a read
-// lease only on a file that nobody can write to (fcntl(2)). Where it grants none for another reason
-// the journal counts as written.
+// The kernel knows whether anybody has the file open, for every release of the warden: it grants a
+// read lease only on a file that nobody can write to (fcntl(2)). If it refuses the lease for any
+// other reason, the journal counts as being written.
 bool is_written(int journal) {
-  // Who opens it in the moment between breaks the lease: SIGURG is ignored, the usual SIGIO is not.
+  // An open() in between breaks the lease. SIGURG is ignored by default; SIGIO would kill us.
   base::check(::fcntl(journal, F_SETSIG, SIGURG), "choose the signal of a lease");
   if (::fcntl(journal, F_SETLEASE, F_RDLCK) < 0) return true;
-  base::check(::fcntl(journal, F_SETLEASE, F_UNLCK), "give a lease back");
+  base::check(::fcntl(journal, F_SETLEASE, F_UNLCK), "return a lease");
   return false;
 }
 
-// How far it goes, with what came after the end.
+// The offset at the end of the journal, including late output.
 uint64_t last_offset(int journal, uint64_t output_bytes) {
   base::JournalReader reader(journal);
   reader.seek_output(output_bytes);
@@ -128,7 +128,7 @@ void OutputRetention::count(base::WorkspaceId workspace, base::ExecId newest) {
     if (*counted->bytes > rules_.workspace_bytes) counted->bytes = shrink(workspace, newest);
   } catch (const Error& error) {
     counted->bytes.reset();
-    if (error.code() == Code::conflict) return;  // an archive is made of it: the next command's end
+    if (error.code() == Code::conflict) return;  // being archived: the next command's end retries
     base::log(base::LogLevel::error, "output.retention",
               {{"ws", workspace}, {"error", error.message()}});
   }
@@ -146,7 +146,7 @@ uint64_t OutputRetention::shrink(base::WorkspaceId workspace, base::ExecId newes
   return sum;
 }
 
-// Late output comes after the end that was counted.
+// Late output comes after the last count.
 void OutputRetention::sweep() {
   std::vector<base::WorkspaceId> counted;
   {
@@ -163,7 +163,7 @@ void OutputRetention::sweep() {
     try {
       sweep_workspace(row.id, now_ms);
     } catch (const Error& error) {
-      if (error.code() == Code::conflict) continue;  // busy: the next sweep
+      if (error.code() == Code::conflict) continue;  // busy: the next sweep retries
       base::log(base::LogLevel::error, "output.retention",
                 {{"ws", row.id}, {"error", error.message()}});
     }
@@ -183,8 +183,8 @@ void OutputRetention::sweep_workspace(base::WorkspaceId workspace, int64_t now_m
   forget(workspace);
 }
 
-// Late output of a process that the command left may still come: then only what came before the end
-// goes, with a gap in its place, as no more than kLateBytes (warden/journal_sink.h) can follow.
+// A process that the command left may still write late output: then only the output before the end
+// is cut, and a gap replaces it, because at most kLateBytes (warden/journal_sink.h) can follow.
 uint64_t OutputRetention::remove(base::WorkspaceId workspace, const Journal& journal,
                                  const char* why) {
   const auto output_bytes = bytes_at_end(journal.exec);
@@ -200,7 +200,7 @@ uint64_t OutputRetention::remove(base::WorkspaceId workspace, const Journal& jou
     cut_journal(path, *cut);
     freed -= std::min(freed, bytes_of(journal.directory));
   } else {
-    // First: then it is known of the late output, too, that there was some.
+    // Before removing the file: so the row also records that there was late output.
     if (file) table.raise_output(journal.exec, {last_offset(file.get(), *output_bytes), 0});
     base::remove_tree(journal.directory);
   }

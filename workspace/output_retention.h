@@ -1,13 +1,13 @@
-// How long output of commands is kept: that of ended commands up to a size in each workspace, the
-// oldest goes first, and for a time, if one is set. A command's record stays; who reads its output
-// is told that it is gone, and where it ended (daemon/exec_output.h). A journal that the warden
-// still writes late output to (warden/late_output.h) stays until nobody has it open for writing,
-// and loses only what came before the command's end: a file without a name would grow where no
-// limit and no reader sees it. What a running command keeps is bounded by itself
-// (journal_middle.h). Time is the store's own age: no jump of the wall clock removes anything, and
-// it counts from when it was first seen here that the command had ended.
-// Journals are counted and removed under a mutex of their workspace: nobody waits for another
-// one's.
+// How long output of ended commands is kept: up to a size in each workspace, oldest removed first,
+// and for a time, if one is set. A command's record stays; a reader of removed output learns that
+// it is gone, and where it ended (daemon/exec_output.h). If the warden still writes late output to
+// a journal (warden/late_output.h), the journal stays until nobody has it open for writing, and only
+// the output before the command's end is cut: an unlinked file would keep growing where no limit
+// and no reader sees it. A running command's output has its own limit (journal_middle.h). Time is
+// the store's own age, counted from when the command was first seen as ended: no jump of the wall
+// clock removes anything.
+// Journals are counted and removed under a mutex for each workspace, so workspaces do not wait for
+// each other.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,13 @@ namespace moorage::workspace {
 class OutputRetention {
  public:
   struct Rules {
-    uint64_t workspace_bytes = 0;  // of the disk; 0: no limit
-    int64_t keep_ms = 0;           // 0: for ever
+    uint64_t workspace_bytes = 0;  // on disk; 0: no limit
+    int64_t keep_ms = 0;           // 0: forever
   };
   OutputRetention(Context& context, Rules rules) : context_(context), rules_(rules) {}
 
-  void ended(const state_db::ExecRow& exec);  // one command; may take long, must not throw
-  void sweep();                               // now and then: what is older than its time
+  void ended(const state_db::ExecRow& exec);  // after each command; may take long, must not throw
+  void sweep();                               // call now and then: removes expired output
 
  private:
   struct Journal {
@@ -41,23 +41,23 @@ class OutputRetention {
     uint64_t bytes = 0;
   };
   std::vector<Journal> journals_of(base::WorkspaceId workspace) const;  // oldest first
-  std::optional<uint64_t> bytes_at_end(base::ExecId exec);  // of output; nothing: it runs
+  std::optional<uint64_t> bytes_at_end(base::ExecId exec);  // of output; nullopt: still running
   struct Counted {
     std::mutex mutex;
-    std::optional<uint64_t> bytes;  // of all journals; nothing: not counted yet
+    std::optional<uint64_t> bytes;  // of all journals; nullopt: not counted yet
   };
   std::shared_ptr<Counted> counted_of(base::WorkspaceId workspace);
-  void forget(base::WorkspaceId workspace);  // the next command's end counts anew
-  // `newest` is kept in any case.
+  void forget(base::WorkspaceId workspace);  // the next command's end counts again
+  // Never removes `newest`.
   void count(base::WorkspaceId workspace, base::ExecId newest);
-  uint64_t shrink(base::WorkspaceId workspace, base::ExecId newest);  // what is left, in bytes
+  uint64_t shrink(base::WorkspaceId workspace, base::ExecId newest);  // returns the bytes left
   void sweep_workspace(base::WorkspaceId workspace, int64_t now_ms);
-  // What the disk has back.
+  // Returns the freed bytes.
   uint64_t remove(base::WorkspaceId workspace, const Journal& journal, const char* why);
 
   Context& context_;
   const Rules rules_;
-  std::mutex mutex_;  // of the map alone
+  std::mutex mutex_;  // guards only the map
   std::map<base::WorkspaceId, std::shared_ptr<Counted>> counted_;
 };
 

@@ -26,16 +26,16 @@ using base::Code;
 using base::Error;
 using base::Fd;
 
-constexpr uint32_t kIds = 65536;           // of one sandbox
+constexpr uint32_t kIds = 65536;           // ids of one sandbox
 constexpr uint32_t kAgentId = 1000;        // `user` inside
 constexpr uint64_t kMountRoom = 64 << 10;  // more than an overlay's work directories take
 
-// User namespaces that stand for id maps: no process lives in them. One costs 0.3 ms to make (a
-// fork) and little to keep; a workspace that starts again usually gets the same ids. The oldest
-// goes first.
+// Caches user namespaces without processes, which serve as id maps. One costs 0.3 ms to make (a
+// fork) and little to keep; a restarted workspace usually gets the same ids. Evicts the oldest
+// first.
 class IdMaps {
  public:
-  // Shared, because a mount may still be using what another thread pushes out.
+  // Shared, because a mount may still use an entry that another thread evicts.
   std::shared_ptr<Fd> get(const std::vector<base::IdMapLine>& map) {
     const Key key{map.front().inside, map.front().outside, map.back().outside};
     std::lock_guard lock(mutex_);
@@ -61,22 +61,22 @@ struct Owner {
   mode_t mode;
 };
 
-// Idempotent: what is there only gets its owner and mode again. The mode is set apart from mkdir
-// (umask).
+// Idempotent: sets owner and mode even if the directory exists. mkdir alone would apply the umask
+// to the mode.
 void make_owned_directory(const std::string& path, Owner owner) {
   if (mkdir(path.c_str(), 0700) < 0 && errno != EEXIST) base::throw_errno("make " + path);
-  base::check(lchown(path.c_str(), owner.id, owner.id), "give away " + path);
+  base::check(lchown(path.c_str(), owner.id, owner.id), "change the owner of " + path);
   base::check(chmod(path.c_str(), owner.mode), "set the mode of " + path);
 }
 
-// ext4, XFS and btrfs write what happened to names and inodes in the order in which it happened:
-// one fsync brings everything before it to disk (ext4: commit of the inode's transaction and all
-// older ones; XFS: the log up to the inode's item; btrfs: a logged directory takes its new children
-// and parents along). Tried on all three: the raw disk copied right after the fsync had every
-// directory, without it none. So there nothing is synced for the sake of order.
+// ext4, XFS and btrfs write changes of names and inodes in the order in which they happened: one
+// fsync brings all earlier changes to disk (ext4: commits the inode's transaction and all older
+// ones; XFS: the log up to the inode's item; btrfs: a logged directory includes its new children
+// and parents). Tested on all three: a raw disk copied right after the fsync had every directory,
+// and without it none. So on these, nothing needs a sync only for order.
 bool keeps_order(const std::string& path) {
   struct statfs status;
-  base::check(statfs(path.c_str(), &status), "look at the file system of " + path);
+  base::check(statfs(path.c_str(), &status), "check the file system of " + path);
   switch (static_cast<unsigned long>(status.f_type)) {
     case EXT4_SUPER_MAGIC:
     case XFS_SUPER_MAGIC:
@@ -109,8 +109,8 @@ class OverlayStorage : public Storage {
     if (!base::path_exists(top)) quota_->make(layer, top);
     std::vector<std::string> made;
     for (const char* part : {"tree", "home", "system"}) {
-      // An id that the mount's map does not cover would be nobody to the kernel, and even the
-      // mounter could not look a name up below it. So all from here on has an owner out of the map.
+      // To the kernel an id outside the mount's map is nobody, and not even the mounter could look
+      // up a name below it. So everything from here on has an owner inside the map.
       const std::string directory = top + "/" + part;
       make_owned_directory(directory, mounter_owner());
       make_owned_directory(directory + "/work", mounter_owner());
@@ -124,7 +124,7 @@ class OverlayStorage : public Storage {
     for (const std::string& directory : made) base::sync_directory(directory);
   }
 
-  // Where changes of names reach the disk in their order, the last one brings the others along.
+  // Where the file system keeps the order of changes, syncing the last one is enough.
   void sync_layer(base::LayerId layer) override {
     if (ordered_) base::sync_directory(layer_path(layer) + "/system/upper");
   }
@@ -164,8 +164,8 @@ class OverlayStorage : public Storage {
   Owner agent_owner() const { return {options_.disk_first_id + kAgentId, 0755}; }
   Owner mounter_owner() const { return {options_.disk_first_id + kIds, 0700}; }
 
-  // The copies are made here, in the namespace of the caller, where the store is mounted; the
-  // mounter's has no mounts of the host.
+  // Clones in the caller's namespace, where the store is mounted; the mounter's namespace has none
+  // of the host's mounts.
   static Fd layer_mount(const std::string& path, const Fd& map) {
     Fd layer = base::clone_mount(AT_FDCWD, path);
     base::set_mount_idmap(layer.get(), map.get());
@@ -183,7 +183,7 @@ class OverlayStorage : public Storage {
     MountRoom room;
   };
 
-  // `below` the layers, nearest first.
+  // `below`: under the layers, nearest first.
   Fd mount_part(const Chain& chain, const std::string& part, const std::vector<std::string>& below,
                 const Mapping& mapping, uint64_t* device) {
     const Fd& map = mapping.map;
@@ -198,18 +198,18 @@ class OverlayStorage : public Storage {
     try {
       Fd overlay = mounter_.mount(std::move(parts));
       struct statvfs status;
-      base::check(fstatvfs(overlay.get(), &status), "look at the overlay");
-      // Overlay says nothing when it cannot use its work directory: it just comes up read-only.
+      base::check(fstatvfs(overlay.get(), &status), "stat the overlay");
+      // If overlay cannot use its work directory, it silently comes up read-only.
       if (status.f_flag & ST_RDONLY) {
         if (base::file_system_space(layers_).free_bytes < kMountRoom) {
           throw Error(Code::resource_exhausted, "the disk of the store is full",
-                      "free space on it: moorage rm --purge NAME removes a workspace for good");
+                "free space on it: moorage rm --purge NAME removes a workspace for good");
         }
-        throw Error(Code::io, "the overlay came up read-only",
+        throw Error(Code::io, "the overlay was mounted read-only",
                     "see the kernel's log; is the store's file system writable?");
       }
       struct stat root;
-      base::check(fstat(overlay.get(), &root), "look at the overlay");
+      base::check(fstat(overlay.get(), &root), "stat the overlay");
       *device = root.st_dev;
       return overlay;
     } catch (Error& error) {
@@ -219,7 +219,7 @@ class OverlayStorage : public Storage {
 
   const OverlayOptions options_;
   const std::string layers_;
-  const std::string empty_;  // lowest directory of a home without an image's
+  const std::string empty_;  // lowest directory of a home, if the image has none
   IdMaps id_maps_;
   Mounter mounter_;
   const bool ordered_;

@@ -74,7 +74,7 @@ NameLookup::Part NameLookup::take(const UpperNode& node, const std::string& befo
     stopped_ = true;
   } else if (node.redirect.starts_with('/')) {
     target_ = node.redirect + after;
-    stopped_ = false;  // of an opaque directory further up on the way: this one came from elsewhere
+    stopped_ = false;  // clears an opaque parent on the path: this directory came from elsewhere
   } else if (!node.redirect.empty()) {
     target_ = before + node.redirect + after;
   }
@@ -83,7 +83,7 @@ NameLookup::Part NameLookup::take(const UpperNode& node, const std::string& befo
   return Part::directory;
 }
 
-// Places in the target are counted from its end, as only the front changes.
+// Positions in the target count from its end, because only the front changes.
 FoundFromRoot search_from_root(int layer, NameLookup& lookup) {
   FoundFromRoot found;
   Fd above;

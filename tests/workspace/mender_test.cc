@@ -57,7 +57,7 @@ TEST_CASE("a workspace whose mending hangs keeps its lock and says so, and all o
   mender.add(stuck, [&] { released.wait(); });
   mender.add(broken, [] { throw base::Error(base::Code::io, "the disk is gone"); });
   mender.add(good, [&] { mended = true; });
-  CHECK_THROWS_WITH(test.locks.lock(good.str(), "start", 0ms), Catch::Contains("mending"));
+  CHECK_THROWS_WITH(test.locks.lock(good.str(), "start", 0ms), Catch::Contains("repair"));
   mender.start();
   REQUIRE(mender.wait(10s * tests::patience()));
   CHECK(mended);
@@ -67,7 +67,7 @@ TEST_CASE("a workspace whose mending hangs keeps its lock and says so, and all o
   CHECK(test.integrity(good).state == IntegrityState::unknown);
   CHECK_NOTHROW(test.locks.lock(good.str(), "start", 0ms));
   CHECK_NOTHROW(test.locks.lock(broken.str(), "start", 0ms));
-  CHECK_THROWS_WITH(test.locks.lock(stuck.str(), "start", 0ms), Catch::Contains("mending"));
+  CHECK_THROWS_WITH(test.locks.lock(stuck.str(), "start", 0ms), Catch::Contains("repair"));
   release.set_value();
   CHECK_NOTHROW(test.locks.lock(stuck.str(), "start", 10s * tests::patience()));
   CHECK(test.integrity(stuck).state == IntegrityState::intact);

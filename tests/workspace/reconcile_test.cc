@@ -106,7 +106,7 @@ TEST_CASE("a sandbox whose processes do not end keeps no start from serving othe
   CHECK(test.state(cut) == SandboxState::lost);
   CHECK(test.now(cut).state == ExecState::running);
   CHECK_NOTHROW(test.locks.lock(other.id.str(), "start", 0ms));
-  CHECK_THROWS_WITH(test.locks.lock(id.str(), "start", 0ms), Catch::Contains("mending"));
+  CHECK_THROWS_WITH(test.locks.lock(id.str(), "start", 0ms), Catch::Contains("repair"));
   test.reconciler.after_ready();
   CHECK(test.comes([&] { return test.hanging == 1; }));
   CHECK(test.now(cut).state == ExecState::running);
