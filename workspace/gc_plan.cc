@@ -85,7 +85,7 @@ class Planner {
   // Takes the deltas over a tree before the tree; if one stays, the tree stays. True: it goes.
   bool base_tree(const state_db::BaseTreeRow& tree) {
     const TreeKey key{tree.repository, tree.commit};
-    if (const auto told = trees_.find(key); told != trees_.end()) return told->second;
+    if (const auto known = trees_.find(key); known != trees_.end()) return known->second;
     trees_[key] = false;  // in a cycle of deltas, every tree stays
     std::string kept;
     for (auto [at, end] = deltas_.equal_range(key); at != end; ++at) {

@@ -1,9 +1,9 @@
 // How long output of ended commands is kept: up to a size in each workspace, oldest removed first,
 // and for a time, if one is set. A command's record stays; a reader of removed output learns that
 // it is gone, and where it ended (daemon/exec_output.h). If the warden still writes late output to
-// a journal (warden/late_output.h), the journal stays until nobody has it open for writing, and only
-// the output before the command's end is cut: an unlinked file would keep growing where no limit
-// and no reader sees it. A running command's output has its own limit (journal_middle.h). Time is
+// a journal (warden/late_output.h), the journal stays until nobody has it open for writing, and
+// only the output before the command's end is cut: an unlinked file would grow where no limit and
+// no reader sees it. A running command's output has its own limit (journal_middle.h). Time is
 // the store's own age, counted from when the command was first seen as ended: no jump of the wall
 // clock removes anything.
 // Journals are counted and removed under a mutex for each workspace, so workspaces do not wait for

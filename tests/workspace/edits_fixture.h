@@ -1,4 +1,4 @@
-// Random edits of a mounted tree by the agent's user, and what a tree looks like.
+// Random edits of a mounted tree by the agent's user, and a view of a tree for comparison.
 #pragma once
 
 #include <fcntl.h>
@@ -39,7 +39,7 @@ inline std::string join(const std::string& directory, const std::string& name) {
   return directory.empty() ? name : directory + "/" + name;
 }
 
-// Random edits by the agent's user in a mounted tree; what the kernel refuses is simply not done.
+// Makes random edits as the agent's user in a mounted tree; skips edits that the kernel refuses.
 class Editor {
  public:
   Editor(std::string root, uint32_t seed) : root_(std::move(root)), random_(seed) {}

@@ -32,20 +32,20 @@ ExecEvidence everything() {
 
 }  // namespace
 
-TEST_CASE("what was refused while a command ran is no reason for one that succeeded") {
+TEST_CASE("refusals during a command do not give a successful command a category") {
   CHECK_FALSE(categorize(exited(0), everything()));
 }
 
-TEST_CASE("a plain failure has no category, and a word of the kernel makes one") {
+TEST_CASE("a plain failure has no category, and evidence from the kernel gives it one") {
   CHECK_FALSE(categorize(exited(1), {}));
-  CHECK_FALSE(categorize(exited(127), {}));  // a shell's: no word of execve
+  CHECK_FALSE(categorize(exited(127), {}));  // from a shell, not from a failed execve
   CHECK(categorize(exited(1), {.out_of_memory = true}) == ExecCategory::out_of_memory);
   CHECK(categorize(exited(1), {.disk_full = true}) == ExecCategory::disk_full);
   CHECK(categorize(exited(1), {.refused = {.forks = 1}}) == ExecCategory::pids_limit);
   CHECK(categorize(exited(1), {.refused = {.packets = 1}}) == ExecCategory::network_denied);
 }
 
-TEST_CASE("what ended the command itself counts more than what was refused around it") {
+TEST_CASE("the cause of the command's own end outweighs refusals around it") {
   CHECK(categorize(ended(ExecState::timed_out), everything()) == ExecCategory::timeout);
   CHECK(categorize(ended(ExecState::cancelled), everything()) == ExecCategory::cancelled);
   CHECK(categorize(ended(ExecState::interrupted), everything()) == ExecCategory::lost);
@@ -56,7 +56,7 @@ TEST_CASE("what ended the command itself counts more than what was refused aroun
   CHECK(categorize(ended(ExecState::signalled), {.stopping = true}) == ExecCategory::stopped);
 }
 
-TEST_CASE("the end record may say why a start failed, and nothing else") {
+TEST_CASE("the end record may say why a start failed, but no other category") {
   const auto word = [](const char* failure) {
     return parse_exec_end(R"({"kind":"exited","code":127,"failure":")" + std::string(failure) +
                           "\"}")

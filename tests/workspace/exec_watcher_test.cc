@@ -21,7 +21,7 @@ constexpr uint32_t kOther = 61002;
 constexpr int kMoreThanThreads = 8;
 
 struct WatcherFixture : PlacementFixture {
-  // A command of that user in a workspace of its own.
+  // A command of that user in its own workspace.
   state_db::ExecRow make_one(const std::string& workspace, uint32_t uid) {
     const auto row = make_workspace(workspace, "lxc");
     state_db::Sandboxes sandboxes(store);
@@ -53,7 +53,7 @@ struct WatcherFixture : PlacementFixture {
 
 }  // namespace
 
-TEST_CASE("what the ends of one user's commands wait for keeps no other's from being told") {
+TEST_CASE("a slow end of one user's commands does not delay reports of another user's") {
   std::promise<void> release;
   std::promise<void> told;
   const auto released = release.get_future().share();
@@ -68,7 +68,7 @@ TEST_CASE("what the ends of one user's commands wait for keeps no other's from b
   release.set_value();
 }
 
-TEST_CASE("a judge of the disk that fails leaves the end of a command as it was") {
+TEST_CASE("a failing disk judge does not change the end of a command") {
   std::atomic<bool> asked = false;
   WatcherFixture test;
   const bool suspects = GENERATE(true, false);
@@ -83,8 +83,8 @@ TEST_CASE("a judge of the disk that fails leaves the end of a command as it was"
   const auto exec = test.make_one("judged", kOther);
   test.write_end(exec, R"({"kind": "exited", "code": 3})");
   test.watcher->settle_exec(exec, state_db::ExecCategory::lost, "");
-  const auto watcher = std::move(test.watcher);  // its threads end before what they call
-  // The second is asked on a pool.
+  const auto watcher = std::move(test.watcher);  // its threads end before the objects they call
+  // The second question runs on a pool.
   auto ended = state_db::Execs(test.store).get(exec.id);
   for (int n = 0; n < 2000 && ended.state == state_db::ExecState::running; ++n) {
     std::this_thread::sleep_for(10ms);

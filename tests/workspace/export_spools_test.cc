@@ -1,4 +1,4 @@
-// What one user's unread exports take is bounded, known, and let go of.
+// The space that one user's unread exports take is bounded, counted and released.
 #include "workspace/export_spools.h"
 
 #include <sys/mman.h>
@@ -19,18 +19,18 @@ constexpr size_t kPiece = 1 << 20;
 
 }  // namespace
 
-TEST_CASE("a user has a bounded number of exports, and others have theirs", "[archive]") {
+TEST_CASE("a user has a bounded number of exports, and others have their own", "[archive]") {
   ContextFixture fixture;
   ExportSpools spools(fixture.context);
   std::vector<std::shared_ptr<ByteSpool>> held;
   for (int n = 0; n < 3; ++n) held.push_back(spools.make(kOne));
   CHECK(code_thrown_by([&] { spools.make(kOne); }) == base::Code::conflict);
   CHECK(spools.make(kOther));
-  held.pop_back();  // its client has left, and its writer has ended
+  held.pop_back();  // its client left, and its writer ended
   CHECK(spools.make(kOne));
 }
 
-TEST_CASE("what was not read of exports counts for who asked for them", "[archive]") {
+TEST_CASE("unread export bytes count for the user who started the export", "[archive]") {
   ContextFixture fixture;
   ExportSpools spools(fixture.context);
   const auto one = spools.make(kOne);
@@ -44,7 +44,7 @@ TEST_CASE("what was not read of exports counts for who asked for them", "[archiv
   CHECK(spools.bytes_of(kOne) == 4 * kPiece);
 }
 
-TEST_CASE("exports take no more than others still find", "[archive]") {
+TEST_CASE("exports leave as much room as they take", "[archive]") {
   DiskRoom room;
   room.space.free_bytes = 100 * kPiece;
   room.min_free_bytes = 40 * kPiece;
@@ -55,7 +55,7 @@ TEST_CASE("exports take no more than others still find", "[archive]") {
   CHECK_FALSE(has_room_for_exports(room, 0));
 }
 
-TEST_CASE("who reads an export too slowly is let go", "[archive]") {
+TEST_CASE("an export that is read too slowly ends", "[archive]") {
   const auto room = [] { return true; };
   const auto spool_with = [&](LeastRate least) {
     auto spool =
@@ -67,6 +67,6 @@ TEST_CASE("who reads an export too slowly is let go", "[archive]") {
   CHECK(usual->try_read(1) == "a");
   CHECK(usual->try_read(1) == " ");
   const auto strict = spool_with({.grace = std::chrono::nanoseconds(0), .bytes_per_s = 1e18});
-  CHECK(strict->try_read(1) == "a");  // that it was not asked before is not its fault
+  CHECK(strict->try_read(1) == "a");  // time before the first read does not count against it
   CHECK(code_thrown_by([&] { strict->try_read(1); }) == base::Code::deadline_exceeded);
 }

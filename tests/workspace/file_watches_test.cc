@@ -1,4 +1,4 @@
-// Which processes watch files of a mount.
+// Finds processes that watch files of a mount.
 #include "workspace/file_watches.h"
 
 #include <sys/inotify.h>
@@ -17,7 +17,7 @@ using test::TemporaryDirectory;
 using workspace::marks_any;
 using workspace::watches_any;
 
-TEST_CASE("marks are known by the device of what they watch") {
+TEST_CASE("marks are found by the device of the watched file") {
   const std::string inotify =
       "pos:\t0\nflags:\t02004000\nmnt_id:\t15\nino:\t2070\n"
       "inotify wd:2 ino:1b sdev:2f mask:fff ignored_mask:0 fhandle-bytes:8 fhandle-type:1 "
@@ -33,7 +33,7 @@ TEST_CASE("marks are known by the device of what they watch") {
   CHECK_FALSE(marks_any("", {makedev(0, 0x2f)}));
 }
 
-TEST_CASE("a process that watches a directory is seen until it stops") {
+TEST_CASE("a process that watches a directory is found until it stops") {
   TemporaryDirectory directory;
   struct stat here {};
   base::check(stat(directory.path().c_str(), &here), "stat");

@@ -1,4 +1,4 @@
-// Storage that a test changes in one place.
+// A Storage that forwards every call, so that a test can override one of them.
 #pragma once
 
 #include <string>

@@ -35,7 +35,7 @@ struct Rows {
     facts.trees.push_back(tree);
   }
 
-  // At rest for a month, large, with a cache.
+  // Idle for a month, large, with a cache.
   state_db::WorkspaceRow& add(int64_t id = 7) {
     state_db::WorkspaceRow row;
     row.id = {id};
@@ -60,7 +60,7 @@ struct Rows {
   }
 };
 
-TEST_CASE("the ladder: caches, base trees, workspaces, mirrors; what is kept comes last") {
+TEST_CASE("the order is caches, base trees, workspaces, mirrors; kept rows come last") {
   Rows rows;
   rows.add();
   rows.facts.stood_on.clear();
@@ -74,7 +74,7 @@ TEST_CASE("the ladder: caches, base trees, workspaces, mirrors; what is kept com
   CHECK(order == "cache base_tree workspace mirror -mirror ");
 }
 
-TEST_CASE("pinned, leased, running, in transfer or not ready: never, and it says why") {
+TEST_CASE("pinned, leased, running, in transfer or not ready: kept, with the reason") {
   struct Case {
     const char* why;
     std::function<void(Rows&, state_db::WorkspaceRow&)> make;
@@ -100,17 +100,17 @@ TEST_CASE("pinned, leased, running, in transfer or not ready: never, and it says
   }
 }
 
-TEST_CASE("what archiving gives back is what goes, less an archive of all") {
+TEST_CASE("archiving frees the removed bytes minus an archive of everything") {
   Rows rows;
   const auto id = rows.add().id;
-  // A snapshot that only it needs, and what a fork stands on, too: the archive has both.
+  // A snapshot that only it needs, and layers that a fork also uses: the archive has both.
   rows.facts.frozen[id] = {.own_bytes = 3'000'000, .all_bytes = 5'000'000};
   CHECK(*rows.row(GcRung::workspace).bytes == 4'000'000 - 3'000'000 - 1000);
   rows.facts.frozen[id] = {.own_bytes = 0, .all_bytes = 5'000'000};
   CHECK_FALSE(rows.row(GcRung::workspace).goes);
 }
 
-TEST_CASE("a workspace is archived only after its time, and only for a gain") {
+TEST_CASE("a workspace is archived only after its time, and only if that frees space") {
   Rows rows;
   auto& row = rows.add();
   CHECK(rows.row(GcRung::workspace).goes);
@@ -118,14 +118,14 @@ TEST_CASE("a workspace is archived only after its time, and only for a gain") {
   rows.rules.archive_elsewhere = true;
   CHECK(*rows.row(GcRung::workspace).bytes == 1'000'000);
   rows.rules.archive_elsewhere = false;
-  row.disk_bytes = 1500;  // half of it and the mirror's objects are as much
+  row.disk_bytes = 1500;  // half of it plus the mirror's objects is as much
   CHECK(rows.row(GcRung::workspace).why == "its archive would take as much as it frees");
   row.disk_bytes.reset();
   CHECK(rows.row(GcRung::workspace).why == "its size was never measured");
   row.disk_bytes = 1'000'000;
   row.rest_age_ms = 94 * kDay_ms;
   CHECK(rows.row(GcRung::workspace).why == "idle for only 6 days");
-  row.rest_age_ms = 200 * kDay_ms;  // whatever wrote that: it is not old
+  row.rest_age_ms = 200 * kDay_ms;  // in the future, for whatever reason: not old
   CHECK_FALSE(rows.row(GcRung::workspace).goes);
   row.rest_age_ms = 0;
   row.disposable = true;
@@ -135,7 +135,7 @@ TEST_CASE("a workspace is archived only after its time, and only for a gain") {
   CHECK(rows.row(GcRung::workspace).why == "archiving is not available here");
 }
 
-TEST_CASE("a wall clock that jumps makes nothing go") {
+TEST_CASE("a jump of the wall clock makes nothing old") {
   Rows rows;
   auto& row = rows.add();
   row.rest_age_ms = rows.facts.age_ms;
@@ -145,11 +145,11 @@ TEST_CASE("a wall clock that jumps makes nothing go") {
     rows.facts.trees.front().last_used_wall_ms = jump;
     rows.facts.repositories.front().fetched_wall_ms = jump;
     for (const GcRow& one : plan_gc(rows.facts, rows.rules))
-      CHECK(one.goes == (one.rung == GcRung::cache));  // that one has no age
+      CHECK(one.goes == (one.rung == GcRung::cache));  // caches have no age
   }
 }
 
-TEST_CASE("a base tree goes when no layer stands on it and nobody asked for it just now") {
+TEST_CASE("a base tree goes when no layer uses it and nobody requested it recently") {
   Rows rows;
   CHECK(rows.row(GcRung::base_tree).goes);
   CHECK(*rows.row(GcRung::base_tree).bytes == 500);
@@ -162,7 +162,7 @@ TEST_CASE("a base tree goes when no layer stands on it and nobody asked for it j
 
 TEST_CASE("a base tree stays with the deltas over it, and goes after them") {
   Rows rows;
-  rows.facts.trees.front().last_used_wall_ms = 1;  // the first to go, were it alone
+  rows.facts.trees.front().last_used_wall_ms = 1;  // without the deltas it would go first
   for (const char digit : {'b', 'c'}) {
     auto delta = rows.facts.trees.front();
     delta.parent = rows.facts.trees.back().commit;
@@ -187,7 +187,7 @@ TEST_CASE("a base tree stays with the deltas over it, and goes after them") {
   CHECK(order() == "-c-b-" + first);
 }
 
-TEST_CASE("a mirror stays while a workspace needs it, also a deleted or an archived one") {
+TEST_CASE("a mirror stays while a workspace needs it, even a deleted or archived one") {
   Rows rows;
   CHECK(rows.row(GcRung::mirror).goes);
   rows.facts.repos_used_lately.insert({1});
@@ -205,7 +205,7 @@ TEST_CASE("a mirror stays while a workspace needs it, also a deleted or an archi
   CHECK(rows.row(GcRung::mirror).why == "it is being fetched");
 }
 
-TEST_CASE("ten thousand workspaces are decided in far less than a second") {
+TEST_CASE("ten thousand workspaces are planned in far less than a second") {
   Rows rows;
   for (int64_t id = 1; id <= 10'000; ++id) rows.add(id);
   const auto began = std::chrono::steady_clock::now();

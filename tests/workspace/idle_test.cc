@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kPause_ms = 10'000;
 constexpr int64_t kYear_ms = 365LL * 24 * 3600 * 1000;
 
-// A sandbox that is looked at every ten seconds.
+// A sandbox that is checked every ten seconds.
 struct Watched {
   IdleCount count;
   int64_t boot_ms = 50'000;
@@ -28,9 +28,9 @@ struct Watched {
 
 }  // namespace
 
-TEST_CASE("idle time is added up from the first look that saw nothing") {
+TEST_CASE("idle time adds up from the first check that found it idle") {
   Watched sandbox;
-  CHECK(sandbox.look() == 0);  // what was before the first look is not known
+  CHECK(sandbox.look() == 0);  // the time before the first check is unknown
   CHECK(sandbox.look() == 10'000);
   CHECK(sandbox.look() == 20'000);
   CHECK(sandbox.look(kPause_ms, 0, true) == 0);
@@ -38,7 +38,7 @@ TEST_CASE("idle time is added up from the first look that saw nothing") {
   CHECK(sandbox.look() == 10'000);
 }
 
-TEST_CASE("more than one percent of a CPU is work, and no more than that is none") {
+TEST_CASE("only more than one percent of a CPU counts as work") {
   Watched sandbox;
   sandbox.look();
   CHECK(sandbox.look(kPause_ms, 100'000) == 10'000);
@@ -49,7 +49,7 @@ TEST_CASE("more than one percent of a CPU is work, and no more than that is none
   CHECK(sandbox.look() == 10'000);
 }
 
-TEST_CASE("no jump of a clock makes a sandbox idle for longer than it was seen to be") {
+TEST_CASE("a clock jump never makes a sandbox idle for longer than was observed") {
   Watched sandbox;
   sandbox.look();
   CHECK(sandbox.look() == 10'000);
@@ -58,14 +58,14 @@ TEST_CASE("no jump of a clock makes a sandbox idle for longer than it was seen t
   CHECK(sandbox.look() == 35'000);
 }
 
-TEST_CASE("a counter that went back is no work") {
+TEST_CASE("a counter that goes back does not count as work") {
   Watched sandbox;
   sandbox.look(kPause_ms, 5'000'000);
   sandbox.cpu_usec = 1;
   CHECK(sandbox.look() == 10'000);
 }
 
-TEST_CASE("what a workspace leaves to the settings follows them") {
+TEST_CASE("a policy without its own values follows the settings") {
   workspace::Options options;
   options.idle_stop_s = 60;
   options.max_lifetime_s = 3600;

@@ -1,5 +1,5 @@
-// What an export calls whole an import takes: each rule of an import also ends the read-back of an
-// export, without making anything.
+// An import accepts every export that was reported as whole: each rule of an import also fails the
+// read-back of an export, which makes nothing.
 #include "workspace/import_check.h"
 
 #include <signal.h>
@@ -23,7 +23,7 @@ struct Upper {
 
 using Change = std::function<void(ArchiveContents&)>;
 
-// What the read-back of an export of this says; empty: it is whole.
+// Returns the refusal of the export's read-back; empty: it is whole.
 std::string refusal_of(const Change& change) {
   const Upper upper;
   signal(SIGPIPE, SIG_IGN);  // as the daemon does
@@ -60,7 +60,7 @@ void set_snapshots(ArchiveContents& contents, const std::vector<std::string>& na
 
 using Fill = std::function<void(ArchiveWriter&)>;
 
-// Of an entry below the root of a part: what makes it and what only checks it say the same.
+// For an entry below the root of a part: making it and only checking it give the same answer.
 void check_refused(const Fill& fill, bool refused = true) {
   const std::string bytes = write_archive([&](ArchiveWriter& writer) {
     ArchiveEntry root;
@@ -98,7 +98,7 @@ ArchiveEntry entry(const std::string& name, EntryType type, const std::string& t
 
 }  // namespace
 
-TEST_CASE("an export that an import would refuse does not end", "[archive]") {
+TEST_CASE("an export that an import would refuse fails", "[archive]") {
   REQUIRE(refusal_of([](ArchiveContents&) {}).empty());
   const auto row = [](const std::function<void(state_db::WorkspaceRow&)>& change) -> Change {
     return [change](ArchiveContents& contents) { change(contents.manifest.workspace); };
@@ -143,7 +143,7 @@ TEST_CASE("an export that an import would refuse does not end", "[archive]") {
   }
 }
 
-TEST_CASE("commands of an archive are bounded by no number, and found again", "[archive]") {
+TEST_CASE("an archive may have any number of commands, and each is found again", "[archive]") {
   constexpr int64_t kMany = 250'001;
   CHECK(refusal_of([](ArchiveContents& contents) {
           add_execs(contents, kMany);
@@ -162,7 +162,7 @@ TEST_CASE("commands of an archive are bounded by no number, and found again", "[
   CHECK_FALSE(ids.find(base::ExecId{1}));
 }
 
-TEST_CASE("what cannot be made of a layer is known without making it", "[archive]") {
+TEST_CASE("an impossible layer is recognized without making it", "[archive]") {
   const auto put = [](const ArchiveEntry& what) {
     return [what](ArchiveWriter& writer) { writer.begin(what); };
   };
@@ -203,7 +203,7 @@ TEST_CASE("what cannot be made of a layer is known without making it", "[archive
   });
 }
 
-TEST_CASE("an import takes every limit that the configuration lets a host have", "[archive]") {
+TEST_CASE("an import accepts every limit that a host's configuration allows", "[archive]") {
   const std::vector<std::pair<std::string, std::vector<std::string>>> walks{
       {"sandbox.memory_bytes", {"0", "1", "16777215", "16777216", "1024TiB", "1025TiB"}},
       {"sandbox.cpus", {"0", "0.009", "0.01", "0.049", "0.05", "1024", "1025", "4096", "4097"}},

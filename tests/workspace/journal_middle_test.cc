@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kLimit = 1 << 20;
 
-// What a warden writes, and what the daemon that reads it cuts.
+// A journal as a warden writes it and the daemon that reads it cuts it.
 class Running {
  public:
   Running() : file_(base::open_file(path(), O_RDWR | O_CREAT | O_APPEND, 0600)) {}
@@ -34,12 +34,12 @@ class Running {
       offset_ += payload.size();
     }
   }
-  // As after a start of the daemon: all is read anew.
+  // As after a start of the daemon: reads everything again.
   void restart() {
     middle_ = std::make_unique<JournalMiddle>(kLimit);
     reader_ = std::make_unique<base::JournalReader>(file_.get());
   }
-  // `upto`: how far a kill lets the cut come. 0: nothing, 1: the mark alone, 2: all.
+  // `upto`: the step at which a kill ends the cut. 0: nothing done, 1: only the mark, 2: all.
   void look(int upto = 2) {
     for (uint64_t at = reader_->file_position(); auto frame = reader_->next();
          at = reader_->file_position())
@@ -54,7 +54,7 @@ class Running {
       const std::string payload = base::encode_gap(gap);
       const auto header = base::encode_frame_header(
           {FrameKind::gap, static_cast<uint32_t>(payload.size()), 1, cut->begin_offset}, payload);
-      base::set_append_only(file_.get(), false);  // as a cut before left it
+      base::set_append_only(file_.get(), false);  // as an earlier cut left it
       const base::Fd file = base::open_file(path(), O_WRONLY);
       const std::string frame = std::string(header.data(), header.size()) + payload;
       REQUIRE(pwrite(file.get(), frame.data(), frame.size(), static_cast<off_t>(cut->begin)) == 64);
@@ -65,7 +65,7 @@ class Running {
     REQUIRE(fstat(file_.get(), &status) == 0);
     return static_cast<uint64_t>(status.st_blocks) * 512;
   }
-  // Head, gap, tail, and the end: byte for byte what was written there.
+  // Head, gap, tail and the end match the written bytes.
   void check_whole() const {
     base::JournalReader reader(file_.get());
     uint64_t kept = 0, dropped = 0;
@@ -156,7 +156,7 @@ TEST_CASE("a short journal loses nothing") {
   CHECK(journal.dropped() == 0);
 }
 
-TEST_CASE("a daemon that dies at any moment of a cut leaves a journal that is whole") {
+TEST_CASE("a daemon that dies at any moment of a cut leaves the journal whole") {
   for (unsigned seed = 1; seed <= 12; ++seed) {
     std::mt19937 chance(seed);
     CAPTURE(seed);
@@ -221,7 +221,7 @@ TEST_CASE("a copy of a journal that is cut meanwhile is whole") {
   }
 }
 
-TEST_CASE("a reader whose frame is being taken out goes on behind the gap") {
+TEST_CASE("a reader whose frame is cut away continues after the gap") {
   Running journal;
   for (int i = 0; i < 4; ++i)
     journal.write(FrameKind::standard_output, std::string(10'000, static_cast<char>('a' + i)));
@@ -229,7 +229,7 @@ TEST_CASE("a reader whose frame is being taken out goes on behind the gap") {
   std::vector<uint64_t> begins;
   for (base::JournalReader all(journal.fd()); all.next();) begins.push_back(all.file_position());
   REQUIRE(reader.next());
-  REQUIRE(reader.next());  // it stands before the third, whose header it may have read already
+  REQUIRE(reader.next());  // the third is next; its header may have been read already
   const JournalMiddle::Cut cut{begins[0], begins[2], 10'000, 30'000, 1, 2};
   workspace::cut_journal(journal.path(), cut);
   base::set_append_only(journal.fd(), false);
@@ -246,7 +246,7 @@ TEST_CASE("a reader whose frame is being taken out goes on behind the gap") {
   CHECK(last->payload == std::string(10'000, 'd'));
 }
 
-TEST_CASE("a compact journal is the same without its hole") {
+TEST_CASE("a compact journal has the same contents without its hole") {
   std::mt19937 chance(3);
   Running journal;
   while (journal.output().size() < (8 << 20)) {

@@ -1,4 +1,4 @@
-// What is collected beside merges and other collections, which hold layers and let go of them.
+// Collection beside merges and other collections, which lock and release layers.
 #include "workspace/layer_collection.h"
 
 #include <atomic>
@@ -19,7 +19,7 @@ using namespace moorage::workspace;
 
 namespace {
 
-// Rows and layers, without any backend or repository.
+// Rows and layers, without a backend or repository.
 struct LayersFixture : ContextFixture {
   state_db::Layers layers{store};
   state_db::NewLayer on_base{
@@ -30,7 +30,7 @@ struct LayersFixture : ContextFixture {
 
 }  // namespace
 
-TEST_CASE("a merge that comes into use while others are collected is not collected") {
+TEST_CASE("a merge that comes into use during a collection is not collected") {
   LayersFixture test;
   state_db::NewWorkspace wanted;
   wanted.name = "one";
@@ -71,7 +71,7 @@ TEST_CASE("a merge that comes into use while others are collected is not collect
   CHECK(lost == 0);
 }
 
-TEST_CASE("what stands below a layer that somebody holds stays with it") {
+TEST_CASE("layers below a locked layer stay with it") {
   LayersFixture test;
   auto layer = test.on_base;
   std::vector<base::LayerId> chain;

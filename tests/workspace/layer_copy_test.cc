@@ -1,4 +1,4 @@
-// Frozen copies of a layer, against the layer itself.
+// Compares frozen copies of a layer with the layer itself.
 #include "workspace/layer_copy.h"
 
 #include <fcntl.h>
@@ -105,7 +105,7 @@ TEST_CASE("a copy has everything that a layer can have") {
   require_same(live, copy);
 }
 
-TEST_CASE("a later pass only does what changed, and the next copy shares the rest") {
+TEST_CASE("a later pass copies only changes, and the next copy shares the rest") {
   Layers layers;
   const std::string live = layers.make();
   const std::string tree = live + "/tree/upper";
@@ -131,7 +131,7 @@ TEST_CASE("a later pass only does what changed, and the next copy shares the res
   const std::string second = layers.make();
   LayerCopy again({live, second, copy}, kNothingMapped);
   const CopyPass pass = again.finish();
-  CHECK(pass.copied_files <= 2);  // f4; and f1, if its time was the present when it was copied
+  CHECK(pass.copied_files <= 2);  // f4; and f1, if its change was too recent when it was copied
   CHECK(pass.copied_files + pass.linked_files == 90);
   require_same(live, second);
   struct stat one {
@@ -149,7 +149,7 @@ TEST_CASE("a later pass only does what changed, and the next copy shares the res
   }
 }
 
-TEST_CASE("a file that is written through a mapping is copied although its time stands still") {
+TEST_CASE("a file written through a mapping is copied although its time does not change") {
   Layers layers;
   const std::string live = layers.make();
   const std::string path = live + "/tree/upper/mapped";
@@ -158,7 +158,7 @@ TEST_CASE("a file that is written through a mapping is copied although its time 
   auto* bytes =
       static_cast<char*>(mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0));
   REQUIRE(bytes != MAP_FAILED);
-  bytes[0] = 'b';  // from here on the page is dirty, and writing to it changes no time
+  bytes[0] = 'b';  // the page is dirty now, so further writes change no time
   pause_past_a_tick();
   const std::string copy = layers.make();
   struct stat status {};
@@ -171,7 +171,7 @@ TEST_CASE("a file that is written through a mapping is copied although its time 
   munmap(bytes, 8192);
 }
 
-TEST_CASE("a mapping that ends before the last pass leaves its file in doubt") {
+TEST_CASE("a file whose mapping ends before the last pass is copied again") {
   Layers layers;
   const std::string live = layers.make();
   const std::string path = live + "/tree/upper/mapped";
@@ -187,7 +187,7 @@ TEST_CASE("a mapping that ends before the last pass leaves its file in doubt") {
   std::set<ino_t> mapped;
   const std::string copy = layers.make();
 
-  SECTION("that was there at an earlier look") {
+  SECTION("an earlier check found it") {
     char* bytes = map();
     bytes[0] = 'b';
     pause_past_a_tick();
@@ -199,10 +199,10 @@ TEST_CASE("a mapping that ends before the last pass leaves its file in doubt") {
     mapped.clear();
     copying.finish();
   }
-  SECTION("that nobody saw") {
+  SECTION("no check found it") {
     char* bytes = nullptr;
     LayerCopy copying({live, copy}, [&] {
-      if (!bytes) {  // right after the first look, and a tick before the file is copied
+      if (!bytes) {  // right after the first check, and a tick before the file is copied
         bytes = map();
         pause_past_a_tick();
         bytes[0] = 'b';
@@ -218,12 +218,12 @@ TEST_CASE("a mapping that ends before the last pass leaves its file in doubt") {
   CHECK(base::read_file(copy + "/tree/upper/mapped").substr(0, 3) == "bca");
 }
 
-TEST_CASE("limits of a copy are told") {
+TEST_CASE("exceeding a limit of a copy is an error") {
   Layers layers;
   const std::string live = layers.make();
   for (int i = 0; i < 20; ++i) write(live + "/tree/upper/" + std::to_string(i), "");
   LayerCopy few({live, layers.make()}, kNothingMapped, {.max_entries = 10});
-  CHECK_THROWS_WITH(few.pass(), Catch::Contains("more than 10 files"));
+  CHECK_THROWS_WITH(few.pass(), Catch::Contains("more than 10 changed files"));
   std::string deep = live + "/home/upper";
   for (int i = 0; i < 950; ++i) deep += "/d";
   fs::create_directories(deep);
@@ -231,7 +231,7 @@ TEST_CASE("limits of a copy are told") {
   CHECK_THROWS_WITH(nested.pass(), Catch::Contains("nested deeper"));
 }
 
-TEST_CASE("a record comes back as it was, and nothing else is taken for one") {
+TEST_CASE("a record survives a round trip, and other text is rejected") {
   RecordedDirectory root;
   root.entries["a\nb"] = {7, 8, nullptr};
   root.entries["d"] = {9, 0, std::make_unique<RecordedDirectory>()};
@@ -293,7 +293,7 @@ class Changes {
       path += "/" + std::string(1, static_cast<char>('a' + random_() % 5));
     return path;
   }
-  // Of the same size: only the change time tells.
+  // Keeps the size: only the change time shows the change.
   void append(const std::string& path) {
     const int file = open(path.c_str(), O_WRONLY | O_NOFOLLOW);
     if (file < 0) return;
@@ -308,7 +308,7 @@ class Changes {
 
 }  // namespace
 
-TEST_CASE("copies of a layer that changes all the time are what it was when it was frozen") {
+TEST_CASE("a copy of a constantly changing layer equals its frozen state") {
   const char* given = getenv("MOORAGE_TEST_SEED");
   const unsigned seed = given ? static_cast<unsigned>(std::stoul(given)) : std::random_device{}();
   std::cout << "layer copies: MOORAGE_TEST_SEED=" << seed << std::endl;

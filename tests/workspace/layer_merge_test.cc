@@ -1,4 +1,4 @@
-// Several layers as one, seen through the kernel.
+// Merges several layers into one, and compares them through the kernel.
 #include "workspace/layer_merge.h"
 
 #include <sys/mount.h>
@@ -17,10 +17,10 @@ using namespace moorage::workspace;
 
 namespace {
 
-constexpr int64_t kTop = 1000;     // writable layers that only look
+constexpr int64_t kTop = 1000;     // writable layers for reading only
 constexpr int64_t kMerged = 2000;  // numbers of merged layers
 
-// What one can see of a tree: contents, owners, modes, times.
+// Everything visible in a tree: contents, owners, modes, times.
 View all_of(const StorageFixture& fixture) {
   const ActiveMounts mounts = fixture.storage->mount(fixture.chain, kFirstHostId);
   const std::string root = "/proc/self/fd/" + std::to_string(mounts.tree.get());
@@ -43,7 +43,7 @@ std::string work_of(const StorageFixture& fixture, base::LayerId layer) {
   return fixture.storage->layer_path(layer) + "/tree/work";
 }
 
-// So many directories "d" in each other, more than a path can name; the lowest.
+// Nests directories "d", more than a path can name; returns the innermost.
 base::Fd make_nested(const std::string& top, int levels) {
   base::Fd here = base::open_directory(top);
   for (int level = 0; level < levels; ++level) {
@@ -65,7 +65,7 @@ void make_file_at(const base::Fd& directory, const std::string& name) {
   base::check(made.get(), name);
 }
 
-// The process has no more than so many descriptors, while it lives.
+// Limits the process to this many descriptors during its lifetime.
 class FewDescriptors {
  public:
   explicit FewDescriptors(rlim_t most) {
@@ -79,7 +79,7 @@ class FewDescriptors {
   rlimit before_{};
 };
 
-// A file system in memory at a path, while it lives.
+// Mounts a file system in memory at a path during its lifetime.
 class MemoryMount {
  public:
   explicit MemoryMount(std::string path) : path_(std::move(path)) {
@@ -93,7 +93,7 @@ class MemoryMount {
   const std::string path_;
 };
 
-// A chain of random layers, then each number of its lowest ones merged into one.
+// Makes a chain of random layers, then merges each number of its lowest ones.
 void compare_merged(uint32_t seed) {
   INFO("MOORAGE_TEST_SEED=" << seed);
   StorageFixture fixture;
@@ -131,7 +131,7 @@ void compare_merged(uint32_t seed) {
 
 }  // namespace
 
-TEST_CASE("a merged layer shows what the layers showed, whatever lies on it") {
+TEST_CASE("a merged layer shows what its layers showed, below any other layer") {
   const char* given = getenv("MOORAGE_TEST_SEED");
   const uint32_t first_seed = given ? static_cast<uint32_t>(atol(given)) : std::random_device()();
   std::cout << "merged layers: MOORAGE_TEST_SEED=" << first_seed << std::endl;
@@ -155,7 +155,7 @@ TEST_CASE("a merge without a base keeps no whiteout and no mark") {
   CHECK(base::read_file(merged + "/d/kept") == "kept");
 }
 
-TEST_CASE("where files cannot have a second name they are copied, and names stay together") {
+TEST_CASE("files that cannot be linked are copied, and hard links stay together") {
   in_own_namespace([] {
     StorageFixture fixture;
     const std::string upper = fixture.upper();
@@ -181,7 +181,7 @@ TEST_CASE("where files cannot have a second name they are copied, and names stay
   });
 }
 
-TEST_CASE("directories nested deeper than any path are merged, with few descriptors") {
+TEST_CASE("directories nested deeper than any path are merged with few descriptors") {
   constexpr int kLevels = 5000;
   StorageFixture fixture;
   fixture.storage->make_layer({2});
@@ -196,7 +196,7 @@ TEST_CASE("directories nested deeper than any path are merged, with few descript
     const base::Fd above = make_nested(newer, kLevels);
     make_file_at(above, "new");
     base::check(mknodat(above.get(), "gone", S_IFCHR, 0), "mknodat");
-    // What comes after a deep directory, in each of those above it.
+    // An entry after a deep directory, in its parent halfway down.
     make_file_at(open_nested(older, kLevels / 2), "zz");
   }
   const FewDescriptors few(400);
@@ -208,10 +208,10 @@ TEST_CASE("directories nested deeper than any path are merged, with few descript
   CHECK(base::list_directory(merged) == std::vector<std::string>{"d"});
 }
 
-TEST_CASE("a directory with more names than are kept in memory is merged") {
+TEST_CASE("a directory with more names than fit in memory is merged") {
   in_own_namespace([] {
-    // 35 MB of names, or on a disk three million of them: shorter, as ext4's index has no room for
-    // as many long ones in the order of a listing, which leaves its blocks half full.
+    // 35 MB of names, or on a disk three million of them: shorter, because ext4's index cannot hold
+    // as many long ones; inserting in listing order leaves its blocks half full.
     const bool is_long = getenv("MOORAGE_TEST_LONG");
     const int count = is_long ? 3'000'000 : 140'000;
     const std::string stem(is_long ? 40 : 240, 'n');

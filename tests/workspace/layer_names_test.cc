@@ -1,4 +1,4 @@
-// The names of a part of a layer are judged in bounded memory, however many there are.
+// Checks any number of names of a layer's part in bounded memory.
 #include "workspace/layer_names.h"
 
 #include <malloc.h>
@@ -17,7 +17,7 @@ using Verdict = LayerNames::Verdict;
 
 std::string name(uint32_t number) { return "layers/0/tree/" + std::to_string(number); }
 
-// Some runs in the file, and one in memory.
+// Several runs in the file, and one in memory.
 constexpr uint32_t kMany = 1'000'000;
 
 Verdict verdict_of(const std::function<void(LayerNames&)>& also_first,
@@ -46,7 +46,7 @@ size_t bytes_in_use() {
 
 }  // namespace
 
-TEST_CASE("names and links are judged across all runs", "[archive]") {
+TEST_CASE("names and links are checked across all runs", "[archive]") {
   CHECK(verdict_of(kNothing, kNothing) == Verdict::good);
   CHECK(verdict_of(kNothing, link_to(name(0))) == Verdict::good);
   CHECK(verdict_of(kNothing, link_to(name(kMany - 1))) == Verdict::good);
@@ -67,7 +67,7 @@ TEST_CASE("few names need no file", "[archive]") {
   CHECK(names.finish() == Verdict::good);
 }
 
-// 16 bytes for each were 64 MB, and 128 where a list of them grows.
+// At 16 bytes each they would take 64 MB, and 128 MB while a list of them grows.
 TEST_CASE("four million names take some megabytes", "[archive]") {
   const size_t before = bytes_in_use();
   size_t most = 0;
@@ -78,7 +78,7 @@ TEST_CASE("four million names take some megabytes", "[archive]") {
     if (number % 1000 == 0) most = std::max(most, bytes_in_use());
   }
   CHECK(most - before < 16 << 20);
-  CHECK(names.finish() == Verdict::link_to_nothing);  // the first one to itself
+  CHECK(names.finish() == Verdict::link_to_nothing);  // the first one links to itself
   CHECK(bytes_in_use() - before < 1 << 20);
 }
 

@@ -24,7 +24,7 @@ struct Layer : StorageFixture {
   void put(const std::string& name, const std::string& bytes) const {
     base::write_file(top + "/" + name, bytes, 0644);
   }
-  // With its list on the disk.
+  // Also writes its list to disk.
   Seal seal() const {
     SealListWriter list(list_path);
     Seal seal = take_seal(path, {}, [&](auto at, auto hash) { list.add(at, hash); });
@@ -46,7 +46,7 @@ using Paths = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("a seal is the same as long as nobody writes, also after the layer was mounted") {
+TEST_CASE("a seal stays the same while nobody writes, even after a mount of the layer") {
   in_own_namespace([] {
     const Layer layer;
     layer.put("a", "a");
@@ -58,7 +58,7 @@ TEST_CASE("a seal is the same as long as nobody writes, also after the layer was
   });
 }
 
-TEST_CASE("every kind of change breaks the seal, and is named as it is called inside") {
+TEST_CASE("every kind of change breaks the seal, and is named by its path inside") {
   const Layer layer;
   base::make_directories(layer.top + "/src/deep", 0755);
   for (const char* name : {"src/a", "src/deep/b", "gone", "mode"}) layer.put(name, "text");
@@ -66,7 +66,7 @@ TEST_CASE("every kind of change breaks the seal, and is named as it is called in
   const Seal seal = layer.seal();
   const std::string b = layer.top + "/src/deep/b";
 
-  SECTION("content, with the size and the time put back") {
+  SECTION("content, with size and time restored") {
     struct stat before {};
     REQUIRE(stat(b.c_str(), &before) == 0);
     const base::Fd file = base::open_file(b, O_WRONLY);
@@ -75,7 +75,7 @@ TEST_CASE("every kind of change breaks the seal, and is named as it is called in
     REQUIRE(futimens(file.get(), times) == 0);
     CHECK(layer.differing_from(seal) == Paths{"/workspace/src/deep/b"});
   }
-  SECTION("a file that went, one that came, a mode, a link, the home") {
+  SECTION("a removed file, a new one, a mode, a link, the home") {
     REQUIRE(unlink((layer.top + "/gone").c_str()) == 0);
     layer.put("came\nwith a newline", "x");
     REQUIRE(chmod((layer.top + "/mode").c_str(), 0600) == 0);
@@ -86,7 +86,7 @@ TEST_CASE("every kind of change breaks the seal, and is named as it is called in
                                               "/workspace/link", "/workspace/mode",
                                               "/home/user/.profile"});
   }
-  SECTION("a directory's mark of overlay") {
+  SECTION("an overlay mark on a directory") {
     const std::string directory = layer.top + "/src";
     REQUIRE(setxattr(directory.c_str(), "trusted.overlay.opaque", "y", 1, 0) == 0);
     CHECK(layer.differing_from(seal) == Paths{"/workspace/src"});
@@ -102,7 +102,7 @@ TEST_CASE("every kind of change breaks the seal, and is named as it is called in
   }
 }
 
-TEST_CASE("a seal goes as deep as a tree does, and no further than its limits") {
+TEST_CASE("a seal handles any depth, and stops at its limits") {
   const Layer layer;
   base::Fd here = base::open_directory(layer.top);
   const std::string name(200, 'd');
@@ -112,7 +112,7 @@ TEST_CASE("a seal goes as deep as a tree does, and no further than its limits") 
   }
   const Seal seal = layer.seal();
   CHECK(seal.paths == 3003);
-  CHECK(base::read_file(layer.list_path).size() < 64 << 10);  // long paths are in the hash alone
+  CHECK(base::read_file(layer.list_path).size() < 64 << 10);  // long paths are only in the hash
   REQUIRE(mkdirat(here.get(), "new", 0755) == 0);
   CHECK(take_seal(layer.path).hash != seal.hash);
   for (const SealLimits& limits : {SealLimits{.max_memory_bytes = 100'000},
@@ -126,7 +126,7 @@ TEST_CASE("a seal goes as deep as a tree does, and no further than its limits") 
   }
 }
 
-TEST_CASE("a directory with more names than a seal may keep has the same seal") {
+TEST_CASE("a directory with more names than fit in memory has the same seal") {
   const Layer layer;
   const base::Fd top = base::open_directory(layer.top);
   for (int n = 0; n < 20'000; ++n) {
@@ -143,20 +143,20 @@ TEST_CASE("a directory with more names than a seal may keep has the same seal") 
   CHECK(in_order == base::read_file(layer.list_path));
 }
 
-TEST_CASE("what differs is found in one pass, whatever the names") {
+TEST_CASE("differences are found in one pass, whatever the names") {
   const Layer layer;
   base::make_directories(layer.top + "/a/b", 0755);
   base::make_directories(layer.path + "/system/upper/etc", 0755);
-  // Around a slash, and above what a signed letter holds.
+  // Names that sort around a slash, and bytes above the range of a signed char.
   for (const char* name : {"a!", "a-b", "a.b", "a/b!", "a/b/x", "a0", "A", "a\x01", "\xff\xfe"})
     layer.put(name, "text");
   const base::Fd many = base::open_directory(layer.top + "/a");
-  for (int n = 0; n < 3000; ++n)  // more than a piece of the list
+  for (int n = 0; n < 3000; ++n)  // more than one piece of the list
     REQUIRE(mknodat(many.get(), std::to_string(n).c_str(), S_IFREG | 0644, 0) == 0);
   const Seal seal = layer.seal();
   CHECK(layer.differing_from(seal).empty());
 
-  SECTION("one changes, one goes, some come") {
+  SECTION("one changed, one removed, some new") {
     layer.put("a!", "other text");
     layer.put("a/b/y", "text");
     layer.put("a/b/\x01", "text");
@@ -171,7 +171,7 @@ TEST_CASE("what differs is found in one pass, whatever the names") {
     base::remove_tree(layer.path + "/system/upper/etc");
     CHECK(layer.differing_from(seal) == Paths{"/etc"});
   }
-  SECTION("no list, or what is none") {
+  SECTION("a damaged list, and a missing one") {
     base::write_file(layer.list_path, "no list at all");
     CHECK(layer.differing_from({}).size() == 3000 + 15);
     REQUIRE(unlink(layer.list_path.c_str()) == 0);
@@ -189,7 +189,7 @@ TEST_CASE("the list of a seal ends at its limit") {
   CHECK(bytes > 900);
 }
 
-TEST_CASE("a layer without one of its directories has no seal") {
+TEST_CASE("a layer without one of its directories cannot be sealed") {
   const Layer layer;
   base::remove_tree(layer.path + "/home");
   try {

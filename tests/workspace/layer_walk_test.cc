@@ -17,7 +17,7 @@
 namespace moorage::workspace {
 namespace {
 
-// What the walk over uppers and base says that the workspace looks like.
+// The workspace's contents according to a walk over uppers and base.
 class WalkedView {
  public:
   WalkedView(std::vector<std::string> uppers, std::string base)
@@ -86,23 +86,23 @@ void compare_with_kernel(uint32_t seed) {
 
 }  // namespace
 
-TEST_CASE("the walk sees what the kernel shows, through any chain of random edits") {
+TEST_CASE("the walk finds what the kernel shows, through any chain of random edits") {
   const char* given = getenv("MOORAGE_TEST_SEED");
   const uint32_t first_seed = given ? static_cast<uint32_t>(atol(given)) : std::random_device()();
   for (uint32_t seed = first_seed; seed < first_seed + 6; ++seed) compare_with_kernel(seed);
 }
 
-TEST_CASE("the walk sees what the kernel shows after edits that it once got wrong") {
+TEST_CASE("the walk finds what the kernel shows after edits that once failed") {
   compare_with_kernel(1544838798);  // a redirect from the root below an opaque directory
 }
 
-TEST_CASE("a directory renamed out of a renamed directory keeps what the base has in it") {
+TEST_CASE("a directory renamed out of a renamed directory keeps its contents from the base") {
   StorageFixture fixture;
   fill_base(fixture);
   std::vector<std::string> uppers;
   using Names = std::pair<std::string, std::string>;
   // Redirects from the root through a redirect in an older layer, relative ones, and back to the
-  // first place.
+  // original name.
   const std::vector<Names> renames{{"a", "moved"},           {"moved/b", "taken"},
                                    {"taken/c", "taken/sea"}, {"taken/sea", "moved/c"},
                                    {"taken", "d/b"},         {"moved", "a"}};
@@ -119,7 +119,7 @@ TEST_CASE("a directory renamed out of a renamed directory keeps what the base ha
   }
 }
 
-TEST_CASE("links and swapped directories in an upper lead nowhere") {
+TEST_CASE("links and swapped directories in an upper are not followed") {
   StorageFixture fixture;
   const std::string upper = fixture.upper();
   REQUIRE(symlink("/etc", (upper + "/link").c_str()) == 0);
@@ -133,7 +133,7 @@ TEST_CASE("links and swapped directories in an upper lead nowhere") {
   CHECK_FALSE(walk.open_file({0, "fifo"}));
 }
 
-TEST_CASE("paths over the kernel's limit and a million names are not looked at, and that is said") {
+TEST_CASE("paths over the kernel's limit and names beyond a million are skipped and reported") {
   StorageFixture fixture;
   base::Fd level = base::open_directory(fixture.upper());
   const std::string name(200, 'n');
@@ -157,7 +157,7 @@ TEST_CASE("paths over the kernel's limit and a million names are not looked at, 
   CHECK_FALSE(walk.changed_meanwhile());
 }
 
-TEST_CASE("the names of a directory are charged while it is open, and the rest is left out") {
+TEST_CASE("names are charged while their directory is open, and names over the limit left out") {
   TemporaryDirectory directory;
   for (int n = 0; n < 200; ++n)
     std::ofstream(directory.path() + "/" + std::string(200, 'n') + std::to_string(n));

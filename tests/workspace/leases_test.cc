@@ -46,7 +46,7 @@ struct LeaseFixture {
     store = std::make_unique<state_db::Store>(options);
     leases = std::make_unique<Leases>(*store);
   }
-  // With the token of that lease, if it was acquired here; else with its number alone.
+  // With the token of that lease, if it was acquired here; otherwise only with its number.
   Caller bearing(std::optional<int64_t> generation) const {
     if (!generation) return sending("");
     const auto known = tokens.find(*generation);
@@ -76,7 +76,7 @@ struct LeaseFixture {
       return error.message();
     }
   }
-  // As the daemon does: it looks once a second.
+  // Like the daemon, which sweeps once a second.
   void pass(int64_t seconds) {
     for (int64_t i = 0; i < seconds; ++i) {
       clock.up_ms += 1000;
@@ -94,10 +94,10 @@ struct LeaseFixture {
 
 }  // namespace
 
-TEST_CASE_METHOD(LeaseFixture, "a lease lapses when nothing is heard for its ttl, not before") {
+TEST_CASE_METHOD(LeaseFixture, "a lease lapses after its ttl without a request, not before") {
   const auto generation = acquire("a");
   pass(60);
-  CHECK(refused(generation).empty());  // and that was heard
+  CHECK(refused(generation).empty());  // this counts as a request
   pass(59);
   leases->heartbeat(bearing(generation), row);
   pass(60);
@@ -111,24 +111,24 @@ TEST_CASE_METHOD(LeaseFixture, "a lease lapses when nothing is heard for its ttl
   CHECK(refused(generation) == "lease 1 of ws is over: lapsed");
 }
 
-TEST_CASE_METHOD(LeaseFixture, "a restart, and time in which nobody looked, let none lapse") {
+TEST_CASE_METHOD(LeaseFixture, "a restart or a suspended daemon lets no lease lapse") {
   const auto generation = acquire("a");
   pass(55);
   open();
   pass(55);
   CHECK(leases->is_held(row.id));
-  clock.up_ms += 3'600'000;  // stopped, or asleep, for an hour
+  clock.up_ms += 3'600'000;  // stopped, or suspended, for an hour
   CHECK(leases->is_held(row.id));
   CHECK(refused({}).starts_with("ws is held by a (uid 1000, lease 1) since "));
   CHECK(refused(generation).empty());
-  clock.up_ms = 0;  // a boot later
+  clock.up_ms = 0;  // after a reboot
   open();
   CHECK(leases->is_held(row.id));
   pass(61);
   CHECK_FALSE(leases->is_held(row.id));
 }
 
-TEST_CASE_METHOD(LeaseFixture, "who takes over waits for the change that is going on") {
+TEST_CASE_METHOD(LeaseFixture, "a takeover waits for a change in progress") {
   const auto old = acquire("a");
   auto writing = std::make_unique<Leases::Writing>(leases->write(bearing(old), row));
   std::atomic<bool> taken{false};
@@ -145,7 +145,7 @@ TEST_CASE_METHOD(LeaseFixture, "who takes over waits for the change that is goin
   CHECK(refused(2).empty());
 }
 
-TEST_CASE_METHOD(LeaseFixture, "what was released ends nothing, what was held or lapsed does") {
+TEST_CASE_METHOD(LeaseFixture, "acquiring after a release ends no commands, otherwise it does") {
   const auto first = acquire("a");
   leases->release(bearing(first), row);
   CHECK(acquire({"b", 60'000, false, false, ""}).row.clearing == false);
@@ -161,7 +161,7 @@ TEST_CASE_METHOD(LeaseFixture, "what was released ends nothing, what was held or
   CHECK(acquire({"e", 60'000, false, false, ""}).row.clearing);
 }
 
-TEST_CASE_METHOD(LeaseFixture, "what the daemon does itself asks no lease") {
+TEST_CASE_METHOD(LeaseFixture, "the daemon itself needs no lease") {
   acquire("a");
   CHECK_NOTHROW(leases->check(daemon_for(1000), row));
   leases->end(row.id, "deleted");
@@ -169,7 +169,7 @@ TEST_CASE_METHOD(LeaseFixture, "what the daemon does itself asks no lease") {
   CHECK(refused({}).empty());
 }
 
-TEST_CASE_METHOD(LeaseFixture, "a lease is proved by its secret alone, which the store has not") {
+TEST_CASE_METHOD(LeaseFixture, "only its secret proves a lease, and the store does not have it") {
   acquire("a");
   const std::string token = tokens.at(1);
   const std::string secret = token.substr(token.rfind('.') + 1);
@@ -196,7 +196,7 @@ TEST_CASE_METHOD(LeaseFixture, "a lease is proved by its secret alone, which the
   }
 }
 
-TEST_CASE_METHOD(LeaseFixture, "a repeated acquire gets a new secret of the same lease") {
+TEST_CASE_METHOD(LeaseFixture, "a repeated acquire gets a new secret for the same lease") {
   const Leases::Wanted wanted{"a", 60'000, false, false, "key"};
   const auto lost = acquire(wanted).token;
   const auto again = acquire(wanted);
@@ -208,7 +208,7 @@ TEST_CASE_METHOD(LeaseFixture, "a repeated acquire gets a new secret of the same
   CHECK(refused_to(sending(again.token)).empty());
 }
 
-TEST_CASE_METHOD(LeaseFixture, "a lease from before leases had secrets is proved by nobody") {
+TEST_CASE_METHOD(LeaseFixture, "nobody can prove a lease from before leases had secrets") {
   acquire("a");
   state_db::Leases(*store).renew_secret(row.id, "");
   open();
@@ -217,7 +217,7 @@ TEST_CASE_METHOD(LeaseFixture, "a lease from before leases had secrets is proved
 }
 
 TEST_CASE_METHOD(LeaseFixture,
-                 "of several leases that a request carries each is for one workspace") {
+                 "a request may carry several leases, one for each workspace") {
   acquire("a");
   const std::string other = "ws_777.1." + std::string(64, 'a');
   CHECK(refused_to(sending(other + ", " + tokens.at(1))).empty());

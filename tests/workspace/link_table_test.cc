@@ -6,7 +6,7 @@
 
 namespace moorage::workspace {
 
-TEST_CASE("a link table gives the first path of each file, of any number of them", "[archive]") {
+TEST_CASE("a link table returns the first path of each of any number of files", "[archive]") {
   size_t files_made = 0;
   LinkTable table([&files_made] {
     ++files_made;
@@ -25,7 +25,7 @@ TEST_CASE("a link table gives the first path of each file, of any number of them
         "layers/0/tree/" + std::string(inode % 700, 'p') + std::to_string(inode);
     REQUIRE(table.first_path({7, inode}, "a later one") == path);
   }
-  // Of another file system the number is another file's.
+  // The same number on another file system is another file.
   CHECK_FALSE(table.first_path({8, 1}, "on another"));
   CHECK(table.first_path({8, 1}, "again") == "on another");
 }

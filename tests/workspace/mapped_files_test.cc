@@ -1,4 +1,4 @@
-// Which files of a sandbox are mapped to be written to.
+// Finds the files of a sandbox that are mapped for writing.
 #include "workspace/mapped_files.h"
 
 #include <catch2/catch.hpp>
@@ -16,7 +16,7 @@ std::vector<std::pair<std::string, ino_t>> mapped(std::string_view maps) {
 
 }  // namespace
 
-TEST_CASE("only writable, shared mappings below the place count") {
+TEST_CASE("only writable shared mappings below the place count") {
   const std::string maps =
       "55a0-55a1 r--p 00000000 fe:00 1                     /usr/bin/python3\n"
       "7f10-7f20 rw-s 00000000 00:2f 77                    /workspace/build/db file\n"
@@ -34,7 +34,7 @@ TEST_CASE("only writable, shared mappings below the place count") {
 }
 
 TEST_CASE(
-    "a name that ends in \" (deleted)\" is a name, and what was removed keeps its inode number") {
+    "a name may end in \" (deleted)\", and a removed file keeps its inode number") {
   const std::string maps =
       "7f10-7f20 rw-s 00000000 00:2f 80                    /workspace/notes (deleted)\n"
       "7f20-7f30 rw-s 00000000 00:2f 81                    /workspace/notes (deleted) (deleted)\n";

@@ -45,7 +45,7 @@ struct MenderFixture : ContextFixture {
 
 }  // namespace
 
-TEST_CASE("a workspace whose mending hangs keeps its lock and says so, and all others are mended") {
+TEST_CASE("a workspace whose repair hangs keeps its lock and reports it; all others are repaired") {
   MenderFixture test;
   const auto stuck = test.make("stuck");
   const auto broken = test.make("broken");
@@ -73,7 +73,7 @@ TEST_CASE("a workspace whose mending hangs keeps its lock and says so, and all o
   CHECK(test.integrity(stuck).state == IntegrityState::intact);
 }
 
-TEST_CASE("all that was added for a workspace is done, in order, whatever fails before") {
+TEST_CASE("all steps of a workspace run, in order, even after a failure") {
   MenderFixture test;
   const auto id = test.make("twice");
   std::string done;
@@ -91,7 +91,7 @@ TEST_CASE("all that was added for a workspace is done, in order, whatever fails 
   CHECK_NOTHROW(test.locks.lock(id.str(), "start", 0ms));
 }
 
-TEST_CASE("mending that took long leaves what was known of the files before") {
+TEST_CASE("a slow repair restores the earlier integrity state of the files") {
   MenderFixture test;
   const auto id = test.make("slow");
   state_db::Integrity(test.store).set(id, IntegrityState::changed_outside, "by hand");
@@ -108,7 +108,7 @@ TEST_CASE("mending that took long leaves what was known of the files before") {
   CHECK(test.integrity(id).reason == "by hand");
 }
 
-TEST_CASE("who stops mending hears whether anything is still at work") {
+TEST_CASE("stop() reports whether a repair is still running") {
   MenderFixture test;
   std::promise<void> release;
   std::future<void> released = release.get_future();
@@ -116,7 +116,7 @@ TEST_CASE("who stops mending hears whether anything is still at work") {
   bool mended = false;
   Mender idle(test.context, 10ms);
   idle.add(test.make("waiting"), [&] { mended = true; });
-  CHECK(idle.stop(0ms));  // nothing began
+  CHECK(idle.stop(0ms));  // nothing has begun
   Mender later(test.context, 10s * tests::patience());
   later.add(test.make("slow"), [&] {
     begun.set_value();
@@ -131,7 +131,7 @@ TEST_CASE("who stops mending hears whether anything is still at work") {
   CHECK_FALSE(mended);  // left for the next start
 }
 
-TEST_CASE("nothing is mended in a workspace whose birth was synced, whatever the clock says") {
+TEST_CASE("a workspace whose files were synced after its create is not repaired, by any clock") {
   MenderFixture test;
   const auto synced = test.make("synced");
   test.write_git(synced);
@@ -141,10 +141,10 @@ TEST_CASE("nothing is mended in a workspace whose birth was synced, whatever the
   CHECK(test.needs_mending(synced));
   test.write_git(synced);
   sync_births(test.context, [] {});
-  test.remove_git(synced);  // its agent did
+  test.remove_git(synced);  // as its agent might
   CHECK_FALSE(test.needs_mending(synced));
 
-  // One that is being made keeps those after it from being noted, as what a power cut took does.
+  // A create in progress keeps later ones unrecorded, as files lost in a power cut do.
   const auto making = test.begin("being made");
   const auto after = test.make("after");
   for (const auto id : {making, after}) test.write_git(id);
@@ -167,7 +167,7 @@ TEST_CASE("nothing is mended in a workspace whose birth was synced, whatever the
   }
 }
 
-TEST_CASE("nothing is mended in a workspace that was sealed") {
+TEST_CASE("a sealed workspace is not repaired") {
   MenderFixture test;
   const auto id = test.make("lives");
   REQUIRE(test.needs_mending(id));  // there is no .git at all

@@ -1,4 +1,4 @@
-// What the row of a workspace needs at least, of a repository that is made with it.
+// The minimum row of a workspace, in a repository made for it.
 #pragma once
 
 #include <string>

@@ -39,7 +39,7 @@ struct SetClock : base::Clock {
   int64_t boot = 1'000'000;
 };
 
-// The warden's end of a journal.
+// Writes a journal like the warden.
 struct Writer {
   base::Fd file;
   uint64_t offset = 0;
@@ -56,7 +56,7 @@ struct Writer {
   }
 };
 
-// What a reader of a journal comes by: "-N" for a gap of N bytes, "end", and output as it is.
+// A journal as its reader sees it: "-N" for a gap of N bytes, "end", and plain output.
 std::vector<std::string> told_in(const std::string& directory) {
   const base::Fd file = base::open_file(directory + "/output", O_RDONLY);
   base::JournalReader reader(file.get());
@@ -79,7 +79,7 @@ uint64_t disk_bytes_of(const std::string& directory) {
   return static_cast<uint64_t>(status.st_blocks) * 512;
 }
 
-// A workspace with commands that ran, in a store whose clock the test sets.
+// A workspace with ended commands, in a store whose clock the test sets.
 struct Kept {
   TemporaryDirectory place;
   const std::string directory = place.path();
@@ -167,7 +167,7 @@ struct Kept {
   std::string journal(base::ExecId exec) const {
     return journal_directory(context->options, workspace, exec);
   }
-  // Puts a FIFO in the place of its journal: who opens that waits until somebody writes to it.
+  // Replaces its journal with a FIFO: opening that blocks until somebody writes to it.
   std::string put_fifo(const state_db::ExecRow& exec) const {
     const std::string path = journal(exec.id) + "/output";
     base::set_append_only(base::open_file(path, O_RDONLY).get(), false);
@@ -181,7 +181,7 @@ struct Kept {
 }  // namespace
 
 TEST_CASE(
-    "output over a workspace's limit goes, the oldest first, never that of running commands") {
+    "output over a workspace's limit is removed, oldest first, never that of running commands") {
   Kept kept;
   OutputRetention retention(*kept.context, {11 * kMiB, 0});
   const auto running = kept.run(2 * kMiB, false);
@@ -196,13 +196,13 @@ TEST_CASE(
     CHECK(kept.has(execs[i]) == (i >= 2));
   }
   CHECK(state_db::Execs(*kept.store).get(execs[0].id).outcome.output_bytes == 2 * kMiB);
-  const auto large = kept.run(20 * kMiB);  // the newest stays, however large
+  const auto large = kept.run(20 * kMiB);  // the newest stays, whatever its size
   retention.ended(large);
   CHECK(kept.has(large));
   CHECK_FALSE(kept.has(execs[5]));
 }
 
-TEST_CASE("output goes when its time is over, by the store's age and not by the wall clock") {
+TEST_CASE("output is removed when it expires, by the store's age and not by the wall clock") {
   Kept kept;
   constexpr int64_t kDay = 86'400'000;
   OutputRetention retention(*kept.context, {0, 30 * kDay});
@@ -223,7 +223,7 @@ TEST_CASE("output goes when its time is over, by the store's age and not by the 
   CHECK(kept.has(running));
 }
 
-TEST_CASE("a journal that late output is still written to stays, and says what went of it") {
+TEST_CASE("a journal that still gets late output stays, with a gap for what was removed") {
   Kept kept;
   OutputRetention retention(*kept.context, {11 * kMiB, 0});
   auto [server, writer] = kept.run_server(6);
@@ -238,11 +238,11 @@ TEST_CASE("a journal that late output is still written to stays, and says what w
         std::vector<std::string>{"-" + std::to_string(6 * kMiB), "end", "late"});
   CHECK(told_in(kept.journal(quiet.id)) == std::vector<std::string>{"end", "later"});
 
-  // Again: nothing more is to be had of it.
+  // Again: nothing more can be removed from it.
   retention.ended(kept.run(11 * kMiB));
   CHECK(told_in(kept.journal(server.id)).size() == 3);
 
-  // Its writer is gone: it goes as any other, and its record says how far it went.
+  // Without a writer it is removed like any other, and its record says where it ended.
   writer.file.reset();
   nothing.file.reset();
   retention.ended(kept.run(11 * kMiB));
@@ -253,7 +253,7 @@ TEST_CASE("a journal that late output is still written to stays, and says what w
   CHECK(table.get(quiet.id).outcome.output_bytes == 5);
 }
 
-TEST_CASE("a journal that late output is still written to outlives its time") {
+TEST_CASE("a journal that still gets late output does not expire") {
   Kept kept;
   constexpr int64_t kDay = 86'400'000;
   OutputRetention retention(*kept.context, {0, 30 * kDay});
@@ -279,7 +279,7 @@ TEST_CASE("without a limit and a time all output is kept") {
   CHECK(kept.has(exec));
 }
 
-TEST_CASE("a workspace whose journals take long to remove keeps no other one waiting") {
+TEST_CASE("slow removal in one workspace does not hold up another") {
   Kept kept;
   OutputRetention retention(*kept.context, {11 * kMiB, 0});
   const auto slow = kept.run(0);

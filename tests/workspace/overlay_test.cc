@@ -26,7 +26,7 @@ struct stat look(const std::string& path) {
   return status;
 }
 
-// What a process with this host id can do; the exit code of the child.
+// Runs `body` with this host id in a child; returns its exit code.
 int as_user(uint32_t id, const std::function<int()>& body) {
   pid_t child = fork();
   if (child == 0) {
@@ -45,9 +45,9 @@ size_t host_mounts() {
 
 }  // namespace
 
-TEST_CASE("a new layer has every directory with owners out of the id map") {
+TEST_CASE("a new layer has every directory, with owners in the id map") {
   StorageFixture fixture;
-  fixture.storage->make_layer(fixture.chain.writable);  // again: no complaint
+  fixture.storage->make_layer(fixture.chain.writable);  // a repeat is allowed
   const std::string top = fixture.storage->layer_path({1});
   CHECK((look(top).st_mode & 07777) == 0700);
   for (const std::string part : {"tree", "home", "system"}) {
@@ -89,7 +89,7 @@ TEST_CASE("a mounted tree shows base files to the sandbox's ids and writes into 
                   sizeof redirect) > 0);
 }
 
-TEST_CASE("programs in a workspace run, devices and setuid bits are worth nothing") {
+TEST_CASE("programs in a workspace run; devices and setuid bits have no effect") {
   StorageFixture fixture;
   ActiveMounts mounts = fixture.storage->mount(fixture.chain, kFirstHostId);
   struct statvfs status {};
@@ -100,12 +100,12 @@ TEST_CASE("programs in a workspace run, devices and setuid bits are worth nothin
   CHECK_FALSE((status.f_flag & ST_RDONLY));
   CHECK(as_user(kFirstHostId + kAgent, [&] {
           if (fchdir(mounts.tree.get()) < 0) return 1;
-          execl("bin/run", "run", nullptr);  // by its place: the descriptor closes at exec
+          execl("bin/run", "run", nullptr);  // by path: the descriptor closes at exec
           return 2;
         }) == 0);
 }
 
-TEST_CASE("the home lies over the image's skeleton, or over nothing") {
+TEST_CASE("the home is mounted over the image's skeleton, or over an empty directory") {
   StorageFixture fixture;
   {
     ActiveMounts mounts = fixture.storage->mount(fixture.chain, kFirstHostId);
@@ -119,7 +119,7 @@ TEST_CASE("the home lies over the image's skeleton, or over nothing") {
   CHECK(base::list_directory(mounts.home.get()) == std::vector<std::string>{".profile"});
 }
 
-TEST_CASE("frozen layers show through, the newest first") {
+TEST_CASE("frozen layers show through, newest first") {
   StorageFixture fixture;
   for (int64_t layer = 1; layer <= 5; ++layer) {
     fixture.storage->make_layer({layer});
@@ -136,7 +136,7 @@ TEST_CASE("frozen layers show through, the newest first") {
   }
 }
 
-TEST_CASE("a chain may have as many layers as there are letters, and no more") {
+TEST_CASE("a chain may have as many layers as there are letters, but not more") {
   StorageFixture fixture;
   for (int64_t layer = 2; layer <= 61; ++layer) {
     fixture.storage->make_layer({layer});
@@ -148,7 +148,7 @@ TEST_CASE("a chain may have as many layers as there are letters, and no more") {
   CHECK_THROWS_AS(fixture.storage->mount(fixture.chain, kFirstHostId), base::Error);
 }
 
-TEST_CASE("a failed mount names what failed and leaves the mounter usable") {
+TEST_CASE("a failed mount names the cause and leaves the mounter usable") {
   StorageFixture fixture;
   Chain broken = fixture.chain;
   broken.base_tree += "/README.md";
@@ -158,7 +158,7 @@ TEST_CASE("a failed mount names what failed and leaves the mounter usable") {
   CHECK(fixture.storage->mount(fixture.chain, kFirstHostId).tree);
 }
 
-TEST_CASE("a read-only bind shows the host's root as the inside root and takes no write") {
+TEST_CASE("a read-only bind shows the host's root as the inside root and refuses writes") {
   StorageFixture fixture;
   const std::string objects = fixture.directory.path() + "/objects";
   base::make_directories(objects, 0755);
@@ -172,7 +172,7 @@ TEST_CASE("a read-only bind shows the host's root as the inside root and takes n
   CHECK((status.f_flag & ST_NOEXEC));
 }
 
-TEST_CASE("mounts from many threads leave the host's mount table as it was") {
+TEST_CASE("mounts from many threads leave the host's mount table unchanged") {
   size_t before = host_mounts();
   {
     StorageFixture fixture;
@@ -193,7 +193,7 @@ TEST_CASE("mounts from many threads leave the host's mount table as it was") {
   CHECK(host_mounts() == before);
 }
 
-TEST_CASE("after a power cut a layer is whole if something later in it is there") {
+TEST_CASE("after a power cut a layer is whole if any later change in it survived") {
   TemporaryDirectory directory;
   const std::string image = directory.path() + "/image";
   const std::string store = directory.path() + "/store";
@@ -216,7 +216,7 @@ TEST_CASE("after a power cut a layer is whole if something later in it is there"
       base::write_file(store + "/noise", std::string(100'000, 'x'));
       storage->make_layer({7});
       base::sync_directory(store + "/layers/ly_7");
-      // The disk as it is at this moment, with nothing written back since.
+      // The disk at this moment, with no later writeback.
       REQUIRE(run({"cp", "--sparse=always", image, image + ".cut"}));
     }
     CHECK(run({"umount", store}));
