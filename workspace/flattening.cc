@@ -82,7 +82,7 @@ void Flattening::require_room(const state_db::WorkspaceRow& row) {
   throw base::Error(base::Code::resource_exhausted,
                     deep + ", and they cannot be merged: " + failed->second,
                     row.name + " remains usable without new snapshots; moorage fork " + row.name +
-                        " --snapshot ID goes on from an earlier one");
+                        " --snapshot ID continues from an earlier one");
 }
 
 void Flattening::tidy(base::WorkspaceId workspace) {

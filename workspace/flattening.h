@@ -54,7 +54,7 @@ class Flattening {
   std::mutex mutex_;
   std::condition_variable merged_;
   std::map<base::WorkspaceId, std::string> failures_;  // why the last merge failed
-  base::Flights flights_;  // last member: its work uses the others
+  base::Flights flights_;                              // last member: its work uses the others
 };
 
 }  // namespace moorage::workspace

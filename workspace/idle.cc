@@ -229,7 +229,7 @@ void IdleKeeper::stop_idle(const Running& running) {
 }
 
 void IdleKeeper::stop_old(const Running& running) {
-  const auto guard = context_.locks.lock(running.workspace.str(), "stop at the lifetime's end");
+  const auto guard = context_.locks.lock(running.workspace.str(), "lifetime stop");
   const auto row = state_db::Workspaces(context_.store).get(running.workspace);
   const auto live = state_db::Sandboxes(context_.store).live(running.workspace);
   const int64_t most_s = effective_policy(row.policy, context_.options).max_lifetime_s;

@@ -83,7 +83,7 @@ void IntegrityCheck::look_for_loss(const state_db::WorkspaceRow& row) {
 
 void IntegrityCheck::lose_base(const state_db::WorkspaceRow& row, const Error& error) {
   lose(row, "its base commit " + row.base_commit + " is not available: " + error.message(),
-       "its own files are whole in " + context_.storage.layer_path(row.layer) +
+       "its own files are intact in " + context_.storage.layer_path(row.layer) +
            "; make upstream serve that commit again, then: moorage repo fetch " +
            row.repository.str());
 }
@@ -93,7 +93,8 @@ void IntegrityCheck::look(const state_db::WorkspaceRow& row, std::chrono::millis
   const auto known = state_db::Integrity(context_.store).get(row.id);
   if (known.seal.empty()) {
     if (known.state != IntegrityState::lost) return;
-    return state_db::Integrity(context_.store).set(row.id, IntegrityState::intact, "it came back");
+    return state_db::Integrity(context_.store)
+        .set(row.id, IntegrityState::intact, "the missing files are back");
   }
   {
     const std::lock_guard lock(mutex_);

@@ -65,7 +65,7 @@ void refuse_unsettled(const Caller& caller, const std::string& what) {
   if (caller.keyed) caller.keyed->undecided = true;
   throw base::Error(base::Code::conflict,
                     "the request with this idempotency key is in progress: " + what,
-                    "repeat it in a moment: the answer will be the first one's");
+                    "repeat it in a moment to get the answer of the first one");
 }
 
 }  // namespace moorage::workspace

@@ -28,7 +28,7 @@ LayerCheck::LayerCheck(std::string prefix, uint32_t disk_first_id)
 size_t LayerCheck::place(const ArchiveEntry& entry) {
   const bool directory = entry.type == EntryType::directory;
   if (open_.empty() && (entry.path != prefix_ || !directory))
-    refuse_entry(entry, "stands where " + prefix_ + " must stand");
+    refuse_entry(entry, "is in the place of " + prefix_ + ", which must come first");
   if (!open_.empty()) {
     const std::string parent = parent_of(entry.path);
     while (!open_.empty() && open_.back() != parent) open_.pop_back();

@@ -100,7 +100,7 @@ void settle_snapshot(Context& context, Active& active, const state_db::SnapshotR
       });
       break;
     case Mend::undo:
-      table.undo(row.id, "the daemon was stopped in the middle");
+      table.undo(row.id, "the daemon stopped during the snapshot");
       break;
     case Mend::unset:
     case Mend::nothing:

@@ -154,7 +154,7 @@ void Leases::require(const Caller& caller, const WorkspaceRow& row, Entry& entry
   if (entry.row->generation != claim->generation) {
     throw Error(Code::conflict,
                 "lease " + sent + " of " + row.name + " is over: " + person(*entry.row) +
-                    " has it since " + base::format_utc(entry.row->acquired_wall_ms),
+                    " has held it since " + base::format_utc(entry.row->acquired_wall_ms),
                 "nothing was changed; stop, or " + again + " --takeover");
   }
   if (entry.row->secret_hash.empty() || entry.row->secret_hash != claim->secret_hash) {
@@ -176,7 +176,7 @@ void Leases::refuse_held(const Caller& caller, const WorkspaceRow& row, const En
               row.name + " is held by " + person(*entry.row) + " since " +
                   base::format_utc(entry.row->acquired_wall_ms) + ", last seen " +
                   seconds_text(now() - std::max(entry.seen_ms, here_since_ms_)) + " s ago",
-              "reading is free; to write, " + mine +
+              "reading needs no lease; to write, " + mine +
                   "wait until it is released, or: moorage lease acquire " + row.name +
                   " --takeover");
 }

@@ -39,8 +39,8 @@ class Mounter {
   Mounter(const Mounter&) = delete;
   Mounter& operator=(const Mounter&) = delete;
 
-  // One at a time; throws deadline_exceeded after 30 s (a hanging disk). The mount has nosuid and
-  // nodev, which no workspace needs to lack. It lacks noexec, so that its programs can run.
+  // One at a time; throws deadline_exceeded after 30 s (a hanging disk). Workspaces need no setuid
+  // programs or devices, so the mount has nosuid and nodev. Their programs must run: no noexec.
   base::Fd mount(OverlayParts parts);
 
  private:

@@ -52,7 +52,7 @@ void set_ended_age(const std::string& directory, int64_t age_ms) {
   const std::string text = std::to_string(age_ms);
   if (::setxattr(directory.c_str(), kEndedAge, text.data(), text.size(), 0) < 0 &&
       errno != EOPNOTSUPP && errno != ENOENT && errno != ENOSPC && errno != EDQUOT) {
-    base::throw_errno("note when a command ended");
+    base::throw_errno("record when a command ended");
   }
 }
 

@@ -203,7 +203,7 @@ class OverlayStorage : public Storage {
       if (status.f_flag & ST_RDONLY) {
         if (base::file_system_space(layers_).free_bytes < kMountRoom) {
           throw Error(Code::resource_exhausted, "the disk of the store is full",
-                "free space on it: moorage rm --purge NAME removes a workspace for good");
+                      "free space on it: moorage rm --purge NAME removes a workspace for good");
         }
         throw Error(Code::io, "the overlay was mounted read-only",
                     "see the kernel's log; is the store's file system writable?");

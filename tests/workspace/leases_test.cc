@@ -140,7 +140,8 @@ TEST_CASE_METHOD(LeaseFixture, "a takeover waits for a change in progress") {
   CHECK_FALSE(taken);
   writing.reset();
   other.join();
-  CHECK(refused(old).starts_with("lease 1 of ws is over: b (uid 1000, lease 2) has it since "));
+  CHECK(
+      refused(old).starts_with("lease 1 of ws is over: b (uid 1000, lease 2) has held it since "));
   leases->cleared(row.id);
   CHECK(refused(2).empty());
 }
@@ -216,8 +217,7 @@ TEST_CASE_METHOD(LeaseFixture, "nobody can prove a lease from before leases had 
   CHECK(refused_to(sending(tokens.at(1))).ends_with("and you sent another secret"));
 }
 
-TEST_CASE_METHOD(LeaseFixture,
-                 "a request may carry several leases, one for each workspace") {
+TEST_CASE_METHOD(LeaseFixture, "a request may carry several leases, one for each workspace") {
   acquire("a");
   const std::string other = "ws_777.1." + std::string(64, 'a');
   CHECK(refused_to(sending(other + ", " + tokens.at(1))).empty());

@@ -33,8 +33,7 @@ TEST_CASE("only writable shared mappings below the place count") {
   CHECK(mapped("").empty());
 }
 
-TEST_CASE(
-    "a name may end in \" (deleted)\", and a removed file keeps its inode number") {
+TEST_CASE("a name may end in \" (deleted)\", and a removed file keeps its inode number") {
   const std::string maps =
       "7f10-7f20 rw-s 00000000 00:2f 80                    /workspace/notes (deleted)\n"
       "7f20-7f30 rw-s 00000000 00:2f 81                    /workspace/notes (deleted) (deleted)\n";
