@@ -26,7 +26,7 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// Nothing: the user database does not know this user, or does not answer.
+// Empty if the user database does not know this user or does not answer.
 std::optional<std::vector<gid_t>> groups_of(uint32_t uid) {
   std::vector<char> room(4096);
   passwd entry{};
@@ -40,7 +40,7 @@ std::optional<std::vector<gid_t>> groups_of(uint32_t uid) {
   std::vector<gid_t> groups(static_cast<size_t>(count));
   while (getgrouplist(entry.pw_name, entry.pw_gid, groups.data(), &count) < 0) {
     if (count > kMaxGroups) return std::nullopt;
-    // glibc told how many there are.
+    // glibc reported how many there are.
     count = std::max(count, static_cast<int>(groups.size()) * 2);
     groups.resize(static_cast<size_t>(count));
   }
@@ -48,7 +48,7 @@ std::optional<std::vector<gid_t>> groups_of(uint32_t uid) {
   return groups;
 }
 
-// Whose groups are asked for once, and only where a rule names some.
+// Looks up the groups once, and only if a rule names some.
 class Owner {
  public:
   explicit Owner(uint32_t uid) : uid_(uid) {}
@@ -57,13 +57,13 @@ class Owner {
     return users.empty() || std::find(users.begin(), users.end(), uid_) != users.end();
   }
 
-  // Also where that cannot be told, and then says so.
+  // True also if the groups are unknown; `because` then says so.
   bool is_in(const std::vector<uint32_t>& groups, std::string& because) {
     if (groups.empty()) return true;
     if (!asked_) groups_ = groups_of(uid_);
     asked_ = true;
     if (!groups_) {
-      because = "it holds because the host's user database does not tell the groups of uid " +
+      because = "it applies because the host's user database does not list the groups of uid " +
                 std::to_string(uid_);
       return true;
     }
@@ -92,7 +92,7 @@ std::string number_text(double value) {
 }
 std::string number_text(uint32_t value) { return std::to_string(value); }
 
-// Calls visit(field, option, rule's value, workspace's value, text of a value) for each limit.
+// Calls visit(field, option, value in the rule, value in the workspace, value to text) per limit.
 template <typename Visit, typename Limits>
 void each_limit(const PlacementLimits& rule, Limits& limits, const Visit& visit) {
   const auto bytes = [](uint64_t value) { return base::exact_size_text(value); };
@@ -106,7 +106,7 @@ void each_limit(const PlacementLimits& rule, Limits& limits, const Visit& visit)
   visit("disk_limit_bytes", "disk", rule.disk_bytes, limits.disk_bytes, disk);
 }
 
-// 0 is no limit, as of the disk.
+// 0 means unlimited, as for the disk.
 template <typename T>
 bool is_beyond(T value, const std::optional<T>& most) {
   return most && (value == T{} || value > *most);
@@ -121,7 +121,7 @@ std::optional<backends::Isolation> isolation_of_name(const std::string& name) {
                            Isolation::gvisor, Isolation::vm}) {
     if (backends::isolation_name(level) == name) return level;
   }
-  throw Error(Code::invalid_argument, "there is no isolation level '" + name + "'");
+  throw Error(Code::invalid_argument, "unknown isolation level '" + name + "'");
 }
 
 void check_rules(const std::vector<PlacementRule>& rules,
@@ -164,7 +164,7 @@ Placement::Placement(const Context& context, const state_db::WorkspaceRow& row)
     : Placement(context, row.owner_uid, row.labels, row.name) {}
 
 state_db::Place Placement::place_or(state_db::Place usual) const {
-  for (size_t n = rules_.size(); n-- > 0;) {  // from behind, so that the first one stays
+  for (size_t n = rules_.size(); n-- > 0;) {  // backwards, so that the first rule wins
     const auto& rule = *rules_[n].rule;
     if (!rule.default_image.empty()) usual.image = rule.default_image;
     if (rule.default_backend.empty()) continue;
@@ -205,10 +205,10 @@ void Placement::refuse(const Holding& holding, const std::string& what,
   throw Error(
       Code::permission_denied,
       holding.rule->name + ": " + what + (holding.because.empty() ? "" : "; " + holding.because),
-      hint.empty() ? "whoever configures this host can change the rule" : hint);
+      hint.empty() ? "the administrator of this host can change the rule" : hint);
 }
 
-// The first rule that does not let it be there.
+// The first rule that forbids this place.
 const Placement::Holding* Placement::forbidding(const std::string& backend,
                                                 const std::string& runtime) const {
   for (const auto& holding : rules_) {
@@ -223,7 +223,7 @@ const Placement::Holding* Placement::forbidding(const std::string& backend,
   return nullptr;
 }
 
-// As options of the CLI; empty: nothing that this host has.
+// As options of the CLI; empty if nothing on this host is allowed.
 std::string Placement::what_is_allowed() const {
   std::string allowed;
   const auto add = [&](const std::string& option) {
@@ -256,7 +256,7 @@ void Placement::check_place(const state_db::Place& place) const {
            "it may not run on backend " + place.backend + "; allowed: " + joined(backends), hint);
   }
   const auto can = context_.backends.get(place.backend).capabilities();
-  if (!can.usable) {  // so how it isolates is not known
+  if (!can.usable) {  // so its isolation is unknown
     throw Error(Code::unsupported, "backend " + place.backend + " cannot be used: " + can.reason,
                 hint);
   }
@@ -300,7 +300,7 @@ void check_start(const Context& context, const state_db::WorkspaceRow& row) {
   try {
     check_placement(context, row, {row.backend, row.image, row.runtime});
   } catch (Error& error) {
-    throw error.add_context(row.name + " is not started, its files stay as they are");
+    throw error.add_context("cannot start " + row.name + " (its files are unaffected)");
   }
 }
 

@@ -1,12 +1,12 @@
-// What the host's rules let a workspace be: on which backend, how well isolated, with which limits.
-// All rules that hold for its owner and labels hold together, so none loosens another; of their
-// defaults the first one counts. Whatever is outside is refused with the rule's name, what was
-// asked and what it allows: nothing falls back to something else. Asked by create, update and fork,
-// by each start (the rules may be others by now, the workspace then rests as it is), and by a move.
+// Which backend, isolation and limits the host's rules allow a workspace. All rules that match its
+// owner and labels apply together, so no rule loosens another; among their defaults the first one
+// wins. A refusal gives the rule's name, the request and what the rule allows; there is no silent
+// fallback. Checked by create, update and fork, by each move, and by each start, because the rules
+// may have changed since: the workspace then stays stopped and unchanged.
 //
-// An owner's groups are those that the host's user database has, not those of a process that asks:
-// a start may have none, and a process can leave a group. For an owner whom that database does not
-// know, rules for groups hold.
+// An owner's groups are those in the host's user database, not those of the requesting process,
+// which may have started without groups or dropped some. Rules for groups apply to an owner whom
+// that database does not know.
 #pragma once
 
 #include <cstdint>
@@ -26,42 +26,42 @@ namespace moorage::workspace {
 
 struct Context;
 
-// As the configuration spells it. Throws invalid_argument for another word; empty: nothing is
-// asked.
+// Takes the configuration's spelling. Throws invalid_argument for an unknown word; an empty one
+// sets no requirement.
 std::optional<backends::Isolation> isolation_of_name(const std::string& name);
 
-// Throws invalid_argument for a rule that names a backend which there is not.
+// Throws invalid_argument for a rule that names an unknown backend.
 void check_rules(const std::vector<PlacementRule>& rules, const std::vector<std::string>& backends);
-// Those that may hold for a workspace of this user, whatever its labels are.
+// The rules that may apply to a workspace of this user, whatever its labels are.
 std::vector<PlacementRule> rules_for(const std::vector<PlacementRule>& rules, uint32_t owner_uid);
 
 class Placement {
  public:
   using Labels = std::map<std::string, std::string>;
-  // Of a new workspace; `name` is of the one that it is forked from, if it is.
+  // For a new workspace; `name` is the workspace that it is forked from, if any.
   Placement(const Context& context, uint32_t owner_uid, const Labels& labels,
             std::string name = {});
   Placement(const Context& context, const state_db::WorkspaceRow& row);
 
-  // Of a workspace that names none, nor a runtime.
+  // For a workspace that names neither a place nor a runtime.
   state_db::Place place_or(state_db::Place usual) const;
-  // Of a workspace that names none: what is usual, lowered to what is allowed.
+  // For a workspace that names no limits: the usual ones, lowered to the allowed maximum.
   state_db::WorkspaceLimits limits_or(state_db::WorkspaceLimits usual) const;
-  // To what is allowed, and says what was lowered; empty: nothing.
+  // Lowers to the allowed maximum and returns a text of the changes; empty: nothing changed.
   std::string lower(state_db::WorkspaceLimits& limits) const;
 
-  // Those below throw permission_denied. Also unsupported: how a backend isolates that cannot be
-  // used now, or has no such runtime, is not known.
+  // The checks below throw permission_denied. They throw unsupported if the backend is unusable now
+  // or lacks the runtime: its isolation is then unknown.
   void check_place(const state_db::Place& place) const;
   void check_limits(const state_db::WorkspaceLimits& limits) const;
-  // Only those with these names of fields (workspace_policy.h).
+  // Only the fields with these names (workspace_policy.h).
   void check_limits(const state_db::WorkspaceLimits& limits,
                     const std::set<std::string>& named) const;
 
  private:
   struct Holding {
     const PlacementRule* rule;
-    std::string because;  // where that is not plain from the rule itself
+    std::string because;  // if the rule alone does not explain it
   };
   [[noreturn]] void refuse(const Holding& holding, const std::string& what,
                            const std::string& hint) const;
@@ -69,14 +69,14 @@ class Placement {
   std::string what_is_allowed() const;
 
   const Context& context_;
-  const std::string name_;  // of the workspace whose limits can be set; empty: there is none
+  const std::string name_;  // workspace whose limits can be set; empty: none
   std::vector<Holding> rules_;
 };
 
-// Whether a sandbox of a workspace, as it is, may be started there: each start and each move.
+// Whether an existing workspace may start a sandbox in this place: for each start and each move.
 void check_placement(const Context& context, const state_db::WorkspaceRow& row,
                      const state_db::Place& place);
-// The same where it is now, said as what a person sees whose command cannot begin.
+// The same for its current place; the error is worded for a person whose command cannot start.
 void check_start(const Context& context, const state_db::WorkspaceRow& row);
 
 }  // namespace moorage::workspace

@@ -1,5 +1,5 @@
-// A rule of the host about where whose workspaces may run and how much they may take: plain data,
-// as the configuration's `policy:` has it. What it means is in placement.h.
+// A rule of the host: where whose workspaces may run and how much they may use. Plain data from the
+// configuration's `policy:`; placement.h gives its meaning.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace moorage::workspace {
 
-struct PlacementLimits {  // what is unset is not spoken of
+struct PlacementLimits {  // an unset limit is left alone
   std::optional<uint64_t> memory_bytes{};
   std::optional<double> cpus{};
   std::optional<uint32_t> pids{};
@@ -21,18 +21,18 @@ struct PlacementLimits {  // what is unset is not spoken of
 
 struct PlacementRule {
   std::string name{};  // "policy rule 2 (/etc/moorage/moorage.yaml:14)"
-  std::string text{};  // as the file has it
-  // For whose workspaces. Empty: for all.
+  std::string text{};  // as in the file
+  // Whose workspaces it applies to. Empty: all.
   std::vector<uint32_t> users{};   // their owners
   std::vector<uint32_t> groups{};  // any of the owner's
   std::map<std::string, std::string> labels{};
-  // What it says of them. Empty, unset: nothing.
+  // What it requires. Empty or unset: nothing.
   std::vector<std::string> backends{};
   std::optional<backends::Isolation> min_isolation{};
   std::string default_backend{};
   std::string default_runtime{};  // of that backend
   std::string default_image{};
-  PlacementLimits usual{};  // of new ones that name none
+  PlacementLimits usual{};  // for new workspaces that name none
   PlacementLimits most{};
 };
 

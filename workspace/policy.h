@@ -1,5 +1,5 @@
-// Changes of a workspace's policy, as a request names them: create begins with the host's settings,
-// update with what is in the row.
+// Changes that a request makes to a workspace's policy: create starts from the host's settings,
+// update from the row.
 #pragma once
 
 #include <set>
@@ -13,9 +13,9 @@ namespace moorage::workspace {
 
 struct PolicyChange {
   state_db::WorkspacePolicy to;
-  std::set<std::string> named;  // fields that the request named; of `to` nothing else counts
+  std::set<std::string> named;  // fields in the request; ignore the rest of `to`
 
-  // Takes a field as the request has it, if it has it.
+  // Takes a field from the request if the request has it.
   template <typename Given, typename T>
   void take(const char* name, const Given& given, T& field) {
     if (!given) return;
@@ -24,13 +24,13 @@ struct PolicyChange {
   }
 };
 
-// Throws invalid_argument for what is out of range.
+// Throws invalid_argument for a value out of range.
 void check_policy(const PolicyChange& change);
 void apply_policy(const PolicyChange& change, state_db::WorkspacePolicy& policy);
-// With the host's settings in the place of what is left to them.
+// With the host's settings for the fields that follow them.
 state_db::WorkspacePolicy effective_policy(const state_db::WorkspacePolicy& policy,
                                            const Options& options);
-// "name=value" of every field that is named, length-prefixed.
+// "name=value" of every named field, length-prefixed.
 std::string policy_hash_text(const PolicyChange& change);
 
 }  // namespace moorage::workspace

@@ -1,5 +1,5 @@
-// Which hook was begun for the stop of which sandbox, from its begin until the sandbox is gone or
-// the stop is given up. Only in memory: after a crash the next stop begins one anew.
+// Which hook runs for the stop of which sandbox, until the sandbox is gone or the stop is given up.
+// Only in memory: after a crash the next stop starts a new hook.
 #pragma once
 
 #include <map>

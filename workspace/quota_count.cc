@@ -18,7 +18,7 @@ std::optional<base::Usage> walk(const std::string& path, const base::UsageLimits
     base::log(base::LogLevel::debug, "workspace.not_measured",
               {{"path", path}, {"error", error.message()}});
     if (error.code() != base::Code::conflict) return std::nullopt;
-    return base::Usage{.complete = false};  // it is moved about under the walk
+    return base::Usage{.complete = false};  // directories move during the walk
   }
 }
 

@@ -1,6 +1,6 @@
-// Counts a layer that is written to, for the watcher of disks (quota_watch.h). A short walk comes
-// first. Where that is not the whole, or fails as directories are moved about under it, there is
-// one more, longer, while those that write stand still.
+// Counts a layer under writers, for the disk watcher (quota_watch.h). A short walk comes first. If
+// it is incomplete, or fails because directories move, a longer one follows while the writers are
+// frozen.
 #pragma once
 
 #include <functional>
@@ -12,11 +12,11 @@
 
 namespace moorage::workspace {
 
-// What keeps the writers still while it lives.
+// Freezes the writers while its result lives.
 using Still = std::function<std::shared_ptr<void>()>;
 
-// Not complete: it cannot be counted, and what was found is a lower bound. Empty: it could not be
-// read, or is gone. Without `still` nobody writes, and there is one walk.
+// Incomplete: it cannot be counted; the result is a lower bound. Empty: it is unreadable or gone.
+// Without `still` nobody writes, and one walk is enough.
 std::optional<base::Usage> usage_of_written(const std::string& path, const Still& still);
 
 }  // namespace moorage::workspace

@@ -1,4 +1,4 @@
-// Arithmetic on what a workspace takes and may take (disk_quota.h), for its watcher.
+// Arithmetic on the disk use and limit of a workspace (disk_quota.h), for its watcher.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace moorage::workspace {
 
-// What an agent takes with `rm` running: a shell's history, a moved directory's index.
+// What an agent writes while it runs `rm`: a shell's history, a moved directory's index.
 inline constexpr uint64_t kSlackBytes = 256 << 10;
 inline constexpr uint64_t kSlackFiles = 64;
 
-uint64_t minus(uint64_t from, uint64_t what);  // 0 at the least
+uint64_t minus(uint64_t from, uint64_t what);  // at least 0
 QuotaUse minus(const QuotaUse& use, const QuotaUse& less);
 QuotaUse plus(const QuotaUse& use, const QuotaUse& more);
 bool is_over(const QuotaUse& use, const QuotaLimit& limit);
 bool has_grown(const QuotaUse& now, const QuotaUse& before);    // by more than the slack
-double fullness(const QuotaUse& use, const QuotaLimit& limit);  // 1: all of the limit is taken
+double fullness(const QuotaUse& use, const QuotaLimit& limit);  // 1: the limit is reached
 std::string text_of(const QuotaUse& use, const QuotaLimit& limit);
 
 }  // namespace moorage::workspace

@@ -21,27 +21,27 @@ using base::Code;
 using base::Error;
 using std::chrono::milliseconds;
 
-// A user has half of them at the most (base/fair_pool.h).
+// One user gets at most half of them (base/fair_pool.h).
 constexpr size_t kWalkers = 6;
 constexpr size_t kFrozenWalkers = 2;
-// Beyond the limit by the count of what was written: then it is walked whatever its share.
+// Written this far beyond the limit: walk at once, ignoring the share of time.
 constexpr uint64_t kUrgentBytes = 16 << 20;
-// Nobody writes faster into files (4.3 GB/s by one dd, measured), so the next look comes before the
-// limit is reached, or after the shortest pause.
+// Faster than anything writes to files (4.3 GB/s by one dd, measured), so the next check comes
+// before the limit is reached, or after the shortest pause.
 constexpr uint64_t kFastest = 5'000'000'000;
 constexpr milliseconds kShortestPause{5};
 constexpr milliseconds kIdlePause{20};
 constexpr milliseconds kLongestPause{1'000};
-// So quick that it is made at every end near the limit.
+// A walk this quick runs at the end of every command near the limit.
 constexpr milliseconds kQuickWalk{10};
-// Of what is killed: until no process of it is there.
+// How long to wait until killed processes are gone.
 constexpr milliseconds kDeath{500};
-// For a command whose end comes right after the walk that found what it did.
+// For a command that ends right after the walk that found its writes.
 constexpr milliseconds kClaimedWithin{300};
-// Of processor time: less is a sleeper that was frozen for a walk, or asked something.
+// Processor time; less means a sleeper that was only frozen for a walk or answered a request.
 constexpr uint64_t kAwakeUsec = 200;
 constexpr const char* kUncounted =
-    "it has too much to be counted, or is moved about while it is counted, and so counts as over";
+    "it has too many files to count, or they move during the count, so it counts as over";
 
 milliseconds pause_at(double fullness) {
   if (fullness > 0.8) return milliseconds(1'000);
@@ -71,7 +71,7 @@ std::function<void(int64_t)> QuotaWatch::attempting(void (QuotaWatch::*work)(bas
   return [this, work](int64_t key) {
     try {
       (this->*work)(base::WorkspaceId{key});
-    } catch (const Error& error) {  // it goes away under the walk
+    } catch (const Error& error) {  // the workspace may vanish during the walk
       base::log(base::LogLevel::warning, "workspace.quota",
                 {{"ws", base::WorkspaceId{key}}, {"error", error.message()}});
     }
@@ -80,7 +80,7 @@ std::function<void(int64_t)> QuotaWatch::attempting(void (QuotaWatch::*work)(bas
 
 QuotaWatch::Clock::time_point QuotaWatch::look() {
   const auto now = Clock::now();
-  auto next = now + kIdlePause;  // for a sandbox that is new by then, and whose command writes
+  auto next = now + kIdlePause;  // a sandbox may start meanwhile and write
   free_space_.look();
   std::map<base::WorkspaceId, bool> live;
   for (const auto& running : active_.all()) {
@@ -100,18 +100,18 @@ QuotaWatch::Clock::time_point QuotaWatch::look() {
   return std::max(next, Clock::now() + kShortestPause);
 }
 
-// Of a sandbox that was not looked at yet: as it was measured last.
+// For a sandbox not checked before: starts from the last measurement.
 QuotaWatch::Seen QuotaWatch::first_of(const state_db::WorkspaceRow& row, const Running& running) {
   Seen seen;
   seen.sandbox = running.sandbox;
   seen.use = {row.disk_bytes.value_or(0), row.disk_files};
   seen.space = free_space_.look();
-  // What was over before is nobody's here.
+  // Do not blame this sandbox for an earlier excess.
   if (is_over(seen.use, limit_of(row))) seen.over = seen.use;
   return seen;
 }
 
-// Empty files, what is allocated without a page, and that an agent over its limit removed some.
+// Catches empty files, allocation without writing pages, and growth after an agent removed files.
 bool QuotaWatch::may_have_moved(const Running& running, const QuotaLimit& limit, const Seen& seen) {
   const SpaceMoves::Sums space = free_space_.look();
   if (seen.over && has_grown(space.gained, seen.space.gained)) return true;
@@ -146,14 +146,14 @@ QuotaWatch::Clock::time_point QuotaWatch::look_at(const Running& running) {
     pause = std::clamp(left, writes ? kShortestPause : kIdlePause, kLongestPause);
   }
   due = due || (now >= seen.next_walk && may_have_moved(running, limit, seen));
-  // What was taken while others gave as much back.
+  // Catches space taken while others freed as much.
   due = due || (now >= seen.next_quiet_walk &&
                 (writes || seen.over || now >= seen.next_quiet_walk + milliseconds(10'000)));
   if (due) walks_.request(row->id.value, row->owner_uid);
   const std::lock_guard lock(mutex_);
   Seen& known = seen_[running.workspace];
   if (known.sandbox != running.sandbox) {
-    // What was uploaded before counts until it is measured.
+      // Earlier uploads count until they are measured.
     if (known.uploaded) seen.use = known.use;
     seen.uploaded = known.uploaded;
     known = seen;
@@ -176,13 +176,13 @@ void QuotaWatch::walk(base::WorkspaceId id) {
   }
   const Seen before = seen;
   const auto began = Clock::now();
-  seen.writes = writes_in(*running);  // what is written under the walk may count twice
+  seen.writes = writes_in(*running);  // writes during the walk may count twice
   seen.space = free_space_.look();
   const auto count = measure(*row, &*running, seen.writes);
   if (!count) return;
   const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - began);
   if (!count->complete && is_below(*row, before, seen)) {
-    seen = before;  // as it was counted last; what came since counts on
+    seen = before;  // keep the last count and add later writes to it
   } else {
     if (count->complete) hold_to_rest(*row, seen);
     seen.use = count->use;
@@ -198,14 +198,14 @@ void QuotaWatch::walk(base::WorkspaceId id) {
   Seen& known = seen_[id];
   seen.last_all = known.last_all;
   seen.ending = known.ending;
-  // What was found before may have been claimed meanwhile, and waits for that until then.
+  // An end may have been claimed meanwhile; otherwise keep waiting until the earlier deadline.
   if (seen.unclaimed_until == before.unclaimed_until) seen.unclaimed_until = known.unclaimed_until;
   seen.next_look = Clock::now() + kShortestPause;
   known = seen;
 }
 
-// What is beside the writable layer changes while it is written to: a snapshot goes, a frozen layer
-// comes to be its own when the workspace that it shared it with is purged.
+// The use beside the writable layer changes during writes: a snapshot is dropped, or a shared
+// frozen layer becomes its own when the workspace that shared it is purged.
 void QuotaWatch::hold_to_rest(const state_db::WorkspaceRow& row, Seen& seen) {
   const QuotaLimit left = DiskUse(context_).limit_of_writable(row);
   const bool changed = left.bytes != seen.left.bytes || left.files != seen.left.files;
@@ -233,11 +233,11 @@ void QuotaWatch::judge(const state_db::WorkspaceRow& row, const Running& running
   end_writers(row, running, before, seen);
 }
 
-// Those that wrote since the walk before; where more was taken than there were pages written, all
-// that did anything.
+// Ends those that wrote since the previous walk; if the space grew by more than the pages written,
+// ends all that did anything.
 void QuotaWatch::end_writers(const state_db::WorkspaceRow& row, const Running& running,
                              const Seen& before, Seen& seen) {
-  // As of now: what was written under the walk may be in what it found.
+  // Read now: writes during the walk may be in its result.
   const SandboxWrites writes = writes_in(running);
   const uint64_t written = minus(writes.all, before.writes.all);
   const uint64_t grown =
@@ -258,17 +258,17 @@ void QuotaWatch::end_writers(const state_db::WorkspaceRow& row, const Running& r
     if (!pages && !seen.ending.empty()) continue;
     any = true;
     const bool again = seen.ended.contains(exec);
-    seen.ended[exec] = seen.told;  // which it reads also if it ends by itself at this moment
+    seen.ended[exec] = seen.told;  // also for an exec that ends by itself right now
     if (watcher_.end_because(exec, {{}, state_db::ExecCategory::disk_quota, seen.told})) {
       context_.metrics.ended_for_quota.add();
       killed.push_back(exec);
-    } else if (!execs.empty() || again) {  // it ended, and left this running
+    } else if (!execs.empty() || again) {  // the exec ended and left this process running
       running.backend->exec_group(running.name, exec.str())->kill();
     } else {
       stop_(row.id, seen.told);
     }
   }
-  // Whoever it was has ended, or is about to: it reads it at its end.
+  // The writer has ended or is about to; it gets the reason at its end.
   const bool ended = !any && (gone || !execs.empty() || !seen.ending.empty());
   measure_dead(row, running, killed, seen);
   if (ended) {
@@ -281,7 +281,7 @@ void QuotaWatch::end_writers(const state_db::WorkspaceRow& row, const Running& r
                            {.workspace = row.id, .sandbox = running.sandbox}, seen.told);
 }
 
-// What they took until they were dead is theirs, and nobody's who comes after them.
+// Charge the space that they took until their death to them, not to their successors.
 void QuotaWatch::measure_dead(const state_db::WorkspaceRow& row, const Running& running,
                               const std::vector<base::ExecId>& killed, Seen& seen) {
   if (killed.empty()) return;

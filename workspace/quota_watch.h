@@ -1,17 +1,16 @@
-// Holds workspaces below their disk limit where the kernel does not (disk_quota.h), and knows for
-// uploads what each has taken. What counts is all that is its own: writable layer, frozen layers,
+// Keeps workspaces below their disk limit where the kernel does not (disk_quota.h), and tracks how
+// much each uses, for uploads. A workspace's own data counts: writable layer, frozen layers,
 // journals (disk_use.h).
 //
-// What was there at the last walk and what its processes have written since (sandbox_writes.h) is
-// at least what it takes now. One thread compares that with the limit, so often that at 2 GB/s no
-// more than some tens of MiB go by unseen, and walks only when the limit may have been passed. Who
-// is over it has the commands ended that wrote since the last walk, category disk_quota; one that
-// ends by itself is checked at its end and reads the same. Others run on, so that an agent can
-// remove files. What commands left running is ended when it writes, with the sandbox if nothing
-// else runs. Empty files and fallocate write no page: what the whole store has lost of its free
-// space (space_moves.h) says that there may have been some, in a sandbox whose processes did
-// anything; of these, those end that were not asleep. As others may have removed as much at the
-// same moment, there is a walk at times as well.
+// The last walk's count plus the bytes written since (sandbox_writes.h) is at least the current
+// use. One thread compares it with the limit, so often that at 2 GB/s only some tens of MiB go
+// unseen, and walks only when the limit may have been passed. Over the limit, it ends the commands
+// that wrote since the last walk, category disk_quota; one that ends by itself is checked at its
+// end and gets the same reason. Others keep running, so that an agent can remove files. A process
+// left behind by a command is killed when it writes, with its sandbox if nothing else runs. Empty
+// files and fallocate write no page: lost free space of the whole store (space_moves.h) hints at
+// them in a sandbox whose processes did anything; of these, all that were not asleep end. Others
+// may have freed as much meanwhile, so it also walks at times.
 #pragma once
 
 #include <chrono>
@@ -45,7 +44,7 @@ class QuotaWatch {
   using Stop = std::function<void(base::WorkspaceId, const std::string& reason)>;
   QuotaWatch(Context& context, Active& active, ExecWatcher& watcher, Stop stop);
 
-  // The thread, while it lives.
+  // Runs the thread while it lives.
   class Work {
    public:
     explicit Work(QuotaWatch& watch);
@@ -60,53 +59,53 @@ class QuotaWatch {
     std::thread thread_;
   };
 
-  // resource_exhausted: it is so far over its limit that only commands that remove are started.
+  // resource_exhausted: so far over its limit that only commands that remove files may start.
   void require_within(const state_db::WorkspaceRow& row);
-  void measure_rested();  // what was uploaded to those at rest; about once a second
-  // Throws resource_exhausted when the workspace may not take so many bytes and one file more. What
-  // it takes then counts, until it is measured again.
+  void measure_rested();  // uploads to stopped workspaces; about once a second
+  // Throws resource_exhausted if the workspace has no room for these bytes and one more file. The
+  // reservation counts until the next measurement.
   void require_room(const state_db::WorkspaceRow& row, uint64_t bytes);
 
  private:
   using Clock = std::chrono::steady_clock;
-  // Of the time, one part of so many for the walks of one workspace.
+  // The walks of one workspace take at most one part in this many of the time.
   static constexpr int kShare = 10;
-  // Of a command's start or end, for the walk that says whether it is over the limit.
+  // How long a command's start or end waits for the walk that checks the limit.
   static constexpr std::chrono::milliseconds kWaitedFor{3'000};
-  // Beyond the limit; from there on only commands that remove are started.
+  // Beyond the limit; from here on only commands that remove files may start.
   static constexpr uint64_t kMostOver = 16 << 20;
-  // For a command that ended: why it counts as ended for the disk; nothing: it does not. The first
-  // is quick, and says whether the second, which may walk, is to be asked.
+  // Why a finished command counts as ended for the disk; empty: it does not. The first is quick and
+  // says whether the second, which may walk, is needed.
   bool suspects(const state_db::ExecRow& ended);
   std::optional<std::string> judge_ended(const state_db::ExecRow& ended);
   struct Seen {
     QuotaUse use;             // at the last walk
     SandboxWrites writes;     // then
-    SpaceMoves::Sums space;   // then, of the store
-    QuotaLimit left;          // then, what the kernel is to hold the writable layer to
-    bool walked = false;      // and counted whole, in this sandbox
-    bool uncounted = false;   // the last walk could not count it: it is taken to be over
+    SpaceMoves::Sums space;   // of the store, then
+    QuotaLimit left;          // the kernel's limit for the writable layer, then
+    bool walked = false;      // completely, in this sandbox
+    bool uncounted = false;   // the last walk failed to count: treat as over
     base::SandboxId sandbox;  // whose counts these are
     std::chrono::milliseconds took{0};
     uint64_t last_all = 0;
     Clock::time_point next_look{};
     Clock::time_point next_walk{};        // unless the limit is passed by much
-    Clock::time_point next_quiet_walk{};  // though nothing was written
-    bool uploaded = false;                // since it was measured
-    std::set<base::ExecId> ending;        // commands that wait to be judged
-    std::optional<QuotaUse> over;         // the least that it took since it was over the limit
-    std::map<base::ExecId, std::string> ended;  // that were to be ended, in this sandbox, and why
+    Clock::time_point next_quiet_walk{};  // even if nothing was written
+    bool uploaded = false;                // since the last measurement
+    std::set<base::ExecId> ending;        // commands waiting for a verdict
+    std::optional<QuotaUse> over;         // lowest use since it exceeded the limit
+    std::map<base::ExecId, std::string> ended;  // to end in this sandbox, and why
     std::string told;                           // why a walk last ended commands
-    Clock::time_point unclaimed_until{};  // those that wrote had ended by then, and are to read it
-    base::ExecId unclaimed_newest;        // of the workspace then: who came later did not write
+    Clock::time_point unclaimed_until{};  // until then an ended writer gets the reason
+    base::ExecId unclaimed_newest;        // newest then: later ones did not write
   };
-  Clock::time_point look();  // when to look next
-  void expect_command();     // one is about to start, maybe with its sandbox
+  Clock::time_point look();  // returns when to check next
+  void expect_command();     // about to start, maybe with its sandbox
   Clock::time_point look_at(const Running& running);
   struct QuotaCount {
     QuotaUse use{};
-    bool complete = true;      // else nobody knows, and `use` is over the limit
-    bool lower_bound = false;  // frozen layers wait to be measured
+    bool complete = true;      // else the use is unknown; `use` is set over the limit
+    bool lower_bound = false;  // frozen layers are not yet measured
   };
   bool may_have_moved(const Running& running, const QuotaLimit& limit, const Seen& seen);
   void walk(base::WorkspaceId id);
@@ -135,10 +134,10 @@ class QuotaWatch {
   std::mutex mutex_;
   std::map<base::WorkspaceId, Seen> seen_;
   Clock::time_point expects_until_{};
-  std::condition_variable awaited_;  // a command, or the end of the work
+  std::condition_variable awaited_;  // a command or the end of the thread
   CountlessLayers countless_;
-  base::Flights frozen_walks_;  // these two last: their work uses the rest
-  base::Flights walks_;         // whose work asks for those
+  base::Flights frozen_walks_;  // these two last: their work uses the members above
+  base::Flights walks_;         // requests frozen_walks_
 };
 
 }  // namespace moorage::workspace

@@ -1,5 +1,5 @@
-// How the watcher of disks counts (quota_watch.h): the writable layer by a walk, unless the kernel
-// counts it; the frozen ones as they were measured, which is done aside, one layer at a time.
+// How the disk watcher counts (quota_watch.h): the writable layer by a walk, unless the kernel
+// counts it; frozen layers by stored sizes, measured in the background one layer at a time.
 #include <algorithm>
 
 #include "base/background.h"
@@ -15,9 +15,9 @@
 namespace moorage::workspace {
 namespace {
 
-// Of a frozen layer: nobody waits for it.
+// For a frozen layer: nobody waits for it.
 constexpr std::chrono::milliseconds kFrozenWalk{60'000};
-// Lost by the store while there is no count: others take something all the time.
+// Loss in the whole store that counts as taking while there is no count; others always take some.
 constexpr uint64_t kMostLost = 16 << 20;
 
 void raise_over(QuotaUse& use, const QuotaLimit& limit) {
@@ -38,7 +38,7 @@ std::optional<QuotaWatch::QuotaCount> QuotaWatch::measure(const state_db::Worksp
   count.lower_bound = !beside.unmeasured.empty();
   count.complete = !ask_for(row, beside.unmeasured);
   auto use = quota.use(row.layer, path);
-  // What the kernel refuses is not walked for.
+  // No walk is needed for a limit that the kernel enforces.
   if (!use || (limit.files > 0 && !quota.refuses_files())) {
     Still still;
     if (running) still = [&] { return std::make_shared<FrozenExecs>(*running, writes); };
@@ -55,7 +55,7 @@ std::optional<QuotaWatch::QuotaCount> QuotaWatch::measure(const state_db::Worksp
   return count;
 }
 
-// Has these layers measured. True: one of them has too much to be counted.
+// Has these layers measured. True: one of them is too large to count.
 bool QuotaWatch::ask_for(const state_db::WorkspaceRow& row,
                          const std::vector<base::LayerId>& unmeasured) {
   const std::lock_guard lock(mutex_);
@@ -69,7 +69,7 @@ bool QuotaWatch::ask_for(const state_db::WorkspaceRow& row,
   return countless;
 }
 
-// One, then it is the turn of others.
+// Measures one layer, then lets others have their turn.
 void QuotaWatch::measure_frozen(base::WorkspaceId id) {
   const auto row = state_db::Workspaces(context_.store).find(id);
   if (!row) return;
@@ -84,7 +84,7 @@ void QuotaWatch::measure_frozen(base::WorkspaceId id) {
     try {
       const base::Background background;
       counted = disk.measure_frozen(*layer, kFrozenWalk);
-    } catch (const base::Error& error) {  // it is gone, or cannot be read
+    } catch (const base::Error& error) {  // it is gone or unreadable
       base::log(base::LogLevel::warning, "workspace.not_measured",
                 {{"ly", *layer}, {"error", error.message()}});
       continue;
@@ -94,17 +94,17 @@ void QuotaWatch::measure_frozen(base::WorkspaceId id) {
   }
   if (!counted) return;
   if (layers.size() > 1) return frozen_walks_.request(id.value, row->owner_uid);
-  // The watcher counts anew.
+  // Make the watcher count again.
   const std::lock_guard lock(mutex_);
   if (const auto seen = seen_.find(id); seen != seen_.end())
     seen->second.next_walk = seen->second.next_quiet_walk = {};
 }
 
-// Though this walk did not count it: by what it took at the last count, and all that was written or
-// that the store has lost since.
+// Whether it is below the limit although this walk failed to count: the last count plus all writes
+// and all space that the store has lost since.
 bool QuotaWatch::is_below(const state_db::WorkspaceRow& row, const Seen& before, const Seen& now) {
   if (!before.walked || before.uncounted) return false;
-  // Where nothing says how many files came.
+  // Nothing reports how many files were added.
   const auto space = base::file_system_space(context_.options.store);
   if (limit_of(row).files > 0 && space.total_inodes == 0) return false;
   QuotaUse since = minus(now.space.lost, before.space.lost);

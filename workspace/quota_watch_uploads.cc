@@ -1,4 +1,4 @@
-// What the watcher of disks says before a command starts or a file is uploaded (quota_watch.h).
+// What the disk watcher checks before a command starts or a file is uploaded (quota_watch.h).
 #include <algorithm>
 #include <vector>
 
@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 
 }  // namespace
 
-// Each short command writes something before it is seen; so not one after the other.
+// Each short command writes something before it is noticed, so refuse a series of them.
 void QuotaWatch::require_within(const state_db::WorkspaceRow& row) {
   const QuotaLimit limit = limit_of(row);
   if (limit.any()) expect_command();
@@ -33,8 +33,8 @@ void QuotaWatch::require_within(const state_db::WorkspaceRow& row) {
   const uint64_t bytes = used();
   if (bytes <= limit.bytes + kMostOver) return;
   throw Error(Code::resource_exhausted,
-              row.name + " is far over its disk limit (" + text_of({bytes, {}}, limit) +
-                  "): no command is started",
+              "cannot start a command: " + row.name + " is far over its disk limit (" +
+                  text_of({bytes, {}}, limit) + ")",
               "remove files: moorage exec --free-space " + row.name +
                   " -- rm FILE; or raise it: moorage set " + row.name + " --disk SIZE");
 }
@@ -51,7 +51,7 @@ void QuotaWatch::measure_rested() {
   for (const auto& [id, use] : rested) measure_one_rested(id, use);
 }
 
-// What was uploaded to one at rest counts until it is measured, and that is in its row then.
+// Uploads to a stopped workspace count until they are measured; the row then has the result.
 void QuotaWatch::measure_one_rested(base::WorkspaceId id, const QuotaUse& counted) {
   const auto row = state_db::Workspaces(context_.store).find(id);
   const bool there = row && row->state == state_db::WorkspaceState::ready && row->layer;
@@ -64,7 +64,7 @@ void QuotaWatch::measure_one_rested(base::WorkspaceId id, const QuotaUse& counte
   Seen& seen = found->second;
   seen.next_walk = Clock::now() + std::max(milliseconds(1'000), took * kShare);
   const bool same = seen.use.bytes == counted.bytes && seen.use.files == counted.files;
-  // More came meanwhile, or it cannot be counted: the next look.
+  // More was uploaded meanwhile, or it cannot be counted: try again at the next round.
   if (!same || !measured || !measured->complete) return;
   seen.use = measured->use;
   seen.uploaded = false;
@@ -80,13 +80,13 @@ void QuotaWatch::require_room(const state_db::WorkspaceRow& row, uint64_t bytes)
   const QuotaUse wanted{seen.use.bytes + bytes, seen.use.files.value_or(0) + 1};
   if (!is_over(wanted, limit)) {
     seen.use.bytes = wanted.bytes;
-    if (bytes == 0) seen.use.files = wanted.files;  // asked once a file, before its bytes
+    if (bytes == 0) seen.use.files = wanted.files;  // called once per file before its bytes
     seen.uploaded = true;
     return;
   }
   throw Error(Code::resource_exhausted,
-              row.name + " has reached its disk limit (" + text_of(seen.use, limit) +
-                  "): no file is written",
+              "cannot write the file: " + row.name + " has reached its disk limit (" +
+                  text_of(seen.use, limit) + ")",
               "remove files in it, or raise the limit: moorage set " + row.name +
                   " --disk SIZE --disk-files N");
 }

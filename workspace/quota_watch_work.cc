@@ -1,4 +1,4 @@
-// When the watcher of disks looks (quota_watch.h): often while a sandbox lives or is about to.
+// When the disk watcher runs (quota_watch.h): often while a sandbox lives or is about to.
 #include <chrono>
 
 #include "workspace/quota_watch.h"
@@ -6,13 +6,13 @@
 namespace moorage::workspace {
 namespace {
 
-// With the usual deadline a start of a sandbox takes less.
+// Longer than a sandbox start with the usual deadline.
 constexpr std::chrono::seconds kExpected{30};
 constexpr std::chrono::seconds kAgain{1};
 
 }  // namespace
 
-// The sandboxes of before are about to be adopted, and their commands never stopped.
+// Sandboxes of the previous daemon are about to be adopted, and their commands never stopped.
 QuotaWatch::Work::Work(QuotaWatch& watch) : watch_(watch) {
   watch_.expect_command();
   thread_ = std::thread([this] { run(); });

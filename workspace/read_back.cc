@@ -18,7 +18,7 @@ ReadBack::ReadBack(ByteSink sink, const ReadOptions& options)
 
 ReadBack::~ReadBack() {
   if (!reader_.joinable()) return;
-  pipe_.fail(Error(Code::unavailable, "the archive was not written to its end"));
+  pipe_.fail(Error(Code::unavailable, "the archive is incomplete: writing it stopped early"));
   reader_.join();
 }
 
@@ -40,16 +40,16 @@ void ReadBack::join() {
   try {
     std::rethrow_exception(failure_);
   } catch (const Error& error) {
-    throw Error(error.code(), "no import would take what was written: " + error.message(),
-                "nothing was exported, and the workspace is whole; if `moorage set` cannot change "
-                "what is wrong, please report this");
+    throw Error(error.code(), "an import would refuse this archive: " + error.message(),
+                "nothing was exported, and the workspace is unaffected; if `moorage set` cannot "
+                "fix the cause, please report this");
   }
 }
 
 void ReadBack::write(std::string_view bytes) {
   try {
     pipe_.write(bytes);
-  } catch (const Error&) {  // the reader has left, and knows why
+  } catch (const Error&) {  // the reader stopped and has the reason
     join();
     throw;
   }
@@ -64,8 +64,8 @@ void ReadBack::finish(const ArchiveFacts& written) {
   join();
   if (found_.digest != written.digest || found_.entries != written.entries ||
       found_.stream.sha256 != written.stream.sha256) {
-    throw Error(Code::corrupted, "what was read back is not what was written",
-                "nothing was exported, and the workspace is whole; please report this");
+    throw Error(Code::corrupted, "the archive reads back differently than it was written",
+                "nothing was exported, and the workspace is unaffected; please report this");
   }
   sink_(held_);
 }

@@ -1,7 +1,6 @@
-// Reads an archive while it is written, with the checks of an import (import_check.h), and lets its
-// last bytes through only when what was read is what was written. So whoever gets the end of an
-// export has an archive that can be imported, and a mistake of the writer's is a failed export and
-// no lost work.
+// Reads an archive while it is written, with the checks of an import (import_check.h), and releases
+// its last bytes only if everything reads back as written. So an export that ends can be imported,
+// and a bug in the writer fails the export instead of losing work.
 #pragma once
 
 #include <exception>
@@ -17,12 +16,12 @@ namespace moorage::workspace {
 
 class ReadBack {
  public:
-  // `sink` gets all bytes in their order, the trailer after finish() only.
+  // `sink` gets all bytes in order; the trailer only after finish().
   ReadBack(ByteSink sink, const ReadOptions& options);
-  ~ReadBack();  // without finish(): the end never came
+  ~ReadBack();  // without finish(): the export was abandoned
 
-  void write(std::string_view bytes);  // throws what the reader met, or the sink
-  // After the last byte. Throws corrupted when something else was read.
+  void write(std::string_view bytes);  // rethrows errors of the reader and the sink
+  // After the last byte. Throws corrupted if the bytes read back differ.
   void finish(const ArchiveFacts& written);
 
  private:
@@ -33,7 +32,7 @@ class ReadBack {
   const ReadOptions options_;
   std::string held_;
   BytePipe pipe_;
-  // The reader's, until it was joined.
+  // Belong to the reader until it is joined.
   ArchiveFacts found_;
   std::exception_ptr failure_;
   std::thread reader_;

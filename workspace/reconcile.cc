@@ -27,9 +27,9 @@ using base::LogLevel;
 using state_db::ExecState;
 using state_db::WorkspaceState;
 
-// Long enough for a client that lost its connection to come back for the end of the output.
+// Long enough for a client to reconnect and read the end of the output.
 constexpr int64_t kDisposableKept_ms = 10 * 60'000;
-// A disposable workspace is made for one command; so long, by the store's age, it waits for that.
+// A disposable workspace waits this long for its one command, by the store's age.
 constexpr int64_t kUntouchedKept_ms = 10 * 60'000;
 constexpr size_t kAskers = 4;
 MOORAGE_CRASH_POINT(after_repositories, "recovery.after_repositories");
@@ -41,7 +41,7 @@ MOORAGE_CRASH_POINT(after_workspaces, "recovery.after_workspaces");
 LayerSeen look_at_layer(Context& context, const state_db::WorkspaceRow& row) {
   if (!row.layer || !base::path_exists(context.storage.layer_path(row.layer)))
     return LayerSeen::missing;
-  // A fork that is not ready is one of several of which none was told: none comes to be.
+  // A fork that is not ready is one of a set that was never reported; none of them is created.
   if (row.state == WorkspaceState::creating && row.forked_from) return LayerSeen::unborn;
   return is_born(context, row) ? LayerSeen::born : LayerSeen::unborn;
 }
@@ -89,7 +89,7 @@ void Reconciler::at_start() {
 
 void Reconciler::after_ready() { mender_.start(); }
 
-// At work: its verb has the lock, and settles it itself.
+// A busy workspace is skipped: its verb holds the lock and settles the snapshot itself.
 void Reconciler::settle_snapshots() {
   state_db::Snapshots table(context_.store);
   for (const auto& row : table.taking()) {
@@ -101,9 +101,9 @@ void Reconciler::settle_snapshots() {
   }
 }
 
-// A copy that a power cut may have torn, of which nothing can tell. Nobody stands on it, and the
-// workspace has what it was made of. It was taken beside a sandbox, of another boot by now. Its
-// layer is collected later: the daemon does not answer yet.
+// A power cut may have torn such a copy, and nothing can tell. Nothing stands on it, and the
+// workspace still has its source. Only copies taken beside a sandbox of an earlier boot qualify.
+// Their layers are collected later, because the daemon does not answer yet.
 void Reconciler::drop_cut_copies() {
   state_db::Snapshots table(context_.store);
   for (const auto& row : table.not_durable()) {
@@ -117,16 +117,16 @@ void Reconciler::drop_cut_copies() {
       const auto guard = lock_if_free(context_, row.workspace.str());
       const auto now = table.get(row.id);
       if (!guard || now.state != state_db::SnapshotState::kept || now.durable) return;
-      table.drop(row.id, "the machine stopped before it was on the disk");
+      table.drop(row.id, "the machine stopped before it reached the disk");
       base::log(base::LogLevel::warning, "snapshot.cut", {{"sn", row.id}, {"ws", row.workspace}});
     });
   }
 }
 
-// Rows only, as the daemon does not answer yet: a create that was cut frees its name. What touches
-// files is done by the mender, and a verb on such a workspace waits for that.
+// Only rows change here, because the daemon does not answer yet: an interrupted create frees its
+// name. The mender does the work on files, and a verb on such a workspace waits for it.
 void Reconciler::settle_workspaces() {
-  const std::string reason = "the daemon was stopped while it was being created";
+  const std::string reason = "the daemon stopped while creating it";
   state_db::Workspaces table(context_.store);
   for (const auto& row : table.list()) {
     attempt("reconcile.workspace", row.id.str(), [&] {
@@ -156,12 +156,12 @@ bool Reconciler::is_left_over(const state_db::WorkspaceRow& row) {
              state_db::IntegrityState::needs_repair;
 }
 
-// Of an archive and a hot copy one goes: what could not when the verb ended, as the disk or the
-// directory of archives was away.
+// A workspace keeps either its archive or its hot copy. This removes the one that the verb could
+// not remove because the disk or the directory of archives was unavailable.
 void Reconciler::settle_archives() {
   state_db::Workspaces table(context_.store);
   for (const auto& archive : state_db::Archives(context_.store).places()) {
-    // Ten thousand may lie in archives: of those that are as they should be only this is looked at.
+    // There may be ten thousand archives: of those in good order, check only this.
     const bool file_is_left = archive.state == WorkspaceState::ready && !archive.whole;
     const bool copy_is_left = archive.state == WorkspaceState::archived && archive.layer &&
                               base::path_exists(context_.storage.layer_path(archive.layer));
@@ -173,8 +173,8 @@ void Reconciler::settle_archives() {
   }
 }
 
-// A verb that could not even write that it failed leaves its row in between, and a create that
-// failed may leave its layer. Whoever is at work on one has its lock, from the write of its row on.
+// A verb that failed even to record its failure leaves its row in a transient state, and a failed
+// create may leave its layer. A working verb holds the lock from the write of its row on.
 void Reconciler::settle_cut() {
   state_db::Workspaces table(context_.store);
   for (const auto state :
@@ -185,13 +185,13 @@ void Reconciler::settle_cut() {
     for (const auto& row : table.list(query)) {
       if (decide(row.state, look_at_layer(context_, row)) == Mend::nothing) continue;
       begin("reconcile.workspace", row.id, [this, id = row.id] {
-        settle(state_db::Workspaces(context_.store).get(id), "it could not be finished");
+        settle(state_db::Workspaces(context_.store).get(id), "creating it failed midway");
       });
     }
   }
 }
 
-// Side by side with others, unless a verb is at work on it.
+// Runs beside other steps, unless a verb holds the lock.
 void Reconciler::begin(const char* event, base::WorkspaceId workspace,
                        const std::function<void()>& step) {
   const auto row = state_db::Workspaces(context_.store).find(workspace);
@@ -219,12 +219,12 @@ void Reconciler::settle(const state_db::WorkspaceRow& row, const std::string& re
     case Mend::adopt:
     case Mend::redo:
     case Mend::keep_aside:
-    case Mend::tell:  // at its next start, or when it is shown
+    case Mend::tell:  // reported at its next start or when shown
       return;
   }
 }
 
-// Of new ones, and now and then of all; some at a time, so that a round stays short.
+// Writes notes of new workspaces, and now and then of all; in portions, to keep a round short.
 void Reconciler::keep_notes() {
   constexpr size_t kARound = 500;
   constexpr std::chrono::minutes kNextPass{10};
@@ -262,7 +262,7 @@ void Reconciler::add_takeovers() {
   }
 }
 
-// A take-over that died between the new generation and the end of what ran under the old one.
+// For a take-over that died after the new generation and before it ended the old one's commands.
 void Reconciler::finish_takeovers() {
   for (const auto id : workspaces_.leases().being_cleared()) {
     begin("reconcile.takeover", id, [this, id] {
@@ -281,8 +281,8 @@ void Reconciler::purge_due() {
   }
 }
 
-// A person may be purging it at this moment, or have brought it back since the list was made.
-// Deleted again since then, it has its whole window before it.
+// A person may be purging it right now, or may have restored it since the list was made. If it was
+// deleted again since, its whole window starts over.
 void Reconciler::purge(const state_db::WorkspaceRow& due) {
   const auto guard = context_.locks.lock(due.id.str(), "purge");
   state_db::Workspaces table(context_.store);
@@ -295,7 +295,7 @@ void Reconciler::purge(const state_db::WorkspaceRow& due) {
   workspaces_.finish_purge(table.get(row.id));
 }
 
-// Whether anybody has done anything with it but to make it: it has what its repository has.
+// True if nobody has done anything with it since its creation: it equals its repository.
 bool Reconciler::is_untouched(const state_db::WorkspaceRow& row) {
   return !row.policy.pinned && !active_.in_use(row.id) && !workspaces_.leases().look(row.id) &&
          state_db::Integrity(context_.store).get(row.id).state ==
@@ -303,8 +303,8 @@ bool Reconciler::is_untouched(const state_db::WorkspaceRow& row) {
          state_db::Snapshots(context_.store).kept(row.id).empty();
 }
 
-// Disposable workspaces whose commands have ended: the daemon died in between, or the removal
-// failed. And those that nobody came to after they were made
+// Removes disposable workspaces whose commands have ended (the daemon died before, or the removal
+// failed), and those that nobody used after their creation
 // (docs/decisions/0350-abandoned-disposables.md).
 void Reconciler::remove_used() {
   state_db::Execs execs(context_.store);

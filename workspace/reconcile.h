@@ -1,9 +1,8 @@
 // After a crash, and every few seconds: compares the database with the backends and the disk and
-// makes them agree, as recovery_table.h says. Each step stands on its own and may be repeated: a
-// kill in the middle of it changes nothing for the next start. At start the rows are settled before
-// the first verb is served, and what concerns the files of a workspace right after that, while its
-// lock makes verbs on it wait; what is done again later is what a full disk, a verb that failed
-// twice or a person has left behind.
+// makes them agree, as recovery_table.h says. Each step is independent and repeatable, so a kill in
+// its middle is harmless. At start the rows are settled before the first verb is served, and the
+// files of workspaces right after that, while a workspace's lock makes its verbs wait. The periodic
+// run clears what a full disk, a verb that failed twice, or a person left behind.
 #pragma once
 
 #include <chrono>
@@ -26,14 +25,14 @@ namespace moorage::workspace {
 
 class Reconciler {
  public:
-  // `patience`: of a round, for steps about single workspaces (round_work.h).
+  // `patience`: how long a round waits for steps on single workspaces (round_work.h).
   Reconciler(Context& context, Repositories& repositories, Workspaces& workspaces, Active& active,
              ExecWatcher& watcher, std::chrono::milliseconds patience = std::chrono::seconds(5));
-  // Before the API answers. Nothing in it walks the files of a workspace, reads its journals, or
-  // waits for the processes of its sandbox to end.
+  // Runs before the API answers. It never walks files of a workspace, reads journals, or waits for
+  // the processes of a sandbox to end.
   void at_start();
-  void after_ready();  // once it answers: mends the workspaces (mender.h)
-  // Before what it uses goes. False: a workspace is still being mended then.
+  void after_ready();  // once it answers: repairs workspaces (mender.h)
+  // Call before destroying what it uses. False: a workspace is still being repaired.
   bool stop_mending(std::chrono::milliseconds patience) { return mender_.stop(patience); }
   void periodic();  // after that; any thread
 
@@ -46,7 +45,7 @@ class Reconciler {
   bool is_stood_on(base::RepoId repository);
   void adopt_sandboxes();
   void adopt_or_note(const state_db::SandboxRow& row);
-  // What is left of one workspace's sandboxes that died, and of what they ran.
+  // Leftovers of one workspace's dead sandboxes and of their commands.
   struct Remains {
     std::vector<state_db::SandboxRow> dead;
     std::vector<state_db::ExecRow> execs;
@@ -85,20 +84,20 @@ class Reconciler {
   Active& active_;
   ExecWatcher& watcher_;
   std::mutex periodic_mutex_;
-  base::WorkspaceId noted_;              // the last one that this pass over the notes came to
-  std::set<base::WorkspaceId> unnoted_;  // it came to them, but a verb had them
+  base::WorkspaceId noted_;              // last one visited by this pass over notes
+  std::set<base::WorkspaceId> unnoted_;  // skipped because a verb held them
   std::chrono::steady_clock::time_point notes_due_;
   std::mutex mutex_;  // guards the next two
   struct Unconfirmed {
     state_db::ExecRow exec;
-    std::string why;  // it never started, if that is so
+    std::string why;  // reason to record if it never started
   };
-  // Execs of wardens that have not said yet whether they know them: adopted ones, and those whose
-  // start got no answer.
+  // Execs that their wardens have not confirmed yet: adopted ones, and those whose start got no
+  // answer.
   std::map<base::SandboxId, std::vector<Unconfirmed>> unconfirmed_;
   std::set<base::SandboxId> asking_;
   Mender mender_;
-  base::ThreadPool askers_;  // these two last: their work uses the rest
+  base::ThreadPool askers_;  // these two last: their work uses the members above
   RoundWork round_;
 };
 

@@ -1,7 +1,6 @@
-// The part of the reconciler (reconcile.h) that compares what lies on the disk, and what runs under
-// our name, with the rows. Always in this order: first the disk, then the rows. A row comes before
-// its thing and goes after it, so what is seen and has no row then is nobody's, also while verbs
-// are at work.
+// The part of the reconciler (reconcile.h) that compares the disk and the sandboxes under our name
+// with the rows. It always reads the disk first and the rows second. A row is written before its
+// thing and removed after it, so a thing without a row is an orphan, even while verbs run.
 #include <set>
 
 #include "backends/registry.h"
@@ -44,20 +43,20 @@ void Reconciler::settle_repository(const state_db::RepositoryRow& row) {
   const Mend mend = decide(row.state, seen);
   if (stepping && (mend == Mend::finish || mend == Mend::undo)) {
     context_.store.transaction([&] {
-      // Whoever begins to work on it says so before it writes the state.
+      // A verb marks the repository as at work before it writes the state.
       const bool left = !repositories_.at_work(row.id) &&
                         state_db::Repositories(context_.store).get(row.id).state == row.state;
       if (!left) return;
       context_.store.move(row.id, row.state,
                           mend == Mend::finish ? RepositoryState::ready : RepositoryState::broken,
-                          "interrupted; the next use goes on");
+                          "interrupted; the next use resumes it");
     });
   } else if (mend == Mend::undo) {
     remove_evicted(context_, row.id);
   }
 }
 
-// Checkouts that were cut, and damaged ones that no mount stands on any more.
+// Interrupted checkouts, and damaged ones that no mount stands on any more.
 void Reconciler::settle_base_trees() {
   for (const auto& row : state_db::Repositories(context_.store).list()) {
     if (row.state == RepositoryState::evicted) continue;
@@ -77,7 +76,7 @@ void Reconciler::settle_base_trees() {
         base::log(LogLevel::warning, "reconcile.base_tree_leftover",
                   {{"repo", repo}, {"name", name}});
       } catch (const base::Error& error) {
-        if (error.code() != base::Code::conflict) throw;  // it is being written
+        if (error.code() != base::Code::conflict) throw;  // still being written
       }
     }
   }
@@ -88,14 +87,13 @@ void Reconciler::settle_base_tree(base::RepoId repository, const std::string& co
   if (!guard || state_db::BaseTrees(context_.store).find(repository, commit)) return;
   if (decide(BaseTreeRowState::none, BaseTreeSeen::whole) != Mend::undo) return;
   for (const auto& tree : state_db::BaseTrees(context_.store).list(repository)) {
-    if (tree.parent == commit) return;  // its next use gives it a row
+    if (tree.parent == commit) return;  // its next use adds its row
   }
   base::log(LogLevel::warning, "reconcile.base_tree", {{"repo", repository}, {"commit", commit}});
   context_.base_trees.remove(Repositories::directory(repository), commit);
 }
 
-// Base commits of the workspaces that have mounts: their own, or those of a sandbox of an earlier
-// daemon.
+// Base commits of the workspaces with mounts, including mounts of sandboxes of an earlier daemon.
 std::set<std::string> Reconciler::mounted_commits(base::RepoId repository) {
   std::set<base::WorkspaceId> mounted = active_.mounted();
   for (const auto& [workspace, sandbox] : state_db::Sandboxes(context_.store).all_live())
@@ -108,14 +106,14 @@ std::set<std::string> Reconciler::mounted_commits(base::RepoId repository) {
   return commits;
 }
 
-// A mount, or whoever is about to make one: who that is, is there first.
+// By a mount, or by a verb about to mount: its row exists first.
 bool Reconciler::is_stood_on(base::RepoId repository) {
   return !context_.base_trees.in_use(Repositories::directory(repository)).empty() ||
          !mounted_commits(repository).empty();
 }
 
-// Sandboxes that carry our store's name but have no row, or one that says they are gone: forgotten
-// by an older state, or brought back by nobody knows whom.
+// Sandboxes that carry our store's name but have no row, or one that says they are gone: an older
+// state of the database forgot them, or someone outside Moorage restored them.
 void Reconciler::remove_strangers() {
   std::vector<std::pair<backends::Backend*, std::string>> found;
   for (auto* backend : context_.backends.all()) {

@@ -35,7 +35,7 @@ MOORAGE_CRASH_POINT(after_execs, "recovery.after_execs");
 constexpr size_t kAdopters = 8;
 constexpr std::chrono::milliseconds kWardenPatience{5'000};
 
-// A row that is not settled yet, of a sandbox that runs.
+// The row is not settled yet, and its sandbox runs.
 bool lives(const state_db::SandboxRow& row) {
   return (row.state == SandboxState::running || row.state == SandboxState::frozen) &&
          base::process_alive(row.init);
@@ -43,12 +43,12 @@ bool lives(const state_db::SandboxRow& row) {
 
 bool is_overlay(const base::Fd& mount) {
   struct statfs status {};
-  base::check(fstatfs(mount.get(), &status), "look at a mount");
+  base::check(fstatfs(mount.get(), &status), "check a mount");
   return status.f_type == OVERLAYFS_SUPER_MAGIC;
 }
 
-// What it has mounted: what was recorded, or what a snapshot was putting in its place. The agent
-// may have mounted something else there.
+// Accepts the recorded mounts, or those that a snapshot was putting in their place. Refuses others:
+// the agent may have mounted something else there.
 ActiveMounts adopted_mounts(state_db::Store& store, const state_db::SandboxRow& row) {
   ActiveMounts mounts = copy_sandbox_mounts(row.init);
   const bool tree_is_old = mounts.tree_device == row.tree_device;
@@ -60,14 +60,13 @@ ActiveMounts adopted_mounts(state_db::Store& store, const state_db::SandboxRow& 
       is_overlay(mounts.home)) {
     return mounts;
   }
-  throw Error(base::Code::corrupted, "what is mounted in the sandbox is not what was put there");
+  throw Error(base::Code::corrupted, "the mounts in the sandbox are not those that Moorage made");
 }
 
 }  // namespace
 
-// Several at a time: each takes a few milliseconds of the kernel's. The pool ends when all are
-// looked at. A dead one is noted as lost: to end what is left of its processes may take as long as
-// they like.
+// Several at a time: each takes a few milliseconds in the kernel. The pool ends when all are
+// checked. A dead one is only marked lost, because ending its remaining processes may take long.
 void Reconciler::adopt_sandboxes() {
   record_ids(context_);
   const auto rows = state_db::Sandboxes(context_.store).not_destroyed();
@@ -81,8 +80,8 @@ void Reconciler::adopt_sandboxes() {
 void Reconciler::adopt_or_note(const state_db::SandboxRow& row) {
   if (decide(row.state, SandboxSeen::alive) == Mend::adopt && adopt(row)) return;
   const bool ran = row.state == SandboxState::running || row.state == SandboxState::frozen;
-  workspaces_.note_lost(row, ran ? "its sandbox died while the daemon was away"
-                                 : "the daemon was stopped in the middle");
+  workspaces_.note_lost(row, ran ? "its sandbox died while the daemon was down"
+                                 : "the daemon stopped before this was finished");
 }
 
 bool Reconciler::adopt(const state_db::SandboxRow& row) {
@@ -90,7 +89,7 @@ bool Reconciler::adopt(const state_db::SandboxRow& row) {
   auto& backend = context_.backends.get(row.backend);
   auto status = backend.inspect(row.name);
   if (status.state == backends::SandboxState::frozen) {
-    backend.thaw(row.name);  // a freeze that was cut must not last
+    backend.thaw(row.name);  // end an interrupted freeze
     status = backend.inspect(row.name);
   }
   if (status.state != backends::SandboxState::running || status.init != row.init) return false;
@@ -137,15 +136,14 @@ void Reconciler::adopt_exec(const state_db::ExecRow& exec, const Running& runnin
       journal_directory(context_.options, exec.request.workspace, exec.id) + "/output";
   if (!base::path_exists(journal)) {
     return watcher_.settle_exec(exec, ExecCategory::not_started,
-                                "it was never started: the daemon was stopped before");
+                                "it was never started: the daemon stopped first");
   }
-  // Whether its files were to be synced at the end is not in the row: syncing too much is only
-  // slow.
+    // The row does not say whether to sync its files at the end: syncing too much is only slow.
   const auto group = running.backend->exec_group(running.name, exec.id.str());
-  group->set_frozen(false);  // by a walk that judged its disk, when the daemon died
+  group->set_frozen(false);  // the daemon may have died during a disk walk
   watcher_.watch_exec(exec, true, count_refusals(running, *group));
   if (exec.cancel_requested) watcher_.kill_after(exec.id, std::chrono::milliseconds(0));
-  confirm_later(exec, "it was never started: the daemon was stopped before");
+  confirm_later(exec, "it was never started: the daemon stopped first");
 }
 
 void Reconciler::confirm_later(const state_db::ExecRow& exec, const std::string& why) {
@@ -153,7 +151,7 @@ void Reconciler::confirm_later(const state_db::ExecRow& exec, const std::string&
   unconfirmed_[exec.request.sandbox].push_back({exec, why});
 }
 
-// Never waited for: a warden may have no CPU.
+// Nobody waits for the answer: a warden may get no CPU.
 void Reconciler::ask_later(const std::shared_ptr<const Running>& running) {
   {
     const std::lock_guard lock(mutex_);
@@ -167,7 +165,7 @@ void Reconciler::ask_later(const std::shared_ptr<const Running>& running) {
   });
 }
 
-// One that the warden does not know has its end in the journal, or never reached it.
+// An exec unknown to the warden has its end in the journal, or never reached the warden.
 void Reconciler::ask_warden(const Running& running) {
   std::vector<Unconfirmed> asked;
   {
@@ -184,7 +182,7 @@ void Reconciler::ask_warden(const Running& running) {
     watcher_.settle_exec(exec, ExecCategory::not_started, why);
   }
   const std::lock_guard lock(mutex_);
-  auto& rest = unconfirmed_[running.sandbox];  // others may have come behind these
+  auto& rest = unconfirmed_[running.sandbox];  // others may have been added behind these
   const size_t done = std::min(asked.size(), rest.size());
   rest.erase(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(done));
   if (rest.empty()) unconfirmed_.erase(running.sandbox);
@@ -206,8 +204,8 @@ void Reconciler::ask_again() {
   }
 }
 
-// Sandboxes that died, or that a burial or a verb could not clear (the disk was full, or a process
-// would not die), and commands whose sandbox is gone for good.
+// Sandboxes that died or that a verb or clean-up failed to clear (full disk, unkillable process),
+// and commands whose sandbox is gone for good.
 std::map<base::WorkspaceId, Reconciler::Remains> Reconciler::find_remains() {
   std::map<base::WorkspaceId, Remains> found;
   std::set<base::SandboxId> dead;
@@ -222,14 +220,14 @@ std::map<base::WorkspaceId, Reconciler::Remains> Reconciler::find_remains() {
     const auto id = exec.request.sandbox;
     if (active_.running_sandbox(exec.request.workspace) == id) continue;
     const auto sandbox = table.find(id);
-    // A start or a burial of its sandbox that goes on settles it.
+    // A start or clean-up of its sandbox is still running and settles it.
     if (sandbox && sandbox->state != SandboxState::destroyed && !dead.contains(id)) continue;
     found[exec.request.workspace].execs.push_back(std::move(exec));
   }
   return found;
 }
 
-// Holds the lock of the workspace. The journals still have the truth about what ran.
+// Holds the lock of the workspace. The journals still have the truth about the commands.
 void Reconciler::clear(base::WorkspaceId workspace, const Remains& remains) {
   state_db::Sandboxes table(context_.store);
   for (const auto& row : remains.dead) {
@@ -247,15 +245,15 @@ void Reconciler::clear(base::WorkspaceId workspace, const Remains& remains) {
     before_exec.pass();
     attempt("reconcile.exec", exec.id.str(), [&] {
       watcher_.settle_exec(exec, ExecCategory::lost,
-                           "its sandbox was gone when the daemon came back");
+                           "its sandbox was gone when the daemon restarted");
     });
   }
-  // It may have died while a snapshot was taken.
+  // The sandbox may have died during a snapshot.
   attempt("reconcile.snapshot", workspace.str(),
           [&] { workspaces_.settled(state_db::Workspaces(context_.store).get(workspace)); });
 }
 
-// Each journal is read to its end: after a reboot that may be all that the host's commands wrote.
+// Reads each journal to its end: after a reboot the disk may have only part of the output.
 void Reconciler::add_remains() {
   for (auto& [workspace, found] : find_remains())
     mender_.add(workspace,

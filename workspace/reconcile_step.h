@@ -1,5 +1,5 @@
-// How a step of the reconciler runs: on its own, so that one broken thing keeps neither the daemon
-// from starting nor the other things from being mended; it is said, and tried again later.
+// Runs a step of the reconciler on its own: one broken thing must not keep the daemon from starting
+// or other things from being repaired. A failure is logged and retried later.
 #pragma once
 
 #include <optional>
@@ -22,7 +22,7 @@ void attempt(const char* event, const std::string& subject, Step step) {
   }
 }
 
-// Nothing: a verb is at work on it.
+// Empty: a verb is using it.
 inline std::optional<base::KeyedMutex::Guard> lock_if_free(Context& context,
                                                            const std::string& key) {
   try {
@@ -33,7 +33,7 @@ inline std::optional<base::KeyedMutex::Guard> lock_if_free(Context& context,
   }
 }
 
-// Of what is only read: others may read it, too.
+// For a thing that is only read: others may read it, too.
 inline std::optional<base::KeyedMutex::Guard> share_if_free(Context& context,
                                                             const std::string& key,
                                                             const std::string& operation) {

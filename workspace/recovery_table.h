@@ -1,8 +1,7 @@
-// What is done with each step that was cut, and with each thing that is nobody's, as one table a
-// kind: a line a state of the row (state_db/lifecycle.h), a column for what is really there. The
-// reconciler executes it at start and every few seconds; doctor says what it would do. Every place
-// has an entry: the compiler checks it. Deciding twice changes nothing, so a kill during the
-// recovery only means that it begins again.
+// What to do with each interrupted step and each orphan, as one table per kind: a line per state of
+// the row (state_db/lifecycle.h), a column per state found in reality. The reconciler applies it at
+// start and every few seconds; doctor shows what it would do. The compiler checks that every place
+// has an entry. Deciding is repeatable, so a kill during the recovery only restarts it.
 #pragma once
 
 #include <array>
@@ -15,18 +14,18 @@
 namespace moorage::workspace {
 
 enum class Mend : uint8_t {
-  unset,       // no entry: never compiles
-  nothing,     // it rests
-  wait,        // a verb is at work on it, or who could tell does not answer yet: look again later
-  adopt,       // it lives on: take it over
-  finish,      // do the rest of what was begun
-  undo,        // take away what was begun
-  redo,        // its next use makes it again
-  keep_aside,  // it may be somebody's work: moved to lost/, never removed
-  tell,        // it is lost: said by integrity (integrity.h), never painted over
+  unset,       // no entry: does not compile
+  nothing,     // leave it alone
+  wait,        // a verb uses it, or the source does not answer yet: check again later
+  adopt,       // it still runs: take it over
+  finish,      // complete the begun step
+  undo,        // revert the begun step
+  redo,        // its next use recreates it
+  keep_aside,  // it may be somebody's work: move it to lost/, never remove it
+  tell,        // it is lost: report it (integrity.h), never hide it
 };
 
-// Drawings and tables are to be read as rows.
+// Read drawings and tables as rows.
 // clang-format off
 using enum Mend;
 
@@ -39,7 +38,7 @@ inline constexpr std::array<std::array<Mend, 3>, 5> kRepositories{{
     /* broken   */ {wait,    nothing, nothing},
     /* evicted  */ {wait,    undo,    nothing}}};
 
-// A base tree has no life cycle: its row comes after it. torn: not synced, and of another boot.
+// A base tree has no life cycle: its row is written after it. torn: unsynced, from another boot.
 enum class BaseTreeRowState : uint8_t { none, unsynced, synced, torn };
 enum class BaseTreeSeen : uint8_t { at_work, whole, damaged, missing };
 inline constexpr std::array<std::array<Mend, 4>, 4> kBaseTrees{{
@@ -49,29 +48,29 @@ inline constexpr std::array<std::array<Mend, 4>, 4> kBaseTrees{{
     /* synced   */ {wait,    nothing, redo,    redo},
     /* torn     */ {wait,    redo,    redo,    redo}}};
 
-// A workspace and its writable layer. born: its create had written all, or commands ran in it. One
-// that is `creating` and born is whole: only `ready` was not written yet. Or it comes from a copy of
-// state.db that was made in the middle of the create, and its layer has all the work since.
+// A workspace and its writable layer. born: its create wrote everything, or commands ran in it. A
+// born one that is `creating` is whole and only lacks `ready`; or it comes from a copy of state.db
+// made in the middle of the create, and its layer has all the work since.
 enum class LayerSeen : uint8_t { at_work, born, unborn, missing };
 inline constexpr std::array<std::array<Mend, 4>, 8> kWorkspaces{{
     //                 at_work  born     unborn   missing
     /* creating    */ {wait,    finish,  undo,    undo},
-    /* ready       */ {wait,    nothing, nothing, tell},     // unborn: mended (birth.h)
-    /* archiving   */ {wait,    undo,    undo,    undo},     // ready; its archive goes
-    /* archived    */ {wait,    finish,  finish,  nothing},  // the layer goes, if the archive is there
+    /* ready       */ {wait,    nothing, nothing, tell},     // unborn: repaired (birth.h)
+    /* archiving   */ {wait,    undo,    undo,    undo},     // ready; remove its archive
+    /* archived    */ {wait,    finish,  finish,  nothing},  // drop the layer if its archive is there
     /* unarchiving */ {wait,    undo,    undo,    undo},     // archived; the same
     /* deleting    */ {wait,    finish,  finish,  finish},
     /* deleted     */ {wait,    nothing, nothing, nothing},  // until the purge
     /* failed      */ {wait,    undo,    undo,    nothing}}};
 
-// alive: init lives since the same boot and start time, the engine says so, and its mounts are the
-// recorded ones.
+// alive: init lives since the same boot and start time, the engine confirms it, and its mounts are
+// the recorded ones.
 enum class SandboxSeen : uint8_t { at_work, alive, dead };
 inline constexpr std::array<std::array<Mend, 3>, 7> kSandboxes{{
     //               at_work  alive    dead
-    /* starting  */ {wait,    undo,    undo},     // nothing ran in it yet
+    /* starting  */ {wait,    undo,    undo},     // nothing has run in it
     /* running   */ {wait,    adopt,   finish},   // lost, then destroyed
-    /* frozen    */ {wait,    adopt,   finish},   // a freeze that was cut does not last
+    /* frozen    */ {wait,    adopt,   finish},   // thaw an interrupted freeze
     /* stopping  */ {wait,    finish,  finish},
     /* stopped   */ {wait,    finish,  finish},
     /* lost      */ {wait,    finish,  finish},
@@ -83,7 +82,7 @@ inline constexpr std::array<Mend, 6> kRunningExec{
     // ended   known   unknown  silent  no_journal  sandbox_gone
        finish, adopt,  undo,    wait,   undo,       finish};
 
-// A snapshot that was being taken. mounts: which the sandbox has that was adopted.
+// An interrupted snapshot. mounts: those of the adopted sandbox.
 enum class SnapshotSeen : uint8_t { at_rest, old_mounts, new_mounts };
 inline constexpr std::array<std::array<Mend, 3>, 4> kSnapshots{{
     //               at_rest  old_mounts  new_mounts
@@ -92,14 +91,14 @@ inline constexpr std::array<std::array<Mend, 3>, 4> kSnapshots{{
     /* copy      */ {undo,    undo,       undo},
     /* subvolume */ {undo,    undo,       undo}}};
 
-// A note of an upload (upload_note.h), of which no transfer of ours is going on.
+// A note of an upload (upload_note.h) without a running transfer of this process.
 enum class UploadSeen : uint8_t { at_work, file, no_file, no_workspace };
 inline constexpr std::array<Mend, 4> kUploads{
     // at_work file  no_file  no_workspace
        wait,   undo, undo,    wait};
 
-// What has no row. Only what carries our name and this store's id, or lies in this store, is looked
-// at: everything else is not ours to touch.
+// Things without a row. Only those with our name and this store's id, or inside this store, count:
+// everything else belongs to others.
 enum class Stranger : uint8_t {
   layer, workspace_directory, sandbox, sandbox_directory, base_tree, base_tree_leftover };
 inline constexpr std::array<Mend, 6> kStrangers{

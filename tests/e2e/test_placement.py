@@ -67,7 +67,7 @@ class Placement(harness.TestCase):
     def test_rules_for_groups_hold_for_whom_the_host_does_not_know(self):
         self.configure("  - groups: [root]\n    backends: [lxc]\n")
         self.refused(lambda: self.create("g", backend="process"), "policy rule 1")
-        self.assertIn("does not tell the groups of uid 65533", self.create_as_other("g", backend="process"))
+        self.assertIn("does not list the groups of uid 65533", self.create_as_other("g", backend="process"))
         self.configure("  - groups: [daemon]\n    backends: [lxc]\n")
         self.assertEqual(self.create("g", backend="process")["backend"], "process")
 
@@ -82,7 +82,7 @@ class Placement(harness.TestCase):
         self.create("strong")
         self.assertEqual(self.client.exec("strong", "echo ran").stdout, b"ran\n")
         self.configure("  - min_isolation: vm\n")
-        self.refused(lambda: self.create("stronger"), "backend lxc has userns", "whoever configures this host")
+        self.refused(lambda: self.create("stronger"), "backend lxc has userns", "the administrator of this host")
 
     def test_a_start_is_refused_after_rules_were_tightened_and_the_work_stays(self):
         self.configure("  - min_isolation: none\n")
@@ -92,7 +92,7 @@ class Placement(harness.TestCase):
             self.assertEqual(self.client.exec(name, "cat work.txt").stdout, b"work\n")
         self.client.stop("rests")
         self.configure("  - min_isolation: userns\n")
-        words = ("rests is not started, its files stay as they are", f"policy rule 1 ({self.daemon.config}:2)", "backend process has none")
+        words = ("cannot start rests (its files are unaffected)", f"policy rule 1 ({self.daemon.config}:2)", "backend process has none")
         self.refused(lambda: self.client.start("rests"), *words)
         self.refused(lambda: self.client.exec("rests", "true"), *words)
         shown = self.client.workspace("rests")

@@ -138,7 +138,7 @@ TEST_CASE("an export that an import would refuse fails", "[archive]") {
   for (const auto& [name, change] : cases) {
     INFO(name);
     const std::string refusal = refusal_of(change);
-    CHECK(refusal.find("no import would take what was written: ") == 0);
+    CHECK(refusal.find("an import would refuse this archive: ") == 0);
     CHECK(refusal.find("is not a complete workspace") == std::string::npos);
   }
 }

@@ -41,8 +41,8 @@ TEST_CASE_METHOD(PlacementFixture,
   add_rule().backends = {"process"};
   CHECK(
       backend_refused(*this, "lxc") ==
-      "rule 2: it may not run on backend lxc; allowed: process | whoever configures this host can "
-      "change the rule");
+      "rule 2: it may not run on backend lxc; allowed: process | the administrator of this host "
+      "can change the rule");
 }
 
 TEST_CASE_METHOD(PlacementFixture, "rules add up: a later one never loosens an earlier one") {
@@ -93,8 +93,9 @@ TEST_CASE_METHOD(PlacementFixture,
   CHECK(backend_refused(*this, "lxc", 0).starts_with("rule 1: it may not"));
   CHECK(backend_refused(*this, "lxc", 1).empty());  // daemon, of every Debian
   CHECK(backend_refused(*this, "lxc", kNobodyKnown)
-            .starts_with("rule 1: it may not run on backend lxc; allowed: docker; it holds because "
-                         "the host's user database does not tell the groups of uid 4000000123"));
+            .starts_with("rule 1: it may not run on backend lxc; allowed: docker; it applies "
+                         "because the host's user database does not list the groups of "
+                         "uid 4000000123"));
   CHECK(rules_for(rules(), 0).size() == 1);
   CHECK(rules_for(rules(), 1).empty());
   CHECK(rules_for(rules(), kNobodyKnown).size() == 1);
@@ -243,7 +244,7 @@ TEST_CASE_METHOD(PlacementFixture,
   add_rule().min_isolation = Isolation::userns;
   const auto start = [&] { workspaces.start({}, "rests"); };
   CHECK(refusal_of(start) ==
-        "rests is not started, its files stay as they are: rule 1: it needs isolation userns or "
+        "cannot start rests (its files are unaffected): rule 1: it needs isolation userns or "
         "stronger; backend docker has container | moorage move rests --backend lxc");
   store.move(row.id, state_db::WorkspaceState::ready, state_db::WorkspaceState::archiving, "");
   store.move(row.id, state_db::WorkspaceState::archiving, state_db::WorkspaceState::archived, "");
@@ -260,7 +261,7 @@ TEST_CASE_METHOD(PlacementFixture,
   add_rule().most.memory_bytes = kGiB;
   CHECK(
       refusal_of([&] { workspaces.start({}, "large"); }) ==
-      "large is not started, its files stay as they are: rule 1: memory may be 1G at most, not 8G "
+      "cannot start large (its files are unaffected): rule 1: memory may be 1G at most, not 8G "
       "| moorage set large --memory 1G");
 }
 
