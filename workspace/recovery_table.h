@@ -57,7 +57,7 @@ inline constexpr std::array<std::array<Mend, 4>, 8> kWorkspaces{{
     /* creating    */ {wait,    finish,  undo,    undo},
     /* ready       */ {wait,    nothing, nothing, tell},     // unborn: repaired (birth.h)
     /* archiving   */ {wait,    undo,    undo,    undo},     // ready; remove its archive
-    /* archived    */ {wait,    finish,  finish,  nothing},  // drop the layer if its archive is there
+    /* archived    */ {wait,    finish,  finish,  nothing},  // drop the layer if archived
     /* unarchiving */ {wait,    undo,    undo,    undo},     // archived; the same
     /* deleting    */ {wait,    finish,  finish,  finish},
     /* deleted     */ {wait,    nothing, nothing, nothing},  // until the purge

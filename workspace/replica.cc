@@ -17,7 +17,7 @@ using base::Code;
 using base::Error;
 using std::chrono::steady_clock;
 
-constexpr int kNice = 10;  // behind those who wait for an answer
+constexpr int kNice = 10;  // yields to threads that someone waits for
 
 }  // namespace
 
@@ -66,7 +66,7 @@ bool Replica::stop(std::chrono::milliseconds patience) {
 
 void Replica::look() {
   const std::lock_guard lock(mutex_);
-  if (stopping_) throw Error(Code::unavailable, "the daemon stops");
+  if (stopping_) throw Error(Code::unavailable, "the daemon is stopping");
 }
 
 void Replica::pause(std::chrono::milliseconds time) {
@@ -114,7 +114,7 @@ void Replica::run() {
       copied_boot_ms_ = round->boot_ms;
       sealed_ = std::move(round->sealed);
     }
-    // A round that takes long is followed by a rest as long, so that it never takes all of a CPU.
+    // Rest at least as long as a long round took, so that rounds never use a whole CPU.
     const auto took =
         std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - begin);
     const auto rest = std::max(rules_.interval - took, std::min(took, rules_.interval));

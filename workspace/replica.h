@@ -1,7 +1,7 @@
-// The copy of the store elsewhere (`replica.directory`), kept by a thread of its own: a round every
-// few seconds (replica_writer.h), whose failures are told here and tried again. However slow the
-// other disk is, or gone, no verb waits for it and nothing of the store is changed; the copy only
-// falls behind, which is said.
+// The copy of the store elsewhere (`replica.directory`), kept by its own thread: a round every few
+// seconds (replica_writer.h); failures are reported here and retried. However slow the other disk
+// is, even if it is gone, no verb waits for it and the store is not changed; the copy only falls
+// behind, and its status says so.
 #pragma once
 
 #include <chrono>
@@ -23,20 +23,20 @@ namespace moorage::workspace {
 
 enum class ReplicaState : uint8_t {
   starting,   // the first copy is being made
-  following,  // the last round came to its end
-  failing,    // it did not: the reason may pass
-  refused     // it cannot, until somebody changes something
+  following,  // the last round succeeded
+  failing,    // the last round failed; the reason may pass
+  refused     // it cannot run until somebody changes something
 };
 std::string_view replica_state_name(ReplicaState state);
 
 struct ReplicaStatus {
   std::string directory;
   ReplicaState state = ReplicaState::starting;
-  std::optional<int64_t> behind_ms{};  // what is newer than that is not in the copy; none: no copy
-  int64_t copied_wall_ms = 0;          // 0: never, since this daemon started
-  std::string problem{};               // of the last round; for people
+  std::optional<int64_t> behind_ms{};  // age of the copy; empty: no copy yet
+  int64_t copied_wall_ms = 0;          // 0: never since this daemon started
+  std::string problem{};               // from the last round; for people
   std::string hint{};
-  std::vector<std::string> notes{};  // what the copy cannot have
+  std::vector<std::string> notes{};  // things that could not be copied
   uint64_t rounds = 0;
   uint64_t failures = 0;
   uint64_t bytes = 0;  // written since the start
@@ -45,10 +45,10 @@ struct ReplicaStatus {
 class Replica {
  public:
   struct Rules {
-    std::string directory;  // empty: there is no copy
+    std::string directory;  // empty: no replica
     std::chrono::milliseconds interval{20'000};
     bool same_disk = false;
-    std::string store_image{};  // the file that the store lies in, if it does
+    std::string store_image{};  // the file that contains the store, if any
   };
   Replica(Context& context, Active& active, Rules rules);
   ~Replica();  // after stop()
@@ -57,15 +57,15 @@ class Replica {
 
   bool is_on() const { return !rules_.directory.empty(); }
   void start();
-  // False: the other disk does not answer, and the thread still waits for it.
+  // False: the other disk does not answer, and the thread is still waiting for it.
   bool stop(std::chrono::milliseconds patience);
 
   ReplicaStatus status() const;
-  // What `show` and `ls` tell of a workspace; none: there is no copy.
+  // Shown by `show` and `ls` for a workspace; empty: no replica.
   std::optional<OffHostView> view(base::WorkspaceId id, const std::string& seal) const;
 
  private:
-  // 0 when it rests and all of it is in the copy, however old that is.
+  // 0 if the workspace is stopped and completely in the copy, however old that is.
   std::optional<int64_t> behind_ms(base::WorkspaceId id, const std::string& seal) const;
   void run();
   void look();  // throws, to stop

@@ -56,14 +56,14 @@ ReplicaSeries parse_series(const std::vector<std::string_view>& line) {
   ReplicaSeries series{to_number(line[2]), to_number(line[3]), to_number(line[4]),
                        to_number(line[5]), line[6] == "-" ? "" : std::string(line[6])};
   if (series.first == 0 || series.first > series.last || series.last > INT64_MAX)
-    damaged("odd numbers of packs");
+    damaged("invalid pack numbers");
   return series;
 }
 
-// Of what follows, in 64 bits.
+// Length of the next part, in 64 bits.
 uint64_t read_length(FrameReader& in, uint64_t most) {
   const auto length = in.number<uint64_t>();
-  if (length > most) in.refuse("an odd length");
+  if (length > most) in.refuse("an invalid length");
   return length;
 }
 
@@ -97,7 +97,7 @@ ReplicaManifest parse_manifest_text(std::string_view text) {
   ReplicaManifest manifest;
   for (size_t at = 0; at < text.size();) {
     const size_t end = text.find('\n', at);
-    if (end == std::string_view::npos) damaged("its manifest is cut");
+    if (end == std::string_view::npos) damaged("its manifest is truncated");
     const std::string_view whole = text.substr(at, end - at);
     const auto line = words(whole);
     at = end + 1;
@@ -112,7 +112,7 @@ ReplicaManifest parse_manifest_text(std::string_view text) {
     } else if (line[0] == "archive" && line.size() == 2) {
       manifest.archives.emplace(line[1]);
     } else {
-      damaged("its manifest has an odd line");
+      damaged("its manifest has an invalid line");
     }
   }
   return manifest;
@@ -149,12 +149,12 @@ void write_copy(const ReplicaDirectory& directory, uint64_t number, const Replic
 ReplicaManifest read_copy(const base::Fd& file,
                           const std::function<void(std::string_view)>& database) {
   struct stat status {};
-  base::check(fstat(file.get(), &status), "look at a copy of the database");
+  base::check(fstat(file.get(), &status), "check a copy of the database");
   const auto size = static_cast<uint64_t>(status.st_size);
   verify_frame(file.get(), 0, size, kWhat);
   FrameReader reader(part_of_file(file.get(), 0, size), kWhat);
   if (reader.take(kHead.size()) != kHead)
-    throw Error(Code::unsupported, "the copy of the database is of another release",
+    throw Error(Code::unsupported, "another release wrote this copy of the database",
                 "use the release that wrote it");
   const auto manifest = parse_manifest_text(reader.take(read_length(reader, kMaxManifestBytes)));
   reader.pass_on(read_length(reader, kMaxDatabaseBytes), database);

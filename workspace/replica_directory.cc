@@ -37,7 +37,7 @@ Fd open_below(int directory, const std::string& name, int flags, const std::stri
   Fd fd(openat(directory, name.c_str(), flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
                0600));
   if (!fd && (errno == ELOOP || errno == ENOTDIR))
-    refuse(shown + " is not what Moorage made", "look at who writes there, and remove it");
+    refuse(shown + " was not made by Moorage", "find out who writes there, then remove it");
   base::check(fd.get(), "open " + shown);
   return fd;
 }
@@ -45,9 +45,9 @@ Fd open_below(int directory, const std::string& name, int flags, const std::stri
 Fd open_regular(int directory, const std::string& name, int flags, const std::string& shown) {
   Fd fd = open_below(directory, name, flags, shown);
   struct stat status {};
-  base::check(fstat(fd.get(), &status), "look at " + shown);
+  base::check(fstat(fd.get(), &status), "check " + shown);
   if (!S_ISREG(status.st_mode))
-    refuse(shown + " is no regular file", "look at who writes there, and remove it");
+    refuse(shown + " is not a regular file", "find out who writes there, then remove it");
   return fd;
 }
 
@@ -65,8 +65,8 @@ ReplicaDirectory ReplicaDirectory::for_writing(const Writer& writer) {
     const int reason = errno;
     const std::string text = writer.path + ": " + strerrordesc_np(reason);
     if (reason == ENOENT || reason == ENOTDIR || reason == ELOOP)
-      refuse(text, "make it a directory of root, on another disk: mkdir -m 700 " + writer.path);
-    throw Error(Code::unavailable, text, "is it mounted, and does its server answer?");
+      refuse(text, "create it as root on another disk: mkdir -m 700 " + writer.path);
+    throw Error(Code::unavailable, text, "check that it is mounted and that its server answers");
   }
   directory.refuse_unsafe();
   directory.take_lock(true);
@@ -92,15 +92,15 @@ ReplicaDirectory ReplicaDirectory::for_reading(const std::string& path) {
 
 void ReplicaDirectory::refuse_unsafe() const {
   struct stat status {};
-  base::check(fstat(top_.get(), &status), "look at " + path_);
+  base::check(fstat(top_.get(), &status), "check " + path_);
   if (status.st_uid != 0)
     refuse(path_ + " does not belong to root", "chown root: " + path_ + " && chmod 700 " + path_);
   if ((status.st_mode & kOthersMayWrite) != 0)
-    refuse("others than root may write to " + path_, "chmod 700 " + path_);
+    refuse("users other than root can write to " + path_, "chmod 700 " + path_);
   for (const std::string& place : writer_.store) {
     if (writer_.same_disk || base::mount_of(path_).device != base::mount_of(place).device) continue;
-    refuse(path_ + " is on the disk of the store, and would be lost with it",
-           "name a directory on another disk, mount one there, or set replica.same_disk: true");
+    refuse(path_ + " is on the disk of the store and would be lost with it",
+           "choose a directory on another disk, mount one there, or set replica.same_disk: true");
   }
 }
 
@@ -125,30 +125,30 @@ void ReplicaDirectory::take_lock(bool may_write) {
   }
   if (flock(lock_.get(), (may_write ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0) return;
   if (errno != EWOULDBLOCK) base::throw_errno("lock " + shown);
-  throw Error(Code::conflict, path_ + " is being written, or a store is being made of it",
-              "only one may: stop the other mooraged, or wait for it");
+  throw Error(Code::conflict, path_ + " is in use: a daemon writes it, or a restore reads it",
+              "only one user at a time: stop the other mooraged, or wait until it ends");
 }
 
-// Whose it is. An empty directory becomes ours.
+// Checks the owner; claims an empty directory.
 void ReplicaDirectory::settle_owner(const std::string& wanted) {
   const std::string shown = path_ + "/" + kOwnerFile;
   struct stat status {};
   const bool there = fstatat(top_.get(), kOwnerFile, &status, AT_SYMLINK_NOFOLLOW) == 0;
-  if (!there && errno != ENOENT) base::throw_errno("look at " + shown);
+  if (!there && errno != ENOENT) base::throw_errno("check " + shown);
   if (there) {
     const Fd file = open_regular(top_.get(), kOwnerFile, O_RDONLY, shown);
     const std::string text = base::read_at(file.get(), kMaxOwnerBytes, 0);
     if (!text.starts_with(kOwnerHead) || !text.ends_with('\n'))
-      refuse(shown + " is not of this release", "restore it with the release that wrote it");
+      refuse(shown + " is from another release", "restore it with the release that wrote it");
     owner_ = text.substr(kOwnerHead.size(), text.size() - kOwnerHead.size() - 1);
     if (wanted.empty() || owner_ == wanted) return;
-    refuse(path_ + " holds the copy of another store, or of this one before it was restored",
-           "name an empty directory; the copy there can go once nobody needs it");
+    refuse(path_ + " belongs to another store, or to this one before its restore",
+           "choose an empty directory; delete the old copy once nobody needs it");
   }
-  if (wanted.empty()) refuse(path_ + " is no copy of a store", "name the replica.directory of one");
+  if (wanted.empty()) refuse(path_ + " is not a copy of a store", "name a replica.directory");
   for (const auto& name : base::list_directory(top_.get())) {
     if (name != kLockFile && name != "lost+found" && !name.starts_with(kOwnerFile))
-      refuse(path_ + " is not empty: " + name + " is in it", "name an empty directory");
+      refuse(path_ + " is not empty: it contains " + name, "choose an empty directory");
   }
   const std::string temporary = kOwnerFile + std::string(kUnfinished);
   if (unlinkat(top_.get(), temporary.c_str(), 0) < 0 && errno != ENOENT)
@@ -180,15 +180,15 @@ std::vector<std::string> ReplicaDirectory::names(ReplicaPart which) const {
 }
 
 Fd ReplicaDirectory::open(ReplicaPart which, const std::string& name) const {
-  if (!is_plain_name(name)) throw Error(Code::corrupted, "not a name: " + name);
+  if (!is_plain_name(name)) throw Error(Code::corrupted, "invalid file name: " + name);
   return open_regular(part(which), name, O_RDONLY, path_ + ": " + name);
 }
 
 void ReplicaDirectory::remove(ReplicaPart which, const std::string& name) const {
-  if (!is_plain_name(name)) throw Error(Code::corrupted, "not a name: " + name);
+  if (!is_plain_name(name)) throw Error(Code::corrupted, "invalid file name: " + name);
   if (unlinkat(part(which), name.c_str(), 0) == 0 || errno == ENOENT) return;
   if (errno != EISDIR && errno != EPERM) base::throw_errno("remove " + path_ + ": " + name);
-  base::remove_tree_at(part(which), name);  // nothing of ours
+  base::remove_tree_at(part(which), name);  // a directory, so not one of our files
 }
 
 void ReplicaDirectory::sync(ReplicaPart which) const { base::sync_elsewhere(part(which), path_); }
@@ -203,7 +203,7 @@ ReplicaFile::ReplicaFile(const ReplicaDirectory& directory, ReplicaPart part, st
 
 ReplicaFile::~ReplicaFile() {
   if (committed_) return;
-  // Else the next writer does.
+  // If this fails, the next writer removes it.
   unlinkat(directory_.part(part_), (name_ + std::string(kUnfinished)).c_str(), 0);
 }
 

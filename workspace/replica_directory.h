@@ -1,12 +1,12 @@
-// The directory that holds a copy of a store elsewhere (replica.h): another disk, or another
-// machine by NFS. It is opened once; everything below is reached from that descriptor, one name at
-// a time, and never through a link. What is in it:
-//   replica      "moorage replica 1", then whose it is
-//   lock         flock(2) by who writes it, or makes a store of it
-//   packs/       <series>.<number>.whole, or .more: what was added since the number before
-//   archives/    archives of workspaces, as they are in the store
+// The directory of the replica (replica.h): on another disk, or on another machine through NFS. It
+// is opened once; everything below is opened from that descriptor, one name at a time, never
+// through a link. Contents:
+//   replica      "moorage replica 1", then the owner
+//   lock         flock(2) of the writer, or of a restore
+//   packs/       <series>.<number>.whole, or .more with the changes since the previous number
+//   archives/    archives of workspaces, identical to those in the store
 //   state/       <number>.copy: the database, and which packs and archives belong to it
-// A file appears by rename, whole and synced; what is being made ends in ".new".
+// A file appears by rename, whole and synced; an unfinished one ends in ".new".
 #pragma once
 
 #include <cstdint>
@@ -24,19 +24,19 @@ class ReplicaDirectory {
  public:
   struct Writer {
     std::string path;
-    std::vector<std::string> store;  // where it lies: those file systems are refused
-    bool same_disk = false;          // unless this is set
-    std::string owner;               // "0a1b2c3d 0": the store, and since when it is itself
+    std::vector<std::string> store;  // where the store is: refuse these file systems
+    bool same_disk = false;          // unless set
+    std::string owner;               // "0a1b2c3d 0": the store and its epoch
   };
-  // Makes what is missing, takes the lock and removes what was left unfinished. unsupported: such a
-  // directory is refused, with a hint. conflict: somebody else writes it.
+  // Creates missing parts, takes the lock and removes unfinished files. unsupported: the directory
+  // is unsuitable; has a hint. conflict: another process uses it.
   static ReplicaDirectory for_writing(const Writer& writer);
-  // Somebody else may have made it: nothing in it is believed, and nothing is changed.
+  // Somebody else may have made it: trusts nothing in it and changes nothing.
   static ReplicaDirectory for_reading(const std::string& path);
 
   const std::string& path() const { return path_; }
   const std::string& owner() const { return owner_; }
-  bool is_still_there() const;  // and not another one under the same name; throws as for_writing
+  bool is_still_there() const;  // the same directory; throws as for_writing
 
   std::vector<std::string> names(ReplicaPart part) const;
   base::Fd open(ReplicaPart part, const std::string& name) const;  // a regular file; to read
@@ -60,7 +60,7 @@ class ReplicaDirectory {
   std::vector<base::Fd> parts_;
 };
 
-// A file in the making; without commit() it goes.
+// An unfinished file; removed without commit().
 class ReplicaFile {
  public:
   ReplicaFile(const ReplicaDirectory& directory, ReplicaPart part, std::string name);

@@ -28,19 +28,19 @@ using base::Code;
 using base::Error;
 using base::Fd;
 
-constexpr uint64_t kMostPasses = 4;  // of a tree that is always being written
-// One that takes longer leaves as much to the next, which is the next round's.
+constexpr uint64_t kMostPasses = 4;  // for a tree under constant writes
+// A longer pass leaves as many changes for the next one, so leave those to the next round.
 constexpr std::chrono::seconds kShortPass{5};
-constexpr unsigned kMaxDepth = 900;  // of directories: a descriptor each
+constexpr unsigned kMaxDepth = 900;  // directories; one descriptor each
 constexpr size_t kMaxLinkPathBytes = 64 << 10;
 constexpr size_t kPieceBytes = 1 << 20;
 constexpr size_t kMaxAttributeBytes = 64 << 10;
-// Names of the directories that a walk is in; each has room for some.
+// Names in the directories on the walk's path; each gets some room.
 constexpr uint64_t kNamesBytes = 12 << 20;
 constexpr uint64_t kLeastPiece = 16 << 10;
 constexpr uint64_t kMostPiece = 3 << 20;
 
-// Gone, or something else than it was a moment ago.
+// The entry is gone, or something else took its place a moment ago.
 bool has_changed(int error_number) {
   return error_number == ENOENT || error_number == ELOOP || error_number == ENOTDIR ||
          error_number == ENXIO || error_number == EXDEV || error_number == ESTALE;
@@ -147,7 +147,7 @@ bool TreeFollower::pass() {
   for (const auto& root : roots) {
     const Fd fd = base::open_directory(root.path);
     struct stat status {};
-    base::check(fstat(fd.get(), &status), "look at " + root.path);
+    base::check(fstat(fd.get(), &status), "check " + root.path);
     if (!root.prefix.empty()) {
       const auto known = arrive(root.prefix);
       if (!is_known(known ? &*known : nullptr, root.prefix, status))
@@ -159,7 +159,7 @@ bool TreeFollower::pass() {
   return result_.changes + result_.removals > changes_before;
 }
 
-// What is known of the path. What was known of paths before it, and was not come by, is gone.
+// Returns the record of this path. Recorded paths before it that the walk did not meet are gone.
 std::optional<TreeFollower::Seen> TreeFollower::arrive(const std::string& path) {
   while (const auto gone = record_.seen().passed_over(path)) remove(*gone);
   return record_.seen().arrive(path);
@@ -181,11 +181,11 @@ void TreeFollower::enter(const Directory& directory) {
     } catch (const Error& error) {
       names_bytes_ += names.bytes();
       if (error.code() != Code::not_found) throw;
-      return std::nullopt;  // removed since it was opened
+      return std::nullopt;  // removed after it was opened
     }
   };
   while (auto name = next()) {
-    // While a directory changes, a listing may have a name twice.
+    // A listing may repeat a name while the directory changes.
     if (*name == last) continue;
     if (*name == state_db::kWalkedLast) {
       has_last_walked = true;
@@ -211,7 +211,7 @@ bool TreeFollower::visit(const Directory& directory, const std::string& name,
   struct stat now {};
   if (fstatat(directory.fd, name.c_str(), &now, AT_SYMLINK_NOFOLLOW) < 0) {
     if (has_changed(errno)) return false;
-    base::throw_errno("look at " + base::escape_for_message(path));
+    base::throw_errno("check " + base::escape_for_message(path));
   }
   if (!S_ISDIR(now.st_mode))
     return is_known(known, path, now) || send(directory, name, path, known, now);
@@ -221,7 +221,7 @@ bool TreeFollower::visit(const Directory& directory, const std::string& name,
   }
   const Fd fd = open_entry(directory.fd, name, O_RDONLY | O_DIRECTORY);
   if (!fd) return false;
-  base::check(fstat(fd.get(), &now), "look at a directory");
+  base::check(fstat(fd.get(), &now), "check a directory");
   if (!is_known(known, path, now)) send_directory(path, fd.get(), now);
   enter({fd.get(), path, directory.depth + 1});
   return true;
@@ -235,8 +235,8 @@ bool TreeFollower::is_known(const Seen* known, const std::string& path,
     return known->size == static_cast<uint64_t>(now.st_size);
   if (known->looked_ns == 0 || known->changed_ns != nanoseconds(now.st_ctim)) return false;
   if (known->directory) return true;
-  // What the passes of this round have come by is known of it: only what the clock cannot tell
-  // apart is in doubt.
+  // An entry seen in this round is in doubt only if the clock cannot tell the change and the check
+  // apart.
   const bool first_pass = pass_ == 1;
   if (first_pass && tree_.mapped.contains(now.st_ino)) return false;
   return known->looked_ns - known->changed_ns > (first_pass ? kSettledNs : kTickNs);
@@ -267,7 +267,7 @@ bool TreeFollower::send(const Directory& directory, const std::string& name,
   if (S_ISREG(now.st_mode)) return send_file(directory, name, path, known);
   const bool is_whiteout = S_ISCHR(now.st_mode) && now.st_rdev == makedev(0, 0);
   if (!S_ISLNK(now.st_mode) && !S_ISFIFO(now.st_mode) && !S_ISSOCK(now.st_mode) && !is_whiteout) {
-    ++result_.skipped;  // a device: none can be made in a sandbox
+    ++result_.skipped;  // a device; sandboxes cannot create any
     return false;
   }
   const Fd node = open_entry(directory.fd, name, O_PATH);
@@ -283,7 +283,7 @@ bool TreeFollower::send(const Directory& directory, const std::string& name,
                                        : ReplicaNode::whiteout;
   if (entry.type == ReplicaNode::symlink) entry.target = read_link(node.get());
   pack_().entry(entry);
-  note(path, status, INT64_MAX);  // none of these changes without another change time
+  note(path, status, INT64_MAX);  // these always get a new change time
   return true;
 }
 
@@ -314,14 +314,14 @@ bool TreeFollower::send_file(const Directory& directory, const std::string& name
     send_pieces(file.get(), 0, size);
     if (status.st_nlink > 1 && path.size() < kMaxLinkPathBytes) {
       record_.seen().put_link(status.st_ino, {path, nanoseconds(status.st_ctim)});
-      // The file comes anew, and its other names must be names of that: they come again, in this
+      // The file is sent again, so its other names must become links to it: send them again in this
       // pass or the next one.
       result_.changes += record_.seen().doubt_names(status.st_ino, path);
     }
   }
-  // A mapping that was made after the look may be gone before the next one.
+  // A mapping made after the check may be gone before the next one.
   const int64_t changed_ns = nanoseconds(status.st_ctim);
-  const int64_t unsettled_ns = changed_ns + kTickNs + 1;  // known in this round, sent in the next
+  const int64_t unsettled_ns = changed_ns + kTickNs + 1;  // skip in this round, send in the next
   if (tree_.mapped.contains(status.st_ino)) {
     looked_ns = unsettled_ns;
   } else if (unsettled_ns > tree_.mapped_looked_ns) {
@@ -331,8 +331,8 @@ bool TreeFollower::send_file(const Directory& directory, const std::string& name
   return true;
 }
 
-// Of a journal whose middle is gone: the mark of that lies right before the hole, and is written
-// anew as the hole grows (journal_middle.h).
+// For a journal whose middle was removed: the mark lies right before the hole, and is rewritten as
+// the hole grows (journal_middle.h).
 void TreeFollower::send_marks(int file, uint64_t known_bytes) {
   constexpr uint64_t kLargestBlock = 64 << 10;
   const off_t hole = lseek(file, 0, SEEK_HOLE);
@@ -340,8 +340,7 @@ void TreeFollower::send_marks(int file, uint64_t known_bytes) {
   if (end < known_bytes) send_data(file, end - std::min(end, kLargestBlock), end);
 }
 
-// From there on, as far as the file had been when it was looked at; what changes meanwhile shows in
-// the next pass. Holes are left out.
+// Sends the range up to the size at the check, without holes; later changes show in the next pass.
 void TreeFollower::send_pieces(int file, uint64_t from, uint64_t size) {
   send_data(file, from, size);
   pack_().end_pieces();
@@ -366,7 +365,7 @@ void TreeFollower::send_data(int file, uint64_t from, uint64_t size) {
   }
 }
 
-// With its directory, if that is gone or is none any more.
+// Drops the record only, if its directory is gone or is not a directory any more.
 void TreeFollower::remove(const Seen& gone) {
   const size_t slash = gone.path.rfind('/');
   const auto above =

@@ -1,13 +1,12 @@
-// Follows a tree that others write, for a copy elsewhere: each pass tells what came, changed or
-// went since the one before, as changes in a pack. A file is as it was when inode number and change
-// time are those that were seen, and that time was not the present then (layer_copy.h); what was
-// changed in the last seconds, or is mapped to be written, is sent again in the next round, as a
-// write through a mapping need not show. A tree is walked below pinned descriptors, never through a
-// link or onto another mount. The walk is no moment: a tree that is written meanwhile comes as a
-// moving camera sees it. But "objects" are the last that is looked at in a directory, so of a git
-// repository no reference or index comes without what it names. What was seen before comes from the
-// disk in the order of the walk, beside it, and the names of a directory in pieces: memory does not
-// grow with a tree.
+// Follows a tree under writers for the replica: each pass adds to a pack what was created, changed
+// or removed since the previous pass. A file counts as unchanged if inode number and change time
+// are those recorded, and the change was not too recent then (layer_copy.h). A file changed in the
+// last seconds, or mapped for writing, is sent again in the next round, because a write through a
+// mapping need not show. The walk uses pinned descriptors and never follows a link or enters
+// another mount. It is not atomic: files of a tree under writers come from different moments. But
+// "objects" is visited last in a directory, so no reference or index of a git repository arrives
+// without its objects. Records come from the disk in walk order, and the names of a directory in
+// pieces: memory does not grow with a tree.
 #pragma once
 
 #include <sys/stat.h>
@@ -26,38 +25,38 @@
 
 namespace moorage::workspace {
 
-// What travels with a file: of overlay's marks those that mean something on another disk, not where
-// a file came from (origin), nor what was noted to be fast.
+// Attributes copied with a file. Of overlay's marks, those that mean something on another disk: not
+// a file's origin, nor marks that only make overlay faster.
 bool is_replicated_attribute(std::string_view name);
 
 struct FollowedTree {
   struct Root {
-    std::string prefix;  // of its paths: "tree"; empty: none, and the only root
+    std::string prefix;  // of its paths: "tree"; empty: the only root
     std::string path;
   };
   std::vector<Root> roots;
   std::function<bool(std::string_view path)> wanted = {};  // empty: all
-  std::function<bool(std::string_view path)> grows = {};   // a file that is only added to
+  std::function<bool(std::string_view path)> grows = {};   // an append-only file
   std::set<ino_t> mapped = {};                             // files in doubt
-  int64_t mapped_looked_ns = INT64_MAX;  // when it was looked which these are: change_time.h
+  int64_t mapped_looked_ns = INT64_MAX;  // when `mapped` was read: change_time.h
 };
 
 struct FollowResult {
   uint64_t changes = 0;
   uint64_t removals = 0;
-  uint64_t skipped = 0;  // nested too deep, or neither file nor what overlays are made of
-  uint64_t cut = 0;      // exceed kMaxFileAttributesBytes: some of their user.* are left out
+  uint64_t skipped = 0;  // nested too deep, or of a type that overlays do not use
+  uint64_t cut = 0;      // over kMaxFileAttributesBytes: copied without some user.*
 };
 
 class TreeFollower {
  public:
-  // `pack` gives the one that is written to, made when it is first needed. `look` is called now and
-  // then: may throw, to stop.
+  // `pack` returns the pack to write to, created at its first use. `look` is called now and then,
+  // and may throw to stop.
   TreeFollower(const FollowedTree& tree, TreeRecord& record, std::function<PackWriter&()> pack,
                std::function<void()> look);
   ~TreeFollower();
-  // Passes until one finds nothing new, or some. After an exception the record is of no use. Throws
-  // not_found when a root is not there.
+  // Runs passes until one finds nothing new, up to a limit. Discard the record after an exception.
+  // Throws not_found if a root is missing.
   FollowResult follow();
 
  private:
@@ -85,7 +84,7 @@ class TreeFollower {
   TreeRecord& record_;
   const std::function<PackWriter&()> pack_;
   const std::function<void()> look_;
-  uint64_t names_bytes_ = 0;  // of the directories that the walk is in
+  uint64_t names_bytes_ = 0;  // for the directories on the walk's path
   unsigned pass_ = 0;
   FollowResult result_;
 };

@@ -17,7 +17,7 @@ using base::Code;
 using base::Error;
 
 constexpr const char* kWhat = "a pack";
-constexpr int kLevel = 1;  // what is fast enough for each round, and for packs of git
+constexpr int kLevel = 1;  // fast enough for every round and for git packs
 constexpr std::string_view kFoot = "moorage pack 1\n";
 constexpr size_t kFootBytes = kFoot.size() + 16;
 constexpr size_t kMaxPathBytes = 1 << 20;
@@ -46,7 +46,7 @@ ReplicaEntry read_entry(FrameReader& in) {
   entry.mtime_s = in.number<int64_t>();
   entry.mtime_ns = in.number<uint32_t>();
   const auto attributes = in.number<uint32_t>();
-  if (attributes > kMaxAttributes || entry.mtime_ns >= 1'000'000'000) damaged("an odd number");
+  if (attributes > kMaxAttributes || entry.mtime_ns >= 1'000'000'000) damaged("an invalid number");
   for (uint32_t i = 0; i < attributes; ++i) {
     std::string name = in.text(kMaxAttributeBytes);
     entry.attributes[std::move(name)] = in.text(kMaxAttributeBytes);
@@ -61,7 +61,7 @@ void read_pieces(FrameReader& in, PackVisitor& visitor) {
     const auto offset = in.number<uint64_t>();
     const std::string bytes = in.text(kMaxPieceBytes);
     if (bytes.empty()) return visitor.end_pieces();
-    if (offset > INT64_MAX - kMaxPieceBytes) damaged("an odd offset");
+    if (offset > INT64_MAX - kMaxPieceBytes) damaged("an invalid offset");
     visitor.piece(offset, bytes);
   }
 }
@@ -150,16 +150,16 @@ void PackWriter::finish() {
 
 PackReader::PackReader(base::Fd file) : file_(std::move(file)) {
   struct stat status {};
-  base::check(fstat(file_.get(), &status), "look at a pack");
+  base::check(fstat(file_.get(), &status), "check a pack");
   const auto size = static_cast<uint64_t>(status.st_size);
   if (size < kFootBytes) damaged("it is too short");
   const std::string foot = base::read_at(file_.get(), kFootBytes, size - kFootBytes);
-  if (foot.size() != kFootBytes || !foot.starts_with(kFoot)) damaged("it has no foot");
+  if (foot.size() != kFootBytes || !foot.starts_with(kFoot)) damaged("its foot is missing");
   changes_bytes_ = base::number_at<uint64_t>(foot.data() + kFoot.size());
   list_bytes_ = base::number_at<uint64_t>(foot.data() + kFoot.size() + 8);
   if (changes_bytes_ > size || list_bytes_ > size ||
       changes_bytes_ + list_bytes_ + kFootBytes != size) {
-    damaged("its parts are not as long as its foot says");
+    damaged("the sizes in its foot do not match the file");
   }
 }
 

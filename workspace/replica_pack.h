@@ -1,15 +1,14 @@
-// One pack of a copy elsewhere: what came new to a tree, or went from it, since the pack before.
-// Two zstd frames with a SHA-256 each (archive_zstd.h) and a foot: first the changes themselves, in
-// the order in which they are made again, then the list of what the follower had seen then
-// (replica_record.h), so that the next daemon goes on from there. A pack is a stranger's until it
-// is verified, and its paths and sizes are after that, too: they are bounded here and looked at
-// again where they are used.
+// One pack of the replica: the changes to a tree since the previous pack. Two zstd frames with a
+// SHA-256 each (archive_zstd.h) and a foot: first the changes, in the order to apply them, then the
+// list of what the follower had recorded (replica_record.h), so that the next daemon continues from
+// there. A pack is untrusted until it is verified, and its paths and sizes even then: they are
+// bounded here and checked again where they are used.
 //
-// A change is a letter and its fields, little endian, a text with its length before it:
-//   e  path, type, mode, uid, gid, mtime s, ns, attributes; of a link the target; of a file its
-//      size, then pieces (offset, text), an empty one last
-//   a  path, pieces: of a file that only grows
-//   r  path: gone, with all below
+// A change is a letter and its fields, little endian, each text after its length:
+//   e  path, type, mode, uid, gid, mtime s, ns, attributes; for a link its target; for a file its
+//      size, then pieces (offset, text), the last one empty
+//   a  path, pieces: an append-only file
+//   r  path: removed, with everything below
 //   z  the end
 #pragma once
 
@@ -37,7 +36,7 @@ struct ReplicaEntry {
   int64_t mtime_s = 0;
   uint32_t mtime_ns = 0;
   Attributes attributes;  // raw, as on the disk
-  std::string target;     // of a symlink; of a hard link a path of the same tree
+  std::string target;     // of a symlink; for a hard link a path in the same tree
   uint64_t size = 0;      // of a file
 };
 
@@ -52,7 +51,7 @@ class PackWriter {
   void piece(uint64_t offset, std::string_view bytes);
   void end_pieces();
   void removal(const std::string& path);
-  void list(std::string_view text);  // a part of the list; no change comes after it
+  void list(std::string_view text);  // a part of the list; no changes may follow
   void finish();
   uint64_t data_bytes() const { return data_bytes_; }  // of pieces, so far
 
@@ -64,7 +63,7 @@ class PackWriter {
   uint64_t list_bytes_ = 0;
   uint64_t data_bytes_ = 0;
   std::unique_ptr<Compressor> changes_;
-  std::unique_ptr<Compressor> listing_;  // once there are no more changes
+  std::unique_ptr<Compressor> listing_;  // after the last change
 };
 
 class PackVisitor {
@@ -79,8 +78,8 @@ class PackVisitor {
 
 class PackReader {
  public:
-  explicit PackReader(base::Fd file);  // corrupted: it cannot be one
-  // All of it is read, and is as it was written; else corrupted.
+  explicit PackReader(base::Fd file);  // corrupted: not a pack
+  // Reads all of it; throws corrupted if it differs from the written one.
   void verify() const;
   void read_changes(PackVisitor& visitor) const;
   void read_list(const std::function<void(std::string_view)>& sink) const;

@@ -85,7 +85,7 @@ void TreeRecord::read(std::string_view part) {
 }
 
 void TreeRecord::end_of_list() {
-  if (!unread_.empty()) throw Error(Code::corrupted, "the list of a pack is cut");
+  if (!unread_.empty()) throw Error(Code::corrupted, "the list of a pack is truncated");
   seen_.end_round();
 }
 

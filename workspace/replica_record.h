@@ -1,10 +1,10 @@
-// What was seen of a tree that a copy elsewhere follows, and how it is told in the lists of its
-// packs (replica_pack.h). It is kept on the disk (state_db/seen_tree.h), and a list is read and
-// written a line at a time, so no tree is too large for it.
+// What the follower has recorded of a tree, and its form in the lists of packs (replica_pack.h). It
+// is kept on disk (state_db/seen_tree.h), and a list is read and written line by line, so no tree
+// is too large for it.
 //
-// A line is "path NUL inode time size dl LF", or "path NUL - LF" for one that went, with all below
-// it. A later line takes the place of an earlier one; one of a path that is not a directory takes
-// away what was below it.
+// A line is "path NUL inode time size dl LF", or "path NUL - LF" for a path removed with everything
+// below it. A later line replaces an earlier one; one for a path that is not a directory removes
+// everything below it.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace moorage::workspace {
 
-// A file that was sent so soon after its change may have changed again since.
+// A file sent this soon after its change may have changed again.
 inline constexpr int64_t kSettledNs = 2'000'000'000;
 
 class TreeRecord {
@@ -24,9 +24,9 @@ class TreeRecord {
   explicit TreeRecord(state_db::SeenDatabase& database) : seen_(database) {}
 
   state_db::SeenTree& seen() { return seen_; }
-  // The lines of what came, changed or went in this round, which ends.
+  // Writes the lines of this round's changes and ends the round.
   void end_round(const std::function<void(std::string_view line)>& sink);
-  // Parts of a list as they come; corrupted: it is none.
+  // Takes a list in parts; corrupted: not a list.
   void read(std::string_view part);
   void end_of_list();
 

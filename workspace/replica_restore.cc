@@ -70,7 +70,7 @@ class Restore {
     tell("LOST " + sentence);
   }
 
-  // The newest one that is sound. What cannot be read of it is a reason for the next.
+  // Takes the newest sound copy. An unreadable one is skipped with a warning.
   void take_database() {
     std::vector<uint64_t> numbers;
     for (const auto& name : replica_.names(ReplicaPart::state)) {
@@ -84,13 +84,13 @@ class Restore {
       } catch (const Error& error) {
         if (error.code() == Code::unsupported || error.code() == Code::resource_exhausted) throw;
         database_.reset();
-        const std::string text = copy_name(number) + " is passed over: " + error.message();
+        const std::string text = copy_name(number) + " is skipped: " + error.message();
         report_.warnings.push_back(text);
         tell("WARNING " + text);
       }
     }
-    throw Error(Code::corrupted, options_.replica + " has no copy of the database that is sound",
-                "is it the replica.directory of a store, and was a first round finished?");
+    throw Error(Code::corrupted, options_.replica + " has no sound copy of the database",
+                "check that it is a store's replica.directory and that a first round finished");
   }
 
   void take_copy(uint64_t number) {
@@ -102,10 +102,10 @@ class Restore {
           read_copy(from, [&](std::string_view bytes) { base::write_all(to.get(), bytes); });
     }
     if (manifest_.owner != replica_.owner())
-      throw Error(Code::corrupted, "it is of another store than the directory");
+      throw Error(Code::corrupted, "it belongs to another store than the directory");
     if (manifest_.first_id != options_.disk_first_id) {
       throw Error(Code::unsupported,
-                  "in that store ids on disk begin at " + std::to_string(manifest_.first_id),
+                  "that store's ids on disk begin at " + std::to_string(manifest_.first_id),
                   "set ids.disk_first_id: " + std::to_string(manifest_.first_id));
     }
     database_ = std::make_unique<state_db::CopiedDatabase>(path);
@@ -114,15 +114,15 @@ class Restore {
   void make_directories() const {
     for (const char* name : {"/layers", "/workspaces", "/repos"})
       base::make_directories(options_.store + name);
-    if (options_.archive_directory.starts_with(options_.store + "/"))  // else it is to be there
+    if (options_.archive_directory.starts_with(options_.store + "/"))  // otherwise it must exist
       base::make_directories(options_.archive_directory);
     base::make_directories(options_.store + "/images/home", 0755);
   }
 
-  // Each pack is verified before anything of it is made.
+  // Verifies each pack before creating anything from it.
   uint64_t bring(const std::string& name, const TreePlaces& places) const {
     const auto found = manifest_.series.find(name);
-    if (found == manifest_.series.end()) throw Error(Code::not_found, "the copy has nothing of it");
+    if (found == manifest_.series.end()) throw Error(Code::not_found, "it is not in the copy");
     TreeRestorer tree(places);
     for (uint64_t number = found->second.first; number <= found->second.last; ++number) {
       const PackName pack{name, number, number == found->second.first};
@@ -155,7 +155,7 @@ class Restore {
         options_.storage->make_layer(layer.layer);
         wanted.push_back(layer.layer);
       } else if (!layer.may_lack) {
-        lost[layer.layer] = "the copy has nothing of it";
+        lost[layer.layer] = "it is not in the copy";
       }
     }
     bring_layers(wanted, lost);
@@ -164,8 +164,8 @@ class Restore {
       std::string who;
       for (const auto& name : database_->names_on(layer)) who += (who.empty() ? "" : ", ") + name;
       const std::string where = set_aside(layer);
-      lose(layer.str() + ": " + why + where + "; concerned: " + (who.empty() ? "nobody" : who));
-      database_->mark_lost(layer, layer.str() + " did not come back from the copy: " + why + where,
+      lose(layer.str() + ": " + why + where + "; affected: " + (who.empty() ? "nobody" : who));
+      database_->mark_lost(layer, layer.str() + " was not restored from the copy: " + why + where,
                            base::system_clock().wall_ms());
     }
   }
@@ -204,8 +204,8 @@ class Restore {
     if (fatal) throw Error(*fatal);  // a full disk is not a loss
   }
 
-  // What came of a layer that is damaged later on may be all that there is: kept, but not in its
-  // place, where nothing would tell that it is a part.
+  // The part of a layer before the damage may be all that remains: keep it, but elsewhere, because
+  // in its place nothing would show that it is incomplete.
   std::string set_aside(base::LayerId layer) const {
     const std::string path = options_.storage->layer_path(layer);
     if (!base::path_exists(path)) return {};
@@ -221,7 +221,7 @@ class Restore {
     std::erase(time, ':');
     const std::string to = options_.store + "/lost/" + layer.str() + "-" + time;
     base::rename_into_place(path, to);
-    return " (what came of it is in " + to + ")";
+    return " (the restored part is in " + to + ")";
   }
 
   void history(base::WorkspaceId workspace) {
@@ -234,7 +234,7 @@ class Restore {
     });
   }
 
-  // A mirror is what upstream has, too; but what was imported, or rewritten there, is only here.
+  // Upstream also has a mirror's contents, except imports and history that was rewritten there.
   void mirror(base::RepoId repository) {
     const std::string name = repository.str();
     if (!manifest_.series.contains(name)) return;
@@ -254,14 +254,14 @@ class Restore {
 
   void home() {
     if (!manifest_.series.contains("home")) return;
-    guarded("the skeleton of home directories (it is made anew)", [&] {
+    guarded("the skeleton of home directories (it is recreated)", [&] {
       const TreePlaces places{
           {{"", options_.store + "/images/home"}}, options_.disk_first_id, kLayerIds, {}};
       bring("home", places);
     });
   }
 
-  // What survived elsewhere stays; anything else under that name is not what was archived.
+  // An archive that survived elsewhere stays; another file under its name is replaced.
   void archive(const state_db::NeededArchive& archive) {
     guarded("the archive of " + database_->name_of(archive.workspace), [&] {
       const std::string path = options_.archive_directory + "/" + archive.file;
@@ -269,13 +269,13 @@ class Restore {
                                              archive.bytes, {}) == archive.sha256)
         return;
       const Fd from = replica_.open(ReplicaPart::archives, archive.file);
-      const std::string temporary = path + ".tmp";  // the next start removes one that was left
+      const std::string temporary = path + ".tmp";  // the next start removes a leftover
       const Fd to = base::open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
       const std::string sha256 = copy_of(
           from, archive.bytes, [&](std::string_view piece) { base::write_all(to.get(), piece); });
       if (sha256 != archive.sha256) {
         base::check(unlink(temporary.c_str()), "remove " + temporary);
-        throw Error(Code::corrupted, "it is not what was archived");
+        throw Error(Code::corrupted, "it differs from the archived file");
       }
       base::sync_elsewhere(to.get(), temporary);
       base::check(rename(temporary.c_str(), path.c_str()), "name " + path);
@@ -283,7 +283,7 @@ class Restore {
     });
   }
 
-  // SHA-256 of so many bytes, in hex.
+  // SHA-256 of this many bytes, in hex.
   static std::string copy_of(const Fd& from, uint64_t bytes,
                              const std::function<void(std::string_view)>& sink) {
     base::Sha256 digest;
@@ -305,7 +305,7 @@ class Restore {
     }
   }
 
-  // The name last: before, there is no store.
+  // The name comes last: before that, there is no store.
   void finish() {
     database_->settle();
     database_.reset();
@@ -329,8 +329,8 @@ void require_empty_store(const std::string& store) {
   base::make_directories(store);
   for (const auto& name : base::list_directory(store)) {
     if (name == "lost+found" || name == "state.db.lock") continue;
-    throw Error(Code::invalid_argument, store + " is not empty: " + name + " is in it",
-                "name an empty directory with --store, or move away what is there");
+    throw Error(Code::invalid_argument, store + " is not empty: it contains " + name,
+                "choose an empty directory with --store, or move its contents away");
   }
 }
 

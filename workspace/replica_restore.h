@@ -1,8 +1,8 @@
-// Makes a store of a copy elsewhere (replica.h), on a machine that has nothing of it: the newest
-// copy of the database that is sound, and every tree as it belongs to that. What is damaged or
-// missing is told by name and marked, and all else comes back. The copy is only read. Needs no
-// daemon; the store's directory is locked as a daemon would. state.db gets its name last, so a
-// restore that was cut leaves no store that could be started.
+// Restores a store from a replica (replica.h) on a machine without that store: the newest sound
+// copy of the database, and every tree that belongs to it. Damaged or missing parts are reported by
+// name and marked; everything else is restored. The replica is only read. It needs no daemon and
+// locks the store's directory as a daemon would. state.db gets its name last, so an interrupted
+// restore leaves no startable store.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ namespace moorage::workspace {
 
 struct RestoreOptions {
   std::string replica;
-  std::string store;              // made, or empty
-  std::string archive_directory;  // perhaps elsewhere, and with archives in it that survived
+  std::string store;              // created if missing; must be empty
+  std::string archive_directory;  // may be elsewhere, with archives that survived
   uint32_t disk_first_id = 0;
   unsigned threads = 4;
   repo_cache::RepoCache* repos = nullptr;  // of the store
@@ -33,7 +33,7 @@ struct RestoreReport {
   std::string store_id;
   int64_t wall_ms = 0;                // when the copy was made
   std::vector<std::string> warnings;  // such as a newer copy that is damaged
-  std::vector<std::string> lost;      // a sentence each, with who it concerns
+  std::vector<std::string> lost;      // a sentence each, with the affected workspaces
   uint64_t workspaces = 0;
   uint64_t layers = 0;
   uint64_t entries = 0;

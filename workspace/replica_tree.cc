@@ -51,12 +51,12 @@ void TreeRestorer::check(const ReplicaEntry& entry) const {
     const bool fits = places_.ids == 0 ? id == 0 : id - places_.first_id < places_.ids;
     if (!fits) refuse(entry.path, "its owner is " + std::to_string(id));
   }
-  const mode_t allowed = entry.type == ReplicaNode::directory ? S_ISGID : 0;  // git's own wish
+  const mode_t allowed = entry.type == ReplicaNode::directory ? S_ISGID : 0;  // git sets it
   if (places_.ids == 0 && (entry.mode & kSpecialBits & ~allowed) != 0)
-    refuse(entry.path, "its mode is odd");
+    refuse(entry.path, "its mode is invalid");
   for (const auto& [name, value] : entry.attributes) {
     if (!is_replicated_attribute(name) || name.find('\0') != std::string::npos)
-      refuse(entry.path, "it has an attribute that none of ours has");
+      refuse(entry.path, "it has an attribute that Moorage does not copy");
   }
   if (places_.allowed && !places_.allowed(entry.path))
     refuse(entry.path, "it does not belong here");
@@ -64,8 +64,8 @@ void TreeRestorer::check(const ReplicaEntry& entry) const {
   if (places_.ids == 0 && !plain) refuse(entry.path, "it is neither a file nor a directory");
 }
 
-// Level by level, so neither the length of a path nor a link in it matters. What is open is kept
-// for the next one, which is mostly beside it.
+// Opens level by level, so that neither the length of a path nor a link in it matters. Keeps the
+// open levels for the next path, which is mostly nearby.
 TreeRestorer::Place TreeRestorer::find(const std::string& path) {
   std::vector<std::string> parts;
   for (size_t at = 0; at <= path.size();) {
@@ -90,13 +90,13 @@ TreeRestorer::Place TreeRestorer::find(const std::string& path) {
   for (size_t n = same; n < parts.size(); ++n) {
     const int above = n == 0 ? top->second.get() : levels_[n - 1].fd.get();
     Fd fd = base::try_open_directory_beneath(above, parts[n]);
-    if (!fd) refuse(path, "its directory is not there");
+    if (!fd) refuse(path, "its directory is missing");
     levels_.push_back({parts[n], std::move(fd)});
   }
   return {levels_.empty() ? top->second.get() : levels_.back().fd.get(), name};
 }
 
-// The owner first: it takes setuid bits and capabilities away.
+// Set the owner first: that clears setuid bits and capabilities.
 void TreeRestorer::give(int fd, const ReplicaEntry& entry) const {
   const std::string what = "make " + base::escape_for_message(entry.path);
   base::check(fchownat(fd, "", entry.uid, entry.gid, AT_EMPTY_PATH), what);
@@ -116,7 +116,7 @@ void TreeRestorer::entry(const ReplicaEntry& entry) {
   ++entries_;
   const Place place = find(entry.path);
   if (entry.type == ReplicaNode::directory) return make_directory(place, entry);
-  if (place.name.empty()) refuse(entry.path, "a root is no directory");
+  if (place.name.empty()) refuse(entry.path, "a root is not a directory");
   remove(place, entry.path);
   if (entry.type == ReplicaNode::hard_link) return make_link(entry);
   if (entry.type != ReplicaNode::file) return make_node(place, entry);
@@ -144,15 +144,15 @@ void TreeRestorer::make_node(const Place& place, const ReplicaEntry& entry) {
 
 void TreeRestorer::make_link(const ReplicaEntry& entry) {
   const std::string what = "make " + base::escape_for_message(entry.path);
-  // Each has its own open directories: the first is kept by a descriptor of its own.
+  // find() reuses its open levels, so keep the first directory open with its own descriptor.
   const Place from = find(entry.target);
-  if (from.name.empty()) refuse(entry.target, "a directory has one name");
+  if (from.name.empty()) refuse(entry.target, "a directory cannot have hard links");
   const Fd source = base::try_open_beneath(from.directory, "", O_PATH | O_DIRECTORY);
   base::check(source.get(), what);
   struct stat status {};
   if (fstatat(source.get(), from.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) < 0 ||
       !S_ISREG(status.st_mode)) {
-    refuse(entry.path, "what it is a name of is not there");
+    refuse(entry.path, "the target of this hard link is missing");
   }
   const Place to = find(entry.path);
   base::check(linkat(source.get(), from.name.c_str(), to.directory, to.name.c_str(), 0), what);
@@ -172,7 +172,7 @@ void TreeRestorer::make_directory(const Place& place, const ReplicaEntry& entry)
       base::check(mkdirat(place.directory, place.name.c_str(), 0700), what);
     fd = base::try_open_directory_beneath(place.directory, place.name);
     base::check(fd.get(), what);
-    // What it had and has no more, such as an opaque mark.
+    // Remove attributes that it lost since, such as an opaque mark.
     std::string names(64 << 10, '\0');
     const ssize_t length = flistxattr(fd.get(), names.data(), names.size());
     for (ssize_t at = 0; at < length;) {
@@ -189,9 +189,9 @@ void TreeRestorer::make_directory(const Place& place, const ReplicaEntry& entry)
 void TreeRestorer::growth(const std::string& path) {
   if (places_.allowed && !places_.allowed(path)) refuse(path, "it does not belong here");
   const Place place = find(path);
-  if (place.name.empty()) refuse(path, "a directory does not grow");
+  if (place.name.empty()) refuse(path, "a directory cannot grow");
   file_ = base::try_open_regular_beneath(place.directory, place.name, O_RDWR);
-  if (!file_) refuse(path, "what is to grow is no file");
+  if (!file_) refuse(path, "only a regular file can grow");
   file_entry_ = {};
   file_entry_.path = path;
   grows_ = true;
@@ -199,7 +199,7 @@ void TreeRestorer::growth(const std::string& path) {
 
 void TreeRestorer::piece(uint64_t offset, std::string_view bytes) {
   if (!grows_ && offset + bytes.size() > file_entry_.size)
-    refuse(file_entry_.path, "it has more than its size");
+    refuse(file_entry_.path, "its data exceeds its size");
   try {
     base::write_at(file_.get(), bytes, offset);
   } catch (Error& error) {
@@ -215,11 +215,11 @@ void TreeRestorer::end_pieces() {
 
 void TreeRestorer::removal(const std::string& path) {
   const Place place = find(path);
-  if (place.name.empty()) refuse(path, "a root does not go");
+  if (place.name.empty()) refuse(path, "a root cannot be removed");
   remove(place, path);
 }
 
-// With all below it, whose times are not to be set any more. '0' is the character after '/'.
+// Also drops the pending times below it. '0' is the character after '/'.
 void TreeRestorer::remove(const Place& place, const std::string& path) {
   base::remove_tree_at(place.directory, place.name);
   directory_times_.erase(path);

@@ -1,8 +1,8 @@
-// A tree made again from its packs (replica_pack.h), below directories of ours that nobody else can
-// reach. The packs are whole when they come here, and a stranger's all the same: a path has no
-// "..", no empty part and no link in it, owners and attributes are those that the tree may have,
-// and devices are whiteouts. Anything else is refused as corrupted. Times of directories are set
-// when all packs were applied, as their entries change them.
+// Restores a tree from its packs (replica_pack.h), below directories that nobody else can reach.
+// The packs are verified, but their contents stay untrusted: a path has no "..", no empty part and
+// no link in it, owners and attributes are those allowed for the tree, and devices are whiteouts.
+// Anything else is refused as corrupted. Directories get their times after all packs, because
+// adding entries changes them.
 #pragma once
 
 #include <sys/types.h>
@@ -20,8 +20,8 @@
 namespace moorage::workspace {
 
 struct TreePlaces {
-  std::map<std::string, std::string> roots;  // by prefix; "" is the only one
-  // Owners on disk: from the first one, `ids` of them. 0 ids: root's alone, and no setuid bits.
+  std::map<std::string, std::string> roots;  // by prefix; "" must be the only one
+  // Owner ids on disk: `ids` of them, from first_id. 0 ids: only root, and no setuid bits.
   uint32_t first_id = 0;
   uint32_t ids = 0;
   std::function<bool(std::string_view path)> allowed = {};  // empty: all
@@ -49,7 +49,7 @@ class TreeRestorer : public PackVisitor {
     int directory;
     std::string name;  // empty: a root itself
   };
-  Place find(const std::string& path);  // opens what is above
+  Place find(const std::string& path);  // opens the directories above
   void remove(const Place& place, const std::string& path);
   void make_node(const Place& place, const ReplicaEntry& entry);
   void make_link(const ReplicaEntry& entry);
@@ -61,7 +61,7 @@ class TreeRestorer : public PackVisitor {
   const TreePlaces& places_;
   std::map<std::string, base::Fd> roots_;
   std::string root_;           // of the levels
-  std::vector<Level> levels_;  // open directories, one in the other
+  std::vector<Level> levels_;  // nested open directories
   base::Fd file_;
   ReplicaEntry file_entry_;
   bool grows_ = false;

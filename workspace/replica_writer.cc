@@ -44,15 +44,14 @@ MOORAGE_CRASH_POINT(after_old_copy, "replica.after_old_copy");
 
 constexpr size_t kKeptCopies = 3;
 constexpr int kMostTries = 5;
-// From there on a tree is sent as a whole again: what is read to restore it stays within about
-// twice its size.
+// Beyond this, send a tree as a whole again: a restore then reads at most about twice its size.
 constexpr uint64_t kSpareBytes = 16 << 20;
 constexpr uint64_t kMostPacks = 1024;
-// When files have gone, so long passes before that counts: who is removing the whole store is seen
-// by then.
+// Wait this long before publishing removals: by then it shows whether someone is deleting the whole
+// store.
 constexpr std::chrono::milliseconds kDoubt{1'000};
-// A layer that is suddenly missing stops all for so long, for the same reason. After that it is one
-// that was lost, and the copy has it still.
+// A suddenly missing layer stops all copying for this long, for the same reason. After that it
+// counts as lost, and the copy still has it.
 constexpr std::chrono::seconds kMourning{60};
 constexpr std::array kParts{"tree", "home", "system"};
 constexpr std::string_view kFrozenMark = "frozen";
@@ -75,7 +74,7 @@ bool is_journal(std::string_view path) {
 
 struct ReplicaWriter::Tree {
   ReplicaSeries series;
-  std::unique_ptr<TreeRecord> record;  // null: as its packs say
+  std::unique_ptr<TreeRecord> record;  // null: read it from the packs
 };
 
 ReplicaWriter::ReplicaWriter(Context& context, Active& active, Rules rules,
@@ -115,10 +114,10 @@ ReplicaRound ReplicaWriter::round() {
     round_.wall_ms = wall_ms;
     return round_;
   }
-  throw Error(Code::unavailable, "workspaces come and go faster than they are copied");
+  throw Error(Code::unavailable, "workspaces change faster than they can be copied");
 }
 
-// What a tree had comes from its packs again.
+// The records are then read from the packs again.
 void ReplicaWriter::open_seen() {
   if (seen_ && !seen_->broken()) return;
   for (auto& [name, tree] : trees_) tree.record.reset();
@@ -163,7 +162,7 @@ void ReplicaWriter::load_copies() {
   prune();
 }
 
-// A tree without its list comes as a whole again.
+// A tree whose list is unreadable is sent as a whole again.
 void ReplicaWriter::load_record(const std::string& name, Tree& tree) {
   auto record = std::make_unique<TreeRecord>(*seen_);
   try {
@@ -197,7 +196,7 @@ ReplicaWriter::Followed ReplicaWriter::bring(const state_db::Needs& needs) {
   return Followed::yes;
 }
 
-// By the rows, which say so before a layer goes.
+// According to the rows, which change before a layer is removed.
 bool ReplicaWriter::is_needed(const state_db::NeededLayer& layer) const {
   const auto known = state_db::Layers(context_.store).find(layer.layer);
   if (!known || known->cold) return false;
@@ -215,15 +214,15 @@ ReplicaWriter::Followed ReplicaWriter::bring_layer(const state_db::NeededLayer& 
   const bool all_there =
       known != trees_.end() && !mark.empty() && known->second.series.mark == mark;
   if (!all_there) {
-    // Collection leaves alone what is locked; what it has already is needed no more.
+    // Collection skips locked layers; a layer that it already removed is not needed any more.
     const auto guard = share_if_free(context_, name, "copy");
     if (!guard) return Followed::stale;
     const std::string path = context_.storage.layer_path(layer.layer);
     if (!is_whole_layer(path)) {
       if (layer.may_lack) return Followed::yes;
-      // require_store has told of it, and that it was there a moment ago.
+      // require_store has reported it, and it existed a moment ago.
       if (!missing_.contains(layer.layer)) return Followed::stale;
-      round_.notes.push_back(name + " is gone from the store; the copy has it as it was");
+      round_.notes.push_back(name + " is missing from the store; the copy keeps its last state");
       if (known != trees_.end()) manifest_.series[name] = known->second.series;
       return Followed::yes;
     }
@@ -231,7 +230,7 @@ ReplicaWriter::Followed ReplicaWriter::bring_layer(const state_db::NeededLayer& 
     for (const char* part : kParts) tree.roots.push_back({part, path + "/" + part + "/upper"});
     if (const auto sandbox =
             layer.workspace ? active_.running_sandbox(layer.workspace) : base::SandboxId{}) {
-      // By its row: a reference to what runs would make a snapshot of this moment a slow one.
+      // Uses the row, because a reference to the running sandbox would slow down a snapshot now.
       const auto row = state_db::Sandboxes(context_.store).find(sandbox);
       if (row) {
         const auto members = context_.backends.get(row->backend).members(row->name);
@@ -241,7 +240,7 @@ ReplicaWriter::Followed ReplicaWriter::bring_layer(const state_db::NeededLayer& 
     }
     const auto valid = [&] {
       if (!is_needed(layer) || !is_whole_layer(path)) return false;
-      // With a seal: nothing was written since the copy of the database.
+      // The seal proves that nothing was written since the copy of the database.
       return layer.frozen || mark.empty() ||
              state_db::Integrity(context_.store).get(layer.workspace).seal == mark;
     };
@@ -271,7 +270,7 @@ ReplicaWriter::Followed ReplicaWriter::bring_history(const state_db::NeededHisto
   return Followed::yes;
 }
 
-// One that is not there is cloned again from upstream by its next use.
+// The next use of a missing mirror clones it again from upstream.
 void ReplicaWriter::bring_mirror(base::RepoId repository) {
   const std::string name = repository.str();
   const std::string path = context_.repos.mirror_directory(Repositories::directory(repository));
@@ -279,7 +278,7 @@ void ReplicaWriter::bring_mirror(base::RepoId repository) {
     const FollowedTree tree{{{"", path}}, is_mirror_path, {}, {}};
     const auto valid = [&] { return base::path_exists(path + "/HEAD"); };
     if (!follow(name, tree, {}, valid)) {
-      round_.notes.push_back(name + " was exchanged while it was copied");
+      round_.notes.push_back(name + " was replaced during the copy");
     }
   }
   const auto known = trees_.find(name);
@@ -312,7 +311,7 @@ ReplicaWriter::Followed ReplicaWriter::bring_archive(const state_db::NeededArchi
         to.write(piece);
       }
       if (base::to_hex(digest.raw()) != archive.sha256)
-        throw Error(Code::corrupted, archive.file + " is not what was archived");
+        throw Error(Code::corrupted, archive.file + " differs from the archived file");
       to.commit();
       archives_.insert(archive.file);
       round_.bytes += to.bytes();
@@ -352,10 +351,10 @@ bool ReplicaWriter::follow(const std::string& name, const FollowedTree& followed
     const FollowResult result = TreeFollower(followed, *tree.record, made, look_).follow();
     if (result.skipped > 0)
       round_.notes.push_back(name + ": " + std::to_string(result.skipped) +
-                             " entries are nested too deep, or are devices");
+                             " entries are nested too deep or are devices");
     if (result.cut > 0)
       round_.notes.push_back(name + ": " + std::to_string(result.cut) +
-                             " files have more than 4 MiB of attributes, and lack some of them");
+                             " files exceed 4 MiB of attributes; some attributes are not copied");
     if (!is_valid()) {
       tree.record.reset();
       return false;
@@ -380,20 +379,20 @@ bool ReplicaWriter::follow(const std::string& name, const FollowedTree& followed
     throw;
   }
   series.mark = mark;
-  if (!mark.empty()) tree.record.reset();  // its list is in the packs, if it is ever needed
+  if (!mark.empty()) tree.record.reset();  // the packs have its list if it is needed
   return true;
 }
 
-// That the store is there as a whole. Whoever removes it must not have that followed.
+// Requires a complete store. If somebody is deleting the store, the copy must not follow.
 void ReplicaWriter::require_store(const state_db::Needs& needs) {
   if (!base::path_exists(context_.options.store + "/state.db"))
-    throw Error(Code::unavailable, "state.db is gone from the store: nothing is copied any more",
-                "moorage restore-store " + rules_.directory + " makes a store of the copy");
+    throw Error(Code::unavailable, "copying stopped: state.db is missing from the store",
+                "moorage restore-store " + rules_.directory + " restores the copy");
   std::map<base::LayerId, steady_clock::time_point> still;
   const auto now = steady_clock::now();
   for (const auto& layer : needs.layers) {
     if (layer.may_lack || is_whole_layer(context_.storage.layer_path(layer.layer))) continue;
-    // One that a verb takes away is no loss; the round finds out.
+    // A layer that a verb is removing is not a loss; the round notices it.
     if (!is_needed(layer)) continue;
     const auto known = missing_.find(layer.layer);
     still[layer.layer] = known == missing_.end() ? now : known->second;
@@ -402,8 +401,8 @@ void ReplicaWriter::require_store(const state_db::Needs& needs) {
   for (const auto& [layer, since] : missing_) {
     if (now - since < kMourning) {
       throw Error(Code::unavailable,
-                  layer.str() + " is gone from the store: nothing is copied for a minute",
-                  "is the store being removed? moorage doctor tells what is missing");
+                  layer.str() + " is missing from the store: copying pauses for a minute",
+                  "check that nobody is deleting the store; moorage doctor shows what is missing");
     }
   }
 }
@@ -414,7 +413,7 @@ void ReplicaWriter::publish(const state_db::DatabaseCopy& copy) {
   base::Sha256 digest;
   digest.add(write_manifest_text(timeless));
   digest.add(copy.bytes());
-  if (digest.raw() == published_) return;  // what is there says the same
+  if (digest.raw() == published_) return;  // the published copy is the same
   write_copy(*directory_, next_number_, manifest_, copy.bytes());
   after_copy.pass();
   kept_.push_back({next_number_++, manifest_});
@@ -426,7 +425,7 @@ void ReplicaWriter::prune() {
   if (kept_.empty()) return;
   while (kept_.size() > kKeptCopies) kept_.pop_front();
   for (const auto& kept : kept_) wanted.insert(copy_name(kept.number));
-  // A damaged one may still be wanted by a person, until there are enough newer ones.
+  // A person may still want a damaged copy, until there are enough newer ones.
   for (const auto number : damaged_) {
     if (kept_.size() < kKeptCopies || number > kept_.front().number)
       wanted.insert(copy_name(number));
@@ -437,7 +436,7 @@ void ReplicaWriter::prune() {
     directory_->remove(ReplicaPart::state, name);
     removed = true;
   }
-  // First those copies, then what only they needed.
+  // Make these removals durable before removing what only those copies needed.
   if (removed) directory_->sync(ReplicaPart::state);
   after_old_copy.pass();
   for (const auto& name : directory_->names(ReplicaPart::packs)) {

@@ -1,13 +1,13 @@
-// The rounds of a copy of the store elsewhere. One round: the database is copied into memory; what
-// that copy refers to is brought over, of each tree what changed since the round before; then the
-// copy is published with the packs that belong to it. So what is published is always whole, and
-// what an older, still kept copy needs goes only after that copy went. All that is known of the
-// directory is read from it again after a restart, or when it was away.
+// The rounds that update the replica. One round copies the database into memory, copies everything
+// that it refers to (of each tree the changes since the previous round), then publishes the copy
+// with its packs. So a published copy is always complete, and files that only an older copy needs
+// are removed after that copy. After a restart, or after the directory was away, everything known
+// about it is read from it again.
 //
-// Nothing of the store is changed and no verb waits: the locks that are held meanwhile are those of
-// layers, which collection alone asks for, and not twice. Whoever takes a layer away says so in the
-// database before; so a pack counts only if its tree was still to be there when it was read. If it
-// was not, the copy of the database is too old, and a new one is taken.
+// The store is not changed and no verb waits: a round only locks layers; only collection asks for
+// those locks, and it does not wait for them. A layer's removal is recorded in the database first,
+// so a pack counts only if its tree was still needed after it was read. Otherwise the copy of the
+// database is too old, and the round takes a new one.
 #pragma once
 
 #include <chrono>
@@ -31,12 +31,12 @@
 namespace moorage::workspace {
 
 struct ReplicaRound {
-  int64_t boot_ms = 0;  // of the moment that is in the copy now
+  int64_t boot_ms = 0;  // the moment that the copy shows
   int64_t wall_ms = 0;
   uint64_t packs = 0;
-  uint64_t bytes = 0;                                 // of these
-  std::map<base::WorkspaceId, std::string> sealed{};  // at rest and all there: their seals
-  std::vector<std::string> notes{};                   // what could not be copied
+  uint64_t bytes = 0;                                 // of the packs
+  std::map<base::WorkspaceId, std::string> sealed{};  // stopped and completely copied: their seals
+  std::vector<std::string> notes{};                   // things that could not be copied
 };
 
 class ReplicaWriter {
@@ -44,13 +44,13 @@ class ReplicaWriter {
   struct Rules {
     std::string directory;
     bool same_disk = false;
-    std::string store_image{};  // empty: the store lies on its directory's own file system
+    std::string store_image{};  // empty: the store is not in an image file
   };
-  // `look` is called now and then: may throw, to stop. `pause` waits, and returns early to stop.
+  // `look` is called now and then, and may throw to stop. `pause` waits, and returns early to stop.
   ReplicaWriter(Context& context, Active& active, Rules rules, std::function<void()> look,
                 std::function<void(std::chrono::milliseconds)> pause);
   ~ReplicaWriter();
-  // Throws what went wrong; the next round begins where this one came to.
+  // Throws on a failure; the next round continues from there.
   ReplicaRound round();
 
  private:
@@ -71,7 +71,7 @@ class ReplicaWriter {
   void bring_mirror(base::RepoId repository);
   void bring_home();
   Followed bring_archive(const state_db::NeededArchive& archive);
-  // False: `is_valid` said that it does not count.
+  // False: `is_valid` rejected the result.
   bool follow(const std::string& name, const FollowedTree& followed, const std::string& mark,
               const std::function<bool()>& is_valid);
   bool is_needed(const state_db::NeededLayer& layer) const;
@@ -87,13 +87,13 @@ class ReplicaWriter {
   std::unique_ptr<ReplicaDirectory> directory_;
   std::unique_ptr<state_db::SeenDatabase> seen_;  // outlives the records in it
   std::map<std::string, Tree> trees_;
-  std::set<std::string> archives_;  // that are there
+  std::set<std::string> archives_;  // present in the directory
   std::deque<Kept> kept_;           // oldest first
-  std::vector<uint64_t> damaged_;   // copies that cannot be read
+  std::vector<uint64_t> damaged_;   // unreadable copies
   uint64_t next_number_ = 1;
-  std::string published_;  // digest of the last one
+  std::string published_;  // digest of the last copy
   std::map<base::LayerId, std::chrono::steady_clock::time_point> missing_;
-  ReplicaManifest manifest_;  // in the making
+  ReplicaManifest manifest_;  // of the current round
   ReplicaRound round_;
   uint64_t removals_ = 0;
 };

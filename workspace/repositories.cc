@@ -28,7 +28,7 @@ MOORAGE_CRASH_POINT(after_mirror, "repository.after_mirror");
 MOORAGE_CRASH_POINT(evict_after_intent, "evict.after_intent");
 MOORAGE_CRASH_POINT(evict_after_files, "evict.after_files");
 
-// A clone begins: a crash in it is seen by the state.
+// A clone begins: the state shows a crash in it.
 void settle_wanted(state_db::Store& store, base::RepoId id) {
   store.transaction([&] {
     const auto state = state_db::Repositories(store).get(id).state;
@@ -37,7 +37,7 @@ void settle_wanted(state_db::Store& store, base::RepoId id) {
   });
 }
 
-// Brings the row to `ready` from wherever an earlier attempt, or a crash in it, has left it.
+// Moves the row to `ready` from any state that an earlier attempt or a crash left.
 void settle_ready(state_db::Store& store, base::RepoId id) {
   const auto state = state_db::Repositories(store).get(id).state;
   if (state == RepositoryState::ready) return;
@@ -49,7 +49,7 @@ void settle_ready(state_db::Store& store, base::RepoId id) {
   store.move(id, state, RepositoryState::ready);
 }
 
-// What never was there, a mistyped URL for one, is not listed afterwards.
+// Hides a repository that never existed, such as a mistyped URL, from later lists.
 void settle_failed(state_db::Store& store, base::RepoId id, bool mirror_exists,
                    const Error& error) {
   store.transaction([&] {
@@ -93,8 +93,8 @@ bool Repositories::at_work(base::RepoId id) {
   return work_.contains(id);
 }
 
-// The row and the word that this process is at work on it are one: nobody sees a new row, in the
-// state in which a crash would leave it, without the other.
+// The new row and the mark that this process is working on it appear together: otherwise a reader
+// could take the row for a leftover of a crash.
 Repositories::Begun Repositories::begin(const state_db::NewRepository& wanted) {
   return context_.store.transaction([&] {
     const auto [id, made] = state_db::Repositories(context_.store).find_or_create(wanted);
@@ -105,7 +105,7 @@ Repositories::Begun Repositories::begin(const state_db::NewRepository& wanted) {
 state_db::RepositoryRow Repositories::ensure(const std::string& url, const Progress& progress,
                                              const Caller& by) {
   const auto parsed = repo_cache::parse_url(url, context_.repos.options().url_policy);
-  require_room(context_.options, "nothing is fetched");
+  require_room(context_.options, "cannot fetch");
   const auto [id, made, work] = begin({parsed.key, "", parsed.display, parsed.fetch});
   note_use(id);
   if (!made) settle_wanted(context_.store, id);
@@ -113,8 +113,8 @@ state_db::RepositoryRow Repositories::ensure(const std::string& url, const Progr
   return refresh(id, parsed.fetch, progress, by);
 }
 
-// The row's state says `cloning` or `ready`; a fetch into a mirror that is there needs no state of
-// its own, as it is atomic on disk: whoever comes after a crash just asks upstream again.
+// A fetch into an existing mirror needs no state of its own, because it is atomic on disk: after a
+// crash the next use simply asks upstream again.
 state_db::RepositoryRow Repositories::refresh(base::RepoId id, const std::string& url,
                                               const Progress& progress, const Caller& by) {
   state_db::Repositories table(context_.store);
@@ -129,11 +129,11 @@ state_db::RepositoryRow Repositories::refresh(base::RepoId id, const std::string
   }
   after_mirror.pass();
   note_use(id);
-  // Many may have waited for one clone: the first writes the row, the others find it as they would.
+  // Many may have waited for one clone: the first writes the row, the others find it up to date.
   const auto guard = context_.locks.lock(id.str() + ".row", "update");
   const auto before = table.get(id);
   const bool moved = result.cloned || result.fetched || result.rebuilt;
-  // Also what a clone knew whose daemon died before it wrote that.
+  // True also after a clone whose daemon died before it wrote the name.
   const bool named =
       !result.default_branch.empty() && before.default_branch != result.default_branch;
   if (moved || named || before.state != RepositoryState::ready ||
@@ -181,9 +181,9 @@ state_db::RepositoryRow Repositories::fetch(const Caller& caller, base::RepoId i
   const auto row = get(caller, id);
   if (!row.scope.empty()) {
     throw Error(Code::unsupported, row.id.str() + " was imported from a local checkout",
-                "moorage create --from DIR brings its present state");
+                "moorage create --from DIR imports its current state");
   }
-  require_room(context_.options, "nothing is fetched");
+  require_room(context_.options, "cannot fetch");
   const auto parsed = repo_cache::parse_url(row.fetch_url, context_.repos.options().url_policy);
   const Work work(*this, id);
   return refresh(id, parsed.fetch, progress, caller);
@@ -220,7 +220,7 @@ void Repositories::evict(base::RepoId id, const std::string& reason, const Calle
   const auto row = state_db::Repositories(context_.store).get(id);
   const auto guard = context_.locks.lock(id.str(), "remove");
   if (row.state == RepositoryState::cloning || row.state == RepositoryState::fetching) {
-    throw Error(Code::conflict, row.name + " is being fetched", "try again when that has ended");
+    throw Error(Code::conflict, row.name + " is being fetched", "try again when it has ended");
   }
   context_.store.transaction([&] {
     if (const auto count = workspace_count(id); count > 0) {
@@ -265,7 +265,7 @@ std::vector<std::string> Repositories::import_tips(const Caller& caller, const s
 }
 
 base::Fd Repositories::begin_import() {
-  require_room(context_.options, "no upload is taken");
+  require_room(context_.options, "cannot accept an upload");
   const std::string quarantine = context_.options.store + "/quarantine";
   base::make_directories(quarantine);
   return base::open_file(quarantine, O_TMPFILE | O_RDWR, 0600);
@@ -332,8 +332,8 @@ void Repositories::settle_imported(base::RepoId id, state_db::RepositoryFacts fa
   });
 }
 
-// What a stranger calls an upstream is never taken for it: the refs of a shared mirror come from
-// upstream alone, and an import has a repository of its own user.
+// Never trust an archive's claim about its upstream: the refs of a shared mirror come from upstream
+// alone, and each user's imports have their own repository.
 base::RepoId Repositories::adopt(const Caller& caller, const state_db::RepositoryRow& from,
                                  const std::vector<std::string>& objects, int pack_fd) {
   state_db::Repositories table(context_.store);

@@ -1,6 +1,6 @@
-// Verbs on repositories: they join the mirror on disk (repo_cache) with its row. A repository is
-// known by its normalised URL and credential scope; the directory is named after the row's id, so
-// no two can collide.
+// Verbs on repositories: they connect the mirror on disk (repo_cache) with its row. A repository's
+// identity is its normalized URL and credential scope; its directory is named after the row's id,
+// so names cannot collide.
 #pragma once
 
 #include <atomic>
@@ -22,16 +22,16 @@
 
 namespace moorage::workspace {
 
-bool is_torn(const state_db::BaseTreeRow& row);  // it may lack what a power cut took
+bool is_torn(const state_db::BaseTreeRow& row);  // a power cut may have damaged it
 
 class Repositories {
  public:
   explicit Repositories(Context& context);
   ~Repositories();
 
-  // Finds or adds the repository and brings its mirror up to upstream. Concurrent calls make one
-  // clone. Upstream unreachable: the cached mirror is served, `stale_reason` says why; without one
-  // it throws. The key of `by` is joined to it.
+  // Finds or adds the repository and updates its mirror from upstream. Concurrent calls share one
+  // clone. If upstream is unreachable, it serves the cached mirror and `stale_reason` says why;
+  // without a mirror it throws. Joins the key of `by` to the repository.
   state_db::RepositoryRow ensure(const std::string& url, const Progress& progress,
                                  const Caller& by = {});
   state_db::RepositoryRow fetch(const Caller& caller, base::RepoId id, const Progress& progress);
@@ -39,14 +39,13 @@ class Repositories {
   state_db::RepositoryRow get(const Caller& caller, base::RepoId id);
   uint64_t workspace_count(base::RepoId id);
   std::string tip(const state_db::RepositoryRow& row);  // commit of the default branch, or empty
-  // conflict while a workspace (deleted ones that can come back included) stands on it.
+  // conflict while a workspace is based on it, including deleted ones that can be restored.
   void remove(const Caller& caller, base::RepoId id);
-  // The same for collection. Conflict also where it is being fetched or its row is locked.
+  // The same for collection. Conflict also while it is being fetched or its row is locked.
   void evict(base::RepoId id, const std::string& reason, const Caller& by = {});
-  // Removes a base tree that no layer stands on, and its row first. Conflict: one does, or it is
-  // being made.
+  // Removes a base tree, its row first. Conflict: a layer is based on it, or it is being created.
   void drop_base_tree(base::RepoId id, const std::string& commit);
-  // Somebody has asked for it in this process, not longer ago than that.
+  // Somebody used it in this process within that time.
   bool used_within(base::RepoId id, std::chrono::milliseconds age);
   bool used_within(base::RepoId id, const std::string& commit, std::chrono::milliseconds age);
 
@@ -57,8 +56,8 @@ class Repositories {
   base::Fd begin_import();
   ImportedWork finish_import(const Caller& caller, const std::string& label, base::Fd bundle);
 
-  // Where a workspace out of an archive stands: the mirror of its URL if that is here and has all
-  // of `objects`, else one of the caller's own, which takes the pack. `from` is a stranger's word.
+  // The repository for a workspace from an archive: the mirror of its URL if it exists and has all
+  // `objects`, else one of the caller's own, which takes the pack. `from` is untrusted.
   base::RepoId adopt(const Caller& caller, const state_db::RepositoryRow& from,
                      const std::vector<std::string>& objects, int pack_fd);
   // The same for a workspace of this store whose mirror may have been evicted or lost.
@@ -67,24 +66,24 @@ class Repositories {
 
   // Directory below repos/, as repo_cache names it.
   static std::string directory(base::RepoId id) { return id.str(); }
-  // Immutable checkout of a commit, made when missing: as a delta where a tree of another commit is
-  // near. Single flight per commit.
+  // Immutable checkout of a commit, created if missing: as a delta if a tree of another commit is
+  // close enough. Single flight per commit.
   repo_cache::BaseTreePlaces ensure_base_tree(base::RepoId id, const std::string& commit,
                                               const Progress& progress);
-  // Anew, whatever is there.
+  // Recreates it, whatever exists.
   void remake_base_tree(base::RepoId id, const std::string& commit);
-  // After trees became whole in place of their deltas, or that was cut: removes what is left. Not a
-  // delta that a mount has, or one of a tree above it, or whoever is about to make one.
-  using Mounted = std::function<std::set<std::string>()>;  // commits that mounts stand on
+  // Removes leftovers after trees replaced their deltas, even if that was interrupted. Keeps deltas
+  // that a mount uses, those of a tree above it, and those about to be mounted.
+  using Mounted = std::function<std::set<std::string>()>;  // commits used by mounts
   void settle_forms(base::RepoId id, const Mounted& mounted);
   // Syncs trees written since the last call and marks them, so that they survive a power cut.
   void sync_base_trees();
-  // Why the last call could not sync this one; empty: it could, or has not come to it yet.
+  // Why the last sync of this one failed; empty: it succeeded or has not run yet.
   std::string sync_failure(base::RepoId id, const std::string& commit);
   bool at_work(base::RepoId id);  // a verb of this process clones or fetches it
 
  private:
-  class Work {  // as long as it lives, its repository is at work
+  class Work {  // marks its repository as at work while it lives
    public:
     Work(Repositories& owner, base::RepoId id);
     ~Work();
@@ -97,13 +96,13 @@ class Repositories {
   };
   struct Begun {
     base::RepoId id;
-    bool made = false;  // it is new
+    bool made = false;  // newly created
     std::unique_ptr<Work> work;
   };
   Begun begin(const state_db::NewRepository& wanted);
   state_db::RepositoryRow refresh(base::RepoId id, const std::string& url, const Progress& progress,
                                   const Caller& by);
-  // `also` is in the commit of it.
+  // `also` runs in the same transaction.
   void settle_imported(base::RepoId id, state_db::RepositoryFacts facts,
                        const std::function<void()>& also = {});
   static repo_cache::ProgressFunction adapt(const Progress& progress);
@@ -126,22 +125,22 @@ class Repositories {
 
   static constexpr std::string_view kImported = "import:";  // before the URL an archive names
   Context& context_;
-  // When upstream last answered: kept in memory, as a row's update a check would cost a sync.
+  // When upstream last answered: in memory, because updating a row costs a sync.
   std::mutex checked_mutex_;
   std::map<base::RepoId, int64_t> checked_;
   std::mutex work_mutex_;
   std::map<base::RepoId, int> work_;
   void note_use(base::RepoId id, const std::string& commit = {});
   std::mutex used_mutex_;
-  // By repository, and commit of a base tree; an empty commit: of the mirror.
+  // By repository and commit of a base tree; an empty commit means the mirror.
   std::map<std::pair<base::RepoId, std::string>, std::chrono::steady_clock::time_point> used_;
   std::mutex failures_mutex_;
   std::map<std::pair<base::RepoId, std::string>, std::string> sync_failures_;
   std::atomic<bool> stopping_{false};
-  base::Flights rebases_;  // by repository; last: its work uses the rest
+  base::Flights rebases_;  // by repository; last: its work uses the members above
 };
 
-// What an evicted repository has on disk, unless it is wanted again by now.
+// Removes the files of an evicted repository, unless it is wanted again by now.
 void remove_evicted(Context& context, base::RepoId id);
 
 }  // namespace moorage::workspace

@@ -248,7 +248,7 @@ class Destroyed(TestCase):
                                            {"replica": {"directory": str(self.replica), "same_disk": True, "interval_s": 1}}))
         other.start()
         wait_until(lambda: client.info()["replica"]["state"] == "refused", what="another store's copy is refused")
-        self.assertIn("before it was restored", client.info()["replica"]["problem"])
+        self.assertIn("before its restore", client.info()["replica"]["problem"])
         other.close()
 
 
@@ -351,14 +351,14 @@ class Elsewhere(harness.TestCase):
             def mend():
                 os.unlink(self.replica / name)
                 os.rename(self.replica / "aside", self.replica / name)
-            self.refused_once(swap, mend, "is not what Moorage made")
+            self.refused_once(swap, mend, "was not made by Moorage")
 
         def lock():
             self.daemon.kill()
             os.unlink(self.replica / "lock")
             os.symlink(victim / "file", self.replica / "lock")
             self.daemon.start()
-        self.refused_once(lock, lambda: os.unlink(self.replica / "lock"), "is not what Moorage made")
+        self.refused_once(lock, lambda: os.unlink(self.replica / "lock"), "was not made by Moorage")
         # Names that will be written, and that are to be removed.
         layer = max((self.daemon.store / "layers").iterdir(), key=lambda p: int(p.name[3:])).name
         for number in range(1, 60):
@@ -377,7 +377,7 @@ class Elsewhere(harness.TestCase):
         pack = next(p for p in (place / "packs").iterdir() if p.name.startswith(layer) and p.name.endswith(".whole"))
         shutil.move(pack, victim / "pack")
         os.symlink(victim / "pack", pack)
-        self.assertIn("is not what Moorage made", self.restored(place, expect=1).output)
+        self.assertIn("was not made by Moorage", self.restored(place, expect=1).output)
 
     def test_what_is_damaged_is_told_and_all_else_comes_back(self):
         self.client.create(repo_url=self.url, name="two")
@@ -434,7 +434,7 @@ class Elsewhere(harness.TestCase):
         # None of the copies is sound: nothing is made.
         for copy in (place / "state").iterdir():
             copy.write_bytes(b"")
-        self.assertIn("has no copy of the database that is sound", self.restored(place, expect=1).output)
+        self.assertIn("has no sound copy of the database", self.restored(place, expect=1).output)
         self.assertIn("is not empty", other.restore(expect=1).output)
 
     def test_a_disk_that_is_full_or_does_not_answer_delays_nobody(self):
