@@ -1,5 +1,5 @@
-// Requests and views of the verbs: plain data, as the API speaks it. Validation is in requests.cc
-// and happens before anything is written.
+// Requests and views of the verbs: plain data, as in the API. requests.cc validates them before
+// anything is written.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@
 
 namespace moorage::workspace {
 
-// "fetch", "checkout", "start"; percent is -1 where the total is not known. Called from any thread.
+// "fetch", "checkout", "start"; percent is -1 if the total is unknown. Called from any thread.
 using Progress =
     std::function<void(const std::string& phase, int percent, const std::string& text)>;
 
@@ -37,7 +37,7 @@ struct ImportedWork {
 };
 
 struct CreateRequest {
-  std::string name;      // empty: made from the repository's name and a number
+  std::string name;      // empty: derived from the repository's name
   std::string repo_url;  // or:
   std::optional<ImportedWork> import;
   std::string ref;     // branch, tag or commit; empty: upstream's default branch
@@ -47,23 +47,23 @@ struct CreateRequest {
   std::string backend;               // empty: the configured default
   std::string image;                 // empty: "host"
   std::string runtime;               // of the backend's engine; empty: the usual one
-  bool disposable = false;           // deleted when its last exec has ended
-  std::optional<uint32_t> team_gid;  // the group whose members may use it, too
+  bool disposable = false;           // deleted when its last exec ends
+  std::optional<uint32_t> team_gid;  // a group whose members may use it, too
   std::string idempotency_key;       // one workspace for (owner, key); empty: none
 };
 
-// When the running sandbox of a workspace will be stopped, and by what.
+// When and why the running sandbox of a workspace will be stopped.
 struct RestView {
-  std::string busy_with;  // "exec ex_3"; empty: it is idle
+  std::string busy_with;  // "exec ex_3"; empty: idle
   int64_t idle_ms = 0;
-  std::optional<int64_t> idle_stop_in_ms;   // unset: it is busy, or never stopped for that
-  std::optional<int64_t> lifetime_left_ms;  // unset: none is set
+  std::optional<int64_t> idle_stop_in_ms;   // unset: busy, or never stopped when idle
+  std::optional<int64_t> lifetime_left_ms;  // unset: no limit
 };
 
-struct OffHostView {    // of the copy elsewhere (replica.h)
+struct OffHostView {    // from the replica (replica.h)
   std::string state{};  // a name of ReplicaState
   std::optional<int64_t>
-      behind_ms{};  // what is newer of this workspace is not there; none: no copy
+      behind_ms{};  // age of this workspace in the copy; empty: no copy
 };
 
 struct WorkspaceView {
@@ -72,38 +72,38 @@ struct WorkspaceView {
   state_db::IntegrityRow integrity;
   std::optional<state_db::SandboxRow> sandbox;            // the live one
   std::optional<backends::SandboxStatus> sandbox_status;  // detail only
-  std::string disk_quota;                                 // who holds it below its disk limit
+  std::string disk_quota;                                 // what enforces its disk limit
   std::optional<state_db::ExecRow> doing;                 // newest running exec
-  std::optional<LeaseView> lease;                         // while it is held
-  int64_t last_output_ms = 0;                      // wall time of doing's last output, 0: none yet
+  std::optional<LeaseView> lease;                         // while held
+  int64_t last_output_ms = 0;                      // wall time of doing's last output; 0: none
   std::optional<uint64_t> behind;                  // commits, bounded at 10,000
-  std::optional<state_db::ArchiveRow> archive;     // detail only: where it lies, if it is archived
+  std::optional<state_db::ArchiveRow> archive;     // detail only: its place, if archived
   std::string archive_file;                        // its path
   std::optional<state_db::BaseTreeRow> base_tree;  // detail only: submodules, LFS files
   state_db::WorkspacePolicy policy;                // the effective one
   std::optional<RestView> rest;                    // of a running sandbox
-  std::optional<OffHostView> off_host;             // if there is to be a copy elsewhere
-  std::string notice;                              // what the caller should know of its request
+  std::optional<OffHostView> off_host;             // if a replica is configured
+  std::string notice;                              // a note for the caller about its request
   std::vector<base::ExecId> ended;                 // commands that this request ended
 };
 
 struct PageRequest {
   bool with_deleted = false;
-  base::WorkspaceId after{};  // need not exist any more
+  base::WorkspaceId after{};  // may be gone by now
   size_t limit = 1000;
 };
 
 struct WorkspacePage {
   std::vector<WorkspaceView> views;  // by id
-  bool more = false;                 // after the last of these
-  uint64_t used_bytes = 0;           // of all that the caller sees, on every page
+  bool more = false;                 // there are more after the last one
+  uint64_t used_bytes = 0;           // total visible to the caller, same on every page
 };
 
-// What a verb that stops a sandbox does with the commands that run in it. With neither it is
-// refused, and names them.
+// What a verb that stops a sandbox does with running commands. With neither, it is refused with
+// their names.
 struct BusyRule {
-  bool force = false;                 // they are ended; each record says by whom
-  std::chrono::milliseconds wait{0};  // for them to end, from when it was asked on
+  bool force = false;                 // end them; each record says who did
+  std::chrono::milliseconds wait{0};  // for their end, from the request on
 };
 
 struct StopRequest {
@@ -112,26 +112,26 @@ struct StopRequest {
 };
 
 struct ExecRequest {
-  std::vector<std::string> argv;                   // at least one, none with NUL
+  std::vector<std::string> argv;                   // at least one; no NUL bytes
   std::map<std::string, std::string> environment;  // added to the built one
   std::string directory = "/workspace";
   std::string user = "user";                              // or "root"
   std::optional<std::pair<uint32_t, uint32_t>> terminal;  // columns, rows
   bool input = false;
   int64_t timeout_ms = 0;       // 0: the configured default
-  bool free_space = false;      // it removes: started also on a disk that is nearly full
-  bool sync = false;            // the workspace's files are durable before the end is told
+  bool free_space = false;      // removes files: allowed on a nearly full disk
+  bool sync = false;            // make files durable before reporting the end
   std::string idempotency_key;  // empty: none
 };
 
-// Throws conflict for a workspace in another state, with what to do about it.
+// Throws conflict for a workspace in another state, with a hint about the next step.
 void require_ready(const state_db::WorkspaceRow& row);
 
-// 1-63 of [a-z0-9-], not starting with a dash; anything else is refused, never repaired.
+// 1-63 of [a-z0-9-], not starting with a dash; refuses anything else and never corrects it.
 void check_workspace_name(const std::string& name);
 void check_snapshot_name(const std::string& name);  // may be empty
 void check_external_id(const std::string& external_id);
-// As git check-ref-format --branch.
+// Like git check-ref-format --branch.
 void check_branch_name(const std::string& branch);
 void check_labels(const std::map<std::string, std::string>& labels);
 void check_request(const CreateRequest& request);

@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kExports = 4;
 constexpr size_t kWaitingExports = 64;
-constexpr std::chrono::seconds kMeasureTime{10};  // for all that a list has
+constexpr std::chrono::seconds kMeasureTime{10};  // for the whole list
 constexpr size_t kMissingBytes = 1 << 20;
 constexpr std::array kParts{"tree", "home", "system"};
 
@@ -44,7 +44,7 @@ std::string layer_path(const std::string& store, base::LayerId id) {
   return store + "/layers/" + id.str();
 }
 
-// Where it was checked out. A directory that an agent renamed has its files there.
+// Where the base tree was checked out; it has the files of a directory that an agent renamed.
 repo_cache::BaseTreePlaces base_tree_of(const std::string& store, const About& about) {
   const std::string trees = store + "/repos/" + about.repository.str() + "/trees";
   try {
@@ -61,7 +61,7 @@ repo_cache::BaseTreePlaces base_tree_of(const std::string& store, const About& a
 void write_journal_file(ArchiveWriter& writer, const std::string& place, const std::string& path) {
   const base::Fd file = base::open_file(place, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   struct stat status {};
-  base::check(fstat(file.get(), &status), "look at " + place);
+  base::check(fstat(file.get(), &status), "check " + place);
   if (!S_ISREG(status.st_mode)) return;
   if (path.ends_with("/output")) {
     writer.put_journal(path, file.get());
@@ -94,7 +94,7 @@ void write_journals(ArchiveWriter& writer, const std::string& directory,
   }
 }
 
-// What an export has not, a line each.
+// The parts missing from an export, one per line.
 class Missing {
  public:
   void add(const std::string& path, const Error& error) {
@@ -152,7 +152,7 @@ std::vector<RescuedWorkspace> Rescue::look() {
   return all;
 }
 
-// The newest one that goes by its name; empty: none is there now.
+// The newest archive named after it; empty: there is none now.
 std::string Rescue::archive_of(const About& about) const {
   if (!base::path_exists(options_.archive_directory)) return {};
   int64_t newest = -1;
@@ -165,7 +165,7 @@ std::string Rescue::archive_of(const About& about) const {
          state_db::archive_file_name(about.store, about.id, newest);
 }
 
-// Nothing where it takes longer than there is time, or where the disk does not let us.
+// Leaves the size unset if time runs out or the disk cannot be read.
 void Rescue::measure(RescuedWorkspace& found, Clock::time_point until) {
   std::vector<std::string> places;
   for (const auto& layer : found.layers) places.push_back(layer_path(options_.store, layer));
@@ -212,7 +212,7 @@ RescuedWorkspace Rescue::find(const std::string& name) {
     std::string ids;
     for (const auto& match : matches) ids += (ids.empty() ? "" : ", ") + match.id;
     throw Error(Code::conflict, "several workspaces are called '" + name + "': " + ids,
-                "name it by its id");
+                "use its id");
   }
   return matches.front();
 }
@@ -243,12 +243,12 @@ void Rescue::write(const RescuedWorkspace& found, BytePipe& pipe) {
     for (auto piece = read(); !piece.empty(); piece = read()) pipe.write(piece);
     return;
   }
-  // In memory, as the store's disk may be full, or take no more.
+  // In memory, because the store's disk may be full or read-only.
   WriterOptions options;
   options.unnamed_file = [] {
     return base::Fd(base::check(memfd_create("unnamed", MFD_CLOEXEC), "make a temporary file"));
   };
-  bool taken = true;  // by whoever reads the export
+  bool taken = true;  // by the reader of the export
   ArchiveWriter writer(std::move(options), [&](std::string_view bytes) {
     taken = false;
     pipe.write(bytes);

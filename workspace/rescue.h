@@ -1,6 +1,6 @@
-// What can be told and saved of a store whose database cannot be read: the workspaces by their
-// notes (about.h), and layers that no note names. Nothing is changed and nothing is mounted.
-// Sandboxes may still run: what they write meanwhile may be in an export or not.
+// Lists and saves the contents of a store whose database is unreadable: workspaces by their notes
+// (about.h), and layers that no note names. It changes and mounts nothing. Sandboxes may still run:
+// an export may or may not include their writes meanwhile.
 #pragma once
 
 #include <chrono>
@@ -18,11 +18,11 @@ namespace moorage::workspace {
 
 struct RescuedWorkspace {
   std::string id;                          // "ws_3", or "ly_7" for a layer that no note names
-  std::optional<About> about;              // nothing: its note is missing or torn
-  std::vector<base::LayerId> layers;       // that are on the disk, newest first
-  std::vector<base::LayerId> lost_layers;  // that its note names, and the disk has not
-  std::string archive;                     // a file that has all of it, in place of its layers
-  std::optional<uint64_t> bytes;           // nothing: there was no time to add them up
+  std::optional<About> about;              // empty: its note is missing or torn
+  std::vector<base::LayerId> layers;       // present on disk, newest first
+  std::vector<base::LayerId> lost_layers;  // named in its note but missing
+  std::string archive;                     // a file with everything, in place of its layers
+  std::optional<uint64_t> bytes;           // empty: there was no time to measure
 };
 
 struct RescueOptions {
@@ -38,12 +38,12 @@ class Rescue {
 
   std::vector<RescuedWorkspace> list();
   size_t count() { return look().size(); }
-  // By id, or by a name that is only one's. not_found; conflict where a name is several's.
+  // By id or by unique name. not_found; conflict if several have the name.
   RescuedWorkspace find(const std::string& name);
-  // All that the disk has of it, as a tar in zstd that plain tar reads: about.json,
-  // journal/<ex>/..., and layers/<ly>/{tree,home,system}/... with what was changed there. What
-  // cannot be read, or be in an archive, is left out and named in missing.txt. Of an archived one
-  // its archive, as it is: for `import` on a sound host.
+  // Everything on disk, as a tar in zstd that plain tar reads: about.json, journal/<ex>/..., and
+  // layers/<ly>/{tree,home,system}/... with the changes there. Unreadable entries, and those that
+  // an archive cannot hold, are left out and named in missing.txt. For an archived workspace it is
+  // its archive, unchanged: for `import` on a healthy host.
   std::shared_ptr<BytePipe> begin_export(const std::string& name);
 
  private:

@@ -18,17 +18,17 @@ MOORAGE_CRASH_POINT(frozen, "restack.frozen");
 MOORAGE_CRASH_POINT(exchanged, "restack.exchanged");
 MOORAGE_CRASH_POINT(thawed, "restack.thawed");
 
-// Where the merges that keep it shorter (flattening.h) do not follow, copies are taken, which add
-// nothing to it. Less than what can be mounted (mounter.h).
+// Merges (flattening.h) keep the chain shorter; if they fall behind, snapshots are copies, which do
+// not lengthen it. Less than the mountable maximum (mounter.h).
 constexpr size_t kDeepest = 48;
 
-// Whether the sandbox still has what it had.
+// Whether the sandbox still has its previous mounts.
 bool is_unchanged(const Running& running) {
   try {
     const ActiveMounts now = copy_sandbox_mounts(running.init);
     const ActiveMounts& before = running.mounted->mounts;
     return now.tree_device == before.tree_device && now.home_device == before.home_device;
-  } catch (const base::Error&) {  // its process 1 is gone, or has no such mount
+  } catch (const base::Error&) {  // process 1 is gone or lacks the mount
     return false;
   }
 }
@@ -48,7 +48,7 @@ std::optional<Restack::Done> Restack::exchange(const state_db::SnapshotRow& taki
   row.layer = taking.next_layer;
   Mounted next{workspaces_.mount_for(row, *running), running->mounted->user_host_id, row.owner_uid};
   const auto give_up = [&] {
-    active_.share(row.id, std::move(next));  // unmounted there: that may wait for the disk
+    active_.share(row.id, std::move(next));  // unmounts there, which may wait for the disk
     return std::nullopt;
   };
   mounted.pass();
@@ -68,7 +68,7 @@ std::optional<Restack::Done> Restack::exchange(const state_db::SnapshotRow& taki
   } catch (const base::Error&) {
     const bool ends = !is_unchanged(before);
     const auto sandbox = before.sandbox;
-    exchange.reset();  // to end it, it is asked for
+    exchange.reset();  // ending it needs the reference
     if (ends) {
       workspaces_.clear_sandbox(state_db::Sandboxes(context_.store).get(sandbox),
                                 "its mounts could not be exchanged");

@@ -1,6 +1,6 @@
 // The way of a snapshot when nothing inside holds the mounts of tree and home: the sandbox gets new
-// ones, whose writable layer is the next one, and runs on. Whoever comes from outside waits
-// meanwhile (Active::Exchange).
+// mounts on the next writable layer and keeps running. Callers from outside wait meanwhile
+// (Active::Exchange).
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,16 @@ class Restack {
   Restack(Context& context, Workspaces& workspaces, Active& active)
       : context_(context), workspaces_(workspaces), active_(active) {}
 
-  // Whether it is worth trying: the chain is short, and no process visibly holds them.
+  // Whether a try is worthwhile: the chain is short, and no process visibly holds the mounts.
   bool is_likely(const state_db::WorkspaceRow& row, const Running& running);
   struct Done {
     std::shared_ptr<const Running> running;
     uint64_t pause_us = 0;
   };
-  // The layer is there, and nobody has the mounts after this but who asked for `running` again.
-  // Null: somebody holds them, nothing was changed, and taking.next_layer is as it was.
-  // When anything is thrown, what was mounted before still is, or the sandbox was ended. Caller
-  // holds the workspace's lock and gives up its own reference.
+  // The layer must exist. Afterwards only callers that requested `running` again use the mounts.
+  // Null: somebody holds them; nothing changed, including taking.next_layer. After an exception,
+  // the old mounts are still in place or the sandbox was ended. The caller holds the workspace's
+  // lock and gives up its own reference.
   std::optional<Done> exchange(const state_db::SnapshotRow& taking, state_db::WorkspaceRow row,
                                std::shared_ptr<const Running> running);
 

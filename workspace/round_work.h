@@ -1,8 +1,8 @@
-// What a round of the reconciler does about single workspaces and sandboxes: side by side, each
-// user with a share of the threads (base/fair_pool.h). The round waits for it for a short while, so
-// that whoever looks after a round finds it done. A step that hangs, as an engine does that is down
-// or a process that will not die, goes on alone: it delays neither the rest of the round nor
-// others, and nothing more is begun for its subject before it is over.
+// The steps of a reconciler's round on single workspaces and sandboxes: they run in parallel, each
+// user with a share of the threads (base/fair_pool.h). The round waits briefly, so that usually
+// they are done when it ends. A step that hangs, because an engine is down or a process is
+// unkillable, continues alone: it delays neither the round nor other steps, and its subject gets no
+// further step until it ends.
 #pragma once
 
 #include <chrono>
@@ -20,9 +20,9 @@ class RoundWork {
  public:
   explicit RoundWork(std::chrono::milliseconds patience);
 
-  // `share.subject` names what it is about. An error is logged as `event`, for the next round.
+  // `share.subject` names the subject. An error is logged as `event` and left to the next round.
   void begin(const base::Share& share, const char* event, std::function<void()> step);
-  // For what was begun since the last call, no longer than the patience.
+  // Waits for the steps begun since the last call, up to the patience.
   void wait();
 
  private:
@@ -31,7 +31,7 @@ class RoundWork {
   std::condition_variable ended_;
   std::set<std::string> at_work_;
   std::set<std::string> waited_for_;
-  base::FairPool pool_;  // last: its work uses the rest
+  base::FairPool pool_;  // last: its work uses the members above
 };
 
 }  // namespace moorage::workspace

@@ -21,7 +21,7 @@ using base::Error;
 
 constexpr const char* kDiskIds = "disk_first_id";
 
-// Of a user namespace, or where there is none what the warden was started with.
+// From its user namespace; without one, from the warden's command line.
 std::optional<uint32_t> first_id_of_process(const base::ProcessIdentity& init) {
   constexpr std::string_view kOption = "--user-base";
   const std::string proc = "/proc/" + std::to_string(init.pid);
@@ -37,7 +37,7 @@ std::optional<uint32_t> first_id_of_process(const base::ProcessIdentity& init) {
   return static_cast<uint32_t>(std::strtoul(words->c_str() + at + kOption.size() + 1, nullptr, 10));
 }
 
-// Who owns the layers that are there already (overlay.cc): all belong to the same ids.
+// The owner of the existing layers (overlay.cc); all have the same ids.
 std::optional<uint32_t> first_id_on_disk(const std::string& store) {
   const std::string layers = store + "/layers";
   if (!base::path_exists(layers)) return std::nullopt;
@@ -71,8 +71,8 @@ void require_disk_ids(state_db::Store& store, const Options& options) {
   }
   if (*known == wanted) return;
   throw Error(Code::conflict,
-              "the files of this store belong to the ids from " + *known +
-                  ", and ids.disk_first_id is " + wanted,
+              "the files of this store belong to ids from " + *known +
+                  ", but ids.disk_first_id is " + wanted,
               "set ids.disk_first_id: " + *known +
                   "; to change the ids, archive or export the workspaces and import them into a "
                   "new store");

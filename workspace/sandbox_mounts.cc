@@ -24,7 +24,7 @@ MOORAGE_CRASH_POINT(half, "restack.half");
 std::pair<base::Fd, uint64_t> copy_of(const char* place) {
   base::Fd copy = base::clone_mount(AT_FDCWD, place);
   struct stat status {};
-  base::check(fstat(copy.get(), &status), std::string("look at ") + place);
+  base::check(fstat(copy.get(), &status), std::string("check ") + place);
   return {std::move(copy), status.st_dev};
 }
 
@@ -35,7 +35,7 @@ ActiveMounts copies() {
   return mounts;
 }
 
-// False: busy. Never lazily: who has it open would write on into what is frozen.
+// False: busy. Never unmount lazily: an open file would still write to the frozen layer.
 bool unmount(const char* place) {
   if (umount2(place, UMOUNT_NOFOLLOW) == 0) return true;
   if (errno == EBUSY) return false;
@@ -54,7 +54,7 @@ bool hold_mounts(const std::vector<pid_t>& members, const ActiveMounts& mounts) 
   return std::any_of(members.begin(), members.end(), [&](pid_t pid) {
     struct stat status {};
     const std::string path = "/proc/" + std::to_string(pid) + "/cwd";
-    if (stat(path.c_str(), &status) < 0) return false;  // it ended
+    if (stat(path.c_str(), &status) < 0) return false;  // the process ended
     if (status.st_dev == mounts.tree_device || status.st_dev == mounts.home_device) return true;
     return watches_any(pid, {mounts.tree_device, mounts.home_device});
   });

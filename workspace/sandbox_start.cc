@@ -83,7 +83,7 @@ Running SandboxStart::begin(const state_db::WorkspaceRow& row, const state_db::S
   base::make_directories(spec.directory);
   running.init = running.backend->start(spec).init;
   running.endpoint = running.backend->endpoint(sandbox.name);
-  if (running.init.pid == 0) throw Error(Code::unavailable, "its sandbox ended at once");
+  if (running.init.pid == 0) throw Error(Code::unavailable, "its sandbox ended immediately");
   return running;
 }
 

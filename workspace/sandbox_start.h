@@ -1,6 +1,6 @@
-// Makes a sandbox from a row, in the steps that a start and a move have in common: a start makes it
-// with the workspace in it, a move on standby, without. Who calls holds the workspace's lock,
-// writes the intent before begin(), and clears what a failed step left.
+// Creates a sandbox from a row, in the steps that a start and a move share: a start includes the
+// workspace, a move creates it on standby without. The caller holds the workspace's lock, writes
+// the intent before begin(), and cleans up after a failed step.
 #pragma once
 
 #include <functional>
@@ -16,9 +16,9 @@
 namespace moorage::workspace {
 
 using RunningPtr = std::shared_ptr<const Running>;
-using Also = std::function<void()>;  // what is written in the same commit
+using Also = std::function<void()>;  // writes in the same commit
 
-// Throws what the backend of that place would refuse to start there.
+// Throws if the backend of that place would refuse to start there.
 void check_place(Context& context, const state_db::Place& place, const backends::Limits& limits);
 
 class SandboxStart {
@@ -26,15 +26,15 @@ class SandboxStart {
   SandboxStart(Context& context, Active& active, ExecWatcher& watcher)
       : context_(context), active_(active), watcher_(watcher) {}
 
-  // What a sandbox of this workspace is to be; throws what the host's rules or its backend refuse.
+  // Describes the sandbox for this workspace; throws if the host's rules or its backend refuse.
   state_db::NewSandbox plan(const state_db::WorkspaceRow& row);
-  // Its warden answers. Without mounts it has places for them only.
+  // Returns when its warden answers. Without mounts it has only empty places for them.
   Running begin(const state_db::WorkspaceRow& row, const state_db::SandboxRow& sandbox,
                 const ActiveMounts* mounts);
-  // The outcome: what it has mounted is these. `also` is in the same commit.
+  // Records the outcome with its mounts. `also` runs in the same commit.
   RunningPtr finish(const state_db::SandboxRow& sandbox, Running begun, const ActiveMounts& mounts,
                     const Also& also = {});
-  void take_up(const RunningPtr& running);  // from now on it is asked for
+  void take_up(const RunningPtr& running);  // makes it available to callers
 
  private:
   Context& context_;

@@ -14,13 +14,13 @@ namespace {
 
 constexpr size_t kMostProcesses = 4096;
 
-// The command that started a process, by its control group; none: it is no command's.
+// The command that started a process, by its control group; empty if no command did.
 base::ExecId exec_of(pid_t process) {
   constexpr std::string_view kUnified = "0::";
   std::string text;
   try {
     text = base::read_file_if_exists("/proc/" + std::to_string(process) + "/cgroup").value_or("");
-  } catch (const base::Error&) {  // it ended
+  } catch (const base::Error&) {  // the process ended
     return {};
   }
   const size_t line = text.find(kUnified);
@@ -30,7 +30,7 @@ base::ExecId exec_of(pid_t process) {
   return base::ExecId::parse(text.substr(name, end - name)).value_or(base::ExecId{});
 }
 
-// One may end, and its group go, at this moment: that keeps none of the others from it.
+// An exec and its group may vanish at this moment; that must not keep the others running.
 void set_frozen(backends::ExecGroup& group, bool frozen) {
   try {
     group.set_frozen(frozen);

@@ -1,5 +1,5 @@
-// What the commands of a sandbox have done so far, as the kernel counts it: pages of files made
-// dirty (written_bytes.h), and processor time, which tells who slept all the while.
+// Work done by the commands of a sandbox, as the kernel counts it: dirtied pages of files
+// (written_bytes.h), and processor time, which shows the ones that only slept.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@ struct SandboxWrites {
     uint64_t cpu_usec = 0;
   };
   uint64_t all = 0;                        // bytes, by the sandbox since it began
-  uint64_t ended = 0;                      // of that, by processes that ended
+  uint64_t ended = 0;                      // part of it by ended processes
   uint64_t cpu_usec = 0;                   // of the sandbox
-  std::map<base::ExecId, Done> by_exec{};  // those that have processes
+  std::map<base::ExecId, Done> by_exec{};  // only execs with processes
 };
 
 SandboxWrites writes_in(const Running& running);
-uint64_t bytes_written_in(const Running& running);  // the quicker part of it
+uint64_t bytes_written_in(const Running& running);  // only `all`, which is quicker
 
-// What these commands started stands still while it lives.
+// Freezes the processes of these commands while it lives.
 class FrozenExecs {
  public:
   FrozenExecs(const Running& running, const SandboxWrites& writes);

@@ -19,8 +19,8 @@ size_t part_of(std::string_view path) {
                              kSealedParts.begin());
 }
 
-// In the order of a walk: a directory's contents come before names that begin with its own name, so
-// a slash sorts before every other byte.
+// In walk order: a directory's contents come before names that begin with its own name, so a slash
+// sorts before every other byte.
 bool precedes(std::string_view one, std::string_view other) {
   const size_t part = part_of(one);
   const size_t other_part = part_of(other);
@@ -68,10 +68,10 @@ SealListComparison::SealListComparison(const std::string& path, size_t shown) : 
 
 void SealListComparison::add(std::string_view path, std::string_view hash) {
   while (has_entry_ && precedes(path_, path)) {
-    differs(path_);  // it is gone
+    differs(path_);  // removed
     read_next();
   }
-  if (!has_entry_ || path_ != path) return differs(path);  // it is new
+  if (!has_entry_ || path_ != path) return differs(path);  // added
   if (hash_ != hash) differs(path);
   read_next();
 }

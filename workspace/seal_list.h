@@ -1,8 +1,7 @@
-// The list beside the seal of a layer: of each path a short hash of what the seal says of it, so
-// that a seal that does not match can name what differs. An agent decides how many paths there are,
-// so nobody holds a list in memory: it is written while a walk makes it, and read beside the next
-// walk. Both come to paths in the same order: the sealed parts one behind the other, names as they
-// compare byte by byte, a directory before what is in it.
+// The list beside the seal of a layer: a short hash of each path's part of the seal, so that a seal
+// that does not match can name the differences. An agent decides how many paths exist, so the list
+// is never held in memory: it is written during one walk and read along the next. Both visit paths
+// in the same order: the sealed parts in turn, names byte by byte, a directory before its contents.
 // On the disk: path, NUL, 16 hex digits, newline. A path may hold a newline, never a NUL.
 #pragma once
 
@@ -20,14 +19,14 @@
 namespace moorage::workspace {
 
 inline constexpr std::array<std::string_view, 3> kSealedParts{"tree", "home", "system"};
-inline constexpr size_t kSealListMarkBytes = 18;        // of an entry, beside its path
-inline constexpr size_t kMaxSealListEntryBytes = 4096;  // longer ones are in no list
+inline constexpr size_t kSealListMarkBytes = 18;        // of an entry, without its path
+inline constexpr size_t kMaxSealListEntryBytes = 4096;  // longer ones are left out
 
 class SealListWriter {
  public:
   explicit SealListWriter(const std::string& path) : file_(path, 0600) {}
   void add(std::string_view path, std::string_view hash);
-  void commit();  // replaces the list that is there; not synced
+  void commit();  // replaces the existing list; not synced
 
  private:
   base::NewFile file_;
@@ -36,10 +35,10 @@ class SealListWriter {
 
 struct Differences {
   uint64_t count = 0;
-  std::vector<std::string> first;  // as many as are shown, as paths inside: /workspace/src/a.txt
+  std::vector<std::string> first;  // for display, as paths inside: /workspace/src/a.txt
 };
 
-// Compares a list on the disk with a walk. Invalid data ends the list: all paths behind it differ.
+// Compares a list on disk with a walk. Invalid data ends the list: all later paths differ.
 class SealListComparison {
  public:
   explicit SealListComparison(const std::string& path, size_t shown = 3);
@@ -53,10 +52,10 @@ class SealListComparison {
 
   const size_t shown_;
   std::optional<base::Fd> file_;
-  uint64_t file_at_ = 0;  // what was read of it
+  uint64_t file_at_ = 0;  // read so far
   std::string piece_;
   size_t piece_at_ = 0;
-  bool has_entry_ = false;  // the next of the list, in piece_
+  bool has_entry_ = false;  // the next entry is in piece_
   std::string_view path_;
   std::string_view hash_;
   Differences found_;

@@ -54,11 +54,11 @@ void SnapshotKeeper::look_at(const Running& running) {
   const int64_t since_ms = now_ms - taken->second;
   if (is_new || since_ms < row.policy.snapshot_every_s * 1000) return;
   const auto rest = active_.rest(running.workspace);
-  if (rest && rest->busy_with.empty() && rest->idle_ms >= since_ms) return;  // nothing ran in it
+  if (rest && rest->busy_with.empty() && rest->idle_ms >= since_ms) return;  // nothing ran
   try {
     snapshots_.take_interval(running.workspace);
   } catch (const base::Error& error) {
-    if (error.code() == base::Code::conflict) return;  // a verb is at work: the next look comes
+    if (error.code() == base::Code::conflict) return;  // a verb is running: try again later
     throw;
   }
   taken->second = now_ms;

@@ -1,6 +1,6 @@
-// What the policies of workspaces say about snapshots, carried out: one every so often while a
-// sandbox works, and those that were taken by themselves go again (retention): the newest stay,
-// then one an hour for a day, then one a day for a month. What has a name or was asked for stays.
+// Applies the snapshot policies of workspaces: takes one at intervals while a sandbox works, and
+// drops automatic ones (retention): it keeps the newest, then one an hour for a day, then one a day
+// for a month. Snapshots with a name or on request are always kept.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace moorage::workspace {
 
 inline constexpr size_t kNewestKept = 10;
 
-// Of these, oldest first, those that are to go. By the age of the store, which no clock sets back.
+// Returns those of `kept` (oldest first) to drop, by the store's age, which no clock sets back.
 std::vector<base::SnapshotId> past_retention(const std::vector<state_db::SnapshotRow>& kept,
                                              int64_t now_age_ms);
 
@@ -31,7 +31,7 @@ class SnapshotKeeper {
   Context& context_;
   Active& active_;
   Snapshots& snapshots_;
-  std::map<base::SandboxId, int64_t> taken_boot_ms_;  // the last one, or when it was first seen
+  std::map<base::SandboxId, int64_t> taken_boot_ms_;  // last snapshot, or first sight
 };
 
 }  // namespace moorage::workspace

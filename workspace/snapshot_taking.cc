@@ -1,4 +1,4 @@
-// Snapshots: how one is taken, and how a workspace goes on from another one.
+// How a snapshot is taken, and how a workspace continues from another snapshot.
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -37,11 +37,11 @@ MOORAGE_CRASH_POINT(after_outcome, "snapshot.after_outcome");
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kNamedHolders = 5;
-// What a command leaves is there a moment longer than the command.
+// A command's leftover processes exist a moment longer than the command.
 constexpr std::chrono::milliseconds kLeftovers{300};
 constexpr std::chrono::milliseconds kLook{10};
 constexpr std::chrono::milliseconds kLookAgain{100};
-constexpr const char* kBusyHint = "wait for it, or end what runs there: --kill";
+constexpr const char* kBusyHint = "wait for them to end, or end them: --kill";
 
 // "node (1234), sh (1240) and 3 more"
 std::string name_processes(const std::vector<pid_t>& pids) {
@@ -69,7 +69,7 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
                                    state_db::NewSnapshot wanted,
                                    std::vector<state_db::NewWorkspace> forks,
                                    std::vector<base::WorkspaceId>* made) {
-  require_room(context_.options, "no snapshot is taken");
+  require_room(context_.options, "cannot take a snapshot");
   const auto row = workspaces_.settled(present);
   auto running = active_.running(row.id);
   wanted.workspace = row.id;
@@ -79,7 +79,7 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
   if (running) {
     wanted.way = restack_.is_likely(row, *running) ? SnapshotWay::restack : beside;
     if (wanted.next_on && !in_place(wanted.way))
-      throw Error(Code::conflict, row.name + " is being used");
+      throw Error(Code::conflict, row.name + " is in use");
   } else {
     active_.wait_unmounted(row.id, context_.options.transfer_patience);
   }
@@ -88,7 +88,7 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
   state_db::Workspaces workspaces(context_.store);
   if (wanted.next_on) require_durable(table.get(wanted.next_on));
   std::vector<state_db::Workspaces::Created> born;
-  std::vector<base::KeyedMutex::Guard> at_work;  // on the forks, until they are ready
+  std::vector<base::KeyedMutex::Guard> at_work;  // locks on the forks until they are ready
   SnapshotRow taking = context_.store.transaction([&] {
     const SnapshotRow begun = table.begin(wanted);
     born = begin_forks(begun.id, forks, at_work);
@@ -102,7 +102,7 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
     if (in_place(wanted.way)) {
       sync_birth(context_, row);
       upon.push_back(taking.next_layer);
-      // Before commands write to the next layer: from there on nothing may fail.
+      // Do this before commands write to the next layer: after that nothing may fail.
       make_layers(context_, upon);
     }
     if (taking.way == SnapshotWay::restack) {
@@ -119,7 +119,7 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
     }
     if (!in_place(taking.way)) pause_us = make_copy(taking, row, *running);
     if (!in_place(wanted.way)) make_layers(context_, upon);
-    // Whoever stands on a copy must not lose what the original has.
+    // Forks based on a copy must not lose data that the original has on disk.
     const bool synced = taking.way == SnapshotWay::copy && !born.empty();
     if (synced) base::sync_file_system(context_.options.store);
     after_layers.pass();
@@ -135,7 +135,7 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
             .set_devices(running->sandbox, mounts.tree_device, mounts.home_device);
       }
       if (rests) {
-        // A seal is only taken of what is synced.
+        // Only synced data is ever sealed.
         if (was_sealed) table.set_durable(taking.id);
         const bool seals = was_sealed && seal.seal;
         state_db::Integrity(context_.store).set_seal(row.id, seals ? seal.seal->hash : "");
@@ -143,10 +143,10 @@ SnapshotRow Snapshots::take_locked(const state_db::WorkspaceRow& present,
       for (const auto& fork : born) workspaces.set_ready(fork.id);
     });
   } catch (Error& error) {
-    // Commands write to the next layer already: it is finished by whoever is next (settled()).
-    if (exchanged) throw error.add_context("that a snapshot was taken could not be written");
+    // Commands already write to the next layer, so the next verb finishes it (settled()).
+    if (exchanged) throw error.add_context("cannot record the snapshot");
     undo(taking, born, error.message());
-    throw error.add_context("no snapshot of " + row.name + " was taken");
+    throw error.add_context("cannot take a snapshot of " + row.name);
   }
   after_outcome.pass();
   flattening_.request(row.id);
@@ -184,7 +184,7 @@ IntegrityCheck::Taken Snapshots::seal_of(const state_db::WorkspaceRow& row, base
 uint64_t Snapshots::make_copy(const SnapshotRow& taking, const state_db::WorkspaceRow& row,
                               const Running& running) {
   if (taking.way == SnapshotWay::subvolume) {
-    context_.storage.remove_layer(taking.layer);  // one that was made for an exchange of mounts
+    context_.storage.remove_layer(taking.layer);  // left from a failed restack
     return clone_live_layer(context_.storage, row.layer, taking.layer, running);
   }
   context_.storage.make_layer(taking.layer);
@@ -192,7 +192,7 @@ uint64_t Snapshots::make_copy(const SnapshotRow& taking, const state_db::Workspa
                            .copy = context_.storage.layer_path(taking.layer)};
   state_db::Layers layers(context_.store);
   if (taking.parent) {
-    // The one before it, if that was a copy of the same layer.
+    // Share with the previous snapshot if it copied the same layer.
     const auto earlier = state_db::Snapshots(context_.store).get(taking.parent);
     const bool same = earlier.workspace == row.id && earlier.way == SnapshotWay::copy &&
                       earlier.layer &&
@@ -205,15 +205,15 @@ uint64_t Snapshots::make_copy(const SnapshotRow& taking, const state_db::Workspa
   return copy_live_layer(places, running);
 }
 
-// A copy lacks what a power cut takes of it, though the original may have had that on the disk for
-// long; so nothing stands on one that is not durable.
+// A power cut may damage a copy although the original was on disk long before; so nothing may be
+// based on a copy that is not durable.
 void Snapshots::require_durable(const SnapshotRow& snapshot) {
   if (snapshot.durable || snapshot.way != SnapshotWay::copy) return;
   base::sync_file_system(context_.options.store);
   state_db::Snapshots(context_.store).set_durable(snapshot.id);
 }
 
-// Their rows, in a transaction of the caller's.
+// Writes their rows in the caller's transaction.
 std::vector<state_db::Workspaces::Created> Snapshots::begin_forks(
     base::SnapshotId origin, std::vector<state_db::NewWorkspace>& forks,
     std::vector<base::KeyedMutex::Guard>& at_work) {
@@ -226,10 +226,10 @@ std::vector<state_db::Workspaces::Created> Snapshots::begin_forks(
   return born;
 }
 
-// On a snapshot that there is.
+// Forks from an existing snapshot.
 std::vector<base::WorkspaceId> Snapshots::stand_on(const SnapshotRow& snapshot,
                                                    std::vector<state_db::NewWorkspace> forks) {
-  require_room(context_.options, "no fork is made");
+  require_room(context_.options, "cannot create a fork");
   require_durable(snapshot);
   state_db::Workspaces table(context_.store);
   std::vector<base::WorkspaceId> made;
@@ -252,7 +252,7 @@ std::vector<base::WorkspaceId> Snapshots::stand_on(const SnapshotRow& snapshot,
   return made;
 }
 
-// Nothing was written since the snapshot below it.
+// True if nothing was written since the snapshot below it.
 bool Snapshots::is_empty(base::LayerId layer) const {
   const std::string path = context_.storage.layer_path(layer);
   return base::directory_is_empty(path + "/tree/upper") &&
@@ -267,11 +267,11 @@ std::vector<pid_t> Snapshots::processes_of(const state_db::WorkspaceRow& row) {
 void Snapshots::refuse_busy(const state_db::WorkspaceRow& row) {
   const auto holders = processes_of(row);
   if (holders.empty()) return;
-  throw Error(Code::conflict, row.name + " is busy: " + name_processes(holders) + " run in it",
-              kBusyHint);
+  const std::string run = holders.size() == 1 ? " still runs in " : " still run in ";
+  throw Error(Code::conflict, name_processes(holders) + run + row.name, kBusyHint);
 }
 
-// What runs is only ended where that was asked for.
+// Ends running processes only on request.
 void Snapshots::bring_to_rest(const state_db::WorkspaceRow& row, bool kill,
                               const std::string& reason) {
   if (kill) {
@@ -288,10 +288,10 @@ void Snapshots::bring_to_rest(const state_db::WorkspaceRow& row, bool kill,
   }
 }
 
-// An idle sandbox gets the other state mounted, and runs on.
+// An idle sandbox keeps running and gets the other state mounted.
 void Snapshots::go_on_from(const state_db::WorkspaceRow& row, const state_db::NewSnapshot& wanted,
                            bool kill, const std::string& reason) {
-  const auto is_idle = [&] {  // and nobody has the mounts from here
+  const auto is_idle = [&] {  // and nobody uses the mounts from outside
     const auto running = active_.running(row.id);
     return running && running->backend->members(running->name).empty();
   };

@@ -37,7 +37,7 @@ MOORAGE_CRASH_POINT(promote_after_outcome, "promote.after_outcome");
 
 constexpr size_t kMaxForkStem = 50;  // of the 63 bytes of a name
 
-// That one can go on from it: what only archived workspaces stand on is in their archives.
+// A snapshot that only archived workspaces are based on exists only in their archives.
 void require_hot(Context& context, const SnapshotRow& snapshot) {
   if (!state_db::Layers(context.store).get(snapshot.layer).cold) return;
   const auto owner = state_db::Workspaces(context.store).get(snapshot.workspace);
@@ -49,8 +49,8 @@ std::string by(const Caller& caller) { return "uid " + std::to_string(caller.uid
 
 }  // namespace
 
-// What the workspace is now, before it goes on from something else. It carries the request's key:
-// whether it is kept is whether the request was carried out.
+// Saves the current state before the workspace continues from another. It carries the request's
+// key: if it is kept, the request was carried out.
 state_db::NewSnapshot Snapshots::joined(const Caller& caller, base::WorkspaceId workspace,
                                         SnapshotCause cause) {
   state_db::NewSnapshot wanted{.workspace = workspace, .cause = cause};
@@ -64,7 +64,7 @@ SnapshotRow Snapshots::find(const Caller& caller, const state_db::WorkspaceRow& 
   std::optional<SnapshotRow> found;
   if (const auto id = base::SnapshotId::parse(snapshot)) {
     found = table.find(*id);
-    // Of another one, such as what this was forked from, if the caller may see that.
+    // A snapshot of another workspace, such as the origin of a fork, if the caller may see that.
     if (found && found->workspace != row.id)
       workspaces_.find_with_deleted(caller, found->workspace.str(), Right::read);
   } else {
@@ -105,7 +105,7 @@ SnapshotRow Snapshots::take(const Caller& caller, const std::string& name,
   return take_locked(row, wanted);
 }
 
-// One that is still being taken is settled under the lock: then it is kept, or its key is free.
+// A snapshot still being taken is settled under the lock: then it is kept, or its key is free.
 std::optional<SnapshotRow> Snapshots::find_made(const state_db::NewSnapshot& wanted) {
   const auto made = state_db::Snapshots(context_.store).find_made(wanted);
   if (made && made->state == SnapshotState::dropped)
@@ -175,7 +175,7 @@ WorkspaceView Snapshots::undo(const Caller& caller, const std::string& name,
       if (exec && snapshot.exec == *exec) found = snapshot;
     }
   } else {
-    // One that was restored last has nothing above it that could be undone.
+    // After a restore, start above the snapshot that it saved first.
     const auto newest = table.newest(row.id);
     const bool restored = newest && newest->cause == SnapshotCause::before_restore;
     auto at = row.stands_on;
@@ -188,7 +188,7 @@ WorkspaceView Snapshots::undo(const Caller& caller, const std::string& name,
   }
   if (!found) {
     throw Error(Code::not_found,
-                request.exec.empty() ? "there is nothing of " + row.name + " that could be undone"
+                request.exec.empty() ? row.name + " has nothing to undo"
                                      : "no snapshot was taken before " + request.exec,
                 "moorage set " + row.name +
                     " --snapshot before-exec keeps one before each command "
@@ -201,7 +201,7 @@ base::SnapshotId Snapshots::before_exec(const state_db::WorkspaceRow& row) {
   const auto guard = context_.locks.lock(row.id.str(), "snapshot before a command");
   const auto current = state_db::Workspaces(context_.store).get(row.id);
   if (current.state != state_db::WorkspaceState::ready)
-    return {};  // it comes back from its archive
+    return {};  // it is being unarchived
   return take_locked(current, {.cause = SnapshotCause::before_exec}).id;
 }
 
@@ -216,7 +216,7 @@ void Snapshots::after_stop(const state_db::WorkspaceRow& row) {
   try {
     if (is_empty(row.layer)) return;
     take_locked(row, {.cause = SnapshotCause::on_stop});
-  } catch (const Error& error) {  // it is stopped, whatever becomes of this
+  } catch (const Error& error) {  // the stop itself succeeded
     base::log(base::LogLevel::warning, "snapshot.not_taken",
               {{"ws", row.id}, {"cause", "on-stop"}, {"error", error.message()}});
   }
@@ -234,8 +234,8 @@ std::vector<state_db::NewWorkspace> Snapshots::planned_forks(const Caller& calle
                                                              const ForkRequest& request) {
   const size_t count = request.names.empty() ? request.count : request.names.size();
   if (count < 1 || count > kMaxForks) {
-    throw Error(Code::invalid_argument, std::to_string(count) + " forks: 1 to " +
-                                            std::to_string(kMaxForks) + " can be made at once");
+    throw Error(Code::invalid_argument, std::to_string(count) + " forks requested: create 1 to " +
+                                            std::to_string(kMaxForks) + " at once");
   }
   for (const auto& name : request.names) check_workspace_name(name);
   check_labels(request.labels);
@@ -285,7 +285,7 @@ std::vector<WorkspaceView> Snapshots::fork(const Caller& caller, const std::stri
     if (made.empty()) {
       const auto row = table.get(found.id);
       require_ready(row);
-      // All are of one owner, with the same labels.
+      // All have one owner and the same labels.
       const Placement placement(context_, caller.uid, request.labels, row.name);
       placement.check_place({row.backend, row.image, row.runtime});
       placement.check_limits(forks.front().policy.limits);
@@ -309,8 +309,8 @@ std::vector<WorkspaceView> Snapshots::fork(const Caller& caller, const std::stri
   return views;
 }
 
-// Whoever makes forks has their origin's lock all the time, as the caller has it now: one that is
-// still being made was left by a daemon that died, and so were those that were begun with it.
+// A verb that creates forks holds their origin's lock throughout, as this caller does now. So a
+// fork still in creation was left by a daemon that died, as was the rest of its set.
 base::WorkspaceId Snapshots::fork_made_before(const state_db::NewWorkspace& fork) {
   state_db::Workspaces table(context_.store);
   const auto before = table.find_made(fork);
@@ -318,7 +318,7 @@ base::WorkspaceId Snapshots::fork_made_before(const state_db::NewWorkspace& fork
   const auto guard = context_.locks.lock(before->id.str(), "fork");
   const auto row = table.get(before->id);
   if (row.state == state_db::WorkspaceState::creating)
-    workspaces_.abandon(row, "the daemon was stopped while it was being made");
+    workspaces_.abandon(row, "the daemon stopped while creating it");
   return table.get(before->id).state == state_db::WorkspaceState::failed ? base::WorkspaceId{}
                                                                          : before->id;
 }
@@ -342,14 +342,14 @@ Snapshots::Lineage Snapshots::tree(const Caller& caller, const std::string& name
 WorkspaceView Snapshots::promote(const Caller& caller, const std::string& name, bool kill) {
   const auto fork = workspaces_.find(caller, name, Right::write);
   if (!fork.forked_from) {
-    throw Error(Code::invalid_argument, fork.name + " is no fork",
-                "only what `moorage fork` made can be promoted");
+    throw Error(Code::invalid_argument, fork.name + " is not a fork",
+                "only a workspace made by `moorage fork` can be promoted");
   }
   const auto origin = state_db::Snapshots(context_.store).get(fork.forked_from);
   const auto parent = workspaces_.find(caller, origin.workspace.str(), Right::write);
   auto wanted = joined(caller, parent.id, SnapshotCause::promote);
   {
-    // Always in the same order, whoever promotes what to where.
+    // Always lock in the same order, whichever is promoted to the other.
     const auto first = std::min(fork.id, parent.id);
     const auto second = std::max(fork.id, parent.id);
     const auto one = context_.locks.lock(first.str(), "promote");
@@ -363,7 +363,7 @@ WorkspaceView Snapshots::promote(const Caller& caller, const std::string& name, 
       const auto writing = workspaces_.leases().write(caller, before);
       const auto sealing = workspaces_.leases().write(caller.beside(), now);
       if (!kill) refuse_busy(before);
-      // Before anything is written: it is waited for.
+      // Run the hook before anything is written, because this waits for it.
       if (kill && !processes_of(before).empty()) workspaces_.run_pre_stop(before);
       wanted.next_on = take_locked(now, {.cause = SnapshotCause::promote}).id;
       promote_between.pass();

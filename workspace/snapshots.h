@@ -1,13 +1,12 @@
-// Verbs on states of a workspace: snapshot, restore, drop, fork, promote. A snapshot is taken
+// Verbs on states of a workspace: snapshot, restore, drop, fork, promote. Ways to take a snapshot:
 //
-//   at rest      its layer becomes the snapshot's, and a new one follows: the cost of a few
-//                directories
+//   at rest      its layer becomes the snapshot's and a new one follows: costs a few directories
 //   by restack   the same while a sandbox runs, if nothing in it holds the mounts: restack.h
-//   as a copy    while a sandbox runs: layer_copy.h; every process is frozen for the last pass only
+//   as a copy    while a sandbox runs: layer_copy.h; only the last pass freezes all processes
 //
-// restore and promote are a snapshot of what is there now, after which the workspace goes on from
-// another one: so neither loses anything. All of them write two commits (state_db/snapshots.h), and
-// what a crash leaves between the two is settled by layer_collection.h.
+// restore and promote first take a snapshot of the current state, then continue from another one,
+// so neither loses anything. All write two commits (state_db/snapshots.h); layer_collection.h
+// settles what a crash leaves between the two.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +23,13 @@ namespace moorage::workspace {
 
 struct SnapshotRequest {
   std::string name;         // 1-63 of [a-z0-9-], or empty
-  std::string external_id;  // at most 256 bytes; what another program calls it
+  std::string external_id;  // at most 256 bytes; another program's name for it
   std::string idempotency_key;
 };
 
 struct RestoreRequest {
   std::string snapshot;  // sn_N, or its name
-  bool kill = false;     // what runs in the workspace is ended for it
+  bool kill = false;     // end running processes for it
 };
 
 struct UndoRequest {
@@ -39,9 +38,9 @@ struct UndoRequest {
 };
 
 struct ForkRequest {
-  std::string snapshot;            // sn_N, or its name; empty: as it is now
+  std::string snapshot;            // sn_N, or its name; empty: the current state
   std::vector<std::string> names;  // of the forks; empty: NAME-1, NAME-2...
-  uint32_t count = 1;              // 1 to kMaxForks; as many as names, if there are any
+  uint32_t count = 1;              // 1 to kMaxForks; names, if any, decide instead
   std::map<std::string, std::string> labels;
   std::string idempotency_key;
 };
@@ -63,21 +62,21 @@ class Snapshots {
   state_db::SnapshotRow show(const Caller& caller, const std::string& name,
                              const std::string& snapshot);
   void drop(const Caller& caller, const std::string& name, const std::string& snapshot);
-  // conflict: something runs in it, or has its files, and is not to be ended; what, is said.
+  // conflict: a process runs in it or holds its files, and `kill` is unset; names the processes.
   WorkspaceView restore(const Caller& caller, const std::string& name,
                         const RestoreRequest& request);
-  // Back to before a command, of those that its policy keeps a snapshot before: the last one that
-  // was not undone, if none is named.
+  // Returns to the state before a command, if its policy keeps snapshots before commands; without a
+  // name, before the last command that was not undone.
   WorkspaceView undo(const Caller& caller, const std::string& name, const UndoRequest& request);
-  // All of them, or none.
+  // Creates all of them or none.
   std::vector<WorkspaceView> fork(const Caller& caller, const std::string& name,
                                   const ForkRequest& request);
   struct Lineage {
-    std::vector<state_db::WorkspaceRow> workspaces;  // by id; those that the caller sees
-    std::vector<state_db::SnapshotRow> snapshots;    // kept ones of these, by id
+    std::vector<state_db::WorkspaceRow> workspaces;  // by id; only those visible to the caller
+    std::vector<state_db::SnapshotRow> snapshots;    // their kept ones, by id
   };
   Lineage tree(const Caller& caller, const std::string& name);
-  // The workspace that `name` was forked from goes on from what `name` is now. Its view.
+  // The origin of the fork `name` continues from the fork's current state. Returns its view.
   WorkspaceView promote(const Caller& caller, const std::string& name, bool kill);
 
   // For the policy of a workspace (Workspaces::Hooks, snapshot_keeper.h). The first takes the lock.
@@ -87,7 +86,7 @@ class Snapshots {
   void take_interval(base::WorkspaceId id);
 
  private:
-  // Of a ready one, under its lock; with forks of it that are made in the same two commits.
+  // For a ready workspace under its lock; also creates forks of it in the same two commits.
   state_db::SnapshotRow take_locked(const state_db::WorkspaceRow& present,
                                     state_db::NewSnapshot wanted,
                                     std::vector<state_db::NewWorkspace> forks = {},
@@ -100,7 +99,7 @@ class Snapshots {
                                           std::vector<state_db::NewWorkspace> forks);
   void undo(const state_db::SnapshotRow& taking,
             const std::vector<state_db::Workspaces::Created>& forks, const std::string& reason);
-  // Microseconds of pause.
+  // Returns the pause in microseconds.
   uint64_t make_copy(const state_db::SnapshotRow& taking, const state_db::WorkspaceRow& row,
                      const Running& running);
   bool is_empty(base::LayerId layer) const;

@@ -16,8 +16,8 @@
 namespace moorage::workspace {
 namespace {
 
-// A larger piece gets all its room at once, of which only what is used costs memory: what grows by
-// doubling is there twice meanwhile.
+// Reserve a larger piece at once; only its used part costs memory. Growing by doubling would hold
+// it twice meanwhile.
 constexpr size_t kSmallBytes = 64 << 10;
 constexpr size_t kLeastNameBytes = 2 + sizeof(uint32_t);  // one letter, its end, its place
 
@@ -58,7 +58,7 @@ void SortedNames::read(int directory, uint64_t at_most) {
             [this](uint32_t one, uint32_t other) { return std::strcmp(at(one), at(other)) > 0; });
 }
 
-// The greater one.
+// Drops the greater half.
 void SortedNames::drop_half() {
   const auto middle = order_.begin() + static_cast<ptrdiff_t>(order_.size() / 2);
   std::nth_element(order_.begin(), middle, order_.end(), [this](uint32_t one, uint32_t other) {
@@ -69,7 +69,7 @@ void SortedNames::drop_half() {
   order_.erase(middle, order_.end());
   std::sort(order_.begin(), order_.end());
   size_t end = 0;
-  for (uint32_t& place : order_) {  // each moves towards the front, over what went
+  for (uint32_t& place : order_) {  // each moves forward over the dropped names
     const size_t size = std::strlen(at(place)) + 1;
     std::memmove(pool_.data() + end, at(place), size);
     place = static_cast<uint32_t>(end);

@@ -1,6 +1,6 @@
-// The names of one directory in their order, however many there are: in pieces of bounded memory,
-// each read by a listing of the whole directory. Of a directory that changes meanwhile, a name that
-// comes or goes may be missing or come twice.
+// The sorted names of one directory of any size: in pieces of bounded memory, each read by listing
+// the whole directory. If the directory changes meanwhile, an added or removed name may be missing
+// or appear twice.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ class SortedNames {
   SortedNames(SortedNames&&) = default;
   SortedNames& operator=(SortedNames&&) = default;
 
-  // The next name, of the directory that is open as `directory`; empty: there is none. `at_most`:
-  // bytes of a piece, where one has to be read.
+  // The next name in the directory open as `directory`; empty: the end. `at_most`: bytes of a piece
+  // if one must be read.
   std::optional<std::string> next(int directory, uint64_t at_most);
-  // Of memory that it keeps: what its largest piece took.
+  // Memory in use: the size of its largest piece.
   uint64_t bytes() const { return most_bytes_; }
 
  private:
@@ -27,12 +27,12 @@ class SortedNames {
   void drop_half();
   const char* at(uint32_t place) const { return pool_.data() + place; }
 
-  std::string pool_;             // the names of a piece, a NUL behind each
-  std::vector<uint32_t> order_;  // places in it, backwards: the next name is the last
+  std::string pool_;             // the names of a piece, each with a NUL
+  std::vector<uint32_t> order_;  // offsets in it, reversed: the next name is last
   uint64_t most_bytes_ = 0;
-  std::string last_;             // that was given
-  std::string bound_;            // the least name that was left out of the piece
-  bool more_ = true;             // there are names behind this piece
+  std::string last_;             // returned last
+  std::string bound_;            // the least name left out of the piece
+  bool more_ = true;             // more names follow this piece
 };
 
 }  // namespace moorage::workspace

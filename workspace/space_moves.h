@@ -1,6 +1,6 @@
-// How much free space the store's file system has lost and gained, looked at so often that the two
-// hide little of each other. Whatever takes space is in it, by a written page or without one
-// (fallocate, empty files); whose it is, it does not know. One statfs a look.
+// How much free space the store's file system has lost and gained, sampled so often that the two
+// hide little of each other. It includes everything that takes space, by written pages or without
+// (fallocate, empty files), but not who took it. One statfs per sample.
 #pragma once
 
 #include <mutex>
@@ -15,7 +15,7 @@ namespace moorage::workspace {
 
 class SpaceMoves {
  public:
-  struct Sums {  // of all that was seen from one look to the next, since the first one
+  struct Sums {  // of all changes between samples, since the first
     QuotaUse lost{0, 0};
     QuotaUse gained{0, 0};
   };

@@ -54,13 +54,13 @@ FileId id_of(const struct stat& status) { return {status.st_dev, status.st_ino};
 
 struct stat look_at(const Fd& file, const std::string& path) {
   struct stat status {};
-  base::check(fstat(file.get(), &status), "look at " + path);
+  base::check(fstat(file.get(), &status), "check " + path);
   return status;
 }
 
 std::string directory_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
-// Given a size, never grown by writing: what lies in it must not find the disk full.
+// Allocates the whole size at once: writes to the image must not meet a full disk below it.
 void allocate(const Fd& file, uint64_t bytes, const std::string& path) {
   const int error = posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
   if (error == 0) return base::sync_file(file.get(), path);
@@ -81,7 +81,7 @@ void format(const std::string& path) {
       {"mke2fs", "-q", "-F", "-t", "ext4", "-O", "mmp", "-i", "8192", "-m", "1", path}, process);
   if (made.ok()) return;
   throw Error(Code::unsupported, "mke2fs could not format " + path + ": " + made.error,
-              "is e2fsprogs installed?");
+              "check that e2fsprogs is installed");
 }
 
 void make_image(const StoreImageOptions& options) {
@@ -95,7 +95,7 @@ void make_image(const StoreImageOptions& options) {
     base::sync_file(file.get(), temporary);
     formatted.pass();
   } catch (const Error&) {
-    unlink(temporary.c_str());  // it is in the way of nothing
+    unlink(temporary.c_str());  // best effort: the next try removes it, too
     throw;
   }
   base::rename_into_place(temporary, options.image);
@@ -105,10 +105,10 @@ void make_image(const StoreImageOptions& options) {
 
 void refuse_unsafe(const struct stat& status, const std::string& path) {
   if (!S_ISREG(status.st_mode))
-    throw Error(Code::invalid_argument, path + " is no regular file",
-                "name a file in store.image; it is made if there is none");
+    throw Error(Code::invalid_argument, path + " is not a regular file",
+                "set store.image to a file; it is created if missing");
   if (status.st_uid != 0 || (status.st_mode & kOthersMay) != 0)
-    throw Error(Code::permission_denied, "others than root may use " + path,
+    throw Error(Code::permission_denied, "users other than root can use " + path,
                 "chown root: " + path + " && chmod 600 " + path);
 }
 
@@ -116,8 +116,8 @@ Fd open_device(const std::string& name, int flags) {
   const std::string path = "/dev/" + name;
   Fd device(::open(path.c_str(), flags | O_CLOEXEC));
   if (!device && errno == ENOENT)
-    throw Error(Code::unsupported, path + " is not there",
-                "store.image needs loop devices: modprobe loop, or in a container, pass them on");
+    throw Error(Code::unsupported, path + " does not exist",
+                "store.image needs loop devices: run modprobe loop, or pass them to the container");
   base::check(device.get(), "open " + path);
   return device;
 }
@@ -133,8 +133,8 @@ struct Device {
   Fd fd;
 };
 
-// One that has the image already: through it the kernel knows the file system for the one that is
-// mounted elsewhere, such as in a sandbox.
+// Finds a device that already has the image, so that the kernel recognizes the file system if it is
+// also mounted elsewhere, such as in a sandbox.
 std::optional<Device> find_device(const FileId& image) {
   for (const auto& name : base::list_directory("/sys/block")) {
     if (!name.starts_with("loop") || !base::path_exists("/sys/block/" + name + "/loop")) continue;
@@ -145,7 +145,7 @@ std::optional<Device> find_device(const FileId& image) {
 }
 
 Device attach(const Fd& locked, const std::string& path) {
-  // The device keeps the open file that it is given, and with it a lock.
+  // The device keeps the open file that it gets, including its lock, so give it another one.
   const Fd image =
       base::open_file("/proc/self/fd/" + std::to_string(locked.get()), O_RDWR | O_NONBLOCK);
   const Fd control = open_device("loop-control", O_RDWR);
@@ -160,8 +160,8 @@ Device attach(const Fd& locked, const std::string& path) {
     config.info.lo_flags = flags;
     strncpy(reinterpret_cast<char*>(config.info.lo_file_name), path.c_str(), LO_NAME_SIZE - 1);
     if (ioctl(device.get(), LOOP_CONFIGURE, &config) == 0) return {name, std::move(device)};
-    if (errno == EBUSY) continue;  // somebody else took it meanwhile
-    // Not every file system can be read past the page cache.
+    if (errno == EBUSY) continue;  // another process took it
+    // Not every file system allows direct I/O.
     if (errno == EINVAL && (flags & LO_FLAGS_DIRECT_IO) != 0) {
       flags = LO_FLAGS_AUTOCLEAR;
       continue;
@@ -183,9 +183,9 @@ void require_empty(const std::string& directory) {
     if (name == kNote) continue;
     throw Error(
         Code::conflict, directory + " is not empty: " + name + " would be hidden by the image",
-        name == "state.db" ? "that is a store without an image: set store.image to nothing, "
+        name == "state.db" ? "this is a store without an image: leave store.image empty, "
                              "or move it away"
-                           : "move it away, or name another store.directory");
+                           : "move it away, or choose another store.directory");
   }
 }
 
@@ -197,13 +197,13 @@ void mount_device(const std::string& name, const StoreImageOptions& options) {
     return;
   const int reason = errno;
   if (reason == EBUSY)
-    throw Error(Code::conflict, options.image + " is mounted by somebody else",
-                "perhaps on another host; `dmesg` tells what ext4 says of it (MMP)");
+    throw Error(Code::conflict, options.image + " is mounted elsewhere",
+                "perhaps on another host; `dmesg` shows ext4's report (MMP)");
   throw Error(Code::io, "mount " + options.image + ": " + strerrordesc_np(reason),
-              "`dmesg` tells why; `e2fsck -f " + options.image + "` looks into it");
+              "`dmesg` shows why; run `e2fsck -f " + options.image + "` to check it");
 }
 
-// Of the superblock, little endian, as the kernel's fs/ext4/ext4.h has it: s_blocks_count_lo,
+// From the superblock, little endian, as in the kernel's fs/ext4/ext4.h: s_blocks_count_lo,
 // s_log_block_size, s_blocks_count_hi.
 uint64_t size_of_ext4(const Fd& device) {
   constexpr uint64_t kSuperblock = 1024;
@@ -217,14 +217,14 @@ uint64_t size_of_ext4(const Fd& device) {
   return ((number(0x150) << 32) + number(0x4)) * (kSuperblock << number(0x18));
 }
 
-// While it is mounted, and in ext4's journal: a cut leaves the old size or the new one. Where that
-// is refused (it takes CAP_SYS_RESOURCE) the store is as large as it was. The last group, of 128
-// MiB, may be too small to be used.
+// Runs while mounted and in ext4's journal: a crash leaves the old or the new size. If it is
+// refused (it takes CAP_SYS_RESOURCE), the store keeps its size. The last group, of 128 MiB, may be
+// too small for use.
 void grow_file_system(const Device& device, const StoreImageOptions& options) {
   constexpr uint64_t kGroup = 128ULL << 20;
   if (size_of_ext4(device.fd) + kGroup >= options.bytes) return;
   struct statfs status {};
-  base::check(statfs(options.directory.c_str(), &status), "look at " + options.directory);
+  base::check(statfs(options.directory.c_str(), &status), "check " + options.directory);
   uint64_t blocks = options.bytes / static_cast<uint64_t>(status.f_bsize);
   const Fd top = base::open_directory(options.directory);
   if (ioctl(top.get(), kResizeExt4, &blocks) == 0) {
@@ -237,7 +237,7 @@ void grow_file_system(const Device& device, const StoreImageOptions& options) {
             {{"image", options.image},
              {"bytes", options.bytes},
              {"error", strerrordesc_np(reason)},
-             {"effect", "the store is as large as it was; `resize2fs` grows it"}});
+             {"effect", "the store keeps its size; grow it with `resize2fs`"}});
 }
 
 std::string note_text(const std::string& image) {
@@ -245,7 +245,7 @@ std::string note_text(const std::string& image) {
          "\nholds this store (store.image). Without it a new, empty store would begin here.\n";
 }
 
-// Without an image, where there was one: an empty store would look like lost work.
+// The store had an image before: refuse, because an empty store would look like lost work.
 void refuse_without_image(const std::string& directory) {
   const auto note = base::read_file_if_exists(directory + "/" + kNote);
   if (!note) return;
@@ -277,14 +277,14 @@ StoreImage StoreImage::open(const StoreImageOptions& options) {
   if (options.bytes < kLeastBytes)
     throw Error(Code::invalid_argument,
                 "store.image_bytes is " + base::size_text(options.bytes) +
-                    "; an image has at least " + base::size_text(kLeastBytes),
-                "set how large it is to be, such as 64GiB: it takes so much at once");
+                    "; it must be at least " + base::size_text(kLeastBytes),
+                "set its size, such as 64GiB; all of it is allocated at once");
   if (!base::path_exists(options.image)) {
     if (const auto note = base::read_file_if_exists(options.directory + "/" + kNote))
       throw Error(Code::not_found,
-                  options.image + " is not there, but the store was in " +
+                  options.image + " is missing, but the store was in " +
                       note->substr(0, note->find('\n')),
-                  "is the file system of the image mounted? To begin anew, remove " +
+                  "mount the image's file system; or, for a new, empty store, remove " +
                       options.directory + "/" + kNote);
     require_empty(options.directory);
     make_image(options);
@@ -294,7 +294,7 @@ StoreImage StoreImage::open(const StoreImageOptions& options) {
   refuse_unsafe(status, options.image);
   if (!base::lock_file(opened.file_.get(), options.image))
     throw Error(Code::conflict, options.image + " is in use by another mooraged",
-                "only one may own a store: stop the other one, or name another file");
+                "only one may own a store: stop the other one, or choose another file");
   const auto size = static_cast<uint64_t>(status.st_size);
   if (size > options.bytes)
     throw Error(Code::invalid_argument,

@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kWholeRun{60'000};
 constexpr milliseconds kOneTree{10'000};
 
-// Of the file or directory itself.
+// For the file or directory itself.
 uint64_t own_bytes(const std::string& path) {
   struct stat status {};
   return lstat(path.c_str(), &status) == 0 ? static_cast<uint64_t>(status.st_blocks) * 512 : 0;
@@ -69,8 +69,8 @@ class StoreUsage::Walk {
   }
 
  private:
-  // Nothing: it could not be measured to its end.
-  // Names of one file in several layers count with their share, so that the sum is what it takes.
+  // Empty if it could not be measured completely. A file with names in several layers counts with
+  // its share in each, so that the sum is its real size.
   std::optional<uint64_t> measure(const std::string& path) {
     const auto left = std::chrono::duration_cast<milliseconds>(deadline_ - Clock::now());
     base::UsageLimits limits;
@@ -190,7 +190,7 @@ class StoreUsage::Walk {
   void tree(const std::string& directory, const std::string& commit, RepositoryUse& use) {
     const std::string path = below(directory + "/trees", commit);
     const auto row = state_db::BaseTrees(context_.store).find(use.row.id, commit);
-    if (!row) {  // being written, or left of a write that was cut
+    if (!row) {  // being written, or left by an interrupted write
       use.mirror_bytes += measure(path).value_or(0);
       return;
     }

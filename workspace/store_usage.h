@@ -1,8 +1,7 @@
-// What takes the store's disk, part by part, so that the parts add up to what `du` says of its
-// directory. One thread of its own walks, one run at a time for all who ask (base/flights.h), a
-// minute at most: a tree that cannot be measured in its share of it counts as last known
-// (measurer.h), and `complete` is false. Base trees never change and are walked once. Hostile trees
-// are bounded by base::tree_usage.
+// The use of the store's disk, part by part; the parts add up to the result of `du` on its
+// directory. One thread walks, one run at a time for all callers (base/flights.h), for at most a
+// minute: a tree that cannot be measured in time counts as last known (measurer.h), and `complete`
+// is false. Base trees never change and are walked once. base::tree_usage bounds hostile trees.
 #pragma once
 
 #include <array>
@@ -23,18 +22,18 @@
 namespace moorage::workspace {
 
 enum class StorePart {
-  edits,       // writable layers of workspaces, the deleted ones included
-  snapshots,   // frozen layers: snapshots, and what was merged of them
+  edits,       // writable layers of workspaces, including deleted ones
+  snapshots,   // frozen layers: snapshots and merged ones
   archives,    // of workspaces, unless their directory is elsewhere
   journals,    // records and output of commands
-  base_trees,  // checkouts that workspaces share
-  mirrors,     // repositories as they came, and their indexes
+  base_trees,  // checkouts shared by workspaces
+  mirrors,     // repositories and their indexes
   images,
   sandboxes,
   database,
   reserve,
   lost,   // see lost_work.h
-  other,  // uploads, directories of ours, what nobody knows
+  other,  // uploads, our directories, unknown files
 };
 inline constexpr std::array<std::string_view, 12> kStorePartNames{
     "edits",  "snapshots", "archives", "journals", "base_trees", "mirrors",
@@ -64,7 +63,7 @@ struct StoreUse {
   std::array<uint64_t, kStorePartNames.size()> parts{};
   uint64_t& part(StorePart part) { return parts.at(static_cast<size_t>(part)); }
   uint64_t total_bytes() const;
-  // Workspaces, deleted ones too, that stand on this base tree.
+  // How many workspaces, including deleted ones, are based on this tree.
   uint64_t shared_by(base::RepoId repository, const std::string& commit) const;
 };
 
@@ -81,7 +80,7 @@ class StoreUsage {
   Context& context_;
   std::mutex mutex_;
   std::shared_ptr<const StoreUse> last_;
-  // By repository and commit: when the tree was made, and its bytes. The thread's own.
+  // By repository and commit: creation time of the tree, and its bytes. Used by the thread only.
   std::map<std::pair<base::RepoId, std::string>, std::pair<int64_t, uint64_t>> trees_;
   base::Flights flights_;
 };

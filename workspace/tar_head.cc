@@ -15,7 +15,7 @@ using base::Code;
 using base::Error;
 
 constexpr size_t kNameBytes = 100;
-// libarchive takes no more of them before an entry.
+// libarchive accepts no more records before an entry.
 constexpr size_t kMaxRecordsBytes = 1 << 20;
 constexpr int64_t kMaxOctalTime_s = 077777777777;
 
@@ -57,7 +57,7 @@ class UstarHeader {
   }
 
  private:
-  // As GNU has it, and all who read tar: the first bit, then the number, its largest byte first.
+  // The GNU form, read by every tar: the first bit, then the number, largest byte first.
   void put_binary(const UstarField& field, uint64_t number) {
     std::string text(field.bytes, '\0');
     for (size_t at = field.bytes; at > 1; number >>= 8) text[--at] = static_cast<char>(number);
@@ -143,7 +143,7 @@ std::string records_of(const ArchiveEntry& entry) {
   if (entry.type == EntryType::whiteout) attribute(kTypeMark, kWhiteoutMark);
   if (entry.opaque) attribute(kOpaqueMark, "y");
   for (const auto& [name, value] : entry.attributes) attribute(name, value);
-  // Names are bytes, whatever the locale.
+  // Names are bytes in any locale.
   return text.empty() ? text : record("hdrcharset", "BINARY") + text;
 }
 
@@ -158,14 +158,14 @@ char type_letter(EntryType type) {
     case EntryType::fifo:
       return '6';
     case EntryType::file:
-    case EntryType::socket:    // these two as empty files with a mark:
-    case EntryType::whiteout:  // tar has no word for them
+    case EntryType::socket:    // the last two are empty files with a mark,
+    case EntryType::whiteout:  // because tar has no type for them
       break;
   }
   return '0';
 }
 
-// At least one piece, and the last one ends where the file does: so GNU tar has it.
+// At least one piece, and the last one ends at the file's end: GNU tar's form.
 std::string sparse_map(const ArchiveEntry& entry) {
   std::vector<Extent> pieces = entry.extents;
   const uint64_t end = pieces.empty() ? 0 : pieces.back().offset + pieces.back().bytes;
@@ -209,12 +209,12 @@ std::string tar_head(const ArchiveEntry& entry) {
   if (records.size() > kMaxRecordsBytes) {
     throw Error(Code::unsupported,
                 base::escape_for_message(entry.path) +
-                    " has more extended attributes than an archive can hold of one file (1 MiB)",
-                "remove those that are not needed: setfattr -x NAME FILE");
+                    " has more extended attributes than an archive can hold per file (1 MiB)",
+                "remove unneeded ones: setfattr -x NAME FILE");
   }
   const std::string map = entry.sparse ? sparse_map(entry) : std::string();
   UstarHeader header;
-  // Where a record has the whole path, this is for programs that know no records.
+  // For programs that do not know records; the record has the whole path.
   header.put(kName, entry.path);
   header.put_number(kMode, entry.mode);
   header.put_number(kUid, entry.uid);

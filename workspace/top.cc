@@ -12,9 +12,9 @@
 namespace moorage::workspace {
 namespace {
 
-// What one look may ask the kernel about.
+// Limits of one view's requests to the kernel.
 constexpr size_t kMostExecs = 256;
-constexpr size_t kMostProcesses = 64;  // of one exec: more wait for each other, not for a person
+constexpr size_t kMostProcesses = 64;  // per exec: more wait for each other, not for a person
 
 }  // namespace
 
@@ -57,7 +57,7 @@ void Top::look_at_sandbox(TopLine& line, size_t& execs_left) {
     line.status = running->backend->inspect(running->name);
     line.waiting = waiting(line, *running, execs_left);
   } catch (const base::Error&) {
-    line.status = {};  // it is going down: nothing of it is left to tell
+    line.status = {};  // it is going down: nothing left to show
   }
 }
 

@@ -1,6 +1,6 @@
-// One look at what the workspaces do now: rows, the counters of each live sandbox's control groups,
-// and which commands wait for input. Nothing is walked and no sandbox is asked: the cost is a few
-// small reads a sandbox, and a bounded number of processes.
+// One view of all workspaces' current activity: rows, the counters of each live sandbox's control
+// groups, and commands that wait for input. It walks no files and sends no request to a sandbox:
+// the cost is a few small reads per sandbox, and a bounded number of processes.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@ namespace moorage::workspace {
 struct TopLine {
   state_db::WorkspaceRow row;
   std::optional<state_db::SandboxRow> sandbox;  // the live one
-  backends::SandboxStatus status;               // state absent: there is none
-  std::vector<state_db::ExecRow> execs;         // that run, oldest first
-  std::vector<base::ExecId> waiting;            // of these, for input
-  int64_t last_output_ms = 0;                   // of any of these; wall time, 0: none
+  backends::SandboxStatus status;               // state absent: no sandbox
+  std::vector<state_db::ExecRow> execs;         // running, oldest first
+  std::vector<base::ExecId> waiting;            // those of them that wait for input
+  int64_t last_output_ms = 0;                   // the latest of these; wall time, 0: none
 };
 
 struct TopView {
   int64_t wall_ms = 0;
-  int64_t boot_us = 0;         // to tell CPU shares of two looks
+  int64_t boot_us = 0;         // for CPU shares between two views
   std::vector<TopLine> lines;  // by id
 };
 
@@ -36,7 +36,7 @@ class Top {
  public:
   Top(Context& context, Active& active, ExecWatcher& watcher)
       : context_(context), active_(active), watcher_(watcher) {}
-  // `own`: the caller's only, also for root.
+  // `own`: only the caller's, also for root.
   TopView look(const Caller& caller, bool own);
 
  private:

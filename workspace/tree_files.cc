@@ -32,10 +32,10 @@ using base::Fd;
 [[noreturn]] void throw_file_error(const std::string& what, int error_number) {
   switch (error_number) {
     case EEXIST:
-      throw Error(Code::already_exists, what + ": it is there already");
+      throw Error(Code::already_exists, what + ": it already exists");
     case ENOTEMPTY:
       throw Error(Code::conflict, what + ": the directory is not empty",
-                  "ask for a recursive removal to take all below it along");
+                  "use a recursive removal to remove its contents, too");
     case EISDIR:
     case EBUSY:
       throw Error(Code::conflict, what + ": a directory or a mount is in the way");
@@ -58,15 +58,15 @@ void check_file(long result, const std::string& what) {
   if (result < 0) throw_file_error(what, errno);
 }
 
-// The rights and the name of the agent's user for the calls that make something; of this thread
-// only (the C library would change nothing but this thread either, the raw calls say so). Leaving
-// user 0 drops the capabilities over files, coming back restores them (capabilities(7)).
+// Takes the rights and ids of the agent's user for calls that create files, in this thread only
+// (raw calls say so; the C library's would also change only this thread). Leaving user 0 drops the
+// capabilities over files, returning restores them (capabilities(7)).
 class AgentRights {
  public:
   explicit AgentRights(uint32_t owner) {
     syscall(SYS_setfsgid, owner);
     syscall(SYS_setfsuid, owner);
-    // Neither call reports a refusal; a second one tells the present id.
+    // Neither call reports a refusal; a second call returns the current id.
     if (syscall(SYS_setfsuid, -1) != static_cast<long>(owner) ||
         syscall(SYS_setfsgid, -1) != static_cast<long>(owner)) {
       give_back();
@@ -87,16 +87,16 @@ class AgentRights {
 
 uint64_t mount_of(int fd) {
   struct statx status;
-  base::check(statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &status), "look at a mount");
+  base::check(statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &status), "check a mount");
   return status.stx_mnt_id;
 }
 
-// What the root of a sandbox may have mounted below its tree (a /proc, say) is none of the
-// workspace's.
+// Refuses what the root of a sandbox mounted below its tree, such as a /proc: it is not part of the
+// workspace.
 Fd open_place(const InsidePlace& place, int flags) {
   Fd fd = base::open_in_root(place.root, place.path, flags);
   if (mount_of(fd.get()) != mount_of(place.root)) {
-    throw Error(Code::invalid_argument, place.path + " lies on another mount");
+    throw Error(Code::invalid_argument, place.path + " is on another mount");
   }
   return fd;
 }
@@ -107,7 +107,7 @@ Fd open_inside(const Roots& roots, const std::string& path, int flags) {
   return open_place(find_inside(roots, path, (flags & O_NOFOLLOW) == 0), flags);
 }
 
-// A name in an open directory: what the calls that change something work on.
+// A name in an open directory, for the calls that change something.
 struct Place {
   Fd directory;
   std::string name;
@@ -123,7 +123,7 @@ std::pair<std::string, std::string> split(const std::string& path) {
 
 [[noreturn]] void throw_nameless(const std::string& path) {
   throw Error(Code::invalid_argument, "'" + path + "' does not end in a name",
-              "the root of the tree itself cannot be made, moved or removed");
+              "the root of the tree itself cannot be created, moved or removed");
 }
 
 Place place_of(const InsidePlace& found, const std::string& path) {
@@ -132,10 +132,10 @@ Place place_of(const InsidePlace& found, const std::string& path) {
   return {open_place({found.root, parent}, O_RDONLY | O_DIRECTORY), name};
 }
 
-// The name itself, whatever it is.
+// Finds the name itself, of any type.
 InsidePlace find_name(const Roots& roots, const std::string& path) {
   if (path.find('\0') != std::string::npos) {
-    throw Error(Code::invalid_argument, "a path cannot hold a zero byte");
+    throw Error(Code::invalid_argument, "a path must not contain a NUL byte");
   }
   const std::string name = split(path).second;
   if (name.empty() || name == "." || name == "..") throw_nameless(path);
@@ -181,8 +181,8 @@ std::string unguessable_name() {
   return name;
 }
 
-// The name that a write to path ends at, links followed. A link that changes meanwhile leads
-// elsewhere inside, never outside.
+// The name at which a write to the path ends, after following links. A link that changes meanwhile
+// leads elsewhere inside, never outside.
 struct WriteTarget {
   Place place;
   std::string parent;  // of the name, as a path inside, with a slash at the end
@@ -190,13 +190,13 @@ struct WriteTarget {
 };
 
 WriteTarget write_target(const Roots& roots, const std::string& path) {
-  find_name(roots, path);  // refuses what has none
+  find_name(roots, path);  // refuses a path without a name
   const InsidePlace found = find_inside(roots, path, true);
   Place place = place_of(found, path);
   const std::string parent = inside_path(roots, {found.root, split(found.path).first});
   struct stat status;
   if (fstatat(place.directory.get(), place.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) < 0) {
-    if (errno != ENOENT) throw_file_error("look at " + path, errno);
+    if (errno != ENOENT) throw_file_error("check " + path, errno);
     return {std::move(place), parent, std::nullopt};
   }
   if (S_ISREG(status.st_mode)) return {std::move(place), parent, status.st_mode & 0777};
@@ -219,7 +219,7 @@ bool directory_exists(const InsidePlace& place) {
 FileEntry TreeFiles::stat(const std::string& path) const {
   Fd fd = open_inside(roots_, path, O_PATH | O_NOFOLLOW);
   struct stat status;
-  base::check(fstat(fd.get(), &status), "look at " + path);
+  base::check(fstat(fd.get(), &status), "check " + path);
   FileEntry entry = entry_of(split(path).second, status);
   if (entry.type == FileType::symlink) entry.link_target = read_link(fd.get(), "");
   return entry;
@@ -258,7 +258,7 @@ Listing TreeFiles::list(const std::string& path, size_t max_entries) const {
 Fd TreeFiles::open_for_reading(const std::string& path, uint64_t* size_bytes) const {
   Fd fd = open_inside(roots_, path, O_RDONLY);
   struct stat status;
-  base::check(fstat(fd.get(), &status), "look at " + path);
+  base::check(fstat(fd.get(), &status), "check " + path);
   if (!S_ISREG(status.st_mode)) {
     throw Error(S_ISDIR(status.st_mode) ? Code::conflict : Code::invalid_argument,
                 path + " is not a regular file");
@@ -275,7 +275,7 @@ std::string hash_of_file(int fd, const std::string& name) {
     hash.add(piece);
     offset += piece.size();
     if (offset > kMaxHashBytes) {
-      throw Error(Code::invalid_argument, name + " is larger than 1 GiB: too large to be compared",
+      throw Error(Code::invalid_argument, name + " is larger than 1 GiB: too large to compare",
                   "change it without If-Match, under a lease");
     }
     if (piece.size() < kPiece) return base::to_hex(hash.raw());
@@ -322,11 +322,11 @@ void TreeFiles::Writer::commit() {
   check_file(renameat(directory_.get(), temporary_.c_str(), directory_.get(), name_.c_str()),
              "write " + name_);
   after_rename.pass();
-  file_.reset();  // from here on there is nothing to take back
+  file_.reset();  // nothing to revert any more
   sync_directory(directory_, name_);
 }
 
-// Overlay has O_TMPFILE only since Linux 6.3, so the file is born with a name.
+// Overlay has O_TMPFILE only since Linux 6.3, so the file needs a name at once.
 TreeFiles::Writer TreeFiles::begin_write(const std::string& path, uint32_t mode) const {
   WriteTarget target = write_target(roots_, path);
   mode_t bits = mode != 0 ? mode & 0777 : target.existing_mode.value_or(0644);
@@ -369,18 +369,18 @@ void TreeFiles::make_one_directory(int parent, const std::string& name,
   {
     AgentRights rights(owner_);
     result = mkdirat(parent, name.c_str(), 0755);
-    if (result == 0) {  // whatever the daemon's umask is
+    if (result == 0) {  // regardless of the daemon's umask
       const Fd made = base::try_open_directory_beneath(parent, name);
       if (made) result = fchmod(made.get(), 0755);
     }
   }
-  if (result < 0 && errno != EEXIST) throw_file_error("make the directory " + path, errno);
+  if (result < 0 && errno != EEXIST) throw_file_error("create the directory " + path, errno);
   base::sync_file(parent, "the parent of " + path);
 }
 
 void TreeFiles::make_symlink(const std::string& target, const std::string& path) const {
   if (target.find('\0') != std::string::npos) {
-    throw Error(Code::invalid_argument, "a link cannot hold a zero byte");
+    throw Error(Code::invalid_argument, "a link must not contain a NUL byte");
   }
   Place place = place_of(roots_, path);
   int result;
@@ -388,7 +388,7 @@ void TreeFiles::make_symlink(const std::string& target, const std::string& path)
     AgentRights rights(owner_);
     result = symlinkat(target.c_str(), place.directory.get(), place.name.c_str());
   }
-  check_file(result, "make the link " + path);
+  check_file(result, "create the link " + path);
   sync_directory(place.directory, path);
 }
 

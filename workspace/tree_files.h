@@ -1,12 +1,12 @@
-// Files of a workspace as seen from the host: the only code that opens what an agent wrote. A path
-// is found as the sandbox would (inside_path.h) and opened by the kernel below the root that holds
-// it (base::open_in_root); devices, sockets and FIFOs are refused, so is whatever lies on another
-// mount, and links are followed only inside. New files
-// belong to the agent's user before they have a name: they are made with that user's rights, so a
-// directory that only the inside root may write refuses them (permission_denied). A write is
-// durable when it returns: temporary file in the same directory, fsync, rename, fsync of the
-// directory. Refusals: not_found, already_exists, conflict (a directory is in the way, or not
-// empty), invalid_argument (wrong type, root of the tree, path over 4095 bytes).
+// Files of a workspace, accessed from the host: the only code that opens an agent's files. A path
+// is resolved as in the sandbox (inside_path.h) and opened by the kernel below its root
+// (base::open_in_root). Devices, sockets, FIFOs and other mounts are refused, and links are
+// followed only inside. New files belong to the agent's user before they have a name: they are
+// created with that user's rights, so a directory writable only by the inside root refuses them
+// (permission_denied). A write is durable when it returns: temporary file in the same directory,
+// fsync, rename, fsync of the directory. Refusals: not_found, already_exists, conflict (a directory
+// is in the way or not empty), invalid_argument (wrong type, root of the tree, path over 4095
+// bytes).
 #pragma once
 
 #include <cstdint>
@@ -34,35 +34,34 @@ struct FileEntry {
   std::string link_target;
 };
 
-// Of a file that grows under the eyes, or is a hole of terabytes, too.
+// Also bounds a file that grows meanwhile or is a hole of terabytes.
 inline constexpr uint64_t kMaxHashBytes = 1ULL << 30;
 std::string hash_of_file(int fd, const std::string& name);
 
-inline constexpr size_t kMaxListingBytes = 8 << 20;  // of names and link targets in one listing
+inline constexpr size_t kMaxListingBytes = 8 << 20;  // names and link targets in one listing
 
 struct Listing {
   std::vector<FileEntry> entries;  // sorted by name
   bool truncated = false;          // more than max_entries, or than kMaxListingBytes
 };
 
-// `roots` are mount roots (ActiveMounts), `owner` the host id that new files get (uid and gid).
-// Paths are absolute as inside, or relative to the first root.
+// `roots` are mount roots (ActiveMounts), `owner` the host id of new files (uid and gid). Paths are
+// absolute as inside, or relative to the first root.
 class TreeFiles {
  public:
   TreeFiles(std::vector<InsideRoot> roots, uint32_t owner, UploadNotes notes = {})
       : roots_(std::move(roots)), owner_(owner), notes_(std::move(notes)) {}
 
-  FileEntry stat(const std::string& path) const;  // of the link itself
+  FileEntry stat(const std::string& path) const;  // for the link itself
   Listing list(const std::string& path, size_t max_entries = 100'000) const;
   base::Fd open_for_reading(const std::string& path, uint64_t* size_bytes) const;
-  // SHA-256 of what reading it gives, as hex; nothing: it is not there. invalid_argument: it is no
+  // SHA-256 of its contents, in hex; empty: it does not exist. invalid_argument: not a regular
   // file, or larger than kMaxHashBytes.
   std::optional<std::string> content_hash(const std::string& path) const;
-  // Starts a durable write; bytes are appended with write(), commit() gives them the name. Without
-  // commit nothing is left; what a process that is killed in between leaves, a file ".moorage-<32
-  // hex digits>", has a note. Parents must exist. A link at the end of the path is followed as
-  // open(2) would, inside, and stays a link. Mode 0 keeps an existing file's permission bits, or
-  // gives a new one 0644.
+  // Starts a durable write; write() appends bytes, commit() gives them the name. Without commit
+  // nothing remains; a killed process leaves a file ".moorage-<32 hex digits>", which has a note.
+  // Parents must exist. A link at the end of the path is followed as by open(2), inside, and stays
+  // a link. Mode 0 keeps an existing file's permission bits; a new file gets 0644.
   class Writer {
    public:
     Writer(UploadNote note, base::Fd directory, std::string name, std::string temporary,
@@ -71,12 +70,12 @@ class TreeFiles {
     ~Writer();
     void set_mode(uint32_t bits);
     void write(std::string_view bytes);
-    // What takes long of a commit, before it: then the name is given at once.
+    // Does the slow part of a commit early; the commit is then quick.
     void sync();
     void commit();
 
    private:
-    UploadNote note_;  // goes last
+    UploadNote note_;  // destroyed last
     base::Fd directory_;
     std::string name_;
     std::string temporary_;
@@ -86,7 +85,7 @@ class TreeFiles {
   Writer begin_write(const std::string& path, uint32_t mode) const;
   void make_directory(const std::string& path) const;  // parents too
   void make_symlink(const std::string& target, const std::string& path) const;
-  // Replaces nothing. unsupported: from one root to another.
+  // Never replaces a target. unsupported: from one root to another.
   void move(const std::string& from, const std::string& to) const;
   void remove(const std::string& path,
               bool recursive) const;  // the link itself, never what it names

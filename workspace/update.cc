@@ -17,7 +17,7 @@ using state_db::WorkspaceState;
 
 constexpr int kTries = 10;
 
-// Those of the disk hold at once.
+// Disk limits apply at once.
 bool needs_new_sandbox(state_db::WorkspacePolicy before, const state_db::WorkspacePolicy& after) {
   before.limits.disk_bytes = after.limits.disk_bytes;
   before.limits.disk_files = after.limits.disk_files;
@@ -46,7 +46,7 @@ WorkspaceView Workspaces::update(const Caller& caller, const std::string& name,
   check_policy(change);
   const auto found = find(caller, name, Right::govern);
   const auto id = found.id;
-  // What it does not name may be outside of rules that came later: one limit can be set at a time.
+  // Unnamed limits may violate rules added later: check only named ones, so that each can be set.
   Placement(context_, found).check_limits(change.to.limits, change.named);
   const std::string by = "set by uid " + std::to_string(caller.uid);
   state_db::Workspaces table(context_.store);
@@ -64,12 +64,12 @@ WorkspaceView Workspaces::update(const Caller& caller, const std::string& name,
         joined.notice.clear();
         if (needs_new_sandbox(before, after) && state_db::Sandboxes(context_.store).live(id)) {
           joined.notice =
-              "the new limits hold from the next sandbox on; now: moorage stop " + row.name;
+              "the new limits apply at the next start; now: moorage stop " + row.name;
         }
         join_key(context_.store, caller, joined.subject());
       });
       break;
-    } catch (const Error& error) {  // two at once: what neither names is not undone by the other
+    } catch (const Error& error) {  // a concurrent update: apply the change to its result
       if (error.code() != Code::conflict || attempt >= kTries) throw;
     }
   }

@@ -19,7 +19,7 @@ namespace {
 using base::Code;
 using base::Error;
 
-// Paths of the notes whose transfers go on in this process.
+// Paths of notes with a running transfer in this process.
 class AtWork {
  public:
   void add(const std::string& path) {
@@ -51,7 +51,7 @@ std::string text_of(const std::string& note) {
   return std::string(text, static_cast<size_t>(size));
 }
 
-// Through the workspace's mount, as every change of its tree: an overlay may be mounted there.
+// Removes it through the workspace's mount, because an overlay may be mounted there.
 void remove_upload(Workspaces& workspaces, const std::string& text) {
   const size_t slash = text.find('/');
   if (slash == std::string::npos) return;
@@ -62,12 +62,12 @@ void remove_upload(Workspaces& workspaces, const std::string& text) {
     lease.files.remove(path, false);
     base::log(base::LogLevel::info, "upload.swept", {{"path", text}});
   } catch (const Error& error) {
-    // The rename was the last thing that happened, or the workspace is gone.
+    // The transfer had just renamed the file, or the workspace is gone.
     if (error.code() != Code::not_found) throw;
   }
 }
 
-// One that is archived or deleted has no mount: its note waits for it to come back.
+// An archived or deleted workspace has no mount: its note waits for its return.
 UploadSeen look_at(Workspaces& workspaces, const std::string& note) {
   if (at_work().has(note)) return UploadSeen::at_work;
   try {
@@ -78,7 +78,7 @@ UploadSeen look_at(Workspaces& workspaces, const std::string& note) {
                                                         : UploadSeen::no_workspace;
   } catch (const Error& error) {
     if (error.code() != Code::not_found) throw;
-    return UploadSeen::no_file;  // it was purged
+    return UploadSeen::no_file;  // the workspace was purged
   }
 }
 
@@ -101,7 +101,7 @@ UploadNote::UploadNote(const UploadNotes& notes, const std::string& parent,
     errno = error;
   }
   if (result < 0 && errno == ENAMETOOLONG) {
-    throw Error(Code::invalid_argument, "the path is too long to be written to");
+    throw Error(Code::invalid_argument, "the path is too long to write");
   }
   base::check(result, "make " + path);
   path_ = path;
@@ -129,7 +129,7 @@ void sweep_uploads(Workspaces& workspaces, const std::string& directory) {
       remove_upload(workspaces, text_of(note));
       base::check(unlink(note.c_str()), "remove " + note);
     } catch (const Error& error) {
-      if (error.code() == Code::not_found) continue;  // its transfer ended at this moment
+      if (error.code() == Code::not_found) continue;  // its transfer has just ended
       base::log(base::LogLevel::warning, "upload.not_swept",
                 {{"note", note}, {"error", error.message()}});
     }

@@ -1,8 +1,8 @@
-// What is being written into a workspace's tree under a temporary name: a note in <store>/uploads,
-// made before the file and removed after it, so that the next start finds what a killed daemon left
-// behind. Only a name that a note has is ever removed: an agent may call its files as it likes. A
-// note is a symbolic link whose text is "ws_3/workspace/src/.moorage-<32 hex digits>": name and
-// text appear at once, and the journal of the file system keeps it ahead of the file without a
+// A note in <store>/uploads for each file being written into a workspace's tree under a temporary
+// name. It is created before the file and removed after it, so that the next start finds the
+// leftovers of a killed daemon. Only noted names are ever removed, because an agent may use any
+// file name. A note is a symbolic link with the text "ws_3/workspace/src/.moorage-<32 hex digits>":
+// name and text appear at once, and the file system's journal keeps it ahead of the file without a
 // sync.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace moorage::workspace {
 
-// Where notes are made, and whose. No directory: no notes.
+// Directory and workspace of the notes. No directory: no notes.
 struct UploadNotes {
   std::string directory;
   std::string workspace;  // "ws_3"
@@ -21,8 +21,8 @@ struct UploadNotes {
 class UploadNote {
  public:
   UploadNote() = default;
-  // `name`: without slash, of the temporary file below `parent`, an absolute path inside that ends
-  // with a slash.
+  // `name`: the temporary file's name, without slash; `parent`: its directory, an absolute path
+  // inside that ends with a slash.
   UploadNote(const UploadNotes& notes, const std::string& parent, const std::string& name);
   UploadNote(UploadNote&& other) noexcept : path_(std::exchange(other.path_, {})) {}
   UploadNote(const UploadNote&) = delete;
@@ -36,8 +36,8 @@ class UploadNote {
 
 class Workspaces;
 
-// When the sandboxes are adopted: removes the files that the notes of no present transfer name, and
-// the notes. Those of a workspace that is away (archived, deleted) wait for it.
+// After the sandboxes are adopted: removes files noted without a running transfer, and their notes.
+// Notes of an archived or deleted workspace wait for it.
 std::vector<std::string> upload_leftovers(Workspaces& workspaces,
                                           const std::string& directory);  // their notes
 void sweep_uploads(Workspaces& workspaces, const std::string& directory);

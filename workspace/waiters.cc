@@ -11,7 +11,7 @@ constexpr std::chrono::seconds kTryAgain{1};
 
 }  // namespace
 
-// First on the list, then the question: an end between the two is seen twice, never missed.
+// List first, then check: an end between the two is seen twice, never missed.
 void Waiters::resume_later(const Waiting& waiting, Resume resume) {
   {
     const std::lock_guard lock(mutex_);

@@ -1,9 +1,8 @@
-// Verbs that wait for commands to end, without a thread. A verb that must wait throws `Waiting`,
-// and has then changed nothing and holds no lock. Who called it hands the call to Waiters, which
-// make it again when one of those commands has ended, or at `until`. The second call finds by the
-// rows how far things are, so nothing is handed over between the two, and it does no harm when
-// there is no second one (the daemon died): then the verb was not carried out, as after a crash
-// before its intent.
+// Verbs that wait for commands to end, without a thread. A verb that must wait throws `Waiting`; by
+// then it has changed nothing and holds no lock. Its caller gives the call to Waiters, which repeat
+// it when one of those commands has ended, or at `until`. The repeat reads the progress from the
+// rows, so no state is passed along. If the daemon dies before the repeat, the verb was not carried
+// out, as after a crash before its intent.
 #pragma once
 
 #include <chrono>
@@ -27,23 +26,23 @@ struct Waiting : public std::exception {
       : execs(std::move(ends)), text(std::move(what_for)), until(at_most) {}
   const char* what() const noexcept override { return text.c_str(); }
 
-  std::vector<base::ExecId> execs;  // any of them; none: only the time
+  std::vector<base::ExecId> execs;  // any of them; empty: only the time
   std::string text;                 // "pre_stop ex_3 of web runs"
   std::optional<Clock::time_point> until;
 };
 
 class Waiters {
  public:
-  // `resume` is called once, from any thread, and must not block: it submits the call to a pool.
-  // What it throws, such as a full queue, is tried again a second later. It must not call Waiters.
+  // `resume` is called once, from any thread, and must not block: it submits the call to a pool. If
+  // it throws, for example on a full queue, it is retried a second later. It must not call Waiters.
   using Resume = std::function<void()>;
   explicit Waiters(std::function<bool(base::ExecId)> has_ended)
       : has_ended_(std::move(has_ended)) {}
 
   void resume_later(const Waiting& waiting, Resume resume);
   void exec_ended(base::ExecId exec);
-  void look();   // call it about once a second: those whose time has come
-  void leave();  // from now on nothing is resumed; those who wait are forgotten
+  void look();   // call it about once a second: resumes those that are due
+  void leave();  // resumes nothing from now on; drops those that wait
   size_t size();
 
  private:

@@ -1,5 +1,5 @@
-// What others do for the verbs on workspaces: set once, before the first verb. All are called with
-// the workspace's lock held, but for `admit`, `before_exec`, `require_within`, `exec_ended`,
+// Callbacks of other parts for the verbs on workspaces: set once, before the first verb. All run
+// with the workspace's lock held, except `admit`, `before_exec`, `require_within`, `exec_ended`,
 // `output_grew` and `off_host`.
 #pragma once
 
@@ -15,25 +15,25 @@
 namespace moorage::workspace {
 
 struct WorkspaceHooks {
-  // Before a workspace is made on a repository; throws when there must be none more.
+  // Before a workspace is created on a repository; throws if no more are allowed.
   std::function<void(uint32_t owner_uid, base::RepoId repository)> admit;
-  // An archived one that is to start comes back.
+  // Unarchives a workspace that is about to start.
   std::function<void(const state_db::WorkspaceRow&)> bring_back;
-  // Begins that command and answers its record.
+  // Starts the hook command and returns its record.
   std::function<state_db::ExecRow(const state_db::WorkspaceRow&, const Running&)> pre_stop;
-  // Whether this command began is not known: its warden could not be asked.
+  // The warden did not answer, so nobody knows whether this command started.
   std::function<void(const state_db::ExecRow&, const std::string& why)> start_unknown;
-  // What its policy says: a snapshot before a command; one after a stop, and fewer layers.
+  // Applies its policy: a snapshot before a command; after a stop a snapshot and fewer layers.
   std::function<base::SnapshotId(const state_db::WorkspaceRow&)> before_exec;
   std::function<void(const state_db::WorkspaceRow&)> after_stop;
-  // Before a command that does not only remove: throws when its disk limit is far behind it.
+  // Before a command that does not only remove files: throws if it is far over its disk limit.
   std::function<void(const state_db::WorkspaceRow&)> require_within;
-  // Its outcome is written. From the watcher's pool; must not throw.
+  // After its outcome is written. Runs on the watcher's pool; must not throw.
   std::function<void(const state_db::ExecRow&)> exec_ended;
-  std::function<void(const state_db::ExecRow&)> output_grew;  // after each command; does not throw
-  // How far its copy elsewhere is, by its seal. Without the lock.
+  std::function<void(const state_db::ExecRow&)> output_grew;  // after each command; must not throw
+  // The state of its copy in the replica, by its seal. Without the lock.
   std::function<std::optional<OffHostView>(base::WorkspaceId, const std::string& seal)> off_host;
-  // Before a mount: fewer layers, if there are too many for one.
+  // Before a mount: merges layers if they are too many for one mount.
   std::function<void(const state_db::WorkspaceRow&)> flatten;
 };
 

@@ -28,25 +28,25 @@ using base::Code;
 using base::Error;
 using state_db::WorkspaceState;
 
-// Of each of these two one user has one.
+// One user gets at most one thread of each.
 constexpr size_t kSealers = 2;
 constexpr size_t kDisposers = 2;
-constexpr size_t kMostDisposals = 100'000;  // of each user, that wait
+constexpr size_t kMostDisposals = 100'000;  // waiting, per user
 constexpr std::chrono::seconds kTryAgain{1};
-// Files of a workspace at rest are read one by one; each need not compare it anew.
+// Files of a stopped workspace are read one by one; do not compare it again for each.
 constexpr std::chrono::milliseconds kComparedFor{10'000};
 
 void request_seal(Context& context, base::Flights& sealing, base::WorkspaceId id) {
   try {
     const auto row = state_db::Workspaces(context.store).find(id);
     if (row) sealing.request(id.value, row->owner_uid);
-  } catch (const Error& error) {  // its next rest asks again, or the reconciler (seal_unsealed)
+  } catch (const Error& error) {  // its next stop or the reconciler (seal_unsealed) retries
     base::log(base::LogLevel::warning, "workspace.not_sealed",
               {{"ws", id}, {"error", error.message()}});
   }
 }
 
-// Commits; nothing: not known.
+// In commits; empty: unknown.
 std::optional<uint64_t> behind(const repo_cache::RepoCache& repos, const WorkspaceView& view) {
   const auto& row = view.row;
   if (row.base_ref.empty() || !view.repo.scope.empty()) return std::nullopt;
@@ -55,7 +55,7 @@ std::optional<uint64_t> behind(const repo_cache::RepoCache& repos, const Workspa
         repos.behind(Repositories::directory(row.repository), row.base_commit, row.base_ref);
     if (behind >= 0) return static_cast<uint64_t>(behind);
   } catch (const Error&) {
-    // The mirror is being rebuilt: how far behind is not known now, and the view says nothing.
+    // The mirror is being rebuilt, so the number is unknown for now.
   }
   return std::nullopt;
 }
@@ -83,7 +83,7 @@ Workspaces::Workspaces(Context& context, Repositories& repositories, Active& act
   watcher_.on_death([this](base::WorkspaceId ws, base::SandboxId sb) {
     try {
       return bury(ws, sb);
-    } catch (const std::exception& error) {  // the reconciler comes back to it
+    } catch (const std::exception& error) {  // the reconciler retries it
       base::log(base::LogLevel::error, "sandbox.not_cleared",
                 {{"ws", ws}, {"sb", sb}, {"error", error.what()}});
     }
@@ -122,13 +122,13 @@ void Workspaces::complete(WorkspaceView& view) {
   }
 }
 
-// Everything of a row is looked up by index, so a page costs what is on it, whatever else there is.
-// Its rows are of one moment, and wait for nobody who commits.
+// Each row is found by index, so the cost of a page depends only on its length. Its rows are from
+// one moment, and reading them does not wait for commits.
 WorkspacePage Workspaces::list(const Caller& caller, const PageRequest& wanted) {
   state_db::WorkspaceQuery query;
   query.seen_by = caller.viewer();
   query.with_deleted = wanted.with_deleted;
-  // One that never came to be is told by its create, and by the events.
+  // Failed ones are reported by their create and by the events.
   query.with_failed = wanted.with_deleted;
   query.after = wanted.after;
   query.limit = wanted.limit + 1;
@@ -183,8 +183,8 @@ WorkspaceView Workspaces::view(const state_db::WorkspaceRow& row) {
   return view;
 }
 
-// As the verb left it that answers with it: a repeat of that verb, whose answer was not kept when
-// the daemon died, may come after the workspace was deleted.
+// The state as its verb left it: a repeat of that verb, whose answer was lost when the daemon died,
+// may come after the workspace was deleted.
 WorkspaceView Workspaces::look(base::WorkspaceId id) {
   auto row = state_db::Workspaces(context_.store).get(id);
   if (row.state == WorkspaceState::ready) measurer_.refresh_later(id, {});
@@ -204,7 +204,7 @@ WorkspaceView Workspaces::show(const Caller& caller, const std::string& name) {
       integrity_.look_for_loss(row);
       measurer_.refresh(row.id);
     } catch (const Error& error) {
-      if (error.code() != Code::corrupted) throw;  // what is lost is in the row now, and is shown
+      if (error.code() != Code::corrupted) throw;  // the row now records the loss and shows it
     }
   }
   return view(state_db::Workspaces(context_.store).get(row.id));
@@ -247,8 +247,8 @@ void Workspaces::dispose_later(const state_db::WorkspaceRow& row) {
   disposals_.submit({.user = row.owner_uid}, [this, row] { remove_disposable(row); });
 }
 
-// Purged later: its output may still be asked for. It waits for other commands that were started in
-// it: the end of the last one comes back here.
+// Purges later, because its output may still be wanted. While other commands of it run, it does
+// nothing: the end of the last one leads here again.
 void Workspaces::remove_disposable(const state_db::WorkspaceRow& row) {
   const auto again = [&](const Waiting& waiting) {
     waiters_.resume_later(waiting, [this, row] { dispose_later(row); });
@@ -259,7 +259,7 @@ void Workspaces::remove_disposable(const state_db::WorkspaceRow& row) {
   } catch (const Waiting& waiting) {
     again(waiting);
   } catch (const Error& error) {
-    if (error.code() == Code::conflict)  // a verb is at work on it, or a command has just begun
+    if (error.code() == Code::conflict)  // a verb is running, or a command has just begun
       return again(Waiting({}, "", Waiting::Clock::now() + kTryAgain));
     base::log(base::LogLevel::warning, "workspace.not_disposed",
               {{"ws", row.id}, {"error", error.message()}});
@@ -292,13 +292,13 @@ std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& 
   if (const auto running = active_.running(row.id)) return running->mounted;
   Chain layers;
   const auto mount = [&] {
-    const uint32_t first = context_.options.disk_first_id;  // no sandbox: ids as they are on disk
+    const uint32_t first = context_.options.disk_first_id;  // no sandbox: use the ids on disk
     layers = chain(row, Compare::sometimes);
-    // No agent writes through it, and files are removed through it.
+    // No agent writes through this mount, and it serves to remove files, so it may use root's room.
     return Mounted{mount_layers(layers, first, MountRoom::roots), first + kUser, row.owner_uid};
   };
   auto mounted = active_.at_rest(row.id, mount, context_.options.transfer_patience);
-  // Before the first byte: a seal that is there when we die must be true.
+  // Before the first byte: a seal that exists when we die must be true.
   if (asks_lease(right)) {
     state_db::Integrity table(context_.store);
     if (table.get(row.id).state == state_db::IntegrityState::unknown) {
@@ -310,22 +310,22 @@ std::shared_ptr<const Mounted> Workspaces::mounts(const state_db::WorkspaceRow& 
   return mounted;
 }
 
-// Its last mount was closed, or was found to be. A verb that is at it seals it, or leaves it
-// running.
+// Its last mount was closed, or was found closed. A verb that holds the lock seals it itself or
+// leaves it running.
 void Workspaces::seal_at_rest(base::WorkspaceId id) {
   try {
-    const auto guard = context_.locks.lock(id.str(), "look", std::chrono::milliseconds(0));
+    const auto guard = context_.locks.lock(id.str(), "seal", std::chrono::milliseconds(0));
     const auto row = state_db::Workspaces(context_.store).find(id);
     if (!row || row->state != WorkspaceState::ready || active_.mounted(id)) return;
     const auto known = state_db::Integrity(context_.store).get(id);
     using state_db::IntegrityState;
-    // Files may have been written to one that never ran.
+    // Files may have been written to a workspace that never ran.
     const bool is_new = known.state == IntegrityState::unknown;
     const bool seals = known.seal.empty() && (is_new || known.state == IntegrityState::intact);
     if (!seals || state_db::Sandboxes(context_.store).live(id)) return;
     const auto taken = integrity_.take(*row);
     if (!taken.seal) return;
-    // A seal that outlived what it is of would make a power cut a change from outside.
+    // Sync first: otherwise a power cut after the seal would look like a change from outside.
     base::sync_file_system(context_.storage.layer_path(row->layer));
     context_.store.transaction([&] {
       state_db::Integrity table(context_.store);
@@ -333,7 +333,7 @@ void Workspaces::seal_at_rest(base::WorkspaceId id) {
       table.set_seal(id, taken.seal->hash);
     });
   } catch (const Error& error) {
-    if (error.code() == Code::conflict) return;  // busy: its verb will, or the reconciler
+    if (error.code() == Code::conflict) return;  // busy: its verb or the reconciler does it
     base::log(base::LogLevel::warning, "workspace.not_sealed",
               {{"ws", id}, {"error", error.what()}});
   }
@@ -352,10 +352,10 @@ void Workspaces::accept(const state_db::WorkspaceRow& row) {
   context_.store.transaction([&] { integrity_.keep(row, taken); });
 }
 
-// On a full disk with the room of the reserve: a workspace must start for its files to be removed.
-// When that is used up as well, in `last`.
+// On a full disk it uses the reserve, because a workspace must start for its files to be removed.
+// If the reserve is used up as well, it mounts in `last`.
 ActiveMounts Workspaces::mount_layers(const Chain& layers, uint32_t first_host_id, MountRoom last) {
-  // Here, as whoever writes comes by here: a limit that was changed in between holds.
+  // Set the limit here, because every writer passes here: changed limits then apply.
   context_.storage.quota().limit(layers.writable, context_.storage.layer_path(layers.writable),
                                  layers.limit);
   try {
@@ -411,7 +411,7 @@ state_db::WorkspaceRow Workspaces::settled(const state_db::WorkspaceRow& row) {
   return state_db::Workspaces(context_.store).get(row.id);
 }
 
-// A mirror that lost the commit is brought up to upstream once, which rebuilds a broken one.
+// A mirror that lost the commit is updated from upstream once, which rebuilds a broken one.
 repo_cache::BaseTreePlaces Workspaces::base_tree_of(const state_db::WorkspaceRow& row) {
   const auto is_loss = [](const Error& error) {
     return error.code() == Code::corrupted || error.code() == Code::not_found;

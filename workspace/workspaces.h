@@ -1,6 +1,6 @@
-// Verbs on workspaces: create, look, start, stop, delete, bring back. Each writes its intent first
-// and its outcome last (state_db/lifecycle.h); what a crash leaves between the two is settled by
-// reconcile.h. access.h and leases.h say who may do what to which.
+// Verbs on workspaces: create, show, start, stop, delete, restore. Each writes its intent first and
+// its outcome last (state_db/lifecycle.h); reconcile.h settles what a crash leaves between the two.
+// access.h and leases.h say who may do what.
 #pragma once
 
 #include <optional>
@@ -28,30 +28,30 @@ class Workspaces {
   WorkspaceView create(const Caller& caller, const CreateRequest& request,
                        const Progress& progress);
   WorkspacePage list(const Caller& caller, const PageRequest& wanted);
-  WorkspaceView look(base::WorkspaceId id);  // as measured last; a deleted one as it was before
-  // With what is known of its changes; waits shortly for that to be measured anew.
+  WorkspaceView look(base::WorkspaceId id);  // as last measured; a deleted one as before
+  // With a summary of its changes; waits briefly for a new measurement.
   WorkspaceView show(const Caller& caller, const std::string& name);
   state_db::WorkspaceRow find(const Caller& caller, const std::string& name, Right right);
-  // A deleted one, too, where no live one has that name.
+  // Also finds a deleted one if no live one has that name.
   state_db::WorkspaceRow find_with_deleted(const Caller& caller, const std::string& name,
                                            Right right);
-  // Waits shortly for its changes to be counted, as the exec that ended last left them.
+  // Waits briefly until its changes after the exec `ended` are counted.
   void measure(const state_db::WorkspaceRow& row, base::ExecId ended);
 
-  // What only a new sandbox obeys is said in the view's notice.
+  // The view's notice names changes that only a new sandbox applies.
   WorkspaceView update(const Caller& caller, const std::string& name, const PolicyChange& change);
-  WorkspaceView start(const Caller& caller, const std::string& name);  // running already: fine
-  // Runs its pre_stop (what went wrong with that is in the view's notice), ends its execs, stops
-  // the sandbox, syncs. Stopped already: fine. All that stop a sandbox throw Waiting.
+  WorkspaceView start(const Caller& caller, const std::string& name);  // no-op if running
+  // Runs its pre_stop (the view's notice has its failure), ends its execs, stops the sandbox,
+  // syncs. No-op if stopped. All verbs that stop a sandbox throw Waiting.
   WorkspaceView stop(const Caller& caller, const std::string& name, const StopRequest& request);
-  // Stops it and puts up a tombstone; nothing is removed before the undo window ends, or purge.
+  // Stops it and marks it deleted; removes nothing before the undo window ends, or purge.
   WorkspaceView remove(const Caller& caller, const std::string& name, const BusyRule& busy);
   WorkspaceView undelete(const Caller& caller, const std::string& name,
-                         const std::string& new_name);  // empty: its own, which may be another's
-  // Deletes it first if it is not deleted. Conflict while a file of it is being transferred.
+                         const std::string& new_name);  // empty: its own, which may be taken
+  // Deletes it first if necessary. Conflict while one of its files is being transferred.
   void purge(const Caller& caller, const std::string& name, const BusyRule& busy);
   WorkspaceView resume_remove(const Caller& caller, const std::string& subject, bool purges);
-  WorkspaceView resume(const std::string& subject, bool stops);  // else: an update, a share
+  WorkspaceView resume(const std::string& subject, bool stops);  // otherwise an update or a share
   ChangeList status(const Caller& caller, const std::string& name);
   std::string patch(const Caller& caller, const std::string& name);
   std::vector<DiffStat> diff_stat(const Caller& caller, const std::string& name);
@@ -61,47 +61,47 @@ class Workspaces {
   FileChange change_files(const Caller& caller, const state_db::WorkspaceRow& row);
 
   WorkspaceView share(const Caller& caller, const std::string& name,
-                      std::optional<uint32_t> team_gid);  // none: private again
-  // Conflict if another holds it; ends what ran under the lease before unless that is to be kept.
+                      std::optional<uint32_t> team_gid);  // empty: private again
+  // Conflict if another holds it; ends commands of the previous lease unless they are to be kept.
   LeaseView acquire_lease(const Caller& caller, const std::string& name,
                           const Leases::Wanted& wanted);
   Leases& leases() { return leases_; }
 
   RunningPtr ensure_running(const state_db::WorkspaceRow& row, const Also& also = {});  // or starts
-  // `begin` is in the transaction after which no command begins there; it may throw to stop that.
+  // `begin` runs in the transaction that stops new commands; it may throw to prevent the stop.
   void stop_sandbox(const state_db::WorkspaceRow& present, const std::string& reason,
                     const std::function<void()>& begin = {});
   void refuse_busy(const state_db::WorkspaceRow& row);  // conflict if anything runs
-  // move.cc. From now on its sandboxes are made at `place`; the one that runs ends when the next is
-  // made. A repeat says `notice`, too. Conflict as bring_to_rest. Caller holds the lock.
+  // move.cc. New sandboxes are created at `place`; the running one ends when the next one exists. A
+  // repeat returns `notice`, too. Conflict as bring_to_rest. Caller holds the lock.
   void change_place(const state_db::WorkspaceRow& row, const state_db::Place& place,
                     const Caller& caller, const std::string& notice);
-  // Stops one that nobody uses (else conflict), and waits for its files. Caller holds the lock.
+  // Stops an unused one (else conflict), and waits for its files. Caller holds the lock.
   enum class Hook { run, skip };
   void bring_to_rest(const state_db::WorkspaceRow& row, const std::string& reason,
                      Hook hook = Hook::run);
-  // The row, once a snapshot whose outcome could not be written is settled. Caller holds the lock.
+  // The row after settling a snapshot whose outcome was not written. Caller holds the lock.
   state_db::WorkspaceRow settled(const state_db::WorkspaceRow& row);
-  // New mounts of a row's layer, for the sandbox that runs. Caller holds the lock.
+  // New mounts of a row's layer for the running sandbox. Caller holds the lock.
   ActiveMounts mount_for(const state_db::WorkspaceRow& row, const Running& running);
-  void seal_unsealed();                            // what rests was written to, or its sandbox died
-  void accept(const state_db::WorkspaceRow& row);  // a person says: it is right as it is now
-  // Stops the sandbox that runs, for a reason of ours. Conflict while a verb is at work on it.
+  void seal_unsealed();                            // stopped ones that lost their seal
+  void accept(const state_db::WorkspaceRow& row);  // a person confirms the current files
+  // Stops the running sandbox for an internal reason. Conflict while a verb is running.
   void stop_because(base::WorkspaceId id, const std::string& reason);
-  // exec_hook.cc. Begins pre_stop, if there is one and a sandbox, and throws Waiting until it has
-  // ended; then answers what went wrong, which is an event, too. Holds the lock.
+  // exec_hook.cc. Starts pre_stop if it and a sandbox exist, and throws Waiting until it ends; then
+  // returns its failure, which is also an event. Caller holds the lock.
   std::string run_pre_stop(const state_db::WorkspaceRow& row);
-  void remove_disposable(const state_db::WorkspaceRow& row);  // now, or when nothing is in the way
+  void remove_disposable(const state_db::WorkspaceRow& row);  // now, or once possible
   PreStops& pre_stops() { return pre_stops_; }
   Waiters& waiters() { return waiters_; }
   void finish_purge(const state_db::WorkspaceRow& row);
-  void finish_takeover(const state_db::WorkspaceRow& row);  // ends the former lease's execs; locked
-  void abandon(const state_db::WorkspaceRow& row, const std::string& reason);  // undoes a create
+  void finish_takeover(const state_db::WorkspaceRow& row);  // ends the last lease's execs; locked
+  void abandon(const state_db::WorkspaceRow& row, const std::string& reason);  // reverts a create
   void remove_remains(const state_db::WorkspaceRow& row);  // files of a failed one
-  void sync_active();  // syncfs if anything ran or was kept: bounds what a power cut takes
+  void sync_active();  // syncfs if anything ran or was kept: bounds the loss in a power cut
   void measure_late() { measurer_.catch_up(); }  // call it every second
-  void note_lost(const state_db::SandboxRow& sandbox, const std::string& reason);  // its row alone
-  // Kills what is left of a sandbox and closes its row, whatever state it is in.
+  void note_lost(const state_db::SandboxRow& sandbox, const std::string& reason);  // its row only
+  // Kills the rest of a sandbox and closes its row, in any state.
   void clear_sandbox(const state_db::SandboxRow& sandbox, const std::string& reason);
 
  private:
@@ -143,7 +143,7 @@ class Workspaces {
   PreStops pre_stops_;
   Leases leases_;
   IntegrityCheck integrity_;
-  base::Flights sealing_;  // these two last: their work uses the rest
+  base::Flights sealing_;  // these two last: their work uses the members above
   base::FairPool disposals_;
 };
 

@@ -17,7 +17,7 @@ class Policy(harness.TestCase):
         self.assertEqual(self.client.exec("limits", "cat /proc/self/limits >/dev/null").exit_code, 0)
         changed = self.client.update("limits", limits={"pids": 60})
         self.assertEqual((changed["limits"]["pids"], changed["limits"]["cpus"]), (60, 2))
-        self.assertIn("from the next sandbox on", changed["notice"])
+        self.assertIn("at the next start", changed["notice"])
         self.assertEqual(self.events("limits"), ["pids 100 -> 60, set by uid 0"])
         self.client.stop("limits")
         self.assertNotIn("notice", self.client.update("limits", limits={"cpus": 1}))

@@ -116,7 +116,7 @@ class Follow(TestCase):
 
         refused = Restored(self.replica)
         self.addCleanup(refused.remove)
-        self.assertIn("is being written", refused.restore(expect=1).output)
+        self.assertIn("is in use", refused.restore(expect=1).output)
         self.daemon.kill()
         self.addCleanup(self.daemon.start)
         other = self.restored()
@@ -326,7 +326,7 @@ class Elsewhere(harness.TestCase):
         self.caught_up()
 
     def test_a_directory_that_is_not_safe_is_refused_until_it_is(self):
-        self.refused_once(lambda: os.chmod(self.replica, 0o770), lambda: os.chmod(self.replica, 0o700), "others than root")
+        self.refused_once(lambda: os.chmod(self.replica, 0o770), lambda: os.chmod(self.replica, 0o700), "other than root")
         self.refused_once(lambda: os.chown(self.replica, 65534, 0), lambda: os.chown(self.replica, 0, 0), "belong to root")
         self.refused_once(lambda: run("umount", "-l", self.replica), self.mount, "on the disk of the store")
 

@@ -155,7 +155,7 @@ class StoreImage(unittest.TestCase):
         away = self.place.image.with_suffix(".away")
         self.place.image.rename(away)
         try:
-            self.assertIn("is the file system of the image mounted?", self.refused())
+            self.assertIn("mount the image's file system", self.refused())
             self.assertFalse(self.place.image.exists())
         finally:
             away.rename(self.place.image)
@@ -165,7 +165,7 @@ class StoreImage(unittest.TestCase):
         self.assertIn("at least 1G", self.refused())
         self.place.image.chmod(0o644)
         self.set(image_bytes=size)
-        self.assertIn("others than root may use", self.refused())
+        self.assertIn("other than root can use", self.refused())
         self.place.image.chmod(0o600)
         self.daemon.start()
 
