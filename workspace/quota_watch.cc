@@ -153,7 +153,7 @@ QuotaWatch::Clock::time_point QuotaWatch::look_at(const Running& running) {
   const std::lock_guard lock(mutex_);
   Seen& known = seen_[running.workspace];
   if (known.sandbox != running.sandbox) {
-      // Earlier uploads count until they are measured.
+    // Earlier uploads count until they are measured.
     if (known.uploaded) seen.use = known.use;
     seen.uploaded = known.uploaded;
     known = seen;

@@ -89,15 +89,15 @@ class QuotaWatch {
     std::chrono::milliseconds took{0};
     uint64_t last_all = 0;
     Clock::time_point next_look{};
-    Clock::time_point next_walk{};        // unless the limit is passed by much
-    Clock::time_point next_quiet_walk{};  // even if nothing was written
-    bool uploaded = false;                // since the last measurement
-    std::set<base::ExecId> ending;        // commands waiting for a verdict
-    std::optional<QuotaUse> over;         // lowest use since it exceeded the limit
+    Clock::time_point next_walk{};              // unless the limit is passed by much
+    Clock::time_point next_quiet_walk{};        // even if nothing was written
+    bool uploaded = false;                      // since the last measurement
+    std::set<base::ExecId> ending;              // commands waiting for a verdict
+    std::optional<QuotaUse> over;               // lowest use since it exceeded the limit
     std::map<base::ExecId, std::string> ended;  // to end in this sandbox, and why
     std::string told;                           // why a walk last ended commands
-    Clock::time_point unclaimed_until{};  // until then an ended writer gets the reason
-    base::ExecId unclaimed_newest;        // newest then: later ones did not write
+    Clock::time_point unclaimed_until{};        // until then an ended writer gets the reason
+    base::ExecId unclaimed_newest;              // newest then: later ones did not write
   };
   Clock::time_point look();  // returns when to check next
   void expect_command();     // about to start, maybe with its sandbox

@@ -101,7 +101,7 @@ void Reconciler::settle_snapshots() {
   }
 }
 
-// A power cut may have torn such a copy, and nothing can tell. Nothing stands on it, and the
+// A power cut may have torn such a copy undetectably. No layer is based on it, and the
 // workspace still has its source. Only copies taken beside a sandbox of an earlier boot qualify.
 // Their layers are collected later, because the daemon does not answer yet.
 void Reconciler::drop_cut_copies() {

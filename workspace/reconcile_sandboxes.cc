@@ -138,7 +138,7 @@ void Reconciler::adopt_exec(const state_db::ExecRow& exec, const Running& runnin
     return watcher_.settle_exec(exec, ExecCategory::not_started,
                                 "it was never started: the daemon stopped first");
   }
-    // The row does not say whether to sync its files at the end: syncing too much is only slow.
+  // The row does not say whether to sync its files at the end: syncing too much is only slow.
   const auto group = running.backend->exec_group(running.name, exec.id.str());
   group->set_frozen(false);  // the daemon may have died during a disk walk
   watcher_.watch_exec(exec, true, count_refusals(running, *group));

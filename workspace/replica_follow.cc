@@ -235,8 +235,7 @@ bool TreeFollower::is_known(const Seen* known, const std::string& path,
     return known->size == static_cast<uint64_t>(now.st_size);
   if (known->looked_ns == 0 || known->changed_ns != nanoseconds(now.st_ctim)) return false;
   if (known->directory) return true;
-  // An entry seen in this round is in doubt only if the clock cannot tell the change and the check
-  // apart.
+  // An entry seen in this round is in doubt only if change and check have the same clock tick.
   const bool first_pass = pass_ == 1;
   if (first_pass && tree_.mapped.contains(now.st_ino)) return false;
   return known->looked_ns - known->changed_ns > (first_pass ? kSettledNs : kTickNs);

@@ -38,7 +38,7 @@ struct FollowedTree {
   std::function<bool(std::string_view path)> wanted = {};  // empty: all
   std::function<bool(std::string_view path)> grows = {};   // an append-only file
   std::set<ino_t> mapped = {};                             // files in doubt
-  int64_t mapped_looked_ns = INT64_MAX;  // when `mapped` was read: change_time.h
+  int64_t mapped_looked_ns = INT64_MAX;                    // when `mapped` was read: change_time.h
 };
 
 struct FollowResult {

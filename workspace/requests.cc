@@ -54,8 +54,8 @@ void check_snapshot_name(const std::string& name) {
 
 void check_external_id(const std::string& external_id) {
   if (external_id.size() <= kMaxExternalIdBytes) return;
-  throw Error(Code::invalid_argument, "external_id has " + std::to_string(external_id.size()) +
-                                          " bytes; the limit is 256");
+  throw Error(Code::invalid_argument,
+              "external_id has " + std::to_string(external_id.size()) + " bytes; the limit is 256");
 }
 
 void check_branch_name(const std::string& branch) {

@@ -60,10 +60,9 @@ struct RestView {
   std::optional<int64_t> lifetime_left_ms;  // unset: no limit
 };
 
-struct OffHostView {    // from the replica (replica.h)
-  std::string state{};  // a name of ReplicaState
-  std::optional<int64_t>
-      behind_ms{};  // age of this workspace in the copy; empty: no copy
+struct OffHostView {                   // from the replica (replica.h)
+  std::string state{};                 // a name of ReplicaState
+  std::optional<int64_t> behind_ms{};  // age of this workspace in the copy; empty: no copy
 };
 
 struct WorkspaceView {

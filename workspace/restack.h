@@ -26,7 +26,7 @@ class Restack {
     uint64_t pause_us = 0;
   };
   // The layer must exist. Afterwards only callers that requested `running` again use the mounts.
-  // Null: somebody holds them; nothing changed, including taking.next_layer. After an exception,
+  // Null: a process holds them; nothing changed, including taking.next_layer. After an exception,
   // the old mounts are still in place or the sandbox was ended. The caller holds the workspace's
   // lock and gives up its own reference.
   std::optional<Done> exchange(const state_db::SnapshotRow& taking, state_db::WorkspaceRow row,

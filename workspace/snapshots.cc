@@ -200,8 +200,7 @@ WorkspaceView Snapshots::undo(const Caller& caller, const std::string& name,
 base::SnapshotId Snapshots::before_exec(const state_db::WorkspaceRow& row) {
   const auto guard = context_.locks.lock(row.id.str(), "snapshot before a command");
   const auto current = state_db::Workspaces(context_.store).get(row.id);
-  if (current.state != state_db::WorkspaceState::ready)
-    return {};  // it is being unarchived
+  if (current.state != state_db::WorkspaceState::ready) return {};  // it is being unarchived
   return take_locked(current, {.cause = SnapshotCause::before_exec}).id;
 }
 

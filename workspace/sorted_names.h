@@ -30,9 +30,9 @@ class SortedNames {
   std::string pool_;             // the names of a piece, each with a NUL
   std::vector<uint32_t> order_;  // offsets in it, reversed: the next name is last
   uint64_t most_bytes_ = 0;
-  std::string last_;             // returned last
-  std::string bound_;            // the least name left out of the piece
-  bool more_ = true;             // more names follow this piece
+  std::string last_;   // returned last
+  std::string bound_;  // the least name left out of the piece
+  bool more_ = true;   // more names follow this piece
 };
 
 }  // namespace moorage::workspace

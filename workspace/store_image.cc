@@ -181,11 +181,11 @@ bool has_mounted(const std::string& directory, const FileId& image) {
 void require_empty(const std::string& directory) {
   for (const auto& name : base::list_directory(directory)) {
     if (name == kNote) continue;
-    throw Error(
-        Code::conflict, directory + " is not empty: " + name + " would be hidden by the image",
-        name == "state.db" ? "this is a store without an image: leave store.image empty, "
-                             "or move it away"
-                           : "move it away, or choose another store.directory");
+    throw Error(Code::conflict,
+                directory + " is not empty: " + name + " would be hidden by the image",
+                name == "state.db" ? "this is a store without an image: leave store.image empty, "
+                                     "or move it away"
+                                   : "move it away, or choose another store.directory");
   }
 }
 
@@ -281,11 +281,11 @@ StoreImage StoreImage::open(const StoreImageOptions& options) {
                 "set its size, such as 64GiB; all of it is allocated at once");
   if (!base::path_exists(options.image)) {
     if (const auto note = base::read_file_if_exists(options.directory + "/" + kNote))
-      throw Error(Code::not_found,
-                  options.image + " is missing, but the store was in " +
-                      note->substr(0, note->find('\n')),
-                  "mount the image's file system; or, for a new, empty store, remove " +
-                      options.directory + "/" + kNote);
+      throw Error(
+          Code::not_found,
+          options.image + " is missing, but the store was in " + note->substr(0, note->find('\n')),
+          "mount the image's file system; or, for a new, empty store, remove " + options.directory +
+              "/" + kNote);
     require_empty(options.directory);
     make_image(options);
   }

@@ -91,8 +91,8 @@ uint64_t mount_of(int fd) {
   return status.stx_mnt_id;
 }
 
-// Refuses what the root of a sandbox mounted below its tree, such as a /proc: it is not part of the
-// workspace.
+// Refuses mounts that a sandbox's root made below its tree, such as a /proc: they are not part of
+// the workspace.
 Fd open_place(const InsidePlace& place, int flags) {
   Fd fd = base::open_in_root(place.root, place.path, flags);
   if (mount_of(fd.get()) != mount_of(place.root)) {

@@ -88,7 +88,7 @@ class TreeFiles {
   // Never replaces a target. unsupported: from one root to another.
   void move(const std::string& from, const std::string& to) const;
   void remove(const std::string& path,
-              bool recursive) const;  // the link itself, never what it names
+              bool recursive) const;  // the link itself, never its target
 
  private:
   void make_one_directory(int parent, const std::string& name, const std::string& path) const;

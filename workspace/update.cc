@@ -63,8 +63,7 @@ WorkspaceView Workspaces::update(const Caller& caller, const std::string& name,
         table.set_policy(id, {before, after, by});
         joined.notice.clear();
         if (needs_new_sandbox(before, after) && state_db::Sandboxes(context_.store).live(id)) {
-          joined.notice =
-              "the new limits apply at the next start; now: moorage stop " + row.name;
+          joined.notice = "the new limits apply at the next start; now: moorage stop " + row.name;
         }
         join_key(context_.store, caller, joined.subject());
       });

@@ -1,4 +1,4 @@
-// The verbs on rows and on backends that only say what they can: enough to see who is refused.
+// The verbs on rows and on fake backends that only report capabilities: enough to test refusals.
 #pragma once
 
 #include <atomic>
@@ -139,7 +139,7 @@ struct PlacementFixture {
   }
 };
 
-// What it was refused with, as "message | hint".
+// The refusal as "message | hint".
 template <typename Call>
 std::string refusal_of(const Call& call, base::Code code = base::Code::permission_denied) {
   try {

@@ -32,17 +32,16 @@ TEST_CASE_METHOD(PlacementFixture, "without a rule everything may be anywhere") 
 }
 
 TEST_CASE_METHOD(PlacementFixture,
-                 "a backend is refused with the rule, what it allows and what there is") {
+                 "a refused backend names the rule, the allowed backends and the usable ones") {
   add_rule().backends = {"lxc", "docker"};
   CHECK(backend_refused(*this, "lxc").empty());
   CHECK(backend_refused(*this, "process") ==
         "rule 1: it may not run on backend process; allowed: lxc, docker | ask for --backend "
         "docker or --backend lxc");
   add_rule().backends = {"process"};
-  CHECK(
-      backend_refused(*this, "lxc") ==
-      "rule 2: it may not run on backend lxc; allowed: process | the administrator of this host "
-      "can change the rule");
+  CHECK(backend_refused(*this, "lxc") ==
+        "rule 2: it may not run on backend lxc; allowed: process | the administrator of this host "
+        "can change the rule");
 }
 
 TEST_CASE_METHOD(PlacementFixture, "rules add up: a later one never loosens an earlier one") {
@@ -58,10 +57,9 @@ TEST_CASE_METHOD(PlacementFixture, "rules add up: a later one never loosens an e
   CHECK(backend_refused(*this, "process").starts_with("rule 1: it needs isolation userns"));
 }
 
-TEST_CASE_METHOD(PlacementFixture,
-                 "how a backend isolates that cannot be used now is not guessed") {
+TEST_CASE_METHOD(PlacementFixture, "the isolation of an unusable backend is never guessed") {
   lxc->usable = false;
-  CHECK(backend_refused(*this, "lxc").empty());  // nobody asks; its start says what is wrong
+  CHECK(backend_refused(*this, "lxc").empty());  // no rule needs it; its start reports the problem
   add_rule().min_isolation = Isolation::container;
   CHECK(refusal_of(
             [&] {
@@ -72,7 +70,7 @@ TEST_CASE_METHOD(PlacementFixture,
 }
 
 TEST_CASE_METHOD(PlacementFixture,
-                 "a rule holds for its users and for workspaces with all of its labels") {
+                 "a rule applies to its users and to workspaces with all of its labels") {
   auto& rule = add_rule();
   rule.backends = {"docker"};
   rule.users = {1004, 0};
@@ -86,12 +84,12 @@ TEST_CASE_METHOD(PlacementFixture,
 }
 
 TEST_CASE_METHOD(PlacementFixture,
-                 "groups are the host's, and a rule for groups holds where they are not known") {
+                 "groups come from the host, and a rule for groups applies to unknown users") {
   auto& rule = add_rule();
   rule.backends = {"docker"};
   rule.groups = {54321, 0};
   CHECK(backend_refused(*this, "lxc", 0).starts_with("rule 1: it may not"));
-  CHECK(backend_refused(*this, "lxc", 1).empty());  // daemon, of every Debian
+  CHECK(backend_refused(*this, "lxc", 1).empty());  // "daemon", on every Debian
   CHECK(backend_refused(*this, "lxc", kNobodyKnown)
             .starts_with("rule 1: it may not run on backend lxc; allowed: docker; it applies "
                          "because the host's user database does not list the groups of "
@@ -102,7 +100,7 @@ TEST_CASE_METHOD(PlacementFixture,
 }
 
 TEST_CASE_METHOD(PlacementFixture,
-                 "of defaults the first counts, over the settings, and never beyond a cap") {
+                 "the first default wins over later ones and settings, but stays within caps") {
   auto& first = add_rule();
   first.usual.memory_bytes = 2 * kGiB;
   first.default_backend = "docker";
@@ -121,7 +119,7 @@ TEST_CASE_METHOD(PlacementFixture,
 }
 
 TEST_CASE_METHOD(PlacementFixture,
-                 "a limit beyond a cap is refused with both; no limit is beyond every cap") {
+                 "a limit over a cap is refused with both values; unlimited exceeds every cap") {
   auto& rule = add_rule();
   rule.most = {kGiB, 1.5, 64, 2 * kGiB};
   add_rule().most = {4 * kGiB, 8, {}, {}};
@@ -141,8 +139,7 @@ TEST_CASE_METHOD(PlacementFixture,
   CHECK(limits == state_db::WorkspaceLimits{kGiB, 1, 1, 2 * kGiB, 0});
 }
 
-TEST_CASE_METHOD(PlacementFixture,
-                 "a rule that names an unknown backend is refused when things are wired") {
+TEST_CASE_METHOD(PlacementFixture, "a rule with an unknown backend is refused at startup") {
   add_rule().backends = {"lxc"};
   check_rules(rules(), {"lxc", "docker"});
   add_rule().default_backend = "dcoker";
@@ -154,8 +151,7 @@ TEST_CASE_METHOD(PlacementFixture,
         "rule 2: there is no backend 'dcoker' | backends are: lxc, docker");
 }
 
-TEST_CASE_METHOD(PlacementFixture,
-                 "a runtime counts as what it isolates, not as its backend does") {
+TEST_CASE_METHOD(PlacementFixture, "a runtime counts with its own isolation, not its backend's") {
   docker->runtimes = {{"crun", Isolation::container}, {"runsc", Isolation::gvisor}};
   add_rule().min_isolation = Isolation::gvisor;
   const Placement placement(context, 0, {});
@@ -192,7 +188,7 @@ TEST_CASE_METHOD(PlacementFixture,
         "rule 1: pids may be 50 at most, not 100 | moorage set moves --pids 50");
 }
 
-TEST_CASE("a level of isolation is named as the backends name it, and nothing else is one") {
+TEST_CASE("an isolation level has the backends' name; any other name is refused") {
   CHECK(isolation_of_name("").has_value() == false);
   for (const auto level : {Isolation::none, Isolation::container, Isolation::userns,
                            Isolation::gvisor, Isolation::vm}) {
@@ -221,8 +217,7 @@ TEST_CASE_METHOD(PlacementFixture, "create is refused before anything is fetched
   CHECK(state_db::Workspaces(store).count_live() == 0);
 }
 
-TEST_CASE_METHOD(PlacementFixture,
-                 "a change is refused for what it names, whatever is outside of a rule already") {
+TEST_CASE_METHOD(PlacementFixture, "a change is checked only for the limits that it names") {
   const auto row = make_workspace("old", "lxc", {8 * kGiB, 8, 100, kGiB, 0});
   add_rule().most = {4 * kGiB, 4, {}, {}};
   PolicyChange change;
@@ -237,7 +232,7 @@ TEST_CASE_METHOD(PlacementFixture,
 }
 
 TEST_CASE_METHOD(PlacementFixture,
-                 "a start that the rules refuse leaves no trace, and an archived one archived") {
+                 "a refused start leaves no trace, and an archived workspace stays archived") {
   const auto row = make_workspace("rests", "docker");
   bool came_back = false;
   workspaces.hooks().bring_back = [&](const state_db::WorkspaceRow&) { came_back = true; };
@@ -255,17 +250,15 @@ TEST_CASE_METHOD(PlacementFixture,
   CHECK(docker->starts() == 0);
 }
 
-TEST_CASE_METHOD(PlacementFixture,
-                 "a start is refused for limits that are beyond a rule that came later") {
+TEST_CASE_METHOD(PlacementFixture, "a start is refused if a later rule forbids its limits") {
   make_workspace("large", "lxc", {8 * kGiB, 1, 100, kGiB, 0});
   add_rule().most.memory_bytes = kGiB;
-  CHECK(
-      refusal_of([&] { workspaces.start({}, "large"); }) ==
-      "cannot start large (its files are unaffected): rule 1: memory may be 1G at most, not 8G "
-      "| moorage set large --memory 1G");
+  CHECK(refusal_of([&] { workspaces.start({}, "large"); }) ==
+        "cannot start large (its files are unaffected): rule 1: memory may be 1G at most, not 8G "
+        "| moorage set large --memory 1G");
 }
 
-TEST_CASE_METHOD(PlacementFixture, "a fork is asked for its own owner and labels") {
+TEST_CASE_METHOD(PlacementFixture, "a fork is checked with its own owner and labels") {
   make_workspace("origin", "docker");
   auto& rule = add_rule();
   rule.labels = {{"team", "infra"}};

@@ -13,10 +13,10 @@
 
 using namespace moorage;
 
-TEST_CASE("what is moved about under the walk is counted while its writers stand still") {
+TEST_CASE("directories that move during the walk are counted while writers are frozen") {
   test::TemporaryDirectory directory;
   constexpr int kDirectories = 20;
-  constexpr int kEntries = 10;  // few: a walk fails soon, and is not late
+  constexpr int kEntries = 10;  // few, so that a walk fails early and not late
   const auto place = [&](const char* parent, int number) {
     return directory / ("tree/" + std::string(parent) + "/" + std::to_string(number));
   };
@@ -60,7 +60,7 @@ TEST_CASE("what is moved about under the walk is counted while its writers stand
   CHECK(right);
 }
 
-TEST_CASE("what is gone cannot be counted") {
+TEST_CASE("a missing directory cannot be counted") {
   test::TemporaryDirectory directory;
   CHECK_FALSE(workspace::usage_of_written(directory / "none/x", {}));
 }

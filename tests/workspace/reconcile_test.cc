@@ -1,4 +1,4 @@
-// What a start and a round of the reconciler wait for, and what they take for abandoned.
+// What a start and a round of the reconciler wait for, and which workspaces they remove.
 #include "workspace/reconcile.h"
 
 #include <catch2/catch.hpp>
@@ -25,7 +25,7 @@ constexpr int64_t kMinute_ms = 60'000;
 const auto kLong = 20s * tests::patience();
 
 struct ReconcileFixture : PlacementFixture {
-  // An engine whose destroy waits until the test lets go of it.
+  // An engine whose destroy waits until the test releases it.
   std::promise<void> release;
   std::shared_future<void> released = release.get_future().share();
   std::atomic<int> hanging = 0;
@@ -37,14 +37,14 @@ struct ReconcileFixture : PlacementFixture {
       released.wait();
     };
   }
-  // Nothing of it is to be mended.
+  // Needs no repair.
   state_db::WorkspaceRow make_whole(const std::string& name, const std::string& backend) {
     const auto row = make_workspace(name, backend);
     state_db::Integrity(store).set(row.id, IntegrityState::intact);
     state_db::Integrity(store).set_seal(row.id, "sealed");
     return row;
   }
-  // With a sandbox whose init is gone, and a command that ran in it.
+  // Has a sandbox whose init is gone, and a command that ran in it.
   state_db::ExecRow make_dead(const std::string& name, const std::string& backend) {
     state_db::NewSandbox sandbox;
     sandbox.workspace = make_whole(name, backend).id;
@@ -85,7 +85,7 @@ struct ReconcileFixture : PlacementFixture {
     while (!condition() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(5ms);
     return condition();
   }
-  // Fails if it waits for the engine.
+  // Fails if the work waits for the engine.
   template <typename Work>
   void require_end(Work work) {
     auto ending = std::async(std::launch::async, work);
@@ -97,7 +97,7 @@ struct ReconcileFixture : PlacementFixture {
 
 }  // namespace
 
-TEST_CASE("a sandbox whose processes do not end keeps no start from serving other workspaces") {
+TEST_CASE("a sandbox with unkillable processes does not delay other workspaces at start") {
   ReconcileFixture test;
   const auto cut = test.make_dead("cut", "docker");
   const auto id = cut.request.workspace;
@@ -116,8 +116,7 @@ TEST_CASE("a sandbox whose processes do not end keeps no start from serving othe
   CHECK(test.now(cut).outcome.category == state_db::ExecCategory::lost);
 }
 
-TEST_CASE(
-    "sandboxes whose processes do not end hold up neither a round nor what comes after them") {
+TEST_CASE("sandboxes with unkillable processes delay neither a round nor later steps") {
   ReconcileFixture test;
   std::vector<state_db::ExecRow> stuck;
   for (const std::string name : {"a", "b", "c"}) stuck.push_back(test.make_dead(name, "docker"));
@@ -129,7 +128,7 @@ TEST_CASE(
   CHECK(test.comes([&] { return test.state(cut) == WorkspaceState::deleted; }));
   CHECK(test.comes([&] { return test.hanging == 3; }));
   test.require_end([&] { test.reconciler.periodic(); });
-  CHECK(test.hanging == 3);  // each is at work still
+  CHECK(test.hanging == 3);  // each is still running
   test.release.set_value();
   for (const auto& exec : stuck) {
     CHECK(test.comes([&] { return test.state(exec) == SandboxState::destroyed; }));
@@ -137,14 +136,14 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a disposable workspace that waits for its command goes only where nobody touched it") {
+TEST_CASE("a waiting disposable workspace is removed only if nobody touched it") {
   ReconcileFixture test;
   const auto untouched = test.make_disposable("untouched");
   const auto written = test.make_disposable("written");
   const auto leased = test.make_disposable("leased");
   const auto pinned = test.make_disposable("pinned", true);
   const auto used = test.make_disposable("used");
-  // As a file that is written does, before its first byte.
+  // As writing a file does before its first byte.
   state_db::Integrity(test.store).set(written, IntegrityState::intact);
   const auto use = test.active.use(used);
   Leases::Wanted wanted;

@@ -29,7 +29,7 @@ static_assert(is_full(kRepositories) && is_full(kBaseTrees) && is_full(kWorkspac
               is_full(kSandboxes) && has_all(kRunningExec) && has_all(kUploads) &&
               has_all(kStrangers));
 
-// One line a state, in the order of the life cycle.
+// One line per state, in the order of the life cycle.
 template <typename State, typename Table>
 constexpr bool has_a_line_each(const Table& table) {
   return table.size() == state_db::LifeCycle<State>::kNames.size();
@@ -38,7 +38,7 @@ static_assert(has_a_line_each<state_db::RepositoryState>(kRepositories));
 static_assert(has_a_line_each<state_db::WorkspaceState>(kWorkspaces));
 static_assert(has_a_line_each<state_db::SandboxState>(kSandboxes));
 
-// A state from which no move leads back to it and that no verb leaves a row in.
+// Every transient state needs an action: no verb leaves a row there for good.
 template <typename State>
 void check_that_steps_do_not_rest(std::set<State> resting, auto&& seen, auto&& mends) {
   for (size_t i = 0; i < state_db::LifeCycle<State>::kNames.size(); ++i) {
@@ -51,7 +51,7 @@ void check_that_steps_do_not_rest(std::set<State> resting, auto&& seen, auto&& m
 
 }  // namespace
 
-TEST_CASE("no step that was cut is left as it is, whatever is really there") {
+TEST_CASE("every interrupted step is settled, whatever is found") {
   using state_db::RepositoryState;
   using state_db::SandboxState;
   using state_db::WorkspaceState;
@@ -70,7 +70,7 @@ TEST_CASE("no step that was cut is left as it is, whatever is really there") {
       std::set{SandboxSeen::at_work, SandboxSeen::alive, SandboxSeen::dead}, decided);
 }
 
-TEST_CASE("what lives is never undone, and what may be work is never removed") {
+TEST_CASE("running things are never reverted, and possible work is never removed") {
   using state_db::SandboxState;
   CHECK(decide(SandboxState::running, SandboxSeen::alive) == Mend::adopt);
   CHECK(decide(SandboxState::frozen, SandboxSeen::alive) == Mend::adopt);
@@ -81,7 +81,7 @@ TEST_CASE("what lives is never undone, and what may be work is never removed") {
   CHECK(decide(state_db::WorkspaceState::ready, LayerSeen::missing) == Mend::tell);
   CHECK(decide(state_db::WorkspaceState::creating, LayerSeen::born) == Mend::finish);
   for (const auto seen : {LayerSeen::born, LayerSeen::unborn, LayerSeen::missing}) {
-    // Back to where it came from: at any moment one of the two is whole, and the row says which.
+    // Back to the previous state: at any moment one of the two is whole, and the row says which.
     CHECK(decide(state_db::WorkspaceState::archiving, seen) == Mend::undo);
     CHECK(decide(state_db::WorkspaceState::unarchiving, seen) == Mend::undo);
   }

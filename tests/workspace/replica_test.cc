@@ -1,4 +1,4 @@
-// Packs of a copy elsewhere: what is followed comes back, and what is hostile or damaged does not.
+// Packs of a replica: a followed tree is restored exactly; hostile or damaged packs are refused.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -38,7 +38,7 @@ base::Fd file_of(const std::string& bytes) {
   return file;
 }
 
-// A tree, what was seen of it, and its packs.
+// A tree, its record, and its packs.
 struct Followed {
   TemporaryDirectory directory;
   std::string live = directory.path() + "/live";
@@ -65,7 +65,7 @@ struct Followed {
     if (pack) pack->finish();
     return result;
   }
-  // As the next daemon knows it.
+  // Rebuilds the record as the next daemon does.
   void reload() {
     record = std::make_unique<TreeRecord>(seen);
     for (const auto& pack : packs) {
@@ -88,7 +88,7 @@ struct Followed {
   }
 };
 
-// Nothing is in doubt any more. A change time cannot be set, so it is waited for.
+// Waits until no file is in doubt: change times cannot be set.
 void settle() { usleep(2'100'000); }
 
 std::string pack_of(const std::function<void(PackWriter&)>& fill) {
@@ -99,7 +99,7 @@ std::string pack_of(const std::function<void(PackWriter&)>& fill) {
   return bytes;
 }
 
-// What is said of a pack that is made into a tree beside a victim.
+// The error for a pack restored into a tree beside a victim.
 std::string refusal(const std::function<void(PackWriter&)>& fill, uint32_t ids = kIds) {
   TemporaryDirectory directory;
   const std::string top = directory.path() + "/top";
@@ -132,7 +132,7 @@ ReplicaEntry entry(const std::string& path, ReplicaNode type = ReplicaNode::dire
 
 }  // namespace
 
-TEST_CASE("a tree that changes comes back as it is after each round, also by the next daemon") {
+TEST_CASE("a changing tree is restored exactly after each round, also by the next daemon") {
   const char* given = getenv("MOORAGE_TEST_SEED");
   const unsigned seed = given ? static_cast<unsigned>(std::stoul(given)) : std::random_device{}();
   std::cout << "MOORAGE_TEST_SEED=" << seed << "\n";
@@ -140,7 +140,7 @@ TEST_CASE("a tree that changes comes back as it is after each round, also by the
   Followed followed;
   const auto path = [&] {
     std::string made = followed.live;
-    // In the order of a walk: what is in "a" before "a-", and "objects" last.
+    // In walk order: the contents of "a" before "a-", and "objects" last.
     constexpr std::array kNames{"a", "a-", "objects", "p"};
     for (unsigned depth = 1 + random() % 3; depth > 0; --depth)
       made += "/" + std::string(kNames.at(random() % kNames.size()));
@@ -189,7 +189,7 @@ TEST_CASE("a tree that changes comes back as it is after each round, also by the
   }
 }
 
-TEST_CASE("what is old and unchanged is not sent again, and a journal only grows") {
+TEST_CASE("old unchanged files are not sent again, and a journal sends only additions") {
   Followed followed;
   followed.tree.grows = [](std::string_view path) { return path.ends_with("output"); };
   const std::string output = followed.live + "/output";
@@ -211,7 +211,7 @@ TEST_CASE("what is old and unchanged is not sent again, and a journal only grows
   CHECK(base::read_file(followed.restored("back") + "/output") == base::read_file(output));
 }
 
-TEST_CASE("lists count in their order, and what went or became a file leaves nothing below it") {
+TEST_CASE("later list lines win, and a removed or replaced directory loses its contents") {
   TemporaryDirectory directory;
   state_db::SeenDatabase seen(directory.path());
   TreeRecord record(seen);
@@ -224,7 +224,7 @@ TEST_CASE("lists count in their order, and what went or became a file leaves not
     while (const auto entry = record.seen().rest()) paths.push_back(entry->path);
     return paths;
   };
-  // As they were written before: the parts in another order, pass by pass, what went at the end.
+  // The older form: parts in another order, pass by pass, removals at the end.
   line("tree", "1 5 0 d");
   line("tree/a", "2 5 0 d");
   line("tree/a/b", "3 5 0 d");
@@ -249,12 +249,12 @@ TEST_CASE("lists count in their order, and what went or became a file leaves not
   CHECK(record.seen().find("tree/a-")->inode == 11);
   std::string listed;
   record.end_round([&](std::string_view part) { listed += part; });
-  CHECK(listed.empty());  // it is in the packs
+  CHECK(listed.empty());  // the packs have it already
   CHECK_THROWS_AS(line("tree/x", "odd"), base::Error);
 }
 
-// What `work` adds to the memory of a process, in kB: of one of its own, with a file system in
-// memory for its temporary files.
+// Memory in kB that `work` adds to a process of its own, with a file system in memory for its
+// temporary files.
 long peak_growth(const std::function<void()>& work) {
   const TemporaryDirectory place;
   void* const shared =
@@ -287,7 +287,7 @@ long peak_growth(const std::function<void()>& work) {
   return growth;
 }
 
-TEST_CASE("memory does not grow with the names that a tree has, had and links to") {
+TEST_CASE("memory does not grow with the present, former and linked names of a tree") {
   const long growth = peak_growth([] {
     constexpr uint64_t kNames = 150'000;
     const std::string stem(200, 'n');
@@ -332,7 +332,7 @@ TEST_CASE("memory does not grow with the names that a tree has, had and links to
   CHECK((test::kSanitized || growth < 40 << 10));
 }
 
-TEST_CASE("a journal whose middle goes comes with the mark of that") {
+TEST_CASE("a journal whose middle is removed is copied with the mark") {
   Followed followed;
   followed.tree.grows = [](std::string_view path) { return path.ends_with("output"); };
   const std::string output = followed.live + "/output";
@@ -352,7 +352,7 @@ TEST_CASE("a journal whose middle goes comes with the mark of that") {
   CHECK(back.substr(400'008) == now.substr(400'008));
 }
 
-TEST_CASE("a mapped file is sent in each round, and objects of git after their references") {
+TEST_CASE("a mapped file is sent in each round, and git objects after their references") {
   Followed followed;
   base::write_file(followed.live + "/mapped", "content");
   for (const char* name : {"/objects", "/refs"}) fs::create_directory(followed.live + name);
@@ -369,7 +369,7 @@ TEST_CASE("a mapped file is sent in each round, and objects of git after their r
   } order;
   PackReader(file_of(followed.packs.at(0))).read_changes(order);
   REQUIRE(order.paths.size() >= 6);
-  order.paths.resize(6);  // in the next passes those come again of which the clock cannot tell
+  order.paths.resize(6);  // later passes repeat those too recent for the clock
   CHECK(order.paths == std::vector<std::string>{"tree", "tree/mapped", "tree/refs", "tree/refs/one",
                                                 "tree/objects", "tree/objects/one"});
   struct stat status {};
@@ -381,7 +381,7 @@ TEST_CASE("a mapped file is sent in each round, and objects of git after their r
   followed.reload();
   CHECK(followed.follow().changes == 1);
   followed.tree.mapped.clear();
-  CHECK(followed.follow().changes == 1);  // what was written last, before it was unmapped
+  CHECK(followed.follow().changes == 1);  // the last writes before it was unmapped
   CHECK(followed.follow().changes == 0);
 }
 
@@ -429,7 +429,7 @@ TEST_CASE("a directory with directories in it gives way to a file") {
         }).empty());
 }
 
-TEST_CASE("owners, modes, attributes and sizes of a pack are those that a tree may have") {
+TEST_CASE("a pack is refused for owners, modes, attributes or sizes not allowed in a tree") {
   const auto with = [](const std::function<void(ReplicaEntry&)>& change, uint32_t ids = kIds) {
     return refusal(
         [&](PackWriter& pack) {
@@ -461,7 +461,7 @@ TEST_CASE("owners, modes, attributes and sizes of a pack are those that a tree m
   CHECK_FALSE(write(3, UINT64_MAX - 1).empty());
 }
 
-TEST_CASE("a flipped bit anywhere in a pack is told before anything of it is made") {
+TEST_CASE("a flipped bit anywhere in a pack is found before anything is restored") {
   const std::string pack = pack_of([](PackWriter& writer) {
     writer.entry(entry("tree"));
     for (int i = 0; i < 20; ++i) writer.entry(entry("tree/" + std::to_string(i)));
@@ -481,7 +481,7 @@ TEST_CASE("a flipped bit anywhere in a pack is told before anything of it is mad
   for (size_t at = 0; at < pack.size(); ++at) {
     std::string flipped = pack;
     flipped[at] ^= 0x10;
-    // The heads of the two trailers say nothing; the frames and their hashes do.
+    // The heads of the two trailers carry no data; the frames and their hashes do.
     taken += is_sound(flipped) ? 1 : 0;
   }
   CHECK(taken <= 2 * 16);
@@ -489,7 +489,7 @@ TEST_CASE("a flipped bit anywhere in a pack is told before anything of it is mad
   CHECK_FALSE(is_sound(pack + "x"));
 }
 
-TEST_CASE("names and manifests are what they were, and nothing odd is taken for one") {
+TEST_CASE("names and manifests survive a round trip, and invalid ones are refused") {
   const PackName name{"ly_5", 12, true};
   CHECK(name.str() == "ly_5.12.whole");
   CHECK(parse_pack_name("ly_5.13.more")->number == 13);

@@ -9,7 +9,7 @@ namespace {
 
 using state_db::WorkspaceState;
 
-TEST_CASE("a workspace in another state is refused with what to do, whatever the state") {
+TEST_CASE("a workspace that is not ready is refused with a hint in every state") {
   state_db::WorkspaceRow row;
   row.id = base::WorkspaceId{7};
   row.name = "fix-login";

@@ -1,4 +1,4 @@
-// Notes on disk, and what is told and saved of a store by them alone.
+// Notes on disk, and a store that is listed and saved by them alone.
 #include "workspace/rescue.h"
 
 #include <sys/mount.h>
@@ -33,7 +33,7 @@ About about(int64_t id, const std::string& name, std::vector<base::LayerId> laye
 }
 
 struct RescueStore : TemporaryDirectory {
-  RescueStore() { std::signal(SIGPIPE, SIG_IGN); }  // as the daemon has it
+  RescueStore() { std::signal(SIGPIPE, SIG_IGN); }  // as in the daemon
 
   Rescue rescue{{path(), path() + "/archive", kDiskFirstId}};
 
@@ -69,7 +69,7 @@ struct RescueStore : TemporaryDirectory {
 
 }  // namespace
 
-TEST_CASE("a note is read as it was written, and a torn one not at all") {
+TEST_CASE("a note survives a round trip, and a torn one is rejected") {
   About one = about(3, "auth", {{7}, {5}});
   one.team_gid = 60;
   const std::string text = write_about_text(one);
@@ -85,7 +85,7 @@ TEST_CASE("a note is read as it was written, and a torn one not at all") {
   CHECK_FALSE(parse_about("[1]").has_value());
 }
 
-TEST_CASE("workspaces are told by their notes, and layers that no note names by themselves") {
+TEST_CASE("workspaces are listed by their notes, and unnamed layers by themselves") {
   RescueStore store;
   store.note(about(1, "auth", {{7}, {5}}));
   store.note(about(2, "gone", {{9}}));
@@ -108,7 +108,7 @@ TEST_CASE("workspaces are told by their notes, and layers that no note names by 
   CHECK(store.rescue.count() == 4);
 }
 
-TEST_CASE("one is found by its id, or by a name that only it has") {
+TEST_CASE("a workspace is found by its id or by a unique name") {
   RescueStore store;
   store.note(about(1, "auth", {{1}}));
   store.note(about(2, "auth", {{2}}));
@@ -119,7 +119,7 @@ TEST_CASE("one is found by its id, or by a name that only it has") {
   CHECK(code_thrown_by([&] { store.rescue.find("../../etc"); }) == base::Code::not_found);
 }
 
-TEST_CASE("an export has the note, the journals and every layer") {
+TEST_CASE("an export contains the note, the journals and every layer") {
   RescueStore store;
   store.note(about(1, "auth", {{7}, {5}}));
   store.layer("ly_7", "new", "of today\n");
@@ -138,11 +138,11 @@ TEST_CASE("an export has the note, the journals and every layer") {
   CHECK(store.exported("ly_6").at("layers/ly_6/tree/other") == "another's\n");
 }
 
-TEST_CASE("one that is archived is told by its file, and saved as that") {
+TEST_CASE("an archived workspace is listed by its archive and saved as that file") {
   RescueStore store;
   store.note(about(1, "auth", {{7}}));
   base::make_directories(store.path() + "/archive");
-  // Of another store, of another workspace, older, unfinished, and none at all.
+  // From another store, of another workspace, older, unfinished, and not archives.
   for (const char* name : {"moorage-ffffffff-ws_1.9.tar.zst", "moorage-0a1b2c3d-ws_11.9.tar.zst",
                            "moorage-0a1b2c3d-ws_1.2.tar.zst", "moorage-0a1b2c3d-ws_1.4.tar.zst.tmp",
                            "moorage-0a1b2c3d-ws_1.+5.tar.zst", "moorage-0a1b2c3d-ws_1..tar.zst"})
@@ -158,7 +158,7 @@ TEST_CASE("one that is archived is told by its file, and saved as that") {
   CHECK(store.rescue.begin_export("auth")->read(1 << 20) == "all of it");
 }
 
-TEST_CASE("an export leaves out what cannot be in it, and names that") {
+TEST_CASE("an export leaves out and names entries that an archive cannot hold") {
   RescueStore store;
   store.note(about(1, "auth", {{7}}));
   store.layer("ly_7", "good", "work\n");
@@ -188,7 +188,7 @@ TEST_CASE("an export leaves out what cannot be in it, and names that") {
   CHECK_THAT(missing, Catch::Contains("is nested deeper than 900 directories"));
 }
 
-TEST_CASE("of renamed directories an export names those that it could not merge, and no others") {
+TEST_CASE("an export names exactly the renamed directories that it could not merge") {
   RescueStore store;
   store.note(about(1, "auth", {{7}, {5}}));
   store.layer("ly_7", "good", "work\n");
@@ -211,7 +211,7 @@ TEST_CASE("of renamed directories an export names those that it could not merge,
   make(old_upper);
   make(new_upper);
   for (const char* name : {"a", "b", "c"}) renamed(name);
-  // In `b`, beside what can be merged: a path that is longer than a merge follows.
+  // `b` also has a path longer than a merge follows.
   base::Fd at = base::open_directory(old_upper + "old-b/in");
   for (int depth = 0; depth < 17; ++depth) {
     const std::string name(250, 'd');
@@ -232,14 +232,14 @@ TEST_CASE("of renamed directories an export names those that it could not merge,
   CHECK_THAT(missing, Catch::EndsWith("is a renamed directory with too many entries to merge\n"));
 }
 
-TEST_CASE("an export has zeros for what cannot be read of a file, and names it") {
+TEST_CASE("an export has zeros for the unreadable part of a file, and names it") {
   RescueStore store;
   store.note(about(1, "auth", {{7}}));
   store.layer("ly_7", "file", "x\n");
   const std::string journal = store.path() + "/workspaces/ws_1/journal/ex_3";
   base::make_directories(journal);
   base::write_file(journal + "/start", "");
-  // Smaller than it says, as every file of sysfs.
+  // Smaller than its size, like every file of sysfs.
   const char* small = "/sys/kernel/uevent_seqnum";
   REQUIRE(mount(small, (journal + "/start").c_str(), nullptr, MS_BIND, nullptr) == 0);
   const auto files = store.exported("auth");
@@ -275,7 +275,7 @@ TEST_CASE("an export goes on without a base tree that cannot be opened") {
   CHECK_THAT(files.at("missing.txt"), Catch::StartsWith("layers/ly_7/tree: "));
 }
 
-TEST_CASE("an entry of a renamed directory that cannot be in an export keeps no other one out") {
+TEST_CASE("an entry that cannot be exported from a renamed directory keeps no other out") {
   RescueStore store;
   store.note(about(1, "auth", {{7}}));
   const std::string moved = store.path() + "/layers/ly_7/tree/upper/moved";
@@ -284,7 +284,7 @@ TEST_CASE("an entry of a renamed directory that cannot be in an export keeps no 
   REQUIRE(setxattr(moved.c_str(), "trusted.overlay.redirect", "old", 3, 0) == 0);
   store.layer("ly_7", "moved/after", "work\n");
   store.layer("ly_7", "moved/zero", "too\n");
-  REQUIRE(mkdir((moved + "/middle").c_str(), 0755) == 0);  // root's
+  REQUIRE(mkdir((moved + "/middle").c_str(), 0755) == 0);  // owned by root
   const auto files = store.exported("auth");
   CHECK(files.at("layers/ly_7/tree/moved/after") == "work\n");
   CHECK(files.at("layers/ly_7/tree/moved/zero") == "too\n");

@@ -1,4 +1,4 @@
-// Which of the snapshots that were taken by themselves go again.
+// Which automatic snapshots are dropped.
 #include <catch2/catch.hpp>
 #include <set>
 
@@ -26,7 +26,7 @@ SnapshotRow row(int64_t id, int64_t age_ms, SnapshotCause cause = SnapshotCause:
 
 }  // namespace
 
-TEST_CASE("the newest stay, then one an hour, then one a day, and what somebody wanted") {
+TEST_CASE("the newest stay, then one an hour, then one a day, and requested ones") {
   std::vector<SnapshotRow> kept;
   int64_t id = 0;
   const int64_t now_ms = 40 * kDay_ms;
@@ -48,11 +48,11 @@ TEST_CASE("the newest stay, then one an hour, then one a day, and what somebody 
     const int64_t age_ms = now_ms - snapshot.created_age_ms;
     (age_ms < kDay_ms ? young : age_ms < 30 * kDay_ms ? old : ancient) += 1;
   }
-  CHECK(young == 10 + 23);  // ten are all of the last hour and more
-  CHECK(old == 30);  // days 10 to 39 of the store; of day 39 the one that is exactly a day old
+  CHECK(young == 10 + 23);  // the newest ten cover more than the last hour
+  CHECK(old == 30);         // days 10 to 39 of the store; on day 39 the one exactly a day old
   CHECK(ancient == 0);
 
-  // What is left is left again.
+  // A second run keeps the same ones.
   std::vector<SnapshotRow> left;
   for (const auto& snapshot : kept) {
     if (!gone.contains(snapshot.id)) left.push_back(snapshot);

@@ -1,4 +1,4 @@
-// Commands that stand still for a count, and what is said when one cannot go on.
+// Commands frozen for a count, and the report if one cannot be thawed.
 #include "workspace/sandbox_writes.h"
 
 #include <catch2/catch.hpp>
@@ -13,7 +13,7 @@ using namespace moorage;
 
 namespace {
 
-// Whose thaw fails.
+// Its thaw fails.
 class StuckGroup : public backends::ExecGroup {
  public:
   explicit StuckGroup(base::Code code) : code_(code) {}
@@ -45,7 +45,7 @@ class StuckBackend : public backends::FakeBackend {
   const base::Code code_;
 };
 
-// What the log has of a command that was frozen and whose thaw failed so.
+// The log for a frozen command whose thaw failed with this error.
 std::string log_of_failed_thaw(base::Code code) {
   const test::TemporaryDirectory directory;
   const std::string file = directory / "log";
@@ -62,7 +62,7 @@ std::string log_of_failed_thaw(base::Code code) {
 
 }  // namespace
 
-TEST_CASE("a thaw that fails is a warning, unless its command is gone") {
+TEST_CASE("a failed thaw is a warning, unless its command is gone") {
   CHECK_THAT(log_of_failed_thaw(base::Code::internal), Catch::Contains("warning exec.not_thawed"));
   CHECK_THAT(log_of_failed_thaw(base::Code::not_found), Catch::Contains("debug exec.not_thawed"));
 }

@@ -1,4 +1,4 @@
-// Seals of workspaces that rest, taken behind the verbs.
+// Seals of stopped workspaces, taken in the background.
 #include <catch2/catch.hpp>
 #include <future>
 #include <set>
@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Who asks for one of these layers waits.
+// Blocks callers of one of these layers.
 struct SlowStorage : ForwardingStorage {
   using ForwardingStorage::ForwardingStorage;
   std::string layer_path(base::LayerId layer) const override {
@@ -42,7 +42,7 @@ struct SealFixture : ContextFixture {
   Repositories repositories{slowed};
   Workspaces workspaces{slowed, repositories, active, watcher};
 
-  // That rests, and was written to since it was sealed.
+  // Stopped, and changed since its last seal.
   state_db::Workspaces::Created add(const std::string& name, uint32_t owner) {
     state_db::Workspaces table(store);
     const auto made = table.create(new_workspace(store, name, owner));
@@ -59,7 +59,7 @@ struct SealFixture : ContextFixture {
 
 }  // namespace
 
-TEST_CASE("slow seals of one user keep nobody else's workspaces unsealed") {
+TEST_CASE("slow seals of one user do not delay those of other users") {
   SealFixture test;
   test.slow.open = test.gate.get_future().share();
   std::vector<base::WorkspaceId> greedy;

@@ -43,7 +43,7 @@ uint64_t status_kb(const std::string& field) {
 
 }  // namespace
 
-TEST_CASE("names come in their order, each once, in pieces of any size") {
+TEST_CASE("names come sorted, each once, in pieces of any size") {
   const Directory directory;
   for (const uint64_t at_most : {300'000, 1'000'000, 100'000'000}) {
     SortedNames names;
@@ -58,9 +58,9 @@ TEST_CASE("names come in their order, each once, in pieces of any size") {
   }
 }
 
-TEST_CASE("a piece of names takes the memory it may, also while it is read") {
+TEST_CASE("a piece of names stays within its memory limit, also while it is read") {
   const Directory directory;
-  constexpr uint64_t kAtMost = 2'900'000;  // less than all of them take
+  constexpr uint64_t kAtMost = 2'900'000;  // less than all names need
   malloc_trim(0);
   const base::Fd refs = base::open_file("/proc/self/clear_refs", O_WRONLY);
   base::write_all(refs.get(), "5");

@@ -1,4 +1,4 @@
-// A store below the temporary directory with an overlay storage in it, and a small base tree.
+// A store in a temporary directory with an overlay storage, and a small base tree.
 #pragma once
 
 #include <fcntl.h>
@@ -42,8 +42,7 @@ inline std::string through(const base::Fd& mount, const std::string& path) {
   return "/proc/self/fd/" + std::to_string(mount.get()) + "/" + path;
 }
 
-// Runs body in a thread with mounts of its own, so that nothing stays mounted on the host whatever
-// happens.
+// Runs body in a thread with its own mounts, so that nothing ever stays mounted on the host.
 inline void in_own_namespace(const std::function<void()>& body) {
   std::async(std::launch::async, [&body] {
     if (unshare(CLONE_FS | CLONE_NEWNS) < 0) abort();

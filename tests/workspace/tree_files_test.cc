@@ -45,13 +45,13 @@ Code refusal(const Body& body) {
     INFO(error.message());
     return error.code();
   }
-  FAIL("nothing was refused");
+  FAIL("no error was thrown");
   return Code::internal;
 }
 
 }  // namespace
 
-TEST_CASE("what is written is read back, and belongs to the agent's user") {
+TEST_CASE("a written file reads back and belongs to the agent's user") {
   TreeFixture tree;
   const std::string bytes("a\0b\n\xff", 5);
   tree.put("new", bytes);
@@ -74,7 +74,7 @@ TEST_CASE("a write keeps the mode of an existing file unless one is given") {
   CHECK(tree.files.stat("bin/run").mode == 0600);
 }
 
-TEST_CASE("a write without commit leaves nothing and changes nothing") {
+TEST_CASE("a write without commit has no effect") {
   TreeFixture tree;
   {
     TreeFiles::Writer writer = tree.files.begin_write("README.md", 0);
@@ -86,7 +86,7 @@ TEST_CASE("a write without commit leaves nothing and changes nothing") {
   CHECK(tree.files.list("").entries.size() == 3);
 }
 
-TEST_CASE("a write has a note for as long as it has a temporary file") {
+TEST_CASE("a write has a note while it has a temporary file") {
   TreeFixture tree;
   const UploadNotes notes{tree.directory.path() + "/uploads", "ws_3"};
   const TreeFiles files({{"/workspace", tree.mounts.tree.get()}}, kOwner, notes);
@@ -149,7 +149,7 @@ TEST_CASE("entries are listed by name with type, size and target") {
   CHECK(tree.files.stat("").type == FileType::directory);
 }
 
-TEST_CASE("a listing has at most so many bytes of names and link targets") {
+TEST_CASE("a listing limits its bytes of names and link targets") {
   TreeFixture tree;
   tree.files.make_directory("links");
   const std::string target(4000, 't');
@@ -163,7 +163,7 @@ TEST_CASE("a listing has at most so many bytes of names and link targets") {
   CHECK(bytes < kMaxListingBytes + 2 * target.size());
 }
 
-TEST_CASE("directories are made with their parents and belong to the agent's user") {
+TEST_CASE("directories are created with their parents and belong to the agent's user") {
   TreeFixture tree;
   tree.files.make_directory("/workspace/x/y/z/");
   tree.files.make_directory("x/y");
@@ -184,7 +184,7 @@ TEST_CASE("a move replaces nothing and takes directories along") {
   CHECK(refusal([&] { tree.files.move("bin", "bin/moved/x"); }) == Code::invalid_argument);
 }
 
-TEST_CASE("removal takes the link, not what it names; a full directory only when asked") {
+TEST_CASE("removal takes a link, not its target; a full directory only on request") {
   TreeFixture tree;
   tree.files.make_symlink("deep", "link");
   tree.files.remove("link", true);
@@ -197,7 +197,7 @@ TEST_CASE("removal takes the link, not what it names; a full directory only when
   CHECK(tree.files.list("").entries.size() == 2);
 }
 
-TEST_CASE("the root of the tree is neither removed, moved nor written") {
+TEST_CASE("the root of the tree cannot be removed, moved or written") {
   TreeFixture tree;
   for (const std::string path : {"", "/", "//", ".", "..", "bin/..", "bin/.", "bin/../"}) {
     INFO(path);
@@ -211,7 +211,7 @@ TEST_CASE("the root of the tree is neither removed, moved nor written") {
 
 TEST_CASE("FIFOs, devices and sockets are refused at once") {
   TreeFixture tree;
-  // Owned by the agent's user on disk, as if made inside.
+  // Owned by the agent's user on disk, as if created inside.
   auto make = [&](const char* name, mode_t type, dev_t device) {
     const std::string path = tree.upper() + "/" + name;
     REQUIRE(mknod(path.c_str(), type | 0666, device) == 0);
@@ -248,7 +248,7 @@ TEST_CASE("hostile paths end in a refusal or inside") {
   CHECK(tree.get("../workspace/./bin/../README.md") == "read me\n");
 }
 
-TEST_CASE("a link means on the host what it means inside") {
+TEST_CASE("a link has the same target on the host as inside") {
   TreeFixture tree;
   tree.files.make_directory("workspace/home");
   tree.put("workspace/README.md", "another one\n");
@@ -271,14 +271,14 @@ TEST_CASE("a link means on the host what it means inside") {
   try {
     tree.files.make_symlink("/etc", "outside");
     tree.get("outside/passwd");
-    FAIL("nothing was refused");
+    FAIL("no error was thrown");
   } catch (const base::Error& error) {
     CHECK(error.message() ==
           "outside/passwd (through the link /workspace/outside) is outside the workspace");
   }
 }
 
-TEST_CASE("a directory that only the inside root may write refuses new files") {
+TEST_CASE("a directory writable only by the inside root refuses new files") {
   TreeFixture tree;
   tree.files.make_directory("roots");
   REQUIRE(chown(tree.at("roots").c_str(), kFirstHostId, kFirstHostId) == 0);
@@ -287,10 +287,10 @@ TEST_CASE("a directory that only the inside root may write refuses new files") {
   CHECK(syscall(SYS_setfsuid, -1) == 0);
 }
 
-TEST_CASE("what is mounted below the tree is not reached") {
+TEST_CASE("mounts below the tree cannot be reached") {
   TreeFixture tree;
   tree.files.make_directory("mnt");
-  // A detached mount takes no mounts, so the tree gets a place in a namespace of this thread's own.
+  // A detached mount takes no mounts, so attach the tree in a namespace of this thread.
   in_own_namespace([&] {
     const std::string place = tree.directory.path() + "/place";
     base::make_directories(place);
@@ -306,7 +306,7 @@ TEST_CASE("what is mounted below the tree is not reached") {
   });
 }
 
-TEST_CASE("no race of a directory with a link to the host's root leads out") {
+TEST_CASE("swapping a directory with a link to the host's root never leads out") {
   TreeFixture tree;
   tree.files.make_directory("swap/etc");
   tree.put("swap/etc/moorage-race", "inside\n");
@@ -350,7 +350,7 @@ TEST_CASE("a tree of 3,000 levels is removed, and 100,000 entries are listed", "
   TreeFixture tree;
   tree.files.make_directory("top");
   Fd level = base::open_directory(tree.at("top"));
-  syscall(SYS_setfsuid, kOwner);  // the layers take nothing that belongs to user 0
+  syscall(SYS_setfsuid, kOwner);  // the layers accept no files of user 0
   syscall(SYS_setfsgid, kOwner);
   int made = 0;
   for (; made < 3000 && mkdirat(level.get(), "d", 0755) == 0; ++made) {

@@ -1,4 +1,4 @@
-// An update whose process died between its row and the disk's limit, and that is repeated.
+// A repeated update whose process died between writing its row and setting the disk's limit.
 #include <catch2/catch.hpp>
 #include <vector>
 
@@ -42,7 +42,7 @@ struct UpdateFixture : ContextFixture {
 
 }  // namespace
 
-TEST_CASE("a repeated update holds the disk to its limit though the first one died before that") {
+TEST_CASE("a repeated update sets the disk's limit though the first one died before that") {
   UpdateFixture test;
   auto wanted = new_workspace(test.store, "one");
   wanted.policy.limits.disk_bytes = 100 << 20;
@@ -52,7 +52,7 @@ TEST_CASE("a repeated update holds the disk to its limit though the first one di
   test.storage->make_layer(made.layer);
   auto after = table.get(made.id).policy;
   after.limits.disk_bytes = 50 << 20;
-  table.set_policy(made.id, {table.get(made.id).policy, after, "set by a test"});  // and it died
+  table.set_policy(made.id, {table.get(made.id).policy, after, "set by a test"});  // then it died
 
   const JoinedVerb joined{.workspace = made.id};
   const auto view = test.workspaces.resume(joined.subject(), false);

@@ -14,7 +14,7 @@ constexpr base::ExecId kOther{4};
 
 }  // namespace
 
-TEST_CASE("a verb that waits is called again once, at the end of its command") {
+TEST_CASE("a waiting verb is called again once, at the end of its command") {
   Waiters waiters([](base::ExecId) { return false; });
   int resumed = 0;
   waiters.resume_later(Waiting({kHook}, "a hook"), [&] { resumed += 1; });
@@ -34,7 +34,7 @@ TEST_CASE("an end before the wait begins is not missed") {
   CHECK(resumed == 1);
 }
 
-TEST_CASE("a wait that has a time ends then, whatever runs on") {
+TEST_CASE("a wait with a deadline ends then, whatever still runs") {
   Waiters waiters([](base::ExecId) { return false; });
   int resumed = 0;
   const auto past = Waiting::Clock::now() - std::chrono::seconds(1);
@@ -46,7 +46,7 @@ TEST_CASE("a wait that has a time ends then, whatever runs on") {
   CHECK(waiters.size() == 1);
 }
 
-TEST_CASE("a verb whose pool is full is called later, and is not lost") {
+TEST_CASE("a verb whose pool is full is retried later") {
   Waiters waiters([](base::ExecId) { return false; });
   int tries = 0;
   waiters.resume_later(Waiting({kHook}, "a hook"), [&] {
@@ -60,7 +60,7 @@ TEST_CASE("a verb whose pool is full is called later, and is not lost") {
   CHECK(waiters.size() == 0);
 }
 
-TEST_CASE("after the end of the daemon nothing is called") {
+TEST_CASE("after the end of the daemon no verb is called") {
   Waiters waiters([](base::ExecId) { return false; });
   int resumed = 0;
   waiters.resume_later(Waiting({kHook}, "a hook"), [&] { resumed += 1; });
