@@ -399,8 +399,8 @@ class Elsewhere(harness.TestCase):
         flip(copies[-1], copies[-1].stat().st_size // 2)
         copies[-2].write_bytes(copies[-2].read_bytes()[:-1])
         other = self.restored(place)
-        self.assertIn(f"{copies[-1].name} is passed over", other.output)
-        self.assertIn(f"{copies[-2].name} is passed over", other.output)
+        self.assertIn(f"{copies[-1].name} is skipped", other.output)
+        self.assertIn(f"{copies[-2].name} is skipped", other.output)
 
         place = self.spared()
         database = sqlite3.connect(self.restored(place).store / "state.db")
