@@ -12,8 +12,8 @@ namespace moorage::base {
 namespace {
 
 constexpr int kNice = 10;
-// A little longer than what others have (2.8 ms, 3 on older kernels): enough to be preempted by
-// them. What is left of it goes on after its end, when the thread is as others again.
+// Slightly longer than the slice of other threads (2.8 ms; 3 ms on older kernels), so that they
+// preempt this one. The rest of a slice still runs after the thread is back to normal.
 constexpr uint64_t kLongSliceNs = 5'000'000;
 constexpr uint64_t kUsualSlice = 0;
 
@@ -28,7 +28,7 @@ bool set(int nice, uint64_t slice_ns) {
   return syscall(SYS_sched_setattr, 0, &attributes, 0U) == 0;
 }
 
-// Tried once, by a step that no thread misses.
+// Tested once, by a step that no thread depends on.
 bool may_raise() {
   static const bool may = [] {
     const int nice = nice_of_thread();

@@ -1,15 +1,14 @@
-// Work that takes processors for as long as somebody else likes, such as a walk over a tree that an
-// agent wrote. While one of these lives, its thread has a ninth of the weight of others and runs on
-// half of the processors, and what wakes up goes before it at once (Linux 6.12 and later: by its
-// long slice, sched_setattr(2); before: by its weight). It still goes on when the host is busy.
-// Without CAP_SYS_NICE a thread could not raise its priority again: then nothing is changed.
+// Work that takes as much processor time as an outsider decides, such as a walk over an
+// agent-written tree. While this object lives, its thread has a ninth of the normal weight and runs
+// on half of the processors; threads that wake up preempt it at once (Linux 6.12 and later: by its
+// long slice, sched_setattr(2); before: by its weight). It still makes progress on a busy host.
+// Without CAP_SYS_NICE a thread could not raise its priority again, so nothing is changed.
 //
-// The weight alone is not enough: the kernel shares out processors by groups first (control groups,
-// sessions), and the daemon's group, busy with such work, goes behind all the others with what is
-// urgent in it.
+// The weight alone is not enough. The kernel first divides processors among groups (control groups,
+// sessions), so a daemon group busy with such work falls behind all others, with its urgent work.
 //
-// Hold no lock that others wait for: whoever wants it waits as long as this thread does. Begin no
-// thread or process: it would begin as this one is.
+// Hold no lock that others need: they would wait as long as this thread runs. Start no thread or
+// process: it would inherit the low priority.
 #pragma once
 
 #include <optional>
@@ -27,7 +26,7 @@ class Background {
 
  private:
   int nice_before_ = 0;
-  bool lowered_ = false;  // false, too, inside of another one
+  bool lowered_ = false;  // also false when nested in another one
   std::optional<HalfOfProcessors> half_;
 };
 

@@ -25,7 +25,7 @@ class SystemClock final : public Clock {
 }  // namespace
 
 const Clock& system_clock() {
-  static const auto& clock = *new SystemClock;  // never destroyed: the log asks it to the very end
+  static const auto& clock = *new SystemClock;  // never destroyed: the log uses it to the end
   return clock;
 }
 
@@ -38,7 +38,7 @@ const std::string& boot_id() {
   return id;
 }
 
-// Not gmtime(3): it would read /etc/localtime, which is the sandbox's for the warden.
+// Not gmtime(3): it would read /etc/localtime, which for the warden belongs to the sandbox.
 std::string format_utc(int64_t wall_ms) {
   using namespace std::chrono;
   auto days = floor<std::chrono::days>(milliseconds(wall_ms));

@@ -1,5 +1,5 @@
-// Time. Wall time is for people and records; boot time (CLOCK_BOOTTIME, with the boot id) is for
-// every deadline and age that decides something, so that a jump of the wall clock decides nothing.
+// Time. Wall time is for people and records. Boot time (CLOCK_BOOTTIME, with the boot id) is for
+// every deadline and age that decides something, so a jump of the wall clock cannot matter.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ class Clock {
  public:
   virtual ~Clock() = default;
   virtual int64_t wall_ms() const = 0;  // since 1970-01-01 UTC
-  virtual int64_t boot_ms() const = 0;  // since boot, suspend included
-  // Which boot that is: times of two boots have nothing to do with each other.
+  virtual int64_t boot_ms() const = 0;  // since boot, including suspend
+  // Identifies the boot: times of two boots cannot be compared.
   virtual std::string boot_id() const { return base::boot_id(); }
 };
 

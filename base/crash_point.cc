@@ -16,7 +16,7 @@
 namespace moorage::base {
 namespace {
 
-// Functions, not globals: crash points of other files register before this file's statics exist.
+// Functions, not globals: crash points of other files register before these statics exist.
 std::vector<std::string_view>& names() {
   static std::vector<std::string_view> all;
   return all;
@@ -27,7 +27,7 @@ struct Wish {
   std::atomic<int> passings_left{1};
 };
 
-// One name at a time can be wished for, so one count is enough.
+// One count is enough: only one name can be requested at a time.
 Wish& wish() {
   static Wish parsed;
   static const bool done = [] {
@@ -85,7 +85,7 @@ void CrashPoint::pass() {
   if (!armed_) return;
   if (--wish().passings_left != 0) return;
   kill(getpid(), SIGKILL);
-  for (;;) pause();  // the signal is on its way; nothing more may happen
+  for (;;) pause();  // the signal is coming; nothing more may happen
 }
 
 std::vector<std::string_view> crash_point_names() { return names(); }

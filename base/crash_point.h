@@ -1,9 +1,9 @@
-// Named places between two effects, where a test stops the process as `kill -9` would:
-// MOORAGE_CRASH_AT=name[:N] in the environment of the daemon dies at the N-th passing (default
-// 1st). And where a test stages a race: with MOORAGE_PAUSE_AT=name=PATH[,name=PATH...] a thread that
-// passes while the file PATH is there makes PATH.reached and waits until PATH is gone, a minute at
-// most. Costs one load and a branch when unset. `crash_point_names` lists all that are compiled in,
-// so that a test can walk through every one.
+// Named places between two effects where a test stops the process as `kill -9` would: with
+// MOORAGE_CRASH_AT=name[:N] in its environment the daemon dies at the N-th pass (default: first).
+// Tests also stage races here: with MOORAGE_PAUSE_AT=name=PATH[,name=PATH...] a thread that passes
+// while the file PATH exists creates PATH.reached and waits until PATH is gone, at most a minute.
+// Costs one load and a branch when unset. `crash_point_names` lists all points compiled in, so that
+// a test can go through them all.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ class CrashPoint {
  private:
   std::string_view name_;
   bool armed_ = false;
-  const std::string* pause_ = nullptr;  // the path, where a pause is wished for
+  const std::string* pause_ = nullptr;  // the path, when a pause is requested
 };
 
 std::vector<std::string_view> crash_point_names();

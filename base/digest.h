@@ -1,6 +1,5 @@
-// SHA-256, from OpenSSL's libcrypto: telling apart requests under one idempotency key, trees that
-// were left from trees that are found, what a file holds, and an archive from one with a flipped
-// bit.
+// SHA-256, from OpenSSL's libcrypto: compares requests under one idempotency key, trees before and
+// after, file contents, and detects a flipped bit in an archive.
 #pragma once
 
 #include <memory>
@@ -12,12 +11,12 @@ namespace moorage::base {
 std::string sha256_hex(std::string_view bytes);
 std::string to_hex(std::string_view bytes);
 
-// Of what comes piece by piece.
+// For input that comes piece by piece.
 class Sha256 {
  public:
   Sha256();
   void add(std::string_view bytes);
-  std::string raw() const;  // 32 bytes, of what was added so far; more can follow
+  std::string raw() const;  // 32 bytes, of the input so far; more can follow
   void restart();
 
  private:

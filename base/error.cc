@@ -35,7 +35,7 @@ Code code_of_errno(int error_number) {
     case EMFILE:
       return Code::resource_exhausted;
     case ENOENT:
-    case ESRCH:  // also of a file in /proc that was opened while its process lived
+    case ESRCH:  // also for a /proc file whose process has ended
       return Code::not_found;
     case EACCES:
     case EPERM:
@@ -54,7 +54,7 @@ std::string hint_of_errno(int error_number) {
 }
 
 std::string with_description(std::string_view what, int error_number) {
-  // strerrordesc_np: thread-safe and without a locale, which the static warden needs.
+  // strerrordesc_np: thread-safe and needs no locale, as the static warden requires.
   const char* description = strerrordesc_np(error_number);
   std::string message(what);
   message += ": ";
@@ -95,13 +95,14 @@ void throw_errno(std::string_view what) { throw_errno(what, errno); }
 
 void throw_allowance(std::string_view what, std::string_view setting, int error_number) {
   if (error_number != ENOSPC && error_number != EMFILE) throw_errno(what, error_number);
-  throw Error(Code::resource_exhausted, std::string(what) + ": the kernel's allowance is used up",
-              "end what uses it, or raise " + std::string(setting));
+  throw Error(Code::resource_exhausted, std::string(what) + ": the kernel limit is reached",
+              "stop some of its users, or raise " + std::string(setting));
 }
 
 void throw_no_task(std::string_view what, int error_number) {
-  throw Error(Code::resource_exhausted, with_description(what, error_number),
-              "raise the limit of tasks (TasksMax, pids.max), or end what takes tasks or memory");
+  throw Error(
+      Code::resource_exhausted, with_description(what, error_number),
+      "raise the task limit (TasksMax, pids.max), or end processes to free tasks or memory");
 }
 
 }  // namespace moorage::base

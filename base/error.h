@@ -1,7 +1,7 @@
-// The one exception type of the project. A code exists only because some caller acts on it;
-// everything else is told by the message. Context is added on the way up with `add_context`.
-// `hint` is what the user should do next; it may be empty, the message may not.
-// Absence is std::optional and a command's exit status is data: neither is an Error.
+// The one exception type of the project. A code exists only because some caller acts on it; the
+// message says everything else. `add_context` adds context on the way up. `hint` says what the user
+// should do next; it may be empty, the message may not. Absence is std::optional and a command's
+// exit status is data: neither is an Error.
 #pragma once
 
 #include <exception>
@@ -15,20 +15,20 @@ enum class Code {
   not_found,           // no such workspace, exec, file, repository, ref
   already_exists,      // name taken, or idempotency key used for a different request
   conflict,            // right request, wrong moment: busy, wrong state, lock held
-  permission_denied,   // caller may not
+  permission_denied,   // the caller is not allowed to
   unavailable,         // engine, upstream or daemon cannot be reached; a retry may help
   unsupported,         // this host, backend or library cannot do it; a retry will not help
   resource_exhausted,  // disk, memory, ids, a configured limit
-  deadline_exceeded,   // took longer than allowed; nothing is known to have happened after it
+  deadline_exceeded,   // took too long; its outcome after that is not known
   unknown_outcome,     // sent, but no answer: reconcile, never retry blindly
-  corrupted,           // data on disk is not what was written
+  corrupted,           // data on disk differs from what was written
   io,                  // any other failing system call
-  internal,            // a bug of ours
+  internal,            // a bug in Moorage
 };
 
-// "not_found" and so on: the spelling on the wire.
+// The spelling on the wire: "not_found" and so on.
 std::string_view code_name(Code code);
-// internal for an unknown name: a newer daemon may know more codes than this client.
+// Returns internal for an unknown name: a newer daemon may know more codes than this client.
 Code code_from_name(std::string_view name);
 
 class Error : public std::exception {
@@ -38,7 +38,7 @@ class Error : public std::exception {
   Code code() const { return code_; }
   const std::string& message() const { return message_; }
   const std::string& hint() const { return hint_; }
-  // Puts "what: " in front of the message. Returns *this for `throw`.
+  // Prepends "what: " to the message. Returns *this for `throw`.
   Error& add_context(std::string_view what);
 
  private:
@@ -52,10 +52,10 @@ class Error : public std::exception {
 // io. A full disk gets a hint.
 [[noreturn]] void throw_errno(std::string_view what, int error_number);
 [[noreturn]] void throw_errno(std::string_view what);
-// For a process or thread that cannot be made: resource_exhausted, and what to do about it.
+// For a process or thread that cannot be created: resource_exhausted, with a hint.
 [[noreturn]] void throw_no_task(std::string_view what, int error_number);
 
-// For system calls that answer -1: returns the value, or throws.
+// For system calls that return -1 on error: returns the value, or throws.
 template <typename T>
 T check(T result, std::string_view what) {
   if (result < 0) throw_errno(what);

@@ -14,7 +14,7 @@ constexpr size_t kSubjectPart = 4;
 
 }  // namespace
 
-// The pool below never has more tasks than threads: what waits, waits here.
+// The pool below never holds more tasks than threads; waiting tasks wait here.
 FairPool::FairPool(size_t threads, size_t max_queue)
     : threads_(threads),
       max_queue_(max_queue),
@@ -33,14 +33,14 @@ void FairPool::submit(const Share& share, std::function<void()> work) {
   if (user.waiting.size() >= max_queue_) {
     throw Error(
         Code::resource_exhausted,
-        "too much work of yours is waiting (" + std::to_string(user.waiting.size()) + " requests)",
+        "too many of your requests are waiting (" + std::to_string(user.waiting.size()) + ")",
         "try again in a moment");
   }
   user.waiting.push_back({share, std::move(work)});
   dispatch();
 }
 
-// The first of this user's whose subject may have one more thread.
+// This user's first task whose subject may use one more thread.
 std::deque<FairPool::Task>::iterator FairPool::next_of(User& user) {
   const size_t most = std::max<size_t>(1, threads_ / kSubjectPart);
   return std::find_if(user.waiting.begin(), user.waiting.end(), [&](const Task& task) {
@@ -73,7 +73,7 @@ void FairPool::dispatch() {
     running_ += 1;
     try {
       pool_.submit([this, begun] { run(*begun); });
-    } catch (...) {  // not one thread can be had: only the submit of the first task sees that
+    } catch (...) {  // no thread can be created: only the first submit sees this
       end(begun->share);
       throw;
     }
@@ -92,7 +92,7 @@ void FairPool::end(const Share& share) {
 
 void FairPool::run(Task& task) {
   task.work();
-  task.work = nullptr;  // what it holds is freed outside the lock
+  task.work = nullptr;  // frees what it holds outside the lock
   const std::lock_guard lock(mutex_);
   end(task.share);
   dispatch();

@@ -1,12 +1,11 @@
-// A bounded pool for blocking work of several users. A user takes one more thread only while more
-// are free than that user has, and one subject (a workspace, say) at most a quarter of all. So
-// whatever one user does, half of the threads are there for the others, and a user who comes while
-// n others hold all they may finds one of threads / (n + 1). The user with the fewest threads goes
-// first, of several the one who has waited longest for a turn; the work of one user and subject
-// begins in the order in which it came.
+// A bounded pool for blocking work of several users. A user gets another thread only while more
+// threads are free than the user already has; one subject (a workspace, say) gets at most a quarter
+// of all. So one user always leaves half of the threads to the others, and a user who arrives while
+// n others use their maximum finds one of threads / (n + 1). The user with the fewest threads goes
+// first; on a tie, the one who has waited longest. Work of one user and subject starts in order.
 //
-// `submit` refuses (resource_exhausted) when `max_queue` tasks of that user wait. Threads and
-// destruction as in thread_pool.h.
+// `submit` refuses (resource_exhausted) when `max_queue` tasks of that user wait. For threads and
+// destruction see thread_pool.h.
 #pragma once
 
 #include <condition_variable>
@@ -32,7 +31,7 @@ class FairPool {
   FairPool(size_t threads, size_t max_queue);
   FairPool(const FairPool&) = delete;
   FairPool& operator=(const FairPool&) = delete;
-  // Finishes what was accepted.
+  // Finishes all accepted work.
   ~FairPool();
 
   void submit(const Share& share, std::function<void()> work);  // work must not throw
@@ -45,11 +44,11 @@ class FairPool {
   struct User {
     std::deque<Task> waiting;
     size_t running = 0;
-    uint64_t turn = 0;                       // when work of it began last, or it came
-    std::map<std::string, size_t> subjects;  // threads that each has
+    uint64_t turn = 0;                       // when its last work started, or when it arrived
+    std::map<std::string, size_t> subjects;  // threads in use by each
   };
-  void dispatch();               // under the lock: begins what may begin
-  void end(const Share& share);  // under the lock: one thread of it is free
+  void dispatch();               // under the lock: starts what may start
+  void end(const Share& share);  // under the lock: frees one of its threads
   std::deque<Task>::iterator next_of(User& user);
   void run(Task& task);
 
@@ -60,7 +59,7 @@ class FairPool {
   size_t running_ = 0;
   uint64_t turns_ = 0;
   std::map<uint32_t, User> users_;  // those with work
-  ThreadPool pool_;                 // last: its work uses the rest
+  ThreadPool pool_;                 // last: its work uses the other members
 };
 
 }  // namespace moorage::base

@@ -33,30 +33,30 @@ Fd& Fd::operator=(Fd&& other) noexcept {
 
 void Fd::reset(int fd) {
   assert(fd < 0 || fd != fd_);
-  // close(2) frees the number even when it answers EINTR: never again.
+  // close(2) frees the number even when it fails with EINTR: never close again.
   if (fd_ >= 0) close(fd_);
   fd_ = fd;
 }
 
 Fd Fd::duplicate() const {
-  // From 3 up: a duplicate never takes the place of a closed standard stream.
+  // From 3 up: a duplicate must not become a standard stream.
   return Fd(check(fcntl(fd_, F_DUPFD_CLOEXEC, 3), "duplicate descriptor"));
 }
 
 Pipe make_pipe() {
   int ends[2];
-  check(pipe2(ends, O_CLOEXEC), "make pipe");
+  check(pipe2(ends, O_CLOEXEC), "create pipe");
   return Pipe{Fd(ends[0]), Fd(ends[1])};
 }
 
 std::pair<Fd, Fd> make_socket_pair() {
   int ends[2];
-  check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), "make socket pair");
+  check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), "create socket pair");
   return {Fd(ends[0]), Fd(ends[1])};
 }
 
 void fill_standard_fds() {
-  // open(2) gives the lowest number that is free.
+  // open(2) returns the lowest free number.
   Fd above;
   do {
     above.release();  // one of the three: stays open
@@ -121,7 +121,7 @@ std::string read_at(int fd, size_t size, uint64_t offset) {
 PeerCredentials peer_credentials(int socket) {
   ucred credentials{};
   socklen_t size = sizeof credentials;
-  check(getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size), "ask for the peer");
+  check(getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size), "get peer credentials");
   return {credentials.pid, credentials.uid, credentials.gid};
 }
 
@@ -130,8 +130,8 @@ std::vector<gid_t> peer_groups(int socket) {
   for (;;) {
     socklen_t size = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
     const int result = getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size);
-    if (result < 0 && errno != ERANGE) throw_errno("ask for the peer's groups");
-    groups.resize(size / sizeof(gid_t));  // as many as there are, also where there was no room
+    if (result < 0 && errno != ERANGE) throw_errno("get peer groups");
+    groups.resize(size / sizeof(gid_t));  // as many as exist, also after ERANGE
     if (result == 0) return groups;
   }
 }

@@ -1,6 +1,6 @@
-// Owned file descriptors, and the few things that every layer does with them.
-// Invariant: an Fd holds one open descriptor or none, and closes it exactly once. All descriptors
-// made here are close-on-exec. Calls retry on EINTR.
+// Owned file descriptors, and the few operations every layer needs on them. Invariant: an Fd holds
+// at most one open descriptor and closes it exactly once. All descriptors made here are
+// close-on-exec. Calls retry on EINTR.
 #pragma once
 
 #include <sys/types.h>
@@ -43,14 +43,14 @@ struct Pipe {
 Pipe make_pipe();
 std::pair<Fd, Fd> make_socket_pair();  // AF_UNIX, SOCK_STREAM
 
-// Opens /dev/null on those of 0, 1 and 2 that are closed, so that nothing else gets these numbers.
-// Before anything else is opened: the first thing in main.
+// Opens /dev/null on any of 0, 1 and 2 that are closed, so that no other file gets these numbers.
+// Call it first in main, before opening anything.
 void fill_standard_fds();
 
 void write_all(int fd, std::string_view bytes);
 // Reads up to size bytes; fewer only at end of file.
 std::string read_up_to(int fd, size_t size);
-// pread until size bytes are there or the file ends.
+// pread until size bytes are read or the file ends.
 std::string read_at(int fd, size_t size, uint64_t offset);
 void write_at(int fd, std::string_view bytes, uint64_t offset);  // pwrite, all of it
 
@@ -68,16 +68,16 @@ struct PeerCredentials {
   gid_t gid;
 };
 PeerCredentials peer_credentials(int socket);  // SO_PEERCRED
-// SO_PEERGROUPS: the supplementary groups that the peer had when it connected.
+// SO_PEERGROUPS: the peer's supplementary groups at the time it connected.
 std::vector<gid_t> peer_groups(int socket);
 
-// Unix stream sockets by path. Paths of 108 bytes and more (sun_path) are reached through
-// /proc/self/fd of their directory, so a deep store works too. listen_unix unlinks what was there.
+// Unix stream sockets by path. Paths of 108 bytes and more (sun_path) go through /proc/self/fd of
+// their directory, so a deep store works too. listen_unix unlinks an existing socket.
 Fd listen_unix(const std::string& path, mode_t mode, int backlog = 128);
 Fd connect_unix(const std::string& path, int timeout_ms);
 
-// True when the descriptor is readable (or closed by the peer) within timeout_ms; -1 waits for
-// ever.
+// True when the descriptor is readable (or closed by the peer) within timeout_ms; -1 waits without
+// limit.
 bool wait_readable(int fd, int timeout_ms);
 
 }  // namespace moorage::base

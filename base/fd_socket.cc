@@ -1,4 +1,4 @@
-// Unix sockets of base/fd.h: descriptors as messages, and paths longer than sun_path.
+// Unix sockets of base/fd.h: passing descriptors, and paths longer than sun_path.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kMaxFdsInMessage = 253;  // SCM_MAX_FD of the kernel
 
-// A path that fits sun_path, and the directory descriptor that it goes through (if it had to).
+// A path that fits sun_path, and the directory descriptor it goes through, if any.
 struct SocketPath {
   std::string path;
   Fd directory;
@@ -82,7 +82,7 @@ void send_with_fds(int socket, std::string_view bytes, std::span<const int> fds)
     sent = sendmsg(socket, &message, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   check(sent, "send message");
-  // A stream may take a part: the descriptors went with its first byte.
+  // A stream may send only a part; the descriptors went with its first byte.
   for (size_t done = static_cast<size_t>(sent); done < bytes.size();) {
     sent = send(socket, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
@@ -114,9 +114,9 @@ Received receive_with_fds(int socket, size_t max_bytes, size_t max_fds) {
       received.fds.emplace_back(fd);
     }
   }
-  // CMSG_SPACE rounds up, so the kernel may have found room for one more than was asked.
+  // CMSG_SPACE rounds up, so the kernel may have had room for one descriptor more than requested.
   if ((message.msg_flags & MSG_CTRUNC) || received.fds.size() > max_fds) {
-    throw Error(Code::invalid_argument, "a message came with too many descriptors");
+    throw Error(Code::invalid_argument, "message with too many descriptors");
   }
   return received;
 }
@@ -124,11 +124,11 @@ Received receive_with_fds(int socket, size_t max_bytes, size_t max_fds) {
 Fd listen_unix(const std::string& path, mode_t mode, int backlog) {
   SocketPath place(path);
   if (unlink(place.path.c_str()) < 0 && errno != ENOENT) throw_errno("remove " + path);
-  Fd socket_fd(check(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "make socket"));
+  Fd socket_fd(check(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "create socket"));
   sockaddr_un address = place.address();
   check(bind(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address),
         "bind " + path);
-  // Nobody gets in before listen(2), so the mode that the umask gave for a moment is harmless.
+  // Nobody can connect before listen(2), so the mode set briefly by the umask is harmless.
   check(chmod(place.path.c_str(), mode), "set mode of " + path);
   check(listen(socket_fd.get(), backlog), "listen on " + path);
   return socket_fd;
@@ -136,20 +136,20 @@ Fd listen_unix(const std::string& path, mode_t mode, int backlog) {
 
 Fd connect_unix(const std::string& path, int timeout_ms) {
   SocketPath place(path);
-  Fd socket_fd(check(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "make socket"));
+  Fd socket_fd(check(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "create socket"));
   sockaddr_un address = place.address();
   const int64_t end_ms = now_ms() + timeout_ms;
-  // A unix connect waits only for room in the peer's backlog; SO_SNDTIMEO bounds that (unix(7)),
-  // while a non-blocking one would fail at once and could not be polled for.
+  // A unix connect waits only for room in the peer's backlog; SO_SNDTIMEO limits that (unix(7)). A
+  // non-blocking connect would fail at once, without a way to poll.
   for (;;) {
     set_send_timeout(socket_fd.get(), std::max<int64_t>(1, end_ms - now_ms()));
     if (connect(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) break;
     if (errno == EAGAIN || (errno == EINTR && now_ms() >= end_ms)) {
-      throw Error(Code::deadline_exceeded, "connect to " + path + ": nobody accepted in " +
+      throw Error(Code::deadline_exceeded, "connect to " + path + ": no connection accepted in " +
                                                std::to_string(timeout_ms) + " ms");
     }
     if (errno == ECONNREFUSED) {
-      throw Error(Code::unavailable, "connect to " + path + ": nobody listens there");
+      throw Error(Code::unavailable, "connect to " + path + ": nothing listens there");
     }
     if (errno != EINTR) throw_errno("connect to " + path);
   }

@@ -1,6 +1,6 @@
-// Trees of strangers as a whole (base/files.h): removal and measuring. A chain of directories may
-// be longer than any path and any table of descriptors, so neither recurses, builds a path or holds
-// a descriptor for every level, and neither crosses a mount.
+// Whole trees with untrusted contents (base/files.h): removal and measuring. A chain of directories
+// may be longer than any path or descriptor table, so neither operation recurses, builds a path,
+// holds a descriptor per level, or crosses a mount.
 #include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ namespace {
 
 using Stream = std::unique_ptr<DIR, int (*)(DIR*)>;
 
-// A subdirectory, never through a link or a mount. Empty with errno set if it cannot be opened.
+// Opens a subdirectory, never through a link or a mount. Empty with errno set on failure.
 Stream open_level(int parent, const char* name) {
   Fd fd = try_open_directory_beneath(parent, name);
   Stream stream(fd ? fdopendir(fd.get()) : nullptr, closedir);
@@ -31,7 +31,7 @@ Stream open_level(int parent, const char* name) {
   return stream;
 }
 
-// The next entry without "." and "..", or null at the end.
+// The next entry except "." and "..", or null at the end.
 dirent* next_entry(DIR* stream, const std::string& path) {
   for (;;) {
     errno = 0;
@@ -43,13 +43,13 @@ dirent* next_entry(DIR* stream, const std::string& path) {
   }
 }
 
-// "/a/b" as an open "/a" and "b"; nothing if "/a" does not exist.
+// "/a/b" as an open "/a" and "b"; empty if "/a" does not exist.
 std::optional<std::pair<Fd, std::string>> open_parent(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   size_t slash = path.rfind('/');
   std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
   if (name.empty() || name == "." || name == "..") {
-    throw Error(Code::invalid_argument, "not a name that a tree can have: \"" + path + "\"");
+    throw Error(Code::invalid_argument, "invalid tree name: \"" + path + "\"");
   }
   std::string parent = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   int fd = open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -78,9 +78,9 @@ class TreeRemover {
   }
 
  private:
-  // Deeper directories are first moved up to the top: so 64 descriptors do for any depth.
+  // Deeper directories are first moved to the top, so 64 descriptors are enough for any depth.
   static constexpr size_t kMaxLevels = 64;
-  // Scans of a directory that stays not empty although nothing is left to remove in it.
+  // Scans of a directory that stays non-empty although no entry is left to remove.
   static constexpr int kMaxIdleScans = 100;
 
   struct Level {
@@ -100,7 +100,7 @@ class TreeRemover {
   }
 
   void visit(const dirent& entry) {
-    const std::string name = entry.d_name;  // the stream's buffer does not outlive the next call
+    const std::string name = entry.d_name;  // the next call overwrites the buffer
     int directory = dirfd(levels_.back().stream.get());
     bool is_dir =
         entry.d_type == DT_UNKNOWN ? is_directory(directory, name.c_str()) : entry.d_type == DT_DIR;
@@ -119,8 +119,7 @@ class TreeRemover {
     if (stream) {
       levels_.push_back({std::move(stream), name});
     } else if (errno == EXDEV) {
-      throw Error(Code::conflict,
-                  "remove " + path_ + ": something is mounted on " + name + " in it",
+      throw Error(Code::conflict, "remove " + path_ + ": a file system is mounted on " + name,
                   "unmount it first");
     } else if (errno != ENOENT) {
       throw_errno("remove " + path_ + ": open " + name);
@@ -150,17 +149,18 @@ class TreeRemover {
       levels_.pop_back();
       return;
     }
-    // Not empty: something was moved here, or is still being written.
+    // Not empty: a subdirectory was moved here, or someone still writes here.
     level.idle_scans = level.progress ? 0 : level.idle_scans + 1;
     level.progress = false;
     if (level.idle_scans > kMaxIdleScans) {
-      throw Error(Code::conflict, "remove " + path_ + ": " + level.name + " does not become empty",
+      throw Error(Code::conflict,
+                  "remove " + path_ + ": " + level.name + ": new files keep appearing",
                   "stop what writes there");
     }
     rewinddir(level.stream.get());
   }
 
-  // False for a directory that is not empty; missing is fine.
+  // False for a non-empty directory; a missing entry is fine.
   bool remove_entry(int parent, const char* name, int flags) {
     for (bool cleared = false;; cleared = true) {
       if (unlinkat(parent, name, flags) == 0 || errno == ENOENT) return true;
@@ -172,13 +172,13 @@ class TreeRemover {
     }
   }
 
-  // Of the entry and of the directory that holds it: either keeps the entry from going.
+  // Of the entry and of its directory: either flag prevents the removal.
   bool clear_append_only(int parent, const char* name) {
     if (!set_append_only(parent, false)) return false;
     struct stat status;
     if (fstatat(parent, name, &status, AT_SYMLINK_NOFOLLOW) < 0)
-      return errno == ENOENT;                                               // gone since
-    if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) return true;  // cannot have it
+      return errno == ENOENT;                                               // already gone
+    if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) return true;  // cannot have the flag
     const Fd fd = try_open_beneath(parent, name, O_RDONLY);
     return fd && set_append_only(fd.get(), false);
   }
@@ -189,14 +189,13 @@ class TreeRemover {
   uint64_t moved_ = 0;
 };
 
-enum class Names { once, share };  // how a file of several counts
+enum class Names { once, share };  // how a hard-linked file counts
 
-// Walks with one descriptor: down by name, up by ".." (checked to be where it came from). An agent
-// decides how wide and deep a tree is, so what the walk remembers is charged to a budget. Of the
-// directories still to visit, each level holds a batch, and reads its listing on from there when
-// the batch is done; levels high above give up theirs for those below. So no width is too much.
-// What each level takes itself bounds the depth: beyond it the usage is not complete. Files of
-// several names that find no room count with a share for each name.
+// Walks with one descriptor: down by name, up by ".." (verified to be the expected directory). An
+// agent decides the width and depth of a tree, so the walk has a memory budget. Each level keeps a
+// batch of directories to visit and continues its listing after the batch; high levels give up
+// their batches for lower ones. So any width works. The fixed cost of a level limits the depth;
+// beyond it the usage is incomplete. Hard-linked files that find no room count as a share per name.
 class TreeMeter {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
@@ -208,7 +207,7 @@ class TreeMeter {
         batch_bytes_(std::min(kBatchBytes, memory_left_ / 16)),
         deadline_(deadline) {}
 
-  // False when a directory was moved away under the walk.
+  // False when a directory was moved away during the walk.
   bool measure(int parent, const std::string& name) {
     struct stat status;
     if (fstatat(parent, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) < 0) return true;
@@ -238,18 +237,18 @@ class TreeMeter {
   using Inode = std::pair<dev_t, ino_t>;
   struct Directory {
     std::string name;
-    off_t place = 0;  // of the listing, behind this one
+    off_t place = 0;  // in the listing, after this one
   };
   struct Level {
     Inode inode{};
     std::vector<Directory> batch{};  // to visit next
-    size_t taken = 0;                // of these, visited already
-    uint64_t bytes = 0;              // that the batch takes of the budget
-    off_t place = 0;                 // behind the last one that was visited
-    bool has_more = false;           // directories behind the batch
+    size_t taken = 0;                // how many of these were visited
+    uint64_t bytes = 0;              // the batch's share of the budget
+    off_t place = 0;                 // after the last visited one
+    bool has_more = false;           // more directories follow the batch
   };
 
-  static constexpr uint64_t kNodeBytes = 64;  // of a set, or of the heap around a name
+  static constexpr uint64_t kNodeBytes = 64;  // overhead per set entry or name on the heap
   static constexpr uint64_t kBatchBytes = 64 << 10;
 
   static uint64_t cost(std::string_view name) {
@@ -262,7 +261,7 @@ class TreeMeter {
     return true;
   }
 
-  // Batches of levels above go for it, the highest first: they are needed last.
+  // Takes room from the batches of higher levels, the highest first: they are needed last.
   bool afford(uint64_t bytes) {
     for (; memory_left_ < bytes && first_batch_ + 1 < levels_.size(); ++first_batch_) {
       Level& level = levels_[first_batch_];
@@ -292,7 +291,7 @@ class TreeMeter {
   void count(const struct stat& status) {
     const uint64_t bytes = static_cast<uint64_t>(status.st_blocks) * 512;
     if (!S_ISDIR(status.st_mode) && status.st_nlink > 1) {
-      // A file with several names takes its blocks once.
+      // A hard-linked file counts its blocks once.
       const Inode inode{status.st_dev, status.st_ino};
       if (linked_.contains(inode)) return;
       if (shares_names_ || links_left_ < kNodeBytes) {
@@ -307,11 +306,11 @@ class TreeMeter {
     usage_.inodes += 1;
   }
 
-  // Into a directory: what it has is counted, and it is a level if there are directories in it.
+  // Enters a directory: counts its entries; it becomes a level if it has subdirectories.
   void enter(int parent, const std::string& name) {
     Stream stream = open_level(parent, name.c_str());
     if (!stream) {
-      // Gone, replaced, or a mount: not ours to count.
+      // Gone, replaced, or a mount: do not count it.
       if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EXDEV) return;
       throw_errno("measure " + path_ + ": open " + name);
     }
@@ -331,8 +330,8 @@ class TreeMeter {
     here_ = Fd(check(fcntl(dirfd(stream.get()), F_DUPFD_CLOEXEC, 3), "measure " + path_));
   }
 
-  // A batch from where the listing is; `first`: the whole of it is read and counted. Only behind
-  // the last place of a batch that is read whole is there nothing more.
+  // Reads a batch from the listing's position. `first`: reads and counts the whole listing. Only
+  // after a batch that covers the whole listing are there no more directories.
   void read(DIR* stream, Level& level, bool first) {
     level.has_more = false;
     struct stat status;
@@ -353,7 +352,7 @@ class TreeMeter {
         continue;
       }
       if (level.batch.empty()) {
-        usage_.complete = false;  // the levels take it all
+        usage_.complete = false;  // the levels use the whole budget
         return;
       }
       level.has_more = true;
@@ -365,7 +364,7 @@ class TreeMeter {
     Level& level = levels_.back();
     level.has_more = false;
     const Stream stream = open_level(here_.get(), "");
-    if (!stream && errno == ENOENT) return;  // it is removed
+    if (!stream && errno == ENOENT) return;  // it was removed
     if (!stream) throw_errno("measure " + path_);
     seekdir(stream.get(), level.place);
     read(stream.get(), level, false);
@@ -408,7 +407,7 @@ Usage measure_tree(const std::string& path, Names names, const UsageLimits& limi
     TreeMeter meter(path, names, limits.max_memory_bytes, deadline);
     if (meter.measure(place->first.get(), place->second)) return meter.usage();
   }
-  throw Error(Code::conflict, path + " changes while it is measured", "try again");
+  throw Error(Code::conflict, path + " changed while it was measured", "try again");
 }
 
 }  // namespace

@@ -21,7 +21,7 @@
 namespace moorage::base {
 namespace {
 
-// Names take memory, and an agent may make millions of them in a directory.
+// Names take memory, and an agent may create millions of them in a directory.
 constexpr uint64_t kMaxListBytes = 96 << 20;
 
 std::string parent_of(const std::string& path) {
@@ -35,8 +35,8 @@ std::function<void(const std::string&)>& failed_sync_handler() {
   return handler;
 }
 
-// Whatever errno says (a late ENOSPC, too): after a failed fsync the bytes may be gone. The kernel
-// tells it once, and the next fsync is fine again: that is no reason to believe the next one.
+// Whatever errno says (even a late ENOSPC): after a failed fsync the bytes may be gone. The kernel
+// reports it once and the next fsync succeeds, so do not trust that one.
 void sync_or_throw(int result, const std::string& path) {
   if (result == 0) return;
   int error_number = errno;
@@ -46,7 +46,7 @@ void sync_or_throw(int result, const std::string& path) {
     failed_sync_handler()("sync " + path + ": " + strerrordesc_np(error_number));
   }
   throw Error(Code::io, "sync " + path + ": " + strerrordesc_np(error_number),
-              "check the disk and the kernel log; what was being saved may be lost");
+              "check the disk and the kernel log; the data being saved may be lost");
 }
 
 }  // namespace
@@ -59,7 +59,7 @@ Fd open_file_at(int dir, const std::string& path, int flags, mode_t mode) {
   for (;;) {
     int fd = openat(dir, path.c_str(), flags | O_CLOEXEC, mode);
     if (fd >= 0) return Fd(fd);
-    if (errno == EEXIST) throw Error(Code::already_exists, path + " is there already");
+    if (errno == EEXIST) throw Error(Code::already_exists, path + " already exists");
     if (errno != EINTR) throw_errno("open " + path);
   }
 }
@@ -91,12 +91,12 @@ std::optional<std::string> read_file_if_exists(const std::string& path, uint64_t
 }
 
 NewFile::NewFile(const std::string& path, mode_t mode) : path_(path) {
-  // The pid and a count: writers of one file, in this process or another, never share one.
+  // The pid and a count: concurrent writers of one file never share a temporary name.
   static std::atomic<uint64_t> count{0};
   size_t name = path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1;
   temporary_ = path.substr(0, name) + "." + path.substr(name) + "." + std::to_string(getpid()) +
                "." + std::to_string(++count) + ".new";
-  unlink(temporary_.c_str());  // from an earlier process of the same pid
+  unlink(temporary_.c_str());  // from an earlier process with this pid
   fd_ = open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
   check(fchmod(fd_.get(), mode), "set mode of " + temporary_);
 }
@@ -137,7 +137,7 @@ void write_file(const std::string& path, std::string_view bytes, mode_t mode) {
 bool path_exists(const std::string& path) {
   struct stat status;
   if (lstat(path.c_str(), &status) == 0) return true;
-  if (errno != ENOENT && errno != ENOTDIR) throw_errno("look at " + path);
+  if (errno != ENOENT && errno != ENOTDIR) throw_errno("inspect " + path);
   return false;
 }
 
@@ -146,12 +146,12 @@ void make_directories(const std::string& path, mode_t mode) {
     end = path.find('/', end + 1);
     std::string part = path.substr(0, end);
     if (mkdir(part.c_str(), mode) == 0) {
-      check(chmod(part.c_str(), mode), "set mode of " + part);  // whatever the umask is
+      check(chmod(part.c_str(), mode), "set mode of " + part);  // regardless of the umask
       continue;
     }
     int error_number = errno;
     struct stat status;
-    // A read-only parent says EROFS for what exists; only what is missing is an error.
+    // A read-only parent reports EROFS for an existing directory; only a missing one is an error.
     if (stat(part.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) continue;
     throw_errno("make directory " + part, error_number == EEXIST ? ENOTDIR : error_number);
   }
@@ -189,7 +189,7 @@ void sync_file_system(const std::string& path) {
 
 void rename_into_place(const std::string& from, const std::string& to) {
   if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return;
-  if (errno == EEXIST) throw Error(Code::already_exists, to + " is there already");
+  if (errno == EEXIST) throw Error(Code::already_exists, to + " already exists");
   throw_errno("rename " + from + " to " + to);
 }
 
@@ -198,7 +198,7 @@ std::vector<std::string> list_directory(const std::string& path) {
 }
 
 std::vector<std::string> list_directory(int dir_fd) {
-  // Opened anew: an offset of its own, and an O_PATH descriptor will do.
+  // Opened again: it gets its own offset, and dir_fd may be O_PATH.
   Fd own = open_file_at(dir_fd, ".", O_RDONLY | O_DIRECTORY);
   std::unique_ptr<DIR, int (*)(DIR*)> stream(fdopendir(own.get()), closedir);
   if (!stream) throw_errno("list directory");
@@ -213,9 +213,8 @@ std::vector<std::string> list_directory(int dir_fd) {
     if (name == "." || name == "..") continue;
     bytes += sizeof(std::string) + name.size();
     if (bytes > kMaxListBytes) {
-      throw Error(Code::resource_exhausted, "a directory has more than " +
-                                                std::to_string(names.size()) +
-                                                " names, too many to be listed");
+      throw Error(Code::resource_exhausted, "a directory has too many names to list: more than " +
+                                                std::to_string(names.size()));
     }
     names.emplace_back(name);
   }
@@ -228,7 +227,7 @@ bool set_append_only(int fd, bool on) {
   int flags = 0;
   int result = ioctl(fd, FS_IOC_GETFLAGS, &flags);
   if (result == 0) {
-    // An immutable file is append-only in the strictest way: to clear one is to clear both.
+    // An immutable file also rejects appends: clear both flags together.
     const int wanted = on ? flags | FS_APPEND_FL : flags & ~(FS_APPEND_FL | FS_IMMUTABLE_FL);
     if (wanted == flags) return true;
     result = ioctl(fd, FS_IOC_SETFLAGS, &wanted);
@@ -240,7 +239,7 @@ bool set_append_only(int fd, bool on) {
 
 Space file_system_space(const std::string& path) {
   struct statvfs status;
-  check(statvfs(path.c_str(), &status), "ask for the space of " + path);
+  check(statvfs(path.c_str(), &status), "get the free space of " + path);
   return {status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize, status.f_files,
           status.f_ffree};
 }

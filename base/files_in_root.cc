@@ -1,5 +1,5 @@
-// The guarded way into a tree that strangers write (base/files.h): openat2(2) resolves every link
-// and every ".." inside the root, in the kernel, so there is no moment between looking and opening.
+// Guarded access to trees with untrusted contents (base/files.h): openat2(2) resolves every link
+// and ".." inside the root, in the kernel, so nothing can change between check and open.
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <sys/syscall.h>
@@ -13,17 +13,17 @@
 namespace moorage::base {
 namespace {
 
-// openat2 answers EAGAIN when a rename anywhere raced with a ".." in the path (openat2(2)); a
-// stranger who renames in a loop must not hold us here for ever.
+// openat2 returns EAGAIN when a rename anywhere raced with a ".." in the path (openat2(2)); an
+// agent that renames in a loop must not block us without limit.
 constexpr int kMaxTries = 100;
 
 [[noreturn]] void throw_open_error(const std::string& path, int error_number) {
   std::string what = "open " + path;
   switch (error_number) {
     case EAGAIN:
-      throw Error(Code::conflict, what + ": the tree is being changed", "try again");
+      throw Error(Code::conflict, what + ": the tree keeps changing", "try again");
     case EEXIST:
-      throw Error(Code::already_exists, what + ": it is there already");
+      throw Error(Code::already_exists, what + ": it already exists");
     case ENOTDIR:
     case EISDIR:
     case ENXIO:
@@ -43,10 +43,10 @@ constexpr int kMaxTries = 100;
 
 Fd open_in_root(int root_fd, const std::string& path, int flags, mode_t mode) {
   if (path.find('\0') != std::string::npos) {
-    throw Error(Code::invalid_argument, "a path cannot hold a zero byte");
+    throw Error(Code::invalid_argument, "a path cannot contain a zero byte");
   }
   open_how how{};
-  // O_PATH goes with nothing that concerns reading and writing: openat2 refuses the mixture.
+  // openat2 rejects O_PATH combined with flags for reading and writing.
   int guards = (flags & O_PATH) ? O_CLOEXEC : O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
   how.flags = static_cast<uint64_t>(static_cast<unsigned>(flags | guards));
   how.mode = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE ? mode & 07777 : 0;
@@ -64,7 +64,7 @@ Fd open_in_root(int root_fd, const std::string& path, int flags, mode_t mode) {
 Fd open_regular_in_root(int root_fd, const std::string& path, int flags, mode_t mode) {
   Fd fd = open_in_root(root_fd, path, flags, mode);
   struct stat status;
-  check(fstat(fd.get(), &status), "look at " + path);
+  check(fstat(fd.get(), &status), "inspect " + path);
   if (!S_ISREG(status.st_mode)) {
     throw Error(Code::invalid_argument, path + " is not a regular file");
   }

@@ -61,7 +61,7 @@ void Flights::enqueue(Key key, uint32_t user) {
   if (flight->queued) return;
   flight->queued = true;
   flight->user = user;
-  if (!flight->running) submit(key, user);  // else the run that ends does it
+  if (!flight->running) submit(key, user);  // otherwise the current run does it at its end
 }
 
 void Flights::submit(Key key, uint32_t user) {
@@ -70,7 +70,7 @@ void Flights::submit(Key key, uint32_t user) {
     if (fair_pool_) return fair_pool_->submit({.user = user}, work);
     pool_->submit(work);
   } catch (const Error&) {
-    flights_.erase(key);  // too much is queued: the next request tries again
+    flights_.erase(key);  // the queue is full: the next request tries again
   }
 }
 

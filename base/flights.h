@@ -1,8 +1,7 @@
-// Work that many ask for and that tells all of them the same: at most one run a key at a time, at
-// most `threads` in total, and who asks during a run gets one more run after it, not one each. Who
-// waits does so for a bounded time, and not at all where waiting is known to be in vain. `Fair`:
-// each user has a share of the threads (base/fair_pool.h); a run is the user's who asked for it
-// first.
+// Work that many callers want and whose result is the same for all: at most one run per key at a
+// time and `threads` runs in total. Callers that arrive during a run share one more run after it.
+// They wait for a bounded time, and not at all when the wait would be in vain. `Fair`: each user
+// has a share of the threads (base/fair_pool.h); a run counts for the user who first requested it.
 #pragma once
 
 #include <chrono>
@@ -26,15 +25,15 @@ class Flights {
   struct Fair {};
   Flights(size_t threads, std::function<void(Key)> work);  // work must not throw
   Flights(size_t threads, std::function<void(Key)> work, Fair fair);
-  ~Flights();  // what runs is waited for, what is queued is dropped
+  ~Flights();  // waits for running work, drops queued work
 
-  // Never waits; nothing happens if too much is queued.
+  // Never blocks; does nothing if the queue is full.
   void request(Key key, uint32_t user = 0);
-  // Requests a run that begins after this call and waits until it ended. False after `patience`, or
-  // at once if this key's last run or this one takes longer than that, or all threads are so taken.
+  // Requests a run that begins after this call and waits for its end. False after `patience`, or at
+  // once if this key's last or current run takes longer, or all threads are busy so long.
   bool wait(Key key, Milliseconds patience, uint32_t user = 0);
-  bool ran_within(Key key, Milliseconds age);  // a run has ended, not longer than that ago
-  void forget(Key key);                        // what runs of it there were; there will be none
+  bool ran_within(Key key, Milliseconds age);  // a run ended no longer ago than `age`
+  void forget(Key key);                        // drops its history: no run will follow
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -42,7 +41,7 @@ class Flights {
     bool queued = false;
     bool running = false;
     uint32_t user = 0;
-    Clock::time_point since{};  // when the running one began
+    Clock::time_point since{};  // when the current run began
     uint64_t begun = 0;
     uint64_t ended = 0;
   };

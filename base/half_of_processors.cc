@@ -6,8 +6,8 @@
 
 namespace moorage::base {
 
-// Where it cannot be done (more processors than fit, or somebody forbids it), the thread's priority
-// still tells the kernel who goes first.
+// Where this fails (too many processors for the set, or it is forbidden), the thread's priority
+// still tells the kernel which thread goes first.
 HalfOfProcessors::HalfOfProcessors() {
   cpu_set_t all{};
   if (sched_getaffinity(0, sizeof all, &all) != 0) return;

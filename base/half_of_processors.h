@@ -1,5 +1,5 @@
-// While it lives, its thread runs on at most half of the processors that it had before, rounded up:
-// where there are two or more, some are left to the other threads.
+// While it lives, its thread runs on at most half of its previous processors, rounded up: with two
+// or more, some stay free for other threads.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ class HalfOfProcessors {
   HalfOfProcessors& operator=(const HalfOfProcessors&) = delete;
 
  private:
-  std::array<unsigned long, 16> before_{};  // a cpu_set_t; its header and the kernel's cannot meet
+  std::array<unsigned long, 16> before_{};  // a cpu_set_t; its header conflicts with the kernel's
   bool halved_ = false;
 };
 

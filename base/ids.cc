@@ -8,7 +8,7 @@ std::string format_id(std::string_view prefix, int64_t value) {
   return std::string(prefix) + "_" + std::to_string(value);
 }
 
-// One spelling an id only ("ws_7", never "ws_07"): ids become names on disk and in logs.
+// Only one spelling per id ("ws_7", never "ws_07"): ids become names on disk and in logs.
 std::optional<int64_t> parse_id(std::string_view prefix, std::string_view text) {
   if (!text.starts_with(prefix)) return std::nullopt;
   text.remove_prefix(prefix.size());

@@ -1,6 +1,6 @@
-// Ids are types, so that an exec's id is never passed where a workspace's is meant. On the wire, on
-// disk and in logs an id is its prefix and a decimal number: "ws_12", "ex_340". Numbers are given
-// by the database, never reused, and 0 means "none".
+// Ids are types, so that an exec's id is never passed as a workspace's. On the wire, on disk and in
+// logs an id is a prefix and a decimal number: "ws_12", "ex_340". The database assigns the numbers
+// and never reuses them; 0 means "none".
 #pragma once
 
 #include <compare>

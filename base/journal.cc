@@ -24,7 +24,7 @@ uint32_t frame_crc(const char* header, std::string_view payload) {
   };
   uLong crc = add(crc32(0, nullptr, 0), header, kCrcAt);
   crc = add(crc, header + 16, kFrameHeaderBytes - 16);
-  // crc32_z takes a null pointer for a wish to start anew.
+  // crc32_z treats a null pointer as a request to start over.
   if (!payload.empty()) crc = add(crc, payload.data(), payload.size());
   return static_cast<uint32_t>(crc);
 }
@@ -71,7 +71,7 @@ std::array<char, kFrameHeaderBytes> encode_frame_header(const FrameHeader& heade
 
 std::optional<JournalReader::Header> JournalReader::peek_header() {
   const std::string bytes = read_at(fd_, kFrameHeaderBytes, position_);
-  damaged_ = !bytes.empty();  // unless all of it turns out to be a frame
+  damaged_ = !bytes.empty();  // unless all of it is a valid frame
   if (bytes.size() < kFrameHeaderBytes || !bytes.starts_with(kMagic)) return std::nullopt;
   const auto kind = static_cast<uint8_t>(bytes[4]);
   if (!known_kind(kind) || bytes[5] != 0 || bytes[6] != 0 || bytes[7] != 0) return std::nullopt;
@@ -81,7 +81,7 @@ std::optional<JournalReader::Header> JournalReader::peek_header() {
   result.fields.wall_ns = number_at<int64_t>(&bytes[16]);
   result.fields.output_offset = number_at<uint64_t>(&bytes[24]);
   memcpy(result.bytes.data(), bytes.data(), bytes.size());
-  // An offset out of line is as bad as a wrong sum: clients count on it when they resume.
+  // A wrong offset is as bad as a wrong checksum: clients rely on offsets when they resume.
   if (result.fields.payload_bytes > kMaxPayload || result.fields.output_offset != output_offset_) {
     return std::nullopt;
   }
@@ -94,7 +94,7 @@ void JournalReader::step_over(const FrameHeader& header) {
   damaged_ = false;
 }
 
-// Nothing: its bytes are not whole. A gap is written in place, and may be met half written.
+// Empty: the bytes are incomplete. A gap is written in place, so a reader may see half of it.
 std::optional<Frame> JournalReader::read_frame(const Header& header) const {
   Frame frame{header.fields, {}};
   frame.payload = read_at(fd_, frame.header.payload_bytes, position_ + kFrameHeaderBytes);
@@ -105,11 +105,11 @@ std::optional<Frame> JournalReader::read_frame(const Header& header) const {
   return frame;
 }
 
-// The journal comes from a sandbox's reach: no gap leads out of the file or around a number.
+// The journal is within a sandbox's reach: a gap must not leave the file or overflow a number.
 std::optional<Gap> JournalReader::gap_in(const Frame& frame) const {
   const auto gap = decode_gap(frame.payload);
   struct stat status;
-  check(fstat(fd_, &status), "look at the journal");
+  check(fstat(fd_, &status), "inspect the journal");
   const auto size = static_cast<uint64_t>(status.st_size);
   const uint64_t behind = position_ + kFrameHeaderBytes + frame.payload.size();
   if (!gap || behind > size || gap->skip_bytes > size - behind) return std::nullopt;
@@ -130,7 +130,7 @@ bool JournalReader::step_over_gap(const Header& header) {
 void JournalReader::skip_to_wanted() {
   if (output_offset_ >= wanted_offset_) return;
   struct stat status;
-  check(fstat(fd_, &status), "look at the journal");
+  check(fstat(fd_, &status), "inspect the journal");
   const auto size = static_cast<uint64_t>(status.st_size);
   while (auto header = peek_header()) {
     const FrameHeader& fields = header->fields;
@@ -145,13 +145,13 @@ void JournalReader::skip_to_wanted() {
   }
 }
 
-// A reader may stand in the middle of what was taken out of the journal since. The way from the
-// beginning leads around it. False: no other place is found; asked once for each place. `bytes` of
-// a frame are not as they should be.
+// A reader may be positioned inside a range removed since. A pass from the beginning finds the way
+// around it. False: no other position exists; tried once per position. `bytes` of a frame are not
+// valid.
 bool JournalReader::find_again(uint64_t bytes) {
   struct stat status;
-  check(fstat(fd_, &status), "look at the journal");
-  // What is not all there yet is just being written.
+  check(fstat(fd_, &status), "inspect the journal");
+  // An incomplete frame is still being written.
   if (static_cast<uint64_t>(status.st_size) < position_ + bytes) return false;
   if (std::exchange(lost_at_, position_) == position_) return false;
   const uint64_t position = position_;
@@ -203,7 +203,7 @@ std::optional<Frame> JournalReader::next() {
 std::vector<JournalReader::GapPlace> JournalReader::skip_to_end() {
   std::vector<GapPlace> gaps;
   struct stat status;
-  check(fstat(fd_, &status), "look at the journal");
+  check(fstat(fd_, &status), "inspect the journal");
   const auto size = static_cast<uint64_t>(status.st_size);
   wanted_offset_ = UINT64_MAX;
   while (auto header = peek_header()) {

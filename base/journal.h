@@ -11,14 +11,14 @@
 //   24     8    output offset: sum of the output payload bytes of all earlier frames
 //   32     ..   payload
 //
-// A frame is written with one writev. The warden alone writes; behind `end` comes only late output:
-// that of processes which outlive their command. Output that is not kept leaves a `gap`, by whole
-// frames: where the warden had no room, or in the middle of a long journal, where the daemon writes
-// it over the first of the frames that go and gives the bytes of all of them back to the disk
-// (workspace/journal_trim.h). A tail that does not check is what a power cut leaves: readers stop
-// there and say so, it is not an error. Rejected: text lines (output forges them), one file a
-// stream (order is lost), SQLite (a sync a frame), files of a fixed size in a ring (a descriptor of
-// the warden's that could write over what is recorded).
+// A frame is written with one writev. Only the warden writes; after `end` comes only late output of
+// processes that outlive their command. Dropped output leaves a `gap` of whole frames: where the
+// warden had no room, or in the middle of a long journal, where the daemon writes it over the first
+// dropped frame and returns the space of all of them to the disk (workspace/journal_trim.h). A
+// power cut leaves a tail with a bad checksum: readers stop there and say so; it is not an error.
+// Rejected: text lines (output can forge them), one file per stream (loses the order), SQLite (a
+// sync per frame), a ring of fixed-size files (the warden would need a descriptor that can
+// overwrite records).
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ enum class FrameKind : uint8_t {
   standard_error = 2,
   terminal = 3,  // output of a PTY
   started = 4,   // payload: JSON {"pid": inside}
-  limit = 5,     // no room: what comes from here on is read and dropped; payload empty
+  limit = 5,     // no room: later output is read and dropped; payload empty
   end = 6,       // payload: JSON, see ExecEnd in warden/exec.h
   gap = 7,       // payload: Gap; since 0.2, older readers stop here as at a torn tail
 };
@@ -51,11 +51,11 @@ struct FrameHeader {
   uint64_t output_offset = 0;
 };
 
-// Output that was written and is not kept; it began at the frame's output offset.
+// Output that was written but not kept; it began at the frame's output offset.
 struct Gap {
-  uint64_t skip_bytes = 0;     // of the file, behind this frame: of no meaning any more
-  uint64_t dropped_bytes = 0;  // of output; the next frame's offset is so much higher
-  int64_t first_ns = 0;        // wall time of the first and the last of it
+  uint64_t skip_bytes = 0;     // in the file, after this frame: now meaningless
+  uint64_t dropped_bytes = 0;  // of output; the next frame's offset is higher by this
+  int64_t first_ns = 0;        // wall time of its first and last frame
   int64_t last_ns = 0;
 };
 inline constexpr size_t kGapBytes = 32;
@@ -70,27 +70,27 @@ struct Frame {
   std::string payload;
 };
 
-// Reads frames of one journal file with pread; keeps no lock, so it may follow a live writer.
+// Reads frames of one journal file with pread; takes no lock, so it may follow a live writer.
 class JournalReader {
  public:
   explicit JournalReader(int fd) : fd_(fd) {}  // fd is borrowed
-  // The next whole frame, or nothing at the present end (or at a damaged tail: see damaged()).
+  // The next whole frame, or empty at the current end (or at a damaged tail: see damaged()).
   std::optional<Frame> next();
-  // Skips whole frames (headers only) until the one that holds output byte `offset`; next() then
-  // returns that frame, cut so that it begins at exactly this byte, or the gap that it is in.
-  // Frames without output that lie at `offset` are not skipped, nor is `end`. An offset beyond the
-  // present end is waited for.
+  // Skips whole frames (headers only) until the one with output byte `offset`; next() then returns
+  // that frame, cut to begin at exactly this byte, or the gap that covers it. Frames without output
+  // at `offset` are not skipped, nor is `end`. An offset beyond the current end is kept until
+  // output reaches it.
   void seek_output(uint64_t offset);
-  // Steps over all that is there, by headers alone: the gaps on the way.
+  // Steps over all existing frames, by headers alone, and returns the gaps.
   struct GapPlace {
     uint64_t offset = 0;  // of output, where it begins
-    uint64_t end = 0;     // of the next that is kept
+    uint64_t end = 0;     // of the next kept output
   };
   std::vector<GapPlace> skip_to_end();
   uint64_t file_position() const { return position_; }  // of the next frame
   uint64_t output_offset() const { return output_offset_; }
-  // The last next() met bytes that are no whole frame: a torn tail if the writer is gone; else
-  // perhaps a frame that it is just writing, and the next call may find it whole.
+  // The last next() met bytes that form no whole frame: a torn tail if the writer is gone;
+  // otherwise perhaps a frame still being written, and the next call may find it whole.
   bool damaged() const { return damaged_; }
 
  private:
@@ -108,9 +108,9 @@ class JournalReader {
 
   int fd_;
   uint64_t position_ = 0;          // of the next frame in the file
-  uint64_t output_offset_ = 0;     // that the next frame must say
+  uint64_t output_offset_ = 0;     // expected in the next frame
   uint64_t wanted_offset_ = 0;     // of seek_output
-  uint64_t lost_at_ = UINT64_MAX;  // where find_again looked last
+  uint64_t lost_at_ = UINT64_MAX;  // where find_again last searched
   bool damaged_ = false;
 };
 

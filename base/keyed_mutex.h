@@ -1,6 +1,6 @@
-// One lock a key, held with the name of the operation, so that a refusal can say what is in the
-// way: "ws_3 is busy: start (since 4 s)". Used for workspaces, repositories and layers. Those who
-// only read may share it: it is free again when the last of them has left.
+// One lock per key, held with the operation's name, so that a refusal can name the obstacle: "ws_3
+// is busy: start (since 4 s)". Used for workspaces, repositories and layers. Readers may share it;
+// it is free again after the last of them.
 #pragma once
 
 #include <chrono>
@@ -27,18 +27,18 @@ class KeyedMutex {
     std::string key_;
   };
 
-  // Waits up to `patience`, then throws Error(conflict) that names the operation in progress.
+  // Waits up to `patience`, then throws Error(conflict) naming the operation in progress.
   Guard lock(const std::string& key, const std::string& operation,
              std::chrono::milliseconds patience = std::chrono::seconds(30));
-  // The same, beside others who share it.
+  // The same, shared with other readers.
   Guard share(const std::string& key, const std::string& operation,
               std::chrono::milliseconds patience = std::chrono::seconds(30));
 
  private:
   struct Holder {
-    std::string operation;  // of the first, where several share
+    std::string operation;  // the first one's, if shared
     std::chrono::steady_clock::time_point since;
-    size_t sharing = 0;  // how many; 0: one has it alone
+    size_t sharing = 0;  // how many; 0: held exclusively
   };
   bool is_free(const std::string& key, bool to_share) const;  // the mutex is held
   Guard acquire(const std::string& key, const std::string& operation, bool to_share,

@@ -1,6 +1,5 @@
-// What the limits of a workspace may be: where a request names them, where the configuration or a
-// rule of it gives them, and where an archive brings them. In one place, so that what one host can
-// have made another can take in.
+// The valid ranges of a workspace's limits, for requests, the configuration and its rules, and
+// imported archives. They are in one place so that one host accepts every limit of another.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +7,11 @@
 namespace moorage::base {
 
 inline constexpr uint64_t kLeastMemoryBytes = 16 << 20;
-// A hundredth is the kernel's least quota of one millisecond in its period of 100.
+// One hundredth is the kernel's minimum quota: one millisecond in a period of 100.
 inline constexpr double kLeastCpus = 0.01;
 inline constexpr double kMostCpus = 4096;
 inline constexpr uint32_t kLeastPids = 4;
-// Unless they are 0, which is no limit:
+// Except 0, which means unlimited:
 inline constexpr uint64_t kLeastDiskBytes = 1 << 20;
 inline constexpr uint64_t kLeastDiskFiles = 100;  // an empty layer has a dozen
 

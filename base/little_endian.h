@@ -1,4 +1,4 @@
-// Whole numbers as the store and its copies have them on the disk: little endian.
+// Integers in the format of the store and its copies on disk: little endian.
 #pragma once
 
 #include <cstddef>

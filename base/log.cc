@@ -5,7 +5,7 @@
 #include <memory>
 #include <mutex>
 
-// Both compiled in here: the layer then needs no shared library, and the static warden can link it.
+// Both compiled in here, so the layer needs no shared library and the static warden can link it.
 #define FMT_HEADER_ONLY
 #define SPDLOG_FMT_EXTERNAL
 #include <spdlog/logger.h>
@@ -42,12 +42,12 @@ std::shared_ptr<const Log> make_log(const LogOptions& options) {
   auto logger = std::make_shared<spdlog::logger>("moorage", sink);
   logger->set_formatter(std::make_unique<spdlog::pattern_formatter>("%v"));
   logger->set_level(kLevels[static_cast<size_t>(options.level)]);
-  logger->flush_on(spdlog::level::trace);  // a line that waits in a buffer is lost at kill -9
+  logger->flush_on(spdlog::level::trace);  // kill -9 would lose a buffered line
   return std::make_shared<const Log>(Log{std::move(logger), options.json});
 }
 
 std::mutex current_mutex;
-// Never destroyed: threads and destructors log up to the very end of the process.
+// Never destroyed: threads and destructors log until the very end of the process.
 std::shared_ptr<const Log>& current_slot() {
   static auto& slot = *new std::shared_ptr<const Log>;
   return slot;
@@ -77,7 +77,7 @@ size_t utf8_length(std::string_view text) {
   return length;
 }
 
-// Characters that end or turn around a line in some viewer: C1, U+2028-202E, U+2066-2069.
+// Characters that break or reverse a line in some viewer: C1, U+2028-202E, U+2066-2069.
 bool reshapes_line(std::string_view character) {
   return (character.size() == 2 && character[0] == '\xc2' && character < "\xc2\xa0") ||
          (character >= "\xe2\x80\xa8" && character <= "\xe2\x80\xae") ||
@@ -148,14 +148,14 @@ std::string shortened(const std::string& value) {
   return value.substr(0, kMaxValueBytes) + "...";
 }
 
-// With a space or "=" in it, a bare value could pass for further fields.
+// A bare value with a space or "=" could pass for more fields.
 std::string text_value(const std::string& value) {
   std::string escaped = escape_for_line(shortened(value));
   bool bare = !escaped.empty() && escaped.find_first_of(" =\"\\") == std::string::npos;
   return bare ? escaped : '"' + escaped + '"';
 }
 
-// JSON knows no \x, so what was escaped so stays visible as text: "\\xff".
+// JSON has no \x, so such an escape stays visible as text: "\\xff".
 std::string json_value(std::string_view value) {
   std::string escaped = escape_for_line(shortened(std::string(value)));
   for (size_t at = escaped.find('\\'); at != std::string::npos; at = escaped.find('\\', at + 2)) {

@@ -1,8 +1,7 @@
-// One line an event: "2026-11-21T09:12:04.512Z info exec.started ws=ws_3 sb=sb_9 ex=ex_40 pid=812".
-// Values may come from inside a sandbox: control characters, quotes and invalid UTF-8 are escaped
-// here, so that no output can forge a line, and a value is cut at 4 KiB. A value with a space,
-// quote or
-// "=" stands in quotes. JSON lines by option. Built on spdlog; safe from any thread.
+// One line per event: "2026-11-21T09:12:04.512Z info exec.started ws=ws_3 sb=sb_9 ex=ex_40
+// pid=812". Values may come from inside a sandbox: this layer escapes control characters, quotes
+// and invalid UTF-8, so that no output can forge a line, and cuts values at 4 KiB. A value with a
+// space, quote or "=" is quoted. JSON lines are optional. Built on spdlog; safe from any thread.
 #pragma once
 
 #include <initializer_list>
@@ -38,11 +37,11 @@ struct Field {
 
 void log(LogLevel level, std::string_view event, std::initializer_list<Field> fields = {});
 
-// C0, C1, DEL, double quotes, backslash, bytes that are not UTF-8 and what ends or turns around a
-// line in some viewer (U+2028-202E, U+2066-2069) become \xNN or \n, \t, \"...; the rest stays.
+// Escapes C0, C1, DEL, double quotes, backslashes, invalid UTF-8 and characters that break or
+// reverse a line (U+2028-202E, U+2066-2069) as \xNN or \n, \t, \"...; keeps the rest.
 std::string escape_for_line(std::string_view text);
-// The same for a message to a person: quotes and backslashes stay, as nothing ends at them. What is
-// escaped already stays as it is.
+// The same for a message to a person: keeps quotes and backslashes, since they delimit nothing
+// there. Text that is already escaped does not change.
 std::string escape_for_message(std::string_view text);
 
 }  // namespace moorage::base

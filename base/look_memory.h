@@ -1,8 +1,8 @@
-// What looks at agent-written trees may keep in memory: so much in one look, so much in all looks
-// of the process at the same time. The agent decides how many names there are, how long they are
-// and what is in the files; the daemon is everybody's. Nobody waits for room: a look that gets none
-// leaves the rest out and says that it is truncated. When a large look ends, the heap's free pages
-// go back to the system: glibc would keep tens of MiB of them.
+// Limits the memory for reading agent-written trees: per operation, and in total for the process.
+// The agent decides how many names there are, how long they are and what files contain, but all
+// users share the daemon. No one waits for room: an operation that gets none skips the rest and
+// reports a truncated result. After a large one, the heap's free pages return to the system; glibc
+// would keep tens of MiB.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ inline constexpr uint64_t kAllLooksBytes = 96 << 20;
 class LookMemory {
  public:
   explicit LookMemory(uint64_t own_bytes) : left_(own_bytes) {}
-  ~LookMemory();  // gives all of it back; declare it before what it is charged for
+  ~LookMemory();  // returns all of it; declare it before the charged objects
   LookMemory(const LookMemory&) = delete;
   LookMemory& operator=(const LookMemory&) = delete;
 
-  bool take(uint64_t bytes);  // false: neither was changed
-  void give(uint64_t bytes);  // part of what was taken
+  bool take(uint64_t bytes);  // false: changes neither
+  void give(uint64_t bytes);  // returns part of the taken bytes
   uint64_t used_bytes() const { return used_; }
   static uint64_t all_used_bytes();
 
@@ -29,7 +29,7 @@ class LookMemory {
   uint64_t most_ = 0;
 };
 
-// A part of it for as long as this lives; false: there is no room.
+// A part of it as long as this lives; false: no room.
 class MemoryShare {
  public:
   MemoryShare(LookMemory& memory, uint64_t bytes)

@@ -7,7 +7,7 @@
 namespace moorage::base {
 namespace {
 
-// The shortest text that gives the same number again: 0.1, 2.5, 1234567.
+// The shortest text that parses to the same number: 0.1, 2.5, 1234567.
 std::string number(double value) {
   std::array<char, 32> text{};
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
@@ -61,7 +61,7 @@ Exposition& Exposition::sample(uint64_t value, Labels labels) {
   return *this;
 }
 
-// The count is the sum of the buckets that were read, so that it fits them while others count.
+// The count is the sum of the buckets read, so both agree while others count.
 Exposition& Exposition::sample(const Histogram& histogram, Labels labels) {
   const std::string own = label_text(labels);
   const std::string before = own.empty() ? "" : own + ",";

@@ -1,6 +1,6 @@
-// What is counted while it happens, and the text that Prometheus reads (exposition format 0.0.4).
-// Counting is one or two atomic additions and never waits; a scrape reads what is there. Names are
-// moorage_*, units are seconds and bytes; no label holds what a user chose.
+// Live counters and the text that Prometheus reads (exposition format 0.0.4). Counting takes one or
+// two atomic additions and never blocks; a scrape reads the current values. Names are moorage_*,
+// units are seconds and bytes; labels never contain values that a user chose.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ class Counter {
   std::atomic<uint64_t> value_{0};
 };
 
-// Upper bounds in seconds, ascending: of answers, and of commands that may take a day.
+// Upper bounds in seconds, ascending: for answers, and for commands that may take a day.
 inline constexpr std::array kAnswerBounds{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
                                           0.5,   1.0,    2.5,   5.0,  10.0,  30.0, 60.0};
 inline constexpr std::array kCommandBounds{0.01, 0.05,  0.1,   0.5,    1.0,     5.0,    15.0,
@@ -33,7 +33,7 @@ inline constexpr std::array kCommandBounds{0.01, 0.05,  0.1,   0.5,    1.0,     
 class Histogram {
  public:
   using Clock = std::chrono::steady_clock;
-  // The bounds outlive it.
+  // `bounds` must outlive the histogram.
   explicit Histogram(std::span<const double> bounds = kAnswerBounds) : bounds_(bounds) {}
   void observe(double seconds);
   void observe_since(Clock::time_point began) {
@@ -44,7 +44,7 @@ class Histogram {
   friend class Exposition;
   static constexpr size_t kMostBounds = 15;
   std::span<const double> bounds_;
-  std::array<std::atomic<uint64_t>, kMostBounds + 1> counts_{};  // each for itself; last: beyond
+  std::array<std::atomic<uint64_t>, kMostBounds + 1> counts_{};  // per bucket; last: beyond
   std::atomic<uint64_t> sum_us_{0};
 };
 
@@ -53,7 +53,7 @@ class Exposition {
   using Labels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
   enum class Type { counter, gauge, histogram };
 
-  // Begins a metric: its samples follow, until the next begins.
+  // Begins a metric; its samples follow until the next one begins.
   Exposition& metric(std::string_view name, Type type, std::string_view help);
   Exposition& sample(double value, Labels labels = {});
   Exposition& sample(uint64_t value, Labels labels = {});

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kMountMax = "fs.mount-max";
 
-// fsconfig(2) takes at most 255 bytes a string, on every kernel.
+// fsconfig(2) accepts at most 255 bytes per string, on every kernel.
 constexpr size_t kMaxOptionBytes = 255;
 
 uint64_t attribute_bits(const MountAttributes& attributes) {
@@ -37,9 +37,9 @@ void set_propagation(const std::string& path, uint64_t propagation) {
         "set mount propagation of " + path);
 }
 
-// The reason that the file system gave, in the kernel's words (fsopen(2): reads of the context).
+// Adds the file system's reason, in the kernel's words (fsopen(2): reads of the context).
 [[noreturn]] void throw_with_kernel_log(int context, std::string what, int error_number) {
-  constexpr int kMaxLines = 8;  // as many as the kernel keeps
+  constexpr int kMaxLines = 8;  // the kernel keeps this many
   char line[512];
   std::string log;
   for (int i = 0; i < kMaxLines; ++i) {
@@ -49,7 +49,7 @@ void set_propagation(const std::string& path, uint64_t propagation) {
     while (text.ends_with('\n')) text.remove_suffix(1);
     log += (log.empty() ? " (" : "; ") + std::string(text);
   }
-  // Some file systems still tell only the system's log (overlay on 6.18: printk).
+  // Some file systems still report only to the system log (overlay on 6.18: printk).
   what += log.empty() ? " (dmesg may say why)" : log + ")";
   throw_errno(what, error_number);
 }
@@ -88,8 +88,8 @@ void set_mount_idmap(int mount_fd, int user_namespace_fd) {
   wanted.userns_fd = static_cast<uint64_t>(user_namespace_fd);
   if (mount_setattr(mount_fd, "", AT_EMPTY_PATH, &wanted, sizeof wanted) == 0) return;
   if (errno == EINVAL) {
-    throw Error(Code::unsupported, "this file system cannot be mounted with mapped ids",
-                "keep the store on ext4, XFS or btrfs; a store can lie in a file: store.image");
+    throw Error(Code::unsupported, "this file system does not support idmapped mounts",
+                "put the store on ext4, XFS or btrfs; or in an image file: store.image");
   }
   throw_errno("map the ids of a mount");
 }
@@ -114,7 +114,7 @@ void detach_lazily(const std::string& target) {
 
 MountOf mount_of(const std::string& path) {
   struct statx status {};
-  check(syscall(SYS_statx, AT_FDCWD, path.c_str(), 0, STATX_MNT_ID, &status), "look at " + path);
+  check(syscall(SYS_statx, AT_FDCWD, path.c_str(), 0, STATX_MNT_ID, &status), "inspect " + path);
   // "id parent device root place options [tags]... - type source options"
   std::istringstream mounts(read_file("/proc/self/mountinfo"));
   for (std::string line; std::getline(mounts, line);) {
@@ -136,7 +136,7 @@ Fd make_file_system(const std::string& type,
                     const MountAttributes& attributes) {
   Fd context(fsopen(type.c_str(), FSOPEN_CLOEXEC));
   if (!context && errno == ENODEV) {
-    throw Error(Code::unsupported, "this kernel has no file system \"" + type + "\"");
+    throw Error(Code::unsupported, "this kernel does not support the file system \"" + type + "\"");
   }
   const std::string what = "mount " + type;
   check(context.get(), what);

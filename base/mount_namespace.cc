@@ -18,8 +18,8 @@ void in_mount_namespace(const ProcessIdentity& of, const std::function<void()>& 
   const std::string pid = std::to_string(of.pid);
   const Fd mounts(open(("/proc/" + pid + "/ns/mnt").c_str(), O_RDONLY | O_CLOEXEC));
   const int error_number = errno;
-  // After the descriptor: so the number was not another process's when it was opened.
-  if (!process_alive(of)) throw Error(Code::unavailable, "process " + pid + " of it is gone");
+  // Checked after the open: so the number did not belong to another process then.
+  if (!process_alive(of)) throw Error(Code::unavailable, "process " + pid + " no longer exists");
   if (!mounts) throw_errno("open the mounts of process " + pid, error_number);
   std::exception_ptr failure;
   std::thread inside([&] {

@@ -1,6 +1,6 @@
-// Work in the mount namespace of another process, on a thread of its own that ends with it. Paths
-// are that process's there; rights are ours. What the namespace inherited when it was made is
-// locked (umount(2) says EINVAL, to the host's root too), so what shall be exchanged later is
+// Runs work in another process's mount namespace, on a thread that ends with the work. Paths are
+// that process's; permissions are ours. Mounts that the namespace inherited at creation are locked
+// (umount(2) returns EINVAL, even to the host's root), so mounts to be exchanged later must be
 // attached from here in the first place.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace moorage::base {
 
-// Throws what work throws. unavailable: the process is gone.
+// Rethrows what work throws. Throws unavailable if the process is gone.
 void in_mount_namespace(const ProcessIdentity& of, const std::function<void()>& work);
 
 }  // namespace moorage::base

@@ -33,8 +33,7 @@ std::optional<std::string> nearest(std::string_view name,
   size_t best_distance = name.size() / 3 + 1;
   for (const std::string_view candidate : known) {
     const size_t whole = distance(name, candidate);
-    // One more than the distance of the keys, so that the group that was written wins if it has the
-    // key.
+    // One more than the distance of the keys, so the group as typed wins if it has the key.
     const size_t key = distance(last_part(name), last_part(candidate)) + 1;
     const size_t smaller = std::min(whole, key);
     if (smaller < best_distance) {

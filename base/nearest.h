@@ -1,4 +1,4 @@
-// The name that a mistyped one was probably meant to be.
+// The name that a mistyped one probably meant.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@
 
 namespace moorage::base {
 
-// By edit distance, at most a third of the name; also the right key in the wrong group, which is
-// far by distance (the key is what follows the last dot): "store.socket" -> "api.socket".
+// By edit distance, at most a third of the name. Also finds the right key in the wrong group, whose
+// distance is large (the key follows the last dot): "store.socket" -> "api.socket".
 std::optional<std::string> nearest(std::string_view name,
                                    const std::vector<std::string_view>& known);
 

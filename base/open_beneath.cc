@@ -20,20 +20,20 @@
 namespace moorage::base {
 namespace {
 
-// openat2 answers EAGAIN when a rename raced with the path; who renames in a loop must not hold us.
+// openat2 returns EAGAIN when a rename raced with the path; a loop of renames must not block us.
 constexpr int kMaxTries = 100;
 
 [[noreturn]] void throw_open_error(const std::string& path, int error_number) {
   const std::string what = "open " + escape_for_message(path);
   switch (error_number) {
     case EEXIST:
-      throw Error(Code::already_exists, what + ": it is there already");
+      throw Error(Code::already_exists, what + ": it already exists");
     case EAGAIN:
-      throw Error(Code::conflict, what + ": the tree is being changed", "try again");
+      throw Error(Code::conflict, what + ": the tree keeps changing", "try again");
     case ELOOP:
-      throw Error(Code::invalid_argument, what + ": a symbolic link is in the way");
+      throw Error(Code::invalid_argument, what + ": the path contains a symbolic link");
     case EXDEV:
-      throw Error(Code::invalid_argument, what + ": the path leads out of the tree");
+      throw Error(Code::invalid_argument, what + ": the path leaves the tree");
     case EINVAL:
       throw Error(Code::invalid_argument, what + ": not a regular file");
     case ENOTDIR:
@@ -57,7 +57,7 @@ Fd opened(Fd fd, const std::string& path) {
 
 std::string random_name(const std::string& name) {
   uint64_t number = 0;
-  if (getrandom(&number, sizeof number, 0) != sizeof number) throw_errno("ask for a random number");
+  if (getrandom(&number, sizeof number, 0) != sizeof number) throw_errno("get a random number");
   char text[17];
   std::snprintf(text, sizeof text, "%016" PRIx64, number);
   return name + "." + text;
@@ -72,7 +72,7 @@ Fd try_open_beneath(int directory, const std::string& path, int flags, mode_t mo
     errno = ENOENT;
     return {};
   }
-  // O_PATH goes with nothing that concerns reading and writing: openat2 refuses the mixture.
+  // openat2 rejects O_PATH combined with flags for reading and writing.
   const int guards = (flags & O_PATH) ? 0 : O_NONBLOCK | O_NOCTTY;
   open_how how{};
   how.flags = static_cast<uint64_t>(static_cast<unsigned>(flags | guards | O_NOFOLLOW | O_CLOEXEC));
@@ -138,8 +138,8 @@ Fd try_open_parent(int directory, dev_t device, ino_t inode) {
 NewFileBeneath::NewFileBeneath(int directory, std::string name, mode_t mode)
     : directory_(directory), name_(std::move(name)) {
   assert(!name_.empty() && name_.find('/') == std::string::npos);
-  // One fixed name, so that a kill leaves one file at most. Where something stays in its place,
-  // such as a directory that an agent made, a name that nobody can foresee.
+  // A fixed name, so that a kill leaves at most one file. If something occupies it, such as a
+  // directory made by an agent, use an unpredictable name.
   temporary_ = "." + name_ + ".moorage-new";
   unlinkat(directory_, temporary_.c_str(), 0);
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL;

@@ -14,7 +14,7 @@ size_t payload_size(std::string_view header) {
                      byte(0) <= static_cast<size_t>(RecordKind::error);
   const size_t size = byte(4) << 24 | byte(5) << 16 | byte(6) << 8 | byte(7);
   if (!known || byte(1) != 0 || byte(2) != 0 || byte(3) != 0 || size > kMaxPayloadBytes) {
-    throw Error(Code::corrupted, "the output stream holds something that is no record");
+    throw Error(Code::corrupted, "invalid record in the output stream");
   }
   return size;
 }

@@ -1,10 +1,10 @@
 // How output travels over HTTP (content type application/vnd.moorage.output): records of an 8-byte
 // header {u8 kind, 3 zero bytes, u32 payload bytes big endian} and the payload, as in Docker's
 // multiplexed stream. Kinds: 1 standard output, 2 standard error, 3 terminal, 4 keep-alive (empty,
-// or JSON {"notice":TEXT}: what keeps output from coming), 5 spool limit reached (JSON), 6 end
-// (JSON: the exec as GET /v1/execs/ID answers it), 7 position (JSON {"offset":N}: N output bytes
-// come before the next record), 8 error (JSON {code,message,hint}). The client's next offset = the
-// last position + payload bytes seen of kinds 1-3.
+// or JSON {"notice":TEXT}: why output is delayed), 5 spool limit reached (JSON), 6 end (JSON: the
+// exec as in GET /v1/execs/ID), 7 position (JSON {"offset":N}: N output bytes precede the next
+// record), 8 error (JSON {code,message,hint}). The client's next offset = the last position +
+// payload bytes seen of kinds 1-3.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ enum class RecordKind : uint8_t {
 
 std::string encode_record(RecordKind kind, std::string_view payload);
 
-// Push parser: feed any cut of the byte stream; calls back once a whole record. Throws
+// Push parser: accepts the byte stream in any pieces; calls back once per whole record. Throws
 // Error(corrupted) on an unknown header or a payload over 4 MiB.
 class RecordParser {
  public:

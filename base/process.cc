@@ -14,7 +14,7 @@
 #include <optional>
 #include <utility>
 
-// Boost's own choice is a library that nothing else here needs.
+// Boost's default is a library that no other code here needs.
 #define BOOST_PROCESS_USE_STD_FS
 #include <boost/process/child.hpp>
 #include <boost/process/error.hpp>
@@ -32,9 +32,9 @@ namespace {
 namespace bp = boost::process;
 
 constexpr size_t kKeptErrorBytes = 64 << 10;
-constexpr int kMaxDyingMs = 10'000;  // after SIGKILL; longer only in an uninterruptible wait
+constexpr int kMaxDyingMs = 10'000;  // after SIGKILL; longer only if uninterruptible
 
-// The plan as Boost.Process takes it: program, arguments and environment in the shape of execve(2).
+// The plan for Boost.Process: program, arguments and environment in the form of execve(2).
 struct ChildSetup : bp::extend::handler {
   const char* program = nullptr;
   std::vector<char*> argv;
@@ -57,8 +57,8 @@ struct ChildSetup : bp::extend::handler {
   }
 };
 
-// Blocks every signal in this thread, so that no handler of ours runs in the child before it has
-// the default ones.
+// Blocks all signals in this thread, so that none of our handlers runs in the child before it
+// resets them.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -74,7 +74,7 @@ class SignalsBlocked {
   sigset_t before_{};
 };
 
-// A child and its process group. Whoever leaves early leaves nothing running behind.
+// A child and its process group. An early exit leaves nothing running.
 class ChildProcess {
  public:
   ChildProcess(ChildSetup& setup, const std::string& name) {
@@ -84,10 +84,10 @@ class ChildProcess {
       bp::child child(setup, bp::ignore_error);
       fork_error = errno;
       pid_ = child.id();
-      child.detach();  // waited for here, through the pidfd
+      child.detach();  // reaped here, through the pidfd
     }
     if (pid_ <= 0) throw_no_task("start " + name, fork_error);
-    setpgid(pid_, pid_);  // as the child does: whichever comes first
+    setpgid(pid_, pid_);  // the child does it too, in case it is first
     pidfd_ = Fd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
     if (!pidfd_) {
       int error_number = errno;
@@ -103,7 +103,7 @@ class ChildProcess {
 
   int pidfd() const { return pidfd_.get(); }
 
-  // Kills what is left of the group. The unreaped child keeps the number from being used anew.
+  // Kills the rest of the group. The unreaped child prevents reuse of the number.
   siginfo_t reap() {
     kill(-pid_, SIGKILL);
     kill(pid_, SIGKILL);
@@ -123,7 +123,7 @@ class ChildProcess {
 std::string find_program(const std::string& name) {
   if (name.starts_with('/')) return name;
   if (name.empty() || name.find('/') != std::string::npos) {
-    throw Error(Code::invalid_argument, "a program is named by an absolute path or a bare name");
+    throw Error(Code::invalid_argument, "a program needs an absolute path or a bare name");
   }
   for (const char* directory :
        {"/usr/local/sbin/", "/usr/local/bin/", "/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/"}) {
@@ -135,20 +135,19 @@ std::string find_program(const std::string& name) {
 
 Fd above_standard(Fd fd) { return fd.get() > 2 ? std::move(fd) : fd.duplicate(); }
 
-// Input is a file without a name rather than a pipe: nobody has to feed it, so nothing can
-// deadlock.
+// Input is an unnamed file, not a pipe: no one has to feed it, so no deadlock is possible.
 Fd make_input(const ProcessOptions& options) {
   if (options.input_fd >= 0) {
     return Fd(check(fcntl(options.input_fd, F_DUPFD_CLOEXEC, 3), "duplicate the input"));
   }
   if (options.input.empty()) return above_standard(open_file("/dev/null", O_RDONLY));
-  Fd file(check(memfd_create("input", MFD_CLOEXEC), "make the input"));
+  Fd file(check(memfd_create("input", MFD_CLOEXEC), "create the input"));
   write_all(file.get(), options.input);
   check(lseek(file.get(), 0, SEEK_SET), "rewind the input");
   return above_standard(std::move(file));
 }
 
-// A pipe from the child: its read end here never blocks.
+// A pipe from the child; its read end never blocks.
 Pipe make_output_pipe() {
   Pipe pipe = make_pipe();
   pipe.write_end = above_standard(std::move(pipe.write_end));
@@ -156,7 +155,7 @@ Pipe make_output_pipe() {
   return pipe;
 }
 
-// One run: the pipes, and the loop that drains them until the child is gone or the time is up.
+// One run: the pipes, and the loop that drains them until the child ends or time runs out.
 class Run {
  public:
   Run(const std::vector<std::string>& argv, const ProcessOptions& options)
@@ -200,8 +199,8 @@ class Run {
       drain(error_, [this](std::string_view bytes) { take_error(bytes); });
     }
     const siginfo_t info = child_->reap();
-    // What it wrote before it ended is in the pipes now. One last pass, not until end of file: a
-    // process that left the group may keep them open for ever.
+    // Its last output is in the pipes now. Drain once more, but not until end of file: a process
+    // that left the group may keep the pipes open indefinitely.
     drain(out_, [this](std::string_view bytes) { take_output(bytes); });
     drain(error_, [this](std::string_view bytes) { take_error(bytes); });
     throw_start_failure();
@@ -224,19 +223,19 @@ class Run {
                                                std::to_string(options_.deadline.count()) + " ms");
     }
     pollfd entries[3] = {{child_->pidfd(), POLLIN, 0},
-                         {out_.get(), POLLIN, 0},  // -1 once at its end: poll passes over it
+                         {out_.get(), POLLIN, 0},  // -1 at its end: poll skips it
                          {error_.get(), POLLIN, 0}};
     int ready = poll(entries, 3, static_cast<int>(std::min<int64_t>(left_ms, 60'000)));
     if (ready < 0 && errno != EINTR) throw_errno("poll");
     return ready > 0 && entries[0].revents != 0;
   }
 
-  // Reads what is there now, at most: a writer faster than we are must not hold up the deadline.
+  // Reads at most the available bytes: a writer faster than us must not delay the deadline.
   template <typename Take>
   void drain(Fd& fd, Take take) {
     int waiting = 0;
     if (!fd) return;
-    check(ioctl(fd.get(), FIONREAD, &waiting), "ask for waiting output");
+    check(ioctl(fd.get(), FIONREAD, &waiting), "get the size of waiting output");
     do {
       char buffer[64 << 10];
       ssize_t count = read(fd.get(), buffer, sizeof buffer);
@@ -288,7 +287,7 @@ class Run {
 }  // namespace
 
 ProcessResult run_process(const std::vector<std::string>& argv, const ProcessOptions& options) {
-  if (argv.empty()) throw Error(Code::invalid_argument, "no program was named");
+  if (argv.empty()) throw Error(Code::invalid_argument, "no program given");
   return Run(argv, options).finish();
 }
 

@@ -1,9 +1,8 @@
-// Child processes of the host: git, the sandbox launcher, probes. Built on Boost.Process.
-// The child gets exactly the environment given (nothing is inherited), no descriptor above 2 beyond
-// those named, and a deadline: when it passes, its process group is killed and
-// Error(deadline_exceeded) is thrown. What is left of the group when the process ends by itself is
-// killed as well: a daemon that is to stay leaves the group with setsid(2). Never used for a
-// command of a client or of an agent.
+// Child processes of the host: git, the sandbox launcher, probes. Built on Boost.Process. The child
+// gets exactly the given environment (inherits none), no descriptor above 2 except the listed ones,
+// and a deadline: when it passes, the process group is killed and Error(deadline_exceeded) is
+// thrown. When the process ends by itself, the rest of its group is killed too; a daemon that
+// should stay leaves the group with setsid(2). Never used for a command of a client or an agent.
 #pragma once
 
 #include <chrono>
@@ -27,7 +26,7 @@ struct ProcessOptions {
   std::vector<int> inherit_fds;        // keep their numbers in the child
   uint64_t max_memory_bytes = 0;       // RLIMIT_AS; 0 = none
   uint64_t max_file_bytes = 0;         // RLIMIT_FSIZE; 0 = none
-  // Called with each piece of standard error as it comes (progress of git); may be empty.
+  // Called with each piece of standard error as it arrives (git's progress); may be empty.
   std::function<void(std::string_view)> on_error_output;
 };
 
@@ -39,11 +38,10 @@ struct ProcessResult {
   bool ok() const { return exit_code == 0 && signal == 0; }
 };
 
-// argv[0] is an absolute path or is looked up in /usr/local/sbin ... /bin, never in the caller's
-// PATH.
+// argv[0] is an absolute path or searched in /usr/local/sbin ... /bin, never in the caller's PATH.
 ProcessResult run_process(const std::vector<std::string>& argv, const ProcessOptions& options);
 
-// A pid that may have been reused is told apart by its start time (/proc/PID/stat field 22).
+// The start time (/proc/PID/stat field 22) tells a reused pid apart.
 struct ProcessIdentity {
   int pid = 0;
   uint64_t start_ticks = 0;

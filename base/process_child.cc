@@ -15,7 +15,7 @@ namespace {
 void reset_signals() {
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
-  // The C library refuses its own two, the kernel KILL and STOP: nothing to do about those.
+  // The C library refuses its own two signals, the kernel KILL and STOP; ignore those failures.
   for (int number = 1; number <= SIGRTMAX; ++number) sigaction(number, &action, nullptr);
   sigset_t none;
   sigemptyset(&none);
@@ -27,17 +27,17 @@ void reset_signals() {
 std::string_view child_step_name(ChildStep step) {
   switch (step) {
     case ChildStep::redirect:
-      return "set up its standard streams";
+      return "set up standard streams";
     case ChildStep::close_others:
       return "close other descriptors";
     case ChildStep::directory:
-      return "enter its directory";
+      return "change directory";
     case ChildStep::limits:
-      return "set its limits";
+      return "set limits";
     case ChildStep::exec:
-      return "execute it";
+      return "execute";
   }
-  return "start it";
+  return "start";
 }
 
 void ChildPlan::apply() const {
@@ -46,7 +46,7 @@ void ChildPlan::apply() const {
   for (int i = 0; i < 3; ++i) {
     if (dup2(streams[i], i) < 0) fail(ChildStep::redirect, errno);
   }
-  // Marked rather than closed, so that a failing exec can still be told.
+  // Marked close-on-exec rather than closed, so that a failing exec can still be reported.
   if (syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) < 0) {
     fail(ChildStep::close_others, errno);
   }
@@ -60,7 +60,7 @@ void ChildPlan::apply() const {
 
 void ChildPlan::fail(ChildStep step, int error_number) const {
   const ChildFailure failure{step, error_number};
-  // Fits PIPE_BUF; if even this fails, the exit code below still tells that nothing ran.
+  // Fits PIPE_BUF; if even this fails, the exit code below still shows that nothing ran.
   [[maybe_unused]] ssize_t written = write(failure_fd, &failure, sizeof failure);
   _exit(127);
 }

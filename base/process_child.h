@@ -1,6 +1,6 @@
-// What a new child of run_process does between fork and exec. The parent has threads, and one of
-// them may have held the allocator's lock at the fork: so everything is prepared before, and the
-// child makes async-signal-safe calls only (signal-safety(7)). Private to process.cc.
+// What a child of run_process does between fork and exec. Another thread of the parent may have
+// held the allocator's lock at the fork, so everything is prepared before it and the child makes
+// only async-signal-safe calls (signal-safety(7)). Private to process.cc.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@ namespace moorage::base {
 
 enum class ChildStep : int { redirect, close_others, directory, limits, exec };
 
-// "start X: " goes before it: "enter its directory".
+// Follows "start X: ", for example "change directory".
 std::string_view child_step_name(ChildStep step);
 
-// What failed in the child, as it comes through a pipe.
+// The failure in the child, as it arrives through a pipe.
 struct ChildFailure {
   ChildStep step;
   int error_number;
@@ -22,13 +22,13 @@ struct ChildFailure {
 
 struct ChildPlan {
   const char* directory = nullptr;
-  int streams[3] = {-1, -1, -1};  // all above 2, so that no dup2 tramples on another
+  int streams[3] = {-1, -1, -1};  // all above 2, so that no dup2 overwrites another
   const std::vector<int>* inherit_fds = nullptr;
   uint64_t max_memory_bytes = 0;
   uint64_t max_file_bytes = 0;
   int failure_fd = -1;
 
-  // An own process group, default signals, the streams, the directory, the limits.
+  // Its own process group, default signals, the streams, the directory, the limits.
   void apply() const;
   [[noreturn]] void fail(ChildStep step, int error_number) const;
 

@@ -1,4 +1,4 @@
-// Pids that outlive a restart of the daemon (base/process.h), from /proc/PID/stat (proc(5)).
+// Process identities that survive a daemon restart (base/process.h), from /proc/PID/stat (proc(5)).
 #include <charconv>
 #include <string>
 
@@ -9,7 +9,7 @@
 namespace moorage::base {
 namespace {
 
-constexpr uint64_t kExiting = 0x4;  // PF_EXITING of linux/sched.h: it has begun to die, for good
+constexpr uint64_t kExiting = 0x4;  // PF_EXITING of linux/sched.h: it is dying
 
 struct Stat {
   char state = 0;  // 0: no such process
@@ -23,9 +23,9 @@ Stat read_stat(int pid) {
   try {
     text = read_file("/proc/" + std::to_string(pid) + "/stat", 1 << 16);
   } catch (const Error&) {
-    return {};  // gone, also between open and read
+    return {};  // gone, perhaps between open and read
   }
-  // Field 2 is the name in parentheses and may hold anything; the last one closes it.
+  // Field 2, the name in parentheses, may contain anything; the last parenthesis closes it.
   size_t at = text.rfind(')');
   if (at == std::string::npos || at + 2 >= text.size()) return {};
   Stat stat;

@@ -1,5 +1,5 @@
-// base::tree_usage where files have second names in other trees as well: each name counts with its
-// share of the file, bytes and inode. So the sum over all trees is what they take together.
+// base::tree_usage for files that also have names in other trees: each name counts as a share of
+// the file's bytes and inode. So the sum over all trees is their total usage.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Sizes and counts for people: "412M", "1.2G", bytes as they are below 1 KiB; "1 file", "37 files".
+// Sizes and counts for people: "412M", "1.2G", plain bytes below 1 KiB; "1 file", "37 files".
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 namespace moorage::base {
 
 std::string size_text(uint64_t bytes);
-// As the CLI takes it again, nothing rounded: "8G", "1536M", "1000001".
+// As the CLI accepts it, without rounding: "8G", "1536M", "1000001".
 std::string exact_size_text(uint64_t bytes);
-std::string count_text(uint64_t n, std::string_view noun);  // a noun that takes an s
+std::string count_text(uint64_t n, std::string_view noun);  // a noun with a plural in s
 
 }  // namespace moorage::base

@@ -30,7 +30,7 @@ void ThreadPool::submit(std::function<void()> work) {
                   "too much work is waiting (" + std::to_string(queue_.size()) + " tasks)",
                   "try again in a moment");
     }
-    // Once it stops, who submits is one of the threads that are joined: it takes the work itself.
+    // While stopping, the submitter is one of the threads being joined: it takes the work itself.
     if (queue_.size() >= idle_ && threads_.size() < max_threads_ && !stopping_) make_thread();
     queue_.push_back(std::move(work));
   }
@@ -41,8 +41,8 @@ void ThreadPool::make_thread() {
   try {
     threads_.emplace_back([this] { run(); });
   } catch (const std::system_error& error) {
-    if (!threads_.empty()) return;  // the others get to it
-    throw_no_task("make a thread", error.code().value());
+    if (!threads_.empty()) return;  // the other threads will take it
+    throw_no_task("create a thread", error.code().value());
   }
 }
 
@@ -57,7 +57,7 @@ void ThreadPool::run() {
     queue_.pop_front();
     guard.unlock();
     work();
-    work = nullptr;  // what it holds is freed outside the lock
+    work = nullptr;  // frees what it holds outside the lock
     guard.lock();
   }
 }

@@ -1,8 +1,7 @@
-// A bounded pool for blocking work. A thread is made when work comes and none is idle, so there are
-// only as many as were ever needed at once: each keeps its stack and its cache of malloc.
-// `submit` refuses (resource_exhausted) when the queue is full, so that an overloaded daemon says
-// so instead of growing. Destruction finishes what was accepted, also what accepted work submits
-// meanwhile.
+// A bounded pool for blocking work. It creates a thread when work arrives and none is idle, so
+// there are only as many as were needed at once: each keeps its stack and malloc cache. `submit`
+// refuses (resource_exhausted) when the queue is full, so that an overloaded daemon says so instead
+// of growing. Destruction finishes accepted work and work submitted by it meanwhile.
 #pragma once
 
 #include <condition_variable>
@@ -22,9 +21,9 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // Work must not throw. resource_exhausted, too, when not even one thread can be had. A thread of
-  // the pool may be born here, and with what the caller's thread has of its own (user, namespaces,
-  // signal mask): a thread that changed those for itself must not submit.
+  // Work must not throw. Throws resource_exhausted also if no thread can be created. A thread of
+  // the pool may start here and inherit the calling thread's own attributes (user, namespaces,
+  // signal mask): a thread that changed its own must not submit.
   void submit(std::function<void()> work);
 
  private:

@@ -1,5 +1,5 @@
-// One can only be made around a process, so a child that does nothing is made, mapped from here,
-// opened through /proc, and killed.
+// A user namespace needs a process to exist, so an idle child is created, mapped from here, opened
+// through /proc, and killed.
 #include "base/user_namespace.h"
 
 #include <fcntl.h>
@@ -21,8 +21,8 @@
 #include "base/mount.h"
 
 #ifdef __SANITIZE_THREAD__
-// The thread sanitizer takes every clone() for a fork, and this process, whose memory the child
-// shares, for the child from then on. glibc has the same under a name that is not intercepted.
+// The thread sanitizer treats every clone() as a fork and confuses this process with the child that
+// shares its memory. glibc exports the same call under a name it does not intercept.
 extern "C" int __clone(int (*)(void*), void*, int, void*, ...) noexcept;
 #define clone __clone
 #endif
@@ -32,17 +32,16 @@ namespace {
 
 constexpr size_t kStackBytes = 16 << 10;
 
-// Runs on a small stack in the memory of this process, as after vfork: system calls only. It dies
-// with the thread that made it, and lets go of its copies of our descriptors (locks, pipes) at
-// once.
+// Runs on a small stack in this process's memory, as after vfork: system calls only. It dies with
+// its creator thread and closes its copies of our descriptors (locks, pipes) at once.
 __attribute__((no_sanitize("address", "thread", "undefined"))) int wait_to_be_killed(void*) {
   syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL);
   syscall(SYS_close_range, 0U, ~0U, 0U);
   for (;;) syscall(SYS_pause);
 }
 
-// This thread with another effective user id and the capabilities that it has: the kernel takes the
-// owner of a namespace from the id, and a host may let only capable processes make one.
+// Gives this thread another effective user id with its current capabilities: the kernel takes a
+// namespace's owner from the id, and a host may let only capable processes create one.
 class ActingAs {
  public:
   explicit ActingAs(uid_t owner) : before_(geteuid()), dumpable_(prctl(PR_GET_DUMPABLE)) {
@@ -58,16 +57,16 @@ class ActingAs {
     throw_errno("keep capabilities as another user", error_number);
   }
   ~ActingAs() {
-    // The saved id is still the one before, so this cannot fail.
+    // The saved id is still the previous one, so this cannot fail.
     [[maybe_unused]] const long result = syscall(SYS_setresuid, -1, before_, -1);
-    // Each change took it away, and with it /proc/self from who this process becomes later.
+    // Each change of id clears it, and with it /proc/self for a later user id of this process.
     if (dumpable_ == 1) prctl(PR_SET_DUMPABLE, 1);
   }
   ActingAs(const ActingAs&) = delete;
   ActingAs& operator=(const ActingAs&) = delete;
 
  private:
-  // The bare call: that of the C library changes every thread.
+  // The bare system call: the C library's changes every thread.
   static void set(uid_t id) { check(syscall(SYS_setresuid, -1, id, -1), "act as another user"); }
   const uid_t before_;
   const int dumpable_;
@@ -87,19 +86,19 @@ class UserNamespace::Holder {
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
-    // A handler of ours must not run on that stack.
+    // None of our signal handlers may run on that stack.
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    // No exit signal: its end raises no SIGCHLD, and a wait for ordinary children passes it over.
+    // No exit signal: its end raises no SIGCHLD, and waits for ordinary children skip it.
     pid_ = clone(wait_to_be_killed, stack_.get() + kStackBytes, CLONE_NEWUSER | CLONE_VM, nullptr);
     int error_number = errno;
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (pid_ < 0) {
-      throw_allowance("make a user namespace", "user.max_user_namespaces", error_number);
+      throw_allowance("create a user namespace", "user.max_user_namespaces", error_number);
     }
   }
   ~Holder() {
     kill(pid_, SIGKILL);
-    // The stack is freed next, so this must not be cut short.
+    // The stack is freed next, so wait until the child has ended.
     while (waitpid(pid_, nullptr, __WCLONE) < 0 && errno == EINTR) {
     }
   }

@@ -12,7 +12,7 @@ namespace {
 
 std::string process_directory(pid_t process) { return "/proc/" + std::to_string(process); }
 
-// A process that ends while it is looked at is as good as gone.
+// Treat a process that ends during the read as gone.
 std::vector<std::string> threads_of(pid_t process) {
   try {
     return list_directory(process_directory(process) + "/task");

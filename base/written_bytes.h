@@ -1,7 +1,7 @@
-// How much processes have written into files, by the kernel's count (proc(5), /proc/PID/io): pages
-// of files that they made dirty. A process that was waited for is counted on in its parent, so the
-// sum of a tree of processes never falls while its root lives. Blind to what takes space without a
-// written page: fallocate, empty files.
+// How many bytes processes have written into files, by the kernel's count (proc(5), /proc/PID/io):
+// file pages that they dirtied. A reaped process counts on in its parent, so the sum of a process
+// tree never falls while its root lives. Does not see space used without a written page: fallocate,
+// empty files.
 #pragma once
 
 #include <sys/types.h>
@@ -11,9 +11,9 @@
 
 namespace moorage::base {
 
-// Of one process and the children that it waited for; 0 when it is gone or cannot be asked.
+// Of one process and its reaped children; 0 if it is gone or unreadable.
 uint64_t written_bytes(pid_t process);
-// The process and all that descend from it, at most so many.
+// The process and all its descendants, up to the limit.
 std::vector<pid_t> process_tree(pid_t root, size_t at_most);
 
 }  // namespace moorage::base

@@ -52,8 +52,8 @@ TEST_CASE("a used-up allowance of the kernel is not called a full disk") {
       base::throw_allowance("inotify", "fs.inotify.max_user_watches", number);
     } catch (const Error& error) {
       CHECK(error.code() == Code::resource_exhausted);
-      CHECK(error.message() == "inotify: the kernel's allowance is used up");
-      CHECK(error.hint() == "end what uses it, or raise fs.inotify.max_user_watches");
+      CHECK(error.message() == "inotify: the kernel limit is reached");
+      CHECK(error.hint() == "stop some of its users, or raise fs.inotify.max_user_watches");
     }
   }
   errno = EPERM;
