@@ -1,9 +1,8 @@
-// The seam between workspaces and whatever runs commands for them. A backend makes a sandbox from a
-// spec under a name that is derived from ids, so that after a crash nothing lacks an owner: `list`
-// finds all sandboxes of this store and only those. Start by name is idempotent; destroy of the
-// missing succeeds. Asked for more than `capabilities` says, a backend throws Error(unsupported)
-// with the reason; it never falls back in silence. A new backend is one file and one line in
-// registry.cc.
+// The seam between workspaces and the system that runs their commands. A backend makes a sandbox
+// from a spec, under a name derived from ids, so that after a crash everything has an owner: `list`
+// finds exactly the sandboxes of this store. Start by name is idempotent; destroying a missing
+// sandbox succeeds. If a spec exceeds `capabilities`, a backend throws Error(unsupported) with the
+// reason; it never falls back silently. A new backend is one file and one line in registry.cc.
 #pragma once
 
 #include <chrono>
@@ -25,59 +24,59 @@ std::string_view isolation_name(Isolation isolation);
 struct Capabilities {
   bool usable = false;
   std::string reason;                     // why not usable, and what to do; empty if usable
-  Isolation isolation = Isolation::none;  // where the spec names no runtime
-  // What a spec may name as its runtime, and what each isolates. Empty: there is no choice.
+  Isolation isolation = Isolation::none;  // when the spec names no runtime
+  // Runtimes a spec may name, with the isolation of each. Empty: no choice.
   std::map<std::string, Isolation> runtimes{};
-  bool any_image = false;  // any that the engine has, beside `host`
-  // All of its sandboxes share these ids, whatever range the caller has for one.
+  bool any_image = false;  // any image the engine has, besides `host`
+  // All of its sandboxes share these ids, regardless of the range the caller reserved for one.
   std::optional<uint32_t> first_host_id{};
   bool freeze = false;
-  // The mounts can be exchanged while it runs (base/mount_namespace.h): nobody inside can have
-  // copies of them in a namespace of his own.
+  // Mounts can be exchanged at run time (base/mount_namespace.h): no process inside can keep copies
+  // of them in a namespace of its own.
   bool restack = false;
   bool limits_memory = false;
   bool limits_cpu = false;
   bool limits_pids = false;
   bool network_none = false;
   bool sudo = false;
-  bool root = false;  // commands may run as root of the sandbox
+  bool root = false;  // commands may run as the sandbox's root
 };
 
-// Of a sandbox with that runtime; "": the usual one. unsupported: it has no such runtime.
+// The isolation with that runtime; "" is the default. Throws unsupported for an unknown one.
 Isolation isolation_of(const Capabilities& can, const std::string& runtime);
 
 struct Limits {
-  uint64_t memory_bytes = 4ULL << 30;  // commands together; the warden has its own on top
+  uint64_t memory_bytes = 4ULL << 30;  // all commands together; the warden has extra
   double cpus = 2;
   uint32_t pids = 4096;
 };
 
 inline constexpr int kOnlyPlace = -1;
 
-// A detached mount made by the caller, to be attached at `target` (absolute, inside). Without one
-// there is an empty directory, where the caller attaches it later (base/mount_namespace.h).
+// A detached mount made by the caller, to be attached at `target` (absolute, inside). Without one,
+// an empty directory where the caller attaches it later (base/mount_namespace.h).
 struct Mount {
   int fd = kOnlyPlace;  // borrowed for the call
   std::string target;
 };
 
 struct SandboxSpec {
-  std::string name;       // "moorage-<store>-sb_7": also the container's and the cgroup's
-  std::string directory;  // sandboxes/<sb>/, exists, ours alone, disposable
+  std::string name;       // "moorage-<store>-sb_7": also names the container and cgroup
+  std::string directory;  // sandboxes/<sb>/, exists, private, disposable
   std::string image = "host";
-  std::string runtime{};       // of those in Capabilities; empty: the usual one
+  std::string runtime{};       // one from Capabilities; empty: the default
   uint32_t first_host_id = 0;  // inside ids 0..65535 are host ids first_host_id...
   std::vector<Mount> mounts;   // /workspace, /home/user, the git objects
   Limits limits;
   bool sudo = true;                             // password-less sudo inside the namespace
-  std::map<std::string, std::string> labels{};  // for a person who looks at the engine
+  std::map<std::string, std::string> labels{};  // for people who inspect the engine
   std::chrono::milliseconds deadline{20'000};
 };
 
-// What an image is, whatever it is called here.
+// The identity of an image, independent of its local name.
 struct ImageIdentity {
-  std::string id;      // "sha256:...": of its contents; empty: it is this host's own
-  std::string source;  // "registry/name@sha256:...": where it was pulled from; empty: not known
+  std::string id;      // "sha256:...", a digest of its contents; empty: the host's own
+  std::string source;  // "registry/name@sha256:...": its origin; empty: unknown
 };
 
 enum class SandboxState { absent, running, frozen, stopped };
@@ -88,10 +87,10 @@ struct SandboxStatus {
   uint64_t memory_bytes = 0;   // in use now
   uint64_t cpu_usec = 0;       // used since start
   uint32_t processes = 0;
-  std::string release;  // that started it; empty: one that did not say yet
+  std::string release;  // of the warden; empty: too old to report it
 };
 
-// Where the sandbox's envd API is reached. Local: a unix socket that exists on the host only.
+// The address of the sandbox's envd API. Local: a unix socket that exists only on the host.
 struct Endpoint {
   std::string unix_socket;
 };
@@ -99,30 +98,30 @@ struct Endpoint {
 class Backend {
  public:
   virtual ~Backend() = default;
-  // Probed once, then cached; an engine is asked whether it still answers.
+  // Probed once, then cached; an engine is polled for whether it still answers.
   virtual Capabilities capabilities() = 0;
-  // What that said last, asking nobody: for commands, which never wait for an engine.
+  // The last result, without a query: for commands, which never wait for an engine.
   virtual Capabilities known_capabilities() { return capabilities(); }
-  // Throws what `start` would refuse before it does anything. Of the mounts nothing is asked.
+  // Throws whatever `start` would refuse before it acts. Does not check the mounts.
   virtual void check(const SandboxSpec& spec) = 0;
-  // Returns when the warden answers. On any failure nothing is left behind.
+  // Returns when the warden answers. After any failure nothing is left behind.
   virtual SandboxStatus start(const SandboxSpec& spec) = 0;
-  // Asks the warden to end everything (TERM, then KILL after grace), then destroys.
+  // Makes the warden end everything (TERM, then KILL after grace), then destroys.
   virtual void stop(const std::string& name, std::chrono::milliseconds grace) = 0;
   virtual void freeze(const std::string& name) = 0;
   virtual void thaw(const std::string& name) = 0;
-  // Kills all, waits until its cgroup is empty, removes every trace but spec.directory.
+  // Kills all, waits until the cgroup is empty, removes every trace except spec.directory.
   virtual void destroy(const std::string& name) = 0;
-  // The truth from cgroup and init process, not the engine's word.
+  // The truth from cgroup and init process, not the engine's report.
   virtual SandboxStatus inspect(const std::string& name) = 0;
-  // Host pids of all in it that the agent started, in no order; exact while it is frozen.
+  // Host pids of all processes the agent started, in no order; exact while frozen.
   virtual std::vector<pid_t> members(const std::string& name) = 0;
   virtual std::vector<std::string> list() = 0;
   virtual Endpoint endpoint(const std::string& name) = 0;
-  // The group of processes of one exec (idempotent by exec_name); see exec_group.h.
+  // The process group of one exec (idempotent by exec_name); see exec_group.h.
   virtual std::unique_ptr<ExecGroup> exec_group(const std::string& name,
                                                 const std::string& exec_name) = 0;
-  // By its name or its id; nothing: there is no such image. May ask the engine.
+  // By name or id; empty: no such image. May query the engine.
   virtual std::optional<ImageIdentity> find_image(const std::string& image) {
     if (image != "host") return std::nullopt;
     return ImageIdentity{};

@@ -1,4 +1,4 @@
-// Finding the hierarchies, and reads, writes and removal of single groups (backends/cgroups.h).
+// Finds the hierarchies; reads, writes and removes single groups (backends/cgroups.h).
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -78,7 +78,7 @@ CgroupHierarchies parse_cgroup_mounts(std::string_view mountinfo) {
   for (std::string line; std::getline(lines, line);) {
     auto mount = parse_mount_line(line);
     if (!mount) continue;
-    // Of several mounts of one hierarchy the first is the host's own.
+    // If a hierarchy is mounted several times, the first mount is the host's own.
     auto take = [&](std::string& place) {
       if (place.empty()) place = mount->target;
     };
@@ -110,8 +110,7 @@ CgroupHierarchies find_cgroups() {
 bool favor_quick_moves(const CgroupHierarchies& hierarchies) {
   std::string options = own_options(hierarchies.unified);
   if (has_word(options, "favordynmods", ',')) return true;
-  // A remount sets all options anew, so the present ones are said again; ro and rw are not among
-  // cgroup2's own.
+  // A remount resets all options, so repeat the current ones; ro and rw are not cgroup2's own.
   std::string data = "favordynmods";
   std::istringstream words(options);
   for (std::string word; std::getline(words, word, ',');) {
@@ -123,10 +122,10 @@ bool favor_quick_moves(const CgroupHierarchies& hierarchies) {
 
 void make_cgroup(const std::string& path) {
   if (mkdir(path.c_str(), 0755) == 0 || errno == EEXIST) return;
-  if (errno != ENOSPC) base::throw_errno("make cgroup " + path);
+  if (errno != ENOSPC) base::throw_errno("create cgroup " + path);
   throw base::Error(base::Code::resource_exhausted,
-                    "make cgroup " + path + ": the kernel has no more control groups",
-                    "end what runs in the background of commands: each keeps one");
+                    "create cgroup " + path + ": the kernel's limit of control groups is reached",
+                    "stop background processes of commands: each such command keeps one");
 }
 
 void write_cgroup_file(const std::string& path, const std::string& value) {
@@ -151,12 +150,12 @@ bool cgroup_populated(const std::string& path) {
   return cgroup_counter(path + "/cgroup.events", "populated").value_or(0) == 1;
 }
 
-// An exec's group has no children and usually goes at once: looking for them would cost a look-up
-// of each of its 34 files, twice, before the end of every exec is told.
+// An exec's group has no children and usually disappears at once. Listing children would look up
+// each of its 34 files, twice, and delay the end of every exec.
 void remove_cgroup(const std::string& path, Clock::time_point deadline) {
   while (rmdir(path.c_str()) < 0 && errno != ENOENT) {
     if (errno != EBUSY || Clock::now() >= deadline) base::throw_errno("remove cgroup " + path);
-    // Each time anew: a command may begin while its sandbox goes, and that makes its group.
+    // On each try: a command may start during the removal and create its group.
     bool had_children = false;
     for (const std::string& name : base::list_directory(path)) {
       struct stat info;
@@ -166,8 +165,8 @@ void remove_cgroup(const std::string& path, Clock::time_point deadline) {
       remove_cgroup(child, deadline);
     }
     if (had_children) continue;
-    // v1 has no cgroup.kill. Its members were killed through the unified hierarchy; who is not
-    // there goes here.
+    // v1 has no cgroup.kill. Its members were killed through the unified hierarchy; kill those
+    // outside it here.
     kill_members(path);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

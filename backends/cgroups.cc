@@ -25,8 +25,8 @@ using base::Error;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// What the warden, LXC's monitor and the launcher may use beyond the commands: measured 5 MiB
-// together, the rest is room for the page cache of what they write.
+// Extra room for the warden, LXC's monitor and the launcher: measured 5 MiB together; the rest is
+// for the page cache of their writes.
 constexpr uint64_t kHeadroomBytes = 64ULL << 20;
 constexpr uint64_t kHeadroomPids = 64;
 constexpr uint64_t kCpuPeriodUsec = 100'000;
@@ -36,7 +36,7 @@ constexpr milliseconds kFreezePatience{300};
 constexpr std::chrono::nanoseconds kFirstPause = std::chrono::microseconds(50);
 constexpr std::chrono::nanoseconds kLongestPause = milliseconds(100);
 
-// In one hierarchy, the group that holds those of all sandboxes.
+// The group of all sandboxes in one hierarchy.
 std::string all_sandboxes(const std::string& top) { return top + "/" + kSandboxesGroup; }
 
 void write_if_there(const std::string& path, const std::string& value) {
@@ -70,15 +70,15 @@ void limit_cpu(const CgroupHierarchies& h, const std::string& group, double cpus
   }
 }
 
-// Waits for a value of cgroup.events until the deadline. A change comes with POLLPRI, but the
-// kernel tells at most one of a file in 10 ms (cgroup_file_notify): what is frozen soon after a
-// thaw is frozen in 0.2 ms and told after 10. So it is read again after ever longer pauses as well.
+// Waits for a value of cgroup.events until the deadline. A change raises POLLPRI, but the kernel
+// reports at most one per file in 10 ms (cgroup_file_notify): a freeze soon after a thaw takes 0.2
+// ms and is reported after 10. So the file is also read again after growing pauses.
 bool wait_for_event(const std::string& group, std::string_view key, uint64_t wanted,
                     Clock::time_point deadline) {
   const std::string path = group + "/cgroup.events";
   const std::string line = std::string(key) + " " + std::to_string(wanted);
   for (std::chrono::nanoseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-    // Opened before it is read: a change between the read and the poll then wakes the poll.
+    // Opened before the read: a change between read and poll then wakes the poll.
     base::Fd events(open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!events) return errno == ENOENT;
     const std::string text = base::read_up_to(events.get(), 4096);
@@ -119,7 +119,7 @@ void SandboxCgroup::create(const Limits& limits) {
   if (h.disk && h.disk_v1.empty()) controllers += " +io";
   const std::string below_commands = h.memory && h.memory_v1.empty() ? "+memory" : "";
 
-  // The unified one first: whatever is cut off later, `list` finds the name there.
+  // The unified one first: `list` finds the name there after any interruption.
   const std::string all = all_sandboxes(h.unified);
   make_cgroup(all);
   make_cgroup(unified_path());
@@ -191,8 +191,8 @@ bool SandboxCgroup::populated() const {
 }
 
 std::vector<std::string> SandboxCgroup::join_files(const std::string& part) const {
-  // cpu and blkio have no parts. v1 has the warden's and the commands' part only; what starts the
-  // warden counts as it.
+  // cpu and blkio have no parts. v1 has parts only for the warden and the commands; processes that
+  // start the warden count as the warden.
   const std::string part_v1 = part == "cmd" ? "/cmd" : "/warden";
   std::vector<std::string> files{unified_path() + "/" + part + "/cgroup.procs"};
   for (const std::string* top : {&hierarchies_.memory_v1, &hierarchies_.pids_v1}) {
@@ -212,8 +212,7 @@ bool SandboxCgroup::frozen() const {
 void SandboxCgroup::freeze(milliseconds deadline) {
   const auto until = Clock::now() + deadline;
   const std::string file = unified_path() + "/cgroup.freeze";
-  // A load that forks all the time can keep a freeze from completing; a thaw and a second attempt
-  // ends it.
+  // A load that forks constantly can prevent a freeze; a thaw and a second attempt solve that.
   do {
     write_cgroup_file(file, "1");
     if (wait_for_event(unified_path(), "frozen", 1,
@@ -223,7 +222,7 @@ void SandboxCgroup::freeze(milliseconds deadline) {
     write_cgroup_file(file, "0");
     wait_for_event(unified_path(), "frozen", 0, until);
   } while (Clock::now() < until);
-  throw Error(Code::deadline_exceeded, name_ + " could not be frozen; it runs on");
+  throw Error(Code::deadline_exceeded, name_ + " could not be frozen and is still running");
 }
 
 void SandboxCgroup::thaw(milliseconds deadline) {
@@ -256,7 +255,7 @@ CgroupUsage SandboxCgroup::usage() const {
   CgroupUsage usage;
   usage.memory_bytes = h.memory_v1.empty() ? number(h.unified + group + "/memory.current")
                                            : number(h.memory_v1 + group + "/memory.usage_in_bytes");
-  // Counted for every group of the unified hierarchy, with the cpu controller or without.
+  // Counted for every group of the unified hierarchy, even without the cpu controller.
   usage.cpu_usec = cgroup_counter(h.unified + group + "/cpu.stat", "usage_usec").value_or(0);
   const std::string& pids = h.pids_v1.empty() ? h.unified : h.pids_v1;
   usage.processes = static_cast<uint32_t>(number(pids + group + "/cmd/pids.current"));
@@ -267,7 +266,7 @@ std::vector<pid_t> SandboxCgroup::members() const {
   std::vector<pid_t> pids;
   const std::string commands = unified_path() + "/cmd";
   if (!base::path_exists(commands)) return pids;
-  // Commands may not make groups of their own: one level is all there is.
+  // Commands may not create groups, so there is only one level.
   for (const auto& entry : std::filesystem::directory_iterator(commands)) {
     if (!entry.is_directory()) continue;
     const auto list = base::read_file_if_exists(entry.path().string() + "/cgroup.procs");

@@ -1,19 +1,19 @@
-// The control groups of sandboxes, on a host with cgroup v2 only or with v1 controllers beside it.
+// The control groups of sandboxes, on a host with cgroup v2 alone or with v1 controllers.
 //
 // moorage/      all sandboxes of the host: their share of the processors
-// moorage/NAME/ the sandbox: cpu, memory and pids with headroom over what commands may use
+// moorage/NAME/ the sandbox: cpu, memory and pids with headroom beyond the commands' limits
 //     launch/   moorage-launch while it works
 //     monitor/  LXC's monitor
 //     warden/   process 1 of the sandbox
 //     cmd/      all commands: their own, lower ceiling
-//       EXEC/   one exec: killed as one, its OOM kills counted
+//       EXEC/   one exec: killed as a whole, its OOM kills counted
 //
-// They stand at the top of each hierarchy as this process sees it, not below the daemon's own
-// group: NAME must be found again by the next daemon, from whatever shell or service that one is
-// started, and systemd starts no service in a group that has living children with controllers
-// (docs/decisions/0301-cgroups-at-the-top.md). The unified hierarchy always holds the whole tree:
-// it kills (cgroup.kill), freezes and says what is alive, also where the controllers are v1. The
-// label is an extended attribute of NAME, so it lives and dies with it.
+// They are at the top of each hierarchy as this process sees it, not below the daemon's group: the
+// next daemon must find NAME again, from whatever shell or service it starts, and systemd starts no
+// service in a group with living children that have controllers
+// (docs/decisions/0301-cgroups-at-the-top.md). The unified hierarchy always has the whole tree: it
+// kills (cgroup.kill), freezes and shows what is alive, also with v1 controllers. The label is an
+// extended attribute of NAME, so it disappears with it.
 #pragma once
 
 #include <chrono>
@@ -31,27 +31,27 @@ namespace moorage::backends {
 inline constexpr const char* kSandboxesGroup = "moorage";
 
 struct CgroupHierarchies {
-  std::string unified;  // mount points; empty: not there
+  std::string unified;  // mount points; empty: not mounted
   std::string memory_v1;
   std::string pids_v1;
   std::string cpu_v1;
   std::string disk_v1;  // blkio
-  bool memory = false;  // the controller is there, in either version
+  bool memory = false;  // the controller exists, in either version
   bool pids = false;
   bool cpu = false;
   bool disk = false;
   std::string kind() const;  // "v2", "v1-hybrid", "v1", "none"
 };
 
-// `mountinfo` in the format of /proc/self/mountinfo; `controllers` as cgroup.controllers of the
-// unified one.
+// `mountinfo` in the format of /proc/self/mountinfo; `controllers` is the unified hierarchy's
+// cgroup.controllers.
 CgroupHierarchies parse_cgroup_mounts(std::string_view mountinfo);
 CgroupHierarchies find_cgroups();  // throws unsupported without a unified hierarchy
 
-// Keeps the kernel's lock for moving processes between groups in its quick state (mount option
-// favordynmods, Linux 6.0): a move costs 0.1 ms instead of 7 ms after 10 ms of rest (measured
-// on 6.18), and every exec makes one. Global to the host and lasts until reboot. False: the kernel
-// does not know the option.
+// Keeps the kernel's lock for moving processes between groups in its fast state (mount option
+// favordynmods, Linux 6.0): after a 10 ms pause a move takes 0.1 ms instead of 7 ms (measured on
+// 6.18), and every exec makes one. Affects the whole host until reboot. False: the kernel does not
+// support the option.
 bool favor_quick_moves(const CgroupHierarchies& hierarchies);
 
 struct CgroupUsage {
@@ -65,16 +65,16 @@ class SandboxCgroup {
   SandboxCgroup(const CgroupHierarchies& hierarchies, std::string name);
 
   void create(const Limits& limits);
-  // When the processors are short, of all sandboxes of the host together: 100 is what a service of
-  // the host has (cgroup v2's cpu.weight). After create().
+  // Applies when processors are short, to all sandboxes together: a service of the host has 100
+  // (cgroup v2's cpu.weight). Call after create().
   void weigh_cpu(uint32_t weight) const;
-  // Bytes a second, each way, on a whole disk ("254:0"). What v1 counts is what bypasses the page
-  // cache or is read; written pages are counted under v2 only.
+  // Bytes per second, each way, on a whole disk ("254:0"). v1 counts only reads and writes that
+  // bypass the page cache; only v2 counts page-cache writes.
   void limit_disk(const std::string& disk, uint64_t bytes_per_s) const;
-  void add_warden_part() const;  // in the unified hierarchy, where LXC insists on making it itself
+  void add_warden_part() const;  // in the unified hierarchy; elsewhere LXC creates it
   bool exists() const;           // in any hierarchy
-  bool populated() const;  // a process lives in it; LXC's monitor and the launcher do not count
-  // Files to write "0" to, so that the writer and its children are in the group `part`.
+  bool populated() const;        // has a live process; ignores LXC's monitor and the launcher
+  // Write "0" to these files to put the writer and its future children into group `part`.
   std::vector<std::string> join_files(const std::string& part) const;
   std::string unified_path() const { return hierarchies_.unified + "/" + group_; }
 
@@ -82,7 +82,7 @@ class SandboxCgroup {
   void thaw(std::chrono::milliseconds deadline);
   bool frozen() const;
 
-  // SIGKILL to all, the monitor too; returns when all are gone and every directory is removed.
+  // SIGKILL to all, including the monitor; returns when all are gone and all directories removed.
   void kill_and_remove(std::chrono::milliseconds deadline);
   CgroupUsage usage() const;
   std::vector<pid_t> members() const;  // of the commands' part
@@ -101,17 +101,17 @@ class SandboxCgroup {
   std::string group_;  // moorage/NAME
 };
 
-// Names of the sandboxes that begin with prefix, from all hierarchies, sorted.
+// Names of sandboxes that begin with prefix, from all hierarchies, sorted.
 std::vector<std::string> sandbox_cgroups(const CgroupHierarchies& hierarchies,
                                          const std::string& prefix);
 
-// The reads and writes of one group directory. A missing file is an Error(not_found).
-void make_cgroup(const std::string& path);  // or it is there already
+// Reads and writes in one group directory. A missing file is an Error(not_found).
+void make_cgroup(const std::string& path);  // or it already exists
 void write_cgroup_file(const std::string& path, const std::string& value);
 std::optional<uint64_t> cgroup_counter(const std::string& path,
                                        std::string_view key);  // "key N" lines
 bool cgroup_populated(const std::string& path);                // false if missing
-// Removes the group and all below it, waiting for the last processes to go. Missing is fine.
+// Removes the group and all below it, waiting for the last processes to end. Missing is fine.
 void remove_cgroup(const std::string& path, std::chrono::steady_clock::time_point deadline);
 
 }  // namespace moorage::backends

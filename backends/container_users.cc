@@ -63,7 +63,7 @@ Users split(const std::string& text, const std::string& id) {
   return users;
 }
 
-// What the image says of its own `user`, or the better of the two that it has.
+// The shell from the image's entry for `user`, or the better of two entries.
 std::string shell_of(const std::vector<std::string>& user, int root) {
   if (user.size() == 7 && user[6].starts_with("/")) return user[6];
   return is_executable(root, "/bin/bash") ? "/bin/bash" : "/bin/sh";
@@ -76,7 +76,7 @@ uint32_t first_mapped_id(const base::ProcessIdentity& process) {
   uint32_t inside = 0;
   uint32_t outside = 0;
   if (!(map >> inside >> outside) || inside != 0 || !base::process_alive(process)) {
-    throw base::Error(base::Code::unavailable, "the container's process 1 ended at its start");
+    throw base::Error(base::Code::unavailable, "the container's process 1 exited at startup");
   }
   return outside;
 }
@@ -99,7 +99,7 @@ std::vector<std::pair<std::string, std::string>> write_users(const base::Process
   }
   if (const auto text = read_inside(root.get(), "/etc/group"))
     write("group", split(*text, id).others + "user:x:" + id + ":\n");
-  // An engine shows those of its host in their place, or empty ones.
+  // An engine shows its host's files in their place, or empty ones.
   const std::pair<const char*, const char*> names[] = {
       {"hosts", kHosts}, {"hostname", "sandbox\n"}, {"resolv.conf", ""}};
   for (const auto& [name, text] : names) {

@@ -1,5 +1,5 @@
-// Who is who inside a container that an engine made: its image knows nothing of the agent's user,
-// nor of its own host name.
+// User names inside a container made by an engine: its image knows neither the agent's user nor the
+// sandbox's host name.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ inline constexpr uint32_t kInsideUser = 1000;  // warden/users.h
 // its own.
 uint32_t first_mapped_id(const base::ProcessIdentity& process);
 
-// Copies of the container's /etc/passwd and /etc/group in `directory`, in which `user` has that id
-// (inside) and /home/user, files with the names of the sandbox, and where each is to be shown. None
-// of a file that the container lacks. All that is read is hostile: an image may hold anything.
+// Writes to `directory` copies of the container's /etc/passwd and /etc/group, where `user` has that
+// id (inside) and /home/user, and files with the sandbox's names; returns where to show each. Skips
+// files that the container lacks. All input is hostile: an image may contain anything.
 std::vector<std::pair<std::string, std::string>> write_users(const base::ProcessIdentity& init,
                                                              uint32_t user_id,
                                                              const std::string& directory);

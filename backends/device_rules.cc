@@ -113,7 +113,7 @@ DeviceRules::DeviceRules() {
   program_ = base::Fd(bpf(BPF_PROG_LOAD, attributes));
   if (program_) return;
   throw base::Error(base::Code::unsupported,
-                    std::string("the kernel takes no rules for devices: ") + std::strerror(errno),
+                    std::string("the kernel does not accept device rules: ") + std::strerror(errno),
                     "use a kernel with CONFIG_CGROUP_BPF; in a container, one with CAP_SYS_ADMIN");
 }
 
@@ -124,9 +124,9 @@ void DeviceRules::apply(const std::string& unified_group) const {
   attributes.target_fd = static_cast<uint32_t>(group.get());
   attributes.attach_bpf_fd = static_cast<uint32_t>(program_.get());
   attributes.attach_type = BPF_CGROUP_DEVICE;
-  // A service manager's own rules above hold, too.
+  // A service manager's own rules on parent groups also apply.
   attributes.attach_flags = BPF_F_ALLOW_MULTI;
-  base::check(bpf(BPF_PROG_ATTACH, attributes), "put the rules for devices on " + unified_group);
+  base::check(bpf(BPF_PROG_ATTACH, attributes), "attach device rules to " + unified_group);
 }
 
 }  // namespace moorage::backends

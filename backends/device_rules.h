@@ -1,10 +1,10 @@
-// Which device nodes the processes of a sandbox may open, whatever their rights: a program of the
-// kernel's device controller on the sandbox's group in the unified hierarchy. It is there beside v1
-// controllers, too, so there is one way for both (Documentation/admin-guide/cgroup-v2.rst, "Device
-// controller").
+// Limits the device nodes that a sandbox's processes may open, whatever their rights: a program for
+// the kernel's device controller, on the sandbox's group in the unified hierarchy. That exists
+// beside v1 controllers too, so one way serves both (Documentation/admin-guide/cgroup-v2.rst,
+// "Device controller").
 //
-// Allowed: null, zero, full, random, urandom, tty, ptmx and pseudo-terminals, to read and write.
-// Nothing can be made with mknod; whiteouts of an overlay are no devices to the kernel.
+// Allowed, for reading and writing: null, zero, full, random, urandom, tty, ptmx and
+// pseudo-terminals. mknod always fails; overlay whiteouts do not count as devices.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ namespace moorage::backends {
 
 class DeviceRules {
  public:
-  DeviceRules();  // Error(unsupported): this kernel, or what confines us, has no device programs
-  // Lasts as long as the group, for it and all groups below.
+  DeviceRules();  // Error(unsupported): kernel or confinement has no device programs
+  // Applies as long as the group exists, to it and all groups below.
   void apply(const std::string& unified_group) const;
 
  private:

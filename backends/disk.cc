@@ -16,7 +16,7 @@ std::string text_of(dev_t device) {
   return std::to_string(major(device)) + ":" + std::to_string(minor(device));
 }
 
-// The block device that the mount with this device number was made from.
+// The block device behind the mount with this device number.
 std::optional<dev_t> source_of(dev_t device) {
   std::istringstream lines(base::read_file("/proc/self/mountinfo"));
   for (std::string line; std::getline(lines, line);) {
@@ -40,19 +40,19 @@ std::optional<dev_t> source_of(dev_t device) {
 
 std::string disk_of(const std::string& path) {
   struct stat info;
-  base::check(stat(path.c_str(), &info), "look at " + path);
+  base::check(stat(path.c_str(), &info), "inspect " + path);
   dev_t device = info.st_dev;
   if (major(device) == 0) {
     const auto source = source_of(device);
     if (!source) {
-      throw base::Error(base::Code::unsupported, "there is no disk below " + path,
-                        "take sandbox.disk_rate_bytes out of the configuration");
+      throw base::Error(base::Code::unsupported, "no disk found for " + path,
+                        "remove sandbox.disk_rate_bytes from the configuration");
     }
     device = *source;
   }
   const std::string entry = "/sys/dev/block/" + text_of(device);
   if (!base::path_exists(entry + "/partition")) return text_of(device);
-  // /sys/devices/.../vda/vda1: the directory above is the disk's.
+  // /sys/devices/.../vda/vda1: the parent directory belongs to the disk.
   std::string number = base::read_file(entry + "/../dev");
   while (!number.empty() && number.back() == '\n') number.pop_back();
   return number;

@@ -1,13 +1,12 @@
 // Backend `docker`: a container that an engine makes over its API (Docker, or Podman's compatible
-// socket). The engine is asked to start and to remove, and for nothing in between: the warden is
-// process 1, and the sandbox's own control group, which it is moved to, is the truth about it and
-// holds its limits, whatever cgroup driver the engine has. So commands neither wait for the engine
-// nor notice its end.
+// socket). The engine only starts and removes it. The warden is process 1, and moves to the
+// sandbox's own control group, which is the truth about it and holds its limits, whatever cgroup
+// driver the engine uses. So commands neither wait for the engine nor depend on it running.
 //
-// Ids: an engine with userns-remap gives all its containers one range, with a root of their own;
-// they are as on `lxc` but for that (isolation `userns`). Without it there is no user namespace:
-// all of the sandbox, the warden too, runs as one id of the sandbox's own range, without any
-// capability, and there is no root and no sudo (isolation `container`).
+// Ids: with userns-remap an engine gives all containers one range, with a root of their own;
+// otherwise they are as on `lxc` (isolation `userns`). Without it there is no user namespace: the
+// whole sandbox, including the warden, runs as one id of the sandbox's own range, without
+// capabilities, root or sudo (isolation `container`).
 #include <fcntl.h>
 
 #include <algorithm>
@@ -36,11 +35,11 @@ using base::Error;
 using std::chrono::milliseconds;
 
 constexpr const char* kStoreLabel = "moorage.store";
-constexpr std::chrono::seconds kTrusted{2};  // without asking the engine whether it still answers
-constexpr std::chrono::minutes kRemembered{10};  // what it said that it has
+constexpr std::chrono::seconds kTrusted{2};      // without polling the engine again
+constexpr std::chrono::minutes kRemembered{10};  // age limit of its last capabilities
 constexpr milliseconds kAskDeadline{5'000};
 constexpr milliseconds kImageDeadline{60'000};
-constexpr milliseconds kInfoDeadline{20'000};  // Podman runs programs for that
+constexpr milliseconds kInfoDeadline{20'000};  // Podman runs programs for it
 
 constexpr const char* kWardenInside = "/.moorage/warden";
 constexpr const char* kBootstrapInside = "/.moorage/bootstrap";
@@ -49,11 +48,11 @@ json::object bound(const std::string& source, const char* target, bool read_only
   return {{"Type", "bind"}, {"Source", source}, {"Target", target}, {"ReadOnly", read_only}};
 }
 
-// What is mounted from outside needs directories, which an image may lack.
+// External mounts need directories, which an image may lack.
 json::object places_of(const SandboxSpec& spec, const std::vector<std::string>& volumes) {
   constexpr const char* kOptions = "size=4k,mode=755";
   json::object places;
-  // Memory of the commands, as /tmp is: no limit of ours holds on the engine's disk.
+  // Charged to the commands' memory, as /tmp is: our limits do not cover the engine's disk.
   for (const std::string& volume : volumes)
     places[volume] = "mode=1777,size=" + std::to_string(spec.limits.memory_bytes / 2);
   for (const Mount& mount : spec.mounts) places[mount.target] = kOptions;
@@ -61,7 +60,7 @@ json::object places_of(const SandboxSpec& spec, const std::vector<std::string>& 
   return places;
 }
 
-// The same for every container. Of /proc more is covered by moorage-launch.
+// The same for every container. moorage-launch masks more of /proc.
 json::object fixed_settings() {
   return {{"NetworkMode", "none"},
           {"IpcMode", "private"},
@@ -75,7 +74,7 @@ json::object fixed_settings() {
           {"RestartPolicy", json::object{{"Name", "no"}}}};
 }
 
-// What an engine's runtime isolates, by its name and its program: they have no other way to tell.
+// The isolation of an engine's runtime, from its name and program: it reports nothing else.
 Isolation isolation_of_runtime(const std::string& name, const std::string& program, bool userns) {
   const auto either_has = [&](const char* word) {
     return name.find(word) != std::string::npos || program.find(word) != std::string::npos;
@@ -104,9 +103,9 @@ class DockerBackend : public LocalBackend {
   void forget(const std::string& name) override;
 
  private:
-  // Who process 1 is.
+  // The user ids of process 1.
   struct Ids {
-    uint32_t user = 0;  // inside; 0: the engine maps ids, and it is the container's root
+    uint32_t user = 0;  // inside; 0: the engine maps ids, and it is root
     uint32_t first_host_id = 0;
   };
   Ids ids_of(const SandboxSpec& spec);
@@ -121,10 +120,10 @@ class DockerBackend : public LocalBackend {
   DockerImage host_image_;
   const std::string profile_;
   std::optional<DeviceRules> device_rules_;
-  EngineInfo info_;  // as it was when the engine answered last; of probe() alone
+  EngineInfo info_;  // from the engine's last answer; used by probe() only
   std::atomic<bool> is_podman_{false};
   std::atomic<bool> is_another_{false};  // it was restarted with other settings
-  std::optional<Error> no_answer_;       // to the last question
+  std::optional<Error> no_answer_;       // to the last query
   std::chrono::steady_clock::time_point asked_{};
   std::chrono::steady_clock::time_point probed_{};
 };
@@ -133,18 +132,18 @@ void DockerBackend::probe(const CgroupHierarchies&, Capabilities& can) {
   is_another_ = false;
   can.network_none = true;
   can.any_image = true;
-  // A mount namespace of its own inside would keep the old mounts, and nothing would tell.
+  // A mount namespace inside would keep the old mounts without anyone noticing.
   can.restack = !options_.nested_namespaces;
   if (!no_answer_) {
     try {
-      engine_.ping(kAskDeadline);  // one that hangs is not waited for
+      engine_.ping(kAskDeadline);  // do not wait for one that hangs
       info_ = engine_.info(kInfoDeadline);
       is_podman_ = info_.is_podman;
     } catch (const Error& error) {
-      no_answer_ = error;  // what runs goes on, and is as it was
+      no_answer_ = error;  // running sandboxes continue unchanged
     }
   }
-  asked_ = probed_ = std::chrono::steady_clock::now();  // who waited meanwhile does not ask again
+  asked_ = probed_ = std::chrono::steady_clock::now();  // other waiters need not ask again
   can.first_host_id = info_.first_host_id;
   can.root = can.sudo = info_.first_host_id.has_value();
   for (const auto& [name, program] : info_.runtimes) {
@@ -157,7 +156,7 @@ void DockerBackend::probe(const CgroupHierarchies&, Capabilities& can) {
                       : isolation_of(can, options_.docker_runtime);
   if (!info_.seccomp) {
     throw Error(Code::unsupported, "this container engine cannot filter system calls",
-                "use one that is built with seccomp");
+                "use one built with seccomp");
   }
   for (const Check& check : check_engine_host(options_.images_directory)) {
     if (!check.ok) throw Error(Code::unsupported, check.text, check.hint);
@@ -183,9 +182,9 @@ bool DockerBackend::holds(const Capabilities& known) {
 
 void DockerBackend::check_image(const SandboxSpec& spec) {
   if (spec.image == "host" || engine_.has_image(spec.image, kAskDeadline)) return;
-  // Without the names of those that it has: they are for who may use the engine.
+  // Does not list the existing images: they are for users of the engine.
   throw Error(Code::not_found, "the engine has no image '" + spec.image + "'",
-              "on the host: docker pull, or docker load; docker images lists what is there. Image "
+              "on the host: docker pull, or docker load; docker images lists them. Image "
               "host always works");
 }
 
@@ -193,7 +192,7 @@ std::optional<ImageIdentity> DockerBackend::find_image(const std::string& image)
   if (image == "host") return ImageIdentity{};
   const auto found = engine_.find_image(image, kAskDeadline);
   if (!found) return std::nullopt;
-  // Of a name that was only made here an engine has no source, or one of no registry.
+  // For a locally built image an engine reports no source, or one without a registry.
   return ImageIdentity{found->id, found->sources.empty() ? "" : found->sources.front()};
 }
 
@@ -211,10 +210,10 @@ std::string DockerBackend::create_body(const SandboxSpec& spec, const std::strin
   }
   json::object labels{{kStoreLabel, options_.name_prefix}, {"moorage.sandbox", spec.name}};
   for (const auto& [key, value] : spec.labels) labels["moorage." + key] = value;
-  // Podman wants it in a file, Docker in the request.
+  // Podman expects a file, Docker the text in the request.
   json::array security{"seccomp=" + (is_podman_ ? profile_file() : profile_)};
   if (ids.user != 0 || !spec.sudo) security.emplace_back("no-new-privileges");
-  // The engine's profile forbids mounts, where AppArmor is active.
+  // The engine's AppArmor profile, where active, forbids mounts.
   if (options_.nested_namespaces) security.emplace_back("apparmor=unconfined");
   json::array capabilities;
   if (ids.user == 0) {
@@ -228,7 +227,7 @@ std::string DockerBackend::create_body(const SandboxSpec& spec, const std::strin
                   bound(spec.directory + "/" + kBootstrapSocket, kBootstrapInside, false)};
   host["Tmpfs"] = places_of(spec, engine_.image_volumes(spec.image, kAskDeadline));
   host["ShmSize"] =
-      spec.limits.memory_bytes / 2;  // as the others: df stays honest, and pages count
+      spec.limits.memory_bytes / 2;  // as on other backends: df stays accurate, and pages count
   const std::string& runtime = spec.runtime.empty() ? options_.docker_runtime : spec.runtime;
   if (!runtime.empty()) host["Runtime"] = runtime;
   return json::serialize(json::object{
@@ -239,7 +238,7 @@ std::string DockerBackend::create_body(const SandboxSpec& spec, const std::strin
       {"Cmd", std::move(command)},
       {"WorkingDir", "/"},
       {"Env", json::array{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}},
-      // No interface but lo either way; this is three times as fast as the engine's "none" alone.
+      // Only lo exists either way; this is three times as fast as the engine's "none" alone.
       {"NetworkDisabled", true},
       {"Healthcheck", json::object{{"Test", json::array{"NONE"}}}},
       {"Labels", std::move(labels)},
@@ -273,7 +272,7 @@ pid_t DockerBackend::start_container(const SandboxSpec& spec, const std::string&
     engine_.create(spec.name, body, deadline);
   } catch (const Error& error) {
     if (error.code() != Code::already_exists) throw;
-    engine_.remove(spec.name, deadline);  // of a start that was cut
+    engine_.remove(spec.name, deadline);  // from an interrupted start
     engine_.create(spec.name, body, deadline);
   }
   engine_.start(spec.name, deadline);
@@ -289,7 +288,7 @@ LaunchPlan::Files DockerBackend::take_over(const SandboxSpec& spec,
     is_another_ = true;
     throw Error(Code::unsupported,
                 "the container's ids begin with host id " + std::to_string(root) +
-                    ", and the engine had told something else",
+                    ", but the engine reported another value",
                 "was it restarted with another --userns-remap? try again");
   }
   for (const std::string& file : join) {
@@ -302,7 +301,7 @@ void DockerBackend::forget(const std::string& name) {
   try {
     engine_.remove(name, kAskDeadline);
   } catch (const Error& error) {
-    // Its processes are gone. The engine's record of it is found by list() once the engine answers.
+    // Its processes are gone. list() finds the engine's record once the engine answers.
     base::log(base::LogLevel::warning, "docker.not_removed",
               {{"name", name}, {"error", error.message()}});
   }

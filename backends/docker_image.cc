@@ -13,7 +13,7 @@ using base::Error;
 constexpr const char* kName = "moorage-host";
 constexpr const char* kLabel = "moorage.image=host";
 
-// Numbers for names: the engine's host may be the one on which they mean something else.
+// Numeric ids: names may mean different ids on the engine's host.
 std::string tar_of(const std::string& root, std::chrono::milliseconds deadline) {
   base::ProcessOptions options;
   options.deadline = deadline;
@@ -21,7 +21,7 @@ std::string tar_of(const std::string& root, std::chrono::milliseconds deadline) 
   base::ProcessResult tar = base::run_process(
       {"tar", "--numeric-owner", "--owner=0", "--group=0", "-C", root, "-c", "."}, options);
   if (tar.ok()) return std::move(tar.output);
-  throw Error(Code::unavailable, "the skeleton of image host could not be packed: " + tar.error);
+  throw Error(Code::unavailable, "cannot pack the skeleton of image host: " + tar.error);
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ std::string DockerImage::ensure(std::chrono::milliseconds deadline) {
     if (!other.starts_with(std::string(kName) + ":") || other == image) continue;
     try {
       engine_.remove_image(other, deadline);
-    } catch (const Error& error) {  // a container of it runs: the next one removes it
+    } catch (const Error& error) {  // a container uses it: a later call removes it
       base::log(base::LogLevel::debug, "docker.image_kept",
                 {{"image", other}, {"reason", error.message()}});
     }

@@ -1,6 +1,6 @@
-// Image `host` as an engine's image: the skeleton of host_image.h, with nothing of the host's /usr,
-// which is shown in each container from outside. Named by the skeleton's digest; those of former
-// states of the host are removed when nothing uses them.
+// Image `host` as an engine image: the skeleton of host_image.h without the host's /usr, which each
+// container mounts from outside. Named by the skeleton's digest; images of earlier states of the
+// host are removed when unused.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ class DockerImage {
   DockerImage(const EngineClient& engine, std::string images_directory)
       : engine_(engine), skeleton_(std::move(images_directory)) {}
 
-  // The engine's name of it; given to the engine if it is not there.
+  // The engine's name for it; imports it into the engine if missing.
   std::string ensure(std::chrono::milliseconds deadline);
 
  private:

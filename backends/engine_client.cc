@@ -15,7 +15,7 @@ using base::Code;
 using base::Error;
 
 constexpr const char* kVersion = "/v1.40";
-constexpr size_t kMaxAnswerBytes = 64 << 20;  // of a list of all containers
+constexpr size_t kMaxAnswerBytes = 64 << 20;  // for a list of all containers
 constexpr size_t kMaxMessageBytes = 1000;
 
 [[noreturn]] void broken(const std::string& what) {
@@ -25,7 +25,7 @@ constexpr size_t kMaxMessageBytes = 1000;
 json::value parse(const std::string& text) {
   boost::system::error_code error;
   json::value value = json::parse(text, error);
-  if (error) broken("something that is no JSON");
+  if (error) broken("invalid JSON");
   return value;
 }
 
@@ -35,11 +35,11 @@ std::string text_in(const json::object& object, std::string_view key) {
 }
 
 const json::object& object_of(const json::value& value) {
-  if (!value.is_object()) broken("something that is no object");
+  if (!value.is_object()) broken("a value that is not an object");
   return value.get_object();
 }
 
-// What the engine says of a refusal, in its own words.
+// The engine's own explanation of a refusal.
 std::string told(const std::string& body) {
   boost::system::error_code error;
   const json::value value = json::parse(body, error);
@@ -78,18 +78,18 @@ std::string escaped(std::string_view text) {
   return result;
 }
 
-// Of an image's description. An engine takes "." and ".." between slashes for steps to another of
-// its answers, also where they are escaped; no image has a name with them.
+// The path of an image's description. An engine resolves "." and ".." between slashes to another
+// endpoint, even when escaped; no image name contains them.
 std::string description_path(const std::string& image) {
   const std::string framed = "/" + image + "/";
   for (const char* step : {"//", "/./", "/../"}) {
     if (framed.find(step) != std::string::npos)
-      throw Error(Code::not_found, "no image has the name '" + image + "'");
+      throw Error(Code::not_found, "invalid image name: '" + image + "'");
   }
   return "/images/" + escaped(image) + "/json";
 }
 
-// An engine with userns-remap keeps its state below DATA/UID.GID, and says so nowhere else
+// An engine with userns-remap keeps its state below DATA/UID.GID and reports it nowhere else
 // (docs.docker.com/engine/security/userns-remap).
 std::optional<uint32_t> remapped_root(const std::string& directory) {
   const std::string last = directory.substr(directory.rfind('/') + 1);
@@ -126,7 +126,7 @@ std::string EngineClient::call(const std::string& method, const std::string& pat
   const HttpAnswer answer = reach(request, deadline);
   if (answer.status < 300 || answer.status == 304) return answer.body;
   const std::string message = told(answer.body);
-  // Podman has another status for that.
+  // Podman uses another status for this.
   const bool taken = message.find("is already in use by") != std::string::npos;
   throw Error(taken ? Code::already_exists : code_of(answer.status),
               "the container engine: " + message);
@@ -138,7 +138,7 @@ HttpAnswer EngineClient::reach(const HttpRequest& request, Deadline deadline) co
   } catch (const Error& error) {
     if (error.code() != Code::unavailable && error.code() != Code::not_found) throw;
     throw Error(Code::unavailable, error.message(),
-                "see that it runs and that its socket is " + socket_ + ": systemctl start docker");
+                "make sure it runs with its socket at " + socket_ + ": systemctl start docker");
   }
 }
 
@@ -153,7 +153,7 @@ EngineInfo EngineClient::info(Deadline deadline) const {
   info.seccomp = has_option(object, "seccomp");
   info.is_podman = is_podman(deadline);
   const json::value* runtimes = object.if_contains("Runtimes");
-  // Podman passes over a container's "Runtime", and lists what may not be there.
+  // Podman ignores a container's "Runtime" and lists runtimes that may not exist.
   if (runtimes && runtimes->is_object() && !info.is_podman) {
     for (const auto& [name, runtime] : runtimes->get_object()) {
       info.runtimes[std::string(name)] =
@@ -164,7 +164,7 @@ EngineInfo EngineClient::info(Deadline deadline) const {
     info.first_host_id = remapped_root(text_in(object, "DockerRootDir"));
     if (!info.first_host_id) {
       throw Error(Code::unsupported,
-                  "the container engine remaps users, and does not tell to which ids",
+                  "the container engine remaps users but does not report the ids",
                   "give --userns-remap one range, the same for uids and gids");
     }
   }
@@ -223,7 +223,7 @@ std::vector<std::string> EngineClient::image_volumes(const std::string& image,
 std::vector<std::string> EngineClient::images(Deadline deadline) const {
   const json::value value = parse(call("GET", "/images/json", "", deadline));
   std::vector<std::string> names;
-  if (!value.is_array()) broken("no list of images");
+  if (!value.is_array()) broken("an invalid list of images");
   for (const json::value& image : value.get_array()) {
     const json::value* tags = object_of(image).if_contains("RepoTags");
     if (!tags || !tags->is_array()) continue;
@@ -237,15 +237,15 @@ std::vector<std::string> EngineClient::images(Deadline deadline) const {
 }
 
 void EngineClient::import_image(const Import& image, Deadline deadline) const {
-  // The tag with the name: Podman passes over a "tag".
+  // The tag goes with the name: Podman ignores a separate "tag".
   const std::string path =
       "/images/create?fromSrc=-&repo=" + escaped(image.name + ":" + image.tag) +
       "&changes=" + escaped("LABEL " + image.label);
-  // It answers 200 before it has read the tar; what goes wrong later is a line of the answer.
+  // It answers 200 before it has read the tar; later errors are a line of the answer.
   const std::string answer = call("POST", path, image.tar, deadline);
   if (answer.find("\"error\"") != std::string::npos) {
-    throw Error(Code::unavailable,
-                "the container engine took no image: " + answer.substr(0, kMaxMessageBytes));
+    throw Error(Code::unavailable, "the container engine did not import the image: " +
+                                       answer.substr(0, kMaxMessageBytes));
   }
 }
 
@@ -267,7 +267,7 @@ pid_t EngineClient::init_pid(const std::string& name, Deadline deadline) const {
       parse(call("GET", "/containers/" + escaped(name) + "/json", "", deadline));
   const json::value* state = object_of(value).if_contains("State");
   const json::value* pid = state ? object_of(*state).if_contains("Pid") : nullptr;
-  if (!pid || !pid->is_int64()) broken("no state of " + name);
+  if (!pid || !pid->is_int64()) broken("no valid state of " + name);
   return static_cast<pid_t>(pid->get_int64());
 }
 
@@ -285,7 +285,7 @@ std::vector<std::string> EngineClient::containers(const std::string& label,
       json::serialize(json::object{{"label", json::array{json::string(label)}}});
   const json::value value =
       parse(call("GET", "/containers/json?all=1&filters=" + escaped(filters), "", deadline));
-  if (!value.is_array()) broken("no list of containers");
+  if (!value.is_array()) broken("an invalid list of containers");
   std::vector<std::string> found;
   for (const json::value& container : value.get_array()) {
     const json::value* names = object_of(container).if_contains("Names");

@@ -1,8 +1,8 @@
-// The few calls of the Docker Engine API (version 1.40 and later; docs.docker.com/engine/api) that
-// a sandbox needs, over the engine's unix socket. Podman's compatible socket takes the same. Each
-// call is a connection of its own with a deadline. Throws unavailable when the engine cannot be
-// reached or fails, unknown_outcome when it took a request and gave no answer in time; otherwise
-// what the engine says, as its status stands for: not_found, already_exists, unsupported (400).
+// The few Docker Engine API calls (version 1.40 and later; docs.docker.com/engine/api) that a
+// sandbox needs, over the engine's unix socket. Podman's compatible socket accepts the same. Each
+// call uses its own connection and a deadline. Throws unavailable when the engine is unreachable or
+// fails, unknown_outcome when it got a request but gave no answer in time; otherwise the engine's
+// message, with a code from its status: not_found, already_exists, unsupported (400).
 #pragma once
 
 #include <sys/types.h>
@@ -23,7 +23,7 @@ struct EngineInfo {
   std::string default_runtime;                  // "runc"
   std::map<std::string, std::string> runtimes;  // name: path of the program, or empty
   bool is_podman = false;
-  bool seccomp = false;  // it can filter calls
+  bool seccomp = false;  // supports call filters
   // userns-remap: the host id of every container's root.
   std::optional<uint32_t> first_host_id{};
 };
@@ -35,7 +35,7 @@ class EngineClient {
   explicit EngineClient(std::string socket) : socket_(std::move(socket)) {}
 
   const std::string& socket() const { return socket_; }
-  void ping(Deadline deadline) const;  // throws when it does not answer
+  void ping(Deadline deadline) const;  // throws without an answer
   EngineInfo info(Deadline deadline) const;
   // By name or digest, as a person would write it.
   bool has_image(const std::string& image, Deadline deadline) const;
@@ -44,10 +44,10 @@ class EngineClient {
     std::vector<std::string> sources;  // "registry/name@sha256:..."
   };
   std::optional<Image> find_image(const std::string& image, Deadline deadline) const;
-  // Where the image wants writable volumes, which an engine would make on its own disk.
+  // Where the image declares writable volumes, which an engine would put on its own disk.
   std::vector<std::string> image_volumes(const std::string& image, Deadline deadline) const;
   std::vector<std::string> images(Deadline deadline) const;  // names with tags, sorted
-  // Makes `name:tag` of a tar of a root file system, with one label.
+  // Makes `name:tag` from a tar of a root file system, with one label.
   struct Import {
     std::string name;
     std::string tag;
@@ -59,8 +59,8 @@ class EngineClient {
   // `body` is the request's JSON object. already_exists: the name is taken.
   void create(const std::string& name, const std::string& body, Deadline deadline) const;
   void start(const std::string& name, Deadline deadline) const;
-  pid_t init_pid(const std::string& name, Deadline deadline) const;  // 0: it does not run
-  // With its anonymous volumes, running or not; missing is fine.
+  pid_t init_pid(const std::string& name, Deadline deadline) const;  // 0: not running
+  // Including anonymous volumes, running or not; missing is fine.
   void remove(const std::string& name, Deadline deadline) const;
   std::vector<std::string> containers(const std::string& label, Deadline deadline) const;
 

@@ -29,8 +29,8 @@ json::object rule(const std::string& calls, const char* action, int error_number
   return rule;
 }
 
-// Of the low half of the argument only: the kernel reads these as 32 bits, and a comparison of all
-// 64 would be passed by with one bit above.
+// Checks only the low half of the argument: the kernel reads these as 32 bits, and one high bit
+// would bypass a 64-bit comparison.
 json::object where(json::object rule, int argument, uint32_t mask, uint32_t value) {
   auto& all = rule["args"];
   if (!all.is_array()) all = json::array{};
@@ -39,9 +39,9 @@ json::object where(json::object rule, int argument, uint32_t mask, uint32_t valu
   return rule;
 }
 
-// `call` is allowed for every value but these. The rules of one call are alternatives, and none can
-// say "neither": so one for each group of values that begin with the same bits and hold none of
-// them.
+// Allows `call` for every value except these. The rules of a call are alternatives, and none can
+// exclude several values: so one rule per group of values that share leading bits and contain none
+// of the refused ones.
 void allow_all_but(json::array& rules, const char* call, int argument,
                    const std::vector<uint32_t>& values, int bit = 31, uint32_t prefix = 0,
                    uint32_t mask = 0) {
@@ -76,7 +76,7 @@ void refuse_socket_options(json::array& rules) {
     rules.push_back(where(std::move(one.as_object()), 1, UINT32_MAX, launch::kSocketLevel));
 }
 
-// One of these flags, and the call is refused; none, and it is allowed.
+// Refuses the call if any of these flags is set, otherwise allows it.
 void allow_without_flags(json::array& rules, const char* call, uint32_t flags, int argument = 0,
                          int error_number = EPERM) {
   rules.push_back(where(rule(call, kAllow), argument, flags, 0));
@@ -109,9 +109,9 @@ std::string engine_seccomp_profile(bool nested_namespaces) {
     allow_without_flags(rules, "clone", launch::kNamespaceFlags);
     allow_without_flags(rules, "unshare", launch::kNamespaceFlags | launch::kNewTime);
   }
-  // glibc falls back to clone, whose flags a filter can read; those of clone3 are in memory.
-  // Docker 20.10 passes over "defaultErrnoRet", and answers EPERM to what is not named. What is
-  // newer than all that is named is ENOSYS to runc, if the architecture is told.
+  // glibc falls back to clone, whose flags a filter can read; clone3's are in memory. Docker 20.10
+  // ignores "defaultErrnoRet" and returns EPERM for unnamed calls. runc returns ENOSYS for calls
+  // newer than all named ones, if the architecture is given.
   for (const char* calls : {"clone3", launch::kCountedByHost, launch::kUnknown})
     rules.push_back(rule(calls, kRefuse, ENOSYS));
   for (const auto& [call, argument, flag] : launch::kHugePages)

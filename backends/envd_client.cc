@@ -17,7 +17,7 @@ using base::Error;
 using std::chrono::milliseconds;
 
 constexpr auto kQuickDeadline = milliseconds(10'000);
-constexpr size_t kPieceBytes = 512 << 10;  // of input; the warden takes at most 1 MiB
+constexpr size_t kPieceBytes = 512 << 10;  // of input; the warden accepts at most 1 MiB
 constexpr size_t kMaxProcesses = 4096;
 constexpr size_t kMaxMessageBytes = 2000;
 constexpr size_t kMaxReleaseBytes = 100;
@@ -38,7 +38,7 @@ json::object parse_object(std::string_view text) {
   options.allow_invalid_utf8 = true;  // arguments of commands are bytes
   boost::system::error_code error;
   json::value value = json::parse(text, error, {}, options);
-  if (error || !value.is_object()) broken("something that is no JSON object");
+  if (error || !value.is_object()) broken("an invalid JSON object");
   return std::move(value.get_object());
 }
 
@@ -63,7 +63,7 @@ uint64_t number_in(const json::object& outer, std::string_view name) {
   return std::stoull(text);
 }
 
-// Connect's codes (connectrpc.com/docs/protocol) as ours.
+// Maps Connect's codes (connectrpc.com/docs/protocol) to ours.
 Code code_of(std::string_view name) {
   if (name == "failed_precondition") return Code::conflict;
   if (name == "unimplemented") return Code::unsupported;
@@ -98,23 +98,22 @@ std::string envelope(std::string_view message) {
   return result.append(message);
 }
 
-// The messages of a finished stream; the end-of-stream message is judged here, and not among them.
+// The messages of a finished stream, without the end-of-stream message, which is checked here.
 std::vector<json::object> read_stream(std::string_view body) {
   std::vector<json::object> messages;
   while (!body.empty()) {
-    if (body.size() < 5) broken("half an envelope");
+    if (body.size() < 5) broken("an incomplete envelope");
     uint32_t size = 0;
     for (int i = 1; i <= 4; ++i) size = size << 8 | static_cast<uint8_t>(body[i]);
     const auto flags = static_cast<uint8_t>(body[0]);
-    if (size > body.size() - 5) broken("half a message");
+    if (size > body.size() - 5) broken("an incomplete message");
     json::object message = parse_object(body.substr(5, size));
     body.remove_prefix(5 + size);
     if (flags == 0) {
       messages.push_back(std::move(message));
       continue;
     }
-    if (flags != kEndOfStream || !body.empty())
-      broken("a stream that does not end where it should");
+    if (flags != kEndOfStream || !body.empty()) broken("an invalid end of stream");
     if (const json::object* error = object_in(message, "error")) throw_told(*error);
     return messages;
   }
@@ -167,7 +166,7 @@ std::string encode_base64(std::string_view bytes) {
 }  // namespace
 
 uint32_t EnvdClient::start(const StartRequest& request, milliseconds deadline) {
-  if (request.argv.empty()) throw Error(Code::invalid_argument, "there is no command to run");
+  if (request.argv.empty()) throw Error(Code::invalid_argument, "no command given");
   if (request.journal_fd < 0) throw Error(Code::invalid_argument, "an exec needs a journal");
   HttpAnswer answer = exchange(warden_of(endpoint_), start_request(request), deadline);
   if (answer.status != 200) throw_told(parse_object(answer.body));
@@ -223,11 +222,12 @@ void EnvdClient::resize(const std::string& tag, const TerminalSize& size) {
 std::vector<ProcessInfo> EnvdClient::list(milliseconds deadline) {
   json::object answer = call(endpoint_, "/process.Process/List", {}, deadline);
   const json::value* processes = answer.if_contains("processes");
-  if (!processes) return {};  // proto3 JSON leaves empty lists out
-  if (!processes->is_array() || processes->get_array().size() > kMaxProcesses) broken("no list");
+  if (!processes) return {};  // proto3 JSON omits empty lists
+  if (!processes->is_array() || processes->get_array().size() > kMaxProcesses)
+    broken("an invalid list");
   std::vector<ProcessInfo> result;
   for (const json::value& value : processes->get_array()) {
-    if (!value.is_object()) broken("a list of something else");
+    if (!value.is_object()) broken("a list of non-objects");
     const json::object& process = value.get_object();
     result.push_back({string_in(process, "tag"), static_cast<uint32_t>(number_in(process, "pid"))});
   }
@@ -241,7 +241,7 @@ bool EnvdClient::healthy(milliseconds deadline) {
   try {
     return exchange(warden_of(endpoint_), request, deadline).status == 204;
   } catch (const Error&) {
-    return false;  // whatever is wrong with it
+    return false;  // for any reason
   }
 }
 
@@ -253,7 +253,7 @@ std::optional<WardenInfo> EnvdClient::introduce(milliseconds deadline) {
   try {
     answer = exchange(warden_of(endpoint_), request, deadline);
   } catch (const Error&) {
-    return std::nullopt;  // whatever is wrong with it
+    return std::nullopt;  // for any reason
   }
   if (answer.status == 404) return WardenInfo{};
   if (answer.status != 200) return std::nullopt;
@@ -269,7 +269,7 @@ void EnvdClient::shut_down(milliseconds grace) {
   try {
     call(endpoint_, "/moorage/shutdown", {{"grace_ms", grace.count()}}, grace + kQuickDeadline);
   } catch (const Error& error) {
-    // Gone before it could answer is what was asked for.
+    // It may have ended before it could answer, which is the goal.
     if (error.code() != Code::unknown_outcome && error.code() != Code::unavailable) throw;
   }
 }

@@ -27,7 +27,7 @@ class ExecCgroup : public ExecGroup {
       : unified_(hierarchies.unified + "/" + commands + "/" + exec_name) {
     if (!hierarchies.memory_v1.empty())
       memory_v1_ = hierarchies.memory_v1 + "/" + commands + "/" + exec_name;
-    // Processes are counted for all commands together, so there is no group of one exec.
+    // Processes are counted for all commands together, so an exec has no group for them.
     if (!hierarchies.pids_v1.empty()) pids_v1_ = hierarchies.pids_v1 + "/" + commands;
     pids_ = pids_v1_.empty() ? hierarchies.unified + "/" + commands : pids_v1_;
   }
@@ -63,7 +63,7 @@ class ExecCgroup : public ExecGroup {
     return cgroup_counter(pids_ + "/pids.events", "max").value_or(0);
   }
 
-  // Counted for every group of the unified hierarchy, with the cpu controller or without.
+  // Counted for every group of the unified hierarchy, even without the cpu controller.
   uint64_t cpu_usec() override {
     return cgroup_counter(unified_ + "/cpu.stat", "usage_usec").value_or(0);
   }
@@ -93,9 +93,9 @@ class ExecCgroup : public ExecGroup {
 
  private:
   std::string unified_;
-  std::string memory_v1_;  // empty: memory is in the unified hierarchy
+  std::string memory_v1_;  // empty: the unified hierarchy counts memory
   std::string pids_v1_;
-  std::string pids_;  // where the limit of all commands is
+  std::string pids_;  // where the limit of all commands applies
 };
 
 }  // namespace
@@ -104,7 +104,7 @@ std::unique_ptr<ExecGroup> make_exec_cgroup(const CgroupHierarchies& hierarchies
                                             const std::string& commands,
                                             const std::string& exec_name) {
   if (exec_name.empty() || exec_name.find('/') != std::string::npos || exec_name[0] == '.') {
-    throw Error(Code::invalid_argument, "\"" + exec_name + "\" is no name of an exec");
+    throw Error(Code::invalid_argument, "\"" + exec_name + "\" is not a valid exec name");
   }
   return std::make_unique<ExecCgroup>(hierarchies, commands, exec_name);
 }

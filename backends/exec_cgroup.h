@@ -1,4 +1,4 @@
-// ExecGroup (exec_group.h) as control groups below the commands' part of a sandbox (cgroups.h).
+// ExecGroup (exec_group.h) as control groups below a sandbox's commands part (cgroups.h).
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace moorage::backends {
 
-// `commands` is "NAME/cmd", relative to each hierarchy. Makes what is missing.
+// `commands` is "NAME/cmd", relative to each hierarchy. Creates missing groups.
 std::unique_ptr<ExecGroup> make_exec_cgroup(const CgroupHierarchies& hierarchies,
                                             const std::string& commands,
                                             const std::string& exec_name);

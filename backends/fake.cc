@@ -10,7 +10,7 @@ namespace {
 using base::Code;
 using base::Error;
 
-// No process is ever in it.
+// It never contains a process.
 class FakeExecGroup : public ExecGroup {
  public:
   std::vector<base::Fd> join_fds() override { return {}; }
@@ -24,7 +24,7 @@ class FakeExecGroup : public ExecGroup {
   void remove() override {}
 };
 
-// True once for each that is scripted.
+// True once per scripted fault.
 bool use_up(int& count) { return count > 0 && count-- > 0; }
 
 }  // namespace
@@ -39,7 +39,8 @@ Capabilities FakeBackend::capabilities() {
 
 void FakeBackend::check(const SandboxSpec& spec) {
   if (!spec.name.starts_with(prefix_)) {
-    throw Error(Code::invalid_argument, "sandbox name \"" + spec.name + "\" is not of this store");
+    throw Error(Code::invalid_argument,
+                "sandbox name \"" + spec.name + "\" does not belong to this store");
   }
   isolation_of(capabilities(), spec.runtime);
 }
@@ -69,7 +70,7 @@ SandboxStatus FakeBackend::start(const SandboxSpec& spec) {
     sandbox.spec.mounts.clear();  // their descriptors were borrowed
     sandbox.status = SandboxStatus{};
     sandbox.status.state = SandboxState::running;
-    // A living process, so that code which asks the kernel about it gets an answer.
+    // A living process, for code that queries the kernel about it.
     sandbox.status.init = base::identify_process(getpid());
     sandbox.status.processes = 1;
   }
@@ -85,7 +86,7 @@ void FakeBackend::freeze(const std::string& name) {
   std::lock_guard lock(mutex_);
   Sandbox& sandbox = find(name);
   if (sandbox.status.state == SandboxState::stopped) {
-    throw Error(Code::conflict, name + " does not run");
+    throw Error(Code::conflict, name + " is not running");
   }
   sandbox.status.state = SandboxState::frozen;
 }

@@ -1,6 +1,6 @@
 // A backend without processes, for tests of the layers above: sandboxes are entries in memory, and
-// faults are scripted. Its promises are those of the contract suite; commands it cannot run:
-// `endpoint` names a socket that nobody listens on, unless the test sets one.
+// faults are scripted. It keeps the promises of the contract suite but cannot run commands:
+// `endpoint` names a socket without a listener, unless the test sets one.
 #pragma once
 
 #include <functional>
@@ -14,10 +14,10 @@
 namespace moorage::backends {
 
 struct FakeFaults {
-  int fail_starts = 0;         // so many next starts throw unavailable and leave nothing
-  int lose_start_answers = 0;  // so many next starts do their work and then throw unknown_outcome
-  int fail_destroys = 0;       // so many next destroys throw unavailable and change nothing
-  std::function<void(const SandboxSpec&)> before_start;  // a place to wait or to throw
+  int fail_starts = 0;         // this many next starts throw unavailable and leave nothing
+  int lose_start_answers = 0;  // this many next starts succeed, then throw unknown_outcome
+  int fail_destroys = 0;       // this many next destroys throw unavailable and change nothing
+  std::function<void(const SandboxSpec&)> before_start;  // a hook for waiting or throwing
 };
 
 class FakeBackend : public Backend {

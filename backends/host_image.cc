@@ -17,11 +17,11 @@ namespace {
 using base::Code;
 using base::Error;
 
-constexpr int kMaxDepth = 8;  // /etc is not a stranger's, but a loop of mounts is thinkable
+constexpr int kMaxDepth = 8;  // /etc is trusted, but mounts might form a loop
 constexpr size_t kMaxFileBytes = 4 << 20;
 
-// Taken from the host's /etc, trees too. Only what a program needs in order to run, and no setting
-// of this host.
+// Copied from the host's /etc, including subtrees. Only files that programs need to run, and no
+// settings of this host.
 constexpr const char* kCopied[] = {
     "alternatives",
     "ca-certificates",
@@ -102,7 +102,7 @@ struct Text {
 };
 
 constexpr Text kTexts[] = {
-    {".moorage/warden", 0644, ""},  // places for mounts
+    {".moorage/warden", 0644, ""},  // mount points
     {".moorage/bootstrap", 0644, ""},
     {"etc/passwd", 0644,
      "root:x:0:0:root:/root:/bin/bash\n"
@@ -138,9 +138,9 @@ constexpr Text kTexts[] = {
      "Defaults env_reset, !mail_badpass, !use_pty\n"
      "Defaults secure_path=\"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\"\n"
      "root ALL=(ALL:ALL) NOPASSWD: ALL\nuser ALL=(ALL:ALL) NOPASSWD: ALL\n"},
-    // sudo would complain about a resource limit that it may not raise.
+    // Otherwise sudo complains about a resource limit it may not raise.
     {"etc/sudo.conf", 0644, "Set disable_coredump false\n"},
-    // There are no passwords inside: who may become whom is said by sudoers and by being root.
+    // There are no passwords inside: sudoers and being root decide who may become whom.
     {"etc/pam.d/sudo", 0644,
      "auth sufficient pam_permit.so\naccount sufficient pam_permit.so\n"
      "session optional pam_permit.so\n"},
@@ -151,7 +151,7 @@ constexpr Text kTexts[] = {
      "auth required pam_deny.so\naccount required pam_deny.so\nsession required pam_deny.so\n"},
 };
 
-// Stands for everything above: another table is another image.
+// Stands for all tables above: change it when they change, so that a new image is made.
 constexpr std::string_view kFormat = "host image 1";
 
 void make_directory(const std::string& path, mode_t mode = 0755) {
@@ -165,7 +165,7 @@ std::string read_link(const std::string& path) {
   return std::string(target, static_cast<size_t>(size));
 }
 
-// Calls back for `path` and all below it that any user may read, parents first.
+// Calls back for `path` and everything below it that any user may read, parents first.
 template <typename Visit>
 void walk(const std::string& path, const Visit& visit, int depth = 0) {
   struct stat info;
@@ -180,7 +180,7 @@ void walk(const std::string& path, const Visit& visit, int depth = 0) {
   }
 }
 
-// The links of a merged /usr at the top: bin, sbin, lib, lib64...
+// The top-level links of a merged /usr: bin, sbin, lib, lib64...
 std::vector<std::pair<std::string, std::string>> usr_links() {
   std::vector<std::pair<std::string, std::string>> links;
   for (const std::string& name : base::list_directory("/")) {
@@ -255,12 +255,12 @@ std::string HostImage::ensure() {
   const std::string root = place + "/rootfs";
   std::lock_guard lock(mutex_);
   if (base::path_exists(place)) return root;
-  // The unfinished one is nobody's: the store has one owner.
+  // Any unfinished one is stale: the store has one owner.
   const std::string unfinished = directory_ + "/host/unfinished";
   base::remove_tree(unfinished);
   base::make_directories(unfinished);
   build(unfinished + "/rootfs");
-  // Once a state of the host; a power cut must not leave empty files under a finished name.
+  // Once per state of the host; a power cut must not leave empty files under a finished name.
   base::sync_file_system(unfinished);
   base::rename_into_place(unfinished, place);
   return root;

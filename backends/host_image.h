@@ -1,9 +1,9 @@
-// Image `host`: the host's own /usr, read-only, over a root that is synthesised here: empty
-// directories, the links of a merged /usr, and an /etc made from a short list. What is not on the
-// list is not inside: no shadow, keys, machine-id, credentials, and of the list only what every
-// user of the host may read. One skeleton a state of the host, named by a digest over all it was
-// made from, so an upgrade of the host gives a new one while running sandboxes keep theirs. Files
-// belong to host root here and are shown idmapped.
+// Image `host`: the host's own /usr, read-only, over a root synthesised here: empty directories,
+// the links of a merged /usr, and an /etc made from a short list. Other files are absent: no
+// shadow, keys, machine-id, credentials; of the listed ones, only those every host user may read.
+// There is one skeleton per state of the host, named by a digest of its sources, so upgrading the
+// host makes a new one while running sandboxes keep theirs. Files belong to host root here and are
+// shown idmapped.
 #pragma once
 
 #include <mutex>
@@ -19,7 +19,7 @@ class HostImage {
  public:
   explicit HostImage(std::string images_directory) : directory_(std::move(images_directory)) {}
 
-  // The root directory of the skeleton for the host as it is now; made if missing.
+  // The skeleton's root directory for the current host; created if missing.
   std::string ensure();
 
  private:

@@ -29,7 +29,7 @@ std::string link_text(const std::string& path) {
   return size > 0 ? std::string(text.data(), static_cast<size_t>(size)) : std::string();
 }
 
-// A process that is gone, or may not be looked at, reads as an empty text.
+// Returns an empty text if the process is gone or access is denied.
 std::string small_file(const std::string& path) {
   try {
     return base::read_file_if_exists(path, 4096).value_or("");
@@ -49,7 +49,7 @@ std::string number_of_terminal(const std::string& fdinfo) {
   return {};
 }
 
-// The one descriptor of a poll that waits for nothing else.
+// The only descriptor of a poll.
 std::optional<int> polled(pid_t pid, uint64_t address) {
   pollfd entry{};
   const base::Fd memory(open(proc(pid, "mem").c_str(), O_RDONLY | O_CLOEXEC));
@@ -60,7 +60,7 @@ std::optional<int> polled(pid_t pid, uint64_t address) {
   return entry.fd;
 }
 
-// The descriptor that the process is blocked on to read, alone.
+// The single descriptor that the process is blocked reading.
 std::optional<int> blocked_on(pid_t pid, const std::string& call) {
   std::istringstream words(call);
   long number = -1;

@@ -1,8 +1,8 @@
-// Whether a command waits for input, by the kernel's word: one of its processes is blocked in a
-// call that returns only when its standard input has something, and none of them is running.
-// Standard input is known by its other end: a pipe or a terminal that the warden holds. Programs
-// that watch it together with other things (epoll, more than one descriptor) are not told. /proc of
-// the host is read, never a file of the sandbox; a lie costs only the liar's own line.
+// Whether a command waits for input, according to the kernel: one of its processes is blocked in a
+// call that returns only when its standard input is ready, and none of them is running. Standard
+// input is recognised by its other end: a pipe or terminal held by the warden. Programs that poll
+// several descriptors (or use epoll) are not detected. Reads the host's /proc, never a file of the
+// sandbox; a lie affects only the liar's own line.
 #pragma once
 
 #include <sys/types.h>
@@ -13,7 +13,7 @@
 
 namespace moorage::backends {
 
-// As /proc/PID/fd names them, "pipe:[4711]", and the number of a terminal: "0" of "/dev/pts/0".
+// In the form of /proc/PID/fd, "pipe:[4711]", and a terminal's number: "0" of "/dev/pts/0".
 struct InputEnds {
   std::set<std::string> pipes;
   std::set<std::string> terminals;

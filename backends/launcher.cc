@@ -36,7 +36,7 @@ milliseconds left_until(Clock::time_point deadline) {
   return left;
 }
 
-struct Container {  // that an engine made; pid 0: moorage-launch makes it
+struct Container {  // made by an engine; pid 0: moorage-launch makes it
   base::ProcessIdentity init;
   LaunchPlan::Files files;
 };
@@ -99,7 +99,7 @@ base::ProcessIdentity identify_init(pid_t pid, const SandboxSpec& spec) {
   base::ProcessIdentity init = base::identify_process(pid);
   if (pid > 0 && init.start_ticks != 0) return init;
   throw Error(Code::unavailable,
-              "the sandbox's process 1 ended at once" + log_tail(spec.directory));
+              "the sandbox's process 1 exited at startup" + log_tail(spec.directory));
 }
 
 base::ProcessIdentity run_launch(const SandboxSpec& spec, const LaunchPlan& plan,
@@ -124,12 +124,11 @@ base::Fd accept_warden(int bootstrap, const base::ProcessIdentity& init,
   const auto credentials = base::peer_credentials(peer.get());
   if (credentials.pid != init.pid) {
     throw Error(Code::corrupted, "process " + std::to_string(credentials.pid) +
-                                     " dialled in place of the sandbox's process 1");
+                                     " connected instead of the sandbox's process 1");
   }
-  // Its greeting is read before it is answered: closing a socket with unread bytes would reset the
-  // answer.
+  // Read its greeting before answering: closing a socket with unread bytes would reset the answer.
   if (!base::wait_readable(peer.get(), static_cast<int>(left_until(deadline).count()))) {
-    throw Error(Code::deadline_exceeded, "the warden said nothing");
+    throw Error(Code::deadline_exceeded, "the warden sent no greeting");
   }
   const std::string greeting = base::receive_with_fds(peer.get(), kMaxGreetingBytes).bytes;
   if (greeting != kGreeting) {
@@ -145,7 +144,7 @@ WardenInfo meet_warden(const std::string& socket, const base::ProcessIdentity& i
   constexpr milliseconds kOneTry{1000};
   std::optional<WardenInfo> warden;
   while (!(warden = client.introduce(std::min(kOneTry, left_until(deadline))))) {
-    if (!base::process_alive(init)) throw Error(Code::unavailable, "the warden ended at its start");
+    if (!base::process_alive(init)) throw Error(Code::unavailable, "the warden exited at startup");
     std::this_thread::sleep_for(milliseconds(1));
   }
   if (!base::common_protocol(base::kProtocols, warden->protocols)) {
@@ -170,7 +169,7 @@ Launched launch(const SandboxSpec& spec, const LaunchPlan& plan) {
   } unlink_bootstrap{bootstrap_path};
 
   unlink((spec.directory + "/launch.log").c_str());
-  // Anyone inside may dial: only the warden is there yet, and its id cannot be root's on the host.
+  // Any process inside may connect: so far only the warden is there, and its id is not host root.
   base::Fd bootstrap = base::listen_unix(bootstrap_path, 0666);
   base::Fd listener = base::listen_unix(warden_path, 0600);
   const base::ProcessIdentity init =
@@ -199,7 +198,7 @@ std::string copy_program(const std::string& program, const std::string& director
                            std::to_string(info.st_mtim.tv_nsec) + "-" +
                            std::to_string(info.st_size) + "-" + std::to_string(info.st_ino);
   const std::string path = directory + "/" + name;
-  // A copy that a power cut took the bytes of has its name, and would fail every start.
+  // A copy truncated by a power cut has the right name, and would fail every start.
   struct stat copy;
   if (lstat(path.c_str(), &copy) == 0 && copy.st_size == info.st_size) return path;
   base::make_directories(directory);

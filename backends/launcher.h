@@ -1,12 +1,12 @@
 // Makes the inside of a sandbox and starts its warden: runs moorage-launch, then the bootstrap. The
-// warden dials one socket that is bound into the sandbox; its peer credentials must be those of the
-// process 1 that was just made; it is handed a listening socket whose path exists on the host only;
-// then the first socket is removed. So nothing inside ever knows a way to the host, and what
-// answers at `kWardenSocket` is the warden.
+// warden connects to a socket bound into the sandbox; its peer credentials must match the new
+// process 1; it receives a listening socket whose path exists only on the host; then the first
+// socket is removed. So no process inside ever has a path to the host, and only the warden answers
+// at `kWardenSocket`.
 //
-// Where an engine makes the container, the warden is its process 1 and waits for that answer;
-// meanwhile moorage-launch furnishes the container from outside, so that nothing that the engine is
-// told leads to the workspace.
+// If an engine makes the container, the warden is its process 1 and waits for that answer;
+// meanwhile moorage-launch furnishes the container from outside, so that the engine's data never
+// leads to the workspace.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@
 namespace moorage::backends {
 
 inline constexpr const char* kWardenSocket = "warden.sock";        // in spec.directory
-inline constexpr const char* kBootstrapSocket = "bootstrap.sock";  // there, until it has started
+inline constexpr const char* kBootstrapSocket = "bootstrap.sock";  // exists until startup is done
 
 struct LaunchPlan {
   std::string mode;     // "lxc", "process" or "furnish"
@@ -33,15 +33,15 @@ struct LaunchPlan {
   bool nested_namespaces = false;
   std::vector<std::string> join_files;  // see SandboxCgroup::join_files
 
-  // Of a container that an engine makes ("furnish"): starts it, and returns what the engine calls
-  // its process 1; takes that into the sandbox's group, once it was seen to be the warden, and says
-  // which files of the host are shown where.
+  // For a container that an engine makes ("furnish"): starts it and returns the pid the engine
+  // reports; moves that process into the sandbox's group once it is verified to be the warden;
+  // lists the files of the host to show, and where.
   std::function<pid_t(std::chrono::milliseconds)> start_container;
   using Files = std::vector<std::pair<std::string, std::string>>;
   std::function<Files(const base::ProcessIdentity&)> take_over;
   bool maps_ids = true;   // it has a user namespace
   bool host_usr = true;   // its image is `host`
-  uint32_t owner_id = 0;  // host id that its private directories belong to
+  uint32_t owner_id = 0;  // host id that owns its private directories
 };
 
 struct Launched {
@@ -49,13 +49,13 @@ struct Launched {
   WardenInfo warden;
 };
 
-// Returns when the warden answers, or throws; then the caller destroys what there is. Everything
-// within spec.deadline.
+// Returns when the warden answers, or throws; then the caller destroys the remains. Everything
+// happens within spec.deadline.
 Launched launch(const SandboxSpec& spec, const LaunchPlan& plan);
 
-// A private copy of a program that cannot be read, by anyone: the kernel makes a process that runs
-// the warden's undumpable, so that not even root inside can trace it (design section 7). Made once
-// for each state of `program`; copies of other states are removed: what runs them has them open.
+// A private copy of a program that no one can read: the kernel makes a process running it
+// undumpable, so that not even root inside can trace the warden (design section 7). Made once per
+// state of `program`; other copies are removed: processes running them keep them open.
 std::string copy_program(const std::string& program, const std::string& directory, mode_t mode);
 
 }  // namespace moorage::backends

@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFreezeDeadline{3'000};
 constexpr milliseconds kDestroyDeadline{20'000};
-constexpr milliseconds kHealthPatience{2'000};  // of a sandbox that should run already
+constexpr milliseconds kHealthPatience{2'000};  // of a sandbox that should already run
 constexpr uint32_t kIdsPerSandbox = 65536;
 
 bool name_is_safe(const std::string& name) {
@@ -43,7 +43,8 @@ const CgroupHierarchies& LocalBackend::hierarchies() {
 
 SandboxCgroup LocalBackend::group(const std::string& name) {
   if (!name.starts_with(options_.name_prefix) || !name_is_safe(name)) {
-    throw Error(Code::invalid_argument, "sandbox name \"" + name + "\" is not of this store");
+    throw Error(Code::invalid_argument,
+                "sandbox name \"" + name + "\" does not belong to this store");
   }
   return SandboxCgroup(hierarchies(), name);
 }
@@ -62,7 +63,7 @@ Capabilities LocalBackend::capabilities() {
     if (options_.disk_rate_bytes > 0) {
       if (!found.disk) {
         throw Error(Code::unsupported, "this host has no controller for disk rates (io or blkio)",
-                    "take sandbox.disk_rate_bytes out of the configuration");
+                    "remove sandbox.disk_rate_bytes from the configuration");
       }
       disk_of(options_.images_directory);
     }
@@ -100,19 +101,18 @@ void LocalBackend::check(const SandboxSpec& spec) {
   auto refuse = [](Code code, const std::string& why) { throw Error(code, why); };
   if (!can.usable) refuse(Code::unsupported, can.reason);
   if (spec.sudo && !can.sudo) {
-    refuse(Code::unsupported, "this backend has no sudo; ask for a sandbox without it");
+    refuse(Code::unsupported, "this backend has no sudo; request a sandbox without sudo");
   }
   if (!can.limits_memory || !can.limits_pids || (!can.limits_cpu && spec.limits.cpus > 0)) {
-    refuse(Code::unsupported,
-           "this host cannot enforce limits of memory, processes and CPU; see `info`");
+    refuse(Code::unsupported, "this host cannot limit memory, processes and CPU; see `info`");
   }
   isolation_of(can, spec.runtime);
   check_image(spec);
   if (spec.first_host_id < kIdsPerSandbox || spec.first_host_id > UINT32_MAX - kIdsPerSandbox) {
-    refuse(Code::invalid_argument, "the id range of a sandbox must not hold ids of the host");
+    refuse(Code::invalid_argument, "the id range of a sandbox must not include host ids");
   }
   if (can.first_host_id && spec.first_host_id != *can.first_host_id) {
-    refuse(Code::invalid_argument, "all sandboxes of this engine have its own range of ids");
+    refuse(Code::invalid_argument, "this engine uses its own id range for all sandboxes");
   }
   for (const Mount& mount : spec.mounts) {
     if (mount.fd < kOnlyPlace || !mount.target.starts_with("/") ||
@@ -124,11 +124,11 @@ void LocalBackend::check(const SandboxSpec& spec) {
 
 void LocalBackend::check_image(const SandboxSpec& spec) {
   if (spec.image == "host") return;
-  throw Error(Code::unsupported, "this backend has no image \"" + spec.image + "\"",
-              "use image host; backend docker has those of its engine");
+  throw Error(Code::unsupported, "this backend does not have image \"" + spec.image + "\"",
+              "use image host; backend docker offers its engine's images");
 }
 
-// The sandbox of that name, when it is there already and answers.
+// The sandbox of that name, if it already exists and answers.
 std::optional<SandboxStatus> LocalBackend::adopt(const SandboxSpec& spec, SandboxCgroup& group) {
   const SandboxStatus status = inspect(spec.name);
   if (status.state == SandboxState::frozen) {
@@ -139,7 +139,7 @@ std::optional<SandboxStatus> LocalBackend::adopt(const SandboxSpec& spec, Sandbo
   if (!label) return std::nullopt;
   EnvdClient client(Endpoint{label->directory + "/" + kWardenSocket});
   if (!client.healthy(kHealthPatience)) {
-    throw Error(Code::conflict, spec.name + " runs but does not answer", "destroy it first");
+    throw Error(Code::conflict, spec.name + " is running but does not answer", "destroy it first");
   }
   return status;
 }
@@ -150,7 +150,7 @@ SandboxStatus LocalBackend::start(const SandboxSpec& spec) {
   SandboxCgroup cgroup = group(spec.name);
   if (auto running = adopt(spec, cgroup)) return *running;
   const auto until = Clock::now() + spec.deadline;
-  // A start that was cut off half way, or what a dead warden left behind.
+  // Remains of an interrupted start or a dead warden.
   if (cgroup.exists()) cgroup.kill_and_remove(spec.deadline);
   try {
     cgroup.create(spec.limits);
@@ -190,7 +190,7 @@ void LocalBackend::stop(const std::string& name, milliseconds grace) {
         std::this_thread::sleep_for(milliseconds(1));
       }
     } catch (const Error&) {
-      // A warden that cannot be asked has had its chance; what follows needs nobody's consent.
+      // The warden cannot respond; the next step does not need it.
     }
   }
   destroy(name);
@@ -199,7 +199,7 @@ void LocalBackend::stop(const std::string& name, milliseconds grace) {
 void LocalBackend::freeze(const std::string& name) {
   const SandboxState state = inspect(name).state;
   if (state == SandboxState::absent) throw Error(Code::not_found, "there is no sandbox " + name);
-  if (state == SandboxState::stopped) throw Error(Code::conflict, name + " does not run");
+  if (state == SandboxState::stopped) throw Error(Code::conflict, name + " is not running");
   group(name).freeze(kFreezeDeadline);
 }
 

@@ -1,10 +1,10 @@
-// What the backends on this host have in common: a control group that is the truth about the
+// The shared part of the backends on this host: a control group that is the truth about the
 // sandbox, moorage-launch that makes its inside, the warden that answers in it. `lxc` and `process`
-// say what they can do and how the launcher works for them; all the rest is here.
+// only declare their capabilities and how the launcher works for them.
 //
-// A sandbox runs while its warden lives. When the warden is gone it is stopped, whatever is left of
-// it; start and destroy first kill the rest and see the group empty, so there are never two wardens
-// on one tree.
+// A sandbox runs while its warden lives. Without its warden it is stopped, whatever else is left;
+// start and destroy first kill the rest and wait until the group is empty, so there are never two
+// wardens on one tree.
 #pragma once
 
 #include <mutex>
@@ -39,17 +39,17 @@ class LocalBackend : public Backend {
                                         const std::string& exec_name) override;
 
  protected:
-  // What differs. `probe` fills in what the backend can do, given the hierarchies; it may throw
-  // with the reason why it cannot work here.
+  // The differences. `probe` fills in what the backend can do with these hierarchies; it may throw
+  // the reason why it cannot work here.
   virtual void probe(const CgroupHierarchies& hierarchies, Capabilities& can) = 0;
-  // Whether what was found still holds; else it is probed again. Quick.
+  // Whether the cached result still holds; otherwise probed again. Quick.
   virtual bool holds(const Capabilities&) { return true; }
-  // Throws what is wrong with the spec's image.
+  // Throws if the spec's image is not acceptable.
   virtual void check_image(const SandboxSpec& spec);
-  // Fills mode and rootfs, and what the launcher joins; puts on the group what only this backend
-  // has.
+  // Fills mode and rootfs, and the groups the launcher joins; applies to the group whatever only
+  // this backend needs.
   virtual void plan(const SandboxSpec& spec, const SandboxCgroup& group, LaunchPlan& plan) = 0;
-  // What an engine keeps of a sandbox whose processes are gone. Does not throw.
+  // Removes an engine's record of a sandbox whose processes are gone. Does not throw.
   virtual void forget(const std::string&) {}
 
   const BackendOptions options_;
@@ -60,13 +60,13 @@ class LocalBackend : public Backend {
   void copy_programs();
   std::optional<SandboxStatus> adopt(const SandboxSpec& spec, SandboxCgroup& group);
 
-  base::KeyedMutex starting_;  // by name: the second one finds what the first one made
-  std::mutex mutex_;           // of the next two; held for a moment only
+  base::KeyedMutex starting_;  // by name: a second start finds the first one's result
+  std::mutex mutex_;           // for the next two; held only briefly
   std::optional<CgroupHierarchies> hierarchies_;
-  std::optional<Capabilities> capabilities_;  // changed with probe_mutex_ held as well
-  std::mutex probe_mutex_;  // what a probe makes (below, and in subclasses) is made once
-  // Of the programs as they were when this daemon started. An upgrade replaces them a moment before
-  // it restarts the daemon, and a daemon starts sandboxes with programs of its own release only.
+  std::optional<Capabilities> capabilities_;  // to change it, hold probe_mutex_ too
+  std::mutex probe_mutex_;  // a probe's results (below, and in subclasses) are made once
+  // Copies of the programs from the start of this daemon. An upgrade replaces them just before it
+  // restarts the daemon, and a daemon starts sandboxes only with programs of its own release.
   std::string launch_copy_;
   std::string warden_copy_;
 };

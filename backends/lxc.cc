@@ -1,5 +1,5 @@
-// Backend `lxc`: an unprivileged container, made by liblxc inside moorage-launch. Nothing of LXC is
-// asked afterwards: with its monitor killed, `lxc-info` says STOPPED while the container runs.
+// Backend `lxc`: an unprivileged container, made by liblxc inside moorage-launch. LXC is not used
+// afterwards: with its monitor killed, `lxc-info` says STOPPED while the container runs.
 #include <unistd.h>
 
 #include <optional>
@@ -23,13 +23,13 @@ class LxcBackend : public LocalBackend {
     can.isolation = Isolation::userns;
     can.network_none = true;
     can.root = true;
-    // A mount namespace of its own inside would keep the old mounts, and nothing would tell.
+    // A mount namespace inside would keep the old mounts without anyone noticing.
     can.restack = !options_.nested_namespaces;
     for (const Check& check : check_container_host(options_.images_directory)) {
       if (!check.ok) throw base::Error(base::Code::unsupported, check.text, check.hint);
     }
     device_rules_.emplace();
-    image_.ensure();  // 0.3 s, once for each state of the host: not in the first start
+    image_.ensure();  // 0.3 s, once per state of the host: not in the first start
     can.sudo = access("/usr/bin/sudo", X_OK) == 0;
   }
 
@@ -43,7 +43,7 @@ class LxcBackend : public LocalBackend {
 
  private:
   HostImage image_;
-  std::optional<DeviceRules> device_rules_;  // once probed
+  std::optional<DeviceRules> device_rules_;  // set by the probe
 };
 
 }  // namespace

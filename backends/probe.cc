@@ -19,7 +19,7 @@
 namespace moorage::backends {
 namespace {
 
-// A check is a function that returns what it found, or throws what is wrong and what to do.
+// A check is a function that returns its finding, or throws the problem and its fix.
 Check run(const std::string& name, const std::function<std::string()>& body) {
   try {
     return {name, true, body(), {}};
@@ -33,7 +33,7 @@ Check run(const std::string& name, const std::function<std::string()>& body) {
 }
 
 std::string check_root() {
-  if (geteuid() != 0) wrong("this does not run as root", "start it with sudo, or as a service");
+  if (geteuid() != 0) wrong("not running as root", "start it with sudo or as a service");
   return "runs as root";
 }
 
@@ -99,7 +99,7 @@ std::string check_merged_usr() {
 std::string check_program(const std::string& package) {
   const std::string path = "/usr/bin/" + package;
   if (access(path.c_str(), X_OK) < 0) {
-    wrong(package + " is not installed, so sandboxes of image host have none",
+    wrong(package + " is not installed, so sandboxes of image host lack it",
           "apt-get install " + package);
   }
   return path;
@@ -123,7 +123,7 @@ std::string check_apparmor() {
 
 std::string check_disk(const std::string& store) {
   struct statfs info;
-  base::check(statfs(store.c_str(), &info), "look at the file system of " + store);
+  base::check(statfs(store.c_str(), &info), "inspect the file system of " + store);
   const double free_gib = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_bsize) /
                           static_cast<double>(1ULL << 30);
   char text[160];
@@ -134,7 +134,7 @@ std::string check_disk(const std::string& store) {
 std::string check_docker(const std::string& socket) {
   if (access(socket.c_str(), F_OK) == 0) return "backend docker has its engine at " + socket;
   if (access("/usr/sbin/dockerd", X_OK) == 0 || access("/usr/bin/dockerd", X_OK) == 0)
-    return "Docker is installed and does not run; only backend docker needs it";
+    return "Docker is installed but not running; only backend docker needs it";
   return "Docker is not installed; only backend docker needs it";
 }
 
@@ -174,11 +174,11 @@ std::string check_id_ranges(const ProbeOptions& options) {
          std::to_string(options.sandbox_first_id);
 }
 
-// Which storage of layers is used, and why.
+// Which storage driver the layers use, and why.
 std::string tell_storage(const ProbeOptions& options) {
   if (options.store_image.empty()) {
     return "overlay: the store's file system (" + base::mount_of(options.store).type +
-           ") keeps all that layers need";
+           ") supports everything layers need";
   }
   struct stat status {};
   if (stat(options.store_image.c_str(), &status) < 0)
@@ -200,15 +200,15 @@ std::optional<std::pair<std::string, std::string>> kernel_fault(const std::strin
   std::sscanf(release.c_str(), "%d.%d", &found.major, &found.minor);
   if (found.major < 6 || (found.major == 6 && found.minor < 1)) {
     return std::pair("Linux " + release + " is too old",
-                     "6.1 or later is needed (Debian 12 has it)");
+                     "upgrade to Linux 6.1 or later (Debian 12 has it)");
   }
-  // Debian's release is 6.1.0-18-amd64; the version has what it is made of: Debian 6.1.76-1.
+  // Debian's release is 6.1.0-18-amd64; the version names its base: Debian 6.1.76-1.
   const size_t debian = version.find("Debian ");
   const std::string text = debian == std::string::npos ? release : version.substr(debian + 7);
   std::sscanf(text.c_str(), "%d.%d.%d", &found.major, &found.minor, &found.patch);
-  // CVE-2023-0386, setuid programs through an overlay's copy-up: mended in 6.2 and 6.1.9.
+  // CVE-2023-0386, setuid programs through an overlay's copy-up: fixed in 6.2 and 6.1.9.
   if (found.major == 6 && found.minor == 1 && found.patch < 9) {
-    return std::pair("Linux " + release + " has a known hole in overlays (CVE-2023-0386)",
+    return std::pair("Linux " + release + " has a security hole in overlays (CVE-2023-0386)",
                      "install the kernel's security updates (6.1.9 or later), then reboot");
   }
   return std::nullopt;
@@ -248,7 +248,7 @@ std::vector<Check> probe_host(const ProbeOptions& options) {
     checks.push_back(
         run("overlay", [&] { return try_overlay(options.store, options.disk_first_id); }));
   }
-  if (options.store.empty() || checks.back().ok)  // what an overlay lacks is told by its own check
+  if (options.store.empty() || checks.back().ok)  // the store's own check reports overlay problems
     checks.push_back(run("storage", [&] { return tell_storage(options); }));
   checks.push_back(run("ids", [&] { return check_id_ranges(options); }));
   if (!options.store.empty())

@@ -22,14 +22,14 @@ namespace moorage::backends {
 namespace {
 
 constexpr uint32_t kRange = 65536;
-constexpr uint32_t kProbeHostId = 1'000'000'000;  // any range serves: no process gets it
+constexpr uint32_t kProbeHostId = 1'000'000'000;  // any unused range works
 constexpr const char* kMarker = "probe";
 constexpr const char* kProbePrefix = "/probe.";
 constexpr const char* kOtherPlace =
     "keep the store (store.directory) on ext4, XFS or btrfs, or in a file with one: store.image";
 
-// Runs the body in a thread with a mount namespace of its own, which ends with the thread: attached
-// mounts are gone afterwards, whatever happened, and the host's table never held them.
+// Runs the body in a thread with its own mount namespace, which ends with the thread: afterwards
+// all attached mounts are gone, and the host's table never contained them.
 template <typename Body>
 void in_private_mounts(const Body& body) {
   std::exception_ptr failure;
@@ -56,11 +56,11 @@ void mount_idmapped(const std::string& path, int id_map) {
   base::attach_mount(mount.get(), path);
 }
 
-// What a snapshot or a fork consists of: a deletion, a directory made anew, and a renamed one.
+// The steps of a snapshot or fork: a deletion, a re-created directory, and a renamed one.
 void change_names(int overlay) {
   base::check(unlinkat(overlay, "gone", 0), "remove a file in an overlay");
   base::check(unlinkat(overlay, "again", AT_REMOVEDIR), "remove a directory in an overlay");
-  base::check(mkdirat(overlay, "again", 0755), "make a directory anew in an overlay");
+  base::check(mkdirat(overlay, "again", 0755), "re-create a directory in an overlay");
   base::check(renameat(overlay, "before", overlay, "after"), "rename a directory in an overlay");
 }
 
@@ -70,7 +70,7 @@ std::string mark(const std::string& path, const char* name) {
   return size < 0 ? "" : std::string(value.data(), static_cast<size_t>(size));
 }
 
-// Everything that reads layers relies on these marks.
+// All code that reads layers relies on these marks.
 void require_marks(const std::string& upper) {
   struct stat gone {};
   const std::string lacks =
@@ -81,10 +81,10 @@ void require_marks(const std::string& upper) {
                                                                        : "";
   if (lacks.empty()) return;
   throw base::Error(base::Code::unsupported,
-                    "an overlay on the store's file system keeps no " + lacks, kOtherPlace);
+                    "an overlay on the store's file system does not keep " + lacks, kOtherPlace);
 }
 
-// Of a process that was killed while it probed: one that is alive holds a lock on its own.
+// Left by a process that was killed during a probe: a live one holds a lock on its own.
 void remove_cut_probes(const std::string& store) {
   for (const auto& name : base::list_directory(store)) {
     if (!("/" + name).starts_with(kProbePrefix)) continue;
@@ -104,10 +104,10 @@ std::string try_idmapped_mount(const std::string& directory) {
   } catch (const base::Error& error) {
     throw base::Error(
         base::Code::unsupported,
-        directory + " cannot be mounted with mapped ids: " + error.message(),
-        "keep /usr and the store on ext4, XFS or btrfs; a store can lie in a file: store.image");
+        directory + " does not support idmapped mounts: " + error.message(),
+        "put /usr and the store on ext4, XFS or btrfs; or the store in an image file: store.image");
   }
-  return directory + " takes idmapped mounts";
+  return directory + " supports idmapped mounts";
 }
 
 std::string try_own_proc() {
@@ -117,12 +117,12 @@ std::string try_own_proc() {
                         {});
   if (!result.ok()) {
     throw base::Error(base::Code::unsupported,
-                      "a sandbox cannot have a /proc of its own here: parts of this host's /proc "
+                      "sandboxes cannot mount their own /proc here: parts of this host's /proc "
                       "are hidden, as in a container, or user namespaces are refused",
                       "run on the host itself; or let the container nest: LXD and Incus "
                       "security.nesting=true, LXC its nesting.conf, Docker --privileged");
   }
-  return "sandboxes can have a /proc of their own";
+  return "sandboxes can mount their own /proc";
 }
 
 std::string try_overlay(const std::string& store, uint32_t disk_first_id) {
@@ -162,11 +162,11 @@ std::string try_overlay(const std::string& store, uint32_t disk_first_id) {
                                               {});
     struct stat info;
     base::Fd file = base::open_file_at(overlay.get(), kMarker, O_RDWR);
-    base::check(fstat(file.get(), &info), "look at the probe's file");
+    base::check(fstat(file.get(), &info), "inspect the probe's file");
     if (info.st_uid != kProbeHostId) {
       throw base::Error(base::Code::unsupported,
                         "an overlay over idmapped layers shows wrong owners",
-                        "Linux 6.1 or later with overlayfs is needed");
+                        "use Linux 6.1 or later with overlayfs");
     }
     base::write_all(file.get(), "upper");
     change_names(overlay.get());

@@ -1,7 +1,6 @@
-// Backend `process`: no isolation at all. Commands see the host, its files, processes and network,
-// with an id of the sandbox's range that owns nothing; only the mounts of the workspace are
-// private. For hosts without LXC, where what runs is trusted. Limits, freezing and killing work as
-// in `lxc`.
+// Backend `process`: no isolation at all. Commands see the host's files, processes and network,
+// with an id of the sandbox's range that owns nothing; only the workspace's mounts are private. For
+// hosts without LXC that run trusted code. Limits, freezing and killing work as in `lxc`.
 #include "backends/local_backend.h"
 #include "base/error.h"
 
@@ -15,10 +14,10 @@ class ProcessBackend : public LocalBackend {
  protected:
   void probe(const CgroupHierarchies&, Capabilities& can) override {
     can.isolation = Isolation::none;
-    can.root = true;  // first of the sandbox's ids: nobody on the host
+    can.root = true;  // the sandbox's first id: unused on the host
     if (!options_.allow_process) {
       throw base::Error(base::Code::permission_denied,
-                        "backend process isolates nothing and is not allowed",
+                        "backend process provides no isolation and is not allowed",
                         "set sandbox.allow_process_backend: true in the configuration");
     }
   }

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/files.h"
 
-// The table. A line declares the maker, make_NAME_backend, and enters it under its name.
+// The table. A line declares the maker, make_NAME_backend, and registers it under its name.
 #define MOORAGE_BACKENDS(BACKEND) \
   BACKEND(lxc)                    \
   BACKEND(docker)                 \
@@ -31,7 +31,7 @@ constexpr Entry kBackends[] = {MOORAGE_BACKENDS(ENTER)};
   std::string known;
   for (const auto& each : names) known += (known.empty() ? "" : ", ") + each;
   throw base::Error(base::Code::not_found, "there is no backend '" + name + "'",
-                    "backends are: " + known);
+                    "available backends: " + known);
 }
 
 }  // namespace
@@ -59,8 +59,8 @@ Isolation isolation_of(const Capabilities& can, const std::string& runtime) {
   std::string known;
   for (const auto& [name, isolation] : can.runtimes) known += (known.empty() ? "" : ", ") + name;
   throw base::Error(base::Code::unsupported, "there is no runtime '" + runtime + "'",
-                    known.empty() ? "this backend, or its engine, has none to choose from"
-                                  : "the engine has: " + known);
+                    known.empty() ? "this backend or its engine offers no choice of runtime"
+                                  : "available runtimes: " + known);
 }
 
 std::vector<std::string> backend_names() {

@@ -22,7 +22,7 @@ std::optional<CgroupHierarchies> hierarchies_if_any() {
   try {
     return find_cgroups();
   } catch (const Error&) {
-    return std::nullopt;  // then no sandbox can run here, and `info` says why
+    return std::nullopt;  // no sandbox can run here then; `info` says why
   }
 }
 
@@ -54,7 +54,7 @@ std::optional<SandboxLabel> read_label(const SandboxCgroup& group) {
     return result;
   } catch (const std::exception& error) {
     throw Error(Code::corrupted,
-                "the label of " + group.unified_path() + " is none of moorage's: " + error.what());
+                "the label of " + group.unified_path() + " is not valid: " + error.what());
   }
 }
 
@@ -66,11 +66,11 @@ void refuse_foreign_sandboxes(const std::string& prefix) {
     if (!label || !base::process_alive(label->init)) continue;
     if (base::common_protocol(base::kProtocols, label->protocols)) continue;
     throw Error(Code::unsupported,
-                "sandbox " + name + " runs, was started by moorage " + label->release +
+                "sandbox " + name + " is running, was started by moorage " + label->release +
                     " and speaks " + to_string(label->protocols) + "; this is moorage " +
                     base::kRelease + ", which speaks " + to_string(base::kProtocols),
-                "Nothing was changed, its commands go on. Start mooraged " + label->release +
-                    " again; to change over, stop its workspaces there first (moorage stop NAME).");
+                "Nothing was changed; its commands continue. Start mooraged " + label->release +
+                    " again; before an upgrade, stop its workspaces there (moorage stop NAME).");
   }
 }
 

@@ -53,7 +53,7 @@ base::Fd Exchange::connect() const {
   }
 }
 
-// Only ever called after the first byte went out.
+// Only called after the first byte was sent.
 void Exchange::wait_for(short events) const {
   for (;;) {
     pollfd entry{socket_.get(), events, 0};
@@ -75,7 +75,7 @@ void Exchange::send(const HttpRequest& request) {
   std::string_view rest = text;
   try {
     base::send_with_fds(socket_.get(), rest.substr(0, 1), request.fds);
-  } catch (const Error& error) {  // not even the first byte went out
+  } catch (const Error& error) {  // not even the first byte was sent
     throw Error(Code::unavailable, peer_.noun + " cannot be reached: " + error.message());
   }
   rest.remove_prefix(1);
@@ -86,7 +86,7 @@ void Exchange::send(const HttpRequest& request) {
     } else if (errno == EAGAIN) {
       wait_for(POLLOUT);
     } else if (errno == EPIPE || errno == ECONNRESET) {
-      return;  // it may have answered before it closed: receive() finds out
+      return;  // it may have answered before closing: receive() checks
     } else if (errno != EINTR) {
       base::throw_errno("send to " + peer_.noun);
     }
@@ -111,13 +111,13 @@ HttpAnswer Exchange::receive() {
     held.append(piece.data(), static_cast<size_t>(count));
     size_t used = parser.put(boost::asio::const_buffer(held.data(), held.size()), error);
     held.erase(0, used);
-    // By value: where daemon/ compiles Beast apart, an optimised build has two objects for its
-    // error category.
+    // Compared by value: daemon/ compiles Beast separately, so an optimised build has two objects
+    // for its error category.
     if (error && error.value() != static_cast<int>(http::error::need_more)) {
-      throw Error(Code::corrupted, peer_.noun + " did not answer in HTTP: " + error.message());
+      throw Error(Code::corrupted, peer_.noun + " sent an invalid HTTP answer: " + error.message());
     }
     if (held.size() > kMaxHeaderBytes + piece.size()) {
-      throw Error(Code::corrupted, peer_.noun + " answered with an endless line");
+      throw Error(Code::corrupted, peer_.noun + " sent a line that is too long");
     }
   }
   return {static_cast<int>(parser.get().result_int()), std::move(parser.get().body())};

@@ -25,7 +25,7 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 
 constexpr const char* kPolicyFile = "/run/seccomp";
 
-std::string kept_capabilities() {  // as lxc.cap.keep spells them
+std::string kept_capabilities() {  // in the form of lxc.cap.keep
   std::string names;
   for (const char* name : kRootCapabilities) names += std::string(" ") + name;
   for (char& letter : names) letter = static_cast<char>(std::tolower(letter));
@@ -40,13 +40,13 @@ Settings settings(const Request& request, const base::UserNamespace& ids) {
       {"lxc.uts.name", "sandbox"},
       {"lxc.idmap", "u" + range},
       {"lxc.idmap", "g" + range},
-      // Made before, for LXC would make one that is host root's (base/user_namespace.h).
+      // Made before, because LXC would make one owned by host root (base/user_namespace.h).
       {"lxc.namespace.share.user", std::to_string(ids.holder())},
       {"lxc.init.cmd", "/.moorage/warden --bootstrap /.moorage/bootstrap"},
       {"lxc.init.cwd", "/"},
       {"lxc.environment", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
       {"lxc.net.0.type", "empty"},
-      {"lxc.net.0.flags", "up"},  // loopback's
+      {"lxc.net.0.flags", "up"},  // for loopback
       {"lxc.mount.auto", "proc:mixed"},
       {"lxc.mount.entry", "tmpfs dev/shm tmpfs rw,nosuid,nodev,mode=1777,create=dir 0 0"},
       {"lxc.autodev", "1"},
@@ -55,23 +55,22 @@ Settings settings(const Request& request, const base::UserNamespace& ids) {
       {"lxc.console.path", "none"},
       {"lxc.cap.keep", kept_capabilities()},
       {"lxc.seccomp.profile", kPolicyFile},
-      {"lxc.seccomp.allow_nesting", "1"},  // else LXC sees our own filter and leaves out this one
+      {"lxc.seccomp.allow_nesting", "1"},  // otherwise LXC sees our filter and omits its own
       {"lxc.no_new_privs", request.sudo ? "0" : "1"},
-      // The container outlives its monitor: what must live is the work, not the engine that started
-      // it.
+      // The container outlives its monitor: the work must live, not the engine that started it.
       {"lxc.monitor.signal.pdeath", "0"},
-      // Below what covers /sys/fs/cgroup: the sandbox's own group. No cgroup namespace for LXC: one
-      // that is rooted in `launch` would keep it from moving to `monitor` where cgroup2 is mounted
-      // with nsdelegate (ENOENT).
+      // Below the cover of /sys/fs/cgroup: the sandbox's own group. No cgroup namespace for LXC:
+      // rooted in `launch`, it would prevent a move to `monitor` where cgroup2 is mounted with
+      // nsdelegate (ENOENT).
       {"lxc.cgroup.dir.monitor", "monitor"},
       {"lxc.cgroup.dir.monitor.pivot", "pivot"},
       {"lxc.cgroup.dir.container", "warden"},
       {"lxc.log.file", request.log},
       {"lxc.log.level", "ERROR"},
   };
-  // LXC's profile for AppArmor, its default where that is active, lets nobody inside change how a
-  // mount propagates, which is the first thing in every new mount namespace. The filter of calls
-  // and the user namespace are what confines (and all there is where AppArmor is not).
+  // LXC's default AppArmor profile, where active, forbids changing mount propagation inside, which
+  // is the first step in every new mount namespace. The call filter and the user namespace confine
+  // the sandbox (and are all there is without AppArmor).
   if (request.nested_namespaces) items.emplace_back("lxc.apparmor.profile", "unconfined");
   for (const char* file : kMaskedFiles) {
     if (!base::path_exists(std::string("/proc/") + file)) continue;
@@ -96,18 +95,18 @@ pid_t start_container(const Request& request, const base::UserNamespace& ids) {
   base::write_file(kPolicyFile, late_policy(request.nested_namespaces));
   std::unique_ptr<lxc_container, Release> container(
       lxc_container_new(request.name.c_str(), kLxcPath));
-  if (!container) throw Error(Code::unavailable, "LXC could not make a container object");
-  // Nothing of the host's /etc/lxc/default.conf.
+  if (!container) throw Error(Code::unavailable, "LXC could not create a container object");
+  // Drop everything from the host's /etc/lxc/default.conf.
   container->clear_config(container.get());
   for (const auto& [key, value] : settings(request, ids)) {
     if (!container->set_config_item(container.get(), key.c_str(), value.c_str())) {
       throw Error(Code::unsupported, "this LXC refuses " + key + " = " + value,
-                  "LXC 5.0 or later is needed");
+                  "install LXC 5.0 or later");
     }
   }
   container->want_daemonize(container.get(), true);
-  // By ourselves: LXC would set it from outside, for which a host root without CAP_SYS_RESOURCE
-  // must be the owner of the container's ids.
+  // Set here: LXC would set it from outside, and a host root without CAP_SYS_RESOURCE could do so
+  // only as the owner of the container's ids.
   const rlimit no_core{0, 0};
   base::check(setrlimit(RLIMIT_CORE, &no_core), "forbid core dumps");
   install_allowlist();
@@ -115,7 +114,7 @@ pid_t start_container(const Request& request, const base::UserNamespace& ids) {
     throw Error(Code::unavailable, "LXC could not start the container");
   }
   const pid_t pid = container->init_pid(container.get());
-  if (pid <= 0) throw Error(Code::unavailable, "the container ended at once");
+  if (pid <= 0) throw Error(Code::unavailable, "the container exited at startup");
   return pid;
 }
 

@@ -8,9 +8,8 @@
 
 namespace moorage::launch {
 
-// Returns process 1's pid, seen from here. LXC's monitor stays behind as its parent; when the
-// monitor is killed, the container lives on without one.
-// Its user namespace is `ids`, which may go once this has returned.
+// Returns process 1's pid, seen from here. LXC's monitor remains as its parent; if it is killed,
+// the container lives on. `ids` becomes its user namespace and may go once this has returned.
 pid_t start_container(const Request& request, const base::UserNamespace& ids);
 
 }  // namespace moorage::launch

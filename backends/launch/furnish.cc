@@ -25,18 +25,18 @@ namespace {
 
 using base::Fd;
 
-// What engines mount: sysfs with the control groups (it tells about the host), message queues that
-// need no file system, and files with the names of the host and of its resolvers; ours come in
-// their place (container_users.h).
+// Mounts that engines add: sysfs with the control groups (reveals the host), message queues that
+// need no file system, and files with the names of the host and its resolvers; ours replace them
+// (container_users.h).
 constexpr const char* kTakenAway[] = {"/sys", "/dev/mqueue", "/etc/resolv.conf", "/etc/hostname",
                                       "/etc/hosts"};
 
-// With places for what is shown of the host's.
+// With mount points for the shown parts of the host's.
 Fd empty_sys() {
   Fd sys = base::make_file_system("tmpfs", {{"size", "64k"}, {"mode", "755"}}, {});
   for (const char* directory :
        {"devices", "devices/system", "devices/system/cpu", "devices/system/node"}) {
-    base::check(mkdirat(sys.get(), directory, 0755), std::string("make /sys/") + directory);
+    base::check(mkdirat(sys.get(), directory, 0755), std::string("create /sys/") + directory);
   }
   base::MountAttributes attributes;
   attributes.read_only = true;
@@ -47,7 +47,7 @@ Fd empty_sys() {
   return sys;
 }
 
-// A link to the memory of the host, which is masked: no other backend has it.
+// A link to the host's memory, which is masked; no other backend has it.
 void remove_core_link() {
   if (unlink("/dev/core") != 0 && errno != ENOENT) base::throw_errno("remove /dev/core");
 }
@@ -66,7 +66,7 @@ Fd nothing() {
   return base::make_file_system("tmpfs", {{"size", "0"}, {"mode", "755"}}, attributes);
 }
 
-// By ourselves: not every engine can be told what to mask.
+// Done here: not every engine accepts a list of paths to mask.
 void mask(std::vector<Place>& places) {
   for (const char* file : kMaskedFiles) {
     const std::string path = std::string("/proc/") + file;
@@ -78,8 +78,8 @@ void mask(std::vector<Place>& places) {
   }
 }
 
-// The options of the terminals' own file system, which an engine mounts without a bound: with them
-// as they are, and with ours. In the order "key" or "key=value", as /proc shows them.
+// The options of the terminals' own file system, which an engine mounts without a limit: the
+// current ones plus ours. In the form "key" or "key=value", as /proc shows them.
 std::vector<std::pair<std::string, std::string>> bounded_terminals(const Request& request) {
   std::istringstream mounts(
       base::read_file("/proc/" + std::to_string(request.init_pid) + "/mountinfo"));
@@ -118,7 +118,7 @@ void furnish(const Request& request) {
   std::optional<Fd> id_map;
   if (request.maps_ids)
     id_map = base::make_user_namespace({{0, request.first_host_id, kIdsPerSandbox}});
-  // While the host's paths are in sight.
+  // While the host's paths are visible.
   std::vector<Place> places;
   places.push_back({empty_sys(), "/sys"});
   mask(places);

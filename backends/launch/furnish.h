@@ -1,6 +1,6 @@
-// The inside of a container that an engine made, from outside, while its process 1 (the warden)
-// waits: the host's /usr, private tmpfs, an own /sys; and what the engine shows of itself or of the
-// host is taken away. The engine is told of none of it.
+// Prepares the inside of an engine-made container from outside, while its process 1 (the warden)
+// waits: mounts the host's /usr, private tmpfs and its own /sys, and removes what the engine
+// reveals about itself or the host. The engine knows none of it.
 #pragma once
 
 #include "request.h"

@@ -1,10 +1,9 @@
 // moorage-launch: makes the inside of one sandbox, starts its process 1 (or finds it started by a
-// container engine), says its pid and exits. It
-// runs alone and single-threaded because liblxc forks and because it leaves the host's mount
-// namespace; the daemon does neither. Request on standard input (request.h); answer on standard
-// output: {"init_pid":N}, or
-// {"error":{code,message,hint}} and exit code 1. What it made so far is killed with its cgroup by
-// the caller.
+// container engine), prints its pid and exits. It is a separate single-threaded program because
+// liblxc forks and because it leaves the host's mount namespace; the daemon does neither. Request
+// on standard input (request.h); answer on standard output: {"init_pid":N}, or
+// {"error":{code,message,hint}} and exit code 1. On failure the caller kills the rest with its
+// cgroup.
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,8 +34,8 @@ pid_t start(const launch::Request& request) {
     launch::furnish(request);
     return request.init_pid;
   }
-  // Owned by the first of its ids, which no other sandbox and no user of the host has: so each has
-  // an account of its own in the kernel.
+  // Owned by the sandbox's first id, which no other sandbox and no host user has: so each has its
+  // own account in the kernel.
   const base::UserNamespace ids({{0, request.first_host_id, launch::kIdsPerSandbox}},
                                 request.first_host_id);
   launch::build_root(request, ids);
@@ -46,7 +45,7 @@ pid_t start(const launch::Request& request) {
 }  // namespace
 
 int main() {
-  // The caller's mask and dispositions are not for the sandbox.
+  // The caller's signal mask and dispositions must not reach the sandbox.
   signal(SIGPIPE, SIG_DFL);
   umask(022);
   try {
@@ -54,7 +53,7 @@ int main() {
         launch::parse_request(base::read_up_to(STDIN_FILENO, kMaxRequestBytes));
     const pid_t pid = start(request);
     std::cout << json::serialize(json::object{{"init_pid", pid}}) << std::flush;
-    // LXC's threads and destructors have nothing to do here.
+    // Skip LXC's threads and destructors.
     _exit(0);
   } catch (const base::Error& error) {
     json::object text{{"code", base::code_name(error.code())},

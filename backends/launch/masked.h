@@ -1,5 +1,5 @@
-// What is covered in every sandbox's /proc, because it tells about the host as a whole: files with
-// /dev/null, directories with nothing. What is missing in this kernel is passed over.
+// Paths masked in every sandbox's /proc because they reveal the whole host: files with /dev/null,
+// directories with an empty one. Paths missing in this kernel are skipped.
 #pragma once
 
 namespace moorage::launch {

@@ -24,9 +24,9 @@ namespace {
 
 using base::Fd;
 
-constexpr const char* kNewRoot = "/run";  // covered by the new root, after it was cloned
+constexpr const char* kNewRoot = "/run";  // covered by the new root after it was cloned
 
-// A copy of what is mounted at path and of all that is mounted below.
+// A copy of the mount at path and all mounts below it.
 Fd cloned_with_all_below(const std::string& path) {
   return Fd(base::check_allowance(
       open_tree(AT_FDCWD, path.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE),
@@ -35,13 +35,13 @@ Fd cloned_with_all_below(const std::string& path) {
 
 struct Entry {
   std::string path;  // absolute, the same on the host and inside
-  Fd mount;          // or none: a link, or a place for a mount to come
+  Fd mount;          // empty for a link, or a place for a later mount
   std::string link;
   bool directory = true;
 };
 
-// Entries of the host's directory, cloned one by one: the directory itself is new, so that more can
-// be put in.
+// Clones the entries of the host's directory one by one: the directory itself is new, so that more
+// entries can be added.
 void clone_entries(const std::string& directory, const std::set<std::string>& without,
                    std::vector<Entry>& entries) {
   for (const std::string& name : base::list_directory(directory)) {
@@ -90,12 +90,12 @@ void enter_new_root(const Request& request) {
     make_place(place, entry.directory);
     if (entry.mount) base::attach_mount(entry.mount.get(), place);
   }
-  // pivot_root(2), "pivot_root(".", ".")": the old root is stacked below the new one and then taken
-  // away.
-  base::check(chdir(kNewRoot), "enter the new root");
+  // pivot_root(2), "pivot_root(".", ".")": the old root is stacked below the new one, then
+  // unmounted.
+  base::check(chdir(kNewRoot), "change to the new root");
   base::check(syscall(SYS_pivot_root, ".", "."), "change the root");
   base::check(umount2(".", MNT_DETACH), "leave the old root");
-  base::check(chdir("/"), "enter the new root");
+  base::check(chdir("/"), "change to the new root");
 }
 
 [[noreturn]] void become_warden(const Request& request, int error_pipe) {
@@ -108,8 +108,7 @@ void enter_new_root(const Request& request) {
       base.c_str(),       nullptr};
   const char* environment[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                                nullptr};
-  // All that is left open is marked close-on-exec, so a successful exec closes the pipe without a
-  // word.
+  // Other open descriptors are close-on-exec, so a successful exec closes the pipe silently.
   close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
   execve(argv[0], const_cast<char**>(argv), const_cast<char**>(environment));
   const int error_number = errno;

@@ -1,5 +1,5 @@
-// A sandbox without isolation: the warden as an ordinary process of the host, in a mount namespace
-// whose root shows all that the host's shows, and the workspace in its place.
+// A sandbox without isolation: the warden as an ordinary host process, in a mount namespace whose
+// root shows everything of the host's, with the workspace at its place.
 #pragma once
 
 #include <sys/types.h>

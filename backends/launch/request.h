@@ -1,4 +1,4 @@
-// What moorage-launch is asked to do: one JSON object on standard input, written by
+// The request to moorage-launch: one JSON object on standard input, written by
 // backends/launcher.cc.
 #pragma once
 
@@ -10,7 +10,7 @@
 namespace moorage::launch {
 
 struct Request {
-  std::string mode;  // "lxc", "process", or "furnish": a container that an engine made
+  std::string mode;  // "lxc", "process", or "furnish": a container made by an engine
   std::string name;
   uint32_t first_host_id = 0;
   bool sudo = true;
@@ -22,15 +22,15 @@ struct Request {
   std::string log;
   std::string cgroup;               // the sandbox's group in the unified hierarchy
   std::vector<std::string> join;    // files to write "0" to
-  std::vector<std::string> places;  // absolute, inside: directories where the caller mounts later
+  std::vector<std::string> places;  // absolute, inside: for the caller's later mounts
 
-  // Of a container that is furnished.
+  // For "furnish".
   int init_pid = 0;
   uint64_t init_start_ticks = 0;
   bool maps_ids = true;
   bool host_usr = true;
   uint32_t owner_id = 0;                                   // of private directories
-  std::vector<std::pair<std::string, std::string>> files;  // of the host, and where they are shown
+  std::vector<std::pair<std::string, std::string>> files;  // on the host, and where to show them
 };
 
 Request parse_request(const std::string& text);

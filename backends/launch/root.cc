@@ -20,8 +20,8 @@ namespace {
 
 using base::Fd;
 
-// Memory of the commands, charged to them page by page; the size only keeps `df` honest and one
-// place from taking all.
+// Charged to the commands' memory page by page; the size only keeps `df` accurate and prevents one
+// directory from using all.
 Fd private_tmpfs(const Request& request, const char* mode) {
   const std::string id = std::to_string(request.owner_id);
   base::MountAttributes attributes;
@@ -37,7 +37,7 @@ Fd private_tmpfs(const Request& request, const char* mode) {
 }
 
 void make_directory(const std::string& path, mode_t mode) {
-  base::check(mkdir(path.c_str(), mode), "make " + path);
+  base::check(mkdir(path.c_str(), mode), "create " + path);
 }
 
 void cover_run() {
@@ -49,7 +49,7 @@ void cover_run() {
   for (const char* path : {kRoot, kLxcPath, kLxcRoot}) make_directory(path, 0755);
 }
 
-// Everything but the root itself, in the order in which it is attached.
+// Everything except the root itself, in attach order.
 std::vector<Place> clone_places(const Request& request, const std::optional<Fd>& id_map) {
   base::MountAttributes data;
   data.nosuid = true;
@@ -82,7 +82,7 @@ std::vector<Place> clone_shared_places(const Request& request, const std::option
     usr.nosuid = !request.sudo;
     places.push_back({cloned("/usr", usr, id_map), "/usr"});
   }
-  // Of /sys only what programs count processors by; sysfs itself tells too much about the host.
+  // Of /sys only what programs need to count processors; sysfs itself reveals too much of the host.
   base::MountAttributes data = read_only;
   data.nosuid = true;
   data.noexec = true;

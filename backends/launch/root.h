@@ -1,13 +1,13 @@
-// The root file system of a container, made of mounts in a mount namespace of our own. Order is the
-// design:
+// The root file system of a container, made of mounts in a mount namespace of our own. The order is
+// the design:
 //
-//  1. join the cgroup          all that follows is killed and charged with the sandbox
+//  1. join the cgroup          all that follows is killed with, and charged to, the sandbox
 //  2. unshare mounts, slave    the host's table never changes; unmounts on the host still reach us
 //  3. clone every source       while the host's paths are still visible
-//  4. cover /run               room for a root that the container's ids may enter (the store is
+//  4. cover /run               a place for a root that the container's ids can enter (the store is
 //                              0700), and for LXC's lock files, which would stay on the host
-//  5. cover /sys/fs/cgroup     with the sandbox's own group: LXC makes its groups in there and
-//                              nowhere else, and takes v1 controllers for absent
+//  5. cover /sys/fs/cgroup     with the sandbox's own group: LXC creates its groups in there only,
+//                              and treats v1 controllers as absent
 //  6. attach                   skeleton, /usr, private tmpfs, warden; the caller adds the workspace
 //
 // All of it vanishes with the last process of the namespace.
@@ -25,10 +25,10 @@
 namespace moorage::launch {
 
 inline constexpr uint32_t kIdsPerSandbox = 65536;
-// Pseudo-terminals are counted for the whole host (kernel.pty.max, 4096, of which sandboxes share
-// 3072): more than an agent with tmux uses, and 48 sandboxes may each use all of theirs.
+// Pseudo-terminals are limited for the whole host (kernel.pty.max, 4096, of which sandboxes share
+// 3072). This is more than an agent with tmux uses, and lets 48 sandboxes use all of theirs.
 inline constexpr int kMaxTerminals = 64;
-// Of the host's /sys; the skeleton has places for them.
+// Shown from the host's /sys; the skeleton has mount points for them.
 inline constexpr const char* kProcessors[] = {"/sys/devices/system/cpu",
                                               "/sys/devices/system/node"};
 
@@ -42,15 +42,15 @@ struct Place {
   std::string target;  // absolute, inside
 };
 
-// A detached copy of what is mounted at path.
+// A detached copy of the mount at path.
 base::Fd cloned(const std::string& path, const base::MountAttributes& attributes,
                 const std::optional<base::Fd>& id_map = std::nullopt);
-// What every root has but for warden and bootstrap, in the order in which it is attached.
+// The places of every root except warden and bootstrap, in attach order.
 std::vector<Place> clone_shared_places(const Request& request,
                                        const std::optional<base::Fd>& id_map);
 
 void join_cgroup(const Request& request);
-// With the ids that `ids` maps.
+// With the ids mapped by `ids`.
 void build_root(const Request& request, const base::UserNamespace& ids);
 
 }  // namespace moorage::launch

@@ -1,5 +1,5 @@
-// What root of a sandbox may do, on LXC as on an engine with userns-remap: Docker's default without
-// raw sockets and device nodes. All of them are powers over the sandbox's own namespace only. The
+// Capabilities of a sandbox's root, on LXC and on an engine with userns-remap: Docker's default
+// without raw sockets and device nodes. All of them apply only to the sandbox's own namespace. The
 // names are those of capabilities(7) without CAP_.
 #pragma once
 

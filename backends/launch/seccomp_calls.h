@@ -1,6 +1,6 @@
-// Which system calls a sandbox may make, by name: what every way of filtering them is made from
-// (seccomp_filter.h for LXC, engine_seccomp.h for container engines), so that none knows another
-// list. A call that is not named answers ENOSYS; one that is refused for a reason, EPERM.
+// The system calls that a sandbox may make, by name: the single source for all filters
+// (seccomp_filter.h for LXC, engine_seccomp.h for container engines), so that their lists agree. An
+// unnamed call returns ENOSYS; a deliberately refused one, EPERM.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -9,7 +9,7 @@
 
 namespace moorage::launch {
 
-// One string a group, so that a reader can check a group at a time.
+// One string per group, so that a reader can check a group at a time.
 inline constexpr const char* kAllowed[] = {
     // files
     "access chdir chmod chown close close_range copy_file_range creat dup dup2 dup3 faccessat "
@@ -56,14 +56,14 @@ inline constexpr const char* kAllowed[] = {
     "timer_gettime timer_settime times uname",
 };
 
-// What LXC does between our filter and its own, which takes these away again.
+// Used by LXC between our filter and its own, which removes these again.
 inline constexpr const char* kSetUp = "bpf keyctl";
-// The same, and what a program needs that makes namespaces of its own.
+// The same, plus the calls of a program that makes its own namespaces.
 inline constexpr const char* kNamespaces =
     "fsconfig fsmount fsopen fspick mount mount_setattr move_mount open_tree pivot_root "
     "setdomainname sethostname setns umount2";
 
-// Known and refused: EPERM, so that a program says "not permitted" and not "no such call".
+// Known and refused: EPERM, so that a program reports "not permitted", not "no such call".
 inline constexpr const char* kRefused =
     "acct add_key clock_settime create_module delete_module fanotify_init fanotify_mark "
     "finit_module get_kernel_syms get_mempolicy init_module io_uring_enter io_uring_register "
@@ -73,27 +73,27 @@ inline constexpr const char* kRefused =
     "set_mempolicy set_mempolicy_home_node settimeofday swapoff swapon syslog uselib userfaultfd "
     "ustat vhangup vserver";
 
-// As if the kernel had none of it: contexts of asynchronous I/O are counted for the whole host
-// (fs.aio-max-nr, 65,536 events), so that one sandbox could leave none to any other. Programs that
-// use it go on without, as on a kernel that was built so.
+// Answered as if the kernel lacked it: asynchronous I/O contexts are limited for the whole host
+// (fs.aio-max-nr, 65,536 events), so one sandbox could leave none for the others. Programs then
+// continue without it, as on a kernel built that way.
 inline constexpr const char* kCountedByHost =
     "io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit";
 
-// Neither: as if the kernel had no such call. To be named only where a filter cannot answer ENOSYS
-// to all that it does not name.
+// Neither: as if the kernel had no such call. Named only for filters that cannot return ENOSYS for
+// all unnamed calls.
 inline constexpr const char* kUnknown =
     "_sysctl afs_syscall epoll_ctl_old epoll_wait_old getpmsg putpmsg security sysfs tuxcall";
 
-// CLONE_NEWTIME means something to unshare only: in clone it lies in the byte of the exit signal.
+// CLONE_NEWTIME exists for unshare only: in clone it overlaps the exit signal's byte.
 inline constexpr uint32_t kNewTime = 0x00000080;
 inline constexpr uint32_t kNamespaceFlags =
     0x7E020000;  // NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 
-// Arguments. Typing into the terminal of whoever reads our output, and the console's clipboard.
+// Refused arguments: typing into the terminal that reads our output, and the console's clipboard.
 inline constexpr uint32_t kRefusedIoctls[] = {TIOCSTI, TIOCLINUX};
-// AF_ALG and AF_VSOCK: kernel code without use here, and a way out of a virtual machine.
+// AF_ALG and AF_VSOCK: kernel code of no use here, and a way out of a virtual machine.
 inline constexpr uint32_t kRefusedFamilies[] = {38, 40};
-// Huge pages are a pool of the whole host (vm.nr_hugepages). ENOMEM, as where it is empty.
+// Huge pages come from a pool of the whole host (vm.nr_hugepages). ENOMEM, as if it were empty.
 struct RefusedFlag {
   const char* call;
   int argument;
@@ -102,13 +102,13 @@ struct RefusedFlag {
 inline constexpr RefusedFlag kHugePages[] = {{"mmap", 3, 0x40000 /* MAP_HUGETLB */},
                                              {"memfd_create", 1, 4 /* MFD_HUGETLB */},
                                              {"shmget", 2, 04000 /* SHM_HUGETLB */}};
-// Programs of packet filters, whose code is counted for the whole host (net.core.bpf_jit_limit), as
-// much as sockets have room for. Other levels use the same numbers for other things.
+// Packet filter programs: their code is limited for the whole host (net.core.bpf_jit_limit) and
+// grows with the sockets. Other levels use the same numbers for other options.
 inline constexpr uint32_t kSocketLevel = 1;
 inline constexpr uint32_t kRefusedSocketOptions[] = {
     26 /* SO_ATTACH_FILTER */, 50 /* SO_ATTACH_BPF */, 51 /* SO_ATTACH_REUSEPORT_CBPF */,
     52 /* SO_ATTACH_REUSEPORT_EBPF */};
-// Linux, 32-bit layout, no address randomisation (debuggers), asking. All others are refused.
+// Linux, 32-bit layout, no address randomisation (debuggers), query. All others are refused.
 inline constexpr uint32_t kPersonalities[] = {0, 8, 0x20000, 0x20008, 0x40000, 0xffffffff};
 
 }  // namespace moorage::launch

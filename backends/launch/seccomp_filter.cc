@@ -46,7 +46,7 @@ void answer_if_equal(Program& program, uint32_t value, uint32_t action) {
   answer(program, action);
 }
 
-// Numbers of the calls that this architecture has, sorted.
+// Numbers of the calls that exist on this architecture, sorted.
 std::vector<uint32_t> numbers(const char* names) {
   std::vector<uint32_t> found;
   std::istringstream words(names);
@@ -58,8 +58,8 @@ std::vector<uint32_t> numbers(const char* names) {
   return found;
 }
 
-// One test a run of neighbouring numbers. The kernel remembers which calls are allowed whatever
-// their arguments (since 5.11), so the length of this walk is paid at the first call only.
+// One test per run of adjacent numbers. Since 5.11 the kernel caches which calls are allowed for
+// any arguments, so only the first call pays for this walk.
 void answer_ranges(Program& program, const std::vector<uint32_t>& sorted, uint32_t action) {
   for (size_t first = 0; first < sorted.size();) {
     size_t last = first;
@@ -71,8 +71,7 @@ void answer_ranges(Program& program, const std::vector<uint32_t>& sorted, uint32
   }
 }
 
-// The kernel reads these arguments as 32 bits; a filter that compared all 64 would be passed by
-// with one bit above.
+// The kernel reads these arguments as 32 bits; one high bit would bypass a 64-bit comparison.
 size_t low_half(int argument) {
   size_t offset = offsetof(seccomp_data, args) + static_cast<size_t>(argument) * sizeof(uint64_t);
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
@@ -81,7 +80,7 @@ size_t low_half(int argument) {
   return offset;
 }
 
-// `call` answers `listed` for these values of the argument, else `other`.
+// Returns `listed` for these values of the argument of `call`, else `other`.
 void answer_by_argument(Program& program, uint32_t call, int argument,
                         const std::vector<uint32_t>& values, uint32_t listed, uint32_t other) {
   const auto length = static_cast<uint8_t>(2 + 2 * values.size());
@@ -91,7 +90,7 @@ void answer_by_argument(Program& program, uint32_t call, int argument,
   answer(program, other);
 }
 
-// `call` is allowed, unless the argument has the flag.
+// Allows `call` unless the argument has the flag.
 void allow_without_flag(Program& program, const RefusedFlag& refused) {
   const auto call = static_cast<uint32_t>(seccomp_syscall_resolve_name(refused.call));
   program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 4));
@@ -101,7 +100,7 @@ void allow_without_flag(Program& program, const RefusedFlag& refused) {
   answer(program, SECCOMP_RET_ALLOW);
 }
 
-// Of the options of the socket level these are refused.
+// Refuses these socket-level options.
 void allow_other_options(Program& program, const std::vector<uint32_t>& refused) {
   const auto length = static_cast<uint8_t>(5 + 2 * refused.size());
   program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_setsockopt, 0, length));
@@ -125,12 +124,11 @@ Program allowlist() {
   answer(program, kNoSuchCall);
   load(program, offsetof(seccomp_data, nr));
 
-  // First: mmap is frequent, and the kernel cannot remember the answer to a call whose arguments
-  // matter.
+  // First: mmap is frequent, and the kernel cannot cache a decision that depends on arguments.
   for (const RefusedFlag& refused : kHugePages) allow_without_flag(program, refused);
   std::string allowed = std::string(kSetUp) + " " + kNamespaces;
   for (const char* group : kAllowed) allowed += std::string(" ") + group;
-  // Flags are looked at by the late policy: LXC makes namespaces.
+  // The late policy checks the flags: LXC makes namespaces.
   allowed += " clone clone3 unshare";
   answer_ranges(program, numbers(allowed.c_str()), SECCOMP_RET_ALLOW);
   answer_by_argument(program, SYS_ioctl, 1, listed(kRefusedIoctls), kNotPermitted,
@@ -155,7 +153,7 @@ void refuse_flag(const char* call, uint32_t flag, std::string& policy) {
 void install_allowlist() {
   Program program = allowlist();
   const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
-  // Without no_new_privs (sudo must work inside), which takes CAP_SYS_ADMIN: we are host root here.
+  // Without no_new_privs (sudo must work inside); that needs CAP_SYS_ADMIN: we are host root here.
   base::check(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter), "install the call filter");
 }
 
@@ -163,7 +161,7 @@ std::string late_policy(bool nested_namespaces) {
   std::string policy = "2\ndenylist\n[all]\n";
   std::istringstream words(nested_namespaces ? kSetUp : std::string(kSetUp) + " " + kNamespaces);
   for (std::string word; words >> word;) policy += word + " errno 1\n";
-  // glibc falls back to clone, whose flags a filter can read; those of clone3 are in memory.
+  // glibc falls back to clone, whose flags a filter can read; clone3's are in memory.
   policy += "clone3 errno 38\n";
   if (nested_namespaces) return policy;
   for (uint32_t flag = 1; flag != 0 && flag <= kNamespaceFlags; flag <<= 1) {
