@@ -20,7 +20,7 @@ namespace moorage::warden {
 namespace {
 
 constexpr int64_t kNsPerSecond = 1'000'000'000;
-// A sandbox full of threads must not make the look long: then nothing is known.
+// A sandbox full of threads must not slow down the check: beyond this the result is unknown.
 constexpr size_t kMostThreads = 1000;
 
 struct Close {
@@ -28,7 +28,7 @@ struct Close {
 };
 using Directory = std::unique_ptr<DIR, Close>;
 
-// What is there of a small file; empty: it is gone.
+// The contents of a small file; empty: it no longer exists.
 std::string_view read_small(const char* path, std::span<char> buffer) {
   base::Fd file(::open(path, O_RDONLY | O_CLOEXEC));
   if (!file) return {};
@@ -45,7 +45,7 @@ struct Stat {
   int64_t started_ticks = 0;
 };
 
-// Of /proc/PID/stat (proc(5)); the name in it may hold any character, the fields come behind it.
+// Parses /proc/PID/stat (proc(5)); the name may contain any character, so skip it first.
 Stat read_stat(const char* path) {
   std::array<char, 1024> buffer;
   const std::string_view text = read_small(path, buffer);
@@ -70,7 +70,7 @@ Stat read_stat(const char* path) {
 bool is_dead(char state) { return state == 'Z' || state == 'X'; }
 bool is_busy(char state) { return state == 'R' || state == 'D'; }
 
-// The number that a directory below /proc is named by; 0: it is named otherwise.
+// The number that names a directory below /proc; 0: not a number.
 pid_t number_of(const dirent* entry) {
   return entry->d_name[0] >= '1' && entry->d_name[0] <= '9' ? ::atoi(entry->d_name) : 0;
 }
@@ -127,7 +127,8 @@ Activity::Processes Activity::young_processes() const {
 }
 
 bool Activity::is_below_root(const Processes& processes, pid_t pid) const {
-  for (size_t steps = 0; steps <= processes.size(); ++steps) {  // pids are reused while we read
+  for (size_t steps = 0; steps <= processes.size();
+       ++steps) {  // pids may be reused during the walk
     const auto found = processes.find(pid);
     if (found == processes.end()) return false;
     if (found->second.parent == root_) return true;
@@ -155,8 +156,8 @@ bool Activity::add_threads(pid_t pid, int64_t count, char state, Threads& seen) 
   return busy;
 }
 
-// schedstat: time on a processor, time waited for one (ns), slices. A kernel without it leaves the
-// state alone to judge by.
+// schedstat: time on a processor, time spent waiting for one (ns), slices. Without it in the
+// kernel, only the state counts.
 Activity::Ran Activity::ran(const char* path) {
   std::array<char, 128> buffer;
   long long on_ns = 0, waited_ns = 0, slices = 0;

@@ -1,9 +1,9 @@
-// Whether what a command left behind still does something: it writes its last words within a moment
-// (`tee` that meets the end of its input) or sleeps for an hour, and only the kernel knows which. A
-// look reads /proc: a thread that runs or may run, or that ran since the look before, is busy. Two
-// looks without any such thread mean that nothing happens until somebody outside wakes one of them.
-// Looked at are the descendants of `root` that started with the command or later: of a keeper
-// exactly its own, of the warden also those of commands that were started meanwhile.
+// Whether the processes left by a command are still active: they may write their last output in a
+// moment (`tee` at the end of its input) or sleep for an hour, and only the kernel knows which. A
+// check reads /proc: a thread that is running, runnable, or ran since the last check is busy. Two
+// checks without such a thread mean that nothing happens until someone outside wakes one. Covers
+// the descendants of `root` that started with the command or later: for a keeper exactly its own,
+// for the warden also those of commands started meanwhile.
 #pragma once
 
 #include <sys/types.h>
@@ -17,9 +17,9 @@ class Activity {
  public:
   Activity(pid_t root, int64_t since_boot_ns);  // CLOCK_BOOTTIME
 
-  bool look();  // true: busy, or too many to tell
-  // Processor time that they used between the first look and the last one; a machine that is busy
-  // elsewhere adds nothing.
+  bool look();  // true: busy, or too many to decide
+  // Processor time they used between the first and the last check; a machine busy elsewhere adds
+  // nothing.
   int64_t spent_ns() const { return spent_ns_; }
 
  private:

@@ -42,7 +42,7 @@ void check_listener(const base::Fd& listener) {
   if (socket_option(listener, SO_ACCEPTCONN) != 1 ||
       socket_option(listener, SO_DOMAIN) != AF_UNIX) {
     throw base::Error(base::Code::invalid_argument,
-                      "what was given is not a listening unix socket");
+                      "the descriptor is not a listening unix socket");
   }
   int flags = ::fcntl(listener.get(), F_GETFL);
   if (flags < 0 || ::fcntl(listener.get(), F_SETFL, flags | O_NONBLOCK) != 0)
@@ -55,7 +55,7 @@ base::Fd fetch_listener(const std::string& bootstrap_path) {
   base::send_with_fds(socket.get(), kHello, {});
   const int64_t left_ms = std::max<int64_t>(0, deadline_ms - monotonic_ms());
   if (!base::wait_readable(socket.get(), static_cast<int>(left_ms))) {
-    throw base::Error(base::Code::deadline_exceeded, "bootstrap: no listener came");
+    throw base::Error(base::Code::deadline_exceeded, "bootstrap: no listener received in time");
   }
   base::Received received = base::receive_with_fds(socket.get(), 256, 4);
   if (received.fds.empty())

@@ -1,7 +1,7 @@
-// How the warden gets its listening socket: it dials the one socket that is bind-mounted into the
-// sandbox, says hello, and receives the listener as a descriptor. The listener's path exists on the
-// host only. The hello is the same in every release (docs/decisions/0308-versions.md); what is
-// spoken then is asked afterwards.
+// How the warden gets its listening socket: it connects to the one socket bind-mounted into the
+// sandbox, sends a greeting, and receives the listener as a descriptor. The listener's path exists
+// only on the host. The greeting is the same in every release (docs/decisions/0308-versions.md);
+// the protocol is negotiated afterwards.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace moorage::warden {
 
-// Tries for 20 s; throws after that, or when what came is no listening unix socket.
+// Tries for 20 s, then throws; also throws if the descriptor is not a listening unix socket.
 base::Fd fetch_listener(const std::string& bootstrap_path);
 void check_listener(const base::Fd& listener);  // and makes it non-blocking
 

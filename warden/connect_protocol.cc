@@ -84,12 +84,13 @@ std::string end_of_stream_json(const Error& error) {
 }
 
 std::string_view only_envelope(std::string_view body) {
-  if (body.size() < 5) throw Error(Code::invalid_argument, "the stream message has no envelope");
-  if (body[0] != 0) throw Error(Code::invalid_argument, "the stream message is compressed");
+  if (body.size() < 5) throw Error(Code::invalid_argument, "the stream message lacks an envelope");
+  if (body[0] != 0)
+    throw Error(Code::invalid_argument, "compressed stream messages are not supported");
   uint32_t size = 0;
   for (int i = 1; i <= 4; ++i) size = size << 8 | static_cast<uint8_t>(body[i]);
   if (size != body.size() - 5) {
-    throw Error(Code::invalid_argument, "the envelope's length is not that of its message");
+    throw Error(Code::invalid_argument, "the envelope's length does not match its message");
   }
   return body.substr(5);
 }
@@ -104,8 +105,7 @@ std::string decode_base64(std::string_view text) {
   while (!text.empty() && text.back() == '=') text.remove_suffix(1);
   std::string bytes(text.size() / 4 * 3 + 3, '\0');
   auto [written, read] = base64::decode(bytes.data(), text.data(), text.size());
-  if (read != text.size() || read % 4 == 1)
-    throw Error(Code::invalid_argument, "this is not base64");
+  if (read != text.size() || read % 4 == 1) throw Error(Code::invalid_argument, "invalid base64");
   bytes.resize(written);
   return bytes;
 }

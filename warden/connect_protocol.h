@@ -1,5 +1,5 @@
-// The Connect protocol with the JSON codec (connectrpc.com/docs/protocol), as far as envd uses it:
-// error codes and their HTTP status, envelopes of streams, base64 of proto3 JSON. No compression.
+// The part of the Connect protocol with the JSON codec (connectrpc.com/docs/protocol) that envd
+// uses: error codes and their HTTP status, stream envelopes, base64 of proto3 JSON. No compression.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ int connect_status(base::Code code);               // HTTP status of a unary ans
 std::string error_json(const base::Error& error);  // {"code","message"}
 std::string end_of_stream_json(const base::Error& error);  // {"error":{...}}
 
-// The one message of a server-streaming request. Throws invalid_argument.
+// The single message of a server-streaming request. Throws invalid_argument.
 std::string_view only_envelope(std::string_view body);
 
 std::string encode_base64(std::string_view bytes);

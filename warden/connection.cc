@@ -22,7 +22,7 @@ constexpr auto kRequestDeadline = seconds(10);
 constexpr auto kIdleDeadline = seconds(60);
 constexpr auto kWriteDeadline = seconds(60);
 constexpr size_t kCongestedBytes = 256 << 10;
-constexpr uint32_t kHangUpOnly = EPOLLHUP;  // not 0: that would take it out of epoll
+constexpr uint32_t kHangUpOnly = EPOLLHUP;  // not 0: that would remove it from epoll
 
 std::string lower_case(std::string_view text) {
   std::string result(text);
@@ -32,7 +32,7 @@ std::string lower_case(std::string_view text) {
   return result;
 }
 
-// Descriptors beyond the limit are closed at once: the kernel has already installed them.
+// Closes descriptors beyond the limit at once: the kernel has already installed them.
 void collect_fds(msghdr& message, std::vector<base::Fd>& into) {
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -145,12 +145,12 @@ void Connection::parse() {
   }
   in_.erase(0, used);
   if (error == http::error::body_limit) return refuse(413, "the body is too large\n");
-  // What the parser leaves is an incomplete line: of the header, or a chunk's.
+  // The parser leaves only an incomplete line: of the header or a chunk.
   const bool endless_line = !parser_->http.is_done() && in_.size() > kMaxHeaderBytes;
   if (error == http::error::header_limit || (!error && endless_line)) {
     return refuse(431, "the header is too large\n");
   }
-  if (error) return refuse(400, "this is not an HTTP request\n");
+  if (error) return refuse(400, "not an HTTP request\n");
   if (parser_->http.is_done()) hand_over();
 }
 

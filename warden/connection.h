@@ -1,9 +1,9 @@
 // One HTTP/1.1 connection of the daemon: one request at a time, kept alive between requests. The
-// bytes are untrusted in size and shape: header <= 16 KiB, body <= kMaxBodyBytes, an incomplete
-// request is given 10 s, an answer that nobody reads 60 s. Descriptors (SCM_RIGHTS) that came with
-// the bytes of a request belong to it; at most kMaxFds, others are closed. An answer is either one
-// `respond`, or begin_stream, send_envelope..., end_stream. It may be given later than in the
-// handler: keep a weak_ptr.
+// bytes are untrusted in size and shape: header <= 16 KiB, body <= kMaxBodyBytes; an incomplete
+// request times out after 10 s, an unread answer after 60 s. Descriptors (SCM_RIGHTS) that arrive
+// with a request's bytes belong to it; at most kMaxFds, the rest are closed. An answer is either
+// one `respond`, or begin_stream, send_envelope..., end_stream. It may come after the handler
+// returned: keep a weak_ptr.
 #pragma once
 
 #include <cstdint>
@@ -41,14 +41,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   Connection(Loop& loop, base::Fd socket, Handler handler, Closed closed);
   ~Connection();
-  void start();  // once a shared_ptr holds it
+  void start();  // once a shared_ptr owns it
 
   void respond(int status, std::string_view content_type, std::string_view body);
   void begin_stream();
   void send_envelope(uint8_t flags, std::string_view json);
   void end_stream();
 
-  bool congested() const;  // a stream whose reader is behind
+  bool congested() const;  // the stream's reader is behind
   void on_relief(std::function<void()> task) { relief_ = std::move(task); }  // no longer congested
   bool idle() const;                                                         // between two requests
   bool closed() const { return !socket_; }
@@ -78,8 +78,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string in_;
   std::vector<base::Fd> fds_;
   std::string out_;
-  size_t sent_ = 0;         // bytes of out_ that are gone
-  bool answering_ = false;  // a request was handed over and its answer is not complete
+  size_t sent_ = 0;         // bytes of out_ already sent
+  bool answering_ = false;  // a request was handed over and its answer is incomplete
   bool close_after_ = false;
 };
 

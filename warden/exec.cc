@@ -40,7 +40,7 @@ Exec::Exec(Loop& loop, Command command, ExecOptions options, std::unique_ptr<Out
       kill_again_(loop),
       resume_(loop),
       next_look_(loop) {
-  // In a round of its own: a sink may call in the middle of our write to it.
+  // In a round of its own: a sink may call back during our write to it.
   sink_->on_ready([this] { resume_.start(milliseconds(0), [this] { pause_or_resume(); }); });
 }
 
@@ -142,18 +142,18 @@ void Exec::on_report() {
 
 void Exec::process_ended(pid_t pid, int status, const rusage& usage) {
   const bool is_keeper = pid == keeper_;
-  // The pid of a command with a terminal is in the pipe, perhaps not read yet.
+  // The pid of a command with a terminal is in the pipe, possibly unread.
   if (state_ == State::starting && pid_ == 0) on_status();
   if (!is_keeper && pid != pid_) return;
-  // A dead process writes no more: the pipes tell the rest now, in the order of events.
+  // A dead process writes no more: the pipes now contain the rest, in the order of events.
   if (state_ == State::starting) on_status();
-  if (state_ == State::starting && !is_keeper) {  // the leader of its session holds the pipe yet
+  if (state_ == State::starting && !is_keeper) {  // the session leader still holds the pipe
     early_end_ = KeeperReport{status, usage};
   } else if (is_keeper) {
     keeper_ = 0;
     if (report_watch_) on_report();
     if (state_ == State::running && ::kill(pid_, 0) != 0) {
-      end_.error = "how it ended is not known: its keeper was killed with it";
+      end_.error = "its exit status is unknown: its keeper was killed with it";
       main_ended(SIGKILL, usage);
     }
   } else if (state_ == State::running) {
@@ -191,12 +191,12 @@ void Exec::pump(Output& output) {
     return;
   }
   if (count <= 0 && command_.terminal && state_ == State::running) {
-    // EIO: nobody has the terminal open, but its session may open /dev/tty again.
+    // EIO: no one has the terminal open, but its session may open /dev/tty again.
     output.watch->set_events(0);
     resume_.start(kLookAgain, [this] { pause_or_resume(); });
     return;
   }
-  if (count <= 0) {  // all writers are gone
+  if (count <= 0) {  // no writers are left
     output.watch.reset();
     output.fd.reset();
     output.left = 0;
@@ -228,7 +228,7 @@ void Exec::finish() {
     next_look_.stop();
     sink_->end(end_);
   }
-  if (!sink_->settled()) return;  // comes back by on_ready
+  if (!sink_->settled()) return;  // on_ready comes back here
   state_ = State::over;
   resume_.stop();
   leave_late_output();

@@ -1,11 +1,11 @@
-// One command from its start to its end. It ends with its main process, and a moment later where
-// others hold its pipes: their output is read to its end if that comes soon (exec_drain.cc), and
-// what comes later is recorded as late output (late_output.h). States go one way:
+// One command from start to end. It ends with its main process, or a moment later if other
+// processes hold its pipes: if their last output comes soon it is read to the end (exec_drain.cc);
+// later output is recorded as late output (late_output.h). States go one way:
 //
-//   starting --> running --> draining --> over        (starting --> over: it could not be started)
+//   starting --> running --> draining --> over        (starting --> over: it could not start)
 //
-// Owned by ProcessService, which is told by `over` and may destroy it only after that call
-// returned.
+// Owned by ProcessService, which `over` notifies; it may destroy the exec only after that call
+// returns.
 #pragma once
 
 #include <array>
@@ -27,29 +27,29 @@ namespace moorage::warden {
 struct ExecOptions {
   std::string tag;
   int64_t timeout_ms = 0;  // 0: none
-  base::Fd kill_fd;        // write "1" kills all that the command started; none: through its keeper
+  base::Fd kill_fd;        // write "1" to kill all its processes; none: the keeper kills
 };
 
 class Exec {
  public:
   enum class State { starting, running, draining, over };
   struct Events {
-    // pid 0: it could not be started, and why. Called once.
+    // pid 0: it could not start, with the reason. Called once.
     std::function<void(uint32_t pid, const StartFailure&)> started;
     std::function<void()> over;
   };
 
   Exec(Loop& loop, Command command, ExecOptions options, std::unique_ptr<OutputSink> sink,
        LateOutput& late, Events events);
-  void start(const SpawnContext& context);  // throws what spawn throws
+  void start(const SpawnContext& context);  // throws whatever spawn throws
 
-  // Every process that was reaped is shown to every exec.
+  // Every exec gets every reaped process.
   void process_ended(pid_t pid, int status, const rusage& usage);
 
   // Throws not_found once the main process has ended, conflict without standard input.
   void send_input(std::optional<uint64_t> offset, std::string_view bytes, InputQueue::Reply reply);
   void close_input();
-  void send_signal(int signal);  // to the process group; of a terminal: to the foreground one
+  void send_signal(int signal);  // to the process group; on a terminal: the foreground group
   void cancel();                 // SIGKILL to it and everything it started
   void resize(const TerminalSize& size);
 
@@ -64,7 +64,7 @@ class Exec {
     base::Fd fd;
     base::FrameKind kind{};
     std::unique_ptr<Watch> watch;
-    size_t left = 0;  // draining: bytes that were there when the main process ended
+    size_t left = 0;  // draining: bytes waiting when the main process ended
   };
   void kill_all();
   void on_status();
@@ -93,7 +93,7 @@ class Exec {
   pid_t keeper_ = 0;  // 0: none, or gone
   int64_t started_ms_ = 0;
   int64_t started_boot_ns_ = 0;
-  std::optional<KeeperReport> early_end_;  // it ended before we knew that it runs
+  std::optional<KeeperReport> early_end_;  // it ended before we knew it was running
   bool timed_out_ = false;
   std::optional<StatusRecord> failure_;
   ExecEnd end_;
@@ -108,7 +108,7 @@ class Exec {
   Timer next_look_;
   std::optional<Activity> left_running_;
   int64_t drain_began_ms_ = 0;
-  int64_t last_sign_ms_ = 0;  // draining: when a byte came last, or somebody ran
+  int64_t last_sign_ms_ = 0;  // draining: last time a byte came or a process ran
   int looks_ = 0;
   bool draining_now_ = false;
   bool end_given_ = false;

@@ -1,4 +1,4 @@
-// What others may do to a running exec (exec.h): input, signals, size, kill.
+// Operations on a running exec (exec.h): input, signals, size, kill.
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -42,12 +42,12 @@ void Exec::close_input() {
 
 void Exec::send_signal(int signal) {
   require_alive();
-  if (pid_ == 0) throw Error(Code::unavailable, "the command is just being started", "try again");
+  if (pid_ == 0) throw Error(Code::unavailable, "the command is still starting", "try again");
   const pid_t foreground = command_.terminal ? foreground_group(outputs_[0].fd.get()) : 0;
   if (foreground > 0) ::kill(-foreground, signal);
-  // SIGKILL is meant for the command, whatever its shell has in the foreground.
+  // SIGKILL is for the command itself, regardless of its shell's foreground job.
   if (foreground > 0 && (foreground == pid_ || signal != SIGKILL)) return;
-  // Before its setsid the child is in no group of its own.
+  // Before its setsid the child has no group of its own.
   if (::kill(-pid_, signal) != 0) ::kill(pid_, signal);
 }
 
@@ -64,7 +64,7 @@ void Exec::kill_all() {
     ::kill(-pid_, SIGKILL);
     ::kill(pid_, SIGKILL);
   }
-  // A process that was being forked, or a group that was frozen, may need it once more.
+  // A process being forked, or a frozen group, may need a second kill.
   kill_again_.start(kKillAgain, [this] { kill_all(); });
 }
 

@@ -1,10 +1,9 @@
-// The end of a command's output (exec.h). Its main process is gone; what it left in the pipes is
-// read in any case, and where nobody else holds them that is all. Others that do have a last word
-// to say
-// (`tee`, the last of a pipeline), or run on for hours. So it is waited until none of what the
-// command left is doing anything, then until kQuietMs passed without a sign; kBusyNs and kLongestMs
-// bound that where it never rests. Whoever waits for the command waits with us, so all of it is
-// short; what comes later is not lost (late_output.h).
+// The end of a command's output (exec.h). Its main process is gone. Whatever it left in the pipes
+// is always read; if no other process holds them, that is all. Other holders may have a last word
+// (`tee`, the end of a pipeline), or run for hours. So wait until no leftover process is active,
+// then until kQuietMs pass without a sign; kBusyNs and kLongestMs limit the wait for those that
+// never rest. The command's caller waits too, so all of this is short; later output is not lost
+// (late_output.h).
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -22,11 +21,11 @@ using std::chrono::milliseconds;
 constexpr int64_t kQuietMs = 20;
 constexpr int64_t kBusyNs = 50'000'000;  // of processor time
 constexpr int64_t kLongestMs = 500;
-// Where the machine is busy elsewhere nobody runs, we neither: as often as we did, they could.
+// On a busy machine nothing may run, including us: as often as we ran, the others could.
 constexpr int kLeastLooks = 12;
 constexpr int64_t kLongestOfAllMs = 2'000;
 constexpr milliseconds kBetweenLooks{4};
-// What a terminal may hold besides that which FIONREAD counts (the kernel's flip buffers).
+// A terminal's content beyond FIONREAD's count (the kernel's flip buffers).
 constexpr size_t kTerminalHolds = 128 << 10;
 
 }  // namespace
@@ -36,7 +35,7 @@ void Exec::begin_drain() {
   for (Output& output : outputs_) {
     int waiting = 0;
     if (!output.fd || ::ioctl(output.fd.get(), FIONREAD, &waiting) != 0) continue;
-    // One more than is there: the read that finds the end, or that there is nothing now.
+    // One more than available: the read that finds the end, or that no more is there yet.
     output.left = static_cast<size_t>(std::max(waiting, 0)) + 1;
     if (command_.terminal) output.left += kTerminalHolds;
   }
@@ -44,7 +43,7 @@ void Exec::begin_drain() {
 }
 
 void Exec::drain() {
-  if (draining_now_ || end_given_) return;  // pump() came back here: the loop below goes on
+  if (draining_now_ || end_given_) return;  // called back through pump(): the loop below continues
   draining_now_ = true;
   bool open = false;
   for (Output& output : outputs_) {
@@ -52,7 +51,7 @@ void Exec::drain() {
     open = open || output.fd;
     if (output.left > 0 && output.fd) {
       draining_now_ = false;
-      return;  // on_ready goes on here
+      return;  // on_ready continues here
     }
   }
   draining_now_ = false;
@@ -66,25 +65,25 @@ void Exec::look_around() {
   const int64_t began_ms = monotonic_ms();
   const bool rests = !left_running_->look() && sink_->ready();
   const int64_t now_ms = monotonic_ms();
-  if (!rests) last_sign_ms_ = now_ms;  // now: a look may take long, when we are the ones who wait
+  if (!rests) last_sign_ms_ = now_ms;  // now: a check may take long if we had to wait ourselves
   const bool quiet = now_ms - last_sign_ms_ >= kQuietMs;
   const int64_t took_ms = now_ms - drain_began_ms_;
   const bool long_enough = left_running_->spent_ns() >= kBusyNs || took_ms >= kLongestMs;
   const bool busy = (++looks_ >= kLeastLooks && long_enough) || took_ms >= kLongestOfAllMs;
   if ((quiet || busy) && sink_->ready()) {
-    // A terminal's bytes reach us through a worker of the kernel, or when we ask for them.
+    // A terminal's bytes arrive through a kernel worker, or when we read.
     for (Output& output : outputs_) {
       if (output.fd && sink_->ready()) pump(output);
     }
     if (state_ == State::over) return;  // that was the end
     if (busy || last_sign_ms_ < now_ms) return finish();
   }
-  // Where there is much to look at it is looked less often.
+  // The longer a check takes, the less often it runs.
   const milliseconds pause = std::max(kBetweenLooks, milliseconds(4 * (now_ms - began_ms)));
   next_look_.start(pause, [this] { look_around(); });
 }
 
-// The exec is over. A sink that keeps nothing leaves the pipes to be emptied.
+// The exec is over. A sink without late output leaves the pipes to be drained.
 void Exec::leave_late_output() {
   LateOutput::Source source;
   bool open = false;

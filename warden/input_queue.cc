@@ -11,7 +11,7 @@
 namespace moorage::warden {
 namespace {
 
-// A pipe breaks a moment before its reader can be waited for; for so long "closed" may become
+// A pipe breaks shortly before its reader can be reaped; within this time "closed" may become
 // "over".
 constexpr auto kVerdictDelay = std::chrono::milliseconds(50);
 constexpr char kEndOfTransmission = 4;
@@ -27,8 +27,8 @@ InputQueue::InputQueue(Loop& loop, base::Fd write_end, bool terminal)
 void InputQueue::offer(std::optional<uint64_t> offset, std::string_view bytes, Reply reply) {
   const uint64_t at = offset.value_or(received_);
   if (at > received_) {
-    throw base::Error(base::Code::conflict, "input has a gap: " + std::to_string(received_) +
-                                                " bytes are here, this piece begins at " +
+    throw base::Error(base::Code::conflict, "gap in input: " + std::to_string(received_) +
+                                                " bytes received, this piece begins at " +
                                                 std::to_string(at));
   }
   const uint64_t until = at + bytes.size();
@@ -69,7 +69,7 @@ void InputQueue::write_some() {
       return;
     }
     head_ += static_cast<size_t>(count);
-    // ^D of close_when_written is no byte of the sender.
+    // The ^D from close_when_written does not count as the sender's byte.
     written_ = std::min(received_, written_ + static_cast<uint64_t>(count));
   }
   if (head_ == bytes_.size()) {

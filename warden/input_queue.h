@@ -1,8 +1,8 @@
-// Standard input of one command, on its way into a pipe or a PTY. Bytes are accepted up to
-// kMaxInputBytes ahead of the command, and the answer to a piece comes when the pipe has taken all
-// of it, so the sender feels the command's pace. An offset (bytes sent before this piece) makes a
-// retry harmless: what is already here is skipped. When the command stops reading or ends, every
-// waiting sender is told at once.
+// Standard input of one command, on its way into a pipe or PTY. Bytes are accepted up to
+// kMaxInputBytes ahead of the command, and a piece is answered when the pipe has accepted all of
+// it, so the sender follows the command's pace. An offset (bytes sent before this piece) makes
+// retries harmless: bytes already received are skipped. When the command stops reading or ends,
+// every waiting sender gets an answer at once.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class InputQueue {
 
  private:
   struct Waiter {
-    uint64_t until;  // answered when so many bytes are written
+    uint64_t until;  // answered when this many bytes are written
     Reply reply;
   };
   void write_some();

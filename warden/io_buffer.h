@@ -1,5 +1,5 @@
-// The one large buffer of this process: everything is read through it, one event at a time, and is
-// used up before the handler returns. Single-threaded, never nested.
+// The one large buffer of this process: all reads use it, one event at a time, and its contents are
+// consumed before the handler returns. Single-threaded, never nested.
 #pragma once
 
 #include <array>

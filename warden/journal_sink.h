@@ -1,12 +1,12 @@
-// Writes the exec journal (base/journal.h): one writev a frame. When the file system is full or
-// fails, the rest of the frame is kept and tried again every 200 ms; the file is append-only and
-// this is its only writer, so a frame cut in two by a short write still ends up whole.
+// Writes the exec journal (base/journal.h): one writev per frame. On a full or failing file system
+// it keeps the rest of the frame and retries every 200 ms. The file is append-only and has no other
+// writer, so a frame split by a short write still ends up whole.
 //
-// Its room is what the file may take of the disk. The daemon gives the middle of a long journal
-// back to the disk while the command writes, so one that finds no room waits, for kRoomPatience at
-// most: there may be no daemon now. Then output is dropped, all but the last kTailBytes of it, and
-// counted; a `limit` frame says since when, and a gap how much, when there is room again, at the
-// end of the command, or at the end of its late output.
+// Its room is the file's disk limit. The daemon frees the middle of a long journal while the
+// command writes, so a journal without room waits, at most kRoomPatience: there may be no daemon.
+// Then output is dropped and counted, except its last kTailBytes. A `limit` frame marks the start,
+// and a gap gives the amount: when there is room again, at the command's end, or at the end of its
+// late output.
 #pragma once
 
 #include <deque>
@@ -18,11 +18,12 @@
 namespace moorage::warden {
 
 struct JournalRoom {
-  uint64_t output_bytes = 0;  // of output, 0: no limit; what comes later is dropped and counted
-  uint64_t file_bytes = 0;    // of the disk; if not 0, output_bytes means nothing
+  uint64_t output_bytes = 0;  // of output, 0: no limit; the rest is dropped and counted
+  uint64_t file_bytes = 0;    // of the disk; unless 0, output_bytes is ignored
 };
 
-inline constexpr uint64_t kLateBytes = 16 << 20;  // of late output, beyond that only the last
+inline constexpr uint64_t kLateBytes = 16
+                                       << 20;  // of late output; beyond that only its tail is kept
 inline constexpr size_t kTailBytes = 256 << 10;
 
 class JournalSink : public OutputSink {
@@ -56,18 +57,18 @@ class JournalSink : public OutputSink {
   base::Fd file_;
   Timer retry_;
   Timer look_for_room_;
-  std::string held_;  // bytes that the file did not take yet
+  std::string held_;  // bytes not yet written to the file
   JournalRoom room_;
   uint64_t file_bytes_ = 0;  // written so far
   uint64_t offset_ = 0;      // of the next output byte
   uint64_t late_bytes_ = 0;
   bool ended_ = false;
-  int64_t full_since_ms_ = 0;  // waits for room since; 0: does not
+  int64_t full_since_ms_ = 0;  // when the wait for room began; 0: not waiting
   bool dropping_ = false;
-  base::Gap gap_;           // of what is dropped, but for tail_
-  std::deque<Piece> tail_;  // the last of it
+  base::Gap gap_;           // the dropped output, except tail_
+  std::deque<Piece> tail_;  // its tail
   size_t tail_bytes_ = 0;
-  uint64_t omitted_bytes_ = 0;  // all that was dropped before the end
+  uint64_t omitted_bytes_ = 0;  // everything dropped before the end
 };
 
 }  // namespace moorage::warden

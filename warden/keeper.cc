@@ -38,7 +38,7 @@ void become_keeper() {
 }
 
 void run_keeper(pid_t command, int report_fd) {
-  // 0 is as good a number as any, and then one call closes the rest.
+  // As descriptor 0, so that one call can close all the others.
   ::dup2(report_fd, 0);
   ::close_range(1, ~0U, 0);
   sigset_t awaited;

@@ -1,7 +1,7 @@
-// A keeper stands between the warden and one command that no cgroup holds together. It is a
-// subreaper: whatever the command starts, however often it forks and changes its session, stays
-// below the keeper, so that all of it can be found and killed. It reports how the command ended,
-// reaps what is left to it, and exits with the last descendant. SIGUSR1 makes it kill them all.
+// A keeper stands between the warden and one command without its own cgroup. It is a subreaper: all
+// descendants of the command stay below the keeper, however often they fork or change session, so
+// that all can be found and killed. It reports how the command ended, reaps its remaining children,
+// and exits with the last descendant. SIGUSR1 makes it kill them all.
 #pragma once
 
 #include <sys/resource.h>
@@ -14,10 +14,9 @@ struct KeeperReport {
   rusage usage{};
 };
 
-// In the keeper's process, after the command was forked. No other descriptor than report_fd is
-// kept.
+// Runs in the keeper's process, after the command was forked. Keeps no descriptor except report_fd.
 [[noreturn]] void run_keeper(pid_t command, int report_fd);
-// Between fork of the keeper and fork of the command.
+// Call between the fork of the keeper and the fork of the command.
 void become_keeper();
 
 }  // namespace moorage::warden

@@ -69,7 +69,7 @@ void LateOutput::pause_or_resume(Place entry) {
   if (!sink || sink->settled()) drop(entry);
 }
 
-// Where the sink takes nothing now, what is in the pipes is behind the mark as well.
+// If the sink accepts nothing now, the bytes in the pipes are past the mark too.
 void LateOutput::stop_recording(Place entry) {
   OutputSink& sink = *entry->source.sink;
   for (Stream& stream : entry->source.streams) {
@@ -83,7 +83,7 @@ void LateOutput::stop_recording(Place entry) {
       left -= static_cast<size_t>(count);
     }
   }
-  if (!entry->closed) sink.stop();  // else its writers are gone: nothing more can come
+  if (!entry->closed) sink.stop();  // otherwise its writers are gone: no more can come
   entry->drained = true;
   drained_.splice(drained_.end(), recorded_, entry);
   pause_or_resume(entry);

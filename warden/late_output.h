@@ -1,14 +1,13 @@
-// Output of processes that outlive their command: read for as long as somebody holds the pipe or
-// terminal, so that a daemon is neither blocked by a full pipe nor killed by SIGPIPE, and written
-// into the command's journal behind its end. Whoever waits for the command has its answer by then.
+// Output of processes that outlive their command. It is read as long as a process holds the pipe or
+// terminal, so that a full pipe blocks no daemon and SIGPIPE kills none, and written into the
+// command's journal after its end. By then the command's caller has its answer.
 //
-// That of the kMaxLate commands that ended last is recorded. With one more the oldest one's journal
-// gets what is in the pipes now and a `limit` frame, which says at which offset it stops, and is
-// closed; its output is read on and thrown away, as is that of commands without a journal.
-// Rejected: closing the pipes (SIGPIPE ends a server because of commands that it knows nothing
-// about), and leaving them unread (the server waits for ever). Only where kMaxDrained more commands
-// left something that holds their output are the oldest one's pipes closed: descriptors have an
-// end.
+// Recorded are the kMaxLate commands that ended last. With one more, the oldest one's journal gets
+// the bytes now in the pipes and a `limit` frame with the offset where it stops, and is closed; its
+// output is still read but discarded, as for commands without a journal. Rejected: closing the
+// pipes (SIGPIPE would kill a server because of unrelated commands) and leaving them unread (the
+// server would block). Only when kMaxDrained more commands leave processes that hold their output
+// are the oldest one's pipes closed: descriptors are limited.
 #pragma once
 
 #include <array>
@@ -33,12 +32,12 @@ class LateOutput {
   struct Source {
     std::array<Stream, 2> streams;
     base::Fd session;                  // of a terminal: closing it ends the session (spawn.h)
-    std::unique_ptr<OutputSink> sink;  // after its end(); none: what comes is dropped
+    std::unique_ptr<OutputSink> sink;  // after its end(); none: output is discarded
   };
 
   explicit LateOutput(Loop& loop) : loop_(loop), sweep_(loop) {}
   void take(Source source);
-  bool empty() const;  // all that is recorded is read, and written
+  bool empty() const;  // all recorded output is read and written
 
  private:
   struct Entry {
@@ -46,8 +45,8 @@ class LateOutput {
     Source source;
     std::array<std::unique_ptr<Watch>, 2> watches;
     Timer resume;
-    bool drained = false;  // what comes is thrown away; a sink only has to write what it holds
-    bool closed = false;   // all is read
+    bool drained = false;  // output is discarded; a sink only has to write its held bytes
+    bool closed = false;   // everything is read
   };
   using Place = std::list<Entry>::iterator;
   void pump(Place entry, size_t stream);
@@ -60,7 +59,7 @@ class LateOutput {
   Loop& loop_;
   std::list<Entry> recorded_;  // oldest first
   std::list<Entry> drained_;   // the same
-  std::list<Entry> dropped_;   // until the handler that dropped them has returned
+  std::list<Entry> dropped_;   // until the handler that dropped them returns
   Timer sweep_;
 };
 

@@ -88,7 +88,7 @@ Loop::TimerKey Loop::add_timer(std::chrono::milliseconds delay, Task task) {
 
 void Loop::run_due_timers() {
   const int64_t now = monotonic_ms();
-  // A task that sets a timer of 0 ms waits for the next round, so that descriptors get their turn.
+  // A task that sets a 0 ms timer waits for the next round, so that descriptors get their turn.
   const uint64_t newest = timer_serial_;
   while (!timers_.empty()) {
     auto first = timers_.begin();
@@ -108,7 +108,7 @@ int Loop::next_timeout_ms() const {
 void Loop::dispatch(uint64_t key, uint32_t events) {
   auto found = watches_.find(static_cast<int>(key & 0xffffffff));
   if (found == watches_.end() || found->second.serial != key >> 32) return;
-  std::shared_ptr<Handler> handler = found->second.handler;  // lives through its own removal
+  std::shared_ptr<Handler> handler = found->second.handler;  // survives its own removal
   guarded([&] { (*handler)(events); });
 }
 

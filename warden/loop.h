@@ -1,7 +1,7 @@
-// The warden's event loop: one thread, epoll, timers. Everything else in this folder runs inside a
-// handler of it and must not block. A Watch and a Timer belong to whoever made them and end with
-// it, so nothing is ever called back after its owner is gone; a handler may destroy its own owner.
-// An exception out of a handler is told on standard error and swallowed: process 1 does not die.
+// The warden's event loop: one thread, epoll, timers. All other code in this folder runs inside its
+// handlers and must not block. A Watch and a Timer belong to their creator and end with it, so no
+// callback outlives its owner; a handler may destroy its own owner. An exception from a handler is
+// printed to standard error and swallowed: process 1 does not die.
 #pragma once
 
 #include <chrono>
@@ -28,9 +28,9 @@ class Loop {
  private:
   friend class Watch;
   friend class Timer;
-  using TimerKey = std::pair<int64_t, uint64_t>;  // when it is due (monotonic ms), serial
+  using TimerKey = std::pair<int64_t, uint64_t>;  // due time (monotonic ms), serial
   struct Registration {
-    uint32_t serial = 0;  // tells a stale event of an earlier owner of the same descriptor
+    uint32_t serial = 0;  // identifies a stale event of an earlier owner
     uint32_t events = 0;
     std::shared_ptr<Handler> handler;
   };
@@ -58,7 +58,7 @@ class Watch {
   ~Watch() { loop_.forget(fd_); }
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
-  // 0 takes it out of epoll, which would report errors and hang-ups again and again otherwise.
+  // 0 removes it from epoll, which would otherwise report errors and hang-ups repeatedly.
   void set_events(uint32_t events) { loop_.set_events(fd_, events); }
 
  private:
@@ -66,7 +66,7 @@ class Watch {
   int fd_;
 };
 
-// One shot; start() again replaces what was set.
+// One shot; start() again replaces the previous setting.
 class Timer {
  public:
   explicit Timer(Loop& loop) : loop_(loop) {}

@@ -1,17 +1,16 @@
 // moorage-warden: process 1 of a sandbox. Reaps, runs commands, pumps their output; see
-// process_service.h for what it is asked and exec.h for what it does. Static, one thread, no name
-// service.
+// process_service.h for its requests and exec.h for commands. Static, one thread, no name service.
 //
 //   moorage-warden --bootstrap PATH [--subreaper]    the listener comes over the socket PATH
 //   moorage-warden --listen-fd N [--subreaper]       the listener is descriptor N
 //
 // --user-base N: users have the ids of users.h plus N, where no user namespace maps them. The
 // warden is then either the host's root, or such a user itself, without any capability, and runs
-// commands as itself only.
+// commands only as itself.
 // --subreaper: not process 1; orphans of the commands still come here.
 //
-// SIGTERM ends all: a host that goes down sends it to every process, and systemd waits 90 seconds
-// for one that stays. Process 1 hears it only from outside of the sandbox.
+// SIGTERM ends everything: a host shutting down sends it to every process, and systemd waits 90
+// seconds for one that stays. Process 1 receives it only from outside the sandbox.
 #include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
@@ -40,8 +39,8 @@ namespace {
 
 constexpr auto kGraceAtSigterm = std::chrono::milliseconds(2000);
 constexpr rlim_t kOpenFiles = 65536;
-// Of a command, soft: programs that use select(2) or close every descriptor count on it, those that
-// need more raise it themselves.
+// Soft limit for commands: programs that use select(2) or close every descriptor rely on it; others
+// raise it themselves.
 constexpr rlim_t kOpenFilesOfCommand = 1024;
 
 struct Options {
@@ -87,7 +86,7 @@ base::Fd open_null() {
   return base::Fd(fd);
 }
 
-// Small and steady: big buffers go back to the kernel as soon as they are free.
+// Keeps memory small and steady: large buffers return to the kernel as soon as they are free.
 void tame_memory() {
   ::mallopt(M_ARENA_MAX, 1);
   ::mallopt(M_MMAP_THRESHOLD, 64 << 10);
@@ -95,7 +94,7 @@ void tame_memory() {
   ::mallopt(M_TOP_PAD, 16 << 10);
 }
 
-// Raises the limit for the warden itself; returns that of the commands.
+// Raises the limit for the warden itself; returns the commands' limit.
 rlimit raise_open_files() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) base::throw_errno("getrlimit");
@@ -108,7 +107,7 @@ rlimit raise_open_files() {
 
 void set_up_signals(bool subreaper) {
   ::prctl(PR_SET_DUMPABLE, 0);
-  // LXC ties process 1 to its monitor; the sandbox outlives that one.
+  // LXC ties process 1 to its monitor; the sandbox must outlive it.
   ::prctl(PR_SET_PDEATHSIG, 0);
   if (subreaper && ::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) base::throw_errno("become subreaper");
   for (int signal : {SIGPIPE, SIGXFSZ, SIGHUP, SIGINT, SIGUSR1, SIGUSR2, SIGALRM, SIGPWR}) {
@@ -124,15 +123,15 @@ base::Fd termination_signal() {
   return base::Fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-// A sender that our namespace cannot see has pid 0, and only kill(2) gives SI_USER. So has a signal
-// whose details the kernel had no room for: root inside can provoke that, and ends its own sandbox.
+// A sender outside our namespace has pid 0, and only kill(2) gives SI_USER. So does a signal whose
+// details the kernel had no room for: root inside can provoke that, and ends its own sandbox.
 bool from_outside(const signalfd_siginfo& signal) {
   return signal.ssi_code == SI_USER && signal.ssi_pid == 0;
 }
 
 void run(const Options& options) {
   tame_memory();
-  // What a launcher may have left open is not ours.
+  // Close descriptors that a launcher left open.
   if (options.listen_fd < 0) ::close_range(STDERR_FILENO + 1, ~0U, 0);
   base::Fd null = open_null();
   set_up_signals(options.subreaper);
@@ -169,7 +168,7 @@ void run(const Options& options) {
 int main(int argc, char** argv) {
   try {
     moorage::warden::run(moorage::warden::read_options(argc, argv));
-    // Nothing is left to tidy that the kernel does not, and a journal may still be held open.
+    // The kernel does all other clean-up, and a journal may still be held open.
     ::_exit(0);
   } catch (const std::exception& error) {
     std::string text = std::string("moorage-warden: ") + error.what() + "\n";

@@ -24,7 +24,7 @@ constexpr uint8_t kEndOfStream = 2;
 constexpr size_t kMaxEnded = 64;
 constexpr auto kEndedKept = std::chrono::seconds(30);
 constexpr int64_t kMaxGraceMs = 600'000;
-constexpr size_t kListedBytes = 256;  // of a command: the daemon takes 1 MiB for the list of all
+constexpr size_t kListedBytes = 256;  // per command: the daemon accepts 1 MiB for the whole list
 constexpr std::string_view kPrefix = "/process.Process/";
 constexpr std::string_view kJson = "application/json";
 
@@ -38,7 +38,7 @@ struct ProcessService::Entry {
   explicit Entry(Loop& loop) : retention(loop) {}
   std::unique_ptr<Exec> exec;
   StreamSink* stream = nullptr;  // the exec's sink, unless it writes a journal
-  Timer retention;               // runs once it is over
+  Timer retention;               // started when it is over
 };
 
 ProcessService::ProcessService(Loop& loop, SpawnContext context, ShutDown shut_down)
@@ -60,7 +60,7 @@ void ProcessService::handle(const std::shared_ptr<Connection>& connection, HttpR
     connection->begin_stream();
     connection->send_envelope(kEndOfStream, end_of_stream_json(error));
     connection->end_stream();
-  } catch (const std::exception& error) {  // bad_alloc and the like: this request only
+  } catch (const std::exception& error) {  // bad_alloc and the like: affects only this request
     connection->respond(500, kJson, error_json(Error(Code::internal, error.what())));
   }
 }
@@ -80,7 +80,7 @@ void ProcessService::handle_rpc(const std::shared_ptr<Connection>& connection, H
     if (name == method) return (this->*call)(connection, parse_object(request.body));
   }
   throw Error(Code::unsupported,
-              "process.Process/" + std::string(method.substr(0, 64)) + " is not implemented here");
+              "process.Process/" + std::string(method.substr(0, 64)) + " is not implemented");
 }
 
 void ProcessService::handle_plain(const std::shared_ptr<Connection>& connection,
@@ -104,7 +104,7 @@ void ProcessService::handle_plain(const std::shared_ptr<Connection>& connection,
     return shut_down_(std::chrono::milliseconds(std::clamp<int64_t>(grace_ms, 0, kMaxGraceMs)),
                       connection);
   }
-  throw Error(Code::not_found, "there is nothing at this path");
+  throw Error(Code::not_found, "unknown path");
 }
 
 void ProcessService::start(const std::shared_ptr<Connection>& connection, HttpRequest& request) {
@@ -118,7 +118,7 @@ void ProcessService::start(const std::shared_ptr<Connection>& connection, HttpRe
   const std::string& tag = start.options.tag;
   for (const auto& entry : entries_) {
     if (!tag.empty() && entry->exec->tag() == tag && entry->exec->state() != Exec::State::over) {
-      throw Error(Code::already_exists, "a command with this tag is running");
+      throw Error(Code::already_exists, "a command with this tag is already running");
     }
   }
   auto owned = std::make_unique<Entry>(loop_);
@@ -155,7 +155,8 @@ void ProcessService::start(const std::shared_ptr<Connection>& connection, HttpRe
 
 void ProcessService::connect(const std::shared_ptr<Connection>& connection, HttpRequest& request) {
   Entry& entry = find(parse_object(only_envelope(request.body)));
-  if (!entry.stream) throw Error(Code::conflict, "this command writes a journal; read that");
+  if (!entry.stream)
+    throw Error(Code::conflict, "this command writes to a journal; read the journal instead");
   entry.stream->add_listener(connection, keepalive_interval(request));
 }
 
@@ -219,7 +220,7 @@ void ProcessService::send_signal(const std::shared_ptr<Connection>& connection,
   if (!signal) throw Error(Code::invalid_argument, "signal is missing or unknown");
   const json::value* tree = body.if_contains("tree");
   if (tree && tree->is_bool() && tree->get_bool()) {
-    if (*signal != 9) throw Error(Code::invalid_argument, "\"tree\" goes with SIGNAL_SIGKILL only");
+    if (*signal != 9) throw Error(Code::invalid_argument, "\"tree\" requires SIGNAL_SIGKILL");
     exec.cancel();
   } else {
     exec.send_signal(*signal);
@@ -242,7 +243,7 @@ ProcessService::Entry& ProcessService::find(const json::object& body) {
 }
 
 void ProcessService::process_ended(pid_t pid, int status, const rusage& usage) {
-  // An exec that ends here leaves entries_ at once: step first.
+  // An exec that ends here leaves entries_ at once: advance first.
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     Exec& exec = *(*entry++)->exec;
     exec.process_ended(pid, status, usage);

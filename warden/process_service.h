@@ -1,8 +1,8 @@
-// envd's process.Process, GET /health and GET /metrics (see ../shared/specs), spoken by the daemon
-// only. Extensions: those of backends/envd_client.h; SendSignal with "tree": true kills everything
-// that the command started; POST /moorage/shutdown {"grace_ms": N} ends all and then the warden;
-// GET /moorage/protocol says what is spoken here (base/protocol.h).
-// StreamInput (client streaming) answers unimplemented: E2B's SDKs send input by SendInput.
+// envd's process.Process, GET /health and GET /metrics (see ../shared/specs), for the daemon only.
+// Extensions: those of backends/envd_client.h; SendSignal with "tree": true kills everything the
+// command started; POST /moorage/shutdown {"grace_ms": N} ends all commands and then the warden;
+// GET /moorage/protocol returns the supported protocols (base/protocol.h). StreamInput (client
+// streaming) answers unimplemented: E2B's SDKs use SendInput.
 #pragma once
 
 #include <list>
@@ -32,7 +32,7 @@ class ProcessService {
   void handle(const std::shared_ptr<Connection>& connection, HttpRequest&& request);
   void process_ended(pid_t pid, int status, const rusage& usage);
   size_t unfinished() const;  // execs whose end is not recorded yet
-  bool recorded() const;      // nor is any late output left to come
+  bool recorded() const;      // and no late output is pending
 
  private:
   struct Entry;
@@ -60,7 +60,7 @@ class ProcessService {
   ShutDown shut_down_;
   LateOutput late_;
   std::list<std::unique_ptr<Entry>> entries_;
-  std::vector<std::unique_ptr<Entry>> removed_;  // until the handler that removed them has returned
+  std::vector<std::unique_ptr<Entry>> removed_;  // until the handler that removed them returns
   Timer sweep_;
   bool shutting_down_ = false;
 };

@@ -28,7 +28,7 @@ struct Directory {
   }
 };
 
-// Field 4 of /proc/PID/stat, behind the name, which may hold any character. 0: no such process.
+// Field 4 of /proc/PID/stat, after the name, which may contain any character. 0: no such process.
 pid_t parent_of(const char* pid) {
   std::string path = std::string("/proc/") + pid + "/stat";
   base::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -58,7 +58,7 @@ std::vector<pid_t> descendants(pid_t root) {
     auto below = children.find(found[i]);
     if (below == children.end()) continue;
     std::vector<pid_t> pids = std::move(below->second);
-    children.erase(below);  // pids are reused while we read: never go round in a circle
+    children.erase(below);  // pids may be reused during the walk: avoid cycles
     found.insert(found.end(), pids.begin(), pids.end());
   }
   found.erase(found.begin());

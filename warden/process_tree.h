@@ -1,5 +1,5 @@
-// The descendants of a process, found in /proc by parent. A process that forks while we look may be
-// missed: callers look again until none is left.
+// The descendants of a process, found in /proc by parent. A process that forks during the walk may
+// be missed: callers repeat until none is left.
 #pragma once
 
 #include <sys/types.h>
@@ -9,7 +9,7 @@
 namespace moorage::warden {
 
 std::vector<pid_t> descendants(pid_t root);  // without root; parents before their children
-// SIGKILL to every descendant (not to root), again until a look finds nobody new.
+// SIGKILL to every descendant (not to root), repeated until no new one is found.
 void kill_descendants(pid_t root);
 
 }  // namespace moorage::warden

@@ -31,7 +31,7 @@ Reaper::Reaper(Loop& loop, Ended ended)
 
 void Reaper::reap() {
   signalfd_siginfo ignored;
-  // Signals merge: one may stand for many children, so ask until nobody is left.
+  // Signals merge: one may stand for many children, so reap until none is left.
   while (::read(signals_.get(), &ignored, sizeof ignored) > 0) {
   }
   for (;;) {

@@ -1,4 +1,4 @@
-// Waits for every process that is a child of ours, or was left to us as process 1 or subreaper.
+// Reaps all our children, including those inherited as process 1 or subreaper.
 #pragma once
 
 #include <sys/resource.h>

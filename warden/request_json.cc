@@ -36,7 +36,7 @@ const json::object& member_object(const json::object& body, std::string_view nam
   return value->get_object();
 }
 
-// int64 of proto3 JSON: a string, or a number.
+// proto3 JSON writes int64 as a string; a number is accepted too.
 std::optional<uint64_t> read_offset(const json::object& body) {
   const json::value* value = body.if_contains("offset");
   if (!value) return std::nullopt;
@@ -45,7 +45,7 @@ std::optional<uint64_t> read_offset(const json::object& body) {
     std::string text(value->get_string());
     if (text.find_first_not_of("0123456789") == std::string::npos) return std::stoull(text);
   }
-  throw Error(Code::invalid_argument, "offset is not a number of bytes");
+  throw Error(Code::invalid_argument, "offset is not a valid number of bytes");
 }
 
 }  // namespace moorage::warden

@@ -1,6 +1,6 @@
-// Accepts the daemon's connections: at most kMaxConnections; beyond that the longest idle one gives
-// way, and if none is idle the new one is answered 503 and closed. Out of descriptors, accepting
-// pauses for 100 ms. The listener must be non-blocking.
+// Accepts the daemon's connections, at most kMaxConnections; beyond that the longest idle one is
+// closed, and if none is idle the new one gets 503 and is closed. Without free descriptors,
+// accepting pauses for 100 ms. The listener must be non-blocking.
 #pragma once
 
 #include <list>

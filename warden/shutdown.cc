@@ -11,7 +11,7 @@ namespace moorage::warden {
 namespace {
 
 constexpr auto kStep = std::chrono::milliseconds(10);
-// After SIGKILL: for processes in the kernel, and for journals on a full disk.
+// After SIGKILL: for processes blocked in the kernel, and for journals on a full disk.
 constexpr int64_t kPatienceMs = 3000;
 
 void signal_everybody(int signal) {
@@ -33,7 +33,7 @@ void Shutdown::begin(std::chrono::milliseconds grace, const std::shared_ptr<Conn
   }
   kill_at_ms_ = kill_at_ms;
   signal_everybody(SIGTERM);
-  // A stopped process gets its SIGTERM only when it goes on.
+  // A stopped process receives SIGTERM only after it continues.
   signal_everybody(SIGCONT);
   step();
 }

@@ -1,5 +1,5 @@
-// The end of the warden: SIGTERM to every process, SIGKILL after the grace, then the last journal
-// frames, then the loop stops. Answers the one who asked just before that.
+// The end of the warden: SIGTERM to every process, SIGKILL after the grace period, the last journal
+// frames, an answer to the requester; then the loop stops.
 #pragma once
 
 #include <chrono>

@@ -23,14 +23,14 @@ namespace moorage::warden {
 namespace {
 
 constexpr const char* kDefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-constexpr gid_t kTtyGroup = 5;  // Debian's; who lacks it loses write(1), nothing else
+constexpr gid_t kTtyGroup = 5;  // Debian's; without it only write(1) fails
 constexpr int kStatusFd = 3;    // in the child
 
 void check(bool ok, const char* what) {
   if (!ok) base::throw_errno(what);
 }
 
-// The child's three streams, and the ends that the warden keeps.
+// The child's three streams, and the warden's ends of them.
 struct Streams {
   base::Fd input, output, error;
 };
@@ -39,8 +39,8 @@ struct Preparation {
   Streams child;
   base::Fd status_write;
   base::Fd report_write;
-  // Of a terminal: what the leader of its session waits for the end of, and how it tells the
-  // keeper which process the command is.
+  // For a terminal: the session leader waits until this closes, and reports to the keeper which
+  // process the command is.
   base::Fd release;
   base::Pipe leader;
   std::vector<char*> argv;
@@ -74,7 +74,7 @@ void set_nonblocking(const base::Fd& fd) {
   check(flags >= 0 && ::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) == 0, "make non-blocking");
 }
 
-// Not through the name of the terminal: /dev/pts is the agent's to rearrange.
+// Not by the terminal's name: the agent can rearrange /dev/pts.
 void open_terminal(const Command& command, Spawned& ours, Streams& child) {
   base::Fd master(
       base::check_allowance(::open("/dev/ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC),
@@ -83,7 +83,7 @@ void open_terminal(const Command& command, Spawned& ours, Streams& child) {
   check(::ioctl(master.get(), TIOCSPTLCK, &unlocked) == 0, "unlock the terminal");
   base::Fd slave(::ioctl(master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
   check(bool(slave), "open the terminal");
-  // So that programs which open their terminal by name may; a failure concerns only those.
+  // So that programs may open their terminal by name; a failure affects only those.
   if (::fchown(slave.get(), command.user.uid, kTtyGroup) != 0) {
     [[maybe_unused]] int ignored = ::fchown(slave.get(), command.user.uid, command.user.gid);
   }
@@ -113,7 +113,7 @@ void open_pipes(const Command& command, const SpawnContext& context, Spawned& ou
   child.error = std::move(error.write_end);
   set_nonblocking(ours.output);
   set_nonblocking(ours.error);
-  // So that the command may open its streams by name, as /dev/stdout: that asks the pipe's mode.
+  // So that the command may open its streams by name, as /dev/stdout: that checks the pipe's mode.
   for (const base::Fd* end :
        {command.input ? &child.input : nullptr, &child.output, &child.error}) {
     if (end) check(::fchown(end->get(), command.user.uid, command.user.gid) == 0, "give the pipe");
@@ -139,8 +139,8 @@ void reset_signals() {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-// The warden's -1000 must not be the command's. The warden is not dumpable, and then /proc/self
-// belongs to the host's root: be dumpable for this one write. Nothing can be stolen in between:
+// The command must not inherit the warden's -1000. The warden is not dumpable, so /proc/self
+// belongs to the host's root: become dumpable for this one write. Nothing can be stolen meanwhile:
 // only the streams and the status pipe are open, and exec makes the command dumpable anyway.
 void reset_oom_score() {
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -163,7 +163,7 @@ void set_limits(const SpawnContext& context) {
 }
 
 void become_user(const User& user) {
-  // A warden that is nobody special can only run commands as itself.
+  // An unprivileged warden can run commands only as itself.
   if (::getuid() != 0 && ::getuid() == user.uid) return;
   require(::setgroups(1, &user.gid) == 0, kStatusFd, StartStep::groups);
   require(::setresgid(user.gid, user.gid, user.gid) == 0, kStatusFd, StartStep::groups);
@@ -186,8 +186,8 @@ void become_user(const User& user) {
   give_up(kStatusFd, StartStep::execute);
 }
 
-// A process group of its own, in the foreground of the terminal. Who is not there yet is stopped
-// for asking, unless the signal is blocked.
+// Creates a process group in the terminal's foreground. A background caller would be stopped,
+// unless the signal is blocked.
 void take_foreground(const Preparation& prepared) {
   const int status = prepared.status_write.get();
   sigset_t stop;
@@ -198,10 +198,10 @@ void take_foreground(const Preparation& prepared) {
   require(::tcsetpgrp(prepared.child.input.get(), ::getpid()) == 0, status, StartStep::terminal);
 }
 
-// The order matters. Joining comes first, so that nothing runs outside the group that will be
-// killed. Descriptors are closed before anything of the sandbox is touched: a directory such as
-// /proc/self/fd/7/.. then names nothing. The user changes before chdir and exec, so that both
-// are allowed to the user and not to the warden.
+// The order matters. Joining comes first, so that nothing runs outside the group to be killed.
+// Descriptors are closed before touching anything of the sandbox: then a directory such as
+// /proc/self/fd/7/.. names nothing. The user changes before chdir and exec, so that both use the
+// user's permissions, not the warden's.
 [[noreturn]] void run_child(const Command& command, const SpawnContext& context,
                             const Preparation& prepared) {
   int status = prepared.status_write.get();
@@ -216,8 +216,7 @@ void take_foreground(const Preparation& prepared) {
     require(::setsid() >= 0, status, StartStep::session);
   }
   reset_signals();
-  // All of the warden's descriptors are above 2 (main.cc sees to that), so nothing is overwritten
-  // here.
+  // All of the warden's descriptors are above 2 (main.cc ensures it), so none is overwritten.
   require(::dup2(prepared.child.input.get(), 0) == 0, status, StartStep::streams);
   require(::dup2(prepared.child.output.get(), 1) == 1, status, StartStep::streams);
   require(::dup2(prepared.child.error.get(), 2) == 2, status, StartStep::streams);
@@ -230,7 +229,7 @@ void take_foreground(const Preparation& prepared) {
   execute(prepared);
 }
 
-// What is left of the leader of a terminal's session: it keeps nothing and waits to be let go.
+// The rest of a session leader: it keeps nothing open and waits for its release.
 [[noreturn]] void lead_session(int release) {
   ::prctl(PR_SET_NAME, "moorage-session");
   sigset_t all;
@@ -244,7 +243,7 @@ void take_foreground(const Preparation& prepared) {
   ::_exit(0);
 }
 
-// In a child of whoever is to be the command's parent.
+// Runs in a child of the command's future parent.
 [[noreturn]] void start_session(const Command& command, const SpawnContext& context,
                                 const Preparation& prepared) {
   const int status = prepared.status_write.get();
@@ -257,7 +256,7 @@ void take_foreground(const Preparation& prepared) {
   lead_session(prepared.release.get());
 }
 
-// The command's pid; -1: its session could not be made, which `status` tells.
+// The command's pid; -1: its session could not be created, as `status` reports.
 pid_t start_session_child(const Command& command, const SpawnContext& context,
                           const Preparation& prepared) {
   const pid_t leader = ::fork();

@@ -1,12 +1,11 @@
 // Starts one command: fork, then in the child the steps of run_child in spawn.cc, whose order is
-// the design. Nothing here blocks: whether execve succeeded arrives on `status`, as a StatusRecord
-// with the command's pid first, then either end of file (it runs) or a failure. With `keeper`, the
-// child is a keeper (keeper.h) and the command is its child: used when no cgroup holds the command
-// together. With a terminal, the child is the leader of the command's session, and the command is
-// its brother (CLONE_PARENT): the kernel takes the terminal from a session whose leader ends, with
-// SIGHUP to those in the foreground, and what a command leaves there may have a last word to say.
-// As the command's parent is outside of the session, Ctrl-Z stops nothing that nobody could
-// continue.
+// the design. Nothing here blocks: the result of execve arrives on `status`, as a StatusRecord with
+// the command's pid, then either end of file (it runs) or a failure. With `keeper`, the child is a
+// keeper (keeper.h) and the command is its child: used without a cgroup for the command. With a
+// terminal, the child is the leader of the command's session and the command its sibling
+// (CLONE_PARENT): when a session leader ends, the kernel takes the terminal away, with SIGHUP to
+// the foreground, and the processes left there may have a last word. As the command's parent is
+// outside the session, Ctrl-Z stops nothing that no one could continue.
 #pragma once
 
 #include <sys/resource.h>
@@ -34,7 +33,7 @@ struct Command {
   User user = kUsers[0];
   bool input = false;
   std::optional<TerminalSize> terminal;
-  std::vector<base::Fd> join_fds;  // the child writes "0" to each before anything else
+  std::vector<base::Fd> join_fds;  // the child first writes "0" to each
   bool keeper = true;
 };
 
@@ -59,21 +58,21 @@ struct StatusRecord {
 };
 
 struct Spawned {
-  // To be waited for: the command or its keeper; of a terminal without a keeper the leader of its
-  // session, and the command's pid arrives on `status`.
+  // To be reaped: the command or its keeper; for a terminal without a keeper, the session leader,
+  // and the command's pid arrives on `status`.
   pid_t child = 0;
   base::Fd status;
   base::Fd report;   // KeeperReport of a keeper, else none
   base::Fd input;    // non-blocking, as are the next two; none without input
   base::Fd output;   // for a terminal: its master
   base::Fd error;    // none for a terminal
-  base::Fd session;  // of a terminal: its leader goes when this is closed
+  base::Fd session;  // for a terminal: closing it ends its leader
 };
 
-// What every child takes from the warden.
+// Values that every child takes from the warden.
 struct SpawnContext {
-  int null_fd = -1;        // /dev/null, opened before anybody inside could replace it
-  rlimit open_files{};     // what a login gives, though daemon and warden have more
+  int null_fd = -1;        // /dev/null, opened before anyone inside could replace it
+  rlimit open_files{};     // as a login has, though daemon and warden have more
   uint32_t user_base = 0;  // added to the ids of users.h: outside a user namespace (--user-base)
 };
 
@@ -81,8 +80,8 @@ Spawned spawn(const Command& command, const SpawnContext& context);
 
 void set_terminal_size(int master, const TerminalSize& size);
 
-// "bash: not found in PATH ..." - what happened and what to do about it - the exit code, 126 or
-// 127, that a shell would give, and the word of state_db/exec_category.h.
+// The problem and its fix, "bash: not found in PATH ...", the exit code a shell would return (126
+// or 127), and the word of state_db/exec_category.h.
 struct StartFailure {
   int exit_code = 126;
   std::string text;

@@ -34,14 +34,14 @@ StartFailure explain_execute(const Command& command, int error_number) {
               "not_executable"};
     case ENOEXEC:
       return {126,
-              name + ": not a program of this machine; a script needs a first line like #!/bin/sh",
+              name + ": not a program for this machine; a script needs a first line like #!/bin/sh",
               "not_executable"};
     case E2BIG:
       return {126, name +
                        ": the arguments and environment are too long; pass them in a file or on "
                        "standard input"};
     case ETXTBSY:
-      return {126, name + ": somebody has it open for writing; try again when that is closed",
+      return {126, name + ": the file is open for writing; try again when it is closed",
               "not_executable"};
     default:
       return {126, name + ": " + ::strerror(error_number)};
@@ -55,17 +55,17 @@ const char* describe(StartStep step) {
     case StartStep::join:
       return "join its process group outside";
     case StartStep::session:
-      return "make a session";
+      return "create a session";
     case StartStep::streams:
-      return "set up its streams";
+      return "set up the streams";
     case StartStep::terminal:
-      return "take its terminal";
+      return "take the terminal";
     case StartStep::limits:
-      return "set its limits";
+      return "set the limits";
     case StartStep::groups:
-      return "set its groups";
+      return "set the groups";
     case StartStep::user:
-      return "change to its user";
+      return "change to the user";
     case StartStep::pid:
     case StartStep::directory:
     case StartStep::interpreter:
@@ -82,8 +82,8 @@ StartFailure explain_failure(const Command& command, const StatusRecord& record)
   if (record.step == StartStep::interpreter) {
     return {126,
             command.argv[0] +
-                ": its interpreter is missing; look at its first line (#!) or at "
-                "what `ldd` says, and install that",
+                ": its interpreter is missing; check its first line (#!) or "
+                "`ldd`, and install what is missing",
             "not_executable"};
   }
   if (record.step == StartStep::directory) {

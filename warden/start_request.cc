@@ -25,9 +25,9 @@ constexpr size_t kMaxVariables = 4096;
 }
 
 std::string text_of(const json::value& value, std::string_view name) {
-  if (!value.is_string()) refuse(std::string(name) + " is not a string");
+  if (!value.is_string()) refuse(std::string(name) + " must be a string");
   const json::string& text = value.get_string();
-  if (text.find('\0') != json::string::npos) refuse(std::string(name) + " has a zero byte in it");
+  if (text.find('\0') != json::string::npos) refuse(std::string(name) + " contains a zero byte");
   return std::string(text);
 }
 
@@ -36,7 +36,8 @@ uint64_t number_header(const HttpRequest& request, const std::string& name) {
   if (!text) return 0;
   uint64_t number = 0;
   auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
-  if (error != std::errc() || end != text->data() + text->size()) refuse(name + " is not a number");
+  if (error != std::errc() || end != text->data() + text->size())
+    refuse(name + " must be a number");
   return number;
 }
 
@@ -66,14 +67,14 @@ std::vector<std::string> read_environment(const json::object& process) {
   std::vector<std::string> environment;
   for (const auto& [name, value] : variables->get_object()) {
     if (name.empty() || name.find_first_of(std::string_view("=\0", 2)) != json::string_view::npos) {
-      refuse("process.envs has a name that cannot be one");
+      refuse("process.envs has an invalid variable name");
     }
     environment.push_back(std::string(name) + "=" + text_of(value, "process.envs"));
   }
   return environment;
 }
 
-// Of the path with "." and ".." taken as text: "/tmp/../proc/self" begins with "proc".
+// The first component after resolving "." and ".." as text: "/tmp/../proc/self" begins with "proc".
 std::string first_component(const std::string& path) {
   std::vector<std::string> components;
   for (size_t begin = 0; begin < path.size();) {
@@ -86,7 +87,7 @@ std::string first_component(const std::string& path) {
   return components.empty() ? std::string() : components.front();
 }
 
-// Absolute; relative and ~ as E2B has them. Below /proc there are only ways around (magic links).
+// Absolute; relative and ~ as in E2B. Refuses paths below /proc, whose magic links lead elsewhere.
 std::string read_directory(const json::object& process, const User& user) {
   const json::value* cwd = process.if_contains("cwd");
   std::string path = cwd ? text_of(*cwd, "process.cwd") : std::string();
@@ -108,11 +109,11 @@ User read_user(const HttpRequest& request) {
     name = pair.substr(0, pair.find(':'));
   }
   auto user = find_user(name.empty() ? kUsers[0].name : name);
-  if (!user) refuse("there is no user " + name + "; known are user and root");
+  if (!user) refuse("unknown user " + name + "; use user or root");
   return *user;
 }
 
-// An exec's journal is its alone and new: a Start that comes a second time must not run again.
+// An exec's journal must be new: a repeated Start must not run again.
 void check_journal(const base::Fd& journal) {
   struct stat status {};
   if (::fstat(journal.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
@@ -123,7 +124,7 @@ void check_journal(const base::Fd& journal) {
     refuse("the journal is not open for appending");
   }
   if (status.st_size != 0)
-    throw Error(Code::already_exists, "the journal is used: this exec has run");
+    throw Error(Code::already_exists, "the journal is not empty: this exec has already run");
 }
 
 void read_descriptors(HttpRequest& request, StartRequest& start) {
@@ -147,7 +148,7 @@ TerminalSize read_terminal_size(const json::object& pty) {
     const json::value* value = size->get_object().if_contains(name);
     if (!value) return standard;
     if (!value->is_int64() || value->get_int64() < 1 || value->get_int64() > 65535) {
-      refuse("pty.size." + std::string(name) + " is not between 1 and 65535");
+      refuse("pty.size." + std::string(name) + " must be between 1 and 65535");
     }
     return static_cast<uint16_t>(value->get_int64());
   };

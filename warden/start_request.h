@@ -1,5 +1,5 @@
-// What Start asks for, checked: process.StartRequest as JSON, with the headers of
-// backends/envd_client.h. Everything wrong is invalid_argument.
+// A parsed and validated Start request: process.StartRequest as JSON, with the headers of
+// backends/envd_client.h. Every error is invalid_argument.
 #pragma once
 
 #include <chrono>

@@ -90,7 +90,7 @@ void StreamSink::end(const ExecEnd& end) {
   end_event_ = end_event(end);
   if (end.kind == "timed_out") {
     last_envelope_ = end_of_stream_json(
-        base::Error(base::Code::deadline_exceeded, "the command was killed at its deadline"));
+        base::Error(base::Code::deadline_exceeded, "the command was killed: deadline exceeded"));
   }
   for (Listener& listener : listeners_) {
     auto connection = listener.connection.lock();

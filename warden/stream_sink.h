@@ -1,6 +1,6 @@
-// Sends output as envd events to the connections that listen: who started the command, and whoever
-// came by Connect later. Without a listener the output is read and dropped, as in E2B. A listener
-// that is behind holds the command up; one that reads nothing for 60 s is dropped (connection.h).
+// Sends output as envd events to the listening connections: the one that started the command, and
+// later Connect calls. Without a listener the output is read and dropped, as in E2B. A slow
+// listener delays the command; one that reads nothing for 60 s is dropped (connection.h).
 #pragma once
 
 #include <list>
@@ -17,10 +17,9 @@ class StreamSink : public OutputSink {
  public:
   explicit StreamSink(Loop& loop) : loop_(loop) {}
 
-  // Begins the stream. Known already: the start event and, once it is over, the end are sent at
-  // once.
+  // Begins the stream, and at once sends the start event and, if the exec is over, its end.
   void add_listener(const std::shared_ptr<Connection>& connection, std::chrono::seconds keepalive);
-  // Ends all streams with this error: the command could not be started.
+  // Ends all streams with this error: the command could not start.
   void fail(const base::Error& error);
 
   void started(uint32_t pid) override;

@@ -1,4 +1,4 @@
-// Who may run commands: a fixed table. The sandbox's /etc/passwd is the agent's to write, and
+// Users that may run commands: a fixed table. The agent can change the sandbox's /etc/passwd, and
 // reading it through glibc would load name service modules from inside.
 #pragma once
 
