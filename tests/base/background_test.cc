@@ -22,7 +22,7 @@ int processors_now() {
 
 }  // namespace
 
-TEST_CASE("background work lowers its own thread, and that thread only for its time") {
+TEST_CASE("background work lowers only its own thread, and only while it runs") {
   const auto other = static_cast<id_t>(gettid());
   std::thread([&] {
     const int before = nice_now();
@@ -53,7 +53,7 @@ TEST_CASE("background work within other background work ends with the outer one"
   }).join();
 }
 
-TEST_CASE("a thread of a lower priority keeps it") {
+TEST_CASE("a thread keeps a priority that is already lower") {
   std::thread([] {
     setpriority(PRIO_PROCESS, 0, 15);
     { const Background background; }

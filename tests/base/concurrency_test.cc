@@ -37,7 +37,7 @@ TEST_CASE("a refusal names the key, the operation in progress and its age") {
   CHECK(text == "conflict: ws_3 is busy: start (since 0 s)");
 }
 
-TEST_CASE("other keys are free, and a key is free again after its guard") {
+TEST_CASE("other keys stay free, and a key is free again after its guard ends") {
   KeyedMutex mutex;
   auto first = mutex.lock("ws_1", "start");
   auto second = mutex.lock("ws_2", "start", 0ms);
@@ -50,7 +50,7 @@ TEST_CASE("other keys are free, and a key is free again after its guard") {
   CHECK_NOTHROW(mutex.lock("ws_1", "x", 0ms));
 }
 
-TEST_CASE("a key that several share is free when the last of them has left") {
+TEST_CASE("a shared key is free after its last holder") {
   KeyedMutex mutex;
   auto first = mutex.share("ly_1", "export", 0ms);
   auto second = mutex.share("ly_1", "export", 0ms);
@@ -66,7 +66,7 @@ TEST_CASE("a key that several share is free when the last of them has left") {
   CHECK_NOTHROW(mutex.share("ly_1", "export", 0ms));
 }
 
-TEST_CASE("who waits gets the key when it is freed, one at a time") {
+TEST_CASE("waiters get the freed key, one at a time") {
   KeyedMutex mutex;
   int inside = 0;  // guarded by the key
   int most = 0;
@@ -87,7 +87,7 @@ TEST_CASE("who waits gets the key when it is freed, one at a time") {
   CHECK(turns == 800);
 }
 
-TEST_CASE("a full pool refuses, and runs what it accepted before it goes") {
+TEST_CASE("a full pool refuses, and finishes accepted work before it ends") {
   std::atomic<int> done = 0;
   std::promise<void> gate;
   auto open = gate.get_future().share();
@@ -108,7 +108,7 @@ TEST_CASE("a full pool refuses, and runs what it accepted before it goes") {
   CHECK(done == 3);
 }
 
-TEST_CASE("the threads of a pool work at the same time") {
+TEST_CASE("the threads of a pool work in parallel") {
   ThreadPool pool(3, 10);
   std::promise<void> met;
   std::atomic<int> here = 0;
@@ -119,10 +119,10 @@ TEST_CASE("the threads of a pool work at the same time") {
     });
   }
   CHECK(met.get_future().wait_for(20s) == std::future_status::ready);
-  here = 3;  // lets them go if the check failed
+  here = 3;  // releases them if the check failed
 }
 
-TEST_CASE("a pool has no more threads than it needed at once") {
+TEST_CASE("a pool has only as many threads as it needed at once") {
   ThreadPool pool(8, 100);
   std::mutex mutex;
   std::set<std::thread::id> seen;
@@ -137,12 +137,13 @@ TEST_CASE("a pool has no more threads than it needed at once") {
       done.set_value();
     });
     done.get_future().wait();
-    std::this_thread::sleep_for(1ms);  // it is idle again, nearly always
+    std::this_thread::sleep_for(1ms);  // almost always idle again by then
   }
   CHECK(seen.size() < 8);
 }
 
-TEST_CASE("a hundred requests are two runs, and who waits sees one that began after it asked") {
+TEST_CASE(
+    "a hundred requests make two runs, and a waiter sees a run that began after its request") {
   std::atomic<int> begun = 0;
   std::atomic<int> at_once = 0;
   std::atomic<int> most = 0;
@@ -169,7 +170,7 @@ TEST_CASE("a hundred requests are two runs, and who waits sees one that began af
   CHECK_FALSE(flights.ran_within(7, 1h));
 }
 
-TEST_CASE("nobody waits for a run that is known to take longer, nor behind such runs of others") {
+TEST_CASE("a wait ends at once for a run known to take longer, also behind such runs of others") {
   std::promise<void> gate;
   std::shared_future<void> open = gate.get_future();
   base::Flights flights(2, [&](int64_t key) {
@@ -191,7 +192,7 @@ TEST_CASE("nobody waits for a run that is known to take longer, nor behind such 
   CHECK(flights.wait(3, 1min));
 }
 
-TEST_CASE("runs that one user asked for leave threads to the others") {
+TEST_CASE("one user's runs leave threads to the others") {
   std::promise<void> gate;
   std::shared_future<void> open = gate.get_future();
   base::Flights flights(
@@ -206,7 +207,7 @@ TEST_CASE("runs that one user asked for leave threads to the others") {
   gate.set_value();
 }
 
-TEST_CASE("at the end what runs is waited for, and what is queued is dropped") {
+TEST_CASE("destruction waits for current runs and drops queued ones") {
   std::atomic<int> runs = 0;
   {
     base::Flights flights(1, [&](int64_t) {
@@ -220,7 +221,7 @@ TEST_CASE("at the end what runs is waited for, and what is queued is dropped") {
 
 namespace {
 
-// Tasks that hold their thread until they are let go.
+// Tasks that hold their thread until released.
 class Held {
  public:
   ~Held() { let_go(); }
@@ -255,7 +256,7 @@ class Held {
 
 }  // namespace
 
-TEST_CASE("one user's work, however much, leaves threads for every other one") {
+TEST_CASE("any amount of one user's work leaves threads for every other user") {
   Held held;
   FairPool pool(16, 1000);
   for (int n = 0; n < 200; ++n) pool.submit({.user = 1}, held.task());
@@ -267,11 +268,11 @@ TEST_CASE("one user's work, however much, leaves threads for every other one") {
     pool.submit({.user = user}, [&] { ran.set_value(); });
     CHECK(ran.get_future().wait_for(std::chrono::seconds(20)) == std::future_status::ready);
   }
-  CHECK(held.begun() == 12);  // 8 of the first, and of the second as many as then are free
+  CHECK(held.begun() == 12);  // 8 of the first, and as many of the second as were then free
   held.let_go();
 }
 
-TEST_CASE("one workspace of a user does not take the threads of that user's others") {
+TEST_CASE("one workspace leaves threads to the user's other workspaces") {
   Held held;
   FairPool pool(16, 1000);
   for (int n = 0; n < 100; ++n) pool.submit({.user = 1, .subject = "ws_1"}, held.task());
@@ -283,7 +284,7 @@ TEST_CASE("one workspace of a user does not take the threads of that user's othe
   held.let_go();
 }
 
-TEST_CASE("a fair pool does all that it took, in the order in which one subject's came") {
+TEST_CASE("a fair pool finishes all accepted work, one subject's in order") {
   std::vector<int> order;
   std::mutex mutex;
   {
@@ -299,7 +300,7 @@ TEST_CASE("a fair pool does all that it took, in the order in which one subject'
   CHECK(std::is_sorted(order.begin(), order.end()));  // a quarter of four: one thread
 }
 
-TEST_CASE("a full queue refuses its user, and nobody else") {
+TEST_CASE("a full queue refuses only its own user") {
   Held held;
   FairPool pool(2, 1);
   pool.submit({.user = 1}, held.task());
@@ -311,7 +312,7 @@ TEST_CASE("a full queue refuses its user, and nobody else") {
   held.let_go();
 }
 
-TEST_CASE("of users who have no thread the one who waited longest is next") {
+TEST_CASE("among users without a thread, the longest waiting is next") {
   std::vector<uint32_t> order;
   {
     Held held;

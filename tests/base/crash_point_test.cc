@@ -18,7 +18,7 @@ base::ProcessResult victim(const std::string& crash_at, const std::string& argum
 
 }  // namespace
 
-TEST_CASE("a crash point kills as kill -9 does, at the passing that was asked for") {
+TEST_CASE("a crash point kills like kill -9, at the requested pass") {
   const auto first = victim("test.first");
   CHECK(first.signal == SIGKILL);
   CHECK(first.output == "begin\n");
@@ -30,7 +30,7 @@ TEST_CASE("a crash point kills as kill -9 does, at the passing that was asked fo
   CHECK(second.output == "begin\nfirst\nagain\n");
 }
 
-TEST_CASE("without a wish, or with one that is never reached, nothing happens") {
+TEST_CASE("without a request, or with one never reached, nothing happens") {
   for (const char* wish :
        {"", "test.first:3", "test.unknown", "test.first:0", "test", "test.first:x:y"}) {
     const auto result = victim(wish);

@@ -19,7 +19,7 @@ TEST_CASE("every code keeps its name on the wire") {
   CHECK(base::code_from_name("a_code_of_next_year") == Code::internal);
 }
 
-TEST_CASE("context is put in front and the hint is kept") {
+TEST_CASE("context is prepended and the hint is kept") {
   Error error(Code::conflict, "busy", "wait");
   CHECK(std::string(error.add_context("start").add_context("ws_1").what()) == "ws_1: start: busy");
   CHECK(error.hint() == "wait");
@@ -46,7 +46,7 @@ TEST_CASE("errno decides the code") {
   CHECK(base::check(7, "x") == 7);
 }
 
-TEST_CASE("a used-up allowance of the kernel is not called a full disk") {
+TEST_CASE("a used-up kernel allowance is not reported as a full disk") {
   for (int number : {ENOSPC, EMFILE}) {
     try {
       base::throw_allowance("inotify", "fs.inotify.max_user_watches", number);

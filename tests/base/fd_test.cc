@@ -24,7 +24,7 @@ bool is_close_on_exec(int fd) { return fcntl(fd, F_GETFD) & FD_CLOEXEC; }
 
 }  // namespace
 
-TEST_CASE("an Fd closes its descriptor once and moves leave nothing behind") {
+TEST_CASE("an Fd closes its descriptor once, also after moves") {
   base::Pipe pipe = base::make_pipe();
   const int number = pipe.read_end.get();
   {
@@ -67,7 +67,7 @@ TEST_CASE("write_all and read_up_to carry more than a pipe holds, blocking or no
   CHECK(received == sent);
 }
 
-TEST_CASE("a process that ends while its file in /proc is open is not found") {
+TEST_CASE("reading an open /proc file after its process ended throws not_found") {
   const pid_t child = fork();
   if (child == 0) {
     pause();
@@ -89,7 +89,7 @@ TEST_CASE("read_at reads from the offset to the end and leaves the position alon
   CHECK(base::read_up_to(fd.get(), 2) == "01");
 }
 
-TEST_CASE("descriptors travel with a message, and too many of them are refused and closed") {
+TEST_CASE("a message carries descriptors, and too many are refused and closed") {
   auto [left, right] = base::make_socket_pair();
   base::Pipe pipe = base::make_pipe();
   base::send_with_fds(left.get(), "hello", std::vector<int>{pipe.write_end.get()});
@@ -103,7 +103,7 @@ TEST_CASE("descriptors travel with a message, and too many of them are refused a
   base::send_with_fds(left.get(), "many", std::vector<int>(5, pipe.write_end.get()));
   CHECK(test::code_thrown_by([&] { base::receive_with_fds(right.get(), 100, 2); }) ==
         "invalid_argument");
-  // Were a copy of the write end still open, this read would not see the end of the file.
+  // If a copy of the write end were still open, this read would not reach the end of the file.
   pipe.write_end.reset();
   REQUIRE(base::wait_readable(pipe.read_end.get(), 1000));
   CHECK(base::read_up_to(pipe.read_end.get(), 1).empty());
@@ -125,13 +125,13 @@ TEST_CASE("a large message with descriptors arrives whole") {
   CHECK(all == sent);
 }
 
-TEST_CASE("a peer that is gone is an error to the sender, not a signal") {
+TEST_CASE("sending to a closed peer is an error, not a signal") {
   auto [left, right] = base::make_socket_pair();
   right.reset();
   CHECK(test::code_thrown_by([&] { base::send_with_fds(left.get(), "x", {}); }) == "io");
 }
 
-TEST_CASE("unix sockets work by short and by long paths") {
+TEST_CASE("unix sockets work with short and long paths") {
   test::TemporaryDirectory directory;
   std::string parent = directory.path();
   if (GENERATE(false, true)) {
@@ -157,7 +157,7 @@ TEST_CASE("unix sockets work by short and by long paths") {
   CHECK(base::peer_groups(server.get()) == mine);
 }
 
-TEST_CASE("connect_unix says what is wrong, and waits no longer than it was told") {
+TEST_CASE("connect_unix reports the problem within its time limit") {
   test::TemporaryDirectory directory;
   CHECK(test::code_thrown_by([&] { base::connect_unix(directory / "none", 100); }) == "not_found");
   { Fd dead = base::listen_unix(directory / "dead", 0600); }
@@ -174,7 +174,7 @@ TEST_CASE("connect_unix says what is wrong, and waits no longer than it was told
   CHECK(passed < 5000);
 }
 
-TEST_CASE("wait_readable tells data, silence and the end apart") {
+TEST_CASE("wait_readable distinguishes data, silence and the end") {
   base::Pipe pipe = base::make_pipe();
   CHECK_FALSE(base::wait_readable(pipe.read_end.get(), 20));
   base::write_all(pipe.write_end.get(), "x");

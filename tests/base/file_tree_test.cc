@@ -18,8 +18,8 @@ using test::code_thrown_by;
 
 namespace {
 
-// A chain of directories below path, each with a file; built by descriptors, as no path reaches
-// there.
+// A chain of directories below path, each with a file; built with descriptors, because no path is
+// long enough.
 void make_chain(const std::string& path, int depth) {
   base::make_directories(path);
   Fd here = base::open_directory(path);
@@ -31,7 +31,7 @@ void make_chain(const std::string& path, int depth) {
   }
 }
 
-// So that one descriptor a level cannot pass.
+// So few that one descriptor per level would fail.
 class FewDescriptors {
  public:
   FewDescriptors() {
@@ -56,7 +56,7 @@ TEST_CASE("a chain of 3000 directories is measured and removed with few descript
   CHECK_FALSE(base::path_exists(directory / "deep"));
 }
 
-TEST_CASE("removal follows no link and stays inside") {
+TEST_CASE("removal follows no link and stays inside the tree") {
   test::TemporaryDirectory directory;
   base::make_directories(directory / "keep");
   base::write_file(directory / "keep/file", "kept");
@@ -73,7 +73,7 @@ TEST_CASE("removal follows no link and stays inside") {
   CHECK(base::read_file(directory / "keep/file") == "kept");
 }
 
-TEST_CASE("what is missing is removed already, and dangerous names are refused") {
+TEST_CASE("removing a missing tree succeeds, and dangerous names are refused") {
   test::TemporaryDirectory directory;
   base::remove_tree(directory / "none");
   base::remove_tree(directory / "none/at/all");
@@ -82,7 +82,7 @@ TEST_CASE("what is missing is removed already, and dangerous names are refused")
   }
 }
 
-TEST_CASE("append-only files and directories do not stop a removal") {
+TEST_CASE("append-only files and directories are removed too") {
   test::TemporaryDirectory directory;
   base::make_directories(directory / "tree/journal");
   base::write_file(directory / "tree/journal/output", "x");
@@ -100,7 +100,7 @@ TEST_CASE("append-only files and directories do not stop a removal") {
   CHECK_FALSE(base::path_exists(directory / "tree"));
 }
 
-TEST_CASE("immutable files and directories at any depth do not stop a removal") {
+TEST_CASE("immutable files and directories at any depth are removed too") {
   test::TemporaryDirectory directory;
   for (const int depth : {1, 70}) {
     INFO(depth);
@@ -119,7 +119,7 @@ TEST_CASE("immutable files and directories at any depth do not stop a removal") 
   }
 }
 
-TEST_CASE("a removal stops before a mount instead of emptying it") {
+TEST_CASE("a removal stops at a mount instead of emptying it") {
   test::TemporaryDirectory directory;
   base::make_directories(directory / "tree/place");
   base::make_directories(directory / "live");
@@ -148,7 +148,7 @@ TEST_CASE("a wide tree with names of any bytes is removed") {
   CHECK_FALSE(base::path_exists(directory / "tree"));
 }
 
-TEST_CASE("a removal survives a stranger who moves directories about") {
+TEST_CASE("a removal survives concurrent moves of directories") {
   test::TemporaryDirectory directory;
   base::make_directories(directory / "keep");
   base::write_file(directory / "keep/file", "kept");
@@ -169,7 +169,7 @@ TEST_CASE("a removal survives a stranger who moves directories about") {
   CHECK(base::read_file(directory / "keep/file") == "kept");
 }
 
-TEST_CASE("usage counts blocks, and a file with two names once") {
+TEST_CASE("usage counts blocks, and a hard-linked file once") {
   test::TemporaryDirectory directory;
   base::make_directories(directory / "tree/sub");
   base::write_file_durable(directory / "tree/file", std::string(1 << 20, 'x'));
@@ -183,7 +183,7 @@ TEST_CASE("usage counts blocks, and a file with two names once") {
   CHECK(code_thrown_by([&] { base::tree_usage(directory / "none/x"); }) == "not_found");
 }
 
-TEST_CASE("files with names in several trees count with their share in each") {
+TEST_CASE("files linked from several trees count as a share in each") {
   test::TemporaryDirectory directory;
   base::make_directories(directory / "one");
   base::make_directories(directory / "two");
@@ -199,10 +199,10 @@ TEST_CASE("files with names in several trees count with their share in each") {
   const uint64_t bytes = static_cast<uint64_t>(file.st_blocks) * 512;
   CHECK(one.bytes + bytes / 2 == alone.bytes);
   CHECK(two.bytes == base::tree_usage(directory / "two").bytes - bytes / 2);
-  CHECK(one.inodes + two.inodes == 2);  // a half each is none
+  CHECK(one.inodes + two.inodes == 2);  // each half rounds down to zero
 }
 
-TEST_CASE("files of several names are counted once, however many there are") {
+TEST_CASE("hard-linked files count once, however many there are") {
   test::TemporaryDirectory directory;
   base::make_directories(directory / "linked");
   for (int i = 0; i < 200; ++i) {
@@ -238,7 +238,7 @@ TEST_CASE("usage is complete however wide a tree is, on every level") {
   CHECK(tight.bytes == whole.bytes);
 }
 
-TEST_CASE("usage of what is too deep or takes too long is a lower bound, and says so") {
+TEST_CASE("usage of a tree that is too deep or slow is a lower bound, and says so") {
   test::TemporaryDirectory directory;
   std::string place = directory / "deep";
   for (int level = 0; level < 200; ++level) place += "/d";

@@ -1,4 +1,4 @@
-// A stranger's tree: links that lead out, special files, and races.
+// An untrusted tree: links that lead out, special files, and races.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ struct Tree {
 
 }  // namespace
 
-TEST_CASE("no link and no dots lead out of the root") {
+TEST_CASE("links and dots stay inside the root") {
   Tree tree;
   tree.link("../secret", "up");
   tree.link(tree.directory / "secret", "absolute");
@@ -60,7 +60,7 @@ TEST_CASE("magic links of a proc below the root are not followed") {
         "invalid_argument");
 }
 
-TEST_CASE("the root itself is named by nothing or by slashes") {
+TEST_CASE("an empty path or slashes name the root itself") {
   Tree tree;
   for (const char* path : {"", "/", "//"}) {
     Fd fd = base::open_in_root(tree.root.get(), path, O_RDONLY | O_DIRECTORY);
@@ -70,7 +70,7 @@ TEST_CASE("the root itself is named by nothing or by slashes") {
   CHECK(base::list_directory(handle.get()) == std::vector<std::string>{"file"});
 }
 
-TEST_CASE("a FIFO does not block the opener and is no regular file") {
+TEST_CASE("a FIFO does not block the opener and is refused") {
   Tree tree;
   REQUIRE(mkfifo((tree.directory / "root/fifo").c_str(), 0600) == 0);
   CHECK(base::open_in_root(tree.root.get(), "fifo", O_RDONLY));
@@ -80,7 +80,7 @@ TEST_CASE("a FIFO does not block the opener and is no regular file") {
   CHECK(code_thrown_by([&] { tree.read("inside"); }) == "invalid_argument");
 }
 
-TEST_CASE("a file is made inside, through links too") {
+TEST_CASE("a file is created inside, also through links") {
   Tree tree;
   tree.link("/inside", "there");
   Fd fd =
@@ -92,7 +92,7 @@ TEST_CASE("a file is made inside, through links too") {
         }) == "already_exists");
 }
 
-TEST_CASE("while a stranger swaps a directory for a link out, nothing outside is ever read") {
+TEST_CASE("swapping a directory for a link never lets a read leave the root") {
   Tree tree;
   base::make_directories(tree.directory / "outside");
   base::write_file(tree.directory / "outside/file", "outside");

@@ -23,7 +23,7 @@ mode_t mode_of(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("writing a file replaces it whole and leaves no second name") {
+TEST_CASE("writing a file replaces it whole and leaves no temporary file") {
   test::TemporaryDirectory directory;
   const auto write = GENERATE(&base::write_file, &base::write_file_durable);
   const mode_t before = umask(077);
@@ -36,14 +36,14 @@ TEST_CASE("writing a file replaces it whole and leaves no second name") {
   CHECK(code_thrown_by([&] { write(directory / "none/f", "x", 0600); }) == "not_found");
 }
 
-TEST_CASE("a write that cannot be committed leaves nothing behind") {
+TEST_CASE("a write that cannot be committed leaves no file behind") {
   test::TemporaryDirectory directory;
   base::make_directories(directory / "taken/inside");
   CHECK(code_thrown_by([&] { base::write_file(directory / "taken", "x"); }) != "nothing thrown");
   CHECK(base::list_directory(directory.path()) == std::vector<std::string>{"taken"});
 }
 
-TEST_CASE("concurrent writers of one file leave one writer's bytes, whole") {
+TEST_CASE("concurrent writers leave the complete bytes of one of them") {
   test::TemporaryDirectory directory;
   std::vector<std::thread> writers;
   for (char letter : {'a', 'b', 'c', 'd'}) {
@@ -59,7 +59,7 @@ TEST_CASE("concurrent writers of one file leave one writer's bytes, whole") {
   CHECK(base::list_directory(directory.path()).size() == 1);
 }
 
-TEST_CASE("reading has a limit, and absence is no error where it is asked for") {
+TEST_CASE("reading has a limit, and absence is an error unless the caller allows it") {
   test::TemporaryDirectory directory;
   base::write_file(directory / "f", std::string(100, 'x'));
   CHECK(base::read_file(directory / "f", 100).size() == 100);
@@ -69,7 +69,7 @@ TEST_CASE("reading has a limit, and absence is no error where it is asked for") 
   CHECK_FALSE(base::read_file("/proc/self/stat").empty());
 }
 
-TEST_CASE("directories are made with all their parents, and a file in the way is told") {
+TEST_CASE("directories are created with their parents, and a file in the way is reported") {
   test::TemporaryDirectory directory;
   base::make_directories(directory / "a/b//c/");
   base::make_directories(directory / "a/b/c");
@@ -127,12 +127,12 @@ TEST_CASE("an append-only file takes appends only, until the attribute is cleare
   CHECK(truncate(path.c_str(), 0) == 0);
 }
 
-TEST_CASE("a file system without attributes says so") {
+TEST_CASE("a file system without attributes is reported") {
   Fd fd = base::open_file("/proc/self/stat", O_RDONLY);
   CHECK_FALSE(base::set_append_only(fd.get(), true));
 }
 
-TEST_CASE("space is told in bytes") {
+TEST_CASE("space is reported in bytes") {
   base::Space space = base::file_system_space("/");
   CHECK(space.total_bytes > (1 << 20));
   CHECK(space.free_bytes <= space.total_bytes);

@@ -9,7 +9,7 @@
 using namespace moorage;
 using base::WorkspaceId;
 
-TEST_CASE("an id is read back from its text, and only from that") {
+TEST_CASE("an id is parsed only from its one spelling") {
   CHECK(WorkspaceId{12}.str() == "ws_12");
   CHECK(WorkspaceId::parse("ws_12") == WorkspaceId{12});
   CHECK(WorkspaceId::parse("ws_9223372036854775807") == WorkspaceId{INT64_MAX});
@@ -21,7 +21,7 @@ TEST_CASE("an id is read back from its text, and only from that") {
   CHECK_FALSE(WorkspaceId::parse(std::string_view("ws_1\0", 5)));
 }
 
-TEST_CASE("ids compare, hash, and know none") {
+TEST_CASE("ids compare, hash, and can be empty") {
   std::unordered_set<WorkspaceId> set{WorkspaceId{1}, WorkspaceId{2}, WorkspaceId{1}};
   CHECK(set.size() == 2);
   CHECK(WorkspaceId{1} < WorkspaceId{2});
@@ -35,7 +35,7 @@ TEST_CASE("times are written in UTC with milliseconds") {
   CHECK(base::format_utc(-1) == "1969-12-31T23:59:59.999Z");
 }
 
-TEST_CASE("the clocks run and the boot has a name") {
+TEST_CASE("the clocks run and the boot has an id") {
   const auto& clock = base::system_clock();
   CHECK(clock.wall_ms() > 1'600'000'000'000);
   const int64_t before = clock.boot_ms();

@@ -18,7 +18,7 @@ using base::JournalReader;
 
 namespace {
 
-// A journal as a writer makes it, with what a reader should find beside it.
+// A journal as a writer makes it, with the frames a reader should find.
 class Journal {
  public:
   Journal() : fd_(base::open_file(directory_ / "output", O_RDWR | O_CREAT | O_APPEND, 0600)) {}
@@ -54,7 +54,8 @@ Journal& fill(Journal& journal) {
   journal.add(FrameKind::started, "{\"pid\": 7}");
   journal.add(FrameKind::standard_output, "hello ");
   journal.add(FrameKind::standard_error, "oops\n");
-  journal.add(FrameKind::standard_output, std::string("\0MJ1\n", 5));  // no forging: it is payload
+  journal.add(FrameKind::standard_output,
+              std::string("\0MJ1\n", 5));  // cannot forge: it is payload
   journal.add(FrameKind::terminal, "");
   journal.add(FrameKind::limit, "");
   journal.add(FrameKind::end, "{\"code\": 0}");
@@ -94,18 +95,18 @@ TEST_CASE("frames are read as they were written") {
   CHECK(reader.file_position() == journal.bytes().size());
 }
 
-TEST_CASE("the header has the bytes that the format says") {
+TEST_CASE("the header bytes match the format") {
   const std::string payload = "abc";
   const auto bytes =
       base::encode_frame_header({FrameKind::standard_error, 3, 0x0102030405060708, 0x11}, payload);
   const std::string text(bytes.data(), bytes.size());
   CHECK(text.substr(0, 12) == std::string("MJ1\n\x02\0\0\0\x03\0\0\0", 12));
   CHECK(text.substr(16) == std::string("\x08\x07\x06\x05\x04\x03\x02\x01\x11\0\0\0\0\0\0\0", 16));
-  // crc32 of bytes 0-11, 16-31 and the payload, reckoned by another implementation
+  // crc32 of bytes 0-11, 16-31 and the payload, computed by another implementation
   CHECK(text.substr(12, 4) == std::string("\x88\xa5\x2d\x77", 4));
 }
 
-TEST_CASE("a journal cut at any byte reads up to its last whole frame and says so") {
+TEST_CASE("a journal cut at any byte reads to its last whole frame and is reported damaged") {
   Journal journal;
   const std::string whole = fill(journal).bytes();
   std::vector<size_t> ends{0};
@@ -122,7 +123,7 @@ TEST_CASE("a journal cut at any byte reads up to its last whole frame and says s
     if (frames != static_cast<size_t>(expected) || reader.damaged() != torn) {
       FAIL("cut at " << size << ": " << frames << " frames, damaged " << reader.damaged());
     }
-    // Seeking in the same ruin finds the same bytes.
+    // Seeking in the same damaged journal finds the same bytes.
     reader.seek_output(0);
     const std::string output = output_of(read_all(reader));
     reader.seek_output(3);
@@ -132,7 +133,7 @@ TEST_CASE("a journal cut at any byte reads up to its last whole frame and says s
   }
 }
 
-TEST_CASE("a flipped bit anywhere ends the reading before its frame") {
+TEST_CASE("a flipped bit anywhere stops the reader before its frame") {
   Journal journal;
   const std::string whole = fill(journal).bytes();
   for (size_t at = 0; at < whole.size(); ++at) {
@@ -145,7 +146,7 @@ TEST_CASE("a flipped bit anywhere ends the reading before its frame") {
   }
 }
 
-TEST_CASE("a whole frame with an offset out of line is damage") {
+TEST_CASE("a whole frame with a wrong offset is damage") {
   Journal journal;
   journal.add(FrameKind::standard_output, "abc");
   const auto header = base::encode_frame_header({FrameKind::standard_output, 1, 0, 2}, "x");
@@ -173,7 +174,7 @@ TEST_CASE("seeking finds every output byte") {
   }
 }
 
-TEST_CASE("seeking reads headers only: damage in a skipped payload is passed by") {
+TEST_CASE("seeking reads only headers: it skips damage in a payload") {
   Journal journal;
   journal.add(FrameKind::standard_output, std::string(100, 'a'));
   journal.add(FrameKind::standard_output, "rest");
@@ -186,7 +187,7 @@ TEST_CASE("seeking reads headers only: damage in a skipped payload is passed by"
   CHECK(reader.next()->payload == "rest");
 }
 
-TEST_CASE("a reader follows a live writer, also through a half-written frame") {
+TEST_CASE("a reader follows a live writer, even through a half-written frame") {
   Journal journal;
   JournalReader reader(journal.fd());
   CHECK_FALSE(reader.next());
@@ -203,7 +204,7 @@ TEST_CASE("a reader follows a live writer, also through a half-written frame") {
   CHECK_FALSE(reader.damaged());
 }
 
-TEST_CASE("an offset that is not written yet is waited for") {
+TEST_CASE("seeking to an offset not yet written waits for it") {
   Journal journal;
   journal.add(FrameKind::standard_output, "0123");
   JournalReader reader(journal.fd());
@@ -247,7 +248,7 @@ std::string gap_frame(uint64_t offset, const base::Gap& gap) {
 }
 
 void write_at(int fd, uint64_t offset, const std::string& bytes) {
-  // Through another descriptor: this one appends.
+  // Through another descriptor: this one is append-only.
   const base::Fd file = base::open_file("/proc/self/fd/" + std::to_string(fd), O_WRONLY);
   REQUIRE(pwrite(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset)) ==
           static_cast<ssize_t>(bytes.size()));
@@ -255,7 +256,7 @@ void write_at(int fd, uint64_t offset, const std::string& bytes) {
 
 }  // namespace
 
-TEST_CASE("a gap that says how much was dropped is passed, and offsets go on behind it") {
+TEST_CASE("a gap is skipped by its dropped size, and offsets continue after it") {
   Journal journal;
   journal.add(FrameKind::standard_output, "head");
   base::write_all(journal.fd(), gap_frame(4, {0, 96, 5, 6}));
@@ -268,7 +269,7 @@ TEST_CASE("a gap that says how much was dropped is passed, and offsets go on beh
   CHECK(frames[2].header.output_offset == 100);
   CHECK(reader.output_offset() == 104);
   CHECK_FALSE(reader.damaged());
-  for (const uint64_t offset : {50u, 99u}) {  // in the gap: the gap itself, then what is next
+  for (const uint64_t offset : {50u, 99u}) {  // in the gap: the gap itself, then the next frame
     reader.seek_output(offset);
     CHECK(reader.next()->header.kind == FrameKind::gap);
     CHECK(reader.next()->payload == "tail");
@@ -277,7 +278,7 @@ TEST_CASE("a gap that says how much was dropped is passed, and offsets go on beh
   CHECK(reader.next()->payload == "il");
 }
 
-TEST_CASE("a reader in the middle of what is taken out finds its way around it") {
+TEST_CASE("a reader in the middle of a removed range finds its way around it") {
   Journal journal;
   std::vector<uint64_t> places;
   for (int i = 0; i < 9; ++i) {
@@ -302,7 +303,7 @@ TEST_CASE("a reader in the middle of what is taken out finds its way around it")
   }
 }
 
-TEST_CASE("a gap that leads out of the journal is damage") {
+TEST_CASE("a gap that leads outside the journal is damage") {
   for (const base::Gap& gap : {base::Gap{1, 1, 0, 0}, base::Gap{UINT64_MAX - 10, 1, 0, 0},
                                base::Gap{0, UINT64_MAX, 0, 0}}) {
     Journal journal;

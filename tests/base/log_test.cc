@@ -19,7 +19,7 @@ using base::LogLevel;
 
 namespace {
 
-// Logs into a file, and back to standard error at the end.
+// Logs into a file, then back to standard error at the end.
 class LogFile {
  public:
   explicit LogFile(bool json, LogLevel level = LogLevel::info) {
@@ -42,7 +42,7 @@ class LogFile {
   test::TemporaryDirectory directory_;
 };
 
-// Made before the log is, so destroyed after everything that the log made.
+// Created before the log, so destroyed after everything the log created.
 struct LastWord {
   std::string file;
   ~LastWord() {
@@ -52,14 +52,14 @@ struct LastWord {
 
 }  // namespace
 
-TEST_CASE("the log stands until the process has ended") {
+TEST_CASE("the log works until the process has ended") {
   test::TemporaryDirectory directory;
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
     last_word.file = directory / "log";
     base::set_up_log({LogLevel::info, false, last_word.file});
-    exit(0);  // the destructors of statics run; those of this test do not
+    exit(0);  // runs destructors of statics, but not of this test
   }
   int status = -1;
   REQUIRE(waitpid(child, &status, 0) == child);
@@ -67,7 +67,7 @@ TEST_CASE("the log stands until the process has ended") {
   CHECK(base::read_file(directory / "log").ends_with("error last.word\n"));
 }
 
-TEST_CASE("hostile text stays on its line and can be told from honest text") {
+TEST_CASE("hostile text stays on its line and differs from honest text") {
   CHECK(escape_for_line("plain caf\u00e9 \u6f22 \U0001f600") ==
         "plain caf\u00e9 \u6f22 \U0001f600");
   CHECK(escape_for_line("a\nb\rc\td") == "a\\nb\\rc\\td");
@@ -142,7 +142,7 @@ TEST_CASE("JSON lines parse, whatever the value") {
   CHECK(object.contains("at"));
 }
 
-TEST_CASE("lower levels are left out and long values are cut") {
+TEST_CASE("lower levels are omitted and long values are cut") {
   LogFile log(false, LogLevel::warning);
   base::log(LogLevel::info, "quiet");
   base::log(LogLevel::warning, "long", {{"v", std::string(100'000, 'v')}});

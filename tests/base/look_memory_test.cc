@@ -4,7 +4,7 @@
 
 namespace moorage::base {
 
-TEST_CASE("all looks together remember no more than one share, and give it back") {
+TEST_CASE("all readers together stay within one budget, and return it") {
   REQUIRE(LookMemory::all_used_bytes() == 0);
   {
     LookMemory one(kAllLooksBytes);
@@ -24,7 +24,7 @@ TEST_CASE("all looks together remember no more than one share, and give it back"
   CHECK(LookMemory::all_used_bytes() == 0);
 }
 
-TEST_CASE("a share is given back at its end, and one that does not fit takes nothing") {
+TEST_CASE("a share is returned at its end, and one that does not fit takes nothing") {
   LookMemory memory(10);
   {
     const MemoryShare seven(memory, 7);

@@ -6,7 +6,7 @@
 
 using namespace moorage::base;
 
-TEST_CASE("metrics are told as Prometheus reads them") {
+TEST_CASE("metrics are written in Prometheus' format") {
   Exposition page;
   Counter counter;
   counter.add(3);
@@ -17,13 +17,13 @@ TEST_CASE("metrics are told as Prometheus reads them") {
         "# HELP b_seconds Time.\n# TYPE b_seconds gauge\nb_seconds 0.25\n");
 }
 
-TEST_CASE("a label's value cannot leave its quotes") {
+TEST_CASE("a label's value cannot escape its quotes") {
   Exposition page;
   page.metric("a", Exposition::Type::gauge, "A.").sample(uint64_t{1}, {{"l", "a\"} 2\nb\\"}});
   CHECK_THAT(page.text(), Catch::EndsWith("\na{l=\"a\\\"} 2\\nb\\\\\"} 1\n"));
 }
 
-TEST_CASE("buckets are cumulative, a bound belongs to its own, and the rest is +Inf") {
+TEST_CASE("buckets are cumulative, a bound belongs to its own bucket, and the rest is +Inf") {
   static constexpr std::array kBounds{0.1, 1.0};
   Histogram histogram(kBounds);
   for (const double seconds : {0.05, 0.1, 0.5, 2.0, 100.0}) histogram.observe(seconds);
@@ -35,7 +35,7 @@ TEST_CASE("buckets are cumulative, a bound belongs to its own, and the rest is +
                                           "h_sum{v=\"x\"} 102.65\nh_count{v=\"x\"} 5\n"));
 }
 
-TEST_CASE("nothing is lost when many count at once") {
+TEST_CASE("concurrent counting loses nothing") {
   Histogram histogram;
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {

@@ -1,4 +1,4 @@
-// Real mounts, each in a mount namespace of a thread of its own, so nothing is seen outside.
+// Real mounts, each in the mount namespace of its own thread, so that none is visible outside.
 #include "base/mount.h"
 
 #include <fcntl.h>
@@ -62,7 +62,7 @@ std::string message_of(const std::function<void()>& call) {
 
 }  // namespace
 
-TEST_CASE("a user namespace holds its map, and its maker keeps no child and gets no SIGCHLD") {
+TEST_CASE("a user namespace has its map, and its creator keeps no child and gets no SIGCHLD") {
   if (!is_root()) return;
   sigset_t chld;
   sigset_t before;
@@ -76,7 +76,7 @@ TEST_CASE("a user namespace holds its map, and its maker keeps no child and gets
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   CHECK(waitpid(-1, nullptr, WNOHANG | __WALL) == -1);
 
-  // Who enters it sees the map.
+  // A process that enters it sees the map.
   base::ProcessOptions options;
   options.inherit_fds = {space.get()};
   const std::string user = "--user=/proc/self/fd/" + std::to_string(space.get());
@@ -86,13 +86,13 @@ TEST_CASE("a user namespace holds its map, and its maker keeps no child and gets
   CHECK(entered.output == lines + lines);
 }
 
-TEST_CASE("a map that the kernel refuses is an error, and no child stays") {
+TEST_CASE("a map that the kernel refuses is an error and leaves no child") {
   if (!is_root()) return;
   CHECK(code_thrown_by([] { base::make_user_namespace({{0, 0, 10}, {5, 100, 10}}); }) == "io");
   CHECK(waitpid(-1, nullptr, WNOHANG | __WALL) == -1);
 }
 
-TEST_CASE("an idmapped mount shows other owners and writes back the ones on disk") {
+TEST_CASE("an idmapped mount shows mapped owners and writes the disk's owners") {
   if (!is_root()) return;
   test::TemporaryDirectory directory;
   base::make_directories(directory / "disk");
@@ -107,7 +107,7 @@ TEST_CASE("an idmapped mount shows other owners and writes back the ones on disk
     base::attach_mount(mount.get(), directory / "seen");
     CHECK(owner_of(directory / "seen") == 1'000'000'000);
     CHECK(owner_of(directory / "seen/old") == 1'000'001'000);
-    // Host root is unknown to this mapping, so the kernel lets it make nothing here.
+    // This mapping lacks host root, so the kernel lets it create nothing here.
     CHECK(open((directory / "seen/of_root").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600) == -1);
     CHECK(errno == EOVERFLOW);
     Fd seen = base::open_directory(directory / "seen");
@@ -142,7 +142,7 @@ TEST_CASE("attributes bind: read-only, nosuid, nodev, noexec") {
   CHECK_FALSE(base::path_exists(directory / "place/script"));
 }
 
-TEST_CASE("an attach does not follow a link, and a detached mount dies with its descriptor") {
+TEST_CASE("an attach follows no link, and a detached mount ends with its descriptor") {
   if (!is_root()) return;
   test::TemporaryDirectory directory;
   base::make_directories(directory / "real");
@@ -176,7 +176,7 @@ TEST_CASE("new file systems are mounted with options and attributes") {
   });
 }
 
-TEST_CASE("a refused file system tells what the kernel said") {
+TEST_CASE("a refused file system reports the kernel's reason") {
   if (!is_root()) return;
   CHECK(code_thrown_by([] { base::make_file_system("nosuchfs", {}, {}); }) == "unsupported");
   const std::string option = message_of([] {
@@ -199,7 +199,7 @@ TEST_CASE("propagation is set on all mounts below") {
     CHECK(base::read_file("/proc/thread-self/mountinfo").find(" shared:") == std::string::npos);
     base::check(mount(nullptr, "/", nullptr, MS_REC | MS_SHARED, nullptr), "share");
     CHECK(base::read_file("/proc/thread-self/mountinfo").find(" shared:") != std::string::npos);
-    // Kept, for a master that vanished would leave no slaves.
+    // Kept open: if the master vanished, there would be no slaves.
     Fd master = base::open_file("/proc/thread-self/ns/mnt", O_RDONLY);
     base::check(unshare(CLONE_NEWNS), "unshare");
     base::set_propagation_slave("/");

@@ -1,4 +1,4 @@
-// A tree that an agent writes: everything that could hold, mislead or be damaged by an opener.
+// A tree written by an agent: everything that could block, mislead or harm an opener.
 #include "base/open_beneath.h"
 
 #include <fcntl.h>
@@ -43,7 +43,7 @@ struct Tree {
 
 }  // namespace
 
-TEST_CASE("a path beneath a directory follows no link, wherever it stands") {
+TEST_CASE("a path beneath a directory follows no link at any position") {
   Tree tree;
   tree.link("inside", "directory_link");
   tree.link("inside/file", "file_link");
@@ -59,7 +59,7 @@ TEST_CASE("a path beneath a directory follows no link, wherever it stands") {
   CHECK(code_thrown_by([&] { tree.read("missing"); }) == "not_found");
 }
 
-TEST_CASE("FIFOs, sockets and devices are refused and hold nobody") {
+TEST_CASE("FIFOs, sockets and devices are refused without blocking") {
   Tree tree;
   REQUIRE(mkfifo(tree.path("fifo").c_str(), 0666) == 0);
   const Fd listener = base::listen_unix(tree.path("socket"), 0666);
@@ -71,12 +71,12 @@ TEST_CASE("FIFOs, sockets and devices are refused and hold nobody") {
     REQUIRE(mknod(tree.path("null").c_str(), S_IFCHR | 0666, makedev(1, 3)) == 0);
     CHECK(code_thrown_by([&] { tree.read("null"); }) == "invalid_argument");
   }
-  // Nobody reads: a blocking open would wait for ever.
+  // No one reads: a blocking open would wait forever.
   CHECK(code_thrown_by([&] { base::open_regular_beneath(tree.root.get(), "fifo", O_WRONLY); }) ==
         "invalid_argument");
 }
 
-TEST_CASE("a new file replaces what has its name, and nothing under its temporary name is opened") {
+TEST_CASE("a new file replaces its name, and opens nothing under its temporary name") {
   Tree tree;
   const std::string temporary = ".HEAD.moorage-new";
   const auto write = [&] {
@@ -95,14 +95,14 @@ TEST_CASE("a new file replaces what has its name, and nothing under its temporar
   CHECK(base::read_file(tree.directory / "secret") == "outside");
 }
 
-TEST_CASE("a new file that is not committed leaves nothing") {
+TEST_CASE("an uncommitted new file leaves nothing") {
   Tree tree;
   const auto before = base::list_directory(tree.root.get());
   { base::NewFileBeneath file(tree.root.get(), "HEAD", 0644); }
   CHECK(base::list_directory(tree.root.get()) == before);
 }
 
-TEST_CASE("a file that is swapped for a link while it is opened is opened inside or not at all") {
+TEST_CASE("a file swapped for a link during open is opened inside or not at all") {
   Tree tree;
   std::atomic<bool> stop{false};
   const std::string place = tree.path("inside/swapped");
@@ -132,7 +132,7 @@ TEST_CASE("a file that is swapped for a link while it is opened is opened inside
   CHECK(refused > 0);
 }
 
-TEST_CASE("a walk climbs only to the directory that it came from") {
+TEST_CASE("a walk climbs only to the directory it came from") {
   Tree tree;
   struct stat status {};
   REQUIRE(fstat(tree.root.get(), &status) == 0);

@@ -22,13 +22,13 @@ RecordParser collect(Records& records) {
 
 }  // namespace
 
-TEST_CASE("a record has the bytes that the format says") {
+TEST_CASE("a record's bytes match the format") {
   CHECK(base::encode_record(RecordKind::standard_error, std::string(258, 'x')).substr(0, 9) ==
         std::string("\x02\0\0\0\0\0\x01\x02x", 9));
   CHECK(base::encode_record(RecordKind::keep_alive, "") == std::string("\x04\0\0\0\0\0\0\0", 8));
 }
 
-TEST_CASE("records come out whole, however the stream is cut") {
+TEST_CASE("records arrive whole, however the stream is split") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -54,7 +54,7 @@ TEST_CASE("records come out whole, however the stream is cut") {
   }
 }
 
-TEST_CASE("a record is called back as soon as its last byte is there") {
+TEST_CASE("the callback runs as soon as a record's last byte arrives") {
   Records received;
   RecordParser parser = collect(received);
   const std::string record = base::encode_record(RecordKind::terminal, "abc");
@@ -65,7 +65,7 @@ TEST_CASE("a record is called back as soon as its last byte is there") {
   CHECK(received == Records{{RecordKind::terminal, "abc"}});
 }
 
-TEST_CASE("what is no record is refused at its header") {
+TEST_CASE("an invalid record is refused at its header") {
   for (const std::string& header :
        {std::string("\0\0\0\0\0\0\0\0", 8), std::string("\x09\0\0\0\0\0\0\0", 8),
         std::string("\x01\x01\0\0\0\0\0\0", 8), std::string("\x01\0\0\x01\0\0\0\0", 8),
@@ -78,7 +78,7 @@ TEST_CASE("what is no record is refused at its header") {
   }
 }
 
-TEST_CASE("the largest record passes and a larger one is not made") {
+TEST_CASE("the largest record passes and a larger one is refused") {
   Records received;
   RecordParser parser = collect(received);
   parser.feed(base::encode_record(RecordKind::standard_output, std::string(4 << 20, 'x')));

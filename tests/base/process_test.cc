@@ -53,7 +53,7 @@ TEST_CASE("output, errors and exit codes come back") {
   CHECK_FALSE(killed.ok());
 }
 
-TEST_CASE("the child gets exactly the environment that was named") {
+TEST_CASE("the child gets exactly the given environment") {
   setenv("MOORAGE_TEST_SECRET", "leak", 1);
   ProcessOptions options;
   CHECK(run_process({"/usr/bin/env"}, options).output.empty());
@@ -62,20 +62,20 @@ TEST_CASE("the child gets exactly the environment that was named") {
         std::string("A=1\0EMPTY=\0SPACES=x y\nz\0", 24));
 }
 
-TEST_CASE("arguments arrive as they are, the empty one too") {
+TEST_CASE("arguments arrive unchanged, including empty ones") {
   const std::vector<std::string> argv{"/usr/bin/printf", "[%s]",  "",    "a b",
                                       "\"q\"",           "$HOME", "\xff"};
   CHECK(run_process(argv, {}).output == "[][a b][\"q\"][$HOME][\xff]");
 }
 
-TEST_CASE("no descriptor above 2 gets into the child but those named") {
+TEST_CASE("the child gets no descriptor above 2 except the listed ones") {
   base::Fd open_on_exec(fcntl(STDIN_FILENO, F_DUPFD, 50));  // not close-on-exec
   base::Fd named(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 70));
   REQUIRE(open_on_exec);
   REQUIRE(named);
   ProcessOptions options;
   options.input = "something";
-  // The listing itself holds a descriptor of /proc/self/fd: 3, or the next one free.
+  // The listing itself holds a descriptor of /proc/self/fd: 3, or the next free number.
   CHECK(run_process({"/bin/ls", "/proc/self/fd"}, options).output == "0\n1\n2\n3\n");
   options.inherit_fds = {named.get()};
   CHECK(run_process({"/bin/ls", "-v", "/proc/self/fd"}, options).output ==
@@ -96,7 +96,7 @@ TEST_CASE("concurrent children do not get each other's pipes") {
   CHECK(leaks == 0);
 }
 
-TEST_CASE("at the deadline the grandchildren die, too, and nobody waits for their pipes") {
+TEST_CASE("at the deadline grandchildren die too, and their pipes are not waited for") {
   test::TemporaryDirectory directory;
   ProcessOptions options;
   options.directory = directory.path();
@@ -114,18 +114,18 @@ TEST_CASE("at the deadline the grandchildren die, too, and nobody waits for thei
   CHECK(base::identify_process(child).start_ticks == 0);  // reaped, not a zombie
 }
 
-TEST_CASE("a process left behind in the group dies with its parent; one that left it may stay") {
+TEST_CASE("a process left in the group dies with its parent; one that left the group may stay") {
   ProcessOptions options;
   options.environment = {{"PATH", "/usr/bin:/bin"}};
   const int left_behind = std::stoi(shell("sleep 1000 & echo $!", options).output);
   CHECK(gone_within(left_behind, 5000));
-  // It keeps both pipes open for ever, which must not hold us.
+  // It keeps both pipes open indefinitely, which must not block us.
   const int daemon = std::stoi(shell("setsid sleep 1000 & sleep 0.2; echo $!", options).output);
   CHECK(base::process_alive(base::identify_process(daemon)));
   kill(daemon, SIGKILL);
 }
 
-TEST_CASE("a child that neither reads nor writes any more still meets its deadline") {
+TEST_CASE("a child that stopped reading and writing still meets its deadline") {
   ProcessOptions options;
   options.deadline = 200ms;
   CHECK(code_thrown_by([&] { shell("exec >&- 2>&- <&-; while :; do :; done", options); }) ==
@@ -160,7 +160,7 @@ TEST_CASE("too much output ends the child") {
   CHECK(code_thrown_by([&] { shell("printf 123456", options); }) == "resource_exhausted");
 }
 
-TEST_CASE("standard error is handed on as it comes, and an exception there ends the child") {
+TEST_CASE("standard error is passed on as it arrives, and an exception there ends the child") {
   ProcessOptions options;
   options.environment = {{"PATH", "/usr/bin:/bin"}};
   std::string seen;
@@ -171,7 +171,7 @@ TEST_CASE("standard error is handed on as it comes, and an exception there ends 
   CHECK(code_thrown_by([&] { shell("echo one >&2; sleep 1000", options); }) == "conflict");
 }
 
-TEST_CASE("what cannot be started says why") {
+TEST_CASE("a failed start says why") {
   CHECK(code_thrown_by([] { run_process({"moorage-has-no-such-tool"}, {}); }) == "unsupported");
   CHECK(code_thrown_by([] { run_process({"/none/such"}, {}); }) == "unsupported");
   CHECK(code_thrown_by([] { run_process({"/etc/passwd"}, {}); }) == "permission_denied");
@@ -182,10 +182,10 @@ TEST_CASE("what cannot be started says why") {
   CHECK(code_thrown_by([&] { shell("true", options); }) == "not_found");
 }
 
-TEST_CASE("where no more tasks may be made, processes and pools say so and what to do") {
+TEST_CASE("at the task limit, processes and pools report it with a hint") {
   const pid_t pid = fork();
   if (pid == 0) {
-    constexpr uid_t kNobodys = 1'900'000'000;  // the limit is of all that a user runs
+    constexpr uid_t kNobodys = 1'900'000'000;  // the limit covers all processes of a user
     const rlimit one{1, 1};
     if (setrlimit(RLIMIT_NPROC, &one) < 0 || setresuid(kNobodys, kNobodys, kNobodys) < 0) _exit(9);
     const auto says_so = [](auto make) {
@@ -208,7 +208,7 @@ TEST_CASE("where no more tasks may be made, processes and pools say so and what 
   CHECK(WEXITSTATUS(status) == 0);
 }
 
-TEST_CASE("a bare name is not looked up in the caller's PATH") {
+TEST_CASE("a bare name is not searched in the caller's PATH") {
   test::TemporaryDirectory directory;
   base::write_file(directory / "only-here", "#!/bin/sh\necho wrong\n", 0755);
   const std::string before = getenv("PATH") ? getenv("PATH") : "";
@@ -218,7 +218,7 @@ TEST_CASE("a bare name is not looked up in the caller's PATH") {
   setenv("PATH", before.c_str(), 1);
 }
 
-TEST_CASE("limits bind the child") {
+TEST_CASE("limits apply to the child") {
   test::TemporaryDirectory directory;
   ProcessOptions options;
   options.directory = directory.path();
@@ -231,7 +231,7 @@ TEST_CASE("limits bind the child") {
   CHECK(shell("ulimit -v", options).output == "65536\n");
 }
 
-TEST_CASE("signals ignored or blocked here are not so in the child") {
+TEST_CASE("the child does not inherit ignored or blocked signals") {
   struct sigaction before {};
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;
@@ -247,10 +247,10 @@ TEST_CASE("signals ignored or blocked here are not so in the child") {
   sigaction(SIGPIPE, &before, nullptr);
   CHECK(status.find("SigBlk:\t0000000000000000") != std::string::npos);
   CHECK(status.find("SigIgn:\t0000000000000000") != std::string::npos);
-  CHECK(sigismember(&mask_after, SIGUSR1) == 1);  // ours came back as it was
+  CHECK(sigismember(&mask_after, SIGUSR1) == 1);  // our mask was restored
 }
 
-TEST_CASE("a process is told from a later one with its pid") {
+TEST_CASE("a process differs from a later one with its pid") {
   const auto self = base::identify_process(getpid());
   CHECK(self.start_ticks > 0);
   CHECK(base::process_alive(self));

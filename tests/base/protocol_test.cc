@@ -4,7 +4,7 @@
 
 using namespace moorage::base;
 
-TEST_CASE("two releases speak the highest protocol that both know") {
+TEST_CASE("two releases speak the highest common protocol") {
   CHECK(common_protocol({1, 1}, {1, 1}) == 1);
   CHECK(common_protocol({1, 3}, {2, 5}) == 3);
   CHECK(common_protocol({2, 5}, {1, 3}) == 3);
@@ -13,12 +13,12 @@ TEST_CASE("two releases speak the highest protocol that both know") {
   CHECK_FALSE(common_protocol({3, 4}, {1, 2}));
 }
 
-TEST_CASE("what is spoken is told in words") {
+TEST_CASE("protocols are printed in words") {
   CHECK(to_string(Protocols{2, 2}) == "protocol 2");
   CHECK(to_string(Protocols{1, 3}) == "protocols 1 to 3");
 }
 
-TEST_CASE("this release speaks with all that were before it") {
+TEST_CASE("this release speaks with all earlier ones") {
   CHECK(kProtocols.oldest == 1);
   CHECK(kProtocols.newest >= kProtocols.oldest);
 }

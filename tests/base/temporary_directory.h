@@ -1,5 +1,5 @@
-// A directory of a test's own below $TMPDIR or /tmp, removed at the end (with plain rm, so that no
-// test of remove_tree depends on remove_tree).
+// A test's own directory below $TMPDIR or /tmp, removed at the end (with plain rm, so that no test
+// of remove_tree depends on remove_tree).
 #pragma once
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ class TemporaryDirectory {
   TemporaryDirectory() {
     const char* parent = getenv("TMPDIR");
     std::string pattern = std::string(parent ? parent : "/tmp") + "/moorage-base-XXXXXX";
-    if (!mkdtemp(pattern.data())) base::throw_errno("make " + pattern);
+    if (!mkdtemp(pattern.data())) base::throw_errno("create " + pattern);
     path_ = pattern;
   }
   ~TemporaryDirectory() {
@@ -33,7 +33,7 @@ class TemporaryDirectory {
   std::string path_;
 };
 
-// The name of the code of the Error that `call` throws.
+// The name of the Error code that `call` throws.
 template <typename Call>
 std::string code_thrown_by(Call call) {
   try {

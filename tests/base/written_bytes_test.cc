@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kBytes = 1 << 20;
 
-// Writes, and then says so and waits until `go_on` is closed.
+// Writes, reports it, then waits until `go_on` is closed.
 pid_t write_and_wait(const std::string& path, int said, int go_on) {
   const pid_t child = fork();
   if (child != 0) return child;
@@ -31,8 +31,8 @@ pid_t write_and_wait(const std::string& path, int said, int go_on) {
 
 }  // namespace
 
-TEST_CASE("what a child wrote is seen while it lives, and counts on in who waited for it") {
-  // A tmpfs has no pages that are written back.
+TEST_CASE("a child's written bytes count while it lives, and then in its parent") {
+  // tmpfs has no pages that are written back.
   const std::string path = "/var/tmp/moorage-written-" + std::to_string(getpid());
   int said[2];
   int go_on[2];

@@ -1,6 +1,6 @@
-# What would load a shared library from inside the sandbox into process 1 (or ask a name service):
-# banned from the linked program; dlopen and iconv, which glibc links into every static program for
-# itself, from our own objects.
+# Functions that would load a shared library from inside the sandbox into process 1 (or query a name
+# service) are banned from the linked program; dlopen and iconv, which glibc itself links into every
+# static program, from our own objects.
 string(JOIN "|" in_program getpw getgr[eng] getspnam initgroups getaddrinfo getnameinfo gethostby
   getservby __nss_ iconv_open$ wordexp)
 string(JOIN "|" in_objects dlopen dlsym iconv setlocale getpw getgr[eng] initgroups getaddrinfo
@@ -12,7 +12,7 @@ foreach(line ${lines})
 endforeach()
 file(STRINGS ${SYMBOLS} all REGEX " T main")
 if(NOT all)
-  message(FATAL_ERROR "${SYMBOLS} is no list of symbols")
+  message(FATAL_ERROR "${SYMBOLS} is not a list of symbols")
 endif()
 
 foreach(object ${OBJECTS})

@@ -1,4 +1,4 @@
-// Commands with a journal: what is recorded of output, exit codes and failures to start.
+// Commands with a journal: the recorded output, exit codes and start failures.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -13,7 +13,7 @@
 using namespace moorage;
 using namespace moorage::test;
 
-TEST_CASE("fifty megabytes of any bytes come through the journal unchanged") {
+TEST_CASE("fifty megabytes of arbitrary bytes pass through the journal unchanged") {
   WardenProcess warden;
   Record record = run(warden,
                       shell("openssl enc -aes-128-ctr -K 0123456789abcdef0123456789abcdef -iv "
@@ -32,7 +32,7 @@ TEST_CASE("fifty megabytes of any bytes come through the journal unchanged") {
   CHECK(record.end.at("max_rss_bytes").as_int64() > 0);
 }
 
-TEST_CASE("standard output and standard error are told apart") {
+TEST_CASE("standard output and standard error are recorded separately") {
   WardenProcess warden;
   Record record = run(warden, shell("printf 'a\\0b'; printf err >&2"));
   CHECK(record.output == std::string("a\0b", 3));
@@ -51,7 +51,7 @@ TEST_CASE("every exit code from 0 to 255 is recorded") {
   }
 }
 
-TEST_CASE("a command that dies of a signal is recorded as signalled") {
+TEST_CASE("a command killed by a signal is recorded as signalled") {
   WardenProcess warden;
   for (int signal :
        {SIGHUP, SIGINT, SIGQUIT, SIGABRT, SIGKILL, SIGSEGV, SIGPIPE, SIGTERM, SIGUSR1, SIGXFSZ}) {
@@ -62,7 +62,7 @@ TEST_CASE("a command that dies of a signal is recorded as signalled") {
   }
 }
 
-TEST_CASE("a command that cannot be started ends with 126 or 127 and says what to do") {
+TEST_CASE("a command that cannot start ends with 126 or 127 and a hint") {
   WardenProcess warden;
   const std::string& directory = warden.directory();
   backends::StartRequest request = shell("");
@@ -113,7 +113,7 @@ TEST_CASE("a command that cannot be started ends with 126 or 127 and says what t
   CHECK(record.failure() == "not_started");
 }
 
-TEST_CASE("a command gets its environment, its user and nothing of the warden's") {
+TEST_CASE("a command gets its environment and user, and nothing from the warden") {
   WardenProcess warden;
   backends::StartRequest request;
   request.argv = {"/usr/bin/env"};
@@ -127,7 +127,7 @@ TEST_CASE("a command gets its environment, its user and nothing of the warden's"
       "id -u; id -g; id -G; umask; ulimit -c; ulimit -n; ls /proc/self/fd | tr '\\n' ' '"};
   CHECK(run(warden, request).output == "1000\n1000\n1000\n0022\n0\n1024\n0 1 2 3 ");
 
-  // 3 above is the directory that ls reads. Signals: nothing blocked, nothing ignored.
+  // 3 above is the directory that ls reads. Signals: none blocked, none ignored.
   request.argv = {"grep", "-E", "Sig(Blk|Ign)|NSsid", "/proc/self/status"};
   CHECK_THAT(run(warden, request).output, Catch::Contains("SigBlk:\t0000000000000000") &&
                                               Catch::Contains("SigIgn:\t0000000000000000"));
@@ -135,13 +135,13 @@ TEST_CASE("a command gets its environment, its user and nothing of the warden's"
   CHECK(run(warden, request).output == "0\n");
 }
 
-TEST_CASE("a command's oom score is 0 though the warden is protected") {
+TEST_CASE("a command's oom score is 0 although the warden is protected") {
   WardenProcess warden;
   std::ofstream("/proc/" + std::to_string(warden.pid()) + "/oom_score_adj") << "-1000";
   CHECK(run(warden, shell("cat /proc/self/oom_score_adj")).output == "0\n");
 }
 
-TEST_CASE("requests that are wrong are refused with a reason") {
+TEST_CASE("invalid requests are refused with a reason") {
   WardenProcess warden;
   backends::StartRequest request = shell("true");
   auto code_of = [&](const backends::StartRequest& wrong) {
@@ -174,7 +174,7 @@ TEST_CASE("requests that are wrong are refused with a reason") {
   request.journal_fd = not_appending.get();
   CHECK(code_of(request) == base::Code::invalid_argument);
 
-  // A journal that was written means that this exec has run: never twice.
+  // A journal with contents means that this exec has already run.
   request.tag = "once";
   request.journal_fd = journal.append_fd.get();
   warden.client().start(request, 5s);
@@ -182,7 +182,7 @@ TEST_CASE("requests that are wrong are refused with a reason") {
   CHECK(code_of(request) == base::Code::already_exists);
 }
 
-TEST_CASE("a tag that runs is not started again") {
+TEST_CASE("a running tag is not started again") {
   WardenProcess warden;
   Journal first(warden.directory() + "/first"), second(warden.directory() + "/second");
   backends::StartRequest request = shell("sleep 30");
@@ -205,7 +205,7 @@ TEST_CASE("a tag that runs is not started again") {
   CHECK_THROWS_AS(warden.client().send_signal("ex_1", SIGTERM), base::Error);
 }
 
-TEST_CASE("the output limit keeps exactly so many bytes and counts the rest") {
+TEST_CASE("the output limit keeps exactly that many bytes and counts the rest") {
   WardenProcess warden;
   backends::StartRequest request = shell("head -c 300000 /dev/zero; printf tail >&2");
   request.output_limit_bytes = 100'001;
@@ -232,7 +232,7 @@ TEST_CASE("an exec ends with its main process and its background children live o
   pid_t background =
       static_cast<pid_t>(std::stol(record.error.substr(record.error.find_first_of("0123456789"))));
   CHECK(record.output.find("last") != std::string::npos);
-  // It writes far more than a pipe holds: it is neither blocked nor killed by SIGPIPE.
+  // It writes far more than a pipe holds, yet is neither blocked nor killed by SIGPIPE.
   auto cpu = [&] {
     std::ifstream file("/proc/" + std::to_string(background) + "/stat");
     std::string text((std::istreambuf_iterator<char>(file)), {});
@@ -244,7 +244,7 @@ TEST_CASE("an exec ends with its main process and its background children live o
   ::kill(background, SIGKILL);
 }
 
-TEST_CASE("what was written before the end is in the journal however fast the command was") {
+TEST_CASE("output before the end is in the journal, however fast the command was") {
   WardenProcess warden;
   for (int round = 0; round < 100; ++round) {
     Record record = run(warden, shell("head -c 60000 /dev/zero; printf done >&2"));

@@ -50,7 +50,7 @@ struct SmallDisk {
 
 }  // namespace
 
-TEST_CASE("a timeout kills everything the command started, daemons too") {
+TEST_CASE("a timeout kills everything the command started, including daemons") {
   WardenProcess warden;
   const std::string pids = warden.directory() + "/pids";
   backends::StartRequest request = shell(daemonising(pids));
@@ -65,7 +65,7 @@ TEST_CASE("a timeout kills everything the command started, daemons too") {
   CHECK(eventually([&] { return warden.children().empty(); }, 3s));
 }
 
-TEST_CASE("a timeout ends a command that forks without end") {
+TEST_CASE("a timeout ends a command that forks endlessly") {
   WardenProcess warden;
   backends::StartRequest request = shell(
       "f() { (setsid sh -c 'sleep 0.02; exec sh -c \"$0\" \"$0\"' \"$0\" &) ; }; "
@@ -128,7 +128,7 @@ TEST_CASE("a timeout with a cgroup kills through it") {
   CHECK(eventually([&] { return ::rmdir(group.c_str()) == 0; }, 3s));
 }
 
-TEST_CASE("on a full disk the command waits, and then nothing is missing") {
+TEST_CASE("on a full disk the command waits, and no output is lost") {
   WardenProcess warden;
   SmallDisk disk(warden.directory() + "/small");
   std::ofstream(disk.directory + "/filler") << std::string(130'000, 'x');
@@ -160,7 +160,7 @@ TEST_CASE("on a full disk the command waits, and then nothing is missing") {
   CHECK(record.code() == 0);
 }
 
-TEST_CASE("an end that finds the disk full is written when there is room") {
+TEST_CASE("an end frame that meets a full disk is written when there is room") {
   WardenProcess warden;
   SmallDisk disk(warden.directory() + "/small");
   Journal journal(disk.directory + "/journal");
@@ -176,7 +176,7 @@ TEST_CASE("an end that finds the disk full is written when there is room") {
   CHECK(record.code() == 5);
 }
 
-TEST_CASE("shutdown asks first, kills after the grace, records the ends, and exits") {
+TEST_CASE("shutdown sends SIGTERM, kills after the grace period, records the ends, and exits") {
   for (Role role : {Role::subreaper, Role::process_one}) {
     WardenProcess warden(role);
     Journal polite(warden.directory() + "/polite"), stubborn(warden.directory() + "/stubborn");
@@ -204,7 +204,7 @@ TEST_CASE("shutdown asks first, kills after the grace, records the ends, and exi
   }
 }
 
-TEST_CASE("shutdown without anything running takes no grace") {
+TEST_CASE("shutdown with no running command skips the grace period") {
   WardenProcess warden;
   auto begin = std::chrono::steady_clock::now();
   warden.client().shut_down(5000ms);
@@ -230,7 +230,7 @@ TEST_CASE("SIGTERM ends the sandbox if the host sends it, and not if a command d
   CHECK(polite.read().code() == 3);
 }
 
-TEST_CASE("process 1 reaps orphans that nobody waits for") {
+TEST_CASE("process 1 reaps orphans") {
   WardenProcess warden(Role::process_one);
   Record record =
       run(warden, shell("for i in 1 2 3 4 5 6 7 8; do (setsid sleep 0.2 &) ; done; echo $$"));

@@ -1,4 +1,4 @@
-// The envd API as E2B's SDK speaks it: streams, Connect, keep-alives, errors.
+// The envd API as used by E2B's SDK: streams, Connect, keep-alives, errors.
 #include <signal.h>
 
 #include <catch2/catch.hpp>
@@ -20,7 +20,7 @@ std::string start_json(const std::string& script, const std::string& rest = "") 
 
 }  // namespace
 
-TEST_CASE("a stream has the start, the output and the end in E2B's words") {
+TEST_CASE("a stream has the start, output and end events in E2B's format") {
   WardenProcess warden;
   RawHttp http(warden.socket_path());
   http.send(stream("Start", start_json("echo hi; exit 3")));
@@ -73,7 +73,7 @@ TEST_CASE("a dropped connection does not kill the command and Connect finds it a
   REQUIRE(none.wait_for("\"code\":\"not_found\""));
 }
 
-TEST_CASE("unary calls answer with the status of their error and keep the connection") {
+TEST_CASE("unary calls return their error's status and keep the connection") {
   WardenProcess warden;
   RawHttp http(warden.socket_path());
   http.send(unary("SendSignal", R"({"process":{"pid":4000000},"signal":"SIGNAL_SIGKILL"})"));
@@ -108,7 +108,7 @@ TEST_CASE("signals by E2B's names and by number reach the command's group") {
   CHECK(wrong.wait_for("HTTP/1.1 4"));
 }
 
-TEST_CASE("Connect-Timeout-Ms kills the command and says deadline_exceeded") {
+TEST_CASE("Connect-Timeout-Ms kills the command with deadline_exceeded") {
   WardenProcess warden;
   RawHttp http(warden.socket_path());
   http.send(stream("Start", start_json("sleep 100"), "Connect-Timeout-Ms: 200\r\n"));
@@ -125,7 +125,7 @@ TEST_CASE("a quiet stream is kept alive") {
   CHECK(http.wait_for("\"exitCode\":0", 3000));
 }
 
-TEST_CASE("a listener that does not read holds the command up and then gets everything") {
+TEST_CASE("a listener that stops reading delays the command and then gets everything") {
   WardenProcess warden;
   const std::string done = warden.directory() + "/done";
   RawHttp http(warden.socket_path());
@@ -150,7 +150,7 @@ TEST_CASE("standard input over the plain API is appended in order") {
   control.send(unary("SendInput", R"({"process":{"tag":"in"},"input":{"stdin":"aGkK"}})"));
   REQUIRE(control.wait_for("{\"accepted\":\"3\"}"));
   control.send(unary("SendInput", R"({"process":{"tag":"in"},"input":{"stdin":"!"}})"));
-  REQUIRE(control.wait_for("not base64"));
+  REQUIRE(control.wait_for("invalid base64"));
   control.send(unary("CloseStdin", R"({"process":{"tag":"in"}})"));
   REQUIRE(http.wait_for("\"exitCode\":0"));
   CHECK_THAT(http.received(), Catch::Contains("aGkK"));

@@ -1,4 +1,4 @@
-// What the warden costs: memory, descriptors, processes, time. Prints its figures.
+// The warden's costs: memory, descriptors, processes, time. Prints its measurements.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -58,7 +58,7 @@ TEST_CASE("a thousand execs leave no descriptor, no zombie and no memory behind"
   print_memory(warden, "after 1,000 execs");
 }
 
-TEST_CASE("memory goes back after large input and output") {
+TEST_CASE("memory is released after large input and output") {
   WardenProcess warden;
   backends::StartRequest request = shell("cat");
   request.tag = "big";
@@ -73,7 +73,7 @@ TEST_CASE("memory goes back after large input and output") {
   CHECK((kSanitized || smaps_kib(warden.pid(), "Private_Dirty") < 1536));
 }
 
-TEST_CASE("running true and seeing its end takes little time") {
+TEST_CASE("running true and observing its end takes little time") {
   WardenProcess warden;
   // With a kill descriptor there is no keeper; it is written only to kill.
   base::Fd kill(::open("/dev/null", O_WRONLY | O_CLOEXEC));
@@ -101,7 +101,7 @@ TEST_CASE("running true and seeing its end takes little time") {
   }
 }
 
-TEST_CASE("many execs at once all end as they should") {
+TEST_CASE("many concurrent execs all end correctly") {
   WardenProcess warden;
   std::atomic<int> good = 0;
   std::vector<std::thread> threads;

@@ -1,4 +1,4 @@
-// Requests that nobody well-meaning sends: process 1 refuses them and stays.
+// Malicious requests: process 1 refuses them and keeps running.
 #include <sys/socket.h>
 
 #include <catch2/catch.hpp>
@@ -21,7 +21,7 @@ std::string deep(size_t depth) {
 
 }  // namespace
 
-TEST_CASE("garbage is refused and harms nothing") {
+TEST_CASE("garbage is refused and does no harm") {
   WardenProcess warden;
   std::mt19937 random(7);
   const std::string good = stream("Start", R"({"process":{"cmd":"true","cwd":"/"},"stdin":false})");
@@ -40,7 +40,7 @@ TEST_CASE("garbage is refused and harms nothing") {
   CHECK(warden.client().healthy(2s));
 }
 
-TEST_CASE("wrong JSON is an error of that request only") {
+TEST_CASE("invalid JSON affects only its own request") {
   WardenProcess warden;
   for (std::string json :
        {std::string("{"), std::string("[]"), std::string("nonsense"), deep(40), deep(100'000),
@@ -58,7 +58,7 @@ TEST_CASE("wrong JSON is an error of that request only") {
   CHECK(warden.client().healthy(1s));
 }
 
-TEST_CASE("envelopes that lie about their length are refused") {
+TEST_CASE("envelopes with a wrong length are refused") {
   WardenProcess warden;
   std::string start = stream("Start", R"({"process":{"cmd":"true","cwd":"/"}})");
   for (std::string envelope :
@@ -93,7 +93,7 @@ TEST_CASE("headers over 16 KiB and bodies over the limit are refused") {
   CHECK(warden.client().healthy(1s));
 }
 
-TEST_CASE("chunked requests are understood") {
+TEST_CASE("chunked requests are accepted") {
   WardenProcess warden;
   RawHttp http(warden.socket_path());
   http.send(
@@ -102,7 +102,7 @@ TEST_CASE("chunked requests are understood") {
   CHECK(http.wait_for("{\"processes\":[]}", 2000));
 }
 
-TEST_CASE("half and slow requests are closed after ten seconds, others go on meanwhile") {
+TEST_CASE("incomplete and slow requests are closed after ten seconds, others continue") {
   WardenProcess warden;
   std::vector<std::unique_ptr<RawHttp>> slow;
   for (int i = 0; i < 40; ++i) {
@@ -118,7 +118,7 @@ TEST_CASE("half and slow requests are closed after ten seconds, others go on mea
   CHECK(took < patient(13s));
 }
 
-TEST_CASE("more connections than allowed do not lock the daemon out for good") {
+TEST_CASE("too many connections do not lock the daemon out permanently") {
   WardenProcess warden;
   std::vector<std::unique_ptr<RawHttp>> idle;
   for (int i = 0; i < 200; ++i) {
@@ -130,7 +130,7 @@ TEST_CASE("more connections than allowed do not lock the daemon out for good") {
   CHECK(warden.open_descriptors() < 90);
 }
 
-TEST_CASE("when all connections are busy a further one is told so") {
+TEST_CASE("when all connections are busy, another one gets 503") {
   WardenProcess warden;
   const std::string sleeper =
       stream("Start", R"({"process":{"cmd":"/bin/sleep","args":["100"],"cwd":"/"},"stdin":false})");
@@ -153,7 +153,7 @@ TEST_CASE("when all connections are busy a further one is told so") {
   CHECK(eventually([&] { return warden.client().healthy(1s); }, 2s));
 }
 
-TEST_CASE("a chunk line without end is refused") {
+TEST_CASE("an endless chunk line is refused") {
   WardenProcess warden;
   RawHttp http(warden.socket_path());
   http.send("POST /process.Process/List HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;");
@@ -161,7 +161,7 @@ TEST_CASE("a chunk line without end is refused") {
   CHECK(http.wait_for("HTTP/1.1 4", 2000));
 }
 
-TEST_CASE("descriptors that nobody asked for are closed") {
+TEST_CASE("unrequested descriptors are closed") {
   WardenProcess warden;
   const size_t before = warden.open_descriptors();
   for (int round = 0; round < 20; ++round) {
@@ -187,7 +187,8 @@ TEST_CASE("a start without its descriptors is refused") {
 }
 
 TEST_CASE(
-    "an answer that is not HTTP is corrupted, none is unknown_outcome, nobody is unavailable") {
+    "an answer that is not HTTP is corrupted, no answer is unknown_outcome, no peer is "
+    "unavailable") {
   WardenProcess warden;  // for its directory
   const std::string path = warden.directory() + "/liar.sock";
   base::Fd listener = base::listen_unix(path, 0600);

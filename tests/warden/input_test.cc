@@ -58,7 +58,7 @@ TEST_CASE("200 MB of input reach the command unchanged") {
   CHECK(running.journal.wait_for_end(30s).output == sha256_hex(bytes));
 }
 
-TEST_CASE("200 MB of input to a command that throws it away are taken") {
+TEST_CASE("200 MB of input to a command that discards it are accepted") {
   WardenProcess warden;
   Running running(warden, reader("cat >/dev/null"), "cat");
   std::string bytes = odd_bytes(200'000'000);
@@ -67,7 +67,7 @@ TEST_CASE("200 MB of input to a command that throws it away are taken") {
   CHECK(running.journal.wait_for_end().code() == 0);
 }
 
-TEST_CASE("input for a command that reads none of it and exits is refused quickly") {
+TEST_CASE("input for a command that exits without reading is refused quickly") {
   WardenProcess warden;
   std::string bytes = odd_bytes(8'000'000);
   for (int round = 0; round < 20; ++round) {
@@ -80,7 +80,7 @@ TEST_CASE("input for a command that reads none of it and exits is refused quickl
   }
 }
 
-TEST_CASE("input for a command that closed its standard input but lives is a conflict") {
+TEST_CASE("input for a live command with closed standard input is a conflict") {
   WardenProcess warden;
   Running running(warden, reader("exec <&-; sleep 30"), "closed");
   std::string bytes = odd_bytes(300'000);
@@ -90,7 +90,7 @@ TEST_CASE("input for a command that closed its standard input but lives is a con
   CHECK(running.journal.wait_for_end().signal() == SIGKILL);
 }
 
-TEST_CASE("a command without standard input reads nothing and takes none") {
+TEST_CASE("a command without standard input reads and accepts none") {
   WardenProcess warden;
   Running running(warden, shell("cat; sleep 0.3"), "none");
   CHECK(running.input_refusal(0, "x") == base::Code::conflict);
@@ -99,7 +99,7 @@ TEST_CASE("a command without standard input reads nothing and takes none") {
 
 TEST_CASE("a retry of input with its offset never doubles it") {
   WardenProcess warden;
-  // It stays until it has been asked for the last time.
+  // It keeps running until the last retry.
   const std::string asked = warden.directory() + "/asked";
   Running running(warden, reader("cat; until [ -e " + asked + " ]; do sleep 0.02; done"),
                   "offsets");
@@ -115,7 +115,7 @@ TEST_CASE("a retry of input with its offset never doubles it") {
   CHECK(running.journal.wait_for_end().output == "hello world");
 }
 
-TEST_CASE("input waits for the command, and a retry after the deadline finds it taken") {
+TEST_CASE("input waits for the command, and a retry after the deadline finds it accepted") {
   WardenProcess warden;
   Running running(warden, reader("sleep 1; wc -c"), "slow");
   std::string bytes = odd_bytes(400'000);
@@ -126,10 +126,10 @@ TEST_CASE("input waits for the command, and a retry after the deadline finds it 
   CHECK(running.journal.wait_for_end().output == "400000\n");
 }
 
-TEST_CASE("a shell script of odd bytes by standard input runs as written") {
+TEST_CASE("a shell script of odd bytes on standard input runs as written") {
   WardenProcess warden;
   backends::StartRequest request = reader("");
-  // Not dash, which reads ahead of the script what `read` should get.
+  // Not dash: it reads ahead in the script and takes the input of `read`.
   request.argv = {"bash", "-s", "--", "arg \xff\n\x01"};
   Running running(warden, request, "script");
   std::string script =
@@ -143,7 +143,7 @@ TEST_CASE("a shell script of odd bytes by standard input runs as written") {
   CHECK(record.output == std::string("61726720ff0a01\xff\0\x1b[next line]\n", 29));
 }
 
-TEST_CASE("a terminal has the size that was asked for, and is resized") {
+TEST_CASE("a terminal has the requested size and can be resized") {
   WardenProcess warden;
   backends::StartRequest request =
       shell("stty size; read x; stty size; tty; test -w $(tty) && echo mine");
@@ -159,7 +159,7 @@ TEST_CASE("a terminal has the size that was asked for, and is resized") {
   CHECK(record.output.empty());
 }
 
-TEST_CASE("^C on a terminal interrupts what is in the foreground") {
+TEST_CASE("^C on a terminal interrupts the foreground job") {
   WardenProcess warden;
   backends::StartRequest request =
       shell("trap 'echo caught; exit 7' INT; echo ready; while :; do sleep 0.1; done");
@@ -207,7 +207,7 @@ TEST_CASE("closing the input of a terminal is ^D") {
   CHECK(record.terminal == "line\r\nline\r\nover\r\n");
 }
 
-TEST_CASE("a terminal's last output is recorded though a child keeps it open") {
+TEST_CASE("a terminal's last output is recorded even if a child keeps it open") {
   WardenProcess warden;
   backends::StartRequest request = shell("trap '' HUP; (sleep 5) & seq 1 5000; echo last");
   request.terminal = backends::TerminalSize{};

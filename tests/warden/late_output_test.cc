@@ -1,4 +1,4 @@
-// The last output of a command, and what the processes that it leaves behind write.
+// The last output of a command, and the output of processes it leaves behind.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -56,7 +56,7 @@ struct Kind {
 
 }  // namespace
 
-TEST_CASE("the last words of what a command leaves behind are part of its output") {
+TEST_CASE("last output of processes left by a command is part of its output") {
   const Kind kind =
       GENERATE(Kind{true, false}, Kind{false, false}, Kind{true, true}, Kind{false, true});
   const std::string script =
@@ -93,7 +93,7 @@ TEST_CASE("a command whose child holds its output for an hour ends at once") {
   CHECK(took[0] < 1000 * patience());  // the best: the machine may be busy
 }
 
-TEST_CASE("what a background process writes later is recorded behind the end, with its time") {
+TEST_CASE("later output of a background process is recorded after the end, with its time") {
   WardenProcess warden(Role::process_one);
   const std::string go = warden.directory() + "/go";
   const bool terminal = GENERATE(false, true);
@@ -119,7 +119,7 @@ TEST_CASE("what a background process writes later is recorded behind the end, wi
   CHECK(eventually([&] { return warden.children().empty(); }, 5s));
 }
 
-TEST_CASE("late output without end is bounded and marked, and its writer goes on") {
+TEST_CASE("endless late output is bounded and marked, and its writer continues") {
   WardenProcess warden(Role::process_one);
   const std::string pid_file = warden.directory() + "/pid";
   Journal journal(warden.directory() + "/journal");
@@ -149,7 +149,7 @@ TEST_CASE("late output without end is bounded and marked, and its writer goes on
   CHECK(record.late.ends_with("y\n"));
 }
 
-TEST_CASE("one command more than is recorded late: the oldest one's journal says where it ends") {
+TEST_CASE("one command beyond the late limit: the oldest one's journal marks where it ends") {
   WardenProcess warden(Role::process_one);
   const std::string go = warden.directory() + "/go";
   const std::string went = warden.directory() + "/went";
@@ -175,7 +175,7 @@ TEST_CASE("one command more than is recorded late: the oldest one's journal says
   CHECK(eventually([&] { return last(0).limit_frames == 1; }));
   CHECK(last(1).limit_frames == 0);
   std::ofstream(go) << "";
-  // Its pipe is still read: no SIGPIPE, and no write that waits for ever.
+  // Its pipe is still read: no SIGPIPE and no blocked write.
   CHECK(eventually([&] { return ::access(went.c_str(), F_OK) == 0; }));
   CHECK(last(0).late.empty());
   CHECK(last(0).output == "now\n");
@@ -197,7 +197,7 @@ TEST_CASE("the last output of a sandbox's processes is recorded before it ends")
   CHECK(record.output + record.late == "bye\n");
 }
 
-TEST_CASE("a command's own streams can be opened by their names") {
+TEST_CASE("a command can open its own streams by name") {
   WardenProcess warden(Role::process_one);
   const bool terminal = GENERATE(false, true);
   const std::string user = GENERATE(as<std::string>{}, "root", "user");
@@ -235,7 +235,7 @@ TEST_CASE("a command's own streams can be opened by their names") {
   CHECK_THAT(read.output + read.terminal, Catch::Contains("two"));
 }
 
-TEST_CASE("Ctrl-Z stops nothing that nobody could continue") {
+TEST_CASE("Ctrl-Z does not stop a command that no one could continue") {
   WardenProcess warden(Role::process_one);
   Journal journal(warden.directory() + "/journal");
   backends::StartRequest request = shell("echo up; read line; echo got $line");

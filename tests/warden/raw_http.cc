@@ -50,7 +50,7 @@ bool RawHttp::read_more(int timeout_ms) {
 
 bool RawHttp::wait_for(std::string_view text, int timeout_ms) {
   const auto end = Clock::now() + tests::patient(std::chrono::milliseconds(timeout_ms));
-  size_t from = 0;  // what was searched is not searched again: streams may be large
+  size_t from = 0;  // do not search again: streams may be large
   while (received_.find(text, from) == std::string::npos) {
     from = received_.size() - std::min(received_.size(), text.size());
     auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();

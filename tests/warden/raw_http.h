@@ -1,4 +1,4 @@
-// The envd API as another client would speak it, byte by byte: for streams and for nonsense.
+// The envd API as used by another client, byte by byte: for streams and for invalid input.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace moorage::test {
 class RawHttp {
  public:
   explicit RawHttp(const std::string& socket_path);
-  void send(std::string_view bytes);                              // a closed peer is no failure
-  bool wait_for(std::string_view text, int timeout_ms = 10'000);  // in all that came so far
+  void send(std::string_view bytes);                              // a closed peer is not a failure
+  bool wait_for(std::string_view text, int timeout_ms = 10'000);  // in everything received so far
   bool wait_for_close(int timeout_ms = 15'000);
   void disconnect() { socket_.reset(); }
   const std::string& received() const { return received_; }

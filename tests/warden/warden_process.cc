@@ -77,7 +77,7 @@ WardenProcess::WardenProcess(Role role) : directory_(make_directory()) {
 }
 
 WardenProcess::~WardenProcess() {
-  // Through its own end, so that nothing that it started is left to the host.
+  // Through its own shutdown, so that none of its processes remains on the host.
   try {
     if (child_ > 0) client().shut_down(0ms);
   } catch (const base::Error&) {
@@ -128,7 +128,7 @@ Record Journal::read() const {
   Record record;
   uint64_t offset = 0;
   while (auto frame = reader.next()) {
-    if (record.ended) {  // only late output comes behind it
+    if (record.ended) {  // only late output follows
       const bool late = base::is_output(frame->header.kind) ||
                         frame->header.kind == base::FrameKind::limit ||
                         frame->header.kind == base::FrameKind::gap;
@@ -216,7 +216,8 @@ bool eventually(const std::function<bool()>& condition, std::chrono::millisecond
 bool process_lives(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string text;
-  std::getline(file, text, '\0');  // nothing, and no exception, when it ends after the open (ESRCH)
+  std::getline(file, text,
+               '\0');  // empty, without an exception, if it ended after the open (ESRCH)
   size_t name_end = text.rfind(')');
   return name_end != std::string::npos && text.at(name_end + 2) != 'Z' &&
          text.at(name_end + 2) != 'X';

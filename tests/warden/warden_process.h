@@ -1,5 +1,5 @@
-// A real warden for one test: started over a bootstrap socket in a temporary directory, either as
-// a subreaper here or as process 1 of a fresh pid and mount namespace; killed at the end.
+// A real warden for one test: started over a bootstrap socket in a temporary directory, either as a
+// subreaper here or as process 1 of a fresh pid and mount namespace; killed at the end.
 #pragma once
 
 #include <sys/types.h>
@@ -33,10 +33,10 @@ class WardenProcess {
   backends::EnvdClient client() const { return backends::EnvdClient({socket_path()}); }
   std::string socket_path() const { return directory_ + "/envd.sock"; }
   const std::string& directory() const { return directory_; }
-  pid_t pid() const { return warden_; }  // the warden's, as we see it
-  std::vector<pid_t> children() const;   // direct ones, zombies too
+  pid_t pid() const { return warden_; }  // the warden's, as seen from here
+  std::vector<pid_t> children() const;   // direct ones, including zombies
   size_t open_descriptors() const;
-  int wait_for_exit(std::chrono::milliseconds deadline);  // exit code; -1: it did not
+  int wait_for_exit(std::chrono::milliseconds deadline);  // exit code; -1: still running
 
  private:
   std::string directory_;
@@ -44,7 +44,7 @@ class WardenProcess {
   pid_t warden_ = -1;
 };
 
-// What a journal says.
+// The contents of a journal.
 struct Record {
   uint32_t pid = 0;
   bool first_is_started = false;
@@ -53,7 +53,7 @@ struct Record {
   size_t frames = 0;
   bool ended = false;
   boost::json::object end;
-  std::string late, late_error, late_terminal;  // what came behind the end
+  std::string late, late_error, late_terminal;  // output after the end
   uint64_t dropped_bytes = 0;                   // in gaps
 
   std::string kind() const;
@@ -65,19 +65,19 @@ struct Record {
 
 struct Journal {
   explicit Journal(std::string path);
-  Record read() const;  // as far as it goes
+  Record read() const;  // up to its current end
   Record wait_for_end(std::chrono::milliseconds deadline = 20s) const;
   std::string path;
   base::Fd append_fd;
 };
 
 backends::StartRequest shell(const std::string& script);  // sh -c script, in /tmp, as root
-// Starts with a journal of its own and waits for the end.
+// Starts with its own journal and waits for the end.
 Record run(WardenProcess& warden, backends::StartRequest request,
            std::chrono::milliseconds deadline = 20s);
 
 bool eventually(const std::function<bool()>& condition, std::chrono::milliseconds deadline = 10s);
-bool process_lives(pid_t pid);  // zombies do not
+bool process_lives(pid_t pid);  // false for zombies
 std::string sha256_hex(std::string_view bytes);
 
 }  // namespace moorage::test
