@@ -12,7 +12,7 @@
 using namespace moorage;
 using backends::parse_cgroup_mounts;
 
-TEST_CASE("a host with cgroup v2 only keeps all in the unified hierarchy") {
+TEST_CASE("a host with only cgroup v2 keeps everything in the unified hierarchy") {
   const auto found = parse_cgroup_mounts(
       "26 22 0:23 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n");
   CHECK(found.unified == "/sys/fs/cgroup");
@@ -20,7 +20,7 @@ TEST_CASE("a host with cgroup v2 only keeps all in the unified hierarchy") {
   CHECK(found.kind() == "v2");
 }
 
-TEST_CASE("a hybrid host has its v1 controllers found, joint ones too") {
+TEST_CASE("v1 controllers of a hybrid host are found, including joint ones") {
   const auto found = parse_cgroup_mounts(
       "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n"
       "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:1 master:2 - cgroup cgroup "
@@ -36,11 +36,11 @@ TEST_CASE("a hybrid host has its v1 controllers found, joint ones too") {
   CHECK(found.kind() == "v1-hybrid");
 }
 
-TEST_CASE("a mount table without cgroups says so") {
+TEST_CASE("a mount table without cgroups is reported as none") {
   CHECK(parse_cgroup_mounts("27 1 254:0 / / rw - ext4 /dev/vda rw\nnonsense\n").kind() == "none");
 }
 
-TEST_CASE("an unknown backend is refused with the names of the known ones") {
+TEST_CASE("an unknown backend is refused, listing the known ones") {
   try {
     backends::make_backend("vmware", {});
     FAIL("made");
@@ -50,7 +50,7 @@ TEST_CASE("an unknown backend is refused with the names of the known ones") {
   }
 }
 
-TEST_CASE("backend process must be allowed, and says why it is not") {
+TEST_CASE("backend process must be allowed, and otherwise says why") {
   const tests::SandboxFixture store("fake");
   backends::BackendOptions options;
   options.name_prefix = "moorage-none-";
@@ -62,7 +62,7 @@ TEST_CASE("backend process must be allowed, and says why it is not") {
   CHECK(can.reason.find("not allowed") != std::string::npos);
 }
 
-TEST_CASE("the probe finds this host fit, in sentences, and leaves nothing in the store") {
+TEST_CASE("the probe accepts this host, in sentences, and leaves nothing in the store") {
   tests::SandboxFixture sandboxes("fake");
   const auto before = base::list_directory(sandboxes.store());
   backends::ProbeOptions options;
@@ -76,7 +76,7 @@ TEST_CASE("the probe finds this host fit, in sentences, and leaves nothing in th
   CHECK(base::list_directory(sandboxes.store()) == before);
 }
 
-TEST_CASE("a kernel that is too old, or has a hole that is known, is named (10)") {
+TEST_CASE("a kernel that is too old or has a known hole is reported (10)") {
   using backends::kernel_fault;
   CHECK_FALSE(kernel_fault("6.1.0-18-cloud-amd64", "#1 SMP PREEMPT_DYNAMIC Debian 6.1.76-1"));
   CHECK_FALSE(kernel_fault("6.1.9", "#1 SMP"));
@@ -94,11 +94,11 @@ TEST_CASE("a kernel that is too old, or has a hole that is known, is named (10)"
   }
 }
 
-TEST_CASE("the probe names the line that takes the sandboxes' ids") {
+TEST_CASE("the probe shows the line that uses the sandboxes' ids") {
   backends::ProbeOptions options;
   options.store = "/";
-  options.sandbox_first_id = 0;  // where root is
-  options.sandbox_id_slots = 1;  // and not the ids that adduser gave to somebody in /etc/subuid
+  options.sandbox_first_id = 0;  // root's range
+  options.sandbox_id_slots = 1;  // without ids that adduser assigned in /etc/subuid
   bool found = false;
   for (const backends::Check& check : backends::probe_host(options)) {
     if (check.name != "ids") continue;
@@ -109,7 +109,7 @@ TEST_CASE("the probe names the line that takes the sandboxes' ids") {
   CHECK(found);
 }
 
-TEST_CASE("the skeleton of image host holds the list and none of the host's secrets") {
+TEST_CASE("the skeleton of image host has the listed files and none of the host's secrets") {
   tests::SandboxFixture sandboxes("fake");
   backends::HostImage image(sandboxes.store() + "/images");
   const std::string root = image.ensure();

@@ -1,5 +1,5 @@
-"""The backend that backends/README.md shows is the one that test_example_backend is built with: one file, and one line
-of the registry. Arguments: the source directory, the registry with that line in it."""
+"""Checks that backends/README.md shows the backend that test_example_backend is built with: one file, and one registry
+line. Arguments: the source directory, the registry with that line."""
 
 import pathlib
 import re
@@ -11,9 +11,9 @@ example = (root / "tests/backends/example_backend.cc").read_text()
 
 shown = re.search(r"```cpp\n(.*?)```", readme, re.S)[1]
 if shown != example:
-    sys.exit("backends/README.md shows another file than tests/backends/example_backend.cc")
+    sys.exit("backends/README.md and tests/backends/example_backend.cc differ; make them equal")
 if example.count("\n") > 30:
-    sys.exit(f"the example has {example.count(chr(10))} lines; 30 was the promise")
+    sys.exit(f"the example has {example.count(chr(10))} lines; at most 30 are allowed")
 
 ours = (root / "backends/registry.cc").read_text().splitlines()
 more = pathlib.Path(sys.argv[2]).read_text().splitlines()

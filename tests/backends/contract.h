@@ -1,6 +1,5 @@
-// What the test cases of the contract have in common. Each has the tag [contract], takes its
-// backend from EACH_BACKEND, and says with available() and applies() why it does not try it (see
-// results.h).
+// Common parts of the contract's test cases. Each has the tag [contract], takes its backend from
+// EACH_BACKEND, and reports with available() and applies() why it skips a backend (see results.h).
 #pragma once
 
 #include <signal.h>
@@ -29,7 +28,7 @@ inline void kill_init(SandboxFixture& sandboxes, int number) {
   REQUIRE(kill(pid, SIGKILL) == 0);
 }
 
-// Everything that a host person could find of this store after all is destroyed.
+// Everything of this store that is still visible on the host after all is destroyed.
 inline std::string traces(const std::string& prefix) {
   std::string found;
   const auto groups = backends::sandbox_cgroups(backends::find_cgroups(), prefix);

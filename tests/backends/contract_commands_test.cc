@@ -1,5 +1,5 @@
-// The contract of backends/backend.h: a command begins with exactly what was asked for, and how it
-// ended and what it wrote is told as it was.
+// The contract of backends/backend.h: a command starts exactly as requested, and its end and output
+// are reported unchanged.
 #include <signal.h>
 #include <time.h>
 
@@ -26,7 +26,7 @@ int64_t now_ns(clockid_t clock) {
 
 }  // namespace
 
-TEST_CASE("a command sees its own environment, user and directory and nothing more", "[contract]") {
+TEST_CASE("a command sees only its own environment, user and directory", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   sandboxes.start(1);
@@ -50,7 +50,7 @@ TEST_CASE("a command sees its own environment, user and directory and nothing mo
   CHECK(sandboxes.shell(1, "test -w /workspace && test -w \"$HOME\" && echo both") == "both");
 }
 
-TEST_CASE("a command has descriptors 0 to 2 only", "[contract]") {
+TEST_CASE("a command has only descriptors 0 to 2", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   sandboxes.start(1);
@@ -58,7 +58,7 @@ TEST_CASE("a command has descriptors 0 to 2 only", "[contract]") {
   CHECK(sandboxes.shell(1, "exec ls /proc/self/fd | tr '\\n' ' '") == "0 1 2 3 ");
 }
 
-TEST_CASE("arguments arrive as they are", "[contract]") {
+TEST_CASE("arguments arrive unchanged", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   sandboxes.start(1);
@@ -68,7 +68,7 @@ TEST_CASE("arguments arrive as they are", "[contract]") {
   CHECK(outcome.output == "<><" + odd + "><-n><--><*>");
 }
 
-TEST_CASE("every exit code is told as it is", "[contract]") {
+TEST_CASE("every exit code is reported unchanged", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   sandboxes.start(1);
@@ -81,7 +81,7 @@ TEST_CASE("every exit code is told as it is", "[contract]") {
   }
 }
 
-TEST_CASE("a command that a signal ends is told as ended by that signal", "[contract]") {
+TEST_CASE("a command ended by a signal is reported with that signal", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   sandboxes.start(1);
@@ -97,7 +97,7 @@ TEST_CASE("a command that a signal ends is told as ended by that signal", "[cont
   }
 }
 
-TEST_CASE("a signal that is sent to a command reaches it", "[contract]") {
+TEST_CASE("a signal sent to a command reaches it", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   sandboxes.start(1);
@@ -111,7 +111,7 @@ TEST_CASE("a signal that is sent to a command reaches it", "[contract]") {
   }
 }
 
-TEST_CASE("a command that cannot be started is told apart from one that fails", "[contract]") {
+TEST_CASE("a command that cannot start differs from one that fails", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   sandboxes.start(1);
@@ -124,7 +124,7 @@ TEST_CASE("a command that cannot be started is told apart from one that fails", 
   CHECK(sandboxes.run(1, {.argv = {"/bin/sh", "-c", "exit 127"}}).text.empty());
 }
 
-TEST_CASE("output comes as it was written, every byte of it, on both streams", "[contract]") {
+TEST_CASE("output arrives byte for byte as written, on both streams", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   sandboxes.start(1);
@@ -146,7 +146,7 @@ TEST_CASE("output comes as it was written, every byte of it, on both streams", "
   CHECK(both.output.size() == 2 * random.size());
 }
 
-TEST_CASE("input arrives as it was sent, every byte of it, and its end does", "[contract]") {
+TEST_CASE("input arrives byte for byte as sent, and so does its end", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   sandboxes.start(1);
@@ -161,7 +161,7 @@ TEST_CASE("input arrives as it was sent, every byte of it, and its end does", "[
   CHECK((outcome.output == bytes));
 }
 
-TEST_CASE("the clocks inside are the host's, and cannot be set", "[contract]") {
+TEST_CASE("the clocks inside are the host's and cannot be set", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   sandboxes.start(1);
@@ -171,7 +171,7 @@ TEST_CASE("the clocks inside are the host's, and cannot be set", "[contract]") {
     const std::string probe = sandboxes.program(1, COMMAND_PROBE);
     const int64_t before = now_ns(CLOCK_MONOTONIC);
     std::istringstream lines(sandboxes.shell(1, probe + " clock", user));
-    // What the command took is no difference of clocks.
+    // Allow for the command's own duration.
     const int64_t tolerance = 1'000'000'000 + now_ns(CLOCK_MONOTONIC) - before;
     for (const clockid_t clock : {CLOCK_REALTIME, CLOCK_MONOTONIC, CLOCK_BOOTTIME}) {
       int64_t inside = 0;
@@ -187,7 +187,7 @@ TEST_CASE("the clocks inside are the host's, and cannot be set", "[contract]") {
   }
 }
 
-TEST_CASE("no command has an id that somebody on the host has", "[contract]") {
+TEST_CASE("commands never use an id of a host user", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   const auto spec = sandboxes.spec(1);
@@ -210,10 +210,10 @@ TEST_CASE("no command has an id that somebody on the host has", "[contract]") {
   }
 }
 
-TEST_CASE("a command as root is refused where there is no root inside", "[contract]") {
+TEST_CASE("a command as root is refused in a sandbox without root", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
-  if (!tests::applies(!sandboxes.allows_root(), "root inside is an id like any other")) return;
+  if (!tests::applies(!sandboxes.allows_root(), "root inside is an ordinary host id")) return;
   sandboxes.start(1);
   std::string told;
   try {

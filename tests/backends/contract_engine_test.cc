@@ -1,5 +1,5 @@
-// The contract of backends/backend.h: the processes that a backend's engine keeps for itself are
-// killed. What is told of the sandbox is the truth all the while, and a start mends what broke.
+// The contract of backends/backend.h: the engine's own processes are killed. The reported state of
+// the sandbox stays true throughout, and a start repairs the damage.
 #include <signal.h>
 
 #include <chrono>
@@ -17,7 +17,7 @@ using tests::state_of;
 
 namespace {
 
-// What the engine has running for this one sandbox, outside of it.
+// The engine's processes for this one sandbox, outside it.
 std::vector<pid_t> keepers(SandboxFixture& sandboxes, int number) {
   std::vector<pid_t> found;
   if (sandboxes.kind() == "lxc") {  // its monitor
@@ -33,7 +33,7 @@ std::vector<pid_t> keepers(SandboxFixture& sandboxes, int number) {
   return found;
 }
 
-// For a second: never "running" without a living process 1. An engine that is down may say nothing.
+// For a second: never "running" without a live process 1. An engine that is down may not answer.
 void check_truth(SandboxFixture& sandboxes, int number) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   base::ProcessIdentity dead;
@@ -46,13 +46,13 @@ void check_truth(SandboxFixture& sandboxes, int number) {
       return;
     }
     if (status.state != SandboxState::running) return;
-    REQUIRE_FALSE(status.init == dead);  // it died before the question
+    REQUIRE_FALSE(status.init == dead);  // it died before the query
     if (!base::process_alive(status.init)) dead = status.init;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
 
-// What is true after the kill: it lives on and works, or it is seen as stopped.
+// Expected after the kill: the sandbox works, or is reported as stopped.
 void check_mended(SandboxFixture& sandboxes, const backends::SandboxStatus& before) {
   const bool lives = base::process_alive(before.init);
   if (lives) {
@@ -75,14 +75,15 @@ void check_mended(SandboxFixture& sandboxes, const backends::SandboxStatus& befo
 
 }  // namespace
 
-TEST_CASE("with the engine's process for a sandbox killed, what is told is true and a start mends",
-          "[contract]") {
+TEST_CASE(
+    "after a kill of the engine's process for a sandbox, status stays true and a start repairs it",
+    "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   const auto status = sandboxes.start(1);
   sandboxes.shell(1, "echo here > kept");
   const std::vector<pid_t> found = keepers(sandboxes, 1);
-  if (!tests::applies(!found.empty(), "it has no process for a sandbox outside of it")) return;
+  if (!tests::applies(!found.empty(), "it keeps no process outside the sandbox")) return;
   for (const pid_t pid : found) {
     const auto keeper = base::identify_process(pid);
     REQUIRE(kill(pid, SIGKILL) == 0);
@@ -92,13 +93,13 @@ TEST_CASE("with the engine's process for a sandbox killed, what is told is true 
   check_mended(sandboxes, status);
 }
 
-TEST_CASE("with the engine itself killed, what is told is true, and its return mends the rest",
+TEST_CASE("after a kill of the engine, status stays true, and its return repairs the rest",
           "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes)) return;
   if (!tests::applies(!sandboxes.engine().socket.empty(), "it has no daemon")) return;
   const auto engine = tests::engine_daemon(sandboxes.engine());
-  if (!engine) return tests::results::not_tried("no pid is told of the engine");
+  if (!engine) return tests::results::not_tried("the engine's pid is unknown");
   const auto status = sandboxes.start(1);
   sandboxes.shell(1, "echo here > kept");
   REQUIRE(kill(engine->pid, SIGKILL) == 0);

@@ -1,5 +1,4 @@
-// The contract of backends/backend.h: a sandbox that stands still, and new mounts for one that
-// runs.
+// The contract of backends/backend.h: frozen sandboxes, and new mounts for running ones.
 #include <fcntl.h>
 #include <sys/mount.h>
 
@@ -22,9 +21,9 @@ namespace {
 
 constexpr const char* kPlaces[] = {"/workspace", "/home/user"};
 
-// As workspace/sandbox_mounts.cc does: all mounts are others afterwards, or all are as before.
-// Returns 0, or the errno of the umount that was refused. Takes what it is given: a descriptor of a
-// mount holds it, as a process inside does.
+// As in workspace/sandbox_mounts.cc: afterwards either all mounts are new, or all are unchanged.
+// Returns 0, or the errno of the refused umount. Consumes its argument: a descriptor of a mount
+// keeps it busy, as a process inside does.
 int exchange(const base::ProcessIdentity& init, std::vector<base::Fd> next) {
   int refused = 0;
   base::in_mount_namespace(init, [&] {
@@ -44,7 +43,7 @@ int exchange(const base::ProcessIdentity& init, std::vector<base::Fd> next) {
   return refused;
 }
 
-// Mounts of directories that have nothing but a file "which" with the number.
+// Mounts of directories that contain only a file "which" with the name.
 std::vector<base::Fd> other_mounts(SandboxFixture& sandboxes, const std::string& which) {
   const auto spec = sandboxes.spec(1);
   std::vector<base::Fd> mounts;
@@ -66,7 +65,7 @@ int exchange_while_frozen(SandboxFixture& sandboxes, std::vector<base::Fd> next)
 
 }  // namespace
 
-TEST_CASE("a frozen sandbox stands still until it is thawed", "[contract]") {
+TEST_CASE("a frozen sandbox stays stopped until thawed", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes)) return;
   sandboxes.start(1);
@@ -82,7 +81,7 @@ TEST_CASE("a frozen sandbox stands still until it is thawed", "[contract]") {
   if (sandboxes.runs_commands()) CHECK(sandboxes.shell(1, "echo awake") == "awake");
 }
 
-TEST_CASE("nothing in a frozen sandbox goes on, and all of it does after the thaw", "[contract]") {
+TEST_CASE("no process in a frozen sandbox runs, and all continue after the thaw", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   sandboxes.start(1);
@@ -99,15 +98,14 @@ TEST_CASE("nothing in a frozen sandbox goes on, and all of it does after the tha
   const uint64_t used = cpu();
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
   while (std::chrono::steady_clock::now() < until) REQUIRE(counted() == stands);
-  CHECK(cpu() - used < 20'000);  // of 300,000; a tick that was still to be accounted for
+  CHECK(cpu() - used < 20'000);  // of 300,000; a tick may still be unaccounted
 
   sandboxes.backend().thaw(name);
   CHECK(tests::within_a_second([&] { return counted() > stands; }));
   CHECK_FALSE(counter.ended());
 }
 
-TEST_CASE("a sandbox is frozen and thawed again, a hundred times, while commands come",
-          "[contract][long]") {
+TEST_CASE("a sandbox freezes and thaws a hundred times while commands start", "[contract][long]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   sandboxes.start(1);
@@ -132,10 +130,10 @@ TEST_CASE("a frozen sandbox can be destroyed", "[contract]") {
   CHECK(sandboxes.backend().list().empty());
 }
 
-TEST_CASE("a sandbox that runs gets other mounts, all at once", "[contract]") {
+TEST_CASE("a running sandbox gets new mounts, all at once", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
-  if (!tests::applies(sandboxes.can().restack, "it does not promise to exchange mounts")) return;
+  if (!tests::applies(sandboxes.can().restack, "it does not support exchanging mounts")) return;
   const auto init = sandboxes.start(1).init;
   sandboxes.shell(1, "echo first > /workspace/which; echo first > $HOME/which");
   RunningExec waiting =
@@ -150,17 +148,16 @@ TEST_CASE("a sandbox that runs gets other mounts, all at once", "[contract]") {
   CHECK(base::read_file(sandboxes.store() + "/second/tree/made") == "written\n");
   CHECK_FALSE(base::path_exists(sandboxes.workspace(1) + "/made"));
   CHECK(base::read_file(sandboxes.workspace(1) + "/which") == "first\n");
-  // Again: what came from outside can go again.
+  // Again: mounts that came from outside can be replaced too.
   REQUIRE(exchange_while_frozen(sandboxes, other_mounts(sandboxes, "third")) == 0);
   CHECK(sandboxes.shell(1, "cat which ~/which") == "third\nthird");
   CHECK(sandboxes.backend().inspect(sandboxes.name(1)).init == init);
 }
 
-TEST_CASE("mounts that somebody inside holds are not exchanged, and nothing changes",
-          "[contract]") {
+TEST_CASE("mounts in use inside are not exchanged, and nothing changes", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
-  if (!tests::applies(sandboxes.can().restack, "it does not promise to exchange mounts")) return;
+  if (!tests::applies(sandboxes.can().restack, "it does not support exchanging mounts")) return;
   const std::string held = GENERATE(as<std::string>{}, "/workspace", "/home/user");
   CAPTURE(held);
   sandboxes.start(1);

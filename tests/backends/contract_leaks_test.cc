@@ -1,4 +1,4 @@
-// The contract of backends/backend.h: what is over leaves nothing.
+// The contract of backends/backend.h: finished work leaves nothing behind.
 #include <sched.h>
 
 #include <filesystem>
@@ -18,7 +18,7 @@ using tests::traces;
 
 namespace {
 
-// Of the control groups of this host, those that have `mark` in their path.
+// This host's control groups that have `mark` in their path.
 size_t groups_with(const std::string& mark) {
   namespace fs = std::filesystem;
   size_t count = 0;
@@ -58,7 +58,7 @@ struct Holdings {
   size_t wardens_descriptors = 0;
   size_t own_descriptors = 0;
   size_t groups = 0;
-  size_t children = 0;  // zombies too
+  size_t children = 0;  // including zombies
   uint32_t processes = 0;
   friend bool operator==(const Holdings&, const Holdings&) = default;
 };
@@ -90,11 +90,12 @@ TEST_CASE("1,000 execs leak nothing", "[contract][long]") {
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   const int init = sandboxes.start(1).init.pid;
   const Command command{.argv = {"/bin/true"}};
-  for (int i = 0; i < 50; ++i) REQUIRE(sandboxes.run(1, command).code == 0);  // what is made once
+  for (int i = 0; i < 50; ++i)
+    REQUIRE(sandboxes.run(1, command).code == 0);  // create one-time objects
   const Holdings before = held(sandboxes, init);
   const uint64_t memory = resident_kilobytes(init);
   for (int i = 0; i < 1000; ++i) REQUIRE(sandboxes.run(1, command).code == 0);
-  // The warden closes a connection when it hears of its end.
+  // The warden closes a connection when it sees its end.
   const bool as_before =
       tests::within(std::chrono::seconds(5), [&] { return held(sandboxes, init) == before; });
   CAPTURE(text(before), text(held(sandboxes, init)));
@@ -103,7 +104,7 @@ TEST_CASE("1,000 execs leak nothing", "[contract][long]") {
   CHECK(sandboxes.backend().members(sandboxes.name(1)).empty());
 }
 
-TEST_CASE("fifty lives leave the host's mounts, groups and processes as they were",
+TEST_CASE("fifty starts and ends leave the host's mounts, groups and processes unchanged",
           "[contract][long]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes)) return;
@@ -111,8 +112,8 @@ TEST_CASE("fifty lives leave the host's mounts, groups and processes as they wer
   const auto run_entries = base::list_directory("/run");
   std::set<std::string> before;
   std::set<std::string> more;
-  // In a mount namespace of our own, where nobody else's mounts come. Some may go: with a directory
-  // that is removed in another one.
+  // In our own mount namespace, where no one else adds mounts. Some may vanish: with a directory
+  // removed in another namespace.
   base::in_mount_namespace(base::identify_process(getpid()), [&] {
     base::check(unshare(CLONE_NEWNS), "unshare the mounts");
     base::set_propagation_private("/");
@@ -132,7 +133,7 @@ TEST_CASE("fifty lives leave the host's mounts, groups and processes as they wer
   CHECK(traces(sandboxes.prefix()) == "");
 }
 
-TEST_CASE("asking about an exec that has ended leaves no control group", "[contract]") {
+TEST_CASE("querying an ended exec leaves no control group", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   sandboxes.start(1);

@@ -1,4 +1,4 @@
-// The contract of backends/backend.h, unchanged against each of them: names, starts and ends.
+// The contract of backends/backend.h, unchanged for every backend: names, starts and ends.
 #include <algorithm>
 #include <array>
 #include <latch>
@@ -32,7 +32,7 @@ TEST_CASE("a sandbox starts, is found, and is gone after destroy", "[contract]")
   CHECK(sandboxes.backend().list().empty());
 }
 
-TEST_CASE("starting a name that runs answers the same sandbox", "[contract]") {
+TEST_CASE("starting a running name returns the same sandbox", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes)) return;
   const auto first = sandboxes.start(1);
@@ -41,12 +41,12 @@ TEST_CASE("starting a name that runs answers the same sandbox", "[contract]") {
   CHECK(sandboxes.backend().list().size() == 1);
 }
 
-TEST_CASE("starting a name from two threads at once makes one sandbox", "[contract]") {
+TEST_CASE("two threads starting one name make one sandbox", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes)) return;
   const std::string name = sandboxes.name(1);
   for (int round = 0; round < 5; ++round) {
-    // The same place twice, each with mounts of its own: a mount is attached once.
+    // The same target twice, each with its own mounts: a mount can be attached only once.
     const std::array<backends::SandboxSpec, 2> specs{sandboxes.spec(1), sandboxes.spec(1)};
     std::array<backends::SandboxStatus, 2> answers;
     std::array<std::string, 2> failures;
@@ -72,7 +72,7 @@ TEST_CASE("starting a name from two threads at once makes one sandbox", "[contra
   }
 }
 
-TEST_CASE("destroying what is not there succeeds, twice", "[contract]") {
+TEST_CASE("destroying a missing sandbox succeeds, twice", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes)) return;
   CHECK_NOTHROW(sandboxes.backend().destroy(sandboxes.name(7)));
@@ -81,7 +81,7 @@ TEST_CASE("destroying what is not there succeeds, twice", "[contract]") {
   CHECK_NOTHROW(sandboxes.backend().destroy(sandboxes.name(1)));
 }
 
-TEST_CASE("list finds all sandboxes of this store and only those", "[contract]") {
+TEST_CASE("list finds exactly the sandboxes of this store", "[contract]") {
   const std::string kind = EACH_BACKEND;
   SandboxFixture ours(kind);
   SandboxFixture others(kind);
@@ -104,7 +104,7 @@ TEST_CASE("a name of another store is refused", "[contract]") {
   CHECK_THROWS_AS(sandboxes.backend().start(spec), base::Error);
 }
 
-TEST_CASE("what a backend cannot do is refused and leaves nothing", "[contract]") {
+TEST_CASE("an unsupported request is refused and leaves nothing", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   auto unknown_image = sandboxes.spec(1);
@@ -121,7 +121,7 @@ TEST_CASE("what a backend cannot do is refused and leaves nothing", "[contract]"
   CHECK(sandboxes.backend().list().empty());
 }
 
-TEST_CASE("a start that fails half way leaves nothing behind", "[contract]") {
+TEST_CASE("a start that fails halfway leaves nothing behind", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   auto spec = sandboxes.spec(1);
@@ -132,7 +132,7 @@ TEST_CASE("a start that fails half way leaves nothing behind", "[contract]") {
   CHECK(sandboxes.start(1).state == SandboxState::running);
 }
 
-TEST_CASE("another backend object finds, inspects and destroys what the first one made",
+TEST_CASE("another backend object finds, inspects and destroys the first one's sandbox",
           "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
@@ -146,7 +146,7 @@ TEST_CASE("another backend object finds, inspects and destroys what the first on
   CHECK(state_of(sandboxes, 1) == SandboxState::absent);
 }
 
-TEST_CASE("stop ends what runs and leaves no trace", "[contract]") {
+TEST_CASE("stop ends all processes and leaves no trace", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes)) return;
   sandboxes.start(1);
@@ -156,7 +156,8 @@ TEST_CASE("stop ends what runs and leaves no trace", "[contract]") {
   CHECK(traces(sandboxes.prefix()) == "");
 }
 
-TEST_CASE("the death of process 1 is seen within a second, and a start mends it", "[contract]") {
+TEST_CASE("the death of process 1 is detected within a second, and a start repairs it",
+          "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes)) return;
   const auto before = sandboxes.start(1);
@@ -170,7 +171,7 @@ TEST_CASE("the death of process 1 is seen within a second, and a start mends it"
   }
 }
 
-TEST_CASE("all of a sandbox killed at once is seen, and a start mends it", "[contract]") {
+TEST_CASE("killing a whole sandbox is detected, and a start repairs it", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   const auto status = sandboxes.start(1);

@@ -1,4 +1,4 @@
-// The contract of backends/backend.h: limits are enforced by the kernel, whoever tries.
+// The contract of backends/backend.h: the kernel enforces limits against everyone.
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ constexpr uint64_t kMegabyte = 1 << 20;
 
 }  // namespace
 
-TEST_CASE("a memory bomb is killed alone, counted to its exec, and the next exec works",
+TEST_CASE("a memory bomb is killed alone, counted for its exec, and the next exec works",
           "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
@@ -42,7 +42,8 @@ TEST_CASE("a memory bomb is killed alone, counted to its exec, and the next exec
   CHECK(sandboxes.backend().inspect(sandboxes.name(1)).init == status.init);
 }
 
-TEST_CASE("memory below the limit is had, and all commands together get no more", "[contract]") {
+TEST_CASE("memory up to the limit is available to all commands together, but no more",
+          "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   sandboxes.start(1);  // 256 MiB
@@ -51,7 +52,7 @@ TEST_CASE("memory below the limit is had, and all commands together get no more"
     RunningExec most = sandboxes.begin(1, {.argv = {probe, "hold", "200"}});
     CHECK(most.wait_for("held"));
   }
-  // Each alone would have what it asks for.
+  // Each alone would get the memory it requests.
   const Command part{.argv = {probe, "hold", "110"}};
   RunningExec first = sandboxes.begin(1, part);
   CHECK(first.wait_for("held"));
@@ -64,11 +65,11 @@ TEST_CASE("memory below the limit is had, and all commands together get no more"
     highest = std::max(highest, sandboxes.backend().inspect(sandboxes.name(1)).memory_bytes);
     return ended() > 0;
   }));
-  // One too many was there; the kernel may take a second one before the first has given all its memory back.
+  // One was too many; the kernel may kill a second before the first has freed all its memory.
   CHECK(ended() >= 1);
   CHECK(ended() <= 2);
   CHECK(highest > 200 * kMegabyte);
-  CHECK(highest < 300 * kMegabyte);  // the warden's, and what the kernel keeps for it
+  CHECK(highest < 300 * kMegabyte);  // the warden's, and kernel memory for it
   for (RunningExec* exec : {&first, &second, &third}) {
     if (!exec->ended()) continue;
     const Outcome outcome = exec->finish();
@@ -78,7 +79,7 @@ TEST_CASE("memory below the limit is had, and all commands together get no more"
   CHECK(sandboxes.shell(1, "echo fine") == "fine");
 }
 
-TEST_CASE("a fork bomb meets its limit and the next exec works", "[contract]") {
+TEST_CASE("a fork bomb hits its limit and the next exec works", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   sandboxes.start(1);
@@ -90,7 +91,7 @@ TEST_CASE("a fork bomb meets its limit and the next exec works", "[contract]") {
   CHECK(sandboxes.shell(1, "echo fine") == "fine");
 }
 
-TEST_CASE("there are never more processes than the limit", "[contract]") {
+TEST_CASE("processes never exceed the limit", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   const auto spec = sandboxes.spec(1);
@@ -117,11 +118,11 @@ TEST_CASE("there are never more processes than the limit", "[contract]") {
   CHECK(sandboxes.shell(1, "echo fine") == "fine");
 }
 
-TEST_CASE("a fork bomb that still burns does not keep the next exec out", "[contract]") {
+TEST_CASE("a running fork bomb does not block the next exec", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   const auto status = sandboxes.start(1);
-  // Left behind as daemons of an exec that ended; its group is removed only after this test's kill.
+  // Left behind as daemons of an ended exec; its group is removed only after this test's kill.
   auto bomb = sandboxes.backend().exec_group(sandboxes.name(1), "ex_bomb");
   auto join = bomb->join_fds();
   const pid_t child = fork();
@@ -145,7 +146,7 @@ TEST_CASE("a fork bomb that still burns does not keep the next exec out", "[cont
   CHECK(sandboxes.backend().inspect(sandboxes.name(1)).init == status.init);
 }
 
-TEST_CASE("the CPU limit holds for all commands together", "[contract]") {
+TEST_CASE("the CPU limit applies to all commands together", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   auto spec = sandboxes.spec(1);
@@ -171,8 +172,8 @@ TEST_CASE("the CPU limit holds for all commands together", "[contract]") {
   CHECK(used / static_cast<double>(passed) < 0.40);
 }
 
-TEST_CASE("the rate of the disk is held", "[contract]") {
-  // The pieces below last two seconds.
+TEST_CASE("the disk rate limit is enforced", "[contract]") {
+  // The writes below last two seconds.
   SandboxFixture sandboxes(EACH_BACKEND,
                            [](auto& options) { options.disk_rate_bytes = kMegabyte; });
   if (!sandboxes.runs_commands()) {
@@ -185,13 +186,13 @@ TEST_CASE("the rate of the disk is held", "[contract]") {
   try {
     backends::disk_of(sandboxes.store());
   } catch (const base::Error& error) {
-    return tests::results::not_tried("the store is on no disk: " + error.message());
+    return tests::results::not_tried("the store is not on a disk: " + error.message());
   }
   if (!tests::available(sandboxes)) return;
   sandboxes.start(1);
   const auto start = std::chrono::steady_clock::now();
   sandboxes.shell(1, "dd if=/dev/zero of=/workspace/written bs=256k count=8 oflag=direct 2>&1");
-  // A lower bound: no machine is so slow that this passes without the limit on a sane disk, and
-  // none so fast that it fails with it.
+  // A lower bound: no slow machine passes it without the limit on a working disk, and no fast one
+  // fails it with the limit.
   CHECK(std::chrono::steady_clock::now() - start > std::chrono::milliseconds(1200));
 }

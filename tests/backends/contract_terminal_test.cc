@@ -22,7 +22,7 @@ Command on_terminal(std::vector<std::string> argv) {
 
 }  // namespace
 
-TEST_CASE("a terminal is one, has the size that was asked for, and each new one", "[contract]") {
+TEST_CASE("a terminal works, has the requested size, and can be resized", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   sandboxes.start(1);
@@ -34,19 +34,19 @@ TEST_CASE("a terminal is one, has the size that was asked for, and each new one"
   exec.client().kill_tree(exec.tag());
   const Outcome outcome = exec.finish();
   CHECK(outcome.terminal == outcome.output);
-  // Without a terminal there is none.
+  // Without a terminal, none is visible.
   CHECK(sandboxes.shell(1, "test -t 0 || test -t 1 || test -t 2 || echo none") == "none");
 }
 
-TEST_CASE("Ctrl-C reaches all that runs in the foreground", "[contract]") {
+TEST_CASE("Ctrl-C reaches all foreground processes", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   sandboxes.start(1);
-  // The shell answers only once `sleep` is gone, which nothing but the terminal ends so early.
+  // The shell answers only once `sleep` is gone, and only the terminal can end that so early.
   RunningExec exec = sandboxes.begin(
       1, on_terminal({"/bin/sh", "-c", "trap 'echo caught; exit 7' INT; echo ready; sleep 1000"}));
   REQUIRE(exec.wait_for("ready"));
-  // Not before `sleep` is that program: what the shell forked takes the signal as the shell does.
+  // Wait until `sleep` runs: before its exec, the fork handles the signal as the shell does.
   REQUIRE(tests::within(std::chrono::seconds(10), [&] {
     const auto members = sandboxes.backend().members(sandboxes.name(1));
     return std::any_of(members.begin(), members.end(), [](pid_t pid) {
@@ -60,7 +60,7 @@ TEST_CASE("Ctrl-C reaches all that runs in the foreground", "[contract]") {
   CHECK(outcome.output.find("caught") != std::string::npos);
 }
 
-TEST_CASE("a line that is typed is echoed and read, and Ctrl-D ends the input", "[contract]") {
+TEST_CASE("a typed line is echoed and read, and Ctrl-D ends the input", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   sandboxes.start(1);

@@ -24,7 +24,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-// No engine is expected in the machine of ./check --vm.
+// The machine of ./check --vm needs no engine.
 bool must_be_there() { return setting("CI") == "true" && setting("MOORAGE_TEST_VM").empty(); }
 
 }  // namespace
@@ -61,7 +61,7 @@ std::vector<std::string> missing_engines() {
   for (const char* entry : {"docker", "docker-userns"}) {
     if (!find_engine(entry).socket.empty() || must_be_there()) continue;
     missing.push_back(std::string("backend ") + entry + ": " + variable_of(entry) +
-                      "_SOCKET names no engine");
+                      "_SOCKET is not set to an engine's socket");
   }
   return missing;
 }

@@ -1,5 +1,5 @@
-// What wardens of this and other releases answer when they are asked what they speak. The answer of
-// the one before the question is as it was recorded.
+// How wardens of this and other releases answer the protocol query. The answer from before the
+// query existed is a recording.
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// One connection: reads the request to its empty line, gives the answer, closes.
+// One connection: reads the request to its empty line, sends the answer, closes.
 std::optional<backends::WardenInfo> ask_one_that_answers(const std::string& answer) {
   std::string directory = "/tmp/moorage-introduce-XXXXXX";
   REQUIRE(mkdtemp(directory.data()) != nullptr);
@@ -51,7 +51,7 @@ std::string http(const std::string& status, const std::string& body) {
 
 }  // namespace
 
-TEST_CASE("a warden from before the question speaks protocol 1") {
+TEST_CASE("a warden without the protocol query speaks protocol 1") {
   const auto told = ask_one_that_answers(
       "HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: 62\r\n\r\n"
       "{\"code\":\"not_found\",\"message\":\"there is nothing at this path\"}");
@@ -61,7 +61,7 @@ TEST_CASE("a warden from before the question speaks protocol 1") {
   CHECK(told->release.empty());
 }
 
-TEST_CASE("a warden of a later release says what it speaks, and may say more") {
+TEST_CASE("a newer warden reports its protocols, and may add fields") {
   const auto told = ask_one_that_answers(
       http("200 OK", R"({"oldest":3,"newest":7,"release":"9.1","more":{"of":"it"}})"));
   REQUIRE(told);
@@ -70,7 +70,7 @@ TEST_CASE("a warden of a later release says what it speaks, and may say more") {
   CHECK(told->release == "9.1");
 }
 
-TEST_CASE("an answer that is none of a warden's is not believed") {
+TEST_CASE("an invalid answer is rejected") {
   for (const char* body : {"", "[]", R"({"release":"1"})", R"({"oldest":-1,"newest":"x"})"}) {
     CAPTURE(body);
     CHECK_THROWS_AS(ask_one_that_answers(http("200 OK", body)), base::Error);

@@ -1,5 +1,5 @@
-// What a stranger meets inside a sandbox of backend lxc. Each case fails without its defence;
-// numbers are rows of the threat list.
+// Attacks from inside a sandbox of backend lxc. Each case fails without its defence; numbers are
+// rows of the threat list.
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ std::string status_field(const std::string& status, const std::string& key) {
   return status.substr(value, status.find('\n', value) - value);
 }
 
-// Without the marks that an engine leaves in / and /dev; isolation_differences.cc has them.
+// Without an engine's marks in / and /dev; isolation_differences.cc lists them.
 std::string without_marks(std::string listing) {
   for (const std::string mark : {".dockerenv ", "mqueue "}) {
     const size_t found = listing.find(mark);
@@ -35,26 +35,26 @@ std::string without_marks(std::string listing) {
   return listing;
 }
 
-// The id of `user` inside: that of the host where there is no user namespace.
+// The id of `user` inside: the host's id where there is no user namespace.
 std::string id_of_user(SandboxFixture& sandboxes) {
   const bool maps_ids = sandboxes.can().isolation >= backends::Isolation::userns;
   return std::to_string((maps_ids ? 0 : sandboxes.spec(1).first_host_id) + 1000);
 }
 
-// Who of those inside may do most.
+// The most privileged user inside.
 std::string strongest(SandboxFixture& sandboxes) {
   return sandboxes.allows_root() ? "root" : "user";
 }
 
 }  // namespace
 
-TEST_CASE("calls that reach for the kernel are refused, for user and root (9, 14, 16, 17, 18)",
+TEST_CASE("dangerous kernel calls are refused, for user and root (9, 14, 16, 17, 18)",
           "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::isolates(sandboxes)) return;
   sandboxes.start(1);
   const std::string user = GENERATE(as<std::string>{}, "user", "root");
-  if (user == "root" && !tests::applies(sandboxes.allows_root(), "no command is root")) return;
+  if (user == "root" && !tests::applies(sandboxes.allows_root(), "commands cannot be root")) return;
   CAPTURE(user);
   Findings found = probe(sandboxes, user);
   for (const char* call : {"unshare-user",
@@ -125,7 +125,7 @@ TEST_CASE("calls that reach for the kernel are refused, for user and root (9, 14
     CAPTURE(call);
     CHECK(found[call] == "ENOSYS");
   }
-  // The filter's word, or that of a kernel which has no 32-bit calls at all.
+  // The filter's result, or that of a kernel without 32-bit calls.
   const std::string filtered = sandboxes.kind() == "lxc" ? "ENOSYS" : "signal 31";
   CHECK((found["int80-getpid"] == filtered || found["int80-getpid"] == "signal 11"));
   for (const char* call : {"tiocgwinsz", "af_unix", "af_inet"}) {
@@ -134,9 +134,8 @@ TEST_CASE("calls that reach for the kernel are refused, for user and root (9, 14
   }
 }
 
-TEST_CASE(
-    "the warden and the host's knobs cannot be touched, not even by root inside (1, 12, 13, 38)",
-    "[contract]") {
+TEST_CASE("even root inside cannot touch the warden and the host's knobs (1, 12, 13, 38)",
+          "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::isolates(sandboxes)) return;
   sandboxes.start(1);
@@ -168,14 +167,13 @@ TEST_CASE(
   }
   CHECK(sandboxes.shell(1, "grep -c ' /proc/sys ro' /proc/self/mountinfo") == "1");
   CHECK(found["read-warden"] == "EACCES");
-  // Process 1 of a pid namespace takes no signal from inside that it does not handle.
+  // Process 1 of a pid namespace gets only signals from inside that it handles.
   sandboxes.shell(1, "kill -9 1; kill -STOP 1; sleep 0.1; grep State: /proc/1/status || true",
                   strongest(sandboxes));
   CHECK(sandboxes.shell(1, "echo alive") == "alive");
 }
 
-TEST_CASE("policy can let commands make namespaces and mount in them, and nothing else (16)",
-          "[contract]") {
+TEST_CASE("policy can allow namespaces and mounts in them, and nothing else (16)", "[contract]") {
   SandboxFixture sandboxes(
       EACH_BACKEND, [](backends::BackendOptions& options) { options.nested_namespaces = true; });
   if (!tests::available(sandboxes) || !tests::isolates(sandboxes)) return;
@@ -216,13 +214,12 @@ TEST_CASE("a command's own process is confined: capabilities, filters, ids (8, 1
   CHECK(status_field(root, "CapEff") == "00000000a00405fb");
 }
 
-TEST_CASE("two sandboxes have disjoint ids on the host, none of them the host's root (19, 20)",
-          "[contract]") {
+TEST_CASE("two sandboxes have disjoint host ids, without the host's root (19, 20)", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::isolates(sandboxes)) return;
   if (!tests::applies(sandboxes.can().isolation >= backends::Isolation::userns &&
                           sandboxes.spec(1).first_host_id != sandboxes.spec(2).first_host_id,
-                      "its sandboxes have no id range of their own")) {
+                      "its sandboxes have no id ranges of their own")) {
     return;
   }
   std::map<uint64_t, uint64_t> ranges;
@@ -243,7 +240,7 @@ TEST_CASE("two sandboxes have disjoint ids on the host, none of them the host's 
   CHECK(ranges.size() == 2);
 }
 
-TEST_CASE("sudo works without a password, and not where policy does not want it", "[contract]") {
+TEST_CASE("sudo works without a password, unless policy forbids it", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::isolates(sandboxes)) return;
   if (!tests::applies(sandboxes.can().sudo, "it has no sudo")) return;
@@ -256,7 +253,7 @@ TEST_CASE("sudo works without a password, and not where policy does not want it"
   CHECK(status_field(sandboxes.shell(2, "cat /proc/self/status"), "NoNewPrivs") == "1");
 }
 
-TEST_CASE("there is no network but loopback (42, 50)", "[contract]") {
+TEST_CASE("loopback is the only network (42, 50)", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::isolates(sandboxes)) return;
   sandboxes.start(1);
@@ -272,8 +269,7 @@ TEST_CASE("there is no network but loopback (42, 50)", "[contract]") {
         "up");
 }
 
-TEST_CASE("the host's files, processes, groups and secrets are not to be seen (11, 18)",
-          "[contract]") {
+TEST_CASE("the host's files, processes, groups and secrets are hidden (11, 18)", "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::isolates(sandboxes)) return;
   sandboxes.start(1);
@@ -296,7 +292,7 @@ TEST_CASE("the host's files, processes, groups and secrets are not to be seen (1
                         "/etc/ssl/private 2>/dev/null; ls -d " +
                             sandboxes.store() + " 2>/dev/null; true",
                         strongest(sandboxes)) == "user");
-  // This very test is a process of the host: 1 is the warden, then our own.
+  // This very test is a host process: 1 is the warden, then our own.
   CHECK(sandboxes.shell(1, "ls -d /proc/[0-9]* | wc -l", strongest(sandboxes)).size() == 1);
   CHECK(sandboxes.shell(1, "tr '\\0' ' ' < /proc/self/environ").find("TMPDIR") ==
         std::string::npos);
@@ -314,7 +310,7 @@ TEST_CASE("the host's files, processes, groups and secrets are not to be seen (1
                         strongest(sandboxes)) == "root:440");
 }
 
-TEST_CASE("what a program needs is there: temporary files, devices, terminals, processors",
+TEST_CASE("programs have what they need: temporary files, devices, terminals, processors",
           "[contract]") {
   SandboxFixture sandboxes(EACH_BACKEND);
   if (!tests::available(sandboxes) || !tests::isolates(sandboxes)) return;

@@ -1,5 +1,5 @@
-// The attacker's view is the same on each backend that isolates: the probe prints the same table as
-// on lxc, line by line, but for a list of named differences.
+// The attacker's view is the same on each isolating backend: the probe prints the same table as on
+// lxc, line by line, except for a list of named differences.
 #include <set>
 
 #include "contract.h"
@@ -10,7 +10,7 @@ using tests::Allowed;
 using tests::Findings;
 using tests::SandboxFixture;
 
-TEST_CASE("a stranger inside sees and may do what he does on lxc, or a reason is given",
+TEST_CASE("an attacker inside has the same view and rights as on lxc, except for listed reasons",
           "[contract]") {
   SandboxFixture here(EACH_BACKEND);
   if (!tests::available(here) || !tests::isolates(here)) return;
@@ -25,7 +25,7 @@ TEST_CASE("a stranger inside sees and may do what he does on lxc, or a reason is
     CAPTURE(here.kind(), user);
     const auto found = tests::compare(here.kind(), tests::probe(lxc, user),
                                       tests::probe(here, user), tests::allowed_differences());
-    CHECK(found.same > 150);  // the probe told what it tells
+    CHECK(found.same > 150);  // the probe printed its whole table
     for (const std::string& difference : found.not_allowed) {
       INFO(difference);
       CHECK(difference.empty());
@@ -41,12 +41,12 @@ TEST_CASE("a stranger inside sees and may do what he does on lxc, or a reason is
   }
 }
 
-TEST_CASE("a difference of two tables is allowed for its backend and its line only") {
+TEST_CASE("a difference is allowed only for its backend and line") {
   const Findings lxc{{"mount", "EPERM"}, {"mount:/a", "tmpfs"}, {"same", "ok"}, {"uid", "1"}};
   const Findings here{{"mount", "ok"}, {"mount:/b", "tmpfs"}, {"same", "ok"}, {"uid", "2"}};
   const std::vector<Allowed> allowed{{"docker", "uid", "because"},
                                      {"docker", "mount:*", "as well"},
-                                     {"docker", "same", "is no difference"}};
+                                     {"docker", "same", "is the same"}};
   const std::vector<Allowed> on_some_kernels{{"docker", "*", "", true}};
   const auto found = tests::compare("docker", lxc, here, allowed);
   CHECK(found.same == 1);

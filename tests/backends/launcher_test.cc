@@ -20,7 +20,7 @@ struct Directory {
 
 }  // namespace
 
-TEST_CASE("a warden's copy that a power cut left without its bytes is made again") {
+TEST_CASE("a warden copy truncated by a power cut is made again") {
   const Directory directory;
   const std::string program = directory.path + "/moorage-warden";
   base::write_file(program, "the program", 0755);
@@ -40,7 +40,7 @@ TEST_CASE("a warden's copy that a power cut left without its bytes is made again
   CHECK(before.st_ino == after.st_ino);
 }
 
-TEST_CASE("a program that was replaced is copied anew, and the copy before goes") {
+TEST_CASE("a replaced program is copied again, and the old copy removed") {
   const Directory directory;
   const std::string images = directory.path + "/images";
   const std::string program = directory.path + "/moorage-warden";

@@ -32,7 +32,7 @@ Findings probe(SandboxFixture& sandboxes, const std::string& user) {
   for (std::string line; std::getline(lines, line);) {
     const size_t space = line.find(' ');
     std::string& value = found[line.substr(0, space)];
-    value += (value.empty() ? "" : "; ") + line.substr(space + 1);  // one mount upon another
+    value += (value.empty() ? "" : "; ") + line.substr(space + 1);  // several mounts on one path
   }
   return found;
 }

@@ -1,4 +1,4 @@
-// What backend_probe told in one sandbox, as a table, and how two tables differ.
+// The output of backend_probe in one sandbox, as a table, and the differences of two tables.
 #pragma once
 
 #include <map>
@@ -12,15 +12,15 @@ namespace moorage::tests {
 
 using Findings = std::map<std::string, std::string>;  // "unshare-user" -> "EPERM"
 
-// The probe, run in sandbox 1 as `user`.
+// Runs the probe in sandbox 1 as `user`.
 Findings probe(SandboxFixture& sandboxes, const std::string& user);
 
-// A line that may be another one than on lxc. `line` may end in "*".
+// A line that may differ from lxc. `line` may end in "*".
 struct Allowed {
   std::string backend;  // as in engines.h
   std::string line;
   std::string reason;
-  bool of_some_kernels = false;  // no difference on others, and so no line of docs/backends.md
+  bool of_some_kernels = false;  // equal on other kernels, so not in docs/backends.md
 };
 const std::vector<Allowed>& allowed_differences();  // isolation_differences.cc
 

@@ -1,6 +1,5 @@
-// What the control groups of a sandbox of backend lxc hold it to besides memory, CPU and processes:
-// device nodes and the rate of the disk. A process of host root joins the group, so that nothing
-// else refuses.
+// Limits of a sandbox's control groups on backend lxc besides memory, CPU and processes: device
+// nodes and the disk rate. A host root process joins the group, so that only the group can refuse.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -26,8 +25,8 @@ using tests::SandboxFixture;
 
 namespace {
 
-// The errno of body, run by host root within the sandbox's groups: the warden's, since that of the
-// commands takes no process itself where it is cgroup v2 that counts memory.
+// The errno of body, run by host root within the sandbox's groups: in the warden's, because the
+// commands' group accepts no process itself where cgroup v2 counts memory.
 int errno_inside(const SandboxFixture& sandboxes, const std::function<long()>& body) {
   std::vector<base::Fd> groups;
   for (const std::string& file :
@@ -36,7 +35,7 @@ int errno_inside(const SandboxFixture& sandboxes, const std::function<long()>& b
   const pid_t child = fork();
   if (child == 0) {
     for (const base::Fd& group : groups) {
-      if (write(group.get(), "0", 1) != 1) _exit(255);  // no errno of ours
+      if (write(group.get(), "0", 1) != 1) _exit(255);  // not an errno
     }
     errno = 0;
     _exit(body() < 0 ? errno : 0);
@@ -49,12 +48,13 @@ int errno_inside(const SandboxFixture& sandboxes, const std::function<long()>& b
 
 }  // namespace
 
-TEST_CASE("no process of a sandbox opens or makes a device, though it were the host's root (13)") {
+TEST_CASE("even as host root, a sandbox process cannot open or create a device (13)") {
   SandboxFixture sandboxes("lxc");
   if (!tests::available(sandboxes)) return;
   sandboxes.start(1);
   const std::string place = sandboxes.store() + "/device";
-  REQUIRE(mknod(place.c_str(), S_IFBLK | 0600, makedev(7, 0)) == 0);  // loop0, whether there or not
+  REQUIRE(mknod(place.c_str(), S_IFBLK | 0600, makedev(7, 0)) ==
+          0);  // loop0, whether it exists or not
   auto open_it = [](const char* path, int flags) {
     return long{open(path, flags | O_CLOEXEC | O_NONBLOCK)};
   };
@@ -79,12 +79,12 @@ TEST_CASE("no process of a sandbox opens or makes a device, though it were the h
           return open_it(ptsname(terminal), O_RDWR | O_NOCTTY);
         }) == 0);
 
-  // Without the rules the same root opens and makes them.
+  // Without the rules the same root can open and create them.
   CHECK(open_it("/dev/kmsg", O_WRONLY) >= 0);
   CHECK(mknod(made.c_str(), S_IFCHR | 0600, makedev(1, 1)) == 0);
 }
 
-TEST_CASE("all sandboxes together have a share of the processors when those are short") {
+TEST_CASE("all sandboxes together have one share of the processors when these are short") {
   SandboxFixture sandboxes("lxc", [](auto& options) { options.cpu_weight = 50; });
   if (!tests::available(sandboxes)) return;
   sandboxes.start(1);
@@ -95,7 +95,7 @@ TEST_CASE("all sandboxes together have a share of the processors when those are 
         (hierarchies.cpu_v1.empty() ? "50\n" : "512\n"));
 }
 
-TEST_CASE("the rate of the disk is held, each way") {
+TEST_CASE("the disk rate limit is enforced, each way") {
   SandboxFixture sandboxes("lxc");
   if (!tests::available(sandboxes)) return;
   const auto hierarchies = backends::find_cgroups();
@@ -107,7 +107,7 @@ TEST_CASE("the rate of the disk is held, each way") {
   try {
     disk = backends::disk_of(sandboxes.store());
   } catch (const base::Error& error) {
-    WARN("the store is on no disk: " << error.message());
+    WARN("the store is not on a disk: " << error.message());
     return;
   }
   sandboxes.start(1);
@@ -126,12 +126,12 @@ TEST_CASE("the rate of the disk is held, each way") {
           }
           return 0L;
         }) == 0);
-  // A lower bound: no machine is so slow that this passes without the limit on a sane disk, and
-  // none so fast that it fails with it.
+  // A lower bound: no slow machine passes it without the limit on a working disk, and no fast one
+  // fails it with the limit.
   CHECK(std::chrono::steady_clock::now() - start > std::chrono::milliseconds(1200));
 }
 
-TEST_CASE("the disk below a path is a whole disk, and there is none below a tmpfs") {
+TEST_CASE("the disk below a path is a whole disk, and tmpfs has none") {
   CHECK_THROWS_AS(backends::disk_of("/dev/shm"), base::Error);
   SandboxFixture sandboxes("fake");
   struct stat info {};

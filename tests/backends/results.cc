@@ -40,7 +40,7 @@ class Collector : public Catch::TestEventListenerBase {
     name_ = test.name;
   }
 
-  // The test case itself is a section, begun again for each value of its generators.
+  // The test case itself is a section, restarted for each value of its generators.
   void sectionStarting(const Catch::SectionInfo& section) override {
     TestEventListenerBase::sectionStarting(section);
     if (section.name == name_) current = {};

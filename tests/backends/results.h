@@ -1,7 +1,7 @@
-// What the contract suite found, for docs/backends.md: for each test case with the tag [contract]
-// and each backend that it ran against, whether the promise is kept. A listener of Catch2 collects,
-// and writes JSON to the file in MOORAGE_TEST_RESULTS when that is set; write_table.py makes the
-// page of it. A test that returns without an assertion and without a reason is told as "silent".
+// Results of the contract suite for docs/backends.md: for each test case with the tag [contract]
+// and each backend it ran against, whether the promise is kept. A Catch2 listener collects them and
+// writes JSON to the file in MOORAGE_TEST_RESULTS, if set; write_table.py turns it into the page. A
+// test that returns without an assertion or a reason is reported as "silent".
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 
 namespace moorage::tests::results {
 
-// From now on, to the end of this run of the test case, it is this backend that is tried.
+// From now on, until this run of the test case ends, results count for this backend.
 void begin(const std::string& backend);
-// The backend does not promise this. Part of the page, so the reason is one of the backend's
-// nature.
+// The backend does not promise this. The reason appears on the page, so give one inherent in the
+// backend.
 void not_applicable(const std::string& reason);
-// It promises this, but it could not be tried on this host. No part of the page.
+// Promised, but could not be tested on this host. Not shown on the page.
 void not_tried(const std::string& reason);
 
-// A line of the probe that is another one than on lxc.
+// A line of the probe that differs from lxc.
 struct Difference {
   std::string listed;  // in isolation_differences.cc
   std::string line;

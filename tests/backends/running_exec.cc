@@ -45,7 +45,7 @@ RunningExec::~RunningExec() {
     within(std::chrono::seconds(10), [&] { return group_->empty(); });
     group_->remove();
   } catch (const std::exception&) {
-    // The sandbox is gone, and the group with it.
+    // The sandbox is gone, and so is the group.
   }
 }
 

@@ -1,5 +1,5 @@
-// A command in a sandbox while it runs, and how it ended. Its group is killed, seen empty and
-// removed by `finish`, or by the destructor if the test gave up.
+// A running command in a sandbox, and its end. `finish`, or the destructor if the test gave up,
+// kills its group, waits until it is empty and removes it.
 #pragma once
 
 #include <chrono>
@@ -21,9 +21,9 @@ struct Outcome {
   int code = -1;
   int signal = 0;
   std::string output;    // all streams, in order
-  std::string error;     // of them, standard error
-  std::string terminal;  // of them, what came through a terminal
-  std::string text;      // what the warden said of a command that could not be started
+  std::string error;     // the part from standard error
+  std::string terminal;  // the part from a terminal
+  std::string text;      // the warden's message for a command that could not start
   uint64_t oom_kills = 0;
 };
 
@@ -50,16 +50,16 @@ class RunningExec {
 
   const std::string& tag() const { return tag_; }
   backends::EnvdClient& client() { return client_; }
-  void send(const std::string& input);  // after what was sent before
+  void send(const std::string& input);  // after all earlier input
   bool ended();
-  // All that it wrote so far.
+  // All its output so far.
   const std::string& output();
   bool wait_for(const std::string& text,
                 std::chrono::milliseconds deadline = std::chrono::seconds(10));
   Outcome finish();
 
  private:
-  void read();  // as far as the journal goes
+  void read();  // to the current end of the journal
 
   std::string tag_;
   backends::EnvdClient client_;

@@ -22,11 +22,11 @@ constexpr uint32_t kUser = 1000;
 std::string make_store() {
   const char* top = std::getenv("TMPDIR");
   std::string pattern = std::string(top ? top : "/tmp") + "/moorage-backends.XXXXXX";
-  if (!mkdtemp(pattern.data())) base::throw_errno("make a directory for the test");
+  if (!mkdtemp(pattern.data())) base::throw_errno("create a directory for the test");
   return pattern;
 }
 
-// A directory of the inside user, shown under the sandbox's ids.
+// A directory of the inside user, mapped to the sandbox's ids.
 base::Fd idmapped_mount(const std::string& path, uint32_t first_host_id) {
   base::make_directories(path, 0755);
   base::check(chown(path.c_str(), kUser, kUser), "set the owner of " + path);
@@ -46,7 +46,7 @@ SandboxFixture::SandboxFixture(const std::string& entry,
                                const std::function<void(backends::BackendOptions&)>& change)
     : engine_(find_engine(entry)), store_(make_store()) {
   results::begin(entry);
-  // The store is closed to all but root, as the real one is.
+  // Like the real store, only root can enter it.
   options_.name_prefix = "moorage-test" + store_.substr(store_.rfind('.') + 1) + "-";
   for (char& c : options_.name_prefix) c = static_cast<char>(std::tolower(c));
   options_.images_directory = store_ + "/images";
@@ -158,11 +158,11 @@ bool applies(bool condition, const std::string& reason) {
 }
 
 bool runs_commands(const SandboxFixture& fixture) {
-  return applies(fixture.runs_commands(), "it runs no commands");
+  return applies(fixture.runs_commands(), "it does not run commands");
 }
 
 bool isolates(SandboxFixture& fixture) {
-  return applies(fixture.can().isolation != backends::Isolation::none, "it isolates nothing");
+  return applies(fixture.can().isolation != backends::Isolation::none, "it provides no isolation");
 }
 
 }  // namespace moorage::tests

@@ -1,6 +1,6 @@
-// What the tests of backends stand on: a store in a temporary directory, a backend over it with a
-// prefix of its own, sandboxes with a workspace and a home, and commands that run in them to their
-// end. On destruction every sandbox is destroyed and the store removed.
+// The base of backend tests: a store in a temporary directory, a backend over it with its own
+// prefix, sandboxes with a workspace and a home, and commands run in them to their end. The
+// destructor destroys every sandbox and removes the store.
 #pragma once
 
 #include <chrono>
@@ -34,12 +34,12 @@ class SandboxFixture {
   bool allows_root() { return can().root; }
   const std::string& prefix() const { return options_.name_prefix; }
   const std::string& store() const { return store_; }
-  // A second backend object over the same store, as after a restart of the daemon.
+  // A second backend object over the same store, as after a daemon restart.
   std::unique_ptr<backends::Backend> another_backend() const;
 
   // A spec with name "<prefix>sb_N", its own id range, directory and mounts.
   backends::SandboxSpec spec(int number);
-  // With that spec; keeps none of its mounts, which would be busy as long as we have them.
+  // With that spec; keeps none of its mounts, which would stay busy as long as we hold them.
   backends::SandboxStatus start(int number);
   std::string group(int number) const {  // in the unified hierarchy
     return backends::SandboxCgroup(backends::find_cgroups(), name(number)).unified_path();
@@ -51,9 +51,9 @@ class SandboxFixture {
   Outcome run(int number, const Command& command) { return begin(number, command).finish(); }
   // `sh -c script`; fails the test unless it exits with 0. Trailing newlines are cut.
   std::string shell(int number, const std::string& script, const std::string& user = "user");
-  // The path inside of a program of the tests, put into the workspace.
+  // The path inside of a test program, copied into the workspace.
   std::string program(int number, const std::string& path);
-  // A detached mount of a new directory, with the sandbox's ids: what may take /workspace's place.
+  // A detached mount of a new directory, with the sandbox's ids, to replace /workspace.
   base::Fd mount_of(const std::string& path, const backends::SandboxSpec& spec);
 
  private:
@@ -66,14 +66,14 @@ class SandboxFixture {
   int execs_ = 0;
 };
 
-// False: the engine is missing here. Says so loudly, and fails the test where CI=true.
+// False: the engine is missing here. Reports it loudly, and fails the test where CI=true.
 bool available(SandboxFixture& fixture);
-// False: the promise is none of this backend's. The reason becomes part of docs/backends.md.
+// False: this backend does not make the promise. The reason appears in docs/backends.md.
 bool applies(bool condition, const std::string& reason);
 bool runs_commands(const SandboxFixture& fixture);
 bool isolates(SandboxFixture& fixture);
 
-// Waits for the condition; the deadline is part of what is tested, where it is a second.
+// Waits for the condition; a deadline of one second is itself part of the test.
 template <typename Condition>
 bool within(std::chrono::milliseconds deadline, const Condition& condition) {
   const auto until = std::chrono::steady_clock::now() + patient(deadline);

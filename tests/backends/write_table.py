@@ -1,10 +1,10 @@
-"""The tables in docs/backends.md, made from what a run of the contract suite found (results.h).
+"""The tables in docs/backends.md, made from the results of a contract suite run (results.h).
 
     python3 write_table.py RESULTS            prints them
     python3 write_table.py RESULTS --write    puts them into docs/backends.md
-    python3 write_table.py RESULTS --check    fails when docs/backends.md has others, or a promise is not kept
+    python3 write_table.py RESULTS --check    fails if docs/backends.md differs, or a promise is not kept
 
-What was not tried in this run, because an engine or something of the host is missing, stays as the page has it."""
+Promises not tested in this run, because an engine or a host feature is missing, stay unchanged on the page."""
 
 import json
 import pathlib
@@ -20,7 +20,7 @@ THEMES = {  # in the order of the page
     "contract_commands_test.cc": "Commands",
     "contract_terminal_test.cc": "Terminals",
     "contract_limits_test.cc": "Limits",
-    "contract_freeze_test.cc": "Freezing, and other mounts for what runs",
+    "contract_freeze_test.cc": "Freezing, and exchanging mounts",
     "contract_engine_test.cc": "Kills of the engine's own processes",
     "contract_leaks_test.cc": "Leaks",
     "isolation_test.cc": "Isolation",
@@ -41,7 +41,7 @@ def cells(line):
 
 
 def committed(text):
-    """{(promise, backend): cell} with reasons in place of letters."""
+    """{(promise, backend): cell} with reasons instead of letters."""
     start, end = between(text, "results")
     lines = text[start:end].splitlines()
     reasons = dict(re.fullmatch(r"- ([a-z]): (.*)", line).groups() for line in lines if line.startswith("- "))
@@ -91,7 +91,7 @@ def told(result):
 
 
 def differences_table(results, text):
-    """What the probe told differently than on lxc. Of backends that were not run: as it is on the page."""
+    """Probe lines that differ from lxc. Backends that were not run keep the lines on the page."""
     start, end = between(text, "differences")
     run = {each["backend"] for each in results["probe"]}
     rows = {}
@@ -106,7 +106,7 @@ def differences_table(results, text):
             rows[key] = ", ".join(sorted({*users, table["user"]}))
     if not rows:
         return "None so far.\n"
-    lines = ["| backend | who | line of the probe | why it is another one than on lxc |", "|---|---|---|---|"]
+    lines = ["| backend | who | line of the probe | why it differs from lxc |", "|---|---|---|---|"]
     for (backend, line, reason), user in sorted(rows.items()):
         lines.append(f"| {backend} | {user} | {line} | {reason} |")
     return "\n".join(lines) + "\n"
@@ -130,9 +130,9 @@ def main():
     if bad:
         sys.exit("\n".join(bad))
     if made != text:
-        sys.exit(f"docs/backends.md has other tables than this run; run: python3 tests/backends/write_table.py {sys.argv[1]} --write")
+        sys.exit(f"docs/backends.md does not match this run; update it: python3 tests/backends/write_table.py {sys.argv[1]} --write")
     run = [backend for backend in COLUMNS if any(each["backend"] == backend for each in results["promises"])]
-    print("docs/backends.md is what was found of " + ", ".join(run))
+    print("docs/backends.md matches the results of " + ", ".join(run))
 
 
 main()

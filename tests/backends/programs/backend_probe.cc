@@ -1,6 +1,6 @@
-// Runs inside a sandbox, started by isolation_test.cc: tries what a stranger would try, one line an
-// attempt: "NAME ERRNO-NAME", or "NAME ok"; and what he sees (probe_view.cc). Static: the image
-// owes it nothing.
+// Runs inside a sandbox, started by isolation_test.cc: tries an attacker's steps, one line each:
+// "NAME ERRNO-NAME" or "NAME ok"; and prints the view (probe_view.cc). Static: needs nothing from
+// the image.
 #include <fcntl.h>
 #include <linux/keyctl.h>
 #include <sched.h>
@@ -36,7 +36,7 @@ void attempt(const char* name, const std::function<long()>& body) {
   report(name, body());
 }
 
-// In a child, so that what succeeds does no harm to the rest.
+// In a child, so that success does no harm to the rest.
 void attempt_apart(const char* name, const std::function<long()>& body) {
   std::fflush(stdout);
   const pid_t child = fork();
@@ -127,7 +127,7 @@ void try_arguments() {
   const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
   char letter = 'x';
   attempt("tiocsti", [&] { return ioctl(terminal, TIOCSTI, &letter); });
-  // The kernel looks at 32 bits of the request only.
+  // The kernel reads only 32 bits of the request.
   attempt("tiocsti-high-bit",
           [&] { return syscall(SYS_ioctl, terminal, 0x100000000ULL | TIOCSTI, &letter); });
   attempt("tioclinux", [&] { return ioctl(terminal, TIOCLINUX, &letter); });

@@ -1,12 +1,12 @@
-// Runs inside a sandbox, started by the contract suite: what a command can do to show that a
-// promise is kept. Static: the image owes it nothing.
+// Runs inside a sandbox, started by the contract suite: actions of a command that show whether a
+// promise is kept. Static: needs nothing from the image.
 //
 //   bytes FD every|SIZE SEED   writes these to the descriptor
-//   echo                       standard input to standard output
-//   hold MEGABYTES             "held" once it has them, then waits
-//   count PATH                 writes numbers that grow into the file, until it is killed
-//   clock                      REALTIME, MONOTONIC, BOOTTIME in ns; what setting the clock answers
-//   terminal                   which of 0, 1, 2 are one, its size, and each new size
+//   echo                       copies standard input to standard output
+//   hold MEGABYTES             prints "held" once it has them, then waits
+//   count PATH                 writes growing numbers to the file until killed
+//   clock                      REALTIME, MONOTONIC, BOOTTIME in ns; the result of setting the clock
+//   terminal                   which of 0, 1, 2 are terminals, their size, and each new size
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -72,7 +72,7 @@ int tell_clocks() {
     clock_gettime(clock, &now);
     std::printf("%lld\n", static_cast<long long>(now.tv_sec) * 1'000'000'000 + now.tv_nsec);
   }
-  // To what it says already, so that no harm is done where it is not refused.
+  // Sets the current time, so that success does no harm.
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
   std::printf("%s\n", answer(clock_settime(CLOCK_REALTIME, &now)));

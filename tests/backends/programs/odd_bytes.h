@@ -1,4 +1,4 @@
-// Bytes without a pattern, the same for who writes and for who compares.
+// Bytes without a pattern, the same for writer and checker.
 #pragma once
 
 #include <cstdint>

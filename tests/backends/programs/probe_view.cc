@@ -1,5 +1,5 @@
-// The part of backend_probe that looks instead of trying: what a stranger sees of where he is, one
-// line a fact, in words that are the same in every sandbox of one kind.
+// The passive part of backend_probe: the view from inside a sandbox, one line per fact, in words
+// that are the same in every sandbox of one kind.
 #include "probe_view.h"
 
 #include <dirent.h>
@@ -67,7 +67,7 @@ void tell_own_process() {
     for (std::string word; words >> word;) values.push_back(word);
     tell("own-" + line.substr(0, colon), joined(values));
   }
-  // Which ids of the host they are is another thing for each sandbox, but for the host's own.
+  // The mapped host ids differ between sandboxes, except for the host's own.
   for (const char* map : {"uid_map", "gid_map"}) {
     std::istringstream lines(contents(std::string("/proc/self/") + map));
     std::vector<std::string> ranges;
@@ -138,7 +138,7 @@ void tell_files() {
   }
 }
 
-// Where something is mounted, what, and what it forbids.
+// The mounts: where, what, and their restrictions.
 void tell_mounts() {
   std::istringstream table(contents("/proc/self/mountinfo"));
   std::vector<std::string> lines;

@@ -1,5 +1,5 @@
-// Lists its crash points, or passes "test.first" twice and "test.second" once and tells how far it
-// came.
+// Lists its crash points, or passes "test.first" twice and "test.second" once and prints its
+// progress.
 #include <cstdio>
 #include <cstring>
 
