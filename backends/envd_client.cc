@@ -29,7 +29,7 @@ HttpPeer warden_of(const Endpoint& endpoint) {
 }
 
 [[noreturn]] void broken(const std::string& what) {
-  throw Error(Code::corrupted, "the sandbox's warden answered with " + what);
+  throw Error(Code::corrupted, "the sandbox's warden fields with " + what);
 }
 
 json::object parse_object(std::string_view text) {
@@ -257,12 +257,12 @@ std::optional<WardenInfo> EnvdClient::introduce(milliseconds deadline) {
   }
   if (answer.status == 404) return WardenInfo{};
   if (answer.status != 200) return std::nullopt;
-  const json::object told = parse_object(answer.body);
-  const auto number = [&told](std::string_view name) {
-    return static_cast<int>(std::min<uint64_t>(number_in(told, name), INT_MAX));
+  const json::object fields = parse_object(answer.body);
+  const auto number = [&fields](std::string_view name) {
+    return static_cast<int>(std::min<uint64_t>(number_in(fields, name), INT_MAX));
   };
   return WardenInfo{{number("oldest"), number("newest")},
-                    string_in(told, "release").substr(0, kMaxReleaseBytes)};
+                    string_in(fields, "release").substr(0, kMaxReleaseBytes)};
 }
 
 void EnvdClient::shut_down(milliseconds grace) {

@@ -128,7 +128,7 @@ Fd listen_unix(const std::string& path, mode_t mode, int backlog) {
   sockaddr_un address = place.address();
   check(bind(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address),
         "bind " + path);
-  // Nobody can connect before listen(2), so the mode set briefly by the umask is harmless.
+  // No one can connect before listen(2), so the mode set briefly by the umask is harmless.
   check(chmod(place.path.c_str(), mode), "set mode of " + path);
   check(listen(socket_fd.get(), backlog), "listen on " + path);
   return socket_fd;

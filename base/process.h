@@ -41,7 +41,7 @@ struct ProcessResult {
 // argv[0] is an absolute path or searched in /usr/local/sbin ... /bin, never in the caller's PATH.
 ProcessResult run_process(const std::vector<std::string>& argv, const ProcessOptions& options);
 
-// The start time (/proc/PID/stat field 22) tells a reused pid apart.
+// The start time (/proc/PID/stat field 22) distinguishes a reused pid.
 struct ProcessIdentity {
   int pid = 0;
   uint64_t start_ticks = 0;

@@ -86,7 +86,7 @@ base::Fd open_null() {
   return base::Fd(fd);
 }
 
-// Keeps memory small and steady: large buffers return to the kernel as soon as they are free.
+// Keeps memory small and steady: large buffers return to the kernel once they are free.
 void tame_memory() {
   ::mallopt(M_ARENA_MAX, 1);
   ::mallopt(M_MMAP_THRESHOLD, 64 << 10);

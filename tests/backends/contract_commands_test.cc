@@ -215,14 +215,14 @@ TEST_CASE("a command as root is refused in a sandbox without root", "[contract]"
   if (!tests::available(sandboxes) || !tests::runs_commands(sandboxes)) return;
   if (!tests::applies(!sandboxes.allows_root(), "root inside is an ordinary host id")) return;
   sandboxes.start(1);
-  std::string told;
+  std::string reason;
   try {
     const Outcome outcome = sandboxes.run(1, {.argv = {"/usr/bin/id", "-u"}, .user = "root"});
     CHECK(outcome.code == 126);
-    told = outcome.text;
+    reason = outcome.text;
   } catch (const base::Error& error) {
-    told = error.what();
+    reason = error.what();
   }
-  CHECK_FALSE(told.empty());
+  CHECK_FALSE(reason.empty());
   CHECK(sandboxes.shell(1, "echo fine") == "fine");
 }

@@ -78,7 +78,7 @@ std::set<std::string> lines_of(const std::string& path) {
 std::string text(const Holdings& held) {
   std::ostringstream text;
   text << held.wardens_descriptors << " descriptors of the warden, " << held.own_descriptors
-       << " of ours, " << held.groups << " groups, " << held.children << " children, "
+       << " of the test, " << held.groups << " groups, " << held.children << " children, "
        << held.processes << " processes";
   return text.str();
 }

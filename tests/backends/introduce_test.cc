@@ -52,22 +52,22 @@ std::string http(const std::string& status, const std::string& body) {
 }  // namespace
 
 TEST_CASE("a warden without the protocol query speaks protocol 1") {
-  const auto told = ask_one_that_answers(
+  const auto answer = ask_one_that_answers(
       "HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: 62\r\n\r\n"
       "{\"code\":\"not_found\",\"message\":\"there is nothing at this path\"}");
-  REQUIRE(told);
-  CHECK(told->protocols.oldest == 1);
-  CHECK(told->protocols.newest == 1);
-  CHECK(told->release.empty());
+  REQUIRE(answer);
+  CHECK(answer->protocols.oldest == 1);
+  CHECK(answer->protocols.newest == 1);
+  CHECK(answer->release.empty());
 }
 
 TEST_CASE("a newer warden reports its protocols, and may add fields") {
-  const auto told = ask_one_that_answers(
+  const auto answer = ask_one_that_answers(
       http("200 OK", R"({"oldest":3,"newest":7,"release":"9.1","more":{"of":"it"}})"));
-  REQUIRE(told);
-  CHECK(told->protocols.oldest == 3);
-  CHECK(told->protocols.newest == 7);
-  CHECK(told->release == "9.1");
+  REQUIRE(answer);
+  CHECK(answer->protocols.oldest == 3);
+  CHECK(answer->protocols.newest == 7);
+  CHECK(answer->release == "9.1");
 }
 
 TEST_CASE("an invalid answer is rejected") {

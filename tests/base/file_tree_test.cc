@@ -155,7 +155,7 @@ TEST_CASE("a removal survives concurrent moves of directories") {
   make_chain(directory / "tree/a", 150);
   make_chain(directory / "tree/b", 150);
   std::atomic<bool> stop = false;
-  std::thread stranger([&] {
+  std::thread attacker([&] {
     while (!stop) {
       (void)rename((directory / "tree/a").c_str(), (directory / "tree/b/a").c_str());
       (void)rename((directory / "tree/b/a").c_str(), (directory / "tree/a").c_str());
@@ -163,7 +163,7 @@ TEST_CASE("a removal survives concurrent moves of directories") {
   });
   code_thrown_by([&] { base::remove_tree(directory / "tree"); });
   stop = true;
-  stranger.join();
+  attacker.join();
   base::remove_tree(directory / "tree");
   CHECK_FALSE(base::path_exists(directory / "tree"));
   CHECK(base::read_file(directory / "keep/file") == "kept");

@@ -98,7 +98,7 @@ TEST_CASE("swapping a directory for a link never lets a read leave the root") {
   base::write_file(tree.directory / "outside/file", "outside");
   tree.link(tree.directory / "outside", "evil");
   std::atomic<bool> stop = false;
-  std::thread stranger([&, root = tree.root.get()] {
+  std::thread attacker([&, root = tree.root.get()] {
     while (!stop) renameat2(root, "inside", root, "evil", RENAME_EXCHANGE);
   });
   int inside = 0;
@@ -111,7 +111,7 @@ TEST_CASE("swapping a directory for a link never lets a read leave the root") {
     }
   }
   stop = true;
-  stranger.join();
+  attacker.join();
   CHECK(inside > 0);
   CHECK(outside == 0);
 }
