@@ -4,8 +4,8 @@
 // driver the engine uses. So commands neither wait for the engine nor depend on it running.
 //
 // Ids: with userns-remap an engine gives all containers one range, with a root of their own;
-// otherwise they are as on `lxc` (isolation `userns`). Without it there is no user namespace: the
-// whole sandbox, including the warden, runs as one id of the sandbox's own range, without
+// apart from that they are as on `lxc` (isolation `userns`). Without it there is no user namespace:
+// the whole sandbox, including the warden, runs as one id of the sandbox's own range, without
 // capabilities, root or sudo (isolation `container`).
 #include <fcntl.h>
 

@@ -2,8 +2,8 @@
 // starts, including daemonised children. The child joins before its execve by writing "0" to the
 // join descriptors (opened by host root: cgroup checks the opener's rights, so no process inside
 // needs any). The unified hierarchy does the killing on hybrid hosts too; the v1 memory hierarchy
-// is joined in addition, to count OOM kills per exec. Only joining creates the cgroup: otherwise an
-// exec that has ended has no processes.
+// is joined in addition, to count OOM kills per exec. Only joining creates the cgroup; for
+// all other calls an ended exec has no processes.
 #pragma once
 
 #include <sys/types.h>
