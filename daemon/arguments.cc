@@ -11,29 +11,29 @@ using base::Code;
 using base::Error;
 
 [[noreturn]] void refuse(const std::string& what) {
-  throw Error(Code::invalid_argument, what, "mooraged --help lists what it takes");
+  throw Error(Code::invalid_argument, what, "see mooraged --help");
 }
 
 }  // namespace
 
 std::string usage() {
-  return "mooraged: keeps workspaces, runs commands in sandboxes, serves the API on a unix "
+  return "mooraged: keeps workspaces, runs commands in sandboxes, serves the API on a Unix "
          "socket.\n"
          "\n"
-         "  --config FILE        settings; default /etc/moorage/moorage.yaml, if it is there\n"
-         "  --set GROUP.KEY=V    one setting, over everything else; may be repeated\n"
-         "  --foreground         stay in the foreground (it always does)\n"
-         "  --check-host         say what this host can do and what not, and what follows; start\n"
-         "                       nothing. Exit status 1: something is missing that is needed\n"
-         "  --show-config        print the settings in effect and where each comes from\n"
-         "  --restore-store DIR  make a store of the copy in DIR, into store.directory, which "
-         "must\n"
-         "                       be empty; start nothing. Exit status 1: something is missing\n"
-         "  --list-crash-points  print the names that MOORAGE_CRASH_AT takes\n"
+         "  --config FILE        settings file; default /etc/moorage/moorage.yaml if it exists\n"
+         "  --set GROUP.KEY=V    override one setting; may be repeated\n"
+         "  --foreground         no effect: mooraged always stays in the foreground\n"
+         "  --check-host         check what this host supports, then exit without starting\n"
+         "                       anything. Exit status 1: something required is missing\n"
+         "  --show-config        print the effective settings and where each comes from\n"
+         "  --restore-store DIR  rebuild the store from its copy in DIR, then exit. It goes to\n"
+         "                       store.directory, which must be empty. Exit status 1: some data\n"
+         "                       is missing\n"
+         "  --list-crash-points  print the names that MOORAGE_CRASH_AT accepts\n"
          "  --version  --help\n"
          "\n"
-         "A setting GROUP.KEY can also come from the environment, as MOORAGE_GROUP_KEY: over the\n"
-         "file, under --set. A list there is separated by colons.\n"
+         "The environment variable MOORAGE_GROUP_KEY also sets GROUP.KEY. It overrides the file,\n"
+         "and --set overrides both. Separate the items of a list with colons.\n"
          "\n"
          "Example: mooraged --set store.directory=/srv/moorage --set api.socket=/tmp/api.sock\n";
 }

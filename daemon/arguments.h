@@ -19,7 +19,7 @@ struct Arguments {
   };
   Action action = Action::serve;
   std::optional<std::string> config_file;
-  std::string replica;                           // to make a store of
+  std::string replica;                           // the copy that --restore-store reads
   std::map<std::string, std::string> overrides;  // "group.key" -> value
 };
 

@@ -1,6 +1,6 @@
-// The only header that brings in Asio and Beast, for the files that have coroutines: connection.cc,
-// reply_writer.cc, server.cc. One thread runs the loop; everything here but Wake's handle belongs
-// to it. GCC 12 destroys temporaries and lambdas of a co_await expression twice: name them first.
+// The only header that includes Asio and Beast, for the files with coroutines: connection.cc,
+// reply_writer.cc, server.cc. One thread runs the loop and owns everything here but Wake's handle.
+// GCC 12 destroys temporaries and lambdas of a co_await expression twice: name them first.
 #pragma once
 
 #include <atomic>
@@ -35,9 +35,8 @@ template <typename T = void>
 using Awaitable = asio::awaitable<T>;
 inline constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 
-// Runs `work` on a lane and comes back to the loop with what it returned or threw. `work` is
-// borrowed, as is `share`: the coroutine that waits here keeps them alive. A full lane throws
-// resource_exhausted.
+// Runs `work` on a lane and resumes on the loop with its result or exception. `work` and `share`
+// are borrowed: the waiting coroutine keeps them alive. Throws resource_exhausted on a full lane.
 template <typename Work>
 Awaitable<std::invoke_result_t<Work&>> on_lane(Lanes& lanes, Lane lane, const base::Share& share,
                                                Work& work) {
@@ -46,8 +45,8 @@ Awaitable<std::invoke_result_t<Work&>> on_lane(Lanes& lanes, Lane lane, const ba
   std::optional<Result> result;
   std::exception_ptr error;
   auto initiate = [&](auto handler) {
-    // std::function wants a copyable callable; a completion handler is not. It is let go of on the
-    // lane before the loop runs it, so it is touched and destroyed on the loop's thread alone.
+    // std::function needs a copyable callable, and a completion handler is not copyable. The lane
+    // releases it before the loop runs it, so only the loop's thread runs and destroys it.
     auto resume = std::make_shared<decltype(handler)>(std::move(handler));
     try {
       lanes.submit(lane, share, [&work, &result, &error, loop, resume]() mutable {
@@ -69,13 +68,12 @@ Awaitable<std::invoke_result_t<Work&>> on_lane(Lanes& lanes, Lane lane, const ba
   co_return std::move(*result);
 }
 
-// Lets the loop sleep until something elsewhere has news. A call of the handle before wait() is not
-// lost.
+// Lets the loop sleep until another thread has news. A wake before wait() is not lost.
 class Wake : public std::enable_shared_from_this<Wake> {
  public:
   explicit Wake(const asio::any_io_executor& loop) : timer_(loop) {}
 
-  // Callable from any thread, at any time while the loop's io_context lives.
+  // Callable from any thread while the loop's io_context lives.
   std::function<void()> handle() {
     return [weak = weak_from_this(), loop = timer_.get_executor()] {
       const auto self = weak.lock();
@@ -85,7 +83,7 @@ class Wake : public std::enable_shared_from_this<Wake> {
       });
     };
   }
-  // True: woken. False: the time passed.
+  // True: woken. False: timed out.
   Awaitable<bool> wait(std::chrono::milliseconds at_most) {
     if (!rung_) {
       timer_.expires_after(at_most);

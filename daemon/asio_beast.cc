@@ -1,3 +1,3 @@
-// Asio and Beast are compiled here, once; everybody else sees declarations (daemon/asio.h).
+// Compiles Asio and Beast, once; all other files see only declarations (daemon/asio.h).
 #include <boost/asio/impl/src.hpp>
 #include <boost/beast/src.hpp>

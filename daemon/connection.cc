@@ -21,7 +21,7 @@ constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
 
-// A malformed head is answered, a peer that left or fell silent is not.
+// Answers a malformed head; returns nothing for a peer that left or timed out.
 std::optional<Reply> refusal(const boost::system::system_error& failure) {
   if (failure.code() == http::error::header_limit) {
     return Reply::json(error_json(Error(Code::invalid_argument, "the request head is too large")),
@@ -38,7 +38,7 @@ std::optional<Reply> refusal(const boost::system::system_error& failure) {
 
 using Parser = http::request_parser<http::buffer_body>;
 
-// False: what is in the buffer is not enough for one more step.
+// False: the buffer holds too little for another step.
 bool parse(Parser& parser, beast::flat_buffer& buffer) {
   if (buffer.size() == 0) return false;
   beast::error_code error;
@@ -50,7 +50,7 @@ bool parse(Parser& parser, beast::flat_buffer& buffer) {
   return used > 0;
 }
 
-// All values of a field that may be sent in several lines (RFC 9110, 5.3).
+// All values of a field that may be repeated (RFC 9110, 5.3).
 std::string joined(const Parser::value_type& message, http::field name) {
   std::string all;
   const auto fields = message.equal_range(name);
@@ -59,12 +59,12 @@ std::string joined(const Parser::value_type& message, http::field name) {
   return all;
 }
 
-// Moorage-Lease in two lines would be read as one here and as the other there.
+// Refuses a repeated Moorage-Lease: two readers could pick different lines.
 std::vector<workspace::LeaseClaim> leases_of(const Parser::value_type& message) {
   const auto fields = message.equal_range("Moorage-Lease");
   if (fields.first == fields.second) return {};
   if (std::next(fields.first) != fields.second)
-    throw Error(Code::invalid_argument, "the header Moorage-Lease was sent twice");
+    throw Error(Code::invalid_argument, "the header Moorage-Lease was sent twice; send it once");
   return workspace::parse_lease_claims(view(fields.first->value()));
 }
 
@@ -121,7 +121,7 @@ Awaitable<bool> Connection::serve_one() {
   }
   if (malformed) reply = refusal(*malformed);
   if (!reply) co_return false;
-  // Before a keep-alive connection can go on, the request must have been read to its end.
+  // A keep-alive connection is reusable only after the whole request was read.
   const bool usable = !malformed && in.parser.is_done() && in.parser.get().keep_alive();
   const ReplyWriter::Options options{.lane = in.route ? in.route->lane : Lane::quick,
                                      .share = in.request.share(),
@@ -148,7 +148,7 @@ Awaitable<bool> Connection::wait_for_request() {
 
 Awaitable<void> Connection::read_head(Incoming& in) {
   in.parser.header_limit(parts_.limits.header_bytes);
-  in.parser.body_limit(boost::none);  // each reader of a body has its own limit
+  in.parser.body_limit(boost::none);  // each reader of a body sets its own limit
   stream_.expires_after(parts_.limits.header);
   co_await http::async_read_header(stream_, buffer_, in.parser, asio::use_awaitable);
   stream_.expires_never();
@@ -170,8 +170,8 @@ Awaitable<Reply> Connection::answer(Incoming& in) {
   const auto found = parts_.router.match(view(message.target()), request);
   if (const auto* missed = std::get_if<Router::Missed>(&found)) {
     if (missed->allow.empty())
-      throw Error(Code::not_found, "there is no " + request.path + " in this API");
-    const Error refused(Code::unsupported, request.path + " does not take " + request.method);
+      throw Error(Code::not_found, "this API has no path " + request.path);
+    const Error refused(Code::unsupported, request.path + " does not support " + request.method);
     Reply reply = Reply::json(error_json(refused), 405);
     reply.headers.emplace_back("Allow", missed->allow);
     co_return reply;
@@ -184,7 +184,7 @@ Awaitable<Reply> Connection::answer(Incoming& in) {
   const bool asks = !request.if_match.empty() || !request.if_none_match.empty();
   if (asks && !in.route->conditional && request.method != "GET") {
     throw Error(Code::invalid_argument,
-                "this request does not take If-Match and If-None-Match: it would not look at them");
+                "this request does not support If-Match or If-None-Match; leave them out");
   }
   if (in.route->is_upload()) {
     Reply reply = co_await receive_upload(in);
@@ -192,7 +192,7 @@ Awaitable<Reply> Connection::answer(Incoming& in) {
   }
   request.body = co_await read_json(in);
   if (request.method == "GET" && !request.body.empty()) {
-    throw Error(Code::invalid_argument, "a GET has no body");
+    throw Error(Code::invalid_argument, "a GET request must not have a body");
   }
   const auto verb = [this, &in] { return parts_.dispatcher.answer(*in.route, in.request); };
   const base::Share share = request.share();
@@ -228,9 +228,9 @@ Awaitable<void> Connection::grant_continue(Incoming& in) {
   co_await writer_.write_all(kContinue);
 }
 
-// At least one byte, unless the body ended; then all that has arrived already, up to kPieceBytes.
-// It never waits with bytes in hand: the half of a chunk's head that came with them may be all
-// there is for hours.
+// Returns at least one byte, unless the body ended; then everything already received, up to
+// kPieceBytes. Never waits while it holds bytes: half of a chunk's head may have come with them,
+// and the rest may take hours.
 Awaitable<std::string> Connection::read_piece(Incoming& in) {
   std::string piece(kPieceBytes, '\0');
   size_t filled = 0;

@@ -1,5 +1,5 @@
-// One connection: reads a request's head and body, has it answered on a lane, writes the reply, and
-// again. Lives on the loop thread.
+// One connection: reads a request, runs it on a lane, writes the reply, and repeats. Lives on the
+// loop thread.
 #pragma once
 
 #include <boost/beast/core/flat_buffer.hpp>
@@ -18,15 +18,15 @@ class Connection {
   Connection(Stream::socket_type socket, workspace::Caller caller, const Server::Parts& parts);
   ~Connection();
 
-  // Until the peer leaves or breaks a limit. Throws nothing that the caller must act on.
+  // Runs until the peer leaves or breaks a limit. Throws nothing that the caller must handle.
   Awaitable<void> run();
-  // The daemon stops: idle or endless, the connection ends now; otherwise after the running
+  // The daemon stops: an idle or endless connection ends now, another one after its running
   // request.
   void stop();
   uint32_t uid() const { return caller_.uid; }
 
  private:
-  struct Incoming;  // the parser and what it has of the request
+  struct Incoming;  // the parser and the request read so far
   Awaitable<bool> serve_one();
   Awaitable<bool> wait_for_request();
   Awaitable<void> read_head(Incoming& in);
@@ -41,7 +41,7 @@ class Connection {
   workspace::Caller caller_;
   ReplyWriter writer_;
   beast::flat_buffer buffer_;
-  bool interruptible_ = false;  // idle, or reading what may never come
+  bool interruptible_ = false;  // idle, or reading input that may never come
   bool stopping_ = false;
 };
 

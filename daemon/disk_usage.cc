@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 using workspace::StoreUse;
 
 constexpr milliseconds kFreshFor{1'000};
-constexpr milliseconds kPatience{75'000};  // more than a run takes
+constexpr milliseconds kPatience{75'000};  // longer than a measurement takes
 constexpr milliseconds kLookAgain{50};
 
 JsonObject workspace_object(const StoreUse& use, const workspace::WorkspaceUse& one) {
@@ -60,7 +60,7 @@ class UsageSource : public BodySource {
     if (fresh || (use && Clock::now() > asked_ + kPatience)) return {text(*use), Next::end, {}};
     if (Clock::now() > asked_ + kPatience) {
       throw base::Error(base::Code::unavailable, "the store is still being measured",
-                        "ask again in a minute");
+                        "try again in a minute");
     }
     if (!std::exchange(requested_, true)) api_.usage.request();
     return {{}, Next::wait, kLookAgain};

@@ -1,5 +1,5 @@
-// GET /v1/du: waits, without a thread, for a look at the store that is as of now
-// (workspace/store_usage.h), and tells the caller's part of it.
+// GET /v1/du: waits, without a thread, for an up-to-date measurement of the store
+// (workspace/store_usage.h) and returns the caller's part of it.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace moorage::daemon {
 
-// `only`: one workspace of the caller, else all of them.
+// `only`: one workspace of the caller; otherwise all of them.
 std::unique_ptr<BodySource> tell_disk_usage(Api& api, const workspace::Caller& caller,
                                             std::optional<base::WorkspaceId> only);
 

@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 MOORAGE_CRASH_POINT(before_kept, "answer.before_kept");
 MOORAGE_CRASH_POINT(after_kept, "answer.after_kept");
 
-// `quiet`: a piece of standard input is no event of its own.
+// `quiet`: logs a piece of standard input at debug level, like a read.
 void log_answer(const Request& request, const Reply& reply, Clock::time_point began, bool quiet) {
   const bool reads = quiet || request.method == "GET";
   const std::string& subject = reply.subject;
@@ -33,7 +33,7 @@ void log_answer(const Request& request, const Reply& reply, Clock::time_point be
              {kind, subject}});
 }
 
-// Runs `verb`, turns the error that it throws into a reply, and tells the log.
+// Runs `verb`, turns an error into a reply, and writes the log line.
 template <typename Verb>
 Reply guarded(const Request& request, const Verb& verb, bool quiet = false) {
   const auto began = Clock::now();
@@ -53,7 +53,7 @@ bool keeps(const KeyedAnswers* answers, const Route& route, const Request& reque
   return answers != nullptr && route.keep != Keep::nothing && !request.idempotency_key.empty();
 }
 
-// Of one that found no kept answer: from what an earlier one left, or by the verb.
+// For a request without a kept answer: resumes an earlier attempt, or runs the verb.
 template <typename Verb>
 Reply run_keyed(KeyedAnswers& answers, const Route& route, const Request& request,
                 const Verb& verb) {
@@ -78,8 +78,8 @@ Reply run_keyed(KeyedAnswers& answers, const Route& route, const Request& reques
   return reply;
 }
 
-// Gives the inner sink what comes. One that is known by its key has none, unless its verb finds out
-// itself what is there already: nothing of it appears a second time.
+// Forwards pieces to the inner sink. A known key has no inner sink, so that nothing is written
+// twice, unless the verb itself detects what already exists.
 class KeyedSink : public BodySink {
  public:
   KeyedSink(KeyedAnswers& answers, const Route& route, Request request)
@@ -99,12 +99,12 @@ class KeyedSink : public BodySink {
   Reply finish() override {
     return guarded(request_, [&] {
       request_.caller.keyed->set_body_hash(hash_.finish());
-      // What its own verb has joined to the key meanwhile is not of an earlier one.
+      // Skip this for an unknown key: a kept record would be this request's own.
       if (known_) {
         if (auto kept = answers_.find(*request_.caller.keyed)) return std::move(*kept);
       }
       return run_keyed(answers_, route_, request_, [&] {
-        if (!inner_) workspace::refuse_unsettled(request_.caller, "its kept answer has expired");
+        if (!inner_) workspace::refuse_unsettled(request_.caller, "its saved answer has expired");
         return inner_->finish();
       });
     });
@@ -120,7 +120,7 @@ class KeyedSink : public BodySink {
   BodyHash hash_;
 };
 
-// What it does is the log line and the error reply.
+// Adds the log line and the error reply.
 class PlainSink : public BodySink {
  public:
   PlainSink(Request request, std::unique_ptr<BodySink> inner)
@@ -139,11 +139,11 @@ class PlainSink : public BodySink {
 
 }  // namespace
 
-// One request's verb, called again after each wait. The claim on its key is held all that time: to
-// others with the same key it is in progress.
+// One request's verb, called again after each wait. It holds the claim on its key throughout, so
+// another request with that key sees it as in progress.
 class Dispatcher::Call {
  public:
-  // Routes outlive every request; the request is copied, as the verb may outlive its connection.
+  // Routes outlive every request. The request is copied: the verb may outlive its connection.
   Call(const Route& route, const Request& request, KeyedAnswers* answers)
       : route_(route), request_(request), answers_(answers) {}
 
@@ -151,14 +151,14 @@ class Dispatcher::Call {
   base::Share share() const { return request_.share(); }
   Reply run(const workspace::Progress& progress) {
     Reply reply = guarded(request_, [&] { return run_once(progress); });
-    claim_.reset();  // before the answer goes out: a repeat that follows it gets the same
+    claim_.reset();  // before the answer goes out, so that an immediate repeat gets the same
     return reply;
   }
 
  private:
   Reply run_once(const workspace::Progress& progress) {
     if (!keeps(answers_, route_, request_)) return run_verb(request_, progress);
-    // Who finds its row by the key may run beside its first, which writes that row.
+    // A verb that finds its row by the key may run beside the first request, which writes that row.
     if (route_.keep != Keep::refusal && !claim_) claim_.emplace(answers_->claim(request_));
     Request keyed = request_;
     keyed.caller.keyed = KeyedAnswers::begin(route_, request_);

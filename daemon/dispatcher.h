@@ -1,6 +1,6 @@
-// Between a matched route and its handler: idempotency keys, progress streams, errors to answers,
-// verbs that wait without a thread (workspace/waiters.h), one log line a request. Runs on the
-// route's lane; no sockets here.
+// Between a matched route and its handler: idempotency keys, progress streams, errors as answers,
+// verbs that wait without a thread (workspace/waiters.h), one log line per request. Runs on the
+// route's lane; uses no sockets.
 #pragma once
 
 #include <memory>
@@ -16,15 +16,15 @@ namespace moorage::daemon {
 
 class Dispatcher {
  public:
-  // A verb that waits needs `waiters`; they are left before the dispatcher goes.
+  // A verb that waits needs `waiters`; stop them before destroying the dispatcher.
   Dispatcher(Lanes& lanes, KeyedAnswers& answers, workspace::Waiters* waiters = nullptr)
       : lanes_(lanes), answers_(&answers), waiters_(waiters) {}
-  // Of routes that change nothing: no answer is kept.
+  // For read-only routes: keeps no answers.
   explicit Dispatcher(Lanes& lanes) : lanes_(lanes) {}
 
-  // Never throws: what goes wrong is in the reply.
+  // Never throws: the reply carries the error.
   Reply answer(const Route& route, const Request& request);
-  // For uploads: throws base::Error before the body is asked for.
+  // For uploads: throws base::Error before the body is read.
   std::unique_ptr<BodySink> begin_upload(const Route& route, const Request& request);
 
  private:

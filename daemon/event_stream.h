@@ -1,6 +1,6 @@
-// Events as lines of JSON, from a sequence number on, and those to come. Every follower reads the
-// database for itself, woken by the store, so a slow one holds nobody up and misses nothing.
-// A caller sees the events of workspaces that are theirs; root sees all.
+// Events as lines of JSON, starting at a sequence number; can follow new ones. The store wakes each
+// follower, which reads the database itself: a slow one delays nobody and misses nothing.
+// A caller sees the events of workspaces it may see; root sees all.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace moorage::daemon {
 
 class EventHub {
  public:
-  // Takes the store's event hook: one hub a store, made before other threads use the store.
+  // Takes the store's event hook: one hub per store, created before other threads use it.
   explicit EventHub(state_db::Store& store);
   ~EventHub();
   EventHub(const EventHub&) = delete;

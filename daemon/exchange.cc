@@ -26,7 +26,7 @@ bool Request::query_flag(const std::string& name) const {
   const auto value = query_text(name);
   if (!value || *value == "0" || *value == "false") return false;
   if (*value == "1" || *value == "true") return true;
-  throw Error(Code::invalid_argument, "the query parameter '" + name + "' is 0 or 1");
+  throw Error(Code::invalid_argument, "the query parameter '" + name + "' must be 0 or 1");
 }
 
 std::optional<uint64_t> Request::query_number(const std::string& name, uint64_t max) const {
@@ -36,8 +36,8 @@ std::optional<uint64_t> Request::query_number(const std::string& name, uint64_t 
   const char* end = value->data() + value->size();
   const auto parsed = std::from_chars(value->data(), end, number);
   if (parsed.ec != std::errc() || parsed.ptr != end || number > max) {
-    throw Error(Code::invalid_argument,
-                "the query parameter '" + name + "' is a number from 0 to " + std::to_string(max));
+    throw Error(Code::invalid_argument, "the query parameter '" + name +
+                                            "' must be a number from 0 to " + std::to_string(max));
   }
   return number;
 }
@@ -51,8 +51,8 @@ size_t Request::query_limit(size_t usual) const {
     limit = 0;
   }
   if (limit > 0) return limit;
-  throw Error(Code::invalid_argument, "the query parameter 'limit' is a number from 1 to 1000",
-              "leave it out for " + std::to_string(usual) + ", and ask page by page for more");
+  throw Error(Code::invalid_argument, "the query parameter 'limit' must be a number from 1 to 1000",
+              "leave it out for " + std::to_string(usual) + "; request further pages for more");
 }
 
 Reply Reply::json(std::string body, int status) {
@@ -100,7 +100,7 @@ int status_of(Code code) {
   return 500;
 }
 
-// A message may quote bytes that a stranger chose; JSON wants UTF-8.
+// A message may quote arbitrary bytes from outside; JSON needs UTF-8.
 std::string error_json(const Error& error) {
   const boost::json::object object{{"code", base::code_name(error.code())},
                                    {"message", base::escape_for_message(error.message())},
@@ -119,7 +119,7 @@ Error current_error() {
     return error;
   } catch (const std::exception& error) {
     base::log(base::LogLevel::error, "daemon.bug", {{"what", error.what()}});
-    return Error(Code::internal, "internal error", "the daemon's log has more");
+    return Error(Code::internal, "internal error", "see the daemon's log for details");
   }
 }
 

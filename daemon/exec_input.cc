@@ -8,7 +8,7 @@ namespace {
 using base::Code;
 using base::Error;
 
-// A command that does not read must not hold a thread: after this the piece waits its turn again.
+// A command that does not read must not hold a thread: after this time the piece is queued again.
 constexpr std::chrono::milliseconds kSlice{1000};
 
 class InputSink : public BodySink {
@@ -21,7 +21,7 @@ class InputSink : public BodySink {
     try {
       execs_.send_input(caller_, id_, options_.offset, piece, kSlice);
     } catch (const Error& error) {
-      // The warden skips what it has already, so the same piece may be sent again whole.
+      // The warden skips bytes it already has, so the whole piece can be sent again.
       if (error.code() != Code::deadline_exceeded && error.code() != Code::unknown_outcome) throw;
       return Taken::ask_again;
     }
@@ -48,7 +48,7 @@ class InputSink : public BodySink {
 
 std::unique_ptr<BodySink> feed_input(workspace::Execs& execs, const workspace::Caller& caller,
                                      base::ExecId id, const InputOptions& options) {
-  execs.check_input(caller, id);  // refused before the body is asked for
+  execs.check_input(caller, id);  // refuse before the body is read
   return std::make_unique<InputSink>(execs, caller, id, options);
 }
 

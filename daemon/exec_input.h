@@ -1,6 +1,5 @@
-// Standard input of a running exec, from a request body. Pieces carry the offset at which they
-// belong, so a client that lost its connection goes on where the command's input stands and nothing
-// is sent twice.
+// Standard input of a running exec, from a request body. Each piece carries its offset, so a client
+// that lost its connection resumes at the command's position and no byte is delivered twice.
 #pragma once
 
 #include <memory>
@@ -11,8 +10,8 @@
 namespace moorage::daemon {
 
 struct InputOptions {
-  uint64_t offset = 0;       // bytes of input before this body
-  bool close_after = false;  // the body's end, if it came whole, is the end of the input
+  uint64_t offset = 0;       // input bytes before this body
+  bool close_after = false;  // a complete body also ends the input
 };
 
 std::unique_ptr<BodySink> feed_input(workspace::Execs& execs, const workspace::Caller& caller,

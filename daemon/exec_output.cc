@@ -60,8 +60,8 @@ class OutputSource : public BodySource {
   bool endless() const override { return options_.follow; }
 
  private:
-  // The state is looked at before the journal is found exhausted: what an exec wrote before it was
-  // over is always told before its end.
+  // Read the state before finding the journal exhausted: then everything that an exec wrote before
+  // its end is sent before the end record.
   Step next() {
     Step step;
     if (!options_.raw && !std::exchange(told_position_, true)) {
@@ -80,7 +80,7 @@ class OutputSource : public BodySource {
     return step;
   }
 
-  // What was written and is kept no longer (workspace/output_retention.h), as a gap to its end.
+  // Reports removed output (workspace/output_retention.h) as one gap up to its end.
   std::string removed_output() {
     const ExecView view = execs_.get(caller_, id_);
     if (view.output_bytes <= options_.offset) return {};
@@ -90,7 +90,7 @@ class OutputSource : public BodySource {
     return base::encode_record(RecordKind::position, gap_json(view.output_bytes, gap));
   }
 
-  // The next frame that a reader sees, into rest_. False: there is none at present.
+  // Loads the next visible frame into rest_. False: none at present.
   bool load() {
     while (journal_ && (options_.late || !end_seen_)) {
       auto frame = reader_.next();
@@ -115,7 +115,7 @@ class OutputSource : public BodySource {
     return false;
   }
 
-  // Of the gap that the reader has just passed.
+  // Throws unless the gap just passed is a known one.
   void require_known(uint64_t begin) {
     const uint64_t end = reader_.output_offset();
     const bool known =
@@ -124,12 +124,12 @@ class OutputSource : public BodySource {
         });
     if (known) return;
     throw Error(Code::conflict,
-                "bytes " + std::to_string(begin) + " to " + std::to_string(end) + " of what " +
-                    id_.str() + " wrote went while they were being read",
-                "read on from offset " + std::to_string(end) + ", or read records: without raw=1");
+                "output bytes " + std::to_string(begin) + " to " + std::to_string(end) + " of " +
+                    id_.str() + " were removed while being read",
+                "continue from offset " + std::to_string(end) + ", or read records: without raw=1");
   }
 
-  // Before late output, and again where some time passed.
+  // Before late output, and again after some time.
   void mark_late(const base::FrameHeader& header) {
     constexpr int64_t kEach_ns = 10'000'000'000;
     const bool marked = late_marked_ns_ != 0 && header.wall_ns - late_marked_ns_ < kEach_ns;
@@ -172,13 +172,13 @@ class OutputSource : public BodySource {
   workspace::Caller caller_;
   base::ExecId id_;
   OutputOptions options_;
-  const std::vector<GapPlace> known_gaps_;  // with raw: named in the answer's header
+  const std::vector<GapPlace> known_gaps_;  // with raw: listed in the answer's header
   base::Fd journal_;
   base::JournalReader reader_;
   workspace::ExecWatcher::Subscription subscription_;
   FrameKind kind_ = FrameKind::standard_output;  // of rest_
-  std::string rest_;                             // of the present frame, not told yet
-  std::string mark_;                             // comes before rest_
+  std::string rest_;                             // of the current frame, not sent yet
+  std::string mark_;                             // goes before rest_
   int64_t late_marked_ns_ = 0;
   bool told_position_ = false;
   bool end_seen_ = false;
@@ -215,7 +215,7 @@ class WaitSource : public BodySource {
   workspace::ExecWatcher::Subscription subscription_;
 };
 
-// How far the journal goes, late output too; at least to `offset` if it goes that far.
+// The journal's end, including late output; may stop early once it reaches `offset`.
 uint64_t last_offset(int journal, uint64_t offset) {
   base::JournalReader reader(journal);
   reader.seek_output(offset);
@@ -224,7 +224,7 @@ uint64_t last_offset(int journal, uint64_t offset) {
   return reader.output_offset();
 }
 
-// What the bytes from `from` on pass over, as it is now.
+// The gaps in the bytes from `from` on, as of now.
 std::vector<GapPlace> find_gaps(const ExecView& view, int journal, const OutputOptions& from) {
   const bool over = is_over(view);
   if (journal < 0) {
@@ -242,12 +242,12 @@ std::vector<GapPlace> find_gaps(const ExecView& view, int journal, const OutputO
     throw Error(Code::resource_exhausted,
                 view.row.id.str() + " has " + std::to_string(gaps.size()) +
                     " gaps in its output, too many for a header",
-                "read records: without raw=1");
+                "read records instead: without raw=1");
   }
   return gaps;
 }
 
-// An exec that was cut before its journal was made has a row and no output.
+// An exec cut before its journal was created has a row but no output.
 base::Fd open_journal(workspace::Execs& execs, const workspace::Caller& caller,
                       const ExecView& view) {
   try {

@@ -1,6 +1,6 @@
-// What an exec wrote, as an endless or finished body. Read from the journal alone, so it works from
-// any offset, for any number of readers, during the run and long after the sandbox is gone; the
-// subscription only says when to look again. A reader that leaves changes nothing for the command.
+// The output of an exec, as an endless or finished body. It is read only from the journal, so it
+// works from any offset, for any number of readers, during the run and long after the sandbox is
+// gone; the subscription only wakes readers. A reader that leaves does not affect the command.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@ namespace moorage::daemon {
 
 struct OutputOptions {
   uint64_t offset = 0;                      // output bytes to skip
-  std::optional<uint64_t> tail_bytes = {};  // instead: start this many bytes before the present end
-  bool follow = false;                      // until the exec has ended
-  bool late = false;                        // also what processes that it left wrote after its end
-  bool raw = false;  // the bytes alone (see OutputBody); otherwise records of base/output_stream.h
-  bool standard_output = true;  // with raw: which streams; a terminal is standard output
+  std::optional<uint64_t> tail_bytes = {};  // instead: start this far before the current end
+  bool follow = false;                      // until the exec ends
+  bool late = false;                        // also output of leftover processes after its end
+  bool raw = false;  // only the bytes (see OutputBody); otherwise records of base/output_stream.h
+  bool standard_output = true;  // with raw: choose streams; a terminal is standard output
   bool standard_error = true;
 };
 
-// Records: position, output..., and if the exec is over when all is told, end. Another position
-// comes where output is not kept, and before late output. Bytes alone have no place for that:
-// `gaps` says what they pass over, and where a gap appears while they are read, the body is cut.
-// invalid_argument: the offset is past the end of an exec that is over.
+// Records: position, output..., and after all output of a finished exec, end. Another position
+// follows removed output and precedes late output. Raw bytes have no place for that: `gaps` lists
+// what is missing, and a gap that appears while they are read cuts the body.
+// invalid_argument: the offset is past the end of a finished exec.
 struct OutputBody {
   std::unique_ptr<BodySource> source;
   std::vector<base::JournalReader::GapPlace> gaps;  // with raw
@@ -35,7 +35,7 @@ struct OutputBody {
 OutputBody stream_output(workspace::Execs& execs, const workspace::Caller& caller, base::ExecId id,
                          const OutputOptions& options);
 
-// One JSON answer, when the exec is over or `timeout` has passed. Holds no thread while it waits.
+// One JSON answer, once the exec ends or `timeout` passes. Holds no thread while it waits.
 std::unique_ptr<BodySource> wait_for_end(workspace::Execs& execs, const workspace::Caller& caller,
                                          base::ExecId id, std::chrono::milliseconds timeout);
 

@@ -22,7 +22,7 @@ class ByteCount {
     if (seen_ <= limits_.max_bytes) return limits_.require_room(bytes);
     throw Error(Code::invalid_argument,
                 "the body is larger than " + std::to_string(limits_.max_bytes) + " bytes",
-                "the setting api.max_body_bytes is the limit");
+                "the limit is the setting api.max_body_bytes");
   }
 
  private:
@@ -34,8 +34,8 @@ class FileSource : public BodySource {
  public:
   FileSource(base::Fd file, std::shared_ptr<const void> keep, uint64_t size)
       : keep_(std::move(keep)), file_(std::move(file)), size_(size) {}
-  // The file may grow or shrink under us: a grown one is cut, a shrunk one ends short, and the
-  // writer of the reply sees that it is not what the head promised.
+  // The file may change while it is read: growth is cut off; a shrunk file ends short, and the
+  // reply's writer notices that the length differs from the head.
   Step read() override {
     const size_t wanted = std::min<uint64_t>(kPieceBytes, size_ - offset_);
     Step step{base::read_at(file_.get(), wanted, offset_), Next::more, {}};

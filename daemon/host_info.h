@@ -1,5 +1,4 @@
-// What /v1/info says of this host and what of it never changes while we run: the probe's checks,
-// the backends and whether they can be used.
+// The constant parts of /v1/info: the probe's checks, the backends, and whether they are usable.
 #pragma once
 
 #include "backends/probe.h"
@@ -9,11 +8,11 @@
 
 namespace moorage::daemon {
 
-// Probes (about 10 ms), and warns in the log of each check that failed.
+// Probes (about 10 ms), and logs a warning for each failed check.
 InfoView look_at_host(const state_db::Store& store, backends::Registry& registry,
                       const backends::ProbeOptions& options);
 
-// What each can do now: an engine may have come or gone.
+// The current state of each: an engine may have started or stopped since.
 std::vector<BackendView> look_at_backends(backends::Registry& registry);
 
 }  // namespace moorage::daemon

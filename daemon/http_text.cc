@@ -52,7 +52,7 @@ std::string_view reason_phrase(int status) {
   }
 }
 
-// A value of ours that a stranger's text got into must not start a line of its own.
+// A header value may contain outside text; it must not start another header line.
 void append_header(std::string& out, std::string_view name, std::string_view value) {
   out.append(name).append(": ");
   std::copy_if(value.begin(), value.end(), std::back_inserter(out),
@@ -80,7 +80,7 @@ std::string percent_decode(std::string_view text, bool plus_is_space) {
     const auto parsed =
         whole ? std::from_chars(digits, digits + 2, value, 16) : std::from_chars_result{};
     if (!whole || parsed.ec != std::errc() || parsed.ptr != digits + 2 || value == 0) {
-      throw Error(Code::invalid_argument, "the request target has a malformed %-escape");
+      throw Error(Code::invalid_argument, "the request target contains a malformed %-escape");
     }
     decoded += static_cast<char>(value);
     i += 2;
@@ -129,7 +129,7 @@ std::string response_head(const Head& head) {
   std::string out = "HTTP/1.1 " + std::to_string(head.status) + " ";
   out.append(reason_phrase(head.status)).append("\r\n");
   if (head.status != 204) append_header(out, "Content-Type", head.content_type);
-  // A browser must not take an agent's file for a page.
+  // Keeps a browser from rendering an agent's file as a page.
   append_header(out, "X-Content-Type-Options", "nosniff");
   if (head.length && head.status != 204) {
     append_header(out, "Content-Length", std::to_string(*head.length));

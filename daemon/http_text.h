@@ -1,5 +1,5 @@
-// HTTP/1.1 as text: request targets taken apart (RFC 3986), heads and chunks of answers put
-// together (RFC 9112). Parsing of requests is Beast's; what is here has no state.
+// HTTP/1.1 as text: splits request targets (RFC 3986), builds heads and chunks of answers (RFC
+// 9112). Beast parses requests; this file has no state.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,13 @@
 
 namespace moorage::daemon {
 
-// %XX to bytes, any byte but NUL; invalid_argument where it is malformed. In a query '+' is a
-// space, as forms and URL libraries write it; a literal plus is %2B.
+// %XX to bytes, any byte but NUL; invalid_argument if malformed. In a query '+' is a space, as
+// forms and URL libraries write it; a literal plus is %2B.
 std::string percent_decode(std::string_view text, bool plus_is_space);
 
 struct Target {
-  std::string path;  // as sent
-  std::vector<std::string_view> segments()
-      const;  // of path, not decoded; the first '/' opens the first one
+  std::string path;                                // as sent
+  std::vector<std::string_view> segments() const;  // of path, not decoded; without the first '/'
   std::map<std::string, std::string> query;  // decoded; invalid_argument on a name given twice
 };
 Target parse_target(std::string_view target);
@@ -28,7 +27,7 @@ struct Head {
   int status = 200;
   std::string_view content_type;
   const std::vector<std::pair<std::string, std::string>>* headers = nullptr;
-  std::optional<uint64_t> length;  // none: chunked, or until the connection ends
+  std::optional<uint64_t> length;  // unset: chunked, or until the connection ends
   bool chunked = false;
   bool close = false;
 };

@@ -17,7 +17,7 @@ using base::Error;
 using boost::json::error_code;
 using boost::json::string_view;
 
-// Boost.JSON's own document keeps the last of two equal keys in silence; this pass sees both.
+// Boost.JSON silently keeps the last of two equal keys; this pass sees both.
 class DuplicateKeys {
  public:
   static constexpr size_t max_object_size = SIZE_MAX;
@@ -79,8 +79,7 @@ boost::json::value parse_strictly(std::string_view text) {
   error_code error;
   keys.write_some(false, text.data(), text.size(), error);
   if (!keys.handler().found().empty()) {
-    throw Error(Code::invalid_argument,
-                "the field '" + keys.handler().found() + "' is given twice");
+    throw Error(Code::invalid_argument, "duplicate field '" + keys.handler().found() + "'");
   }
   error.clear();
   boost::json::value value = boost::json::parse({text.data(), text.size()}, error, {}, options);

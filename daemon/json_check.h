@@ -1,5 +1,4 @@
-// Parses a JSON text strictly: one object, no duplicate keys, no more than kMaxJsonDepth levels,
-// UTF-8.
+// Parses JSON strictly: one object, no duplicate keys, at most kMaxJsonDepth levels, valid UTF-8.
 #pragma once
 
 #include <string_view>

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "daemon/json_check.h"
 
 namespace moorage::daemon {
@@ -13,17 +14,27 @@ namespace {
 using base::Code;
 using base::Error;
 
+constexpr size_t kMaxMeantBytes = 64;
+
 std::string as_text(const boost::json::value& value, const std::string& name) {
-  if (!value.is_string())
-    throw Error(Code::invalid_argument, "the field '" + name + "' must be a string");
+  if (!value.is_string()) throw Error(Code::invalid_argument, name + " must be a string");
   const auto& text = value.get_string();
   return {text.data(), text.size()};
 }
 
 std::string as_decoded(const boost::json::value& value, const std::string& name) {
   auto bytes = base64_decode(as_text(value, name));
-  if (!bytes) throw Error(Code::invalid_argument, "the field '" + name + "' must be base64");
+  if (!bytes) throw Error(Code::invalid_argument, name + " must be base64");
   return *bytes;
+}
+
+// The known field that was probably meant: "timeout" lacks the unit of timeout_ms; or a typo. The
+// edit distance to a name as long as the body would take seconds.
+std::optional<std::string> meant(const std::string& name, const std::set<std::string>& known) {
+  if (name.size() > kMaxMeantBytes) return std::nullopt;
+  const auto longer = known.lower_bound(name + "_");
+  if (longer != known.end() && longer->starts_with(name + "_")) return *longer;
+  return base::nearest(name, {known.begin(), known.end()});
 }
 
 }  // namespace
@@ -38,7 +49,14 @@ struct JsonFields::State {
     return object.if_contains(name);
   }
   [[noreturn]] void refuse(const std::string& name, const std::string& what) const {
-    throw Error(Code::invalid_argument, "the field '" + prefix + name + "' " + what);
+    throw Error(Code::invalid_argument, prefix + name + " " + what);
+  }
+  [[noreturn]] void refuse_missing(const std::string& name) const {
+    throw Error(Code::invalid_argument, "missing field '" + prefix + name + "'");
+  }
+  [[noreturn]] void refuse_both(const std::string& name) const {
+    throw Error(Code::invalid_argument,
+                "give " + prefix + name + " or " + prefix + name + "_b64, not both");
   }
 };
 
@@ -56,35 +74,36 @@ std::optional<std::string> JsonFields::text(const std::string& name) {
 
 std::string JsonFields::required_text(const std::string& name) {
   auto value = text(name);
-  if (!value) state_->refuse(name, "is missing");
+  if (!value) state_->refuse_missing(name);
   return *value;
 }
 
 std::optional<std::string> JsonFields::bytes(const std::string& name) {
   const auto* encoded = state_->find(name + "_b64");
   auto plain = text(name);
-  if (encoded && plain) state_->refuse(name, "is given twice, plain and in base64");
+  if (encoded && plain) state_->refuse_both(name);
   return encoded ? as_decoded(*encoded, state_->prefix + name + "_b64") : plain;
 }
 
 std::string JsonFields::required_bytes(const std::string& name) {
   auto value = bytes(name);
-  if (!value) state_->refuse(name, "is missing");
+  if (!value) state_->refuse_missing(name);
   return *value;
 }
 
 std::optional<std::vector<std::string>> JsonFields::byte_list(const std::string& name) {
   const auto* encoded = state_->find(name + "_b64");
   const auto* plain = state_->find(name);
-  if (encoded && plain) state_->refuse(name, "is given twice, plain and in base64");
+  if (encoded && plain) state_->refuse_both(name);
   const auto* value = encoded ? encoded : plain;
   if (!value) return std::nullopt;
   const std::string given = state_->prefix + name + (encoded ? "_b64" : "");
   if (!value->is_array())
-    throw Error(Code::invalid_argument, "the field '" + given + "' must be an array");
+    throw Error(Code::invalid_argument, given + " must be an array of strings");
   std::vector<std::string> list;
   for (const auto& item : value->get_array()) {
-    list.push_back(encoded ? as_decoded(item, given) : as_text(item, given));
+    const std::string one = given + "[" + std::to_string(list.size()) + "]";
+    list.push_back(encoded ? as_decoded(item, one) : as_text(item, one));
   }
   return list;
 }
@@ -100,10 +119,10 @@ std::optional<std::vector<std::string>> JsonFields::command(const std::string& n
 std::optional<int64_t> JsonFields::whole(const std::string& name, int64_t min, int64_t max) {
   const auto* value = state_->find(name);
   if (!value) return std::nullopt;
-  // Numbers above INT64_MAX parse as unsigned and are above any max.
+  // Numbers above INT64_MAX parse as unsigned and exceed any max.
   if (!value->is_int64() || value->get_int64() < min || value->get_int64() > max) {
-    state_->refuse(
-        name, "must be a whole number from " + std::to_string(min) + " to " + std::to_string(max));
+    state_->refuse(name,
+                   "must be an integer from " + std::to_string(min) + " to " + std::to_string(max));
   }
   return value->get_int64();
 }
@@ -165,7 +184,10 @@ void JsonFields::finish() const {
   for (const auto& [key, value] : state_->object) {
     const std::string name(key.data(), key.size());
     if (!state_->asked.contains(name)) {
-      throw Error(Code::invalid_argument, "unknown field '" + state_->prefix + name + "'");
+      const auto known = meant(name, state_->asked);
+      throw Error(Code::invalid_argument,
+                  "unknown field '" + state_->prefix + name + "'" +
+                      (known ? "; did you mean " + state_->prefix + *known + "?" : ""));
     }
   }
 }
@@ -182,8 +204,7 @@ std::optional<std::string> base64_decode(std::string_view text) {
   std::string bytes(base64::decoded_size(text.size()) + 3, '\0');
   const auto [written, read] = base64::decode(bytes.data(), text.data(), text.size());
   bytes.resize(written);
-  // Beast stops at the padding, or at a foreign character; encoding again tells a whole text from a
-  // cut one.
+  // Beast stops at the padding or at an invalid character; encoding again detects a cut text.
   if (base64_encode(bytes) != text) return std::nullopt;
   return bytes;
 }

@@ -1,8 +1,8 @@
-// A JSON request body, read strictly: what a handler does not ask for is refused by name, as are
-// wrong types, duplicate keys, more than 32 levels, bytes that are not UTF-8. So a request can
-// never say something else to this reader than to the check before it, and a misspelt field is
-// never ignored. Texts that may hold any bytes (paths, arguments) are taken as "name" or, base64,
-// as "name_b64".
+// A JSON request body, read strictly: fields that no handler reads, wrong types, duplicate keys,
+// more than 32 levels and bytes that are not UTF-8 are refused by name. So a request never means
+// one thing to this reader and another to an earlier check, and a misspelled field is never
+// ignored. Texts that may hold any bytes (paths, arguments) come as "name" or, in base64, as
+// "name_b64".
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class JsonFields {
   std::optional<std::string> bytes(const std::string& name);  // name or name_b64
   std::string required_bytes(const std::string& name);
   std::optional<std::vector<std::string>> byte_list(const std::string& name);
-  // A command: an array of words, or one text for the shell; empty, too.
+  // A command: an array of words, or one string for the shell; may be empty.
   std::optional<std::vector<std::string>> command(const std::string& name);
   std::optional<int64_t> whole(const std::string& name, int64_t min, int64_t max);
   std::optional<double> number(const std::string& name);
@@ -35,9 +35,9 @@ class JsonFields {
   std::optional<bool> given_flag(const std::string& name);
   std::optional<std::map<std::string, std::string>> text_map(const std::string& name);
   std::optional<JsonFields> object(const std::string& name);
-  // Each has to be finished, too.
+  // The caller must finish() each of them too.
   std::optional<std::vector<JsonFields>> objects(const std::string& name);
-  // Refuses what was not asked for. Call before anything is done.
+  // Refuses fields that were not read. Call it before doing anything.
   void finish() const;
 
  private:
@@ -46,7 +46,7 @@ class JsonFields {
   std::shared_ptr<State> state_;
 };
 
-// RFC 4648, with padding. decode: nothing if malformed.
+// RFC 4648, with padding. decode returns nothing if malformed.
 std::string base64_encode(std::string_view bytes);
 std::optional<std::string> base64_decode(std::string_view text);
 

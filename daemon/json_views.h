@@ -1,6 +1,6 @@
-// What the API answers, as JSON text. Fields are those of docs/openapi.yaml: times are ISO UTC
-// strings, what is not known is left out. A text that is not UTF-8 is shown with replacement
-// characters, and whole in a second field with the ending _b64.
+// The API's answers as JSON text. Fields follow docs/openapi.yaml: times are ISO UTC strings,
+// unknown values are left out. A text that is not UTF-8 is shown with replacement characters, and
+// complete in a second field with the suffix _b64.
 #pragma once
 
 #include <cstdint>
@@ -56,18 +56,18 @@ std::string lease_json(const std::optional<workspace::LeaseView>& lease);
 std::string status_json(const workspace::ChangeList& list);
 std::string diff_stat_json(const std::vector<workspace::DiffStat>& stats);
 std::string listing_json(const std::string& path, const workspace::Listing& listing);
-// `sha256_hex`: of the bytes that were written.
+// `sha256_hex`: of the bytes written.
 std::string file_json(const std::string& path, const workspace::FileEntry& entry,
                       const std::string& sha256_hex);
 
-// `accepted`: bytes of standard input taken so far, where that was asked.
+// `accepted`: bytes of standard input taken so far, if requested.
 std::string exec_json(const workspace::ExecView& view, std::optional<uint64_t> accepted = {});
 std::string execs_json(const std::vector<workspace::ExecView>& views);
 std::string top_json(const workspace::TopView& view, const StoreSpace& space);
 std::string history_json(const workspace::Execs::History& history);
 std::string accepted_json(uint64_t bytes);
 std::string offset_json(uint64_t offset);
-// The same where output is missing before it, and where output came after the command's end.
+// The same with output missing before it, and with output after the command's end.
 std::string gap_json(uint64_t offset, const base::Gap& gap);
 std::string late_json(uint64_t offset, int64_t wall_ms);
 std::string notice_json(const std::string& text);
@@ -75,14 +75,14 @@ std::string notice_json(const std::string& text);
 std::string rescue_health_json(const std::string& why);
 std::string rescued_json(const std::vector<workspace::RescuedWorkspace>& found,
                          const StoreSpace& space, const std::string& why);
-// `storage`: which is used and why; may be empty.
+// `storage`: the storage in use and why; may be empty.
 std::string diagnosis_json(const workspace::Diagnosis& diagnosis, const std::string& storage);
 
 std::string event_json(const state_db::Event& event);
 
 std::string progress_json(const std::string& phase, int percent, const std::string& text);
 
-// One answer of GET /v1/info and one of GET /v1/config; plain data, filled where things are wired.
+// Answers of GET /v1/info and GET /v1/config; plain data, filled in where the parts are wired.
 struct Check {
   std::string name;
   bool ok = false;
@@ -94,7 +94,7 @@ struct BackendView {
   bool usable = false;
   std::string reason;
   std::string isolation;
-  std::map<std::string, std::string> runtimes;  // and what each isolates
+  std::map<std::string, std::string> runtimes;  // and the isolation of each
 };
 struct RuleView {  // of the host's policy
   std::string name;
@@ -112,10 +112,10 @@ struct InfoView {
   uint64_t workspaces = 0;
   uint64_t sandboxes = 0;
   uint64_t execs_running = 0;
-  std::optional<uint64_t> rules;    // of the host's policy; unset: they are not asked now
-  std::vector<RuleView> own_rules;  // those that may hold for the caller's workspaces
-  std::optional<workspace::ReplicaStatus> replica;  // of the copy elsewhere, if there is to be one
-  std::string rescue;  // why nothing but rescue mode is served; empty: all is
+  std::optional<uint64_t> rules;    // of the host's policy; unset: not evaluated now
+  std::vector<RuleView> own_rules;  // those that may apply to the caller's workspaces
+  std::optional<workspace::ReplicaStatus> replica;  // of the store's replica, if configured
+  std::string rescue;  // why only rescue mode is served; empty in normal operation
 };
 std::string info_json(const InfoView& info);
 
@@ -128,7 +128,7 @@ struct SettingView {
 };
 std::string settings_json(const std::vector<SettingView>& settings);
 
-// UTF-8 with U+FFFD for each byte that does not belong to a valid sequence.
+// UTF-8 with U+FFFD for each byte outside a valid sequence.
 std::string lossy_utf8(std::string_view bytes);
 
 }  // namespace moorage::daemon

@@ -63,7 +63,7 @@ std::string listing_json(const std::string& path, const workspace::Listing& list
   std::string text = boost::json::serialize(object);
   text.back() = ',';
   text += "\"entries\":[";
-  // One at a time: a hundred thousand objects take ten times what their text does.
+  // One at a time: a hundred thousand objects take ten times the memory of their text.
   for (const auto& entry : listing.entries) {
     if (&entry != &listing.entries.front()) text += ',';
     text += boost::json::serialize(entry_object(entry));
@@ -79,7 +79,7 @@ std::string file_json(const std::string& path, const workspace::FileEntry& entry
   return boost::json::serialize(object);
 }
 
-// A byte is kept when it belongs to a shortest-form sequence of a scalar value (RFC 3629).
+// Keeps a byte if it belongs to a shortest-form sequence of a scalar value (RFC 3629).
 std::string lossy_utf8(std::string_view bytes) {
   std::string out;
   out.reserve(bytes.size());

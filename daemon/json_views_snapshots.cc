@@ -22,7 +22,7 @@ JsonObject snapshot_object(const state_db::SnapshotRow& row) {
   return object;
 }
 
-// What a tree is drawn from; all else of a workspace is in its own view.
+// Only the fields needed to draw a tree; a workspace's own view has the rest.
 JsonObject member_object(const state_db::WorkspaceRow& row) {
   JsonObject object{
       {"id", row.id.str()}, {"name", row.name}, {"state", state_db::state_name(row.state)}};

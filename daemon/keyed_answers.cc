@@ -15,7 +15,7 @@ using base::Error;
 constexpr size_t kMaxKeyBytes = 128;
 constexpr size_t kMostLater = 1000;
 
-// All that says what is asked for, but the body.
+// Everything that identifies the request, except the body.
 std::string head_of(const Request& request) {
   std::string text = request.method + "\n" + request.path + "\n";
   for (const auto& [name, value] : request.query) {
@@ -26,7 +26,7 @@ std::string head_of(const Request& request) {
   return text;
 }
 
-// Names and values of our own: none has a line break.
+// Header names and values are the daemon's own: none contains a line break.
 std::string lines_of(const Reply& reply) {
   std::string lines;
   for (const auto& [name, value] : reply.headers) lines += name + ": " + value + "\n";
@@ -46,7 +46,7 @@ Reply reply_of(const state_db::KeptAnswer& answer) {
 }
 
 bool is_final(Keep how, const base::Error& error) {
-  // What is sent into a sandbox may have come there, though no answer came in time: its row tells.
+  // A command may have reached the sandbox although no answer came in time; its row records that.
   if (error.code() == Code::deadline_exceeded) return how != Keep::refusal;
   return error.code() != Code::unknown_outcome;
 }
@@ -77,15 +77,15 @@ KeyedAnswers::Claim KeyedAnswers::claim(const Request& request) {
   std::pair<uint32_t, std::string> key{request.caller.uid, request.idempotency_key};
   const std::lock_guard lock(mutex_);
   if (!running_.insert(key).second) {
-    throw Error(Code::conflict, "the request with this idempotency key is in progress",
-                "repeat it in a moment: the answer will be the first one's");
+    throw Error(Code::conflict, "another request with this idempotency key is in progress",
+                "retry shortly: you get the answer of the first request");
   }
   return {this, std::move(key)};
 }
 
 std::shared_ptr<workspace::KeyedRequest> KeyedAnswers::begin(const Route& route,
                                                              const Request& request) {
-  // A key that is its row's is one of the thing that the path names, as in that row.
+  // If a row keeps the key, the key belongs to the thing that the path names, as in that row.
   const bool of_row = route.keep == Keep::refusal;
   return std::make_shared<workspace::KeyedRequest>(
       request.caller.uid,
@@ -127,7 +127,7 @@ void KeyedAnswers::keep(Keep how, const workspace::KeyedRequest& request, const 
   if (how == Keep::joined && reply.status < 400) return add_later(std::move(later));
   try {
     state_db::IdempotencyKeys(store_).put(later.request, later.answer);
-  } catch (const Error& error) {  // done is done, whatever becomes of its record
+  } catch (const Error& error) {  // the effect exists, even without its record
     base::log(base::LogLevel::warning, "http.answer_not_kept",
               {{"key", later.request.key}, {"error", error.message()}});
     add_later(std::move(later));
@@ -163,7 +163,7 @@ void KeyedAnswers::write_later() {
       state_db::IdempotencyKeys table(store_);
       for (const auto& [key, one] : due) table.put(one.request, one.answer);
     });
-  } catch (const Error& error) {  // they stay here until there is room
+  } catch (const Error& error) {  // keep them here until there is room
     base::log(base::LogLevel::warning, "http.answers_not_kept", {{"error", error.message()}});
     return;
   }

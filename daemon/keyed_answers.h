@@ -1,14 +1,14 @@
-// Idempotency keys: a request with a key runs once, and its final answer, error or not, is kept a
-// day and given to every repeat (same user, key, method, target, conditions and body).
+// Idempotency keys: a request with a key runs once. Its final answer, success or error, is kept for
+// a day and returned to each repeat (same user, key, method, target, conditions and body).
 //
-// Final is every answer of the verb, also a refusal that did nothing: who wants to try again takes
-// a new key. Not final is what says that the outcome is not known (unknown_outcome; of an exec
-// deadline_exceeded, too), which is what a repeat is for, and that the first one is in progress. An
-// upload that was cut, or refused before its end, was no whole request.
+// Every answer of the verb is final, even a refusal without effect: a client that wants another try
+// takes a new key. Not final are "in progress" and an unknown outcome (unknown_outcome; for an exec
+// also deadline_exceeded), because repeats exist for those. An upload that was cut off or refused
+// before its end does not count as a request.
 //
-// Errors are written before they go out. So are successes, but for verbs that join the key to their
-// effect (workspace/keyed_request.h): those are written within a second, and if the daemon dies
-// before, the answer is made again from what the key was joined to.
+// Errors are written before they are sent. So are successes, except for verbs that join the key to
+// their effect (workspace/keyed_request.h): those are written within a second, and if the daemon
+// dies first, the answer is rebuilt from the joined effect.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class KeyedAnswers {
  public:
   explicit KeyedAnswers(state_db::Store& store) : store_(store) {}
 
-  // While it lives, the same key of the same user is refused (conflict).
+  // While it exists, the same key of the same user is refused (conflict).
   class Claim {
    public:
     Claim() = default;
@@ -56,15 +56,15 @@ class KeyedAnswers {
   };
   Claim claim(const Request& request);
 
-  // Without the hash of the body, which an upload has at its end.
+  // Without the body's hash, which an upload sets at its end.
   static std::shared_ptr<workspace::KeyedRequest> begin(const Route& route, const Request& request);
   bool is_known(const workspace::KeyedRequest& request);
-  // The kept answer; if there is none, `begun` of the request is filled in. already_exists: the key
-  // was used for another request.
+  // The kept answer; without one, fills in `begun` of the request. already_exists: the key was
+  // used for another request.
   std::optional<Reply> find(workspace::KeyedRequest& request);
   void keep(Keep how, const workspace::KeyedRequest& request, const Reply& reply);
   void keep_refusal(Keep how, const workspace::KeyedRequest& request, const base::Error& error);
-  // What may be written later. Call it every second, and at the end.
+  // Writes the deferred answers. Call it every second, and at the end.
   void write_later();
 
  private:
@@ -81,7 +81,7 @@ class KeyedAnswers {
   std::map<std::pair<uint32_t, std::string>, Later> later_;
 };
 
-// The hash of a body that comes in pieces, the same however it is cut.
+// The hash of a body, the same however the body is split into pieces.
 class BodyHash {
  public:
   void add(std::string_view piece);

@@ -4,7 +4,7 @@ namespace moorage::daemon {
 
 namespace {
 
-// At least one for each thing that the daemon repeats: none waits for another.
+// At least one for each periodic task of the daemon, so that none waits for another.
 constexpr size_t kUpkeepThreads = 16;
 
 }  // namespace

@@ -16,7 +16,7 @@ class LateAnswer::Source : public BodySource {
     step.instead = answer_->reply_;
     return step;
   }
-  // What it waits for may outlast a daemon that stops: the client comes back to the next one.
+  // The wait may outlast a stopping daemon: the client reconnects to the next one.
   bool endless() const override { return true; }
 
  private:

@@ -1,5 +1,5 @@
 // The answer of a verb that waits without a thread (workspace/waiters.h): the connection sleeps
-// until it is there. The verb goes on when the client leaves.
+// until it exists. The verb continues if the client leaves.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace moorage::daemon {
 class LateAnswer {
  public:
   void finish(Reply reply);  // once, from any thread
-  // Reads as the whole answer once it is there. One source an answer.
+  // Reads as the whole answer once it exists. One source per answer.
   static std::unique_ptr<BodySource> source(std::shared_ptr<LateAnswer> answer);
 
  private:
