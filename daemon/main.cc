@@ -1,6 +1,6 @@
-// mooraged: the wiring, and nothing else. Read top to bottom it says what the daemon is made of and
-// in which order it comes up: what a later line uses exists before it, and goes after it. Only this
-// file knows the settings; every layer gets its own small options.
+// mooraged: only the wiring. Read top to bottom, it shows the daemon's parts and the order in which
+// they start: each part uses only earlier ones and is destroyed before them. Only this file knows
+// the settings; every layer gets its own small options.
 
 #include <malloc.h>
 #include <unistd.h>
@@ -204,7 +204,7 @@ std::vector<daemon::SettingView> shown_settings(const config::Loaded& loaded) {
 daemon::Limits limits(const config::Settings& settings) {
   daemon::Limits limits;
   limits.max_connections = settings.api.max_connections;
-  // Room for root, whatever one user holds open.
+  // Keeps room for root, however many connections one user opens.
   limits.max_connections_per_uid = std::max(1U, settings.api.max_connections / 4 * 3);
   limits.json_bytes = settings.api.max_json_bytes;
   return limits;
@@ -219,7 +219,7 @@ daemon::RescueSetup rescue_setup(const config::Settings& settings) {
       .limits = limits(settings)};
 }
 
-// Nothing can be acknowledged any more; the next start looks at what the disk really has.
+// Nothing can be acknowledged any more; the next start checks the state on the disk.
 [[noreturn]] void exit_failed(const std::string& what) {
   base::log(base::LogLevel::error, "daemon.store_failed",
             {{"what", what}, {"effect", "exit; the next start verifies"}});
@@ -234,15 +234,15 @@ void tidy(state_db::Store& store) {
   state_db::IdempotencyKeys(store).expire();
   store.trim_events(kKeptEvents);
   store.refill_reserve();
-  malloc_trim(0);  // what a burst of large answers left in the heap
+  malloc_trim(0);  // returns heap memory after a burst of large answers
 }
 
 int serve(const config::Loaded& loaded) {
   const auto& settings = loaded.settings;
   if (geteuid() != 0) {
     throw base::Error(base::Code::permission_denied,
-                      "it must run as root: it makes namespaces, mounts and control groups",
-                      "sudo mooraged, or ./quickstart, which installs it as a service");
+                      "must run as root: it creates namespaces, mounts and control groups",
+                      "run sudo mooraged, or ./quickstart to install it as a service");
   }
   daemon::set_up_process();
   base::set_up_log(log_options(settings.log));
@@ -251,7 +251,7 @@ int serve(const config::Loaded& loaded) {
   }
 
   base::on_failed_sync(exit_failed);
-  // To write an image, or to wait until no other host has it, takes longer than a start may.
+  // Creating an image, or waiting for another host to release it, exceeds the usual start timeout.
   if (!settings.store.image.empty()) daemon::tell_service_manager("EXTEND_TIMEOUT_USEC=1800000000");
   const auto image = workspace::StoreImage::open(store_image(settings));
   const auto opened =
@@ -326,7 +326,7 @@ int serve(const config::Loaded& loaded) {
     return replica.view(id, seal);
   };
   doctor.watch(replica);
-  // Made before the verbs, ended before them: its threads call them.
+  // Created before the verbs, destroyed before them: its threads call them.
   const auto watcher = std::move(watching);
   const workspace::BestOfDriver::Work best_of_work(best_of_driver);
   const workspace::QuotaWatch::Work quota_work(quotas);
@@ -397,19 +397,19 @@ int serve(const config::Loaded& loaded) {
   replica.start();
 
   const bool drained = server.run(true);
-  workspaces.waiters().leave();  // what they would call goes before them
+  workspaces.waiters().leave();  // destroy callers before what they call
   answers.write_later();
   daemon::tell_service_manager("STOPPING=1");
   unlink(settings.api.socket.c_str());
   base::log(base::LogLevel::info, "daemon.stopped", {{"drained", drained ? "yes" : "no"}});
-  // A verb that outlasts the drain time is cut as a crash would cut it: its intent is recorded.
-  // So are mending that takes long, and a round of the copy elsewhere whose disk does not answer.
+  // A verb that outlasts the drain time is cut off as a crash would: its intent is recorded. The
+  // same goes for a long repair, and for a replica round whose disk does not answer.
   if (!drained || !reconciler.stop_mending(kLeave) || !replica.stop(kLeave)) _exit(0);
   daemon::exit_after(kLeave);
   return 0;
 }
 
-// Where the store will lie: its directory, or what there is of the way to it.
+// The store's directory, or its nearest existing parent.
 std::string existing_part(std::string path) {
   while (!base::path_exists(path)) path = path.substr(0, std::max<size_t>(1, path.rfind('/')));
   return path;
@@ -452,7 +452,7 @@ int restore(const config::Settings& settings, const std::string& replica) {
   tell("restored " + std::to_string(report.workspaces) + " workspaces, " +
        std::to_string(report.layers) + " layers, " + std::to_string(report.entries) +
        " files into " + store + ", as of " + base::format_utc(report.wall_ms));
-  if (report.lost.empty()) tell("all of it is there; start mooraged on it");
+  if (report.lost.empty()) tell("the store is complete; start mooraged on it");
   for (const auto& sentence : report.lost) tell("missing: " + sentence);
   return report.lost.empty() ? 0 : 1;
 }

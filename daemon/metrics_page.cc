@@ -27,7 +27,7 @@ uint64_t size_of_file(const std::string& path) {
   return stat(path.c_str(), &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
 }
 
-// A field of /proc/self/stat, by its number in proc(5); from the third on.
+// A field of /proc/self/stat, by its number in proc(5), 3 or higher.
 uint64_t stat_field(const std::string& stat, int wanted) {
   std::istringstream fields(stat.substr(stat.rfind(')') + 1));
   std::string field;
@@ -58,7 +58,7 @@ void tell_process(Exposition& page) {
 void tell_http(Exposition& page, const Router& router) {
   const Traffic& traffic = router.traffic();
   page.metric("moorage_http_requests_total", counter,
-              "Answered requests; route \"none\": refused before a route was known.");
+              "Answered requests; route \"none\": refused before routing.");
   const auto tell = [&page](const Answers& answers, std::string_view method,
                             std::string_view route) {
     for (int status = Answers::kFirst; status <= Answers::kLast; ++status) {
@@ -78,10 +78,10 @@ void tell_http(Exposition& page, const Router& router) {
 
 void tell_verbs(Exposition& page, const workspace::Metrics& metrics) {
   using workspace::kVerbNames;
-  page.metric("moorage_verb_duration_seconds", histogram, "Time of verbs that succeeded.");
+  page.metric("moorage_verb_duration_seconds", histogram, "Duration of successful verbs.");
   for (size_t i = 0; i < kVerbNames.size(); ++i)
     page.sample(metrics.verbs.at(i).seconds, {{"verb", kVerbNames.at(i)}});
-  page.metric("moorage_verb_refusals_total", counter, "Verbs that failed, by the error's code.");
+  page.metric("moorage_verb_refusals_total", counter, "Failed verbs, by error code.");
   for (size_t i = 0; i < kVerbNames.size(); ++i) {
     const auto& refusals = metrics.verbs.at(i).refusals;
     for (size_t code = 0; code < refusals.size(); ++code) {
@@ -91,17 +91,17 @@ void tell_verbs(Exposition& page, const workspace::Metrics& metrics) {
     }
   }
   page.metric("moorage_sandbox_start_duration_seconds", histogram,
-              "From a sandbox's record to its warden's answer.")
+              "From a sandbox's record to the answer of its warden.")
       .sample(metrics.sandbox_start);
   page.metric("moorage_exec_start_duration_seconds", histogram,
-              "From an exec's record to the warden's answer, its sandbox running.")
+              "From an exec's record to the warden's answer, in a running sandbox.")
       .sample(metrics.exec_start);
   page.metric("moorage_exec_duration_seconds", histogram, "From start to end of an exec.")
       .sample(metrics.exec_total);
-  page.metric("moorage_exec_output_bytes_total", counter, "Output kept of execs that ended.")
+  page.metric("moorage_exec_output_bytes_total", counter, "Kept output of ended execs.")
       .sample(metrics.output_bytes);
   page.metric("moorage_execs_ended_total", counter,
-              "Execs by how they ended; category \"none\": no more is known than the state.");
+              "Ended execs by result; category \"none\": only the state is known.");
   const auto& states = LifeCycle<state_db::ExecState>::kNames;
   for (size_t state = 0; state < states.size(); ++state) {
     for (size_t i = 0; i < workspace::Metrics::kCategories; ++i) {
@@ -115,18 +115,18 @@ void tell_verbs(Exposition& page, const workspace::Metrics& metrics) {
 
 void tell_copy(Exposition& page, const workspace::ReplicaStatus& status) {
   using workspace::ReplicaState;
-  page.metric("moorage_replica_up", gauge, "1: the last round of the copy elsewhere succeeded.")
+  page.metric("moorage_replica_up", gauge, "1: the replica's last round succeeded.")
       .sample(uint64_t{status.state == ReplicaState::following ? 1U : 0U});
   if (status.behind_ms) {
     page.metric("moorage_replica_behind_seconds", gauge,
-                "What is newer is not in the copy elsewhere; absent: there is none yet.")
+                "Age of the replica; absent before the first full copy.")
         .sample(static_cast<double>(*status.behind_ms) / 1000);
   }
-  page.metric("moorage_replica_rounds_total", counter, "Rounds of the copy elsewhere.")
+  page.metric("moorage_replica_rounds_total", counter, "Rounds of the replica.")
       .sample(status.rounds);
-  page.metric("moorage_replica_failures_total", counter, "Those that failed.")
+  page.metric("moorage_replica_failures_total", counter, "Failed rounds of the replica.")
       .sample(status.failures);
-  page.metric("moorage_replica_written_bytes_total", counter, "What they wrote there.")
+  page.metric("moorage_replica_written_bytes_total", counter, "Bytes written to the replica.")
       .sample(status.bytes);
 }
 
@@ -168,13 +168,13 @@ std::string MetricsPage::text() const {
     const std::lock_guard lock(mutex_);
     return seen_;
   }();
-  page.metric("moorage_build_info", gauge, "Always 1; the label tells the version.")
+  page.metric("moorage_build_info", gauge, "Always 1; the label holds the version.")
       .sample(uint64_t{1}, {{"version", MOORAGE_VERSION}});
   tell_states<state_db::WorkspaceState>(page, "moorage_workspaces",
-                                        "Workspaces by state, those not purged.", seen->workspaces);
+                                        "Workspaces not purged, by state.", seen->workspaces);
   tell_states<state_db::SandboxState>(page, "moorage_sandboxes",
-                                      "Sandboxes by state, those not destroyed.", seen->sandboxes);
-  page.metric("moorage_execs_running", gauge, "Execs that run.").sample(seen->execs);
+                                      "Sandboxes not destroyed, by state.", seen->sandboxes);
+  page.metric("moorage_execs_running", gauge, "Running execs.").sample(seen->execs);
   tell_verbs(page, context_.metrics);
   tell_http(page, router_);
   const std::string& store = context_.options.store;
@@ -182,41 +182,41 @@ std::string MetricsPage::text() const {
   const auto& space = room.space;
   page.metric("moorage_disk_size_bytes", gauge, "Size of the store's file system.")
       .sample(space.total_bytes);
-  page.metric("moorage_disk_free_bytes", gauge, "Free on the store's file system, as df says.")
+  page.metric("moorage_disk_free_bytes", gauge, "Free on the store's file system, as in df.")
       .sample(space.free_bytes);
   page.metric("moorage_disk_free_inodes", gauge, "Free inodes of the store's file system.")
       .sample(space.free_inodes);
   page.metric("moorage_disk_room_level", gauge,
-              "0: enough; 1: nothing that takes space begins; 2: writers are ended.")
+              "0: enough; 1: refuses new work that needs space; 2: ends writers.")
       .sample(static_cast<uint64_t>(room.level()));
   page.metric("moorage_disk_kept_free_bytes", gauge, "Free space below which the level is 1.")
       .sample(room.min_free_bytes);
-  page.metric("moorage_execs_ended_for_space_total", counter, "Commands that the disk guard ended.")
+  page.metric("moorage_execs_ended_for_space_total", counter, "Commands ended by the disk guard.")
       .sample(context_.metrics.ended_for_space);
   page.metric("moorage_sandboxes_stopped_for_space_total", counter,
-              "Sandboxes that the disk guard stopped.")
+              "Sandboxes stopped by the disk guard.")
       .sample(context_.metrics.stopped_for_space);
   page.metric("moorage_execs_ended_for_quota_total", counter,
-              "Commands that were ended because their workspace was over its disk limit.")
+              "Commands ended because their workspace exceeded its disk limit.")
       .sample(context_.metrics.ended_for_quota);
-  page.metric("moorage_gc_collected_total", counter, "What collection took, by rung.");
+  page.metric("moorage_gc_collected_total", counter, "Items that gc removed, by rung.");
   for (size_t i = 0; i < workspace::kGcRungNames.size(); ++i)
     page.sample(context_.metrics.collected.at(i), {{"rung", workspace::kGcRungNames.at(i)}});
-  page.metric("moorage_gc_collected_bytes_total", counter, "What that gave back.")
+  page.metric("moorage_gc_collected_bytes_total", counter, "Bytes that gc freed.")
       .sample(context_.metrics.collected_bytes);
-  page.metric("moorage_reserve_bytes", gauge, "The reserve file; 0: it was given free.")
+  page.metric("moorage_reserve_bytes", gauge, "Size of the reserve file; 0: released.")
       .sample(size_of_file(store + "/reserve"));
-  page.metric("moorage_database_bytes", gauge, "The database without its log.")
+  page.metric("moorage_database_bytes", gauge, "Size of the database without its log.")
       .sample(size_of_file(store + "/state.db"));
-  page.metric("moorage_database_wal_bytes", gauge, "The database's write-ahead log.")
+  page.metric("moorage_database_wal_bytes", gauge, "Size of the database's write-ahead log.")
       .sample(size_of_file(store + "/state.db-wal"));
   page.metric("moorage_database_commits_total", counter, "Synchronous commits since the start.")
       .sample(context_.store.commits());
   if (const auto use = usage_.last()) {
-    page.metric("moorage_store_bytes", gauge, "What takes the store's disk, when last measured.");
+    page.metric("moorage_store_bytes", gauge, "Disk use of the store by part, when last measured.");
     for (size_t i = 0; i < use->parts.size(); ++i)
       page.sample(use->parts.at(i), {{"part", workspace::kStorePartNames.at(i)}});
-    page.metric("moorage_store_measured_timestamp_seconds", gauge, "When that was.")
+    page.metric("moorage_store_measured_timestamp_seconds", gauge, "Time of the last measurement.")
         .sample(static_cast<double>(use->wall_ms) / 1000);
   }
   if (replica_ && replica_->is_on()) tell_copy(page, replica_->status());

@@ -1,6 +1,6 @@
-// GET /metrics: what the layers count, what the kernel says of this process, and what the database
-// and the disk said when they were last looked at. A scrape takes no lock of the store and walks no
-// tree: look() does what costs, on the upkeep lane, every few seconds.
+// GET /metrics: the layers' counters, the kernel's data about this process, and the last known
+// state of the database and the disk. A scrape takes no lock of the store and walks no tree: look()
+// does the expensive part on the upkeep lane every few seconds.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// A body that a thread of ours writes into a pipe (byte_pipe.h, byte_spool.h).
+// A body that one of the daemon's threads writes into a pipe (byte_pipe.h, byte_spool.h).
 #pragma once
 
 #include <memory>

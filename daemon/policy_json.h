@@ -8,7 +8,7 @@
 namespace moorage::daemon {
 
 workspace::PolicyChange policy_change(JsonFields& fields);
-// Of an effective policy: what is left to the settings is shown as they are.
+// Of an effective policy: a value left to the settings shows the setting.
 void put_policy(JsonObject& object, const state_db::WorkspacePolicy& policy);
 
 }  // namespace moorage::daemon

@@ -21,8 +21,8 @@ Preconditions::Tags Preconditions::parse(const std::string& header, const char* 
   if (!tags.given || tags.any) return tags;
   const auto refuse = [name] {
     throw Error(Code::invalid_argument,
-                std::string(name) + " is * or a list of entity tags, \"sha256-<64 hex digits>\"",
-                "GET the file with hash=1: its ETag is one");
+                std::string(name) + " must be * or entity tags, \"sha256-<64 hex digits>\"",
+                "GET the file with hash=1: its ETag is such a tag");
   };
   for (size_t at = 0; at <= header.size();) {
     const size_t end = std::min(header.find(',', at), header.size());
@@ -52,10 +52,10 @@ std::optional<Reply> Preconditions::unmet(const workspace::TreeFiles& files,
   if (hash) present = entity_tag(*hash);
   const bool holds = (!match_.given || match_.include(present)) && !none_match_.include(present);
   if (holds) return std::nullopt;
-  const Error refused(
-      Code::conflict,
-      present ? path + " holds something else now: " + *present : path + " is not there",
-      "nothing was changed; read it again, and repeat the change on what it holds");
+  const Error refused(Code::conflict,
+                      path + " fails the condition: " +
+                          (present ? "its tag is now " + *present : "it does not exist"),
+                      "nothing was changed; read the file again and redo your change");
   Reply reply = error_reply(refused);
   reply.status = 412;
   if (present) reply.headers.emplace_back("ETag", *present);

@@ -1,8 +1,8 @@
-// If-Match and If-None-Match of RFC 9110, over what a file holds: its entity tag is
-// "sha256-<64 hex digits>" of its bytes, so that whoever read a file can change it only while it is
-// what he read. They are compared under the lock that serialises all changes that come through the
-// API (Workspaces::FileChange). A process inside the sandbox takes no lock: what it writes between
-// the comparison and the rename is lost, as with any two programs on one file.
+// If-Match and If-None-Match of RFC 9110, over the contents of a file: its entity tag is
+// "sha256-<64 hex digits>" of its bytes, so a client changes a file only if nobody changed it since
+// that client read it. The comparison runs under the lock that serializes all changes through the
+// API (Workspaces::FileChange). A process inside the sandbox takes no lock: its writes between the
+// comparison and the rename are lost, as with any two programs on one file.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ namespace moorage::daemon {
 class Preconditions {
  public:
   explicit Preconditions(const Request& request);  // invalid_argument if malformed
-  // 412 if they do not hold for what is at `path`; nothing: go on.
+  // 412 if they do not hold for the file at `path`; nothing: continue.
   std::optional<Reply> unmet(const workspace::TreeFiles& files, const std::string& path) const;
 
  private:

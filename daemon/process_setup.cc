@@ -70,9 +70,9 @@ void set_up_process() {
   check(getrlimit(RLIMIT_NOFILE, &files), "getrlimit");
   set_limit(RLIMIT_NOFILE, files.rlim_max, files.rlim_max);
   umask(077);
-  // Else there are eight a CPU, and each keeps what the largest answer made in it took.
+  // glibc's default is eight arenas per CPU, and each keeps the memory of its largest answer.
   mallopt(M_ARENA_MAX, 2);
-  // Else both grow with the largest block that was ever freed, and tens of MiB stay in the heap.
+  // By default both grow with the largest block ever freed, and tens of MiB stay in the heap.
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
   mallopt(M_TRIM_THRESHOLD, 4 << 20);
   std::signal(SIGPIPE, SIG_IGN);
@@ -95,7 +95,7 @@ base::Fd listen_for_clients(const std::string& path, const std::string& group) {
                {"hint", "groupadd --system " + group}});
     return listener;
   }
-  // The group first: with the mode first, the group that the directory gave it would be let in.
+  // Group before mode: otherwise the group inherited from the directory gets access for a moment.
   check(chown(path.c_str(), 0, *gid), "chown " + path);
   check(chmod(path.c_str(), 0660), "chmod " + path);
   return listener;

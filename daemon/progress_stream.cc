@@ -12,7 +12,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kBetweenLines{100};
 
-// Shared by the verb and the stream, whichever lives longer. Only the newest progress is held, so a
+// Shared by the verb and the stream, whichever lives longer. Holds only the newest progress, so a
 // verb that reports a million files costs one line.
 class Board {
  public:

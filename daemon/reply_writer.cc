@@ -12,7 +12,7 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 
-// A silent stream learns that its reader left only by asking.
+// A silent stream must poll to notice that its reader left.
 bool peer_left(int socket) {
   pollfd state{socket, POLLOUT, 0};
   return ::poll(&state, 1, 0) > 0 && (state.revents & (POLLHUP | POLLERR)) != 0;
@@ -70,7 +70,7 @@ Awaitable<bool> ReplyWriter::write(Reply reply, Options options) {
 }
 
 Awaitable<bool> ReplyWriter::write_source(Reply& reply, Options options) {
-  // Without a length and without chunks only the end of the connection ends the body.
+  // Without a length or chunks, only the end of the connection ends the body.
   options.close = options.close || (!reply.source_bytes && !options.chunks_allowed);
   const auto loop = co_await asio::this_coro::executor;
   Pump pump{.reply = reply, .options = options, .wake = std::make_shared<Wake>(loop)};
@@ -97,7 +97,7 @@ Awaitable<bool> ReplyWriter::write_source(Reply& reply, Options options) {
     if (last) break;
     if (step.next == BodySource::Next::wait) co_await rest(pump, step);
   }
-  // A body shorter than promised must not look whole.
+  // A body shorter than promised must not look complete.
   if (reply.source_bytes && *reply.source_bytes != pump.sent_bytes) throw_gone();
   waiting_.reset();
   co_return !options.close;
@@ -112,7 +112,7 @@ Awaitable<BodySource::Step> ReplyWriter::next_step(Pump& pump) {
   co_return step;
 }
 
-// Until the source has news, or wants to be read again, or the peer must hear that we live.
+// Waits until the source has news, wants to be read again, or needs a keep-alive.
 Awaitable<void> ReplyWriter::rest(Pump& pump, const BodySource::Step& step) {
   using std::chrono::milliseconds;
   const auto again =

@@ -1,6 +1,6 @@
-// Writes one reply on a connection: head and body, or head and a source's pieces as they come, the
-// head always together with the first bytes (one write for a short answer). The socket is the
-// back-pressure: a source is read again only when the last piece has left.
+// Writes one reply on a connection: head and body, or head and a source's pieces as they come. The
+// head always goes with the first bytes (one write for a short answer). The socket provides the
+// back-pressure: the source is read again only after the last piece was sent.
 #pragma once
 
 #include <string>
@@ -19,18 +19,18 @@ class ReplyWriter {
     Lane lane = Lane::quick;
     base::Share share{};
     bool chunks_allowed = true;  // HTTP/1.1
-    bool close = false;          // say that the connection ends
-    Answers* answers = nullptr;  // counts the status that goes out
+    bool close = false;          // announce the end of the connection
+    Answers* answers = nullptr;  // counts the status sent
   };
   ReplyWriter(Stream& stream, Lanes& lanes, const Limits& limits)
       : stream_(stream), lanes_(lanes), limits_(limits) {}
 
-  // True: the whole answer went out and the connection can be used again.
+  // True: the whole answer was sent and the connection can be used again.
   Awaitable<bool> write(Reply reply, Options options);
-  // Every byte out, or system_error: the peer is gone, or did not take one byte for
+  // Sends every byte, or throws system_error: the peer is gone, or took no byte for
   // Limits::progress.
   Awaitable<void> write_all(std::string_view bytes);
-  // The daemon stops: an endless source is cut off.
+  // The daemon stops: cuts off an endless source.
   void stop();
 
  private:

@@ -24,8 +24,8 @@ using workspace::Severity;
 std::string sentence(const Unreadable& trouble) { return "rescue mode: " + trouble.what; }
 
 Error refusal(const Unreadable& trouble) {
-  return {Code::unavailable, sentence(trouble) + "; nothing runs, and nothing is changed",
-          "as root: moorage doctor tells what can be done, moorage rescue export NAME FILE saves a "
+  return {Code::unavailable, sentence(trouble) + "; no command runs and nothing can change",
+          "as root: run moorage doctor for advice, or moorage rescue export NAME FILE to save a "
           "workspace"};
 }
 
@@ -71,16 +71,16 @@ std::string diagnosis_of(const Unreadable& trouble, const std::string& store) {
       add(Severity::error, problem, "");
   }
   if (!trouble.copy.empty())
-    add(Severity::note, "a copy of it as it was found is kept in " + trouble.copy, "");
+    add(Severity::note, "an untouched copy of state.db is kept in " + trouble.copy, "");
   if (!trouble.no_copy.empty())
-    add(Severity::warning, "no copy of it was made: " + trouble.no_copy,
-        "copy " + store + "/state.db* to another disk before anything else");
+    add(Severity::warning, "state.db could not be copied: " + trouble.no_copy,
+        "copy " + store + "/state.db* to another disk before doing anything else");
   if (trouble.trouble == Trouble::damaged && !trouble.copy.empty()) {
-    add(Severity::note, "without a good state.db, SQLite may still read most of its rows",
+    add(Severity::note, "without an intact state.db, SQLite may still recover most of its rows",
         "sqlite3 " + trouble.copy + "/state.db .recover | sqlite3 " + store +
-            "/state.db.recovered, look at it, stop mooraged, and move it to state.db");
+            "/state.db.recovered; check it, stop mooraged, and rename it to state.db");
   }
-  add(Severity::note, "the work of the workspaces is on the disk, whatever state.db is",
+  add(Severity::note, "the files of the workspaces are on the disk, whatever happened to state.db",
       "moorage ls; moorage rescue export NAME FILE");
   return diagnosis_json(diagnosis, {});
 }
@@ -132,10 +132,10 @@ void add_no_rescue_route(Router& router) {
               .access = Right::none,
               .handler = Handler([](const Request& request) -> Reply {
                 if (!request.caller.root()) {
-                  throw Error(Code::permission_denied, "only root saves what the disk has");
+                  throw Error(Code::permission_denied, "needs root: exports any user's workspace");
                 }
-                throw Error(Code::conflict, "state.db is sound, so there is nothing to rescue",
-                            "moorage export NAME FILE writes all of a workspace into a file");
+                throw Error(Code::conflict, "state.db is intact, so there is nothing to rescue",
+                            "use moorage export NAME FILE to save a whole workspace");
               })});
 }
 
@@ -145,7 +145,7 @@ int serve_rescue(const Unreadable& trouble, const RescueSetup& setup) {
              {"hint", trouble.hint},
              {"copy", trouble.copy},
              {"no_copy", trouble.no_copy},
-             {"effect", "workspaces are listed and exported, nothing else is served"}});
+             {"effect", "serves only the list and the export of workspaces"}});
   Rescue rescue(setup.rescue);
   Router router;
   add_rescue_routes(router, rescue, trouble, setup);

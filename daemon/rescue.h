@@ -1,8 +1,7 @@
-// Rescue mode: what mooraged serves when state.db cannot be read. The store is locked and looked
-// at, nothing in it is changed: no reconciler, no sandbox, no write. Root may list the workspaces
-// by what the disk has, save them one by one, and is told what is wrong and what can be done; every
-// other request is refused with 503 and one sentence. It ends with the process: a start with a
-// sound state.db serves as ever.
+// Rescue mode: the service of mooraged when state.db cannot be read. It locks and reads the store
+// and changes nothing: no reconciler, no sandbox, no write. Root may list the workspaces found on
+// the disk, export them one by one, and read a diagnosis with advice; every other request gets 503
+// and one sentence. It ends with the process: a start with an intact state.db serves normally.
 #pragma once
 
 #include <string>
@@ -18,16 +17,16 @@ struct RescueSetup {
   workspace::RescueOptions rescue;
   std::string socket;
   std::string group;
-  size_t threads = 1;  // a lane
+  size_t threads = 1;  // per lane
   Limits limits;
 };
 
-// Until it is told to stop; the process's exit status.
+// Serves until stopped; returns the process's exit status.
 int serve_rescue(const state_db::Unreadable& trouble, const RescueSetup& setup);
 
 void add_rescue_routes(Router& router, workspace::Rescue& rescue,
                        const state_db::Unreadable& trouble, const RescueSetup& setup);
-// In all other times its one route says that there is nothing to rescue.
+// In normal operation this route answers that there is nothing to rescue.
 void add_no_rescue_route(Router& router);
 
 }  // namespace moorage::daemon

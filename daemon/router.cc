@@ -33,8 +33,7 @@ std::optional<std::vector<std::string>> match_segments(
 
 void Access::check(const workspace::Caller& caller) const {
   if (!root_ || caller.root()) return;
-  throw Error(Code::permission_denied, "only root may do this: it is about everybody's things",
-              "ask root, or use sudo");
+  throw Error(Code::permission_denied, "needs root: affects the whole store", "use sudo");
 }
 
 void Router::add(Route route) {

@@ -1,5 +1,5 @@
-// The table of the API: method, path pattern, query names, handler. Nothing that is not in it
-// answers. A `{}` in a pattern matches one path segment of any bytes.
+// The table of the API: method, path pattern, query names, handler. All requests outside it are
+// refused. A `{}` in a pattern matches one path segment of any bytes.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ using Handler = std::function<Reply(const Request&)>;
 using LongHandler = std::function<Reply(const Request&, const workspace::Progress&)>;
 using UploadHandler = std::function<std::unique_ptr<BodySink>(const Request&)>;
 
-// What a route wants of the workspace that it names, or that only root may use it. There is no
-// default, so that a new route does not compile before it says it; its verbs are refused more than
-// it says (access.h).
+// The right that a route needs on the workspace it names, or that only root may use it. There is no
+// default, so a new route does not compile without it. Its verbs are refused any greater right
+// (access.h).
 class Access {
  public:
   constexpr Access(workspace::Right right)
@@ -37,19 +37,19 @@ class Access {
     return access;
   }
   workspace::Right right() const { return right_; }
-  void check(const workspace::Caller& caller) const;  // permission_denied: it wants root
+  void check(const workspace::Caller& caller) const;  // permission_denied: needs root
 
  private:
   workspace::Right right_;
   bool root_ = false;
 };
 
-// What a repeat with the same idempotency key gets (keyed_answers.h).
+// What a repeat with the same idempotency key receives (keyed_answers.h).
 enum class Keep : uint8_t {
-  answer,   // the final answer of the first, written before it goes out
+  answer,   // the first request's final answer, written before it is sent
   joined,   // the same; the verb joins the key to its effect, so a success may be written later
-  refusal,  // that of a first one that failed; else its verb finds its row by the key
-  nothing,  // a repeat is one more
+  refusal,  // a failed first's answer; else its verb finds its row by the key
+  nothing,  // a repeat is a new request
 };
 
 struct Route {
@@ -57,13 +57,13 @@ struct Route {
   std::string pattern;
   Access access;
   std::variant<Handler, LongHandler, UploadHandler> handler;
-  std::vector<std::string> query = {};  // names it takes; any other is refused
+  std::vector<std::string> query = {};  // accepted names; any other is refused
   Lane lane = Lane::quick;
   Keep keep = Keep::answer;
-  // Answers for a request whose effect is there, and whose daemon died before it answered. Without
-  // one the handler runs again, and finds itself what is there already.
+  // Answers a request whose effect exists but whose daemon died before answering. Without it the
+  // handler runs again and detects what already exists.
   std::function<Reply(const Request&, const std::string& subject)> resume = {};
-  bool conditional = false;  // takes If-Match and If-None-Match; another refuses them
+  bool conditional = false;  // takes If-Match and If-None-Match; others refuse
 
   bool is_upload() const { return std::holds_alternative<UploadHandler>(handler); }
 };
@@ -71,17 +71,17 @@ struct Route {
 class Router {
  public:
   void add(Route route);
-  // What has no route is refused with this, instead of being told that it does not exist.
+  // Refuses requests without a route with this error, instead of "not found".
   void refuse_others(base::Error refusal) { refusal_ = std::move(refusal); }
   struct Missed {
     std::string allow;  // methods of this path; empty: no such path
   };
-  // Fills in the request's path, query and parameters. Throws invalid_argument for a query that the
-  // route does not take.
+  // Fills in the request's path, query and parameters. Throws invalid_argument for a query
+  // parameter that the route does not take.
   std::variant<const Route*, Missed> match(std::string_view target, Request& request) const;
   const std::vector<Route>& routes() const { return routes_; }
   Traffic& traffic() const { return *traffic_; }  // counters: for the server, and the metrics
-  Answers& answers(const Route* route) const;     // null: those without a route
+  Answers& answers(const Route* route) const;     // null: requests without a route
 
  private:
   std::unique_ptr<Traffic> traffic_ = std::make_unique<Traffic>();

@@ -1,5 +1,5 @@
-// The API's table, one function a group; docs/openapi.yaml says the same in its own words. A
-// literal path stands before a pattern that would match it too.
+// The API's table, one function per group; docs/openapi.yaml describes the same routes. A literal
+// path comes before any pattern that would match it too.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,7 @@ namespace moorage::daemon {
 
 class MetricsPage;
 
-// What the handlers speak to; it outlives the router.
+// What the handlers use; it outlives the router.
 struct Api {
   workspace::Context& context;
   workspace::Repositories& repositories;
@@ -43,11 +43,11 @@ struct Api {
   workspace::QuotaWatch& quotas;
   uint64_t max_body_bytes = 0;
   std::vector<SettingView> settings;
-  InfoView host;  // what does not change while we run; space and counts are filled at each question
-  const workspace::Replica* replica = nullptr;  // the copy elsewhere
+  InfoView host;  // the constant part; space and counts are filled per request
+  const workspace::Replica* replica = nullptr;  // may be null
 };
 
-// Of a request that is repeated after its effect, and whose answer says nothing of it: 204.
+// For a request repeated after its effect, whose answer has no body: 204.
 inline Reply resumed_none(const Request&, const std::string&) { return Reply::none(); }
 
 void add_repository_routes(Router& router, Api& api);

@@ -1,5 +1,5 @@
-// Workspaces to where they are cold and back, and to other hosts. An archive is a stream both ways:
-// nothing of it is held in memory, and none waits for a thread while the client is slow.
+// Archiving, unarchiving, export and import of workspaces. An archive is a stream both ways: it is
+// never held in memory, and a slow client holds no thread.
 #include "daemon/json_fields.h"
 #include "daemon/pipe_source.h"
 #include "daemon/routes.h"
@@ -19,7 +19,7 @@ using workspace::WithSnapshots;
 using workspace::WorkspaceView;
 using Counted = workspace::Verb;
 
-constexpr std::chrono::milliseconds kSlice{1000};  // then others have the thread
+constexpr std::chrono::milliseconds kSlice{1000};  // then other work gets the thread
 
 Reply answer(const WorkspaceView& view, int status = 200) {
   Reply reply = Reply::json(workspace_json(view), status);
@@ -32,18 +32,18 @@ class ImportSink : public BodySink {
   ImportSink(Api& api, Archives::Import import, uint64_t max_bytes)
       : api_(api), import_(std::move(import)), max_bytes_(max_bytes) {}
   ~ImportSink() override {
-    if (!finished_) import_.pipe->fail(Error(Code::unavailable, "the client left in the middle"));
+    if (!finished_) import_.pipe->fail(Error(Code::unavailable, "the client left before the end"));
   }
   Taken write(std::string_view piece) override {
     if (taken_ == 0) bytes_ += piece.size();
     if (bytes_ > max_bytes_) {
       throw Error(Code::invalid_argument,
                   "the archive is larger than " + std::to_string(max_bytes_) + " bytes",
-                  "the setting archive.import_max_bytes is the limit");
+                  "the limit is the setting archive.import_max_bytes");
     }
     try {
       taken_ += import_.pipe->write_some(piece.substr(taken_), kSlice);
-    } catch (const Error&) {  // it has given up already, and knows why
+    } catch (const Error&) {  // the import has failed already; wait() throws its error
       close();
       import_.wait();
       throw;
@@ -67,7 +67,7 @@ class ImportSink : public BodySink {
   Archives::Import import_;
   const uint64_t max_bytes_;
   uint64_t bytes_ = 0;
-  size_t taken_ = 0;  // of the present piece
+  size_t taken_ = 0;  // of the current piece
   bool finished_ = false;
 };
 
@@ -79,7 +79,7 @@ Reply export_workspace(Api& api, const Request& request) {
   });
   Reply reply;
   reply.content_type = kBytesType;
-  // What its receiver should know before he needs it.
+  // What the receiver needs to know in advance.
   reply.headers.emplace_back("Moorage-Snapshots", std::to_string(made.snapshots));
   if (made.image != "host") {
     reply.headers.emplace_back("Moorage-Image", made.image);

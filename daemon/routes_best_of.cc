@@ -1,6 +1,6 @@
-// Several attempts at one thing, and what differs between two workspaces. The request of a best-of
-// is JSON; with ?json_bytes=N its first N bytes are, and the rest are the patches that it names,
-// one behind the other: so none is held in memory.
+// Several attempts at one task, and the differences between two workspaces. The request of a
+// best-of is JSON. With ?json_bytes=N its first N bytes are JSON, and the patches that it names
+// follow back to back, so that none is held in memory.
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -32,9 +32,9 @@ state_db::Promote promote_of(JsonFields& fields) {
   const auto promote = state_db::promote_from_name(name);
   if (!promote) {
     throw Error(Code::invalid_argument,
-                "promote is 'first-passing' or 'smallest-diff', not '" +
+                "promote must be 'first-passing' or 'smallest-diff', not '" +
                     base::escape_for_message(name) + "'",
-                "leave it out, and choose later with promote");
+                "leave it out, and choose later with moorage promote");
   }
   return *promote;
 }
@@ -84,8 +84,8 @@ class BestOfSink : public BodySink {
     }
     taken_ += piece.size();
     if (taken_ > wanted_->patch_bytes()) {
-      throw Error(Code::invalid_argument, "more bytes come than the patches have, " +
-                                              std::to_string(wanted_->patch_bytes()));
+      throw Error(Code::invalid_argument, "the body is longer than the patches: they have " +
+                                              std::to_string(wanted_->patch_bytes()) + " bytes");
     }
     if (!piece.empty()) base::write_all(file_.get(), piece);
     return Taken::all;
@@ -95,9 +95,9 @@ class BestOfSink : public BodySink {
     if (!wanted_) parse();
     if (taken_ != wanted_->patch_bytes()) {
       throw Error(Code::invalid_argument,
-                  "the patches have " + std::to_string(wanted_->patch_bytes()) + " bytes, and " +
-                      std::to_string(taken_) + " came",
-                  "send them behind the JSON, and its length as ?json_bytes=N");
+                  "the patches have " + std::to_string(wanted_->patch_bytes()) + " bytes, but " +
+                      std::to_string(taken_) + " arrived",
+                  "send them after the JSON, and give its length as ?json_bytes=N");
     }
     wanted_->body_hash = base::to_hex(hash_.raw());
     return answer(api_.context.metrics.counted(Counted::best_of,
@@ -112,7 +112,7 @@ class BestOfSink : public BodySink {
  private:
   [[noreturn]] static void refuse_long() {
     throw Error(Code::invalid_argument,
-                "the JSON of a best-of has at most " + std::to_string(kMaxJsonBytes) + " bytes");
+                "the JSON of a best-of exceeds " + std::to_string(kMaxJsonBytes) + " bytes");
   }
   void parse() {
     wanted_ = parse_request(json_, request_);
@@ -162,7 +162,7 @@ base::BestOfId id_of(const Request& request) {
   const std::string& text = request.parameter(0);
   if (const auto id = base::BestOfId::parse(text)) return *id;
   throw Error(Code::not_found, "there is no best-of '" + base::escape_for_message(text) + "'",
-              "one is named bo_N; moorage best-of NAME lists those of a workspace");
+              "its id looks like bo_N; moorage best-of NAME lists those of a workspace");
 }
 
 Reply list(Api& api, const Request& request) {

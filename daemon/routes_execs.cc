@@ -23,7 +23,7 @@ base::ExecId exec_id(const Request& request) {
   const auto id = base::ExecId::parse(text);
   if (!id)
     throw Error(Code::not_found, "there is no exec '" + text + "'",
-                "an exec is named ex_N; see moorage ps");
+                "an exec id looks like ex_N; moorage ps lists them");
   return *id;
 }
 
@@ -65,7 +65,7 @@ void put_warning(Reply& reply, const workspace::ExecView& view) {
   if (view.warning.empty()) return;
   std::string text = base::escape_for_message(view.warning);
   for (char& c : text) {
-    if (static_cast<unsigned char>(c) >= 0x7f) c = '?';  // a header is ASCII; `show` has it whole
+    if (static_cast<unsigned char>(c) >= 0x7f) c = '?';  // headers are ASCII; see `show`
   }
   reply.headers.emplace_back("Moorage-Warning", std::move(text));
 }
@@ -104,12 +104,13 @@ Reply output(Api& api, const Request& request) {
   options.offset = request.query_number("offset").value_or(0);
   options.tail_bytes = request.query_number("tail_bytes");
   options.follow = request.query_flag("follow");
-  // Who follows leaves with the command, whatever it left running.
+  // A follower stops when the command ends, whatever the command left running.
   options.late = request.query_text("late") ? request.query_flag("late") : !options.follow;
   options.raw = request.query_flag("raw");
   const std::string stream = request.query_text("stream").value_or("all");
   if (stream != "all" && stream != "stdout" && stream != "stderr") {
-    throw Error(Code::invalid_argument, "the query parameter 'stream' is stdout, stderr or all");
+    throw Error(Code::invalid_argument,
+                "the query parameter 'stream' must be stdout, stderr or all");
   }
   if (stream != "all" && !options.raw) {
     throw Error(Code::invalid_argument, "the query parameter 'stream' needs raw=1");
@@ -123,7 +124,7 @@ Reply output(Api& api, const Request& request) {
   return reply;
 }
 
-// The count of input bytes is the warden's; a client that resumes needs it, others can do without.
+// The warden counts the input bytes; only a client that resumes needs the count.
 Reply get(Api& api, const Request& request) {
   const auto view = api.execs.get(request.caller, exec_id(request));
   std::optional<uint64_t> accepted;

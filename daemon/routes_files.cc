@@ -18,9 +18,9 @@ Lease lease(Api& api, const Request& request, Right right) {
   return api.workspaces.files(request.caller, request.parameter(0), right);
 }
 
-// `work` is done on the files while nobody else who comes through the API does any, while the lease
-// stays with who has it, and if `path` holds what the request says. `is_done` sees by the files
-// whether an earlier one with the same key came to its end before the daemon died.
+// Runs `work` on the files under the lock that serializes changes through the API, while the caller
+// keeps the lease, and only if `path` meets the request's conditions. `is_done` checks in the files
+// whether an earlier request with the same key took effect before the daemon died.
 struct Change {
   std::string path;
   std::function<void(const workspace::TreeFiles&)> work;
@@ -48,8 +48,8 @@ std::optional<workspace::FileEntry> entry_of(const workspace::TreeFiles& files,
   }
 }
 
-// Permission bits, octal as chmod takes them; setuid and its like are for no file of ours. 0: those
-// that the file has, or 0644.
+// Permission bits, octal as chmod takes them; setuid, setgid and sticky are refused. 0: keep the
+// file's mode, or 0644 for a new file.
 uint32_t mode_of(const Request& request) {
   const std::string text = request.query_text("mode").value_or("0");
   uint32_t mode = 0;
@@ -57,7 +57,7 @@ uint32_t mode_of(const Request& request) {
   const auto parsed = std::from_chars(text.data(), end, mode, 8);
   if (parsed.ec != std::errc() || parsed.ptr != end || mode > 0777) {
     throw Error(Code::invalid_argument,
-                "the query parameter 'mode' is octal permission bits, 0 to 0777");
+                "the query parameter 'mode' must be octal permission bits from 0 to 0777");
   }
   return mode;
 }
@@ -81,7 +81,7 @@ Reply read(Api& api, const Request& request) {
   return reply;
 }
 
-constexpr const char* kNoFile = "no file is written";
+constexpr const char* kNoFile = "cannot write the file";
 
 std::unique_ptr<BodySink> write(Api& api, const Request& request) {
   workspace::require_room(api.context.options, kNoFile);
@@ -126,7 +126,7 @@ Reply make_directory(Api& api, const Request& request) {
   return changed(api, request,
                  {.path = path,
                   .work = [&](const auto& files) { files.make_directory(path); },
-                  .is_done = [](const auto&) { return false; }});  // a second one changes nothing
+                  .is_done = [](const auto&) { return false; }});  // a repeat changes nothing
 }
 
 Reply make_symlink(Api& api, const Request& request) {

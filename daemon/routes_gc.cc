@@ -8,7 +8,7 @@ namespace {
 
 using workspace::GcRow;
 
-// Of what is kept the first say enough: ten thousand workspaces on one base tree have one reason.
+// Enough kept rows to show the reasons: ten thousand workspaces on one base tree have one reason.
 constexpr size_t kMostKept = 200;
 
 JsonObject row_object(const GcRow& row) {
@@ -49,7 +49,7 @@ void put_room(Api& api, JsonObject& object) {
                      {"level", workspace::kRoomLevelNames.at(static_cast<size_t>(room.level()))}};
 }
 
-// Root sees all; others caches and workspaces of their own, and of the shared rungs what goes.
+// Root sees everything; others their own caches and workspaces, and the shared rows they use.
 Reply explain(Api& api, const Request& request) {
   auto rows = api.gc.plan();
   if (!request.caller.root()) {
@@ -78,7 +78,7 @@ Reply run(Api& api, const Request& request) {
     return until_free && space.free_bytes >= static_cast<uint64_t>(*until_free);
   };
   const auto result =
-      api.gc.run("asked for by uid " + std::to_string(request.caller.uid), {}, enough);
+      api.gc.run("requested by uid " + std::to_string(request.caller.uid), {}, enough);
   JsonObject object = rows_object(result.rows);
   object["freed_bytes"] = result.freed_bytes;
   object["enough"] = result.enough || !until_free;

@@ -17,26 +17,26 @@
 namespace moorage::daemon {
 namespace {
 
-// Said until a person has looked at it and taken it away.
+// Reported until somebody has taken these files away.
 void tell_of_lost_work(const std::string& directory, InfoView& view) {
   const size_t count = base::path_exists(directory) ? base::list_directory(directory).size() : 0;
   if (count == 0) return;
   view.checks.push_back(
       {"state.db", false,
-       "it knew nothing of " +
-           (count == 1 ? "a layer or journal; it is kept in "
-                       : std::to_string(count) + " layers and journals; they are kept in ") +
+       "it does not list " +
+           (count == 1 ? "a layer or journal, which is kept in "
+                       : std::to_string(count) + " layers and journals, which are kept in ") +
            directory,
-       "was an older state.db restored? take out of them what is needed, then "
-       "remove them"});
+       "if an older state.db was restored, take what you need from this directory, "
+       "then remove it"});
 }
 
 void tell_of_room(const workspace::DiskRoom& room, InfoView& view) {
-  constexpr std::array<std::string_view, 3> kEffects{"", "; nothing that takes space begins",
-                                                     "; those who write are ended"};
+  constexpr std::array<std::string_view, 3> kEffects{"", "; nothing that needs space may start",
+                                                     "; commands that write are ended"};
   const auto level = static_cast<size_t>(room.level());
   view.checks.push_back({"disk room", level == 0, room.text() + std::string(kEffects.at(level)),
-                         level == 0 ? "" : "moorage gc --explain tells what can go"});
+                         level == 0 ? "" : "moorage gc --explain lists what can be removed"});
   view.space = {room.space.total_bytes, room.space.free_bytes, 0};
 }
 
@@ -44,7 +44,7 @@ std::string storage_of(const Api& api) {
   for (const auto& check : api.host.checks) {
     if (check.name == "storage") return check.text;
   }
-  return {};  // the overlay's own check says why
+  return {};  // the overlay's own check gives the reason
 }
 
 void tell_rules(const std::vector<workspace::PlacementRule>& rules, uint32_t uid, InfoView& view) {
@@ -53,15 +53,15 @@ void tell_rules(const std::vector<workspace::PlacementRule>& rules, uint32_t uid
     view.own_rules.push_back({rule.name, rule.text});
 }
 
-// Which kind of limit workspaces have here, and what gives the better one.
+// The kind of disk limit on this host, and how to get a better one.
 Check check_of_quota(const workspace::DiskQuota& quota) {
   Check check{"disk quota", true, quota.name(), ""};
   if (!quota.refuses_bytes()) {
     check.hint =
-        "the daemon measures and ends commands that go over a disk limit, some MiB late; the kernel "
-        "refuses at the limit if the store is on btrfs, or on ext4 or XFS mounted with prjquota";
+        "the daemon measures and ends commands some MiB over a disk limit; to have the kernel "
+        "refuse at the limit, put the store on btrfs, or on ext4 or XFS mounted with prjquota";
   } else if (!quota.refuses_files()) {
-    check.hint = "the kernel refuses bytes at the disk limit; numbers of files are measured";
+    check.hint = "the kernel refuses bytes at the disk limit; the daemon measures file counts";
   }
   return check;
 }

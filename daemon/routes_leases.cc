@@ -1,4 +1,4 @@
-// Who may use a workspace, and who holds it.
+// Sharing a workspace, and its lease.
 #include "daemon/json_fields.h"
 #include "daemon/routes.h"
 
@@ -64,8 +64,8 @@ Reply share(Api& api, const Request& request) {
   const bool is_private = fields.flag("private");
   fields.finish();
   if (group.has_value() == is_private) {
-    throw Error(Code::invalid_argument, "say one of 'group' and 'private'",
-                "moorage share NAME --group GROUP, or --private");
+    throw Error(Code::invalid_argument, "give either group or private",
+                "use moorage share NAME --group GROUP, or --private");
   }
   api.workspaces.find(request.caller, request.parameter(0), Right::govern);
   std::optional<uint32_t> gid;

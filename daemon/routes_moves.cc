@@ -1,4 +1,4 @@
-// A workspace goes to another backend, image or runtime.
+// Moves a workspace to another backend, image or runtime.
 #include "daemon/json_fields.h"
 #include "daemon/routes.h"
 #include "workspace/metrics.h"
@@ -6,16 +6,15 @@
 namespace moorage::daemon {
 namespace {
 
-constexpr int64_t kMaxWaitMs = 60'000;  // as of an exec: who waits for longer asks again
+constexpr int64_t kMaxWaitMs = 60'000;  // as for an exec: wait longer by repeating the request
 
 workspace::MoveRequest wanted_in(JsonFields& fields) {
   workspace::MoveRequest wanted;
   const auto text = [&fields](const char* name) {
     auto given = fields.text(name);
     if (given && given->empty()) {
-      throw base::Error(base::Code::invalid_argument,
-                        "the field '" + std::string(name) + "' is empty",
-                        "leave it out for what is usual");
+      throw base::Error(base::Code::invalid_argument, std::string(name) + " must not be empty",
+                        "leave it out for the default");
     }
     return given;
   };

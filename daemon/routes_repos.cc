@@ -27,8 +27,8 @@ Reply answer(Api& api, state_db::RepositoryRow row, int status) {
   return reply;
 }
 
-// Of one that came or was fetched before the daemon died. It may have been removed since, and then
-// it says so: a repeat does not bring it back.
+// For a repository cloned or fetched before the daemon died. If it was removed since, answers
+// not_found: a repeat does not bring it back.
 Reply resumed(Api& api, const std::string& subject, int status) {
   const auto id = base::RepoId::parse(subject).value();
   return answer(api, state_db::Repositories(api.context.store).get(id), status);
@@ -40,7 +40,7 @@ Reply imported(const workspace::ImportedWork& work) {
   return reply;
 }
 
-// "repo_3", or the name or URL of exactly one repository that the caller sees.
+// By "repo_3", or by the name or URL of exactly one repository that the caller sees.
 base::RepoId find(Api& api, const Caller& caller, const std::string& text) {
   if (const auto id = base::RepoId::parse(text)) return *id;
   std::vector<base::RepoId> found;
@@ -50,7 +50,7 @@ base::RepoId find(Api& api, const Caller& caller, const std::string& text) {
   if (found.size() > 1) {
     throw Error(Code::conflict,
                 "there are " + std::to_string(found.size()) + " repositories '" + text + "'",
-                "name it by its id; moorage repo ls lists them");
+                "use its id; moorage repo ls lists them");
   }
   if (found.empty()) throw Error(Code::not_found, "there is no repository '" + text + "'");
   return found.front();
@@ -92,7 +92,7 @@ std::unique_ptr<BodySink> import_bundle(Api& api, const Request& request) {
     return imported(api.repositories.finish_import(caller, label, std::move(bundle)));
   };
   const UploadLimits limits{api.max_body_bytes, [&options = api.context.options](size_t bytes) {
-                              workspace::require_room(options, "no upload is taken", bytes);
+                              workspace::require_room(options, "cannot take an upload", bytes);
                             }};
   return fill_file(api.repositories.begin_import(), limits, std::move(done));
 }

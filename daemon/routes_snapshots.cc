@@ -1,4 +1,4 @@
-// States of a workspace that one can go back to, and what is made from them.
+// Snapshots of a workspace: taking, restoring, forking.
 #include "daemon/json_fields.h"
 #include "daemon/routes.h"
 #include "workspace/metrics.h"

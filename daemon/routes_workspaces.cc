@@ -25,8 +25,7 @@ workspace::ImportedWork import_of(JsonFields fields) {
   workspace::ImportedWork work;
   const std::string repo = fields.required_text("repo");
   const auto id = base::RepoId::parse(repo);
-  if (!id)
-    throw Error(Code::invalid_argument, "the field 'import.repo' must be an id such as repo_3");
+  if (!id) throw Error(Code::invalid_argument, "import.repo must be an id such as repo_3");
   work.repo = *id;
   work.head_commit = fields.required_text("head_commit");
   work.work_commit = fields.required_text("work_commit");
@@ -36,11 +35,11 @@ workspace::ImportedWork import_of(JsonFields fields) {
 
 workspace::CreateRequest create_request(const Request& request) {
   JsonFields fields = JsonFields::parse(request.body);
-  // Absent is "choose for me"; empty is a mistake of the caller's.
+  // Absent means "choose for me"; empty is the caller's mistake.
   const auto text = [&fields](const char* name) {
     auto given = fields.text(name);
     if (given && given->empty())
-      throw Error(Code::invalid_argument, "the field '" + std::string(name) + "' is empty",
+      throw Error(Code::invalid_argument, std::string(name) + " must not be empty",
                   "leave it out for the default");
     return given.value_or("");
   };
@@ -81,7 +80,7 @@ Reply update(Api& api, const Request& request) {
   }));
 }
 
-// Below the time for which a client waits for a silent answer.
+// Below the time that a client waits for a silent answer.
 constexpr int64_t kMostWait_ms = 1'500'000;
 
 Reply remove(Api& api, const Request& request) {

@@ -18,8 +18,7 @@ using Acceptor = asio::local::stream_protocol::acceptor;
 constexpr milliseconds kAcceptPause{100};  // after EMFILE and the like
 constexpr milliseconds kDrainLook{20};
 
-// As the kernel knew them when they connected: a program that changes its user later is still who
-// it was.
+// The credentials at connect time: a program that changes its user later keeps its first identity.
 workspace::Caller peer_of(int socket) {
   const auto peer = base::peer_credentials(socket);
   workspace::Caller caller;
@@ -88,11 +87,11 @@ void Server::Impl::admit(Stream::socket_type socket) {
   asio::co_spawn(loop, connection->run(), over);
 }
 
-// The answer fits the socket's buffer, so it never blocks the loop.
+// The answer fits the socket's buffer, so sending never blocks the loop.
 void Server::Impl::turn_away(Stream::socket_type socket) {
   parts.router.answers(nullptr).add(429);
   const base::Error full(base::Code::resource_exhausted, "too many connections",
-                         "close some, or raise api.max_connections");
+                         "close some connections, or raise api.max_connections");
   const std::string body = error_json(full);
   const Head head{.status = 429, .content_type = kJsonType, .length = body.size(), .close = true};
   const std::string answer = response_head(head) + body;
@@ -154,13 +153,12 @@ void Server::Impl::begin_stop() {
   if (std::exchange(stopping, true)) return;
   boost::system::error_code ignored;
   acceptor.close(ignored);
-  const auto now = connections;  // a stopped one may leave the set
+  const auto now = connections;  // stopping one may remove it from the set
   for (const auto& connection : now) connection->stop();
   asio::co_spawn(loop, drain(), asio::detached);
 }
 
-// Looks instead of being told: requests, streams and verbs without a client all end in their own
-// way, once.
+// Polls, because requests, streams and verbs without a client all end in different ways.
 Awaitable<void> Server::Impl::drain() {
   asio::steady_timer timer(loop);
   const auto deadline = std::chrono::steady_clock::now() + parts.limits.drain;

@@ -1,6 +1,6 @@
-// The HTTP/1.1 server on a unix socket: one loop thread, a coroutine a connection, blocking verbs
-// on the lanes. A connection's failure stays in the connection. Every wait has a limit, see Limits.
-// Who may connect is decided by the socket's mode and group; who speaks, by SO_PEERCRED at accept.
+// The HTTP/1.1 server on a Unix socket: one loop thread, one coroutine per connection, blocking
+// verbs on the lanes. A connection's failure stays in the connection. Every wait has a limit, see
+// Limits. The socket's mode and group decide who may connect; SO_PEERCRED identifies the peer.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@ struct Limits {
   std::chrono::milliseconds idle{75'000};       // between requests
   std::chrono::milliseconds header{10'000};     // from its first byte to its last
   std::chrono::milliseconds json_body{30'000};  // whole
-  std::chrono::milliseconds progress{60'000};   // of a reader or writer without one byte moved
+  std::chrono::milliseconds progress{60'000};   // without a byte read or written
   std::chrono::milliseconds keep_alive{15'000};
   std::chrono::milliseconds drain{10'000};  // from stop() to the end of run()
 };
@@ -42,11 +42,11 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   void listen(base::Fd listener);
-  // Runs `work` on the slow lane again and again, `pause` after it ended.
+  // Repeats `work` on the upkeep lane, `pause` after it ended.
   void every(std::chrono::milliseconds pause, std::function<void()> work);
-  // Serves until stop(), or SIGTERM or SIGINT if asked to; then finishes running requests. False:
-  // some were still running when the drain time was over, and the process should end without
-  // waiting for them.
+  // Serves until stop(), or with `until_signalled` until SIGTERM or SIGINT; then finishes running
+  // requests. False: some still ran when the drain time was over, and the process should end
+  // without waiting for them.
   bool run(bool until_signalled);
   void stop();  // from any thread
 

@@ -1,5 +1,5 @@
-// What the server counts of its own for GET /metrics: answers by route and status, and open
-// connections. Owned by the router; counting is one atomic addition.
+// The server's own counters for GET /metrics: answers by route and status, and open connections.
+// Owned by the router; counting is one atomic addition.
 #pragma once
 
 #include <array>
@@ -26,8 +26,8 @@ class Answers {
 };
 
 struct Traffic {
-  std::deque<Answers> routes;  // as the router has them
-  Answers no_route;            // refused before a route was known
+  std::deque<Answers> routes;  // in the router's order
+  Answers no_route;            // refused before routing
   std::atomic<uint64_t> connections{0};
 };
 

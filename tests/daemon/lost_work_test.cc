@@ -59,7 +59,7 @@ TEST_CASE("layers and journals without a row are moved aside whole, and that is 
     if (event.kind == "store.set_aside") ++events;
   }
   CHECK(events == 2);
-  CHECK(restored.info().find("it knew nothing of 2 layers and journals") != std::string::npos);
+  CHECK(restored.info().find("it does not list 2 layers and journals") != std::string::npos);
 }
 
 TEST_CASE("an id that the disk has seen is not given again") {

@@ -259,7 +259,7 @@ class Crash(harness.TestCase):
         lost = self.daemon.store / "lost"
         self.assertEqual([p.read_text() for p in lost.glob("ly_*/tree/upper/work")], ["precious\n"])
         self.assertEqual(len(list(lost.glob(f"{newer}-*/journal/*/output"))), 1)
-        self.assertIn("it knew nothing of 2", self.daemon.cli("info").stdout.decode())
+        self.assertIn("it does not list 2", self.daemon.cli("info").stdout.decode())
         self.assertEqual(self.client.exec("older", "cat file").stdout, b"one\n")
         again = self.client.create(repo_url=self.url, name="newer")
         self.assertNotEqual(again["id"], newer)

@@ -56,7 +56,7 @@ class Collection(harness.TestCase):
         self.assertIn("work\nmore\n", left)
         texts = [event["text"] for event in self.events("gc.cache")]
         self.assertEqual(len(texts), 2)
-        self.assertIn("asked for by uid 0", texts[0])
+        self.assertIn("requested by uid 0", texts[0])
 
     def test_what_was_changed_from_outside_is_told_all_the_same(self):
         self.make("touched", caches=["node_modules"])

@@ -120,7 +120,7 @@ class Follow(TestCase):
         self.daemon.kill()
         self.addCleanup(self.daemon.start)
         other = self.restored()
-        self.assertIn("all of it is there", other.output)
+        self.assertIn("the store is complete", other.output)
         self.assertEqual(self.raw(other.store, layer), self.raw(self.daemon.store, layer))
         self.git_server.stop()  # nothing is fetched
         try:
@@ -208,7 +208,7 @@ class Destroyed(TestCase):
         (archive,) = (self.place / "before").glob("*.zst")
         (self.place / "after" / archive.name).write_bytes(archive.read_bytes()[:-1] + b"?")
         other = self.restored(settings={"archive.directory": str(self.place / "after")})
-        self.assertIn("all of it is there", other.output)
+        self.assertIn("the store is complete", other.output)
         self.assertEqual((self.place / "after" / archive.name).read_bytes(), archive.read_bytes())
         other.start()
         client = other.client
@@ -473,7 +473,7 @@ class Elsewhere(harness.TestCase):
             self.caught_up()
         self.assertEqual([p.name for p in self.replica.glob("*/*.new")], [])
         other = self.restored(self.spared())
-        self.assertIn("all of it is there", other.output)
+        self.assertIn("the store is complete", other.output)
 
     def touch(self, point):
         try:

@@ -235,7 +235,7 @@ class StoreImage(unittest.TestCase):
         other = place.daemon()
         self.addCleanup(other.remove)
         made = run(harness.BIN / "moorage", "restore-store", beside, "--config", other.config)
-        self.assertIn(b"all of it is there", made.stdout)
+        self.assertIn(b"the store is complete", made.stdout)
         other.start()
         self.assertEqual(other.client.read_file("comes-back", "kept"), b"kept\n")
         other.stop()
