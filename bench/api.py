@@ -1,7 +1,7 @@
-"""The clock's side of an HTTP conversation on a unix socket: one connection that is kept, nothing in the way.
+"""A minimal HTTP client on a Unix socket for timing: it keeps one connection and does nothing extra.
 
-sdk/moorage.py opens a connection a call; a measurement of milliseconds must not have that in it. Speaks what the
-daemon (and Docker's engine) answer: Content-Length, chunks, or a body that ends with the connection.
+sdk/moorage.py opens a connection per call, which would distort measurements of milliseconds. Reads the answers of the
+daemon and of Docker's engine: Content-Length, chunks, or a body that ends with the connection.
 """
 
 import json
@@ -13,7 +13,7 @@ import uuid
 OUTPUT_TYPE = "application/vnd.moorage.output"
 STDOUT, END, ERROR = 1, 6, 8
 TIMEOUT_S = 900  # a cold base tree is the longest call
-IDLE_S = 20  # the daemon closes a connection that was idle for 75 s
+IDLE_S = 20  # the daemon closes a connection after 75 s of silence
 
 
 class ApiError(Exception):
@@ -42,7 +42,7 @@ class Api:
             self._reader = self._socket.makefile("rb")
 
     def _send(self, method, target, value, accept):
-        """Returns (status, headers); the body is still to be read, and read whole before the next call."""
+        """Returns (status, headers). Read the whole body before the next call."""
         self._open()
         is_bytes = isinstance(value, bytes)
         body = value if is_bytes else json.dumps(value).encode() if value is not None else b""
@@ -64,7 +64,7 @@ class Api:
         return int(line.split()[1]), headers
 
     def _pieces(self, status, headers):
-        """The body as it comes."""
+        """The body, piece by piece as it arrives."""
         if b"chunked" in headers.get(b"transfer-encoding", b""):
             while size := int(self._reader.readline().split(b";")[0], 16):
                 yield self._reader.read(size)
@@ -91,7 +91,7 @@ class Api:
         return json.loads(body) if body else None
 
     def records(self, method, target, value):
-        """The records of an exec's output as they come: (kind, payload)."""
+        """The records of an exec's output as they arrive: (kind, payload)."""
         status, headers = self._send(method, target, value, OUTPUT_TYPE)
         pieces = self._pieces(status, headers)
         if status >= 400:
@@ -108,7 +108,7 @@ class Api:
 
 
 class Moorage(Api):
-    """The calls that are measured."""
+    """The measured calls."""
 
     def create(self, url, ref, **place):
         return self.json("POST", "/v1/workspaces", {"repo_url": url, "ref": ref, **place})["id"]
@@ -141,7 +141,7 @@ class Moorage(Api):
         self.call("POST", f"/v1/workspaces/{workspace}/stop")
 
     def exec_started(self, workspace, argv):
-        """Returns when the command runs."""
+        """Returns once the command runs."""
         return self.json("POST", f"/v1/workspaces/{workspace}/execs", {"argv": argv})["id"]
 
     def cancel(self, execution):
@@ -149,7 +149,7 @@ class Moorage(Api):
         self.call("GET", f"/v1/execs/{execution}/wait?timeout_ms=10000")
 
     def exec(self, workspace, argv, at_first_output=lambda: None):
-        """Returns the command's standard output once it has ended well."""
+        """Returns the command's standard output after it exited with 0."""
         output = b""
         end = None
         for kind, payload in self.records("POST", f"/v1/workspaces/{workspace}/execs", {"argv": argv}):

@@ -9,18 +9,18 @@ def now_ms():
 
 
 class Crashed(SystemExit):
-    """A program was ended by a signal: a fault of its own, its time says nothing."""
+    """A signal ended a program: its own fault, so its time means nothing."""
 
 
 def timed(function, *arguments):
-    """(milliseconds, what the function returned)."""
+    """(milliseconds, the function's result)."""
     began = now_ms()
     value = function(*arguments)
     return now_ms() - began, value
 
 
 def run_program(argv, environment):
-    """Runs a program to its end. One way for all: posix_spawn, no pipes. A failure ends the bench."""
+    """Runs a program to its end. The same way for all: posix_spawn, no pipes. A failure ends the bench."""
     null = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
     pid = os.posix_spawn(argv[0], argv, environment, file_actions=null)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -31,6 +31,6 @@ def run_program(argv, environment):
 
 
 def percentile(samples, percent):
-    """The nearest rank: a time that was measured."""
+    """By nearest rank, so the result is a measured time."""
     ordered = sorted(samples)
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]

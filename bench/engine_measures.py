@@ -1,4 +1,4 @@
-"""What is measured of backend docker, on the engine of the peers, with their image where a peer stands beside it."""
+"""Measures of the backend docker, on the engine of the peers; with their image if a row has a peer."""
 
 import os
 
@@ -8,7 +8,7 @@ from place import harness, say
 
 
 def in_docker(bench):
-    """(the engine, a workspace of its image that runs); None, and a word, where there is no engine."""
+    """(engine, running workspace with its image). Without an engine, reports that and returns None."""
     docker = bench.peer("docker")
     if not docker:
         say("  not measured: no engine")
@@ -19,7 +19,7 @@ def in_docker(bench):
 
 
 def exec_docker(bench, n=100, by_engine=20):
-    """As `exec` and `exec_cli`: over the API against the engine's API, and as a process against `docker exec`."""
+    """Like `exec` and `exec_cli`: the API against the engine's API, and a process against `docker exec`."""
     if not (made := in_docker(bench)):
         return
     docker, workspace = made
@@ -38,7 +38,7 @@ def exec_docker(bench, n=100, by_engine=20):
 
 
 def start_docker(bench, n=12):
-    """Until the warden answers, against an engine that has only to start what it is told, and does not look whether it runs."""
+    """Until the warden answers, against an engine that only starts the container and does not check that it runs."""
     if not (made := in_docker(bench)):
         return
     docker, workspace = made

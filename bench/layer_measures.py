@@ -1,4 +1,4 @@
-"""What is measured of layers: snapshot, fork, restore, diff, and base trees of commits that are near to each other."""
+"""Measures of layers: snapshot, fork, restore, diff, and base trees of nearby commits."""
 
 import os
 import shutil
@@ -8,28 +8,28 @@ import clock
 from place import GIT_ENVIRONMENT, harness, say
 
 CHANGED = 10
-REBASED_AT = 4  # deltas on each other: then a whole tree is written in the background
-NEW_AFTER = 10  # snapshots of one workspace: then another one, so that all chains are as deep
+REBASED_AT = 4  # this many stacked deltas: then the daemon writes a whole tree in the background
+NEW_AFTER = 10  # snapshots per workspace, so that all chains have the same depth
 
-# Ten files that the base has, one of them a tenth of the tree after the other.
+# Changes ten files of the base, spread evenly over the tree.
 EDIT = "set -e; git ls-files > /tmp/names; n=$(wc -l < /tmp/names); sed -n \"1~$(( n / 10 + 1 ))p\" /tmp/names | while read -r f; do echo edit >> \"$f\"; done"
-# Holds the mounts, and goes on writing: 5,000 files of 40 KiB, one of them again and again.
+# Creates 5,000 files of 40 KiB; BUSY then holds the mounts and keeps writing to them.
 FILL = ("mkdir -p out && cd out && python3 -c \"\nimport os\ndata = os.urandom(40960)\nfor i in range(5000):\n"
         "    d = f'd{i // 100}'\n    os.makedirs(d, exist_ok=True)\n    open(f'{d}/f{i}', 'wb').write(data)\n\"")
-# What needs a compiler and make alone, in a tree of Linux.
+# A build in the Linux tree that needs only a compiler and make.
 BUILD = "test ! -d tools/lib/subcmd || { mkdir /tmp/out; make -s -C tools/lib/subcmd OUTPUT=/tmp/out/ >/dev/null && rm -r /tmp/out; }"
 BUSY = "cd out && n=0 && while :; do n=$((n+1)); echo $n >> d$((n % 50))/log; done"
 
 
 def edited(bench):
-    """A workspace with a sandbox, and ten changed files in it."""
+    """A workspace with a sandbox and ten changed files."""
     workspace = bench.workspace_running()
     bench.moorage.exec(workspace, ["sh", "-c", EDIT])
     return workspace
 
 
 def snapshots(bench, name, n, prepare, samples_of=lambda record: {}):
-    """n of them, NEW_AFTER a workspace; what samples_of() says of an answer are samples too."""
+    """Takes n snapshots, NEW_AFTER per workspace; samples_of() extracts more samples from each answer."""
     for i in range(n):
         if i % NEW_AFTER == 0:
             workspace = edited(bench)
@@ -43,7 +43,7 @@ def snapshots(bench, name, n, prepare, samples_of=lambda record: {}):
 
 
 def snapshot(bench, n=30):
-    """At rest; then with a sandbox in which nothing holds the mounts; then beside a shell that does."""
+    """Stopped; then with a sandbox where nothing holds the mounts; then with a process that holds them."""
     ways = {}
 
     def count(record):
@@ -60,7 +60,7 @@ def snapshot(bench, n=30):
 
 
 def snapshot_busy(bench, n=5):
-    """5,000 changed files, 200 MB, and a process in the tree that goes on writing. Each in a new workspace: the worst case."""
+    """5,000 changed files, 200 MB, and a process that keeps writing. Each in a new workspace: the worst case."""
     def pause(record):
         bench.samples["snapshot_busy_pause"].append(record["pause_us"] / 1000)
         say(f"  {record['way']}: {bench.samples['snapshot_busy'][-1]:.0f} ms, paused {record['pause_us'] / 1000:.1f} ms")
@@ -70,14 +70,14 @@ def snapshot_busy(bench, n=5):
         bench.moorage.exec(workspace, ["sh", "-c", FILL])
         bench.moorage.exec_started(workspace, ["sh", "-c", BUSY])
         pause(bench.time("snapshot_busy", bench.moorage.snapshot, workspace))
-        for _ in range(2):  # what the last frozen copy has is linked
+        for _ in range(2):  # files of the last frozen copy are linked
             pause(bench.time("snapshot_busy_next", bench.moorage.snapshot, workspace))
             bench.samples["snapshot_busy_next_pause"].append(bench.samples["snapshot_busy_pause"].pop())
         bench.moorage.purge(workspace)
 
 
 def own_kib(bench, workspace):
-    """The blocks of a workspace's own layer and its directory: all that it does not share."""
+    """The blocks of a workspace's own layer and its directory, without shared ones."""
     database = sqlite3.connect(f"file:{bench.daemon.store}/state.db?mode=ro", uri=True)
     layer, = database.execute("SELECT layer FROM workspaces WHERE id = ?", (int(workspace.removeprefix("ws_")),)).fetchone()
     database.close()
@@ -89,7 +89,7 @@ def blocks_kib(place):
 
 
 def fork(bench, n=30, copies=3):
-    """Of a workspace with a live sandbox, nothing busy. What the fork takes of the disk before anything is written there."""
+    """Of a workspace with an idle live sandbox. Also measures the fork's disk use before its first write."""
     for i in range(n):
         if i % NEW_AFTER == 0:
             workspace = edited(bench)
@@ -120,7 +120,7 @@ def worktrees(bench, name, commits):
 
 
 def restore(bench, n=30):
-    """Of a workspace with a live sandbox, nothing busy, to its first snapshot."""
+    """Of a workspace with an idle live sandbox, to its first snapshot."""
     for i in range(n):
         if i % NEW_AFTER == 0:
             workspace = edited(bench)
@@ -132,19 +132,19 @@ def restore(bench, n=30):
 
 
 def diff(bench, n=50, of_git=10):
-    """The patch of ten changed files, against git's own in the sandbox."""
+    """The patch of ten changed files, against git diff in the sandbox."""
     workspace = edited(bench)
     for i in range(n):
         patch = bench.time("diff", bench.moorage.diff, workspace)
         if i < of_git:
-            theirs = bench.time("diff/git_diff", bench.moorage.exec, workspace, ["git", "diff"])
-            if theirs.count(b"\ndiff --git ") != patch.count(b"\ndiff --git ") or patch.count(b"diff --git ") < CHANGED:
-                raise SystemExit(f"bench: the patch has other files than git's: {patch[:300]!r}")
+            git_patch = bench.time("diff/git_diff", bench.moorage.exec, workspace, ["git", "diff"])
+            if git_patch.count(b"\ndiff --git ") != patch.count(b"\ndiff --git ") or patch.count(b"diff --git ") < CHANGED:
+                raise SystemExit(f"bench: the patch and git's list different files: {patch[:300]!r}")
     bench.moorage.purge(workspace)
 
 
 def compared(bench, name, workspace, fresh, rounds):
-    for _ in range(rounds + 1):  # the first one warms up
+    for _ in range(rounds + 1):  # the first round warms up
         for row, argv in (("git_status", ["git", "status", "--porcelain"]), ("build", ["sh", "-c", BUILD])):
             for where, suffix in ((workspace, ""), (fresh, "/fresh")):
                 bench.time(f"{name}_{row}{suffix}", bench.moorage.exec, where, argv)
@@ -154,7 +154,7 @@ def compared(bench, name, workspace, fresh, rounds):
 
 
 def chain(bench, n=200, rounds=10):
-    """Beside a fresh workspace, one with n snapshots: in the sandbox that saw them all, and in a new one, with fewer layers."""
+    """A workspace with n snapshots against a fresh one: in the sandbox that took them, and in a new one after flattening."""
     fresh, workspace = bench.workspace_running(), bench.workspace_running()
     names = bench.moorage.exec(workspace, ["git", "ls-files", "*.rst", "*.txt", "*Makefile"]).decode().split("\n")
     some = names[:: len(names) // n]
@@ -176,13 +176,13 @@ def chain(bench, n=200, rounds=10):
 
 
 def deltas(place, commit):
-    """How many a tree lies on, itself included."""
+    """The number of deltas in a tree's chain, itself included."""
     manifest = (place / commit / "manifest").read_text()
     return 1 + deltas(place, manifest.split("\nparent ")[1].split("\n")[0]) if "\nparent " in manifest else 0
 
 
 def create_delta(bench, n=8, checkouts=2):
-    """A create whose commit is in the mirror, 100 files ahead of one whose base tree is there. Each is ahead of the one before."""
+    """Creates at commits in the mirror, each 100 files ahead of a commit that has a base tree."""
     commits = [bench.upstream.commit_ahead() for _ in range(n)]
     repository = next(r["id"] for r in bench.moorage.json("GET", "/v1/repos"))
     bench.moorage.json("POST", f"/v1/repos/{repository}/fetch")
@@ -191,10 +191,10 @@ def create_delta(bench, n=8, checkouts=2):
     for commit in commits:
         os.sync()
         workspace = bench.time("create_delta", bench.moorage.create, bench.upstream.url, commit)
-        # A whole tree that is written in the background would be in the way of the next one.
+        # A whole tree written in the background would disturb the next sample.
         harness.wait_until(lambda: deltas(place, commit) < REBASED_AT, 120, "a whole tree")  # noqa: B023
         bench.moorage.purge(workspace)
         say(f"  {bench.samples['create_delta'][-1]:.0f} ms")
-    if not deltas(place, commits[0]):  # later ones may be whole by now
-        raise SystemExit("bench: a commit 100 files ahead has a whole tree")
+    if not deltas(place, commits[0]):  # later commits may have whole trees by now
+        raise SystemExit("bench: a commit 100 files ahead has a whole tree instead of a delta")
     worktrees(bench, "create_delta/git_checkout", commits[:checkouts])

@@ -1,7 +1,7 @@
-"""What is measured, one function a group of rows. Ours and the peers take turns, so that noise falls on all.
+"""The measures, one function per group of rows. Moorage and its peers take turns, so that noise affects all alike.
 
-A function gets the Bench and writes into bench.samples["name"] and bench.samples["name/peer"], in milliseconds.
-What has to be made or removed around a call is outside the clock.
+A function gets the Bench and appends milliseconds to bench.samples["name"] and bench.samples["name/peer"].
+Setup and cleanup around a call are not timed.
 """
 
 import collections
@@ -24,7 +24,7 @@ SLOWED = ("create", "exec", "exec_started")
 
 
 class Bench:
-    """One run: a daemon with a warm base tree, the samples, and the peers once somebody asks for them."""
+    """One run: a daemon with a warm base tree, the samples, and the peers, started on demand."""
 
     def __init__(self, daemon, upstream, moorage, peer_makers):
         self.daemon, self.upstream, self.moorage = daemon, upstream, moorage
@@ -34,7 +34,7 @@ class Bench:
         self.syncs, self.sync_targets, self.slow = {}, {}, {}
 
     def peer(self, name):
-        """None where this host has not what it takes."""
+        """None if this host lacks its programs."""
         if name not in self._peers:
             self._peers[name] = self._makers[name]()
         return self._peers[name]
@@ -43,7 +43,7 @@ class Bench:
         return self.moorage.create(self.upstream.url, self.upstream.first)
 
     def time(self, name, function, *arguments):
-        """A peer that crashes (lxc-attach does, once in hundreds of runs) is run again; what is ours is not."""
+        """Retries a peer that crashes (lxc-attach does, once in hundreds of runs), but never Moorage."""
         for tries_left in (3, 2, 1, 0) if "/" in name else (0,):
             try:
                 milliseconds, value = clock.timed(function, *arguments)
@@ -62,13 +62,13 @@ class Bench:
 
 
 def create(bench, n=50, checked=20):
-    """By commit: nothing is asked. By branch: upstream is asked first where the branch is now."""
+    """By commit: asks nobody. By branch: first asks upstream for the branch's commit."""
     for i in range(n + WARM_UP):
         milliseconds, workspace = clock.timed(bench.create)
         if i >= WARM_UP:
             bench.samples["create"].append(milliseconds)
         bench.moorage.purge(workspace)
-    # The branch must be where a base tree is: what is timed is the question, not a checkout.
+    # The branch's commit needs a base tree first: the time is for the question, not for a checkout.
     bench.moorage.purge(bench.moorage.create(bench.upstream.url, bench.upstream.branch))
     for _ in range(checked):
         bench.moorage.purge(bench.time("create_check", bench.moorage.create, bench.upstream.url, bench.upstream.branch))
@@ -90,7 +90,7 @@ def start(bench, n=30, docker_runs=12):
 
 
 def exec(bench, n=300):
-    """Through the API on one connection; exec_started ends when the command runs, exec when its end was read."""
+    """Through the API on one connection; exec_started ends once the command runs, exec once its end was read."""
     workspace = bench.workspace_running()
     docker = bench.peer("docker")
     for _ in range(WARM_UP):
@@ -105,17 +105,17 @@ def exec(bench, n=300):
 
 
 def neighbour(bench):
-    """The p99 of 100 commands of one user while another one holds all that it may hold; and without that."""
+    """The p99 of 100 commands of one user while another user holds its maximum of everything, and without that."""
     beside_greedy(bench, "neighbour", Greedy.WALKS)
 
 
 def neighbour_busy(bench):
-    """The same while the other one also asks for files, history and commands as fast as it can: it has the processors, too."""
+    """The same while the other user also requests files, history and commands at full speed, and so uses the CPUs."""
     beside_greedy(bench, "neighbour_busy", Greedy.ALL)
 
 
 def beside_greedy(bench, row, asks, blocks=5, n=100):
-    bench.daemon.directory.chmod(0o711)  # for the other user to come to the socket
+    bench.daemon.directory.chmod(0o711)  # lets the other user reach the socket
     bench.daemon.socket.chmod(0o666)
     greedy = Greedy(bench.daemon, bench.upstream.url, GREEDY_UID, asks=asks)
     workspace = bench.workspace_running()
@@ -128,7 +128,7 @@ def beside_greedy(bench, row, asks, blocks=5, n=100):
     bench.samples[f"{row}/alone"].append(block())
     greedy.start()
     try:
-        for _ in range(blocks):  # in turns, so that other load of the machine falls on both
+        for _ in range(blocks):  # in turns, so that other load on the machine affects both
             bench.samples[row].append(block())
             with greedy.quiet():
                 bench.samples[f"{row}/alone"].append(block())
@@ -141,7 +141,7 @@ def beside_greedy(bench, row, asks, blocks=5, n=100):
 
 
 def exec_cli(bench, n=200, docker_execs=30):
-    """As a process, its start included, against processes that do the same."""
+    """As a process, including its start, against peer processes that do the same."""
     workspace = bench.workspace_running()
     docker, lxc = bench.peer("docker"), bench.peer("lxc")
     argv = [str(harness.BIN / "moorage"), "exec", workspace, "--", "true"]
@@ -160,7 +160,7 @@ def exec_cli(bench, n=200, docker_execs=30):
 
 
 def tti(bench, n=25):
-    """Time to interactive: no workspace yet -> the first byte that a command in it wrote."""
+    """Time to interactive: from no workspace to the first output byte of a command in it."""
     for i in range(n + WARM_UP):
         bytes_at = []
         began = clock.now_ms()
@@ -172,12 +172,12 @@ def tti(bench, n=25):
 
 
 def base_tree(bench, n=3):
-    """A create whose commit is in the mirror but never was checked out, against git worktree of the same commit."""
+    """Creates at commits in the mirror that were never checked out, against git worktree of the same commits."""
     commits = [bench.upstream.commit_far(i) for i in range(n)]
     repository = next(r["id"] for r in bench.moorage.json("GET", "/v1/repos"))
     bench.moorage.json("POST", f"/v1/repos/{repository}/fetch")
     for i, commit in enumerate(commits):
-        os.sync()  # both begin with nothing to write back
+        os.sync()  # both start without dirty pages
         workspace = bench.time("base_tree", bench.moorage.create, bench.upstream.url, commit)
         bench.moorage.purge(workspace)
         os.sync()
@@ -188,11 +188,11 @@ def base_tree(bench, n=3):
         shutil.rmtree(place)
         say(f"  {bench.samples['base_tree'][-1]:.0f} ms, git {bench.samples['base_tree/git_checkout'][-1]:.0f} ms")
     os.sync()
-    # `git worktree add` is also what a workspace of a cached commit costs without us.
+    # Without Moorage, a workspace at a cached commit also costs a `git worktree add`.
     bench.samples["create/git_worktree"] = bench.samples["base_tree/git_checkout"]
 
 
-# Looks at every file of the index once, half of them in each of two processes, and does nothing else.
+# Calls lstat once for every file of the index, in two processes with half of them each.
 LSTAT_ALL = """
 import os
 with open("/home/user/names", "rb") as file:
@@ -220,12 +220,12 @@ def git_status_first(bench, n=5):
         for name in ("git_status_first", "git_status_first/git_status_second"):
             output = bench.time(name, bench.moorage.exec, workspace, ["git", "status", "--porcelain"])
             if output:
-                raise SystemExit(f"bench: a new workspace is not clean: {output[:200]!r}")
+                raise SystemExit(f"bench: git status is not clean in a new workspace: {output[:200]!r}")
         bench.moorage.purge(workspace)
 
 
 def sync_calls(bench, running, made):
-    """name -> (the call, what goes before it or None)."""
+    """name -> (the call, its preparation or None)."""
     moorage, upstream = bench.moorage, bench.upstream
 
     def create_and_exec():
@@ -243,7 +243,7 @@ def sync_calls(bench, running, made):
 
 
 def count_syncs(bench, slow_ms):
-    """After all times were taken: what each call writes synchronously; and the same calls on a slow disk."""
+    """Runs after all timings: counts the synchronous writes of each call, and times the calls on a slow disk."""
     bench.moorage.close()
     bench.daemon.restart_without_timers()
     pid = bench.daemon.process.pid
@@ -251,7 +251,7 @@ def count_syncs(bench, slow_ms):
     for name, (call, prepare) in sync_calls(bench, running, made).items():
         if name not in bench.samples:
             continue
-        call() if not prepare else None  # what is done only once is not counted
+        call() if not prepare else None  # leaves out work that happens only once
         bench.syncs[name], bench.sync_targets[name] = syncs.count(pid, call, COUNTED_CALLS, prepare)
         if slow_ms and name in SLOWED:
             bench.slow[name] = {ms: syncs.slowed(pid, ms, SLOW_CALLS, call) for ms in (0, slow_ms)}

@@ -1,7 +1,7 @@
-"""The others, in the same run on the same machine: a Docker engine, an LXC container, an overlay, of our own.
+"""The peers, in the same run on the same machine: a Docker engine, an LXC container, an overlay, all of the bench's own.
 
-The first two run a small root file system (a shell, true, sleep, their libraries), without network: the cheapest they can be.
-Started and ended here, by pid; nothing of the host's own Docker or LXC is touched.
+The first two run a small root file system (a shell, true, sleep, their libraries), without network: their cheapest form.
+The bench starts and ends them by pid; it never touches the host's own Docker or LXC.
 """
 
 import os
@@ -17,7 +17,7 @@ PROGRAMS = ("true", "sleep", "sh")
 
 
 def make_root(directory):
-    """A root file system of the host's own programs."""
+    """A root file system with programs of the host."""
     for name in ("bin", "proc", "sys", "dev", "tmp", "etc"):
         (directory / name).mkdir(parents=True)
     for name in PROGRAMS:
@@ -33,7 +33,7 @@ def make_root(directory):
 
 
 class PlainOverlay:
-    """What a workspace is without us: a clone of the tree, and an overlay over it for each task."""
+    """A workspace without Moorage: a clone of the tree, and an overlay over it for each task."""
 
     def __init__(self, directory, tree):
         self.directory = pathlib.Path(directory)
@@ -43,7 +43,7 @@ class PlainOverlay:
             (self.directory / name).mkdir()
 
     def mounted(self):
-        """A new overlay; gone at the next call."""
+        """A new overlay; the next call removes it."""
         self.close()
         for name in ("upper", "work"):
             (self.directory / "layer" / name).mkdir(parents=True)
@@ -59,7 +59,7 @@ class PlainOverlay:
 
 
 class ReflinkImage:
-    """A file system of its own in an image file, and a checkout of the tree on it, to be copied by reflinks."""
+    """A file system in an image file with a checkout of the tree, to copy by reflinks."""
 
     MAKE = {"xfs": ["mkfs.xfs", "-q", "-f"], "btrfs": ["mkfs.btrfs", "-q", "-f"]}
 
@@ -92,7 +92,7 @@ class ReflinkImage:
 
 
 class Docker:
-    """An engine of the bench's own, which our backend docker uses too, the same image for both; a container that sleeps, for exec."""
+    """An engine of the bench, shared with the backend docker, with one image for both; a sleeping container for exec."""
 
     IMAGE = "bench:latest"
     COMMAND = ["/bin/sleep", "1000000"]
@@ -103,7 +103,7 @@ class Docker:
         self.socket = self.engine.socket
         self.environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(self.directory),
                             "DOCKER_HOST": f"unix://{self.socket}"}
-        self.program = shutil.which("docker", path=f"/usr/bin:{os.environ['PATH']}")  # of the engine's own release
+        self.program = shutil.which("docker", path=f"/usr/bin:{os.environ['PATH']}")  # of the engine's release
         self.api = api.Api(self.socket)
         try:
             self.engine.load_image(self.IMAGE, make_root(self.directory / "root"))
@@ -118,7 +118,7 @@ class Docker:
         return name
 
     def run_api(self, name):
-        """What `docker run -d` asks of the engine, without the program."""
+        """The engine requests of `docker run -d`, without the program."""
         self.api.call("POST", f"/v1.41/containers/create?name={name}",
                       {"Image": self.IMAGE, "Cmd": self.COMMAND, "HostConfig": {"NetworkMode": "none"}})
         self.api.call("POST", f"/v1.41/containers/{name}/start")
@@ -141,7 +141,7 @@ class Docker:
 
 
 class Lxc:
-    """A privileged container as bare as LXC makes it: no id mapping, no network, no seccomp. It runs from the start."""
+    """The barest privileged LXC container: no id mapping, no network, no seccomp. It runs from the start."""
 
     def __init__(self, directory):
         self.directory = pathlib.Path(directory)
@@ -173,7 +173,7 @@ class Lxc:
 
 
 class Lxd:
-    """A daemon of LXD's own, with a directory, a pool of plain directories and an image of our small root."""
+    """A separate LXD daemon with its own directory, a pool of plain directories and an image of the small root."""
 
     def __init__(self, directory):
         self.directory = pathlib.Path(directory)

@@ -1,7 +1,7 @@
-"""What a run stands on: the tree, an upstream that serves it, a daemon with a store of its own.
+"""The environment of a run: the tree, an upstream that serves it, a daemon with its own store.
 
-The tree (Linux 6.1 as Debian ships it, 78,000 files, one packed commit) is kept in CACHE between runs; all else goes
-with the run. Commits that a run needs are made in a bare clone, never in the tree.
+The tree (Linux 6.1 as Debian ships it, 78,000 files, one packed commit) stays in CACHE between runs; everything else is
+removed after the run. The commits for a run are created in a bare clone, never in the tree.
 """
 
 import os
@@ -20,7 +20,7 @@ ARCHIVE = pathlib.Path("/usr/src/linux-source-6.1.tar.xz")
 GIT_ENVIRONMENT = {
     "PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_CONFIG_COUNT": "2", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*",
-    "GIT_CONFIG_KEY_1": "gc.auto", "GIT_CONFIG_VALUE_1": "0",  # no gc of git's own in the background of a measurement
+    "GIT_CONFIG_KEY_1": "gc.auto", "GIT_CONFIG_VALUE_1": "0",  # keeps git's own gc from running during a measurement
     "GIT_AUTHOR_NAME": "bench", "GIT_AUTHOR_EMAIL": "bench@bench.invalid",
     "GIT_COMMITTER_NAME": "bench", "GIT_COMMITTER_EMAIL": "bench@bench.invalid",
 }
@@ -39,7 +39,7 @@ def git(directory, *argv, data=None, **extra):
 
 
 def find_tree(named):
-    """The checkout to measure with: the one that was named, or Linux from the cache, unpacked when it is not there."""
+    """The checkout to measure with: the given one, or Linux from the cache, unpacked if missing."""
     if named:
         git(named, "rev-parse", "--verify", "HEAD")
         return pathlib.Path(named).resolve()
@@ -48,7 +48,7 @@ def find_tree(named):
         return place
     if not ARCHIVE.exists():
         raise SystemExit(f"bench: {ARCHIVE} is missing.\n  apt-get install --no-install-recommends linux-source-6.1\n"
-                         "or name a checkout of your own: bench/run --tree DIR")
+                         "or use your own checkout: bench/run --tree DIR")
     unpacking = CACHE / "unpacking"
     shutil.rmtree(unpacking, ignore_errors=True)
     unpacking.mkdir(parents=True)
@@ -58,13 +58,13 @@ def find_tree(named):
     git(unpacking, "init", "-q", "-b", "main")
     git(unpacking, "add", "-A", "-f")
     git(unpacking, "commit", "-q", "-m", "linux 6.1")
-    git(unpacking, "gc", "-q")  # packed with deltas, as a clone of a real project is
+    git(unpacking, "gc", "-q")  # packed with deltas, like a clone of a real project
     unpacking.rename(place)
     return place
 
 
 class Upstream:
-    """A bare clone of the tree, served by git daemon. Its objects stay where the tree has them."""
+    """A bare clone of the tree, served by git daemon. It shares the tree's objects."""
 
     def __init__(self, tree, directory):
         self.bare = pathlib.Path(directory) / "upstream" / "bench" / "tree.git"
@@ -77,12 +77,12 @@ class Upstream:
         self.url = self.server.url("bench/tree.git")
 
     def commit_far(self, number):
-        """All of its files have other paths than any before: no base tree is near, a whole one is written."""
+        """All its file paths are new, so no base tree is near and the daemon writes a whole one."""
         below = git(self.bare, "rev-parse", f"{self.first}^{{tree}}")
         return self._advance(git(self.bare, "mktree", data=f"040000 tree {below}\tfar-{number}\n".encode()))
 
     def commit_ahead(self):
-        """100 files all over the tree differ from the one before of these."""
+        """Differs from the previous such commit in 100 files all over the tree."""
         index = {"GIT_INDEX_FILE": str(self.bare / "bench-index")}
         git(self.bare, "read-tree", self.ahead, **index)
         names = git(self.bare, "ls-tree", "-r", "--name-only", self.first).split("\n")
@@ -96,7 +96,7 @@ class Upstream:
         return self.ahead
 
     def _advance(self, tree):
-        """The branch goes on to a commit of that tree."""
+        """Advances the branch to a commit of that tree."""
         commit = git(self.bare, "commit-tree", tree, "-p", "HEAD", "-m", "bench")
         git(self.bare, "update-ref", f"refs/heads/{self.branch}", commit)
         return commit
@@ -106,10 +106,10 @@ class Upstream:
 
 
 class Daemon(harness.Daemon):
-    """A daemon with default settings, at the log level that it has in real use."""
+    """A daemon with default settings, including the log level."""
 
     def restart_without_timers(self):
-        """Nothing of the daemon's own doing falls into a count of synchronous writes."""
+        """Keeps the daemon's own periodic work out of the counts of synchronous writes."""
         self.environment["MOORAGE_WORKSPACE_SYNC_INTERVAL_S"] = "3600"
         self.environment["MOORAGE_DAEMON_RECONCILE_INTERVAL_S"] = "3600"
         self.stop()

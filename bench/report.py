@@ -1,4 +1,4 @@
-"""The rows, their gates, the table and the JSON. A gate here is one of the design's; rows without one inform."""
+"""The rows, their gates, the table and the JSON. Gates come from the design; rows without one are informative."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ class Row:
     name: str
     gate_ms: float | None = None
     gate_syncs: int | None = None
-    peers: dict = dataclasses.field(default_factory=dict)  # peer -> least ratio (peer / ours), None: informs
+    peers: dict = dataclasses.field(default_factory=dict)  # peer -> least ratio (peer / Moorage); None: informative
 
 
 ROWS = (
@@ -55,7 +55,7 @@ def p50(samples):
 
 
 def entries(bench):
-    """One entry a peer; a row without peers has one with null."""
+    """One entry per peer; a row without peers has one entry with a null peer."""
     for row in ROWS:
         ours = bench.samples.get(row.name)
         if not ours:
@@ -71,11 +71,11 @@ def entries(bench):
 
 
 def gates(row, entry):
-    """(text, holds) of every gate that this entry can answer."""
+    """(text, holds) for every gate that applies to this entry."""
     if row.gate_ms is not None:
         yield f"<= {row.gate_ms:g} ms", entry["p50_ms"] <= row.gate_ms
     if row.gate_syncs is not None and entry["syncs"] is not None:
-        # The database writes a checkpoint now and then: a fraction a call.
+        # The database writes a checkpoint now and then: a fraction of a sync per call.
         yield f"<= {row.gate_syncs} syncs", round(entry["syncs"]) <= row.gate_syncs
     least = row.peers.get(entry["peer"])
     if least is not None:
@@ -89,7 +89,7 @@ def number(value):
 
 
 def table(bench, only=None):
-    """All rows that have samples; `only`: those of these names."""
+    """All rows with samples; `only`: just these names."""
     lines = [("name", "n", "p50 ms", "p99 ms", "syncs", "peer", "peer ms", "ratio", "gates", "holds")]
     for row, entry in entries(bench):
         if only is not None and row.name not in only:
@@ -113,11 +113,11 @@ def sync_lines(bench):
 
 
 def slow_lines(bench, slow_ms):
-    """From the quickest calls: a traced daemon is slow in its own ways, and the delay is what never goes away."""
+    """Uses the fastest calls: tracing adds random time, and only the delay is always there."""
     for name, runs in bench.slow.items():
         plain, slow = min(runs[0]), min(runs[slow_ms])
-        yield (f"{name}: {number(slow)} ms with {slow_ms:g} ms more a synchronous write, {number(plain)} ms traced "
-               f"without: about {max(0.0, (slow - plain) / slow_ms):.1f} of them in the way")
+        yield (f"{name}: {number(slow)} ms with {slow_ms:g} ms added per synchronous write, {number(plain)} ms traced "
+               f"without: about {max(0.0, (slow - plain) / slow_ms):.1f} of them block the call")
 
 
 GATES_KIB = {"fork_disk": 64}
@@ -137,7 +137,7 @@ def size_lines(bench):
 
 def noise(loads):
     return (f"load average {loads[0]:.1f} before, {loads[1]:.1f} after, {os.cpu_count()} CPUs"
-            + ("; other work ran: only ratios mean something" if min(loads) > os.cpu_count() else ""))
+            + ("; other work was running: only ratios are meaningful" if min(loads) > os.cpu_count() else ""))
 
 
 def write_json(bench, path):

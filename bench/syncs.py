@@ -1,7 +1,7 @@
-"""Synchronous writes, counted (and slowed) from outside with strace, in calls that nobody times.
+"""Counts (and slows down) synchronous writes from outside with strace, in calls that are not timed.
 
-Disks of virtual machines answer a flush at once, users' disks do not: so they are counted. A daemon that is traced is
-slower by itself; slowed() therefore also says what the same calls take when traced without delay.
+A virtual machine's disk answers a flush at once, a user's disk does not; hence the counts. Tracing alone slows the
+daemon, so slowed() also measures the same calls traced without delay.
 """
 
 import collections
@@ -28,7 +28,7 @@ def tasks_traced(pid, tracer):
 
 @contextlib.contextmanager
 def traced(pid, *options):
-    """Inside, every thread of the process is traced, and what it starts too. Yields the file of calls."""
+    """Traces every thread of the process and its children. Yields the file of calls."""
     with tempfile.NamedTemporaryFile(prefix="moorage-bench-", suffix=".strace") as file:
         tracer = subprocess.Popen(["strace", "-f", "-y", "-qq", "-e", f"trace={CALLS}", *options, "-o", file.name,
                                    "-p", str(pid)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -42,7 +42,7 @@ def traced(pid, *options):
 
 
 def count(pid, function, calls, prepare=None):
-    """Synchronous writes a call, and a Counter of what was written to. With prepare, each call is traced alone."""
+    """Synchronous writes per call, and a Counter of their targets. With prepare, each call is traced alone."""
     found = collections.Counter()
     for _ in range(calls if prepare else 1):
         if prepare:

@@ -7,9 +7,9 @@
     print(result.exit_code, result.stdout.decode())
     print(client.diff("fix").decode())
 
-Every call raises MoorageError (code, message, hint) when the daemon refuses, and OSError when it cannot be
-reached. Workspaces are named by name or id ("ws_3"). Times are ISO strings, sizes are bytes, durations
-milliseconds, as in docs/openapi.yaml. A client may be used by several threads: each call has its own connection.
+Every call raises MoorageError (code, message, hint) when the daemon refuses, and OSError when it is unreachable.
+A workspace is given by name or id ("ws_3"). Times are ISO strings, sizes are bytes, durations milliseconds, as in
+docs/openapi.yaml. Several threads may share a client: each call has its own connection.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ PIECE_BYTES = 1 << 20
 
 
 class MoorageError(Exception):
-    """The daemon refused. `code` is one of the names in docs/openapi.yaml ("not_found", "conflict"...)."""
+    """The daemon refused. `code` is an error code of docs/openapi.yaml ("not_found", "conflict"...)."""
 
     def __init__(self, code, message, hint="", status=0):
         super().__init__(message)
@@ -45,11 +45,11 @@ class ExecResult:
     exec: dict          # the exec's record at its end
     stdout: bytes
     stderr: bytes       # empty with a terminal: it has one stream
-    gaps: tuple = ()    # what is not kept of both streams together: (first byte that is missing, next one that is there)
+    gaps: tuple = ()    # in both streams together: (first missing byte, next kept byte)
 
     @property
     def exit_code(self):
-        """As the CLI exits: the command's own, 128 + signal, 124 timed out, 125 interrupted, 130 cancelled, 137 OOM."""
+        """As in the CLI: the command's own, 128 + signal, 124 timed out, 125 interrupted, 130 canceled, 137 OOM."""
         state = self.exec["state"]
         if state == "exited":
             return self.exec["exit_code"]
@@ -59,7 +59,7 @@ class ExecResult:
 
 
 class RawOutput(bytes):
-    """What a command wrote, as far as it is kept. `gaps`: (first byte that is missing, next one that is there)."""
+    """The kept output of a command. `gaps`: (first missing byte, next kept byte)."""
 
     gaps = ()
 
@@ -79,11 +79,11 @@ def _lines(response):
     try:
         yield from response
     except http.client.HTTPException as error:
-        raise ConnectionError("the answer was cut") from error
+        raise ConnectionError("the answer was cut off") from error
 
 
 class Stream:
-    """An open answer that is read piece by piece. Close it, or use it in `with`."""
+    """An open answer to read piece by piece. Close it, or use it in `with`."""
 
     def __init__(self, connection, response):
         self.connection, self.response = connection, response
@@ -98,29 +98,29 @@ class Stream:
         self.connection.close()
 
     def read(self, size=None):
-        """size bytes (fewer at the end), or all. ConnectionError: the daemon went away in the middle."""
+        """size bytes (fewer at the end), or all. ConnectionError: the daemon closed before the end."""
         try:
             return self.response.read(size)
         except http.client.HTTPException as error:
-            raise ConnectionError("the answer was cut") from error
+            raise ConnectionError("the answer was cut off") from error
 
 
 class OutputStream(Stream):
-    """Records of an exec's output: iterate over (kind, payload). `offset` is where a later stream goes on."""
+    """Records of an exec's output: iterate over (kind, payload). A later stream continues at `offset`."""
 
     def __init__(self, connection, response):
         super().__init__(connection, response)
         self.exec_id = response.getheader("Moorage-Exec")
         self.offset = 0
-        self.gaps = ()       # passed so far: (first byte that is missing, next one that is there)
-        self.end = None      # the exec's record once the stream has ended
+        self.gaps = ()       # so far: (first missing byte, next kept byte)
+        self.end = None      # the exec's record after the end of the stream
 
     def _exactly(self, size):
         data = b""
         while len(data) < size:
             piece = self.read(size - len(data))
             if not piece:
-                raise ConnectionError("the output stream was cut")
+                raise ConnectionError("the output stream was cut off")
             data += piece
         return data
 
@@ -146,12 +146,12 @@ class OutputStream(Stream):
 
 
 def _quoted(name):
-    """A name as one part of a path, whatever is in it."""
+    """A name as one path segment, whatever characters it has."""
     return urllib.parse.quote(str(name), safe="")
 
 
 def _kept_lease(socket_path, named):
-    """The token for what MOORAGE_LEASE says; "ws_12.5" names one that `moorage lease acquire` kept for this user."""
+    """The token for MOORAGE_LEASE; "ws_12.5" names one that `moorage lease acquire` saved for this user."""
     if not named or named.count(".") != 1 or "/" in named:
         return named
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
@@ -159,12 +159,12 @@ def _kept_lease(socket_path, named):
         with open(os.path.join(state, "moorage/leases", _quoted(socket_path), named)) as kept:
             return kept.readline().strip()
     except OSError:
-        return named  # the daemon says what is wrong with it
+        return named  # the daemon explains the problem
 
 
 class Moorage:
     def __init__(self, socket_path=None, timeout=None):
-        """timeout: seconds of silence after which a call gives up; None waits for ever."""
+        """timeout: seconds of silence after which a call gives up; None: wait forever."""
         self.socket_path = socket_path or os.environ.get("MOORAGE_SOCKET", DEFAULT_SOCKET)
         self.timeout = timeout
         self.lease_token = _kept_lease(self.socket_path, os.environ.get("MOORAGE_LEASE"))
@@ -173,11 +173,11 @@ class Moorage:
 
     def _open(self, method, path, query=None, body=None, accept="application/json", key=None,
               content_type="application/octet-stream", headers=None):
-        """Sends a request, returns (connection, response) with a good status; raises otherwise."""
+        """Sends a request and returns (connection, response); raises on an error status."""
         query = {k: v for k, v in (query or {}).items() if v is not None}
         target = "/v1" + path + ("?" + urllib.parse.urlencode(query) if query else "")
         headers = {"Accept": accept, **(headers or {})}
-        if self.lease_token:  # reading asks for none, but an export may stop what runs
+        if self.lease_token:  # reading needs none, but an export may stop commands
             headers["Moorage-Lease"] = self.lease_token
         if method in ("POST", "PUT", "PATCH", "DELETE"):
             headers["Idempotency-Key"] = key or uuid.uuid4().hex
@@ -189,7 +189,7 @@ class Moorage:
                 connection.request(method, target, body=body, headers=headers,
                                    encode_chunked=hasattr(body, "__next__") or hasattr(body, "read"))
             except (BrokenPipeError, ConnectionResetError):
-                pass  # refused before the body was read: the answer says why
+                pass  # refused before the body was read: the answer has the reason
             try:
                 response = connection.getresponse()
             except http.client.HTTPException as error:
@@ -211,7 +211,7 @@ class Moorage:
             return MoorageError("internal", f"HTTP {response.status}: {raw[:200]!r}", "", response.status)
 
     def request(self, method, path, query=None, json_body=None, body=None, key=None, headers=None):
-        """One call; the decoded JSON answer, or None where there is no body."""
+        """One call. Returns the decoded JSON answer, or None without a body."""
         content_type = "application/octet-stream"
         if json_body is not None:
             body, content_type = json.dumps(json_body).encode(), "application/json"
@@ -234,16 +234,16 @@ class Moorage:
                     raise MoorageError(item["error"]["code"], item["error"]["message"], item["error"].get("hint", ""))
                 else:
                     return item["result"]
-        raise ConnectionError("the answer was cut")
+        raise ConnectionError("the answer was cut off")
 
     # -- the daemon ---------------------------------------------------------------------------------
 
     def health(self):
-        """None; in rescue mode {"rescue": why}: then only info, workspaces, doctor and rescue_export answer, to root."""
+        """None; in rescue mode {"rescue": reason}: only info, workspaces, doctor and rescue_export then work, for root."""
         return self.request("GET", "/health")
 
     def rescue_export(self, workspace):
-        """In rescue mode: a Stream of all that the disk has of a workspace, a tar in zstd. Close it."""
+        """In rescue mode: a Stream of everything on disk of a workspace, a zstd-compressed tar. Close it."""
         return Stream(*self._open("GET", f"/rescue/workspaces/{_quoted(workspace)}", accept="*/*"))
 
     def info(self):
@@ -253,29 +253,29 @@ class Moorage:
         return self.request("GET", "/config")
 
     def disk_usage(self, workspace=None):
-        """What takes the disk, measured now: {workspaces, repos, complete, as_of}; for root {store, space}, too."""
+        """Disk use, measured now: {workspaces, repos, complete, as_of}; for root also {store, space}."""
         return self.request("GET", "/du", {"workspace": workspace})
 
     def gc_plan(self):
-        """What collection would take, and why each row goes or is kept."""
+        """Everything that gc would remove or keep, with the reason for each row."""
         return self.request("GET", "/gc")
 
     def gc_run(self, key=None, **fields):
-        """Takes it; `until_free_bytes` stops it early. For root."""
+        """Runs gc; `until_free_bytes` stops it early. Root only."""
         return self.request("POST", "/gc", json_body=fields, key=key)
 
     def top(self, mine=False):
-        """What the workspaces do now. CPU is sandbox.cpu_us since its start: compare two looks by their boot_us."""
+        """Current activity of the workspaces. For CPU use, divide the difference of sandbox.cpu_us by that of boot_us."""
         return self.request("GET", "/top", {"mine": 1 if mine else None})
 
     def doctor(self, fix=False, deep=False):
-        """What of the store is not as the database says: {clean, findings}. With fix, mends what is safe."""
+        """Differences between the store and the database: {clean, findings}. With fix, makes safe repairs."""
         if fix:
             return self.request("POST", "/doctor", json_body={"deep": deep})
         return self.request("GET", "/doctor", {"deep": 1 if deep else None})
 
     def events(self, since=0, follow=False):
-        """Iterates over events as dicts; with follow it does not end by itself."""
+        """Iterates over events as dicts; with follow it never ends by itself."""
         connection, response = self._open("GET", "/events", {"since": since, "follow": 1 if follow else None},
                                           accept=NDJSON_TYPE)
         with Stream(connection, response):
@@ -310,18 +310,18 @@ class Moorage:
     # -- workspaces ---------------------------------------------------------------------------------
 
     def create(self, progress=None, key=None, **fields):
-        """fields: repo_url or import_, name, ref, branch, labels, limits, backend, image, disposable, and what
-        update() takes."""
+        """fields: repo_url or import_, name, ref, branch, labels, limits, backend, image, disposable, and those of
+        update()."""
         if "import_" in fields:
             fields["import"] = fields.pop("import_")
         return self._long("POST", "/workspaces", fields, progress, key)
 
     def workspaces(self, deleted=False):
-        """All of them, by id; each_workspace() does not hold them all."""
+        """All workspaces, by id; each_workspace() does not hold all in memory."""
         return list(self.each_workspace(deleted))
 
     def each_workspace(self, deleted=False, page=None):
-        """Iterates over them by id, and asks for the next page (of 1000, or `page`) when it is needed."""
+        """Iterates over workspaces by id; requests each page (of 1000, or `page`) when needed."""
         after = None
         while True:
             answer = self.workspace_page(deleted, after, page)
@@ -331,7 +331,7 @@ class Moorage:
                 return
 
     def workspace_page(self, deleted=False, after=None, limit=None):
-        """{workspaces, store, next}: those after the id `after`; `next`, if there are more, is the one to go on after."""
+        """{workspaces, store, next}: workspaces after the id `after`; `next`, if present, is `after` for the next page."""
         return self.request("GET", "/workspaces", {"deleted": 1 if deleted else None, "after": after, "limit": limit})
 
     def workspace(self, workspace):
@@ -348,39 +348,39 @@ class Moorage:
         return self.request("POST", f"/workspaces/{_quoted(workspace)}/start", key=key)
 
     def stop(self, workspace, hook=True, force=False, wait_ms=0, key=None):
-        """hook: run its pre_stop first; what went wrong with that is in the answer's "notice". Commands that run are
-        waited for up to wait_ms, or ended (force); with neither it is refused, and they are named."""
+        """hook: run its pre_stop first; the answer's "notice" reports its failure. Waits for running commands up to
+        wait_ms, or ends them (force); otherwise running commands are an error that names them."""
         body = {k: v for k, v in (("no_hook", not hook), ("force", force), ("wait_ms", wait_ms)) if v}
         return self.request("POST", f"/workspaces/{_quoted(workspace)}/stop", json_body=body or None, key=key)
 
     def move(self, workspace, backend=None, image=None, runtime=None, now=False, wait_ms=0, check=False, key=None):
-        """Goes on in sandboxes of another backend, image or runtime. Running commands are waited for up to
-        wait_ms (60000 at most), or cancelled (now). check: only what it would do."""
+        """Moves it to another backend, image or runtime. Waits for running commands up to wait_ms (at most 60000), or
+        cancels them (now). check: only show the effect."""
         body = {k: v for k, v in (("backend", backend), ("image", image), ("runtime", runtime)) if v is not None}
         if check:
             return self.request("POST", f"/workspaces/{_quoted(workspace)}/move/check", json_body=body, key=key)
         return self.request("POST", f"/workspaces/{_quoted(workspace)}/move", json_body={**body, "now": now, "wait_ms": wait_ms}, key=key)
 
     def delete(self, workspace, purge=False, force=False, wait_ms=0, key=None):
-        """force, wait_ms: as of stop."""
+        """force, wait_ms: as for stop."""
         query = {"purge": 1 if purge else None, "force": 1 if force else None, "wait_ms": wait_ms or None}
         return self.request("DELETE", f"/workspaces/{_quoted(workspace)}", query, key=key)
 
     def undelete(self, workspace, name=None, key=None):
-        """Brings a deleted workspace back, under a new name if one is given."""
+        """Restores a deleted workspace, under a new name if given."""
         new_name = {"name": name} if name else None
         return self.request("POST", f"/workspaces/{_quoted(workspace)}/undelete", json_body=new_name, key=key)
 
     def share(self, workspace, group=None, key=None):
-        """Lets the members of a host group use it, too; None: private again."""
+        """Shares it with the members of a host group; None: private again."""
         body = {"group": group} if group is not None else {"private": True}
         return self.request("POST", f"/workspaces/{_quoted(workspace)}/share", json_body=body, key=key)
 
     # -- the writer lease ---------------------------------------------------------------------------
 
     def acquire_lease(self, workspace, holder, ttl_s=60, takeover=False, keep_execs=False, key=None):
-        """Its record, with the token that proves it and that every change then carries: set `lease_token` of a client.
-        lease() does all of it."""
+        """Returns the lease with its token. Every change then needs the token: set `lease_token` of a client.
+        lease() does all this."""
         return self.request("POST", f"/workspaces/{_quoted(workspace)}/lease", key=key, json_body={
             "holder": holder, "ttl_s": ttl_s, "takeover": takeover, "keep_execs": keep_execs})
 
@@ -394,7 +394,7 @@ class Moorage:
         self.request("DELETE", f"/workspaces/{_quoted(workspace)}/lease", key=key)
 
     def lease(self, workspace, holder, **fields):
-        """A client that holds the lease while it is in `with`. fields: those of acquire_lease.
+        """A client that holds the lease inside `with`. fields: those of acquire_lease.
 
             with client.lease("fix", holder="agent-7") as mine:
                 mine.exec("fix", ["npm", "test"])
@@ -404,47 +404,47 @@ class Moorage:
     # -- snapshots and forks ------------------------------------------------------------------------
 
     def snapshot(self, workspace, name=None, external_id=None, key=None):
-        """Keeps its present state, to go back to. external_id: what another program calls it."""
+        """Takes a snapshot of the current state. external_id: its name in another program."""
         body = {k: v for k, v in (("name", name), ("external_id", external_id)) if v is not None}
         return self.request("POST", f"/workspaces/{_quoted(workspace)}/snapshots", json_body=body, key=key)
 
     def snapshots(self, workspace):
-        """Those that are kept, oldest first."""
+        """Kept snapshots, oldest first."""
         return self.request("GET", f"/workspaces/{_quoted(workspace)}/snapshots")["snapshots"]
 
     def drop_snapshot(self, workspace, snapshot, key=None):
         self.request("DELETE", f"/workspaces/{_quoted(workspace)}/snapshots/{_quoted(snapshot)}", key=key)
 
     def restore(self, workspace, snapshot, kill=False, key=None):
-        """Brings it back to a snapshot; what it was until now is one, too. kill: end what runs there for it."""
+        """Restores a snapshot; the previous state becomes a snapshot too. kill: end running commands for it."""
         return self.request("POST", f"/workspaces/{_quoted(workspace)}/restore", json_body={"snapshot": snapshot, "kill": kill}, key=key)
 
     def undo(self, workspace, exec_id=None, kill=False, key=None):
-        """Back to before a command, the last one that is not undone; for what has the policy snapshot_before_exec."""
+        """Restores the state before a command, by default the last one not undone; needs the policy snapshot_before_exec."""
         body = {"kill": kill} if exec_id is None else {"exec": exec_id, "kill": kill}
         return self.request("POST", f"/workspaces/{_quoted(workspace)}/undo", json_body=body, key=key)
 
     def fork(self, workspace, count=1, names=None, snapshot=None, labels=None, key=None):
-        """Workspaces that go on from its state, or from that of a snapshot: all of them, or none."""
+        """Creates workspaces from its state or from a snapshot: all, or none."""
         body = {"names": names} if names else {"count": count}
         body.update({k: v for k, v in (("snapshot", snapshot), ("labels", labels)) if v is not None})
         return self.request("POST", f"/workspaces/{_quoted(workspace)}/fork", json_body=body, key=key)["workspaces"]
 
     def promote(self, fork, kill=False, key=None):
-        """What it was forked from goes on from its state. That one's record."""
+        """Replaces the origin's contents with the fork's. Returns the origin's record."""
         return self.request("POST", f"/workspaces/{_quoted(fork)}/promote", json_body={"kill": kill}, key=key)
 
     def tree(self, workspace):
-        """How the snapshots and forks of its family came from each other."""
+        """The tree of its related snapshots and forks."""
         return self.request("GET", f"/workspaces/{_quoted(workspace)}/tree")
 
     # -- best of several attempts -------------------------------------------------------------------
 
     def best_of(self, workspace, test, each=None, count=None, patches=None, timeout_ms=None, promote=None, parallel=None,
                 keep=False, key=None):
-        """Forks it for each attempt, runs `each` there ({i} in it is the number) or applies one of `patches`, a list of
-        (name, bytes), then runs `test`. Commands are lists of words, or one text for the shell. promote:
-        "first-passing", "smallest-diff" or None. Its record, with an id; the daemon goes on by itself."""
+        """Forks it for each attempt, runs `each` there ({i} is the number) or applies one of `patches`, a list of
+        (name, bytes), then runs `test`. A command is a list of words, or one string for the shell. promote:
+        "first-passing", "smallest-diff" or None. Returns its record at once; the daemon continues by itself."""
         body = {k: v for k, v in (("test", test), ("each", each), ("count", count), ("timeout_ms", timeout_ms),
                                   ("promote", promote), ("parallel", parallel)) if v is not None}
         body["keep"] = keep
@@ -456,23 +456,23 @@ class Moorage:
         return self.request("POST", path, {"json_bytes": len(head)}, body=head + b"".join(patch for _, patch in patches), key=key)
 
     def get_best_of(self, best_of, wait_s=None):
-        """How far it is; wait_s: answers when it has ended, or after so many seconds."""
+        """Its progress; wait_s: wait up to this many seconds for its end."""
         return self.request("GET", f"/best-of/{_quoted(best_of)}", {"wait": wait_s})
 
     def best_ofs(self, workspace):
-        """Those of a workspace, newest first."""
+        """The best-ofs of a workspace, newest first."""
         return self.request("GET", f"/workspaces/{_quoted(workspace)}/best-of")["best_of"]
 
     def cancel_best_of(self, best_of, key=None):
-        """Ends what runs and begins nothing more. Its forks stay."""
+        """Ends its running commands and starts no more. Its forks stay."""
         return self.request("POST", f"/best-of/{_quoted(best_of)}/cancel", key=key)
 
     def compare(self, workspace, other):
-        """What differs between two workspaces of one repository, file by file."""
+        """Differences between two workspaces of one repository, file by file."""
         return self.request("GET", f"/workspaces/{_quoted(workspace)}/compare", {"with": other})
 
     def compare_patch(self, workspace, other):
-        """The patch that makes the second of the first, as bytes for `git apply --binary`."""
+        """The patch from the first to the second, as bytes for `git apply --binary`."""
         connection, response = self._open("GET", f"/workspaces/{_quoted(workspace)}/compare", {"with": other, "patch": 1}, accept="*/*")
         with Stream(connection, response) as stream:
             return stream.read()
@@ -480,14 +480,14 @@ class Moorage:
     # -- archives -----------------------------------------------------------------------------------
 
     def archive(self, workspace, progress=None, key=None):
-        """Puts it away into one verified file; an exec or start brings it back."""
+        """Archives it into one verified file; an exec or start unarchives it."""
         return self._long("POST", f"/workspaces/{_quoted(workspace)}/archive", None, progress, key)
 
     def unarchive(self, workspace, progress=None, key=None):
         return self._long("POST", f"/workspaces/{_quoted(workspace)}/unarchive", None, progress, key)
 
     def export(self, workspace, to, without_snapshots=False):
-        """Writes its archive into an open binary file. Raises if it is cut, not if it is damaged: import_ checks it."""
+        """Writes its archive to an open binary file. Raises if it is cut off, not if it is damaged: import_ checks that."""
         query = "?without_snapshots=1" if without_snapshots else ""
         connection, response = self._open("GET", f"/workspaces/{_quoted(workspace)}/export{query}", accept="*/*")
         with Stream(connection, response) as stream:
@@ -495,7 +495,7 @@ class Moorage:
                 to.write(piece)
 
     def import_(self, archive, name=None, key=None):
-        """archive: bytes, or an open binary file. A new workspace, of the caller."""
+        """archive: bytes, or an open binary file. Creates a workspace of the caller."""
         return self.request("POST", "/workspaces/import", {"name": name}, body=archive, key=key)
 
     def diff(self, workspace):
@@ -516,7 +516,7 @@ class Moorage:
         return self.request("GET", f"/workspaces/{_quoted(workspace)}/files", {"path": path})
 
     def open_file(self, workspace, path):
-        """A Stream of its bytes, for a file that is too large to be read at once."""
+        """A Stream of its bytes, for a file too large to read at once."""
         return Stream(*self._open("GET", f"/workspaces/{_quoted(workspace)}/file", {"path": path}, accept="*/*"))
 
     def read_file(self, workspace, path):
@@ -524,7 +524,7 @@ class Moorage:
             return stream.read()
 
     def read_file_and_tag(self, workspace, path):
-        """(bytes, tag): a change with if_match=tag is made only while the file still holds these bytes."""
+        """(bytes, tag): a change with if_match=tag succeeds only while the file still holds these bytes."""
         connection, response = self._open("GET", f"/workspaces/{_quoted(workspace)}/file", {"path": path, "hash": 1}, accept="*/*")
         with Stream(connection, response) as stream:
             return stream.read(), response.getheader("ETag")
@@ -537,8 +537,8 @@ class Moorage:
     def write_file(self, workspace, path, content, mode=None, key=None, if_match=None, if_none_match=None):
         """Durable when it returns. content: bytes, or an open binary file. mode: "0644".
 
-        if_match: a tag, or "*"; if_none_match="*": only where there is none. MoorageError with status 412 else. Its "hash" in
-        quotes is the new tag.
+        if_match: a tag, or "*"; if_none_match="*": only if the file does not exist. Otherwise MoorageError with status 412.
+        The "hash" of the answer, in quotes, is the new tag.
         """
         return self.request("PUT", f"/workspaces/{_quoted(workspace)}/file", {"path": path, "mode": mode}, body=content, key=key,
                             headers=self._conditions(if_match, if_none_match))
@@ -555,7 +555,7 @@ class Moorage:
         self.request("POST", f"/workspaces/{_quoted(workspace)}/files/mkdir", json_body={"path": path}, key=key)
 
     def make_symlink(self, workspace, path, target, key=None):
-        """path must not exist; target is kept as it is and need not exist."""
+        """path must not exist; target is stored unchanged and need not exist."""
         self.request("POST", f"/workspaces/{_quoted(workspace)}/files/symlink", json_body={"path": path, "target": target}, key=key)
 
     # -- execs --------------------------------------------------------------------------------------
@@ -571,7 +571,7 @@ class Moorage:
                                         "application/json"))
 
     def exec(self, workspace, argv, stdin=None, key=None, **fields):
-        """Runs a command to its end. stdin: bytes or None. Returns an ExecResult; see its `gaps` where there is much output."""
+        """Runs a command to its end. stdin: bytes or None. Returns an ExecResult; long output may have `gaps`."""
         if isinstance(argv, str):
             argv = ["bash", "-c", argv]
         stream = self.exec_stream(workspace, argv, key=key, stdin=stdin is not None, **fields)
@@ -592,20 +592,20 @@ class Moorage:
         try:
             self.send_input(exec_id, data, close=True)
         except (MoorageError, OSError):
-            pass  # the command ended without reading all of it
+            pass  # the command ended before it read everything
 
     def send_input(self, exec_id, data, offset=0, close=False):
-        """Returns how many bytes the command's input has taken since its start."""
+        """Returns the number of input bytes accepted since the command's start."""
         return self.request("PUT", f"/execs/{_quoted(exec_id)}/stdin", {"offset": offset, "close": 1 if close else None},
                             body=data)["accepted"]
 
     def execs(self, workspace=None, running=False, limit=None, before=None):
-        """The newest `limit` (1000), newest first; before: those older than this one, for the next page."""
+        """At most `limit` (1000) execs, newest first; before: only execs older than this one, for the next page."""
         path = f"/workspaces/{_quoted(workspace)}/execs" if workspace else "/execs"
         return self.request("GET", path, {"running": 1 if running else None, "limit": limit, "before": before})
 
     def history(self, workspace, limit=None, before=None):
-        """What ran in a workspace, also in a deleted one, newest last: {workspace, execs, truncated}."""
+        """Commands of a workspace, even a deleted one, newest last: {workspace, execs, truncated}."""
         return self.request("GET", f"/workspaces/{_quoted(workspace)}/history", {"limit": limit, "before": before})
 
     def get_exec(self, exec_id):
@@ -615,14 +615,14 @@ class Moorage:
         return self.request("GET", f"/execs/{_quoted(exec_id)}/wait", {"timeout_ms": timeout_ms})
 
     def output(self, exec_id, offset=0, follow=False, tail_bytes=None, late=None):
-        """An OutputStream from any byte offset, during the run and after it. `late`: also what came after the command's
-        end from processes that it left running; by default unless it is followed."""
+        """An OutputStream from any byte offset, during the run and after it. `late`: include output of leftover
+        processes after the command's end; the default without follow."""
         query = {"offset": offset, "follow": 1 if follow else None, "tail_bytes": tail_bytes,
                  "late": None if late is None else int(late)}
         return OutputStream(*self._open("GET", f"/execs/{_quoted(exec_id)}/output", query, accept=OUTPUT_TYPE))
 
     def raw_output(self, exec_id, stream="all", offset=0):
-        """The bytes that are kept, as RawOutput: its `gaps` says where some of them are not."""
+        """The kept bytes, as RawOutput: its `gaps` lists the missing ones."""
         query = {"raw": 1, "stream": stream, "offset": offset}
         connection, response = self._open("GET", f"/execs/{_quoted(exec_id)}/output", query, accept="*/*")
         with Stream(connection, response) as stream:
@@ -642,10 +642,10 @@ class Moorage:
 
 
 class Lease(Moorage):
-    """A client whose changes carry a lease; a thread tells the daemon three times a ttl that it lives.
+    """A client whose changes carry a lease; a thread sends three heartbeats per ttl.
 
-    `lost` is set once the daemon has said that the lease is over: another took it, or it lapsed. From then on every
-    change is refused with "conflict".
+    `lost` is set once the daemon reports that the lease has ended: another holder took it, or it lapsed. From then on
+    every change is refused with "conflict".
     """
 
     def __init__(self, client, workspace, holder, ttl_s=60, **fields):
@@ -670,7 +670,7 @@ class Lease(Moorage):
         try:
             self.release_lease(self.workspace_name)
         except MoorageError as error:
-            if error.code not in ("conflict", "not_found"):  # it is over, or the workspace is gone: nothing is held
+            if error.code not in ("conflict", "not_found"):  # the lease has ended, or the workspace is gone
                 raise
 
     def _keep(self):
@@ -682,4 +682,4 @@ class Lease(Moorage):
                     self.lost.set()
                     return
             except OSError:
-                pass  # the daemon is being restarted; that lets no lease lapse
+                pass  # the daemon is restarting, and no lease lapses during a restart

@@ -46,7 +46,7 @@ class Bench(unittest.TestCase):
     def test_a_row_that_fails_loses_no_other(self):
         found, printed = self.ran("diff,base_tree", exit_code=1, broken_git="mktree")
         self.assertIn("diff", [row["name"] for row in found])
-        self.assertIn("bench: not measured, for the errors above: base_tree", printed)
+        self.assertIn("bench: not measured because of the errors above: base_tree", printed)
 
     @unittest.skipUnless(os.environ.get("CI") or shutil.which("dockerd"), "SKIP: no container engine")
     def test_rows_of_backend_docker_stand_beside_the_same_engine_alone(self):
