@@ -33,7 +33,7 @@ TEST_CASE("--set takes a setting and any value, --config a file") {
   CHECK(arguments.action == Arguments::Action::show_config);
 }
 
-TEST_CASE("what it does not know it refuses, with a way to find out") {
+TEST_CASE("unknown and incomplete arguments are refused") {
   for (const std::vector<std::string>& bad : {std::vector<std::string>{"--bogus"},
                                               {"--config"},
                                               {"--set", "novalue"},

@@ -61,7 +61,7 @@ std::string read_raw(Wired& wired, base::ExecId exec, OutputOptions options) {
   return drain(*stream_output(wired.execs(), kRoot, exec, options).source);
 }
 
-// An exec that is over: "head", 96 bytes that are not kept, "tail".
+// A finished exec: "head", 96 bytes that were not kept, "tail".
 base::ExecId make_head_and_tail(Wired& wired) {
   const auto exec = wired.make_exec(wired.make_workspace("a", 0));
   wired.write_frame(exec, FrameKind::standard_output, "head");
@@ -74,7 +74,7 @@ base::ExecId make_head_and_tail(Wired& wired) {
 }  // namespace
 
 TEST_CASE(
-    "an ended exec is told from its journal: position, output in order, end with the record") {
+    "an ended exec is read from its journal: position, output in order, end with the record") {
   Wired wired;
   const auto exec = wired.make_exec(wired.make_workspace("a", 0));
   wired.write_frame(exec, FrameKind::started, "{\"pid\":2}");
@@ -92,7 +92,7 @@ TEST_CASE(
   CHECK(boost::json::parse(told.end).at("state").as_string() == "exited");
 }
 
-TEST_CASE("any offset gives exactly the bytes from there, also in the middle of a frame") {
+TEST_CASE("any offset yields exactly the bytes from there, even inside a frame") {
   Wired wired;
   const auto exec = wired.make_exec(wired.make_workspace("a", 0));
   wired.write_frame(exec, FrameKind::standard_output, "abcde");
@@ -111,7 +111,7 @@ TEST_CASE("any offset gives exactly the bytes from there, also in the middle of 
                     Catch::Contains("past the end"));
 }
 
-TEST_CASE("raw output is the bytes alone, one stream of them if asked") {
+TEST_CASE("raw output is only the bytes, of one stream if requested") {
   Wired wired;
   const auto exec = wired.make_exec(wired.make_workspace("a", 0));
   wired.write_frame(exec, FrameKind::standard_output, "o1");
@@ -123,7 +123,7 @@ TEST_CASE("raw output is the bytes alone, one stream of them if asked") {
   CHECK(read_raw(wired, exec, {.standard_output = false}) == "e1");
 }
 
-TEST_CASE("large frames are told in bounded pieces and nothing is lost between them") {
+TEST_CASE("large frames are split into bounded pieces without loss") {
   Wired wired;
   const auto exec = wired.make_exec(wired.make_workspace("a", 0));
   std::string all;
@@ -137,7 +137,7 @@ TEST_CASE("large frames are told in bounded pieces and nothing is lost between t
   CHECK(read_all(wired, exec, {.offset = 700'000}).output == all.substr(700'000));
 }
 
-TEST_CASE("a follower waits, is woken by growth, and ends with the exec") {
+TEST_CASE("a follower waits, wakes on growth, and ends with the exec") {
   Wired wired;
   const auto exec = wired.make_exec(wired.make_workspace("a", 0));
   const auto source = stream_output(wired.execs(), kRoot, exec, {.follow = true}).source;
@@ -159,7 +159,7 @@ TEST_CASE("a follower waits, is woken by growth, and ends with the exec") {
   CHECK(told.kinds.back() == RecordKind::end);
 }
 
-TEST_CASE("without follow a running exec is told up to now, without an end") {
+TEST_CASE("without follow a running exec is read up to now, without an end") {
   Wired wired;
   const auto exec = wired.make_exec(wired.make_workspace("a", 0));
   wired.write_frame(exec, FrameKind::standard_output, "so far");
@@ -168,7 +168,7 @@ TEST_CASE("without follow a running exec is told up to now, without an end") {
   CHECK(told.kinds.back() == RecordKind::standard_output);
 }
 
-TEST_CASE("reaching the spool limit is told where it happened") {
+TEST_CASE("the spool limit is reported at its offset") {
   Wired wired;
   const auto exec = wired.make_exec(wired.make_workspace("a", 0));
   wired.write_frame(exec, FrameKind::standard_output, "kept");
@@ -180,7 +180,7 @@ TEST_CASE("reaching the spool limit is told where it happened") {
   CHECK(read_raw(wired, exec, {}) == "kept");
 }
 
-TEST_CASE("an exec that was cut before it had a journal has no output and an end") {
+TEST_CASE("an exec cut before it had a journal has no output, but an end") {
   Wired wired;
   const auto exec = wired.make_exec(wired.make_workspace("a", 0), false);
   state_db::ExecOutcome outcome;
@@ -203,7 +203,7 @@ TEST_CASE("another user's exec does not exist, neither its output nor its wait")
 }
 
 TEST_CASE(
-    "waiting holds no thread: it says when to look again, and answers at the end or in time") {
+    "waiting holds no thread: it says when to poll again, and answers at the end or the timeout") {
   Wired wired;
   const auto exec = wired.make_exec(wired.make_workspace("a", 0));
   const auto source = wait_for_end(wired.execs(), kRoot, exec, std::chrono::seconds(60));
@@ -244,7 +244,7 @@ TEST_CASE("output after a command's end can be read, with its time and its size"
                     Catch::Contains("past the end"));
 }
 
-TEST_CASE("a reader of output that is not kept learns where the next output is") {
+TEST_CASE("a reader of missing output gets the offset of the next output") {
   Wired wired;
   const auto exec = make_head_and_tail(wired);
   for (const uint64_t offset : {0u, 4u, 50u}) {
@@ -258,7 +258,7 @@ TEST_CASE("a reader of output that is not kept learns where the next output is")
   CHECK(read_raw(wired, exec, {}) == "headtail");
 }
 
-TEST_CASE("bytes alone come with what they pass over") {
+TEST_CASE("raw bytes come with a list of their gaps") {
   Wired wired;
   const auto exec = make_head_and_tail(wired);
   wired.write_frame(exec, FrameKind::gap, base::encode_gap({0, 6, 4'000'000'000, 5'000'000'000}));
@@ -274,13 +274,13 @@ TEST_CASE("bytes alone come with what they pass over") {
   CHECK(gaps({.offset = 50, .raw = true}) == Gaps{{50, 100}});
   CHECK(gaps({.tail_bytes = 4, .raw = true}).empty());
   CHECK(gaps({.late = true, .raw = true}) == Gaps{{4, 100}, {104, 110}});
-  CHECK(gaps({.late = true}).empty());  // in the records
+  CHECK(gaps({.late = true}).empty());  // visible in the records
   CHECK(read_raw(wired, exec, {.offset = 50, .late = true}) == "taillate");
   wired.remove_journal(exec);
   CHECK(gaps({.offset = 1, .raw = true}) == Gaps{{1, 104}});
 }
 
-TEST_CASE("a gap that appears while bytes are read is an error and not a join") {
+TEST_CASE("a gap that appears while raw bytes are read is an error, not a silent join") {
   Wired wired;
   const auto exec = wired.make_exec(wired.make_workspace("a", 0));
   wired.write_frame(exec, FrameKind::standard_output, "head");
@@ -293,7 +293,7 @@ TEST_CASE("a gap that appears while bytes are read is an error and not a join") 
   wired.end(exec, 0);
 }
 
-TEST_CASE("a reader of removed output learns where it ended") {
+TEST_CASE("a reader of removed output gets its end offset") {
   Wired wired;
   const auto exec = wired.make_exec(wired.make_workspace("a", 0));
   wired.write_frame(exec, FrameKind::standard_output, "gone");

@@ -8,7 +8,7 @@
 using namespace moorage;
 using namespace moorage::daemon;
 
-TEST_CASE("percent escapes give any byte but zero, and a plus is a space only in a query") {
+TEST_CASE("percent escapes yield any byte but zero, and a plus is a space only in a query") {
   CHECK(percent_decode("a%2Fb%ff", false) == "a/b\xff");
   CHECK(percent_decode("a+b", false) == "a+b");
   CHECK(percent_decode("a+b%2B", true) == "a b+");
@@ -17,7 +17,7 @@ TEST_CASE("percent escapes give any byte but zero, and a plus is a space only in
   }
 }
 
-TEST_CASE("a query parameter given twice is refused, as two readers could take different ones") {
+TEST_CASE("a query parameter given twice is refused, because readers could pick different ones") {
   CHECK_THROWS_AS(parse_target("/x?a=1&a=2"), base::Error);
   CHECK_THROWS_AS(parse_target("/x?a=1&%61=2"), base::Error);
   const Target target = parse_target("/x?a=1&b&c=%20d&");
@@ -26,12 +26,12 @@ TEST_CASE("a query parameter given twice is refused, as two readers could take d
   CHECK(target.query.at("c") == " d");
 }
 
-TEST_CASE("a request target that is no path is refused") {
+TEST_CASE("a request target that is not a path is refused") {
   CHECK_THROWS_AS(parse_target("http://other/v1/info"), base::Error);
   CHECK_THROWS_AS(parse_target("*"), base::Error);
 }
 
-TEST_CASE("a header value cannot start a line of its own") {
+TEST_CASE("a header value cannot start another header line") {
   const std::vector<std::pair<std::string, std::string>> headers{{"Allow", "GET\r\nEvil: 1"}};
   const Head head{.status = 405, .content_type = "text/plain", .headers = &headers, .length = 0};
   CHECK(response_head(head).find("\r\nEvil") == std::string::npos);
@@ -56,7 +56,7 @@ Router small_router() {
 
 }  // namespace
 
-TEST_CASE("a segment is decoded after the path is cut, so an escaped slash stays in its segment") {
+TEST_CASE("segments are decoded after splitting, so an escaped slash stays in its segment") {
   const Router router = small_router();
   Request request;
   request.method = "GET";
@@ -74,7 +74,7 @@ TEST_CASE("a literal path wins over the pattern after it") {
   CHECK(request.query_text("label") == "x");
 }
 
-TEST_CASE("a path without the method says which methods it has, an unknown one says nothing") {
+TEST_CASE("a known path lists its methods, an unknown path lists none") {
   const Router router = small_router();
   Request request;
   request.method = "POST";
@@ -84,7 +84,7 @@ TEST_CASE("a path without the method says which methods it has, an unknown one s
   }
 }
 
-TEST_CASE("a query parameter that the route does not know is refused by name") {
+TEST_CASE("an unknown query parameter is refused by name") {
   const Router router = small_router();
   Request request;
   request.method = "DELETE";

@@ -41,7 +41,7 @@ class CountingSink : public BodySink {
   Counted& counted_;
 };
 
-// POST /upload, whose repeat answers with the subject that its verb joined to the key.
+// POST /upload; its repeat answers with the subject that its verb joined to the key.
 void add_joined_upload(Served& served, const UploadHandler& upload) {
   served.router().add({.method = "POST",
                        .pattern = "/upload",
@@ -55,7 +55,7 @@ void add_joined_upload(Served& served, const UploadHandler& upload) {
 
 }  // namespace
 
-TEST_CASE("a repeat with the same key gets the first answer and nothing runs again") {
+TEST_CASE("a repeat with the same key gets the first answer, and nothing runs again") {
   Served served;
   Counted counted;
   add_counted(served, counted);
@@ -88,7 +88,7 @@ TEST_CASE("the same key for another body, query or path is refused") {
   CHECK(counted.runs == 1);
 }
 
-TEST_CASE("a repeat while the first still runs is told to come back") {
+TEST_CASE("a repeat during the first request is refused as in progress") {
   Served served;
   std::atomic<bool> entered{false};
   std::atomic<bool> leave{false};
@@ -111,7 +111,7 @@ TEST_CASE("a repeat while the first still runs is told to come back") {
   CHECK(served.post("/slow", "", "Idempotency-Key: k\r\n").body == "{\"run\":1}");
 }
 
-TEST_CASE("a repeat that follows the answer at once gets it, streamed or late as well") {
+TEST_CASE("an immediate repeat gets the same answer, streamed or late too") {
   const bool streamed = GENERATE(true, false);
   std::promise<int> repeated;  // outlives the thread that keeps it
   Served served;
@@ -120,7 +120,7 @@ TEST_CASE("a repeat that follows the answer at once gets it, streamed or late as
   workspace::Waiters waiters([](base::ExecId) { return true; });
   Dispatcher dispatcher(served.lanes(), answers, &waiters);
   std::atomic<bool> waits = !streamed;
-  std::promise<void> listening;  // for the late answer
+  std::promise<void> listening;  // signals the late answer
   const LongHandler verb = [&](const Request&, const workspace::Progress&) {
     if (waits.exchange(false)) throw workspace::Waiting({base::ExecId{1}}, "ex_1 runs");
     if (!streamed) listening.get_future().wait();
@@ -139,7 +139,7 @@ TEST_CASE("a repeat that follows the answer at once gets it, streamed or late as
   CHECK(repeated.get_future().get() == 201);
 }
 
-TEST_CASE("a repeat of what failed gets the first error, word for word") {
+TEST_CASE("a repeat of a failed request gets the first error, word for word") {
   Served served;
   Counted counted;
   add_counted(served, counted);
@@ -155,7 +155,7 @@ TEST_CASE("a repeat of what failed gets the first error, word for word") {
   CHECK(served.post("/verb", "{}", "Idempotency-Key: another\r\n").status == 201);
 }
 
-TEST_CASE("an error that does not know what became of it is asked again") {
+TEST_CASE("a request with an unknown outcome runs again on repeat") {
   Served served;
   Counted counted;
   counted.code = base::Code::unknown_outcome;
@@ -168,7 +168,7 @@ TEST_CASE("an error that does not know what became of it is asked again") {
   CHECK(counted.runs == 2);
 }
 
-TEST_CASE("a refusal because of a request in progress is not kept as its answer") {
+TEST_CASE("the refusal of a request in progress is not kept as an answer") {
   Served served;
   std::atomic<int> runs{0};
   const Handler verb = [&](const Request& request) {
@@ -183,7 +183,7 @@ TEST_CASE("a refusal because of a request in progress is not kept as its answer"
 
 namespace {
 
-// Its effect is in the store with the key, and the answer is lost as if the daemon died.
+// Its effect is in the store with the key, and its answer is lost, as if the daemon had died.
 Route cut_route(Served& served, std::atomic<int>& runs) {
   return {.method = "DELETE",
           .pattern = "/thing",
@@ -198,7 +198,7 @@ Route cut_route(Served& served, std::atomic<int>& runs) {
 
 }  // namespace
 
-TEST_CASE("a repeat finds what was done before the daemon died, and does not do it again") {
+TEST_CASE("a repeat finds the effect from before the daemon died and does not redo it") {
   Served served;
   std::atomic<int> runs{0};
   Route route = cut_route(served, runs);
@@ -216,7 +216,7 @@ TEST_CASE("a repeat finds what was done before the daemon died, and does not do 
   CHECK(runs == 1);
 }
 
-TEST_CASE("a verb that checks for itself learns that it had begun") {
+TEST_CASE("a verb that checks for itself sees that it had begun") {
   Served served;
   std::vector<bool> begun;
   const Handler verb = [&](const Request& request) {
@@ -236,7 +236,7 @@ TEST_CASE("a verb that checks for itself learns that it had begun") {
   CHECK(begun == std::vector<bool>{false, true});
 }
 
-TEST_CASE("an upload that is there already is not begun again, and only its own bytes find it") {
+TEST_CASE("a finished upload does not start again, and only the same bytes match it") {
   Served served;
   std::atomic<int> begun{0};
   class Cut : public BodySink {
@@ -267,8 +267,7 @@ TEST_CASE("an upload that is there already is not begun again, and only its own 
   CHECK(begun == 1);
 }
 
-TEST_CASE(
-    "an upload whose verb joins the key while the body still comes is answered by that verb") {
+TEST_CASE("an upload whose verb joins the key during the body gets that verb's answer") {
   Served served;
   class Early : public BodySink {
    public:
@@ -292,7 +291,7 @@ TEST_CASE(
   CHECK(served.post("/upload", "abc", "Idempotency-Key: u\r\n").body == "\"whole\"");
 }
 
-TEST_CASE("an answer that is written later is given before that and after it, with its headers") {
+TEST_CASE("a deferred answer is returned before and after it is written, with its headers") {
   Served served;
   Request request;
   request.method = "PUT";
@@ -323,7 +322,7 @@ TEST_CASE("an answer that is written later is given before that and after it, wi
   CHECK(after.find(*keyed)->status == 201);
 }
 
-TEST_CASE("other conditions make another request") {
+TEST_CASE("different conditions make a different request") {
   Request request;
   request.method = "PUT";
   request.path = "/x";
@@ -352,7 +351,7 @@ TEST_CASE("a key is 1 to 128 printable ASCII characters") {
   CHECK(counted.runs == 1);
 }
 
-TEST_CASE("an upload's key covers its bytes, however they are cut") {
+TEST_CASE("an upload's key covers its bytes, however they are split") {
   Served served;
   Counted counted;
   const UploadHandler upload = [&](const Request&) {
@@ -370,8 +369,7 @@ TEST_CASE("an upload's key covers its bytes, however they are cut") {
   CHECK(counted.runs == 1);
 }
 
-TEST_CASE(
-    "a long verb's answer is kept although its client left, and given to the repeat as a line") {
+TEST_CASE("a long verb's answer is kept after its client left, and sent to the repeat as a line") {
   Served served;
   std::atomic<bool> leave{false};
   std::atomic<int> runs{0};
@@ -398,7 +396,7 @@ TEST_CASE(
   CHECK(runs == 1);
 }
 
-TEST_CASE("the hash of a body does not depend on how it was cut") {
+TEST_CASE("the hash of a body does not depend on how it was split") {
   const std::string bytes(200'000, 'b');
   BodyHash whole;
   whole.add(bytes);

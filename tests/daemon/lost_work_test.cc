@@ -1,4 +1,4 @@
-// What becomes of the files that an older state.db knows nothing of.
+// Files that an older, restored state.db does not list.
 #include "workspace/lost_work.h"
 
 #include <catch2/catch.hpp>
@@ -37,7 +37,7 @@ struct Restored {
 
 }  // namespace
 
-TEST_CASE("layers and journals without a row are moved aside whole, and that is said") {
+TEST_CASE("layers and journals without a row are moved aside whole and reported") {
   Restored restored;
   restored.make_file("/layers/ly_1/tree/upper/known");
   restored.make_file("/layers/ly_7/tree/upper/work");
@@ -62,18 +62,18 @@ TEST_CASE("layers and journals without a row are moved aside whole, and that is 
   CHECK(restored.info().find("it does not list 2 layers and journals") != std::string::npos);
 }
 
-TEST_CASE("an id that the disk has seen is not given again") {
+TEST_CASE("an id found on the disk is not reused") {
   Restored restored;
   restored.make_file("/layers/ly_7/tree/upper/work");
   restored.make_file("/workspaces/ws_1/journal/ex_12/output");
   restored.make_file("/workspaces/ws_5/journal/ex_30/output");
   restored.make_file("/sandboxes/sb_20/x");
   restored.make_file("/repos/repo_4/git/HEAD");
-  for (int start = 1; start <= 2; ++start) {  // the second time all of it is in lost/
+  for (int start = 1; start <= 2; ++start) {  // the second time everything is in lost/
     workspace::raise_ids(restored.context);
     workspace::keep_lost_work(restored.context);
     const auto made = restored.wired.make_workspace("new-" + std::to_string(start), 1000);
-    CHECK(made.value > 7);  // ly_7 was a workspace's, and that can have had no higher number
+    CHECK(made.value > 7);  // the workspace of ly_7 cannot have a higher id
     CHECK(state_db::Workspaces(restored.wired.store()).get(made).layer.value > 7);
     CHECK(state_db::Sandboxes(restored.wired.store()).live(made)->id.value > 20);
     CHECK(restored.wired.make_exec(made, false).value > 30);
@@ -87,7 +87,7 @@ TEST_CASE("an id that the disk has seen is not given again") {
   CHECK(restored.wired.store().commits() == commits);
 }
 
-TEST_CASE("more layers than workspaces, as snapshots make them, use up no id of a workspace") {
+TEST_CASE("extra layers from snapshots do not use up workspace ids") {
   Restored restored;
   state_db::Store& store = restored.wired.store();
   state_db::Layers layers(store);

@@ -15,7 +15,7 @@
 using namespace moorage;
 using namespace moorage::daemon;
 
-TEST_CASE("the socket is for its group, and without that group for root alone") {
+TEST_CASE("the socket is open to its group, or only to root without that group") {
   if (geteuid() != 0) return;
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/run/api.sock";
@@ -36,7 +36,7 @@ TEST_CASE("the socket is for its group, and without that group for root alone") 
   CHECK(status.st_gid == 0);
 }
 
-TEST_CASE("the service manager is told when it wants to be") {
+TEST_CASE("the service manager is notified if it asks for it") {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/notify";
   const base::Fd receiver(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));

@@ -47,7 +47,7 @@ std::string events_seen(Wired& wired, uint32_t uid) {
 
 }  // namespace
 
-TEST_CASE("the document names exactly the routes that are served") {
+TEST_CASE("the API document lists exactly the served routes") {
   Wired wired;
   Router router;
   add_all_routes(router, wired.api());
@@ -59,12 +59,12 @@ TEST_CASE("the document names exactly the routes that are served") {
   CHECK(served == documented());
 }
 
-TEST_CASE("every route that changes something joins its key to the effect, but for a few") {
+TEST_CASE("every changing route joins its key to the effect, with a few exceptions") {
   const std::map<std::string, std::string> few{
-      {"POST /v1/gc", "what it finds at the repeat is collected by the same rules"},
-      {"POST /v1/doctor", "it mends what is broken at the repeat"},
-      {"POST /v1/execs/{}/signal", "no record has what a command does with it"},
-      {"POST /v1/execs/{}/resize", "the last size holds"},
+      {"POST /v1/gc", "a repeat collects by the same rules"},
+      {"POST /v1/doctor", "a repeat repairs what is broken then"},
+      {"POST /v1/execs/{}/signal", "no record shows the command's reaction"},
+      {"POST /v1/execs/{}/resize", "the last size wins"},
   };
   Wired wired;
   Router router;
@@ -80,7 +80,7 @@ TEST_CASE("every route that changes something joins its key to the effect, but f
   CHECK(found.size() == few.size());
 }
 
-TEST_CASE("what a death left of an archiving is in progress to its repeat") {
+TEST_CASE("a repeat sees an archiving cut by a crash as in progress") {
   Wired wired;
   const auto workspace = wired.make_workspace("moves", 1000);
   workspace::Caller caller{.uid = 1000};
@@ -91,7 +91,7 @@ TEST_CASE("what a death left of an archiving is in progress to its repeat") {
   CHECK(wired.api().archives.resume(caller, workspace.str()).row.id == workspace);
 }
 
-TEST_CASE("every route that names a workspace or an exec hides it from who does not own it") {
+TEST_CASE("every route that names a workspace or an exec hides it from other users") {
   Wired wired;
   const auto workspace = wired.make_workspace("mine", 1000);
   const auto exec = wired.make_exec(workspace);
@@ -112,7 +112,7 @@ TEST_CASE("every route that names a workspace or an exec hides it from who does 
       const std::string other = of_best_of ? best_of.str() : exec.str();
       request.parameters = {of_workspace ? name : other, "sn_1"};
       request.query = {{"path", "README.md"}};
-      // Bodies that each verb takes, so that none is refused before its owner is looked at.
+      // Bodies that each verb accepts, so that the owner check is reached.
       if (route.pattern.ends_with("/execs")) request.body = R"({"argv":["true"]})";
       if (route.pattern.ends_with("/signal")) request.body = R"({"signal":"INT"})";
       if (route.pattern.ends_with("/lease") && route.method == "POST")
@@ -148,7 +148,7 @@ TEST_CASE("every route that names a workspace or an exec hides it from who does 
   CHECK(asked >= 40);
 }
 
-TEST_CASE("every route says what it wants of a workspace, and a verb gets no more") {
+TEST_CASE("every route declares its right on a workspace, and its verb gets no more") {
   Wired wired;
   Router router;
   add_all_routes(router, wired.api());
@@ -188,7 +188,7 @@ TEST_CASE("a member of the team sees and writes, and does not govern or destroy"
   const auto exec = wired.make_exec(id);
   workspace::Caller owner{1000};
   workspace::Caller member{1001, {50, 70}};
-  workspace::Caller stranger{1002, {51}};
+  workspace::Caller outsider{1002, {51}};
   const auto code_of = [&](const workspace::Caller& caller, Right right) {
     try {
       bool same = true;
@@ -204,7 +204,7 @@ TEST_CASE("a member of the team sees and writes, and does not govern or destroy"
     CHECK(code_of(owner, right) == "ok");
     CHECK(code_of(workspace::Caller{}, right) == "ok");
     CHECK(code_of(member, right) == "not_found");
-    CHECK(code_of(stranger, right) == "not_found");
+    CHECK(code_of(outsider, right) == "not_found");
   }
   CHECK(workspaces.list(member, {}).views.empty());
   workspaces.share(owner, "shared", 70);
@@ -212,14 +212,14 @@ TEST_CASE("a member of the team sees and writes, and does not govern or destroy"
   CHECK(code_of(member, Right::write) == "ok");
   CHECK(code_of(member, Right::govern) == "permission_denied");
   CHECK(code_of(member, Right::destroy) == "permission_denied");
-  CHECK(code_of(stranger, Right::read) == "not_found");
+  CHECK(code_of(outsider, Right::read) == "not_found");
   CHECK(workspaces.list(member, {}).views.size() == 1);
-  CHECK(workspaces.list(stranger, {}).views.empty());
+  CHECK(workspaces.list(outsider, {}).views.empty());
   CHECK(wired.api().execs.list(member, {}).size() == 1);
-  CHECK(wired.api().execs.list(stranger, {}).empty());
+  CHECK(wired.api().execs.list(outsider, {}).empty());
 }
 
-TEST_CASE("a page is full of what its reader sees, however many others' rows lie between") {
+TEST_CASE("a page is filled with visible rows, however many hidden rows lie between") {
   Wired wired;
   auto& workspaces = wired.api().workspaces;
   for (int i = 0; i < 12; ++i)
@@ -241,7 +241,7 @@ TEST_CASE("a page is full of what its reader sees, however many others' rows lie
   CHECK(names(workspace::Caller{}, {.after = {10}, .limit = 1}) == "w10 more");
 }
 
-TEST_CASE("a name is one's own first, then the team's; two of them are told apart by id") {
+TEST_CASE("a name finds one's own first, then the team's; an ambiguous one needs the id") {
   Wired wired;
   auto& workspaces = wired.api().workspaces;
   const auto first = wired.make_workspace("same", 1000);
@@ -272,7 +272,7 @@ TEST_CASE("events are seen by the workspace's owner and by root") {
   CHECK(events_seen(wired, 1002).empty());
 }
 
-TEST_CASE("a follower of events is woken by a commit and reads on from where it was") {
+TEST_CASE("a follower of events wakes on a commit and continues where it was") {
   Wired wired;
   const auto source = stream_events(wired.api().events, workspace::Caller{0}, 0, true);
   std::atomic<int> woken{0};
@@ -301,7 +301,7 @@ TEST_CASE("a create request is read strictly") {
   }
 }
 
-TEST_CASE("info and config answer what was wired") {
+TEST_CASE("info and config show the wired values") {
   Wired wired;
   wired.api().settings.push_back({"api.socket", "/run/x", "", "default", "where"});
   wired.api().host.version = "9.9";

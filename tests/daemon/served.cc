@@ -53,7 +53,7 @@ bool Wire::try_send(std::string_view bytes) {
 
 std::string Wire::read_some(int timeout_ms) {
   if (!base::wait_readable(fd_.get(), timeout_ms * tests::patience()))
-    throw std::runtime_error("nothing came");
+    throw std::runtime_error("no data arrived in time");
   std::string bytes(64 << 10, '\0');
   const ssize_t got = ::recv(fd_.get(), bytes.data(), bytes.size(), 0);
   bytes.resize(got > 0 ? static_cast<size_t>(got) : 0);

@@ -1,5 +1,5 @@
-// A real server on a socket of its own, with routes that a test brings, and a client that sees
-// every byte on the wire.
+// A real server on its own socket, with routes from the test, and a client that sees every byte on
+// the wire.
 #pragma once
 
 #include <chrono>
@@ -32,19 +32,19 @@ struct Answer {
   int status = 0;
   std::string head;
   std::string body;
-  bool whole = false;                                 // the body came to its proper end
+  bool whole = false;                                 // the body is complete
   std::string header(const std::string& name) const;  // lower case name
 };
 
-// A client connection: says exactly what it is told, and reads answers.
+// A client connection: sends exactly the given bytes, and reads answers.
 class Wire {
  public:
   explicit Wire(const std::string& socket);
   void send(std::string_view bytes);
   bool try_send(std::string_view bytes);           // false: the peer is gone
-  Answer read_answer();                            // one answer, whole or cut
+  Answer read_answer();                            // one answer, whole or cut off
   std::string read_some(int timeout_ms = 10'000);  // empty: closed
-  bool closed_within(int timeout_ms);              // reads and drops what still comes
+  bool closed_within(int timeout_ms);              // reads and drops remaining bytes
   void close() { fd_.reset(); }
   int fd() const { return fd_.get(); }
 
@@ -62,7 +62,7 @@ class Served {
   ~Served();
   Router& router() { return router_; }
   void start();
-  // Asks the server to stop and waits for it. What run() answered.
+  // Stops the server and waits for it. Returns the result of run().
   bool stop();
   void begin_stop() { server_->stop(); }
   Wire connect() { return Wire(socket_); }
@@ -77,7 +77,7 @@ class Served {
   Limits limits_;
   std::unique_ptr<state_db::Store> store_;
   Router router_;
-  Lanes lanes_{8};  // of which one user gets half
+  Lanes lanes_{8};  // one user gets half of them
   std::unique_ptr<KeyedAnswers> answers_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<Server> server_;
@@ -85,7 +85,7 @@ class Served {
   bool drained_ = false;
 };
 
-// Waits for another thread's doing.
+// Waits for another thread to make the condition true.
 template <typename Condition>
 bool soon(Condition condition, std::chrono::milliseconds at_most = std::chrono::seconds(10)) {
   const auto deadline = std::chrono::steady_clock::now() + tests::patient(at_most);

@@ -14,7 +14,7 @@ namespace {
 
 const std::string kGet = "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n";
 
-// Notes what reaches the far side of uploads, of several at a time.
+// Records the bytes that reach upload sinks, for several at a time.
 class Received {
  public:
   std::atomic<int> finished{0};
@@ -69,7 +69,7 @@ void add_hello(Served& served) {
 
 }  // namespace
 
-TEST_CASE("one connection carries many requests, also sent before the first is answered") {
+TEST_CASE("one connection carries many requests, even pipelined ones") {
   Served served;
   add_hello(served);
   served.start();
@@ -99,7 +99,7 @@ TEST_CASE("Connection: close and HTTP/1.0 end the connection after the answer") 
   CHECK(old.closed_within(5'000));
 }
 
-TEST_CASE("what is not in the table is 404, a wrong method 405, and the connection stays") {
+TEST_CASE("an unknown path is 404, a wrong method 405, and the connection stays open") {
   Served served;
   add_hello(served);
   served.start();
@@ -118,7 +118,7 @@ TEST_CASE("what is not in the table is 404, a wrong method 405, and the connecti
   CHECK(wire.read_answer().status == 200);
 }
 
-TEST_CASE("a handler's failure is its request's answer and nobody else's") {
+TEST_CASE("a handler's failure affects only its own request") {
   Served served;
   add_hello(served);
   const Handler busy = [](const Request&) -> Reply {
@@ -144,7 +144,7 @@ TEST_CASE("a handler's failure is its request's answer and nobody else's") {
   CHECK(wire.read_answer().status == 200);
 }
 
-TEST_CASE("malformed requests are answered 400 and end their connection only") {
+TEST_CASE("malformed requests get 400 and end only their connection") {
   Served served;
   add_hello(served);
   served.start();
@@ -162,7 +162,7 @@ TEST_CASE("malformed requests are answered 400 and end their connection only") {
   CHECK(served.ask(kGet).status == 200);
 }
 
-TEST_CASE("a length and chunks together are never read two ways") {
+TEST_CASE("a length together with chunks is never ambiguous") {
   Served served;
   add_hello(served);
   served.start();
@@ -171,7 +171,7 @@ TEST_CASE("a length and chunks together are never read two ways") {
       "POST /echo HTTP/1.1\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" +
       kGet);
   const Answer first = wire.read_answer();
-  // Refused, or read as chunks with the connection in step; never a body smuggled as a request.
+  // Refused, or read as chunks with the connection in sync; never a body smuggled as a request.
   if (first.status == 200)
     CHECK(first.body == "\"\"");
   else
@@ -190,7 +190,7 @@ TEST_CASE("a request head over its limit is refused with 431") {
   CHECK(served.ask(kGet).status == 200);
 }
 
-TEST_CASE("a JSON body over the limit is refused, by its length before a byte of it is read") {
+TEST_CASE("a JSON body over the limit is refused by its length, before any byte is read") {
   Limits limits;
   limits.json_bytes = 1000;
   Served served(limits);
@@ -205,7 +205,7 @@ TEST_CASE("a JSON body over the limit is refused, by its length before a byte of
   CHECK(served.ask("GET /hello HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}").status == 400);
 }
 
-TEST_CASE("a client that announces its body with Expect is told to go on, once") {
+TEST_CASE("a client that sends Expect gets 100 Continue once") {
   Served served;
   add_hello(served);
   served.start();
@@ -216,7 +216,7 @@ TEST_CASE("a client that announces its body with Expect is told to go on, once")
   CHECK(wire.read_answer().body == "\"hi\"");
 }
 
-TEST_CASE("a body comes in chunks or with a length, whole and byte for byte") {
+TEST_CASE("a body arrives byte for byte, in chunks or with a length") {
   Served served;
   Received received;
   const UploadHandler upload = [&](const Request&) {
@@ -244,7 +244,7 @@ TEST_CASE("a body comes in chunks or with a length, whole and byte for byte") {
   CHECK(received.finished == 2);
 }
 
-TEST_CASE("a body cut in the middle never counts as whole") {
+TEST_CASE("a body that was cut off never counts as complete") {
   Served served;
   Received received;
   const UploadHandler upload = [&](const Request&) {
@@ -264,7 +264,7 @@ TEST_CASE("a body cut in the middle never counts as whole") {
   CHECK(received.finished == 1);
 }
 
-TEST_CASE("a sink that asks again gets the same piece, and others are served meanwhile") {
+TEST_CASE("a sink that asks again gets the same piece, while others are served") {
   Served served;
   add_hello(served);
   std::atomic<bool> open{false};
@@ -298,7 +298,7 @@ TEST_CASE("a sink that asks again gets the same piece, and others are served mea
   CHECK(taken == "abc");
 }
 
-TEST_CASE("idle connections and slow heads are ended by their deadlines") {
+TEST_CASE("deadlines end idle connections and slow heads") {
   Limits limits;
   limits.idle = milliseconds(100);
   limits.header = milliseconds(100);
@@ -316,7 +316,7 @@ TEST_CASE("idle connections and slow heads are ended by their deadlines") {
   CHECK(body.closed_within(5'000));
 }
 
-TEST_CASE("connections over the limit are told so, and room is given back") {
+TEST_CASE("connections over the limit get an error, and closed ones make room") {
   Limits limits;
   limits.max_connections = 2;
   Served served(limits);
@@ -336,7 +336,7 @@ TEST_CASE("connections over the limit are told so, and room is given back") {
   CHECK(soon([&] { return served.ask(kGet).status == 200; }));
 }
 
-TEST_CASE("who asks is taken from the socket") {
+TEST_CASE("the caller's identity comes from the socket") {
   Served served;
   const Handler who = [](const Request& request) {
     return Reply::json(std::to_string(request.caller.uid));
@@ -348,7 +348,7 @@ TEST_CASE("who asks is taken from the socket") {
 }
 
 TEST_CASE(
-    "a stopping server finishes what runs, refuses what is new, and says that it is drained") {
+    "a stopping server finishes running requests, refuses new ones, and reports that it drained") {
   Served served;
   std::atomic<bool> entered{false};
   std::atomic<bool> leave{false};

@@ -14,7 +14,7 @@ namespace {
 
 const std::string kGet = "GET /stream HTTP/1.1\r\n\r\n";
 
-// A source that a test feeds from outside, as the exec watcher does.
+// A source that the test feeds from outside, as the exec watcher does.
 struct Feed {
   std::mutex mutex;
   std::string bytes;
@@ -69,7 +69,7 @@ void add_feed(Served& served, Feed& feed, bool endless, const std::string& alive
       {.method = "GET", .pattern = "/stream", .access = Right::none, .handler = stream});
 }
 
-// More bytes than any socket buffer holds.
+// More bytes than any socket buffer can hold.
 class BigSource : public BodySource {
  public:
   explicit BigSource(std::atomic<uint64_t>& made) : made_(made) {}
@@ -84,7 +84,7 @@ class BigSource : public BodySource {
 
 }  // namespace
 
-TEST_CASE("a source's pieces arrive as they come, and the end is the end of the chunks") {
+TEST_CASE("a source's pieces are sent as they come, and its end ends the chunks") {
   Served served;
   Feed feed;
   add_feed(served, feed, true);
@@ -102,7 +102,7 @@ TEST_CASE("a source's pieces arrive as they come, and the end is the end of the 
   CHECK(wire.read_answer().status == 200);
 }
 
-TEST_CASE("a source that has all at once is answered with a length in one write") {
+TEST_CASE("a source with everything at once is sent with a length in one write") {
   Served served;
   Feed feed;
   add_feed(served, feed, true);
@@ -129,7 +129,7 @@ TEST_CASE("an old client without chunks gets the body until the end of the conne
   CHECK(seen.ends_with("\r\n\r\none two"));
 }
 
-TEST_CASE("a source that fails before its first byte is an error answer, later a cut connection") {
+TEST_CASE("a source that fails before its first byte is an error answer, a later failure cuts") {
   Served served;
   Feed feed;
   add_feed(served, feed, true);
@@ -154,7 +154,7 @@ TEST_CASE("a source that fails before its first byte is an error answer, later a
   CHECK_FALSE(cut.whole);
 }
 
-TEST_CASE("a file that shrank while it was read does not look whole") {
+TEST_CASE("a file that shrinks during the read does not look complete") {
   Served served;
   Feed feed;
   feed.add("short", true);
@@ -170,7 +170,7 @@ TEST_CASE("a file that shrank while it was read does not look whole") {
   CHECK_FALSE(served.ask(kGet).whole);
 }
 
-TEST_CASE("the socket is the back-pressure, and a reader that takes nothing is dropped") {
+TEST_CASE("the socket provides back-pressure, and a reader that takes nothing is dropped") {
   Limits limits;
   limits.progress = milliseconds(300);
   Served served(limits);
@@ -192,7 +192,7 @@ TEST_CASE("the socket is the back-pressure, and a reader that takes nothing is d
   CHECK(made.load() < 8 * kPieceBytes);
 }
 
-TEST_CASE("silence is broken by a source's keep-alive") {
+TEST_CASE("a source's keep-alive breaks the silence") {
   Limits limits;
   limits.keep_alive = milliseconds(20);
   Served served(limits);
@@ -207,7 +207,7 @@ TEST_CASE("silence is broken by a source's keep-alive") {
   CHECK(reads == 1);
 }
 
-TEST_CASE("a silent stream is given up when its client has left") {
+TEST_CASE("a silent stream ends when its client has left") {
   Limits limits;
   limits.keep_alive = milliseconds(20);
   Served served(limits);
@@ -220,7 +220,7 @@ TEST_CASE("a silent stream is given up when its client has left") {
     REQUIRE(soon([&] { return feed.alive == 1; }));
   }
   CHECK(soon([&] { return feed.alive == 0; }));
-  feed.add("a wake after the end does no harm");
+  feed.add("a wake after the end is harmless");
 }
 
 TEST_CASE("a stopping server cuts endless streams and finishes the others") {
@@ -249,7 +249,7 @@ TEST_CASE("a stopping server cuts endless streams and finishes the others") {
   CHECK(served.stop());
 }
 
-TEST_CASE("a long verb tells its progress, ten lines a second at most, and its result last") {
+TEST_CASE("a long verb reports progress, at most ten lines a second, and its result last") {
   Served served;
   const LongHandler verb = [](const Request&, const workspace::Progress& progress) {
     const auto until = std::chrono::steady_clock::now() + milliseconds(450);
@@ -291,7 +291,7 @@ TEST_CASE("a long verb's failure is its last line") {
   CHECK(served.post("/long", "").status == 503);
 }
 
-TEST_CASE("a full lane is said at once and frees itself") {
+TEST_CASE("a full lane refuses at once and recovers") {
   Lanes lanes(1, 1);
   std::atomic<bool> leave{false};
   std::atomic<bool> entered{false};

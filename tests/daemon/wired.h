@@ -1,5 +1,5 @@
-// The verbs wired as main.cc does it, on a store of their own, without any backend that runs
-// things: what is tested here is read from rows and journals that a test writes by hand.
+// The verbs wired as in main.cc, on their own store, without a backend that runs anything: the
+// tests read rows and journals that they write by hand.
 #pragma once
 
 #include <memory>
@@ -23,11 +23,11 @@ class Wired {
 
   // A workspace of this user with a running sandbox.
   base::WorkspaceId make_workspace(const std::string& name, uint32_t owner);
-  // A running exec with an empty journal that is watched.
+  // A running exec with an empty, watched journal.
   base::ExecId make_exec(base::WorkspaceId workspace, bool with_journal = true);
   void write_frame(base::ExecId exec, base::FrameKind kind, const std::string& payload);
   void remove_journal(base::ExecId exec);
-  void end(base::ExecId exec, int exit_code);  // the frame, and waits for the outcome in the row
+  void end(base::ExecId exec, int exit_code);  // writes the frame, waits for the row's outcome
 
   Api& api() { return *api_; }
   workspace::Execs& execs() { return *execs_; }
@@ -57,7 +57,7 @@ class Wired {
   std::unique_ptr<workspace::Comparison> comparison_;
   std::unique_ptr<workspace::BestOfDriver> best_of_driver_;
   std::unique_ptr<workspace::BestOf> best_of_;
-  std::unique_ptr<workspace::ExecWatcher> watcher_;  // ends before the verbs that it calls
+  std::unique_ptr<workspace::ExecWatcher> watcher_;  // destroyed before the verbs it calls
   std::unique_ptr<workspace::StoreUsage> usage_;
   std::unique_ptr<workspace::Top> top_;
   std::unique_ptr<workspace::Reconciler> reconciler_;

@@ -1,4 +1,4 @@
-// Reads docs/openapi.yaml with two parsers that refuse a key that is there twice, and prints what they read.
+// Parses docs/openapi.yaml with two parsers that refuse duplicate keys, and prints both results.
 "use strict";
 const { createRequire } = require("module");
 const fs = require("fs");
