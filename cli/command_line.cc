@@ -5,13 +5,13 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <cstdlib>
-#include <map>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/nearest.h"
 #include "cli/commands.h"
 #include "cli/context.h"
+#include "cli/help.h"
 #include "cli/kept_leases.h"
 #include "cli/text.h"
 
@@ -24,23 +24,25 @@ using base::Error;
 using Words = std::vector<std::string>;
 
 constexpr const char* kDefaultSocket = "/run/moorage/mooraged.sock";
-constexpr const char* kAbout =
-    "Moorage keeps the work of long-running agents safe while the machines under it come and go.";
 
-void refuse_unknown_command(const Words& words) {
+// For words that name no command; returns where they ask for help, or are options alone.
+void refuse_unknown_command(const Words& words, bool wants_help) {
   const Words plain = plain_words(words);
   if (plain.empty()) return;
   const bool in_group = !names_in(plain[0]).empty();
-  if (in_group && plain.size() == 1) return;  // the parser says what is missing, or helps
   const std::string group = in_group ? plain[0] : "", before = in_group ? group + " " : "";
+  const std::string page = "moorage " + before + "--help lists the commands";
+  if (in_group && plain.size() == 1) {
+    if (wants_help) return;
+    throw Error(Code::invalid_argument, "which command of moorage " + group + "?", page);
+  }
   const std::string& typed = plain[in_group ? 1 : 0];
-  const auto meant = base::nearest(typed, names_in(group));
+  const auto meant = meant_command(group, typed);
   throw Error(Code::invalid_argument, "there is no command '" + before + typed + "'",
-              (meant ? "did you mean: moorage " + before + *meant + "   " : "") + "moorage " +
-                  before + "--help lists them");
+              meant ? "did you mean: moorage " + *meant : page);
 }
 
-// "--name=" would take the next word for its value.
+// "--name=" would take the next word as its value.
 void refuse_missing_values(const Words& words) {
   for (const std::string& word : words) {
     if (word == "--") return;
@@ -49,7 +51,7 @@ void refuse_missing_values(const Words& words) {
   }
 }
 
-// Splits off what follows the first "--" when the command takes it as the sandbox's.
+// Splits off the words after the first "--" when the command runs them.
 Words take_sandbox_command(Words& words, const Command* command) {
   Words rest;
   if (command == nullptr || !command->runs_command) return rest;
@@ -80,82 +82,101 @@ void add_global_options(CLI::App& app, Context& context) {
   app.get_option("--socket")->envname("MOORAGE_SOCKET");
 }
 
-std::string group_examples(const std::string& group) {
-  std::string text = "Example:\n";
-  for (const Command& command : all_commands()) {
-    const std::string_view example = command.example.substr(0, command.example.find('\n'));
-    if (command.name.starts_with(group + " ")) text.append("  ").append(example).append("\n");
-  }
-  return text;
-}
-
 class CommandLine {
  public:
-  CommandLine(Context& context, const Command* chosen) : app_(kAbout, "moorage") {
+  // Only the named command is built: building all takes most of the time of a short command.
+  CommandLine(Context& context, const Command* command) : app_("", "moorage"), command_(command) {
     app_.set_help_flag("-h,--help", kHelp);
     app_.get_formatter()->column_width(26);
     add_global_options(app_, context);
     app_.require_subcommand(0, 1);
-    app_.footer(
-        "Example:\n  moorage create --repo https://github.com/acme/shop --name auth\n"
-        "  moorage exec auth -- make test\n\nmoorage COMMAND --help tells more.");
-    // When one is named the others are not built: it is most of the time that a short command
-    // takes.
-    for (const Command& command : all_commands()) {
-      if (chosen == nullptr || &command == chosen) add_command(command, &command == chosen);
-    }
+    if (command_ != nullptr) add_command();
   }
 
-  // The chosen command's action, or nothing when there was no command.
+  // The command's action, or nothing when there is no command.
   Action parse(Words words) {
-    std::reverse(words.begin(), words.end());  // as CLI11 wants them
+    std::reverse(words.begin(), words.end());  // the order that CLI11 takes
     app_.parse(words);
     return action_;
   }
-  int explain(const CLI::ParseError& error, const Context& context) const;
-  std::string help() const { return app_.help(); }
+  // `words` without those after "--".
+  Error explain(const CLI::ParseError& error, const Words& words, bool has_mark) const;
+  std::string help() const { return chosen_ != nullptr ? chosen_->help(before_) : first_page(); }
 
  private:
-  CLI::App& parent_of(std::string_view& name) {
-    const size_t space = name.find(' ');
-    if (space == std::string_view::npos) return app_;
-    const std::string group(name.substr(0, space));
-    name.remove_prefix(space + 1);
-    if (!groups_.contains(group)) {
-      const char* about = group == "repo" ? "Cached repositories: add, ls, fetch, rm"
-                          : group == "lease"
-                              ? "Who may change a workspace: acquire, show, keep, run"
-                              : "The daemon's settings: show";
-      groups_[group] = app_.add_subcommand(group, about);
-      groups_[group]->require_subcommand(1)->fallthrough()->footer(
-          group_examples(group) + "\nmoorage " + group + " COMMAND --help tells more.");
+  void add_command() {
+    CLI::App* parent = &app_;
+    std::string_view name = command_->name;
+    if (const size_t space = name.find(' '); space != std::string_view::npos) {
+      parent = app_.add_subcommand(std::string(name.substr(0, space)));
+      parent->require_subcommand(1)->fallthrough();
+      before_.append(" ").append(name.substr(0, space));
+      name.remove_prefix(space + 1);
     }
-    return *groups_[group];
-  }
-
-  void add_command(const Command& command, bool is_chosen) {
-    std::string_view name = command.name;
-    CLI::App& parent = parent_of(name);
-    CLI::App* app = parent.add_subcommand(std::string(name), std::string(command.summary));
-    app->fallthrough();
-    if (&parent != &app_) parent.group(std::string(command.section));
-    app->group(&parent == &app_ ? std::string(command.section) : "Commands");
-    if (!is_chosen) return;
-    chosen_ = app;
-    chosen_name_ = command.name;
-    Options options(*app);
-    action_ = command.declare(options);
+    chosen_ = parent->add_subcommand(std::string(name), std::string(command_->summary));
+    chosen_->fallthrough();
+    Options options(*chosen_);
+    action_ = command_->declare(options);
+    told_ = options.told();
     std::string footer = "Example:\n  ";
-    for (const char c : command.example) footer += c == '\n' ? "\n  " : std::string(1, c);
-    app->footer(footer);
+    for (const char c : command_->example) footer += c == '\n' ? "\n  " : std::string(1, c);
+    chosen_->footer(footer);
   }
+  Error unexpected(const std::string& word, const Words& words, bool has_mark) const;
+  std::string with_mark(const Words& words, const std::string& unexpected) const;
 
   CLI::App app_;
   CLI::App* chosen_ = nullptr;
-  std::string chosen_name_;
-  std::map<std::string, CLI::App*> groups_;
+  const Command* command_;
+  std::string before_ = "moorage";
+  std::vector<ToldOption> told_;
   Action action_;
 };
+
+// The words with "--" in front of the command in them; empty when the unexpected word comes before.
+std::string CommandLine::with_mark(const Words& words, const std::string& unexpected) const {
+  auto options = global_options();
+  options.insert(options.end(), told_.begin(), told_.end());
+  const auto takes_command = [](const ToldOption& option) {
+    return option.text.names == "COMMAND";
+  };
+  if (std::none_of(told_.begin(), told_.end(), takes_command)) return {};
+  int64_t before = 1 + std::count(command_->name.begin(), command_->name.end(), ' ') +
+                   std::count_if(told_.begin(), told_.end(), [](const ToldOption& option) {
+                     return option.is_argument && !option.repeats;
+                   });
+  for (size_t i = 0; i < words.size() && words[i] != unexpected; ++i) {
+    if (!words[i].starts_with("-") && before-- == 0) {
+      Words marked = words;
+      marked.insert(marked.begin() + static_cast<int64_t>(i), "--");
+      return "moorage " + join_command(marked);
+    }
+    const ToldOption* option = find_option(options, words[i]);
+    if (option != nullptr && option->takes_value) ++i;
+  }
+  return {};
+}
+
+Error CommandLine::unexpected(const std::string& word, const Words& words, bool has_mark) const {
+  const std::string name = before_ + (command_ ? " " + std::string(chosen_->get_name()) : "");
+  std::string hint = name + " --help";
+  if (!word.starts_with("-"))
+    return Error(Code::invalid_argument, "unexpected argument '" + word + "'", hint);
+  const std::string marked = has_mark || !command_ ? "" : with_mark(words, word);
+  std::vector<std::string> names;
+  for (const auto& options : {told_, global_options()}) {
+    for (const ToldOption& option : options) {
+      if (!option.is_argument) names.push_back(names_of(option).back());
+    }
+  }
+  const auto meant = base::nearest(word.substr(0, word.find('=')), {names.begin(), names.end()});
+  if (!marked.empty()) {
+    hint = "put -- before the command: " + marked;
+  } else if (word.starts_with("--") && meant) {
+    hint = "did you mean " + *meant + "? " + hint;
+  }
+  return Error(Code::invalid_argument, name + " has no option " + word, hint);
+}
 
 void report(const Error& error, const Context& context) {
   if (context.json) {
@@ -166,7 +187,7 @@ void report(const Error& error, const Context& context) {
     base::write_all(context.streams.err, json.str() + "\n");
     return;
   }
-  // Messages of git and of the kernel may have lines of their own: keep them, indented.
+  // Messages of git and of the kernel may have several lines: keep them, indented.
   const std::string& message = error.message();
   std::string text = "moorage: ";
   for (size_t at = 0, end; at <= message.size(); at = end + 1) {
@@ -177,25 +198,19 @@ void report(const Error& error, const Context& context) {
   base::write_all(context.streams.err, text);
 }
 
-int CommandLine::explain(const CLI::ParseError& error, const Context& context) const {
-  const bool wants_help = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
-  if (wants_help) {
-    const CLI::App* app = chosen_;
-    const auto parsed_group = std::find_if(
-        groups_.begin(), groups_.end(), [](const auto& group) { return group.second->parsed(); });
-    const bool in_group = parsed_group != groups_.end();
-    if (app == nullptr && in_group) app = parsed_group->second;
-    const bool nested = in_group && app != parsed_group->second;
-    const std::string before = nested ? "moorage " + parsed_group->first : "moorage";
-    context.print(app != nullptr ? app->help(before) : app_.help());
-    return 0;
-  }
-  const std::string command = chosen_name_.empty() ? "" : " " + chosen_name_;
-  report(Error(Code::invalid_argument, error.what(), "moorage" + command + " --help"), context);
-  return kFailed;
+Error CommandLine::explain(const CLI::ParseError& error, const Words& words, bool has_mark) const {
+  const auto code = static_cast<CLI::ExitCodes>(error.get_exit_code());
+  const auto extra = app_.remaining(true);
+  if (code == CLI::ExitCodes::ExtrasError && !extra.empty())
+    return unexpected(extra[0], words, has_mark);
+  std::string message = error.what();
+  if (code == CLI::ExitCodes::ArgumentMismatch)
+    message = message.substr(0, message.find(':')) + " needs a value";
+  const std::string command = command_ == nullptr ? "" : " " + std::string(command_->name);
+  return Error(Code::invalid_argument, message, "moorage" + command + " --help");
 }
 
-// Into the environment, where every connection looks, and every program that we start.
+// Puts the lease into the environment, where every connection and every child process finds it.
 void find_lease(const Context& context) {
   const char* given = std::getenv("MOORAGE_LEASE");
   const std::string named = !context.lease.empty() ? context.lease : given ? given : "";
@@ -209,34 +224,60 @@ void find_lease(const Context& context) {
   base::check(setenv("MOORAGE_LEASE", header.c_str(), 1), "set MOORAGE_LEASE");
 }
 
-int run(Context& context, Words words) {
-  if (words == Words{"--version"}) words = {"version"};  // as others have it
-  const Command* chosen = find_command(words);
-  const int failed = chosen != nullptr && chosen->runs_command ? kFailedToRun : kFailed;
-  context.command = take_sandbox_command(words, chosen);
-  // Known before the parser has it: what it refuses is told as JSON, too.
-  context.json = std::find(words.begin(), words.end(), "--json") != words.end();
-  CommandLine line(context, chosen);
+bool wants_help(const Words& words) {
+  return std::any_of(words.begin(), words.end(),
+                     [](const std::string& word) { return word == "-h" || word == "--help"; });
+}
+
+int parse_and_run(Context& context, const Command* command, const Words& words, bool has_mark) {
+  CommandLine line(context, command);
+  Action action;
   try {
-    if (chosen == nullptr) refuse_unknown_command(words);
-    refuse_missing_values(words);
-    const Action action = line.parse(std::move(words));
-    if (context.socket.empty()) context.socket = kDefaultSocket;
-    find_lease(context);
-    if (action) return action(context);
+    action = line.parse(words);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::Success))
+      throw line.explain(error, words, has_mark);
+    action = nullptr;  // --help
+  }
+  if (!action) {
     context.print(line.help());
     return 0;
-  } catch (const CLI::ParseError& error) {
-    return line.explain(error, context) == 0 ? 0 : failed;
+  }
+  if (context.socket.empty()) context.socket = kDefaultSocket;
+  find_lease(context);
+  return action(context);
+}
+
+int run(Context& context, Words words) {
+  if (words == Words{"--version"}) words = {"version"};
+  const Command* chosen = find_command(words);
+  const int failed = chosen != nullptr && chosen->runs_command ? kFailedToRun : kFailed;
+  const size_t typed = words.size();
+  context.command = take_sandbox_command(words, chosen);
+  // Before the parser sees it: its refusals are JSON, too.
+  context.json = std::find(words.begin(), words.end(), "--json") != words.end();
+  try {
+    if (chosen == nullptr) refuse_unknown_command(words, wants_help(words));
+    if (const Words plain = plain_words(words); chosen == nullptr && !plain.empty()) {
+      context.print(group_page(plain[0]));
+      return 0;
+    }
+    refuse_missing_values(words);
+    return parse_and_run(context, chosen, words, words.size() < typed);
   } catch (const Error& error) {
     report(error, context);
   } catch (const std::exception& error) {
-    report(Error(Code::internal, error.what(), "this is a bug of moorage"), context);
+    report(Error(Code::internal, error.what(), "this is a bug in moorage"), context);
   }
   return failed;
 }
 
 }  // namespace
+
+std::string help_of(const Command& command) {
+  Context context(Streams{});
+  return CommandLine(context, &command).help();
+}
 
 std::vector<ToldOption> global_options() {
   std::string socket;
@@ -254,7 +295,7 @@ int run_command_line(const Words& words, const Streams& streams) {
     Context context(streams);
     return run(context, words);
   } catch (const std::exception&) {
-    return kFailed;  // not even standard error can be written
+    return kFailed;  // standard error cannot be written either
   }
 }
 

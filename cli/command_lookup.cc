@@ -1,3 +1,4 @@
+#include "base/nearest.h"
 #include "cli/commands.h"
 
 namespace moorage::cli {
@@ -28,6 +29,13 @@ const Command* find_command(const Words& words) {
   return nullptr;
 }
 
+const Topic* find_topic(std::string_view name) {
+  for (const Topic& topic : all_topics()) {
+    if (topic.name == name) return &topic;
+  }
+  return nullptr;
+}
+
 std::vector<std::string_view> names_in(const std::string& group) {
   std::vector<std::string_view> names;
   for (const Command& command : all_commands()) {
@@ -38,6 +46,20 @@ std::vector<std::string_view> names_in(const std::string& group) {
       names.push_back(command.name.substr(space + 1));
   }
   return names;
+}
+
+std::optional<std::string> meant_command(const std::string& group, const std::string& typed) {
+  if (typed.empty()) return std::nullopt;
+  const std::string before = group.empty() ? "" : group + " ";
+  for (const Command& command : all_commands()) {
+    if (!command.name.starts_with(before)) continue;
+    const std::string_view last_word = command.name.substr(command.name.rfind(' ') + 1);
+    std::string known(" ");
+    known.append(last_word).append(" ").append(command.also_known).append(" ");
+    if (known.find(" " + typed + " ") != std::string::npos) return std::string(command.name);
+  }
+  const auto near = base::nearest(typed, names_in(group));
+  return near ? std::optional(before + *near) : std::nullopt;
 }
 
 }  // namespace moorage::cli

@@ -1,8 +1,9 @@
-// The table of commands: one row each, in the order of --help. A command is a function that
-// declares its options and answers what to do with them; nothing else in the CLI knows any command
-// by name.
+// The table of commands: one row each, with its topic, its summary for the help texts and the words
+// that people type for it elsewhere. Help, completion and the manual pages all read this table. A
+// command is a function that declares its options and returns the action to run.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,26 +13,37 @@
 
 namespace moorage::cli {
 
+struct Topic {
+  std::string_view name;  // as in `moorage help snapshots`
+  std::string_view about;
+};
+
 struct Command {
-  std::string_view name;     // "create"; "repo add" is a command of the group "repo"
-  std::string_view section;  // heading in --help; empty: it is not for people
+  std::string_view name;   // "create"; "repo add" is a command of the group "repo"
+  std::string_view topic;  // the name of one of all_topics()
   std::string_view summary;
   std::string_view example;  // one or more lines, as typed
   Action (*declare)(Options&);
-  // Words after -- are a command for the sandbox, not arguments; and since its exit code becomes
-  // ours, our own failures are told apart from it by 125.
+  // The words after -- are a command, not arguments. Its exit code becomes ours, so failures of our
+  // own exit with 125.
   bool runs_command = false;
+  int everyday = 0;                  // its line on the first page of the help, from 1; 0: not there
+  std::string_view also_known = {};  // words that other programs use for it: "delete remove"
 };
 
 std::span<const Command> all_commands();
+std::span<const Topic> all_topics();
 
-// command_lookup.cc. What the user wants, known before anything is parsed, so that only one command
-// declares its options; nullptr: none yet, or none that there is.
+// command_lookup.cc. The command that `words` name, found before anything is parsed, so that only
+// this one declares its options; nullptr when they name none.
 const Command* find_command(const std::vector<std::string>& words);
-// The words in front of any "--" that are not options.
+const Topic* find_topic(std::string_view name);
+// The words before any "--" that are not options.
 std::vector<std::string> plain_words(const std::vector<std::string>& words);
-// The words that can stand after `group` ("repo"), or first when it is empty.
+// The words that can follow `group` ("repo"); the possible first words when it is empty.
 std::vector<std::string_view> names_in(const std::string& group);
+// The command of `group` that was probably meant: known elsewhere by that word, or spelled like it.
+std::optional<std::string> meant_command(const std::string& group, const std::string& typed);
 
 // create_command.cc
 Action create_command(Options& options);
@@ -115,7 +127,8 @@ Action info_command(Options& options);
 Action config_show_command(Options& options);
 Action version_command(Options& options);
 Action events_command(Options& options);
-// completion_command.cc
+// completion_command.cc, help.cc
 Action completion_command(Options& options);
+Action help_command(Options& options);
 
 }  // namespace moorage::cli

@@ -93,26 +93,6 @@ Candidates values_of(Context& context, const ToldOption& option) {
   return {};
 }
 
-Words names_of(const ToldOption& option) {
-  Words names;
-  const std::string& text = option.text.names;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    names.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return names;
-}
-
-const ToldOption* find_option(const std::vector<ToldOption>& options, const std::string& name) {
-  for (const ToldOption& option : options) {
-    if (option.is_argument) continue;
-    const Words names = names_of(option);
-    if (std::find(names.begin(), names.end(), name) != names.end()) return &option;
-  }
-  return nullptr;
-}
-
 std::vector<ToldOption> options_of(const Command* command) {
   std::vector<ToldOption> options = global_options();
   if (command == nullptr) return options;
@@ -128,13 +108,22 @@ Candidates command_names(const std::string& group) {
     const auto known = [&](const Candidate& candidate) { return candidate.word == name; };
     if (std::any_of(found.begin(), found.end(), known)) continue;
     Candidate candidate{std::string(name), ""};
-    bool hidden = false;
     for (const Command& command : all_commands()) {
-      if (command.name != full) continue;
-      hidden = command.section.empty();
-      candidate.help = command.summary;
+      if (command.name == full) candidate.help = command.summary;
     }
-    if (!hidden) found.push_back(std::move(candidate));
+    found.push_back(std::move(candidate));
+  }
+  return found;
+}
+
+// What `help` takes: a topic, a command, or the command of a group after its name.
+Candidates help_words(const std::string& before) {
+  if (before != "help") return command_names(before);
+  Candidates found;
+  for (const Topic& topic : all_topics())
+    found.push_back({std::string(topic.name), std::string(topic.about)});
+  for (Candidate& candidate : command_names("")) {
+    if (find_topic(candidate.word) == nullptr) found.push_back(std::move(candidate));
   }
   return found;
 }
@@ -195,7 +184,9 @@ Candidates all_candidates(Context& context, const Words& before, const std::stri
   const auto name_words =
       static_cast<size_t>(std::count(command->name.begin(), command->name.end(), ' ')) + 1;
   const ToldOption* argument = next_argument(options, count_plain(options, before) - name_words);
-  return argument != nullptr ? values_of(context, *argument) : Candidates();
+  if (argument == nullptr) return {};
+  if (argument->text.names == "TOPIC") return help_words(plain_words(before).back());
+  return values_of(context, *argument);
 }
 
 bool is_literal(const std::string& word) {

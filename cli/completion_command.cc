@@ -1,7 +1,7 @@
-// `completion`: what shells and the generator of the manual page ask. Not in --help.
+// `completion`: the shells' scripts, and what they and the generator of the manual pages read.
 //   moorage completion bash|zsh|fish      the script
-//   moorage completion words -- WORD...   candidates for the last word, with a tab before their
-//   help moorage completion commands           the table of commands, as JSON
+//   moorage completion words -- WORD...   candidates for the last word, each with a tab and its
+//   help moorage completion commands           the tables of topics and commands, as JSON
 #include "base/error.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -33,13 +33,14 @@ std::string options_json(const std::vector<ToldOption>& options) {
 }
 
 void print_commands(Context& context) {
-  std::vector<std::string> objects;
+  std::vector<std::string> topics, objects;
+  for (const Topic& topic : all_topics())
+    topics.push_back(JsonObject().add("name", topic.name).add("about", topic.about).str());
   for (const Command& command : all_commands()) {
-    if (command.section.empty()) continue;
     const auto told = told_by([&](Options& options) { command.declare(options); });
     std::string object = JsonObject()
                              .add("name", command.name)
-                             .add("section", command.section)
+                             .add("topic", command.topic)
                              .add("summary", command.summary)
                              .add("example", command.example)
                              .str();
@@ -47,7 +48,7 @@ void print_commands(Context& context) {
     objects.push_back(std::move(object));
   }
   context.print("{\"global\":" + options_json(global_options()) +
-                ",\"commands\":" + array_of(objects) + "}\n");
+                ",\"topics\":" + array_of(topics) + ",\"commands\":" + array_of(objects) + "}\n");
 }
 
 void print_words(Context& context) {

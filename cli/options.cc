@@ -1,6 +1,7 @@
 #include "cli/options.h"
 
 #include <CLI/App.hpp>
+#include <algorithm>
 
 #include "base/error.h"
 
@@ -67,6 +68,26 @@ std::vector<ToldOption> told_by(const std::function<void(Options&)>& declare) {
   Options options(app);
   declare(options);
   return options.told();
+}
+
+std::vector<std::string> names_of(const ToldOption& option) {
+  std::vector<std::string> names;
+  const std::string& text = option.text.names;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    names.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return names;
+}
+
+const ToldOption* find_option(const std::vector<ToldOption>& options, const std::string& name) {
+  for (const ToldOption& option : options) {
+    if (option.is_argument) continue;
+    const auto names = names_of(option);
+    if (std::find(names.begin(), names.end(), name) != names.end()) return &option;
+  }
+  return nullptr;
 }
 
 }  // namespace moorage::cli

@@ -53,7 +53,10 @@ class Options {
   std::vector<ToldOption> told_;
 };
 
-// What `declare` tells, in its order; nothing is parsed.
+// The options and arguments that `declare` declares, in its order; nothing is parsed.
 std::vector<ToldOption> told_by(const std::function<void(Options&)>& declare);
+std::vector<std::string> names_of(const ToldOption& option);  // "-f", "--follow"
+// nullptr when none has that name; arguments have none.
+const ToldOption* find_option(const std::vector<ToldOption>& options, const std::string& name);
 
 }  // namespace moorage::cli

@@ -1,13 +1,16 @@
-"""Writes the manual pages: what is in packaging/man/*.in, with the commands, options and settings that the programs
-themselves tell in the places of @COMMANDS@, @GLOBAL@, @OPTIONS@ and @SETTINGS@. So no page can say what is not.
+"""Writes the manual pages. packaging/man/*.in have the text; the programs provide the commands, options and settings for @TOPICS@,
+@GLOBAL@, @OPTIONS@ and @SETTINGS@, so no page can differ from them. Each command of moorage(1) gets a page of its own.
 
     manpages.py MOORAGE MOORAGED CONFIG-FILE OUTPUT-DIRECTORY
+
+It empties OUTPUT-DIRECTORY and fills it with man1, man5 and man8.
 """
 
 import gzip
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -15,12 +18,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def roff(text):
-    """Text as it is: no character is a command, and a hyphen stays one."""
+    """Escapes text for roff: no line is a command, and a hyphen stays a hyphen."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return "\n".join("\\&" + line if line.startswith((".", "'")) else line for line in text.split("\n"))
 
 
-def told(*argv):
+def output_of(*argv):
     return subprocess.run(argv, check=True, capture_output=True, text=True, env={"LANG": "C.UTF-8"}).stdout
 
 
@@ -39,34 +42,50 @@ def argument_label(option):
     return name if option["required"] else f"[{name}]"
 
 
-def command_text(command):
-    arguments = [o for o in command["options"] if o["argument"]]
-    options = [o for o in command["options"] if not o["argument"]]
-    usage = [f"\\fBmoorage {roff(command['name'])}\\fR"]
-    usage += ["[\\fIOPTIONS\\fR]"] if options else []
-    usage += [argument_label(o) for o in arguments]
-    text = ".SS " + " ".join(usage) + "\n" + roff(command["summary"]) + ".\n"
-    for option in arguments:
-        text += item(f"\\fI{roff(option['names'])}\\fR", option["help"])
-    for option in options:
-        text += item(option_label(option), option["help"])
-    return text + ".PP\n.nf\n.RS\n" + roff(command["example"]) + "\n.RE\n.fi\n"
+def page_name(command):
+    return "moorage-" + command["name"].replace(" ", "-")
 
 
-def commands_text(table):
-    text, section = "", None
-    for command in table["commands"]:
-        if command["section"] != section:
-            section = command["section"]
-            text += ".SH " + roff(section.upper()) + "\n"
-        text += command_text(command)
+def synopsis(command):
+    words = [f"\\fBmoorage {roff(command['name'])}\\fR"]
+    words += ["[\\fIOPTIONS\\fR]"] if any(not o["argument"] for o in command["options"]) else []
+    words += [argument_label(o) for o in command["options"] if o["argument"]]
+    words += ["\\-\\- \\fICOMMAND\\fR..."] if " -- " in command["example"] and not any(o["names"] == "COMMAND" for o in command["options"]) else []
+    return " ".join(words)
+
+
+def references(names):
+    return ",\n".join(f".BR {roff(name)} (1)" for name in names)
+
+
+def command_page(command, table, version):
+    title = page_name(command)
+    text = f'.TH {roff(title.upper())} 1 "" "moorage {version}" "User Commands"\n'
+    text += f".SH NAME\n{roff(title)} \\- {roff(command['summary'])}\n.SH SYNOPSIS\n{synopsis(command)}\n"
+    items = [("ARGUMENTS", [item(f"\\fI{roff(o['names'])}\\fR", o["help"]) for o in command["options"] if o["argument"]]),
+             ("OPTIONS", [item(option_label(o), o["help"]) for o in command["options"] if not o["argument"]])]
+    for heading, entries in items:
+        text += f".SH {heading}\n" + "".join(entries) if entries else ""
+    text += ".PP\nThe options of every command are in\n.BR moorage (1).\n"
+    text += ".SH EXAMPLE\n.nf\n.RS\n" + roff(command["example"]) + "\n.RE\n.fi\n"
+    others = [page_name(other) for other in table["commands"] if other["topic"] == command["topic"] and other is not command]
+    return text + ".SH SEE ALSO\n" + references(["moorage"] + others) + "\n"
+
+
+def topics_text(table):
+    text = ""
+    for topic in table["topics"]:
+        text += f".SS {roff(topic['name'])}\n{roff(topic['about'][:1].upper() + topic['about'][1:])}.\n"
+        for command in table["commands"]:
+            if command["topic"] == topic["name"]:
+                text += f".TP\n.BR {roff(page_name(command))} (1)\n{roff(command['summary'])}\n"
     return text
 
 
 def daemon_options(mooraged):
-    lines = re.findall(r"^  ((?:--[a-z-]+(?: [A-Z.=]+)? *)+)(?:  +(\S.*))?$", told(mooraged, "--help"), re.M)
+    lines = re.findall(r"^  ((?:--[a-z-]+(?: [A-Z.=]+)? *)+)(?:  +(\S.*))?$", output_of(mooraged, "--help"), re.M)
     if len(lines) < 6:
-        raise SystemExit(f"mooraged --help is not understood: {lines}")
+        raise SystemExit(f"cannot parse mooraged --help: {lines}")
     return "".join(item("\\fB" + roff(names.strip()) + "\\fR", text or "Print that and exit.") for names, text in lines)
 
 
@@ -75,8 +94,8 @@ def sentence(text):
 
 
 def settings_text(mooraged, file):
-    """From the file with all defaults; it has all settings that there are, or this fails. A section that is a comment there, `policy`,
-    has an example in the place of defaults."""
+    """From the file with all defaults. Fails when a setting is missing there. A section that is commented out, `policy`, has an example
+    in place of defaults."""
     text, group, names = "", "", []
     for line in pathlib.Path(file).read_text().splitlines():
         example = re.match(r"^#   (?:- |  )([a-z_]+): (.*?)(?: +# (.*))?$", line)
@@ -96,18 +115,29 @@ def settings_text(mooraged, file):
         name = key if indent == "# " else f"{group}.{key}"
         names.append(name)
         text += item(f"\\fB{roff(name)}\\fR (default \\fI{roff(value)}\\fR)", sentence(help_text))
-    known = [line.split()[0] for line in told(mooraged, "--config", file, "--show-config").splitlines()]
+    known = [line.split()[0] for line in output_of(mooraged, "--config", file, "--show-config").splitlines()]
     if sorted(known) != sorted(names):
         raise SystemExit(f"{file} and mooraged differ: {set(known) ^ set(names)}")
     return text
 
 
+def write_page(directory, name, text):
+    folder = directory / ("man" + name[-1])
+    folder.mkdir(exist_ok=True)
+    with open(folder / (name + ".gz"), "wb") as raw:
+        with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=raw, mtime=0) as page:
+            page.write(text.encode())
+
+
 def main():
     moorage, mooraged, config, output = sys.argv[1:]
-    table = json.loads(told(moorage, "completion", "commands"))
+    directory = pathlib.Path(output)
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    table = json.loads(output_of(moorage, "completion", "commands"))
     parts = {
-        "@VERSION@": told(mooraged, "--version").split()[1],
-        "@COMMANDS@": commands_text(table),
+        "@VERSION@": output_of(mooraged, "--version").split()[1],
+        "@TOPICS@": topics_text(table),
         "@GLOBAL@": "".join(item(option_label(o), o["help"]) for o in table["global"]),
         "@OPTIONS@": daemon_options(mooraged),
         "@SETTINGS@": settings_text(mooraged, config),
@@ -116,9 +146,9 @@ def main():
         text = template.read_text()
         for mark, value in parts.items():
             text = text.replace(mark, value.rstrip("\n") if mark != "@VERSION@" else value)
-        with open(pathlib.Path(output) / (template.stem + ".gz"), "wb") as raw:
-            with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=raw, mtime=0) as page:
-                page.write(text.encode())
+        write_page(directory, template.stem, text)
+    for command in table["commands"]:
+        write_page(directory, page_name(command) + ".1", command_page(command, table, parts["@VERSION@"]))
 
 
 if __name__ == "__main__":

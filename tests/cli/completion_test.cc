@@ -75,7 +75,7 @@ TEST_CASE("every command and every option that there is can be completed") {
     Words words;
     std::istringstream parts{std::string(command.name)};
     for (std::string part; parts >> part;) words.push_back(part);
-    CHECK(has(first, words[0]) == !command.section.empty());
+    CHECK(has(first, words[0]));
     if (words.size() == 2) CHECK(has(scene.complete({words[0], ""}), words[1]));
     words.emplace_back("-");
     const Words options = scene.complete(words);
@@ -86,6 +86,14 @@ TEST_CASE("every command and every option that there is can be completed") {
       if (!option.is_argument) CHECK(has(options, name));
     }
   }
+}
+
+TEST_CASE("help completes topics, commands and the commands of a group") {
+  Scene scene;
+  CHECK(scene.complete({"help", "snap"}) == Words{"snapshots", "snapshot"});
+  CHECK(scene.complete({"help", "disk"}) == Words{"disk"});
+  CHECK(scene.complete({"help", "repo", "f"}) == Words{"fetch"});
+  CHECK(scene.complete({"help", "show", ""}).empty());
 }
 
 TEST_CASE("names come from the daemon, each where it can stand") {

@@ -1,4 +1,4 @@
-// What the command line refuses, and that it says why: nothing is guessed or left out in silence.
+// The command line refuses with a reason: it guesses nothing and drops nothing silently.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -22,14 +22,14 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// A daemon that takes whatever it is asked.
+// A daemon that accepts every request.
 struct Scene {
   ScriptedServer server{[](Call& call) {
     call.body();
     call.reply(200, "{}", test::json_header());
   }};
   Ran run(const Words& words) { return run_moorage(words, {server.socket_path(), "", {}}); }
-  // Nothing was asked of the daemon, and the message says so.
+  // The message appears, and the daemon saw no request.
   void refuses(const Words& words, const std::string& message) {
     CAPTURE(words);
     const Ran ran = run(words);
@@ -42,7 +42,7 @@ struct Scene {
 
 }  // namespace
 
-TEST_CASE("an option that is given has a value") {
+TEST_CASE("an option needs a value") {
   Scene scene;
   for (const char* option : {"--name", "--ref", "--branch", "--repo", "--from", "--memory",
                              "--cpus", "--pids", "--backend", "--image", "--label"}) {
@@ -57,7 +57,8 @@ TEST_CASE("an option that is given has a value") {
   scene.refuses({"repo", "fetch", ""}, "REPO is empty");
   scene.refuses({"repo", "add", ""}, "URL is empty");
   scene.refuses({"cp", "", "a:b"}, "FROM is empty");
-  CHECK(scene.run({"exec", "a", "-d", "--", "sh", "--name=", ""}).code == 0);  // the sandbox's
+  CHECK(scene.run({"exec", "a", "-d", "--", "sh", "--name=", ""}).code ==
+        0);  // options of the sandbox's command
 }
 
 TEST_CASE("--from takes what is checked out, so --ref does not go with it") {
@@ -66,14 +67,53 @@ TEST_CASE("--from takes what is checked out, so --ref does not go with it") {
                 "--ref and --from exclude each other: --from takes what is checked out there");
 }
 
-TEST_CASE("a command that is none is named, with the one that was probably meant") {
+TEST_CASE("an unknown command is refused with the one that was probably meant") {
   Scene scene;
-  scene.refuses({"bla"}, "there is no command 'bla'\n  hint: moorage --help lists them\n");
-  scene.refuses({"lss"}, "there is no command 'lss'\n  hint: did you mean: moorage ls ");
-  scene.refuses({"--socket", "x", "creat", "--repo", "u"}, "did you mean: moorage create ");
+  scene.refuses({"bla"}, "there is no command 'bla'\n  hint: moorage --help lists the commands\n");
+  scene.refuses({"lss"}, "there is no command 'lss'\n  hint: did you mean: moorage ls\n");
+  scene.refuses({"--socket", "x", "creat", "--repo", "u"}, "did you mean: moorage create\n");
   scene.refuses({"repo", "fetsh", "x"},
-                "there is no command 'repo fetsh'\n  hint: did you mean: moorage repo fetch ");
-  scene.refuses({"repo"}, "hint: moorage");
+                "there is no command 'repo fetsh'\n  hint: did you mean: moorage repo fetch\n");
+  scene.refuses({"repo"}, "hint: moorage repo --help");
+}
+
+TEST_CASE("a command's name in other programs leads to it") {
+  Scene scene;
+  const auto leads = [&](const Words& words, const std::string& to) {
+    scene.refuses(words, "hint: did you mean: moorage " + to + "\n");
+  };
+  leads({"delete", "a"}, "rm");
+  leads({"remove", "a"}, "rm");
+  leads({"list"}, "ls");
+  leads({"ssh", "a"}, "shell");
+  leads({"repo", "delete", "r"}, "repo rm");
+  leads({"fetch", "r"}, "repo fetch");
+  leads({"config", "ls"}, "config show");
+}
+
+TEST_CASE("an unknown option is named, with the way out") {
+  Scene scene;
+  scene.refuses({"exec", "odd", "ls", "-la"},
+                "moorage exec has no option -la\n"
+                "  hint: put -- before the command: moorage exec odd -- ls -la\n");
+  scene.refuses({"run", "--repo", "u", "-e", "A=1", "make", "-j2"},
+                "put -- before the command: moorage run --repo u -e A=1 -- make -j2\n");
+  scene.refuses({"exec", "--frob", "odd", "ls"}, "option --frob\n  hint: moorage exec --help\n");
+  scene.refuses({"exec", "odd", "-z", "--", "ls", "-z"},
+                "option -z\n  hint: moorage exec --help\n");
+  scene.refuses({"stop", "odd", "--no-hok"}, "did you mean --no-hook? moorage stop --help\n");
+  scene.refuses({"show", "a", "b"}, "unexpected argument 'b'\n  hint: moorage show --help\n");
+  scene.refuses({"exec", "--user"}, "--user needs a value\n  hint: moorage exec --help\n");
+}
+
+TEST_CASE("help on an unknown word suggests the nearest topic or command") {
+  Scene scene;
+  scene.refuses({"help", "snapshosts"}, "did you mean: moorage help snapshots\n");
+  scene.refuses({"help", "exek"}, "did you mean: moorage help exec\n");
+  scene.refuses({"help", "repositorys"}, "did you mean: moorage help repositories\n");
+  scene.refuses({"help", "delete"}, "did you mean: moorage help rm\n");
+  scene.refuses({"help", "quux"},
+                "there is no topic or command 'quux'\n  hint: moorage help lists the topics\n");
 }
 
 TEST_CASE("groups of commands have examples in their help") {
@@ -84,7 +124,7 @@ TEST_CASE("groups of commands have examples in their help") {
         std::string::npos);
 }
 
-TEST_CASE("numbers that are none, or too large, are told before anything is sent") {
+TEST_CASE("invalid and too large numbers are refused before anything is sent") {
   Scene scene;
   for (const char* number : {"nan", "inf", "-1", "2x"})
     scene.refuses({"create", "--repo", "u", "--cpus", number}, "is not understood");
@@ -94,7 +134,7 @@ TEST_CASE("numbers that are none, or too large, are told before anything is sent
   scene.refuses({"exec", "a", "--timeout", "0", "--", "x"}, "--timeout: '0' is out of range");
 }
 
-TEST_CASE("cat wants a file") {
+TEST_CASE("cat needs a file") {
   Scene scene;
   scene.refuses({"cat", "auth:"}, "a file is needed behind 'auth:'");
 }
@@ -106,7 +146,7 @@ TEST_CASE("a directory that cannot be read is named") {
   scene.refuses({"create", "--from", file}, file);
 }
 
-TEST_CASE("what is no socket, or not ours to use, is told as that") {
+TEST_CASE("an unusable socket is refused with the reason") {
   Scene scene;
   const std::string file = scene.server.directory() + "/file";
   base::write_file(file, "");
@@ -126,7 +166,7 @@ TEST_CASE("what is no socket, or not ours to use, is told as that") {
     scene.refuses({"--socket", long_path, "ls"}, "the name is too long");
     REQUIRE(::chdir("/") == 0);
   }
-  if (::geteuid() != 0) return;  // root may everything
+  if (::geteuid() != 0) return;  // root may open any socket
   const gid_t group = 4'000'003;
   REQUIRE(::chown(scene.server.socket_path().c_str(), 0, group) == 0);
   REQUIRE(::chmod(scene.server.socket_path().c_str(), 0660) == 0);

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <mutex>
+#include <sstream>
 
 #include "base/clock.h"
 #include "base/output_stream.h"
@@ -225,8 +226,38 @@ TEST_CASE("every command has a help that ends in an example of itself") {
       CHECK(end - at <= 80);
     }
   }
-  CHECK(run_moorage({"--help"}, {"/nonexistent", "", {}}).code == 0);
   CHECK(run_moorage({"frob"}, {"/nonexistent", "", {}}).code == 1);
+}
+
+TEST_CASE("the first page of the help fits a screen and has ten commands and every topic") {
+  const auto shown = [](const std::vector<std::string>& words) {
+    const Ran ran = run_moorage(words, {"/nonexistent", "", {}});
+    CHECK(ran.code == 0);
+    CHECK(ran.err.empty());
+    return ran.out;
+  };
+  const std::string page = shown({"--help"});
+  CHECK(page == shown({"help"}));
+  CHECK(page == shown({}));
+  CHECK(std::count(page.begin(), page.end(), '\n') < 24);
+  std::istringstream lines(page);
+  for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 80);
+  int everyday = 0;
+  for (const cli::Command& command : cli::all_commands()) {
+    CAPTURE(std::string(command.name));
+    REQUIRE(cli::find_topic(command.topic) != nullptr);
+    const std::string line = "\n " + std::string(command.name) + " ";
+    const size_t found = shown({"help", std::string(command.topic)}).find(line);
+    CHECK(found != std::string::npos);
+    if (command.everyday > 0) CHECK(page.find(line) != std::string::npos);
+    everyday += command.everyday > 0 ? 1 : 0;
+  }
+  CHECK(everyday == 10);
+  for (const cli::Topic& topic : cli::all_topics())
+    CHECK(page.find(" " + std::string(topic.name) + " ") != std::string::npos);
+  CHECK(shown({"help", "exec"}) == shown({"exec", "--help"}));
+  CHECK(shown({"help", "repo", "ls"}) == shown({"repo", "ls", "--help"}));
+  CHECK(shown({"help", "repo"}) == shown({"repo", "--help"}));
 }
 
 TEST_CASE("create asks for what the options say and tells what came of it") {

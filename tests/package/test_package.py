@@ -114,7 +114,7 @@ class Package(unittest.TestCase):
         self.assertIn("store.directory", self.root.shell("mooraged --show-config"))
         self.assertNotIn("/etc/moorage", self.root.shell("mooraged --show-config"), "the conffile sets nothing")
         self.assertIn("libexec_directory              /usr/libexec/moorage", self.root.shell("mooraged --show-config"))
-        for page, text in (("moorage", "moorage exec"), ("mooraged", "--show-config"), ("moorage.yaml", "store.reserve_bytes")):
+        for page, text in (("moorage", "moorage-exec(1)"), ("moorage-exec", "npm test"), ("moorage-repo-add", "Cache a repository"), ("mooraged", "--show-config"), ("moorage.yaml", "store.reserve_bytes")):
             shown = self.root.run("man", "--warnings", "-P", "cat", page)
             self.assertEqual(shown.stderr, "")
             self.assertIn(text, shown.stdout)
