@@ -22,7 +22,7 @@ Error error_of(const Json& json, int status) {
   return Error(base::code_from_name(json.text("code", "internal")), message, json.text("hint"));
 }
 
-// Cuts a byte stream into lines and keeps the last ones' meaning: progress, result or error.
+// Cuts a byte stream into lines; each is progress, the result or an error.
 class LongAnswer {
  public:
   explicit LongAnswer(const std::function<void(const Json&)>& on_progress)
@@ -40,7 +40,7 @@ class LongAnswer {
     if (error_) throw Error(*error_);
     if (!result_) {
       throw Error(Code::unknown_outcome, "the daemon's answer ended without a result",
-                  "look with: moorage ls, moorage repo ls");
+                  "check with: moorage ls, moorage repo ls");
     }
     return *result_;
   }
@@ -48,7 +48,7 @@ class LongAnswer {
  private:
   void line(const Json& json) {
     if (json.has("progress") && on_progress_) on_progress_(json.at("progress"));
-    // Kept for finish(): thrown here, "unavailable" would look like a lost connection.
+    // Kept until finish(): thrown here, "unavailable" would be mistaken for a lost connection.
     if (json.has("error")) error_ = error_of(json.at("error"), 500);
     if (json.has("result")) result_ = json.at("result").dump();
   }
@@ -73,7 +73,7 @@ void throw_api_error(const HttpResponse& response) {
   try {
     json = Json::parse(response.body);
   } catch (const Error&) {
-    // Not the daemon's usual shape: say at least the status.
+    // The body is not an error of the daemon: report the status alone.
   }
   throw error_of(json, response.status);
 }
@@ -94,8 +94,8 @@ HttpResponse Api::exchange_patiently(const HttpRequest& request, const ExchangeO
     try {
       response = connection_.exchange(request, options);
     } catch (const Error& error) {
-      // A daemon that was never reached is an answer for the user; one that went away in the middle
-      // usually comes back, and knows the key.
+      // Failing to reach the daemon at all is final. A daemon lost in the middle usually comes back
+      // and knows the key.
       sent = sent || error.code() == Code::unknown_outcome;
       const bool lost = error.code() == Code::unknown_outcome || error.code() == Code::unavailable;
       if (!sent || !lost || !backoff.wait()) throw;
@@ -128,7 +128,7 @@ std::string Api::send_long(const std::string& method, const std::string& target,
   std::string whole;
   ExchangeOptions options;
   options.silence_timeout_ms = kLongSilenceMs;
-  options.on_header = [&](const HttpResponse& head) {  // once an attempt: forget the one before
+  options.on_header = [&](const HttpResponse& head) {  // each attempt starts afresh
     whole.clear();
     lines.reset();
     if (head.header("Content-Type").find("ndjson") != std::string::npos) lines.emplace(on_progress);

@@ -1,8 +1,7 @@
-// The daemon's HTTP API for commands: an error answer becomes the base::Error that the daemon
-// meant, and a lost answer is asked for again. Every change carries an Idempotency-Key, and a
-// repeat carries the same one, so the daemon answers with what the first did: that is what makes
-// the repeat safe. Answers are JSON text; the callers parse them, or print them as they are for
-// --json.
+// The daemon's HTTP API for commands. An error answer becomes the base::Error that the daemon sent.
+// A request whose answer was lost is repeated; every change carries an Idempotency-Key, so the
+// daemon answers the repeat with the result of the first. Answers are JSON text; callers parse
+// them, or print them unchanged for --json.
 #pragma once
 
 #include <functional>
@@ -15,7 +14,7 @@ namespace moorage::cli {
 
 class Json;
 
-// Of a verb that takes long: one that says nothing for half an hour is lost.
+// For long verbs: after half an hour of silence the answer counts as lost.
 inline constexpr int kLongSilenceMs = 30 * 60'000;
 
 // Throws the Error that a non-2xx answer carries.
@@ -24,7 +23,7 @@ std::string new_idempotency_key();  // 128 random bits
 
 struct SendOptions {
   bool slow = false;               // the answer may take half an hour
-  std::string* warning = nullptr;  // gets what the daemon wants to be told
+  std::string* warning = nullptr;  // receives the daemon's warning
 };
 
 class Api {
@@ -35,13 +34,12 @@ class Api {
   // POST, PUT, PATCH or DELETE. `body` is JSON, or empty.
   std::string send(const std::string& method, const std::string& target,
                    const std::string& body = {}, const SendOptions& wanted = {});
-  // For verbs that take long: on_progress sees each {"phase","percent","text"} as it comes; the
-  // answer is the result.
+  // For long verbs: calls on_progress with each {"phase","percent","text"}; returns the result.
   std::string send_long(const std::string& method, const std::string& target,
                         const std::string& body,
                         const std::function<void(const Json&)>& on_progress);
 
-  // One attempt each: a body that was half read or half written cannot be taken back.
+  // One attempt each: a half transferred body cannot be taken back.
   HttpResponse download(const std::string& target, const BodySink& sink,
                         int silence_timeout_ms = ExchangeOptions{}.silence_timeout_ms);
   std::string upload(const std::string& method, const std::string& target,

@@ -1,5 +1,4 @@
-// `archive`, `unarchive`, `export`, `import`: workspaces to where they are cold, and to other
-// hosts.
+// `archive`, `unarchive`, `export`, `import`: pack workspaces, and move them to other hosts.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -21,12 +20,12 @@ namespace {
 using base::Code;
 using base::Error;
 
-// The end of every archive: a zstd frame that zstd passes over, with the SHA-256 of all before it.
+// Every archive ends with a skippable zstd frame that has the SHA-256 of everything before it.
 constexpr size_t kTrailerBytes = 48;
 constexpr std::string_view kTrailerHead{"\x5E\x2A\x4D\x18\x28\x00\x00\x00MOORAGE\x01", 16};
 constexpr size_t kPieceBytes = 1 << 20;
 
-// Sees an archive go by, and can tell whether its end came and what it saw.
+// Watches an archive pass: was its end seen, and which bytes?
 class Watch {
  public:
   void see(std::string_view bytes) {
@@ -43,12 +42,12 @@ class Watch {
 
  private:
   std::string tail_;
-  // Against a disk's mistakes; against a person's there is the SHA-256.
+  // This checksum catches errors of the disk; the SHA-256 catches changes by people.
   boost::crc_optimal<64, 0x42f0e1eba9ea3693, UINT64_MAX, UINT64_MAX, true, true> sum_;
   uint64_t bytes_ = 0;
 };
 
-// From the disk, not from memory: whoever exports may remove the workspace next.
+// Reads from the disk, not from the page cache: the user may delete the workspace next.
 void require_kept(int file, const Watch& written, const std::string& path) {
   base::check(::fsync(file), "sync " + path);
   ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
@@ -57,8 +56,8 @@ void require_kept(int file, const Watch& written, const std::string& path) {
     kept.see(piece);
   }
   if (kept.saw_the_same(written)) return;
-  throw Error(Code::corrupted, path + " does not hold what was written into it",
-              "the disk under it changes data; export to another place");
+  throw Error(Code::corrupted, path + " differs from the data that was written to it",
+              "the disk is faulty; export to another one");
 }
 
 int for_each(Context& context, const std::vector<std::string>& names, const std::string& verb,
@@ -81,15 +80,15 @@ struct Transfer {
   bool without_snapshots = false;
 };
 
-// "3 snapshots with it", or what was left out.
+// "3 snapshots included", "without its snapshots".
 std::string snapshots_text(const HttpResponse& answer, bool without) {
-  if (without) return "its snapshots are left out";
+  if (without) return "without its snapshots";
   const std::string count = answer.header("Moorage-Snapshots");
-  if (count.empty() || count == "0") return "it has no snapshots";
-  return count + (count == "1" ? " snapshot" : " snapshots") + " with it";
+  if (count.empty() || count == "0") return "no snapshots";
+  return count + (count == "1" ? " snapshot" : " snapshots") + " included";
 }
 
-// An import wants the same image; who has to get it should know while this host is still there.
+// An import needs the same image; say so while this host still has it.
 void tell_image(Context& context, const HttpResponse& answer) {
   const std::string image = answer.header("Moorage-Image");
   if (image.empty()) return;
@@ -98,14 +97,14 @@ void tell_image(Context& context, const HttpResponse& answer) {
   context.note("to import it, a host needs image " + image + (id.empty() ? "" : " (" + id + ")") +
                (source.empty() ? "" : ": docker pull " + source + ", or") +
                (source.empty() ? ": " : " ") + "docker save " + image +
-               " here and docker load there");
+               " here, then docker load there");
 }
 
 int export_workspace(Context& context, const Transfer& transfer) {
   const bool to_output = transfer.file == "-";
   if (to_output && ::isatty(STDOUT_FILENO)) {
-    throw Error(Code::invalid_argument, "an archive is not for a terminal",
-                "moorage export " + transfer.workspace + " FILE, or a pipe behind it");
+    throw Error(Code::invalid_argument, "refusing to write an archive to a terminal",
+                "moorage export " + transfer.workspace + " FILE, or pipe the output");
   }
   std::optional<NewFile> file;
   if (!to_output) file.emplace(transfer.file);
@@ -122,7 +121,7 @@ int export_workspace(Context& context, const Transfer& transfer) {
       },
       kLongSilenceMs);
   if (!watch.has_end()) {
-    throw Error(Code::corrupted, "what came is not a whole archive", "try again");
+    throw Error(Code::corrupted, "the received archive is incomplete", "try again");
   }
   if (file) {
     require_kept(file->fd(), watch, transfer.file);
@@ -140,7 +139,7 @@ int export_workspace(Context& context, const Transfer& transfer) {
     return 0;
   }
   context.print(label_line("exported", transfer.workspace + "   " + format_size(watch.bytes()) +
-                                           " in " + transfer.file + ", read back and whole; " +
+                                           " in " + transfer.file + ", verified; " +
                                            snapshots_text(answer, transfer.without_snapshots)));
   return 0;
 }
@@ -179,7 +178,7 @@ Action archive_command(Options& options) {
   return [names](Context& context) {
     return for_each(context, *names, "archive", [](const Json& workspace) {
       return format_size(static_cast<uint64_t>(workspace.number("archive.bytes"))) +
-             ", verified; an exec or start brings it back";
+             ", verified; exec or start unpacks it";
     });
   };
 }
@@ -189,22 +188,22 @@ Action unarchive_command(Options& options) {
   options.required_arguments({"NAME", "ARCHIVED", "The workspaces"}, *names);
   return [names](Context& context) {
     return for_each(context, *names, "unarchive",
-                    [](const Json&) { return std::string("all of it is back"); });
+                    [](const Json&) { return std::string("all files restored"); });
   };
 }
 
 Action export_command(Options& options) {
   auto transfer = std::make_shared<Transfer>();
   options.argument({"NAME", "", "The workspace"}, transfer->workspace);
-  options.argument({"FILE", "", "Where to; - is standard output"}, transfer->file);
+  options.argument({"FILE", "", "The file to write; - is standard output"}, transfer->file);
   options.flag({"--without-snapshots", "", "Leave the snapshots out"}, transfer->without_snapshots);
   return [transfer](Context& context) { return export_workspace(context, *transfer); };
 }
 
 Action import_command(Options& options) {
   auto transfer = std::make_shared<Transfer>();
-  options.argument({"FILE", "", "What export wrote; - is standard input"}, transfer->file);
-  options.value({"--name", "NAME", "Name of the new workspace; else the one in the archive"},
+  options.argument({"FILE", "", "A file from export; - is standard input"}, transfer->file);
+  options.value({"--name", "NAME", "Name of the workspace; default: as in the archive"},
                 transfer->name);
   return [transfer](Context& context) { return import_workspace(context, *transfer); };
 }

@@ -1,4 +1,4 @@
-// Waiting for a daemon that restarts: short pauses at first, a second at most, and an end.
+// Waits for a daemon that restarts: with growing pauses of at most a second, up to a limit.
 #pragma once
 
 #include <chrono>
@@ -8,11 +8,11 @@ namespace moorage::cli {
 class Backoff {
  public:
   explicit Backoff(std::chrono::milliseconds patience);
-  // Sleeps before the next attempt. False: there shall be none, because wake_fd (-1: none) became
-  // readable or because patience is over, counted from the first call since the last reset().
+  // Sleeps before the next attempt. False: give up, because wake_fd (-1: none) became readable or
+  // the limit is reached, counted from the first call since the last reset().
   bool wait(int wake_fd = -1);
   void reset();
-  std::chrono::milliseconds waited() const;  // since the trouble began; 0 when there is none
+  std::chrono::milliseconds waited() const;  // since the first failure; 0 without one
 
  private:
   const std::chrono::milliseconds patience_;

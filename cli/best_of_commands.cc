@@ -1,5 +1,5 @@
-// `best-of`: several attempts at one thing side by side, and `compare`. The daemon drives the
-// attempts; this follows, and may leave at any time.
+// `best-of`: several attempts at one thing side by side; and `compare`. The daemon runs the
+// attempts; the command only follows and may end at any time.
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -47,7 +47,7 @@ bool is_best_of_id(const std::string& text) {
 
 volatile std::sig_atomic_t interrupted = 0;
 
-// Ctrl-C while it is followed ends the following alone.
+// Ctrl-C ends this program alone; the attempts go on.
 class Interrupts {
  public:
   Interrupts() {
@@ -70,7 +70,7 @@ struct PatchFile {
   uint64_t bytes = 0;
 };
 
-// The files of a directory, by name; a trailing ~ or a leading dot is nobody's patch.
+// The files of a directory, by name, without hidden files and backups (~).
 std::vector<PatchFile> patches_in(const std::string& directory) {
   std::vector<PatchFile> files;
   for (const std::string& name : base::list_directory(directory)) {
@@ -81,8 +81,8 @@ std::vector<PatchFile> patches_in(const std::string& directory) {
     files.push_back({name, path, std::filesystem::file_size(path)});
   }
   if (files.empty()) {
-    throw Error(Code::invalid_argument, "there is no file in " + directory,
-                "each file there is one patch, as git diff or git format-patch write it");
+    throw Error(Code::invalid_argument, "no patch files in " + directory,
+                "put one patch in each file, as git diff or git format-patch write it");
   }
   return files;
 }
@@ -115,7 +115,7 @@ std::string send_patches(Context& context, const std::string& target, const Want
   json += std::string(json.size() > 1 ? "," : "") + "\"patches\":[" + list + "]}";
   size_t json_sent = 0;
   size_t at = 0;
-  uint64_t sent = 0;  // of the present file
+  uint64_t sent = 0;  // of the current file
   base::Fd open;
   const auto next = [&](char* buffer, size_t room) -> size_t {
     if (json_sent < json.size()) {
@@ -129,7 +129,7 @@ std::string send_patches(Context& context, const std::string& target, const Want
       if (left == 0) continue;
       const ssize_t got =
           base::check(::read(open.get(), buffer, std::min(room, left)), files[at].path);
-      if (got == 0) throw Error(Code::conflict, files[at].path + " shrinks while it is read");
+      if (got == 0) throw Error(Code::conflict, files[at].path + " shrank while it was read");
       sent += static_cast<uint64_t>(got);
       return static_cast<size_t>(got);
     }
@@ -205,8 +205,8 @@ void print_promotion(Context& context, const Json& best_of) {
   const std::string name = best_of.text("name");
   const std::string fork = attempt_of(best_of, best_of.number("chosen")).text("name");
   if (best_of.text("promotion") == "done") {
-    context.print(label_line("promoted", name + " is now as " + fork +
-                                             "; what it was is kept: moorage snapshots " + name));
+    context.print(label_line("promoted", name + " now has the contents of " + fork +
+                                             "; previous state: moorage snapshots " + name));
   } else if (best_of.text("promotion") == "refused") {
     context.print(label_line("refused", fork +
                                             " was not promoted: " + best_of.text("promotion_note") +
@@ -227,9 +227,8 @@ void print_end(Context& context, const Json& best_of) {
     if (attempt.flag("kept")) kept += " " + attempt.text("name");
   }
   if (!kept.empty() && state != "running" && state != "preparing") {
-    context.print(label_line("kept",
-                             "all forks; remove one with: moorage rm FORK, "
-                             "and bring it back with: moorage undelete FORK"));
+    context.print(label_line(
+        "kept", "all forks; delete one: moorage rm FORK; restore it: moorage undelete FORK"));
   }
 }
 
@@ -251,7 +250,7 @@ std::string progress_text(const Json& best_of) {
          std::to_string(passed_in(best_of)) + " passed" + under_way;
 }
 
-// Over restarts of the daemon, too. Nothing: Ctrl-C.
+// Survives restarts of the daemon. Returns nothing after Ctrl-C.
 std::optional<std::string> follow(Context& context, const std::string& id) {
   const Interrupts interrupts;
   Progress progress(context);
@@ -282,7 +281,7 @@ int exit_code_of(const Json& best_of) {
 int follow_to_end(Context& context, const std::string& id) {
   const auto answer = follow(context, id);
   if (!answer) {
-    context.note(id + " goes on without this; look at it: moorage best-of " + id +
+    context.note(id + " keeps running; follow it: moorage best-of " + id +
                  "   end it: moorage best-of " + id + " --cancel");
     return kInterrupted;
   }
@@ -295,7 +294,7 @@ int start(Context& context, const Wanted& wanted) {
   if (!wanted.patches.empty() && !wanted.each.empty())
     throw Error(Code::invalid_argument, "--each and --patches exclude each other");
   if (wanted.each.empty() && wanted.patches.empty()) {
-    throw Error(Code::invalid_argument, "what is to be attempted?",
+    throw Error(Code::invalid_argument, "best-of needs --each or --patches",
                 "moorage best-of " + wanted.name +
                     " --count 5 --each 'agent --seed {i}' --test "
                     "'make check', or --patches DIR");
@@ -338,7 +337,7 @@ int list(Context& context, const std::string& name) {
   }
   if (table.empty()) {
     context.print(label_line(
-        "none", "moorage best-of " + name + " --count 5 --each 'CMD {i}' --test CMD begins one"));
+        "none", "start one: moorage best-of " + name + " --count 5 --each 'CMD {i}' --test CMD"));
     return 0;
   }
   context.print_table(table);
@@ -348,7 +347,7 @@ int list(Context& context, const std::string& name) {
 int best_of(Context& context, const Wanted& wanted) {
   if (!is_best_of_id(wanted.name)) {
     if (wanted.cancel)
-      throw Error(Code::invalid_argument, "--cancel wants the id of a best-of",
+      throw Error(Code::invalid_argument, "--cancel needs the id of a best-of",
                   "moorage best-of " + wanted.name + " lists them");
     const bool plain = wanted.each.empty() && wanted.patches.empty() && wanted.test.empty() &&
                        wanted.count.empty() && wanted.promote.empty();
@@ -358,7 +357,7 @@ int best_of(Context& context, const Wanted& wanted) {
   const std::string answer = context.api().send("POST", "/v1/best-of/" + wanted.name + "/cancel");
   if (context.printed_json(answer)) return 0;
   context.print(
-      label_line("cancelled", wanted.name + "   what runs is being ended; its forks are kept"));
+      label_line("cancelled", wanted.name + "   ending its commands; its forks are kept"));
   return 0;
 }
 
@@ -393,7 +392,7 @@ int compare(Context& context, const std::string& from, const std::string& to, bo
          "-> " + format_size(static_cast<uint64_t>(file.number("bytes_to")))});
   }
   if (table.empty()) {
-    context.print(label_line("same", "no file differs but for what git ignores"));
+    context.print(label_line("same", "no differences except in ignored files"));
     return 0;
   }
   context.print_table(table);
@@ -409,20 +408,20 @@ int compare(Context& context, const std::string& from, const std::string& to, bo
 
 Action best_of_command(Options& options) {
   auto wanted = std::make_shared<Wanted>();
-  options.argument({"NAME", "", "The workspace; or bo_N, to follow that one"}, wanted->name);
-  options.value({"--count", "N", "How many attempts; with patches as many as there are"},
-                wanted->count);
-  options.value({"--each", "CMD", "Run it in each fork; {i} is the attempt's number"},
+  options.argument({"NAME", "", "The workspace; or bo_N to follow that best-of"}, wanted->name);
+  options.value({"--count", "N", "Number of attempts; default: one for each patch"}, wanted->count);
+  options.value({"--each", "CMD", "Command for each fork; {i} is the attempt's number"},
                 wanted->each);
-  options.value({"--patches", "DIR", "Apply one file of it in each fork"}, wanted->patches);
-  options.value({"--test", "CMD", "Then this: an attempt passed if it exits with 0"}, wanted->test);
+  options.value({"--patches", "DIR", "Apply one patch file of DIR in each fork"}, wanted->patches);
+  options.value({"--test", "CMD", "Command that decides: an attempt passes if it exits 0"},
+                wanted->test);
   options.value({"--timeout", "TIME", "Limit of each command, like 5m"}, wanted->timeout);
-  options.value({"--promote", "WHICH", "first-passing or smallest-diff; else none"},
+  options.value({"--promote", "WHICH", "first-passing or smallest-diff; default: none"},
                 wanted->promote);
-  options.value({"--parallel", "N", "So many at once; else as many as CPUs"}, wanted->parallel);
+  options.value({"--parallel", "N", "Attempts at once; default: number of CPUs"}, wanted->parallel);
   options.flag({"--keep", "", "Leave their sandboxes running"}, wanted->keep);
   options.flag({"-d,--detach", "", "Print its id and leave it running"}, wanted->detach);
-  options.flag({"--cancel", "", "End bo_N; its forks are kept"}, wanted->cancel);
+  options.flag({"--cancel", "", "Cancel bo_N; its forks are kept"}, wanted->cancel);
   return [wanted](Context& context) { return best_of(context, *wanted); };
 }
 
@@ -435,7 +434,7 @@ Action compare_command(Options& options) {
   auto two = std::make_shared<Two>();
   options.argument({"FROM", "NAME", "A workspace"}, two->from);
   options.argument({"TO", "NAME", "Another of the same repository"}, two->to);
-  options.flag({"--patch", "", "Print the patch that makes the second of the first"}, two->patch);
+  options.flag({"--patch", "", "Print the patch from the first to the second"}, two->patch);
   return [two](Context& context) { return compare(context, two->from, two->to, two->patch); };
 }
 

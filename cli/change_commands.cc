@@ -1,5 +1,5 @@
-// `diff` and `status`. A patch is bytes and goes out as it came, unless a terminal reads it: then
-// control characters in it are shown, not obeyed.
+// `diff` and `status`. A patch is bytes and is printed unchanged, except on a terminal: there
+// control characters are escaped.
 #include <algorithm>
 
 #include "base/log.h"
@@ -24,7 +24,7 @@ Colour colour_of(std::string_view line) {
   return line.starts_with("@@") ? Colour::yellow : Colour::plain;
 }
 
-// Prints whole lines for a terminal and keeps the rest for the next piece.
+// Prints whole lines on a terminal and keeps the rest for the next piece.
 class TerminalPatch {
  public:
   explicit TerminalPatch(Context& context) : context_(context) {}
@@ -52,7 +52,7 @@ class TerminalPatch {
   std::string buffer_;
 };
 
-// "src/a.ts | 212 +++++---", as git shows it, the bar in proportion.
+// "src/a.ts | 212 +++++---", as git shows it, with a scaled bar.
 std::string stat_line(const Json& file, size_t path_width, int64_t most) {
   constexpr int64_t kBar = 20;
   const int64_t added = file.number("added"), removed = file.number("removed");
@@ -87,15 +87,15 @@ int print_stat(Context& context, const std::string& answer) {
   return 0;
 }
 
-// A patch cannot hold a repository in the repository, as git's own cannot.
+// Like git's own patches, these leave out repositories inside the repository.
 void tell_nested(Context& context, const std::string& name) {
   const Json status = Json::parse(context.api().get(context.workspace_path(name, "/status")));
   for (const Json& file : status.items("files")) {
     const std::string path = file.bytes("path");
     if (!path.ends_with('/')) continue;
     context.note(base::escape_for_message(path) +
-                 " is a repository of its own and is not in this patch; moorage cp " + name + ":" +
-                 base::escape_for_message(path) + " DIR brings it out");
+                 " is a nested repository and not in this patch; copy it: moorage cp " + name +
+                 ":" + base::escape_for_message(path) + " DIR");
   }
 }
 
@@ -126,8 +126,8 @@ int print_status(Context& context, const std::string& name) {
   for (const Json& file : json.items("files")) {
     text += label_line(file.text("change"), file.bytes("path"), 12);
   }
-  if (text.empty()) text = " clean     nothing changed since the base\n";
-  if (json.flag("truncated")) text += " ...       and more, too many to list\n";
+  if (text.empty()) text = " clean     no changes since the base\n";
+  if (json.flag("truncated")) text += " ...       more changes not listed\n";
   context.print(text);
   return 0;
 }
@@ -137,7 +137,7 @@ int print_status(Context& context, const std::string& name) {
 Action diff_command(Options& options) {
   auto diff = std::make_shared<DiffOptions>();
   options.argument({"NAME", "", "The workspace"}, diff->name);
-  options.flag({"--stat", "", "Only count the lines of each file"}, diff->stat);
+  options.flag({"--stat", "", "Count the changed lines of each file"}, diff->stat);
   return [diff](Context& context) { return print_diff(context, *diff); };
 }
 

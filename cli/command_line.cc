@@ -14,6 +14,7 @@
 #include "cli/help.h"
 #include "cli/kept_leases.h"
 #include "cli/text.h"
+#include "cli/typed_options.h"
 
 namespace moorage::cli {
 namespace {
@@ -252,7 +253,7 @@ int run(Context& context, Words words) {
   if (words == Words{"--version"}) words = {"version"};
   const Command* chosen = find_command(words);
   const int failed = chosen != nullptr && chosen->runs_command ? kFailedToRun : kFailed;
-  const size_t typed = words.size();
+  const Words typed = words;
   context.command = take_sandbox_command(words, chosen);
   // Before the parser sees it: its refusals are JSON, too.
   context.json = std::find(words.begin(), words.end(), "--json") != words.end();
@@ -263,9 +264,9 @@ int run(Context& context, Words words) {
       return 0;
     }
     refuse_missing_values(words);
-    return parse_and_run(context, chosen, words, words.size() < typed);
+    return parse_and_run(context, chosen, words, words.size() < typed.size());
   } catch (const Error& error) {
-    report(error, context);
+    report(with_typed_options(error, typed), context);
   } catch (const std::exception& error) {
     report(Error(Code::internal, error.what(), "this is a bug in moorage"), context);
   }

@@ -8,12 +8,16 @@ constexpr std::string_view kWorkspaces = "workspaces", kRun = "commands", kFiles
                            kDisk = "disk", kPlaces = "backends", kHost = "host",
                            kScripts = "scripts";
 
-constexpr Topic kTopics[] = {
-    {kWorkspaces, "create, configure, delete"}, {kRun, "run, watch, end"},
-    {kFiles, "changes, copies, reports"},       {kStates, "snapshots, forks, best-of"},
-    {kTeams, "leases, sharing"},                {kRepos, "the cache of repositories"},
-    {kDisk, "usage, archives, gc"},             {kPlaces, "move, export, import"},
-    {kHost, "health, settings, rescue"},        {kScripts, "events, completion, help"}};
+constexpr Topic kTopics[] = {{kWorkspaces, "create, configure, delete"},
+                             {kRun, "run, watch, end"},
+                             {kFiles, "changes, copies, reports"},
+                             {kStates, "snapshots, forks, best-of"},
+                             {kTeams, "leases, sharing"},
+                             {kRepos, "the cache of repositories"},
+                             {kDisk, "usage, archives, gc"},
+                             {kPlaces, "move, export, import"},
+                             {kHost, "health, settings, rescue"},
+                             {kScripts, "events, completion, help"}};
 
 // The columns after the function: runs_command, the line on the first page of the help, and the
 // words that people type for it elsewhere.

@@ -19,7 +19,7 @@ using Candidates = std::vector<Candidate>;
 constexpr int kPatience_ms = 300;
 constexpr size_t kMaxAnswerBytes = 8 << 20;
 
-// Of the daemon; null when it does not answer at once.
+// Null when the daemon does not answer at once.
 Json ask(Context& context, const std::string& target) {
   try {
     HttpRequest request;
@@ -30,7 +30,7 @@ Json ask(Context& context, const std::string& target) {
     const HttpResponse response = context.api().connection().exchange(request, options);
     return response.ok() ? Json::parse(response.body) : Json();
   } catch (const base::Error&) {
-    return {};  // a shell that completes a word has no use for the reason
+    return {};  // completion cannot show a reason
   }
 }
 
@@ -39,7 +39,7 @@ Candidates workspaces(Context& context, bool deleted) {
   const auto page = [&](const std::string& target) { return ask(context, target); };
   for (const Json& workspace : all_workspaces(page, deleted).workspaces) {
     if (deleted != (workspace.text("state") == "deleted")) continue;
-    // As `ls` has it: a name reaches one's own, an id everybody's.
+    // As in `ls`: names for one's own workspaces, ids for those of others.
     const bool ours = person_text(workspace.at("owner")) == "you";
     found.push_back({workspace.text(ours ? "name" : "id"), workspace.text("repo.name")});
   }
@@ -71,7 +71,7 @@ Candidates backends(Context& context) {
   return found;
 }
 
-// By what the option or argument is called: a new command is completed without being named here.
+// By the name of the option or argument, so new commands complete without a change here.
 Candidates values_of(Context& context, const ToldOption& option) {
   if (option.is_argument) {
     const std::string& what =
@@ -136,7 +136,7 @@ Candidates option_names(const std::vector<ToldOption>& options) {
   return found;
 }
 
-// The argument that the next plain word would be; the last one, if it repeats, takes all that come.
+// The argument that the next plain word belongs to; a repeating last argument takes all the rest.
 const ToldOption* next_argument(const std::vector<ToldOption>& options, size_t given) {
   const ToldOption* last = nullptr;
   for (const ToldOption& option : options) {
@@ -147,7 +147,7 @@ const ToldOption* next_argument(const std::vector<ToldOption>& options, size_t g
   return last != nullptr && last->repeats ? last : nullptr;
 }
 
-// Words that are neither options nor their values.
+// Counts the words that are neither options nor their values.
 size_t count_plain(const std::vector<ToldOption>& options, const Words& words) {
   size_t plain = 0;
   for (size_t i = 0; i < words.size(); ++i) {

@@ -1,7 +1,7 @@
-// What could come next on a command line of `moorage`: from the table of commands, from what each
-// declares, and for names of workspaces, commands and repositories from the daemon, which gets 300
-// ms; whatever is wrong there means no candidates. Never an error, and nothing is printed. Words
-// that a shell would not take literally are left out: names may be another user's choice.
+// Candidates for the next word of a `moorage` command line. They come from the table of commands
+// and their options; names of workspaces, commands and repositories come from the daemon, which has
+// 300 ms to answer. A failure means no candidates, never an error or output. Words that a shell
+// would not take literally are left out, because other users choose names, too.
 #pragma once
 
 #include <string>
@@ -17,11 +17,11 @@ struct Candidate {
   std::string help;  // one line, may be empty
 };
 
-// `words` follow the program's name; the last is what has been typed of the next, perhaps nothing.
-// No candidates: what comes may be a file.
+// `words` follow the program's name; the last is the unfinished word, perhaps empty. Without
+// candidates the shell offers files.
 std::vector<Candidate> candidates(Context& context, const std::vector<std::string>& words);
 
-// "bash", "zsh", "fish"; empty for another.
+// For "bash", "zsh", "fish"; empty for another shell.
 std::string_view completion_script(std::string_view shell);
 
 }  // namespace moorage::cli

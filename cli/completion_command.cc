@@ -72,8 +72,8 @@ Action completion_command(Options& options) {
     } else if (const auto script = completion_script(*what); !script.empty()) {
       context.print(script);
     } else {
-      throw base::Error(base::Code::invalid_argument, "there is no completion for " + *what,
-                        "bash, zsh or fish");
+      throw base::Error(base::Code::invalid_argument, "no completion for " + *what,
+                        "use bash, zsh or fish");
     }
     return 0;
   };

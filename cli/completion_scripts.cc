@@ -1,11 +1,11 @@
-// The shells' side of completion: each asks `moorage completion words` and knows no command itself.
+// The completion scripts of the shells. Each calls `moorage completion words` for its candidates.
 #include "cli/completion.h"
 
 namespace moorage::cli {
 namespace {
 
-// Not COMP_WORDS: bash cuts words at ':' and '='. Of a word with one of them it replaces only what
-// comes after the last.
+// COMP_WORDS is useless here: bash splits words at ':' and '=' and replaces only the part after the
+// last one.
 constexpr std::string_view kBash =
     R"(# bash completion for moorage; made by: moorage completion bash
 _moorage() {

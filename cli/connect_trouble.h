@@ -1,4 +1,4 @@
-// Why the daemon's socket could not be reached, as a person needs it said.
+// Explains to a person why the daemon's socket cannot be reached.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace moorage::cli {
 
-// unavailable or permission_denied; `cause` is what base::connect_unix threw.
+// unavailable or permission_denied; `cause` comes from base::connect_unix.
 base::Error connect_trouble(const std::string& socket_path, const base::Error& cause);
 
 }  // namespace moorage::cli

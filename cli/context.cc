@@ -24,7 +24,7 @@ void Context::note(std::string_view text) const {
   try {
     base::write_all(streams.err, "moorage: " + printable(text) + "\n");
   } catch (const base::Error&) {
-    // Nobody reads our complaints; the exit code still tells.
+    // Nobody reads standard error; the exit code remains.
   }
 }
 
@@ -40,7 +40,7 @@ Api& Context::api() {
 
 std::string Context::workspace_path(std::string_view workspace, std::string_view rest) const {
   if (workspace.empty()) {
-    throw base::Error(base::Code::invalid_argument, "the workspace's name is empty",
+    throw base::Error(base::Code::invalid_argument, "the workspace name is empty",
                       "moorage ls lists the names");
   }
   return "/v1/workspaces/" + percent_encode(workspace) + std::string(rest);
@@ -49,8 +49,8 @@ std::string Context::workspace_path(std::string_view workspace, std::string_view
 std::string Context::exec_path(std::string_view exec, std::string_view rest) const {
   if (!is_exec_id(exec)) {
     throw base::Error(base::Code::invalid_argument,
-                      "'" + std::string(exec) + "' is no command's id; they look like ex_12",
-                      "moorage ps lists the running ones, moorage ps NAME those of a workspace");
+                      "'" + std::string(exec) + "' is not a command id (expected ex_N)",
+                      "running commands: moorage ps; all of a workspace: moorage ps NAME");
   }
   return "/v1/execs/" + percent_encode(exec) + std::string(rest);
 }

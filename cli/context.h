@@ -1,5 +1,5 @@
-// What every command has: the streams, the daemon, and the global options. Commands print through
-// it, so that a test can run them against pipes and a scripted daemon.
+// The streams, the daemon and the global options, for every command. Commands print through it, so
+// a test can run them against pipes and a scripted daemon.
 #pragma once
 
 #include <memory>
@@ -24,19 +24,18 @@ class Context {
   void print_json(std::string_view text) const;
   // Standard error, "moorage: TEXT"; escaped. Never fails.
   void note(std::string_view text) const;
-  // For --json prints the answer and says true: the command is done.
+  // With --json prints the answer and returns true: the command is done.
   bool printed_json(std::string_view answer) const;
 
   Api& api();
-  // "/v1/workspaces/NAME" + rest; the name is checked for shape, the daemon decides whether it
-  // exists.
+  // "/v1/workspaces/NAME" + rest; checks the form of the name; the daemon checks that it exists.
   std::string workspace_path(std::string_view workspace, std::string_view rest = {}) const;
   std::string exec_path(std::string_view exec, std::string_view rest = {}) const;
 
   const Streams streams;
   const Terminal terminal;
   std::string socket;
-  std::string lease;  // of --lease; empty: MOORAGE_LEASE, if that is set (kept_leases.h)
+  std::string lease;  // from --lease; empty: MOORAGE_LEASE, if set (kept_leases.h)
   bool json = false;
   std::vector<std::string> command;  // the words after --
 

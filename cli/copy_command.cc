@@ -1,4 +1,4 @@
-// `cp`: files and directories between here and a workspace, with the manners of cp -r.
+// `cp`: copies files and directories between here and a workspace, like cp -r.
 #include <sys/stat.h>
 
 #include "base/error.h"
@@ -46,7 +46,7 @@ bool is_remote_directory(RemoteFiles& files, const std::string& path) {
 
 CopyTally copy_from(Context& context, const RemotePath& from, std::string to) {
   RemoteFiles files(context, from.workspace);
-  // As with cp -r: into a directory that is there, else under the new name.
+  // Like cp -r: into an existing directory, otherwise to the new name.
   if (is_local_directory(to)) to = join_path(to, last_name(from.path));
   return copy_out(files, from.path, to);
 }
@@ -60,7 +60,7 @@ CopyTally copy_to(Context& context, const std::string& from, const RemotePath& t
   } catch (const Error& error) {
     const std::string parent = path.substr(0, path.rfind('/') + 1);
     if (error.code() != Code::not_found || has_directory(files, parent)) throw;
-    throw Error(Code::not_found, "there is no directory " + parent + " in " + to.workspace,
+    throw Error(Code::not_found, "no directory " + parent + " in " + to.workspace,
                 "moorage exec " + to.workspace + " -- " + join_command({"mkdir", "-p", parent}));
   }
 }
@@ -68,14 +68,14 @@ CopyTally copy_to(Context& context, const std::string& from, const RemotePath& t
 int copy(Context& context, const CopyOptions& options) {
   const auto from = parse_remote_path(options.from), to = parse_remote_path(options.to);
   if (from.has_value() == to.has_value()) {
-    throw Error(Code::invalid_argument, "one of the two must be NAME:PATH, the other a local path",
-                "a local name with a colon: write ./ in front of it");
+    throw Error(Code::invalid_argument, "one path must be NAME:PATH, the other a local path",
+                "put ./ before a local name with a colon");
   }
   const CopyTally tally =
       from ? copy_from(context, *from, options.to) : copy_to(context, options.from, *to);
   if (tally.skipped > 0 && tally.files + tally.directories + tally.links == 0) {
     throw Error(Code::invalid_argument,
-                options.from + " is neither a file, a directory nor a link; nothing was copied");
+                "nothing copied: " + options.from + " is a device, socket or pipe");
   }
   if (context.json) {
     context.print_json(JsonObject()
@@ -91,7 +91,7 @@ int copy(Context& context, const CopyOptions& options) {
   if (tally.links > 0) text += ", " + count_of(tally.links, "link");
   context.print(label_line("copied", text));
   if (tally.skipped > 0) {
-    context.note(count_of(tally.skipped, "entry") + " skipped: neither file, directory nor link");
+    context.note(count_of(tally.skipped, "entry") + " skipped: devices, sockets or pipes");
   }
   return 0;
 }

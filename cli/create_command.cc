@@ -1,4 +1,4 @@
-// `create`: a workspace from a URL or a local directory.
+// `create`: makes a workspace from a URL or a local directory.
 #include <chrono>
 
 #include "base/error.h"
@@ -17,7 +17,7 @@ using std::chrono::steady_clock;
 
 int create(Context& context, const WorkspaceSource& source) {
   if (source.repo.empty() && source.from.empty()) {
-    throw base::Error(base::Code::invalid_argument, "what shall the workspace start from?",
+    throw base::Error(base::Code::invalid_argument, "create needs --repo or --from",
                       "moorage create --repo URL  or  moorage create --from DIR");
   }
   const auto began = steady_clock::now();
@@ -30,7 +30,7 @@ int create(Context& context, const WorkspaceSource& source) {
   if (!base.ends_with(commit)) base += " " + commit;
   std::string text = label_line("base", base);
   if (workspace.flag("base.stale")) {
-    text += label_line("STALE", "upstream did not answer; this is what was fetched last");
+    text += label_line("STALE", "upstream did not answer; using the last fetch");
   }
   const std::string changes = changes_text(workspace);
   text +=

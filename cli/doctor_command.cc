@@ -1,4 +1,4 @@
-// `doctor`: one line a finding, what was or can be done about it below it. Exit code 0 is clean.
+// `doctor`: one line for each finding and one for its repair. Exit code 0 means clean.
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/text.h"
@@ -17,11 +17,11 @@ std::string page(const Json& diagnosis, bool fix, size_t columns) {
   for (const Json& finding : diagnosis.items("findings")) {
     const bool mended = finding.flag("mended");
     text +=
-        label_lines(mended ? "mended" : finding.text("severity"), finding.text("text"), columns);
+        label_lines(mended ? "repaired" : finding.text("severity"), finding.text("text"), columns);
     const std::string mend = finding.text("mend");
     const std::string command = finding.text("command");
-    if (!mend.empty()) text += label_lines("", (fix ? "" : "with --fix ") + mend, columns);
-    if (!mended && !command.empty()) text += label_lines("", "do: " + command, columns);
+    if (!mend.empty()) text += label_lines("", (fix ? "" : "--fix: ") + mend, columns);
+    if (!mended && !command.empty()) text += label_lines("", "run: " + command, columns);
     if (!mended && !mend.empty()) ++mendable;
   }
   if (text.empty()) text = label_line("clean", "database, disk, mounts, backends and git agree");
@@ -45,8 +45,9 @@ int run(Context& context, const DoctorOptions& options) {
 
 Action doctor_command(Options& options) {
   auto doctor = std::make_shared<DoctorOptions>();
-  options.flag({"--fix", "", "Mend what can be mended safely"}, doctor->fix);
-  options.flag({"--deep", "", "Every git object, file and record, too: minutes"}, doctor->deep);
+  options.flag({"--fix", "", "Repair everything that is safe to repair"}, doctor->fix);
+  options.flag({"--deep", "", "Check every git object, file and record; takes minutes"},
+               doctor->deep);
   return [doctor](Context& context) { return run(context, *doctor); };
 }
 

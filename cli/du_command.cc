@@ -1,4 +1,4 @@
-// `du`: what takes the disk, by workspace, and of the whole store for root.
+// `du`: disk use by workspace, and for root of the whole store.
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/text.h"
@@ -11,7 +11,7 @@ std::string size_text(const Json& json, std::string_view field) {
   return format_size(static_cast<uint64_t>(json.number(field)));
 }
 
-// "1.2G, shared by 3": the base is there once, whoever stands on it.
+// "1.2G, shared by 3": the base is stored once for all workspaces on it.
 std::string base_cell(const Json& workspace) {
   if (!workspace.has("base.bytes")) return "-";
   const int64_t shared = workspace.number("base.shared_by");
@@ -45,16 +45,16 @@ Table workspace_table(const std::vector<Json>& workspaces) {
 
 Table store_table(const Json& usage) {
   constexpr std::pair<std::string_view, std::string_view> kParts[] = {
-      {"edits", "workspaces' files, homes and deleted ones in their undo window"},
-      {"snapshots", "states of workspaces that were frozen, and what forks share"},
+      {"edits", "files and homes, also of deleted workspaces that undelete can restore"},
+      {"snapshots", "frozen states of workspaces, shared with forks"},
       {"archives", "archived workspaces"},
-      {"journals", "output and end of commands"},
-      {"base_trees", "checkouts that workspaces share"},
+      {"journals", "output and results of commands"},
+      {"base_trees", "checkouts shared by workspaces"},
       {"mirrors", "repositories"},
-      {"images", "what sandboxes start from"},
+      {"images", "root file systems of sandboxes"},
       {"sandboxes", "sockets and engine files"},
       {"database", "state.db and its log"},
-      {"reserve", "kept for a full disk"},
+      {"reserve", "reserved for a full disk"},
       {"lost", "unknown to the database: moorage info"},
       {"other", "uploads, directories"}};
   const Json store = usage.at("store");
@@ -82,7 +82,7 @@ int print_usage(Context& context, const std::string& name) {
   const Json usage = Json::parse(answer);
   const std::vector<Json> workspaces = usage.items("workspaces");
   if (workspaces.empty()) {
-    context.print("no workspace yet\n");
+    context.print("no workspaces yet\n");
   } else {
     context.print_table(workspace_table(workspaces));
   }
@@ -91,9 +91,9 @@ int print_usage(Context& context, const std::string& name) {
     context.print_table(store_table(usage));
   }
   if (usage.has("exports_bytes") && usage.number("exports_bytes") > 0)
-    context.print("exports that are not read yet: " + size_text(usage, "exports_bytes") + "\n");
+    context.print("exports not downloaded yet: " + size_text(usage, "exports_bytes") + "\n");
   if (!usage.flag("complete"))
-    context.note("what could not be measured in time is told as last known, or as less than it is");
+    context.note("some sizes are stale or too small: measuring timed out");
   return 0;
 }
 

@@ -1,5 +1,4 @@
-// `events`: what the daemon recorded, one line each, and with -f what it records from now on,
-// across restarts of the daemon.
+// `events`: the recorded events, one line each; -f follows new ones across restarts of the daemon.
 #include "base/error.h"
 #include "cli/backoff.h"
 #include "cli/commands.h"
@@ -27,7 +26,7 @@ std::string event_line(const Json& event) {
   return printable(text) + "\n";
 }
 
-// Prints whole lines and remembers the last sequence number, where a reconnect goes on.
+// Prints whole lines and remembers the last sequence number, where a reconnect continues.
 class EventPrinter {
  public:
   EventPrinter(Context& context, std::string since) : context_(context), since_(std::move(since)) {}
@@ -82,8 +81,8 @@ int print_events(Context& context, const EventOptions& options) {
 
 Action events_command(Options& options) {
   auto events = std::make_shared<EventOptions>();
-  options.flag({"-f,--follow", "", "Go on with what happens from now"}, events->follow);
-  options.value({"--since", "SEQ", "Only what came after this number"}, events->since);
+  options.flag({"-f,--follow", "", "Follow new events"}, events->follow);
+  options.value({"--since", "SEQ", "Only events after this number"}, events->since);
   return [events](Context& context) { return print_events(context, *events); };
 }
 

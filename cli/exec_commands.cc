@@ -1,4 +1,4 @@
-// `exec`, `shell` and `run`: start a command and stand for it.
+// `exec`, `shell` and `run`: start a command and follow it to its end.
 #include <cstdlib>
 
 #include "base/error.h"
@@ -15,7 +15,7 @@ using base::Error;
 
 struct ExecOptions {
   std::string workspace;
-  std::vector<std::string> words;  // a command without options may come without --
+  std::vector<std::string> words;  // a command without options needs no --
   std::vector<std::string> env;
   std::string cwd;
   std::string user;
@@ -28,16 +28,16 @@ struct ExecOptions {
 };
 
 void declare_exec(Options& options, ExecOptions& exec) {
-  options.flag({"-t,--tty", "", "Give it a terminal; Ctrl-P Ctrl-Q leaves it"}, exec.tty);
-  options.value({"--timeout", "TIME", "Kill it and all it started after this, like 5m"},
+  options.flag({"-t,--tty", "", "Use a terminal; Ctrl-P Ctrl-Q detaches"}, exec.tty);
+  options.value({"--timeout", "TIME", "Kill it and its children after this, like 5m"},
                 exec.timeout);
-  options.values({"-e,--env", "K=V", "Set a variable; K alone takes ours"}, exec.env);
-  options.value({"--user", "NAME", "Run as this user of the sandbox"}, exec.user);
-  options.value({"--cwd", "DIR", "Run there; default /workspace"}, exec.cwd);
-  options.flag({"--sync", "", "Return only when all it wrote is safe on disk"}, exec.sync);
-  options.flag({"--free-space", "", "Start it also when the disk or its limit is used up"},
+  options.values({"-e,--env", "K=V", "Set a variable; K alone copies yours"}, exec.env);
+  options.value({"--user", "NAME", "User in the sandbox"}, exec.user);
+  options.value({"--cwd", "DIR", "Working directory; default: /workspace"}, exec.cwd);
+  options.flag({"--sync", "", "Return when all its writes are safe on disk"}, exec.sync);
+  options.flag({"--free-space", "", "Start even if the disk or its limit is full"},
                exec.free_space);
-  options.flag({"-n,--no-stdin", "", "Give it an empty standard input, not ours"}, exec.no_stdin);
+  options.flag({"-n,--no-stdin", "", "Use an empty standard input"}, exec.no_stdin);
 }
 
 std::map<std::string, std::string> environment_of(const ExecOptions& options) {
@@ -51,7 +51,7 @@ std::map<std::string, std::string> environment_of(const ExecOptions& options) {
       continue;
     }
     const char* ours = std::getenv(entry.c_str());
-    if (ours == nullptr) throw Error(Code::invalid_argument, "--env " + entry + ": not set here");
+    if (ours == nullptr) throw Error(Code::invalid_argument, "--env " + entry + " is not set here");
     env[entry] = ours;
   }
   return env;
@@ -70,7 +70,7 @@ std::string exec_body(const Context& context, const ExecOptions& options,
   }
   if (options.sync) body.add("sync", true);
   if (options.free_space) body.add("free_space", true);
-  // A detached command has somebody to type only when it has a terminal that one can attach to.
+  // A detached command can get input only through a terminal, by attach.
   body.add("stdin", options.detach ? options.tty : !options.no_stdin);
   if (options.tty) {
     const WindowSize size = window_size(context.streams.out);
@@ -86,7 +86,7 @@ int start_detached(Context& context, const std::string& target, const std::strin
   if (!warning.empty()) context.note(warning);
   if (context.printed_json(answer)) return 0;
   const std::string id = Json::parse(answer).text("id");
-  // A script wants the id alone.
+  // Scripts get the id alone.
   context.print(context.terminal.out ? label_line(id, "started; moorage attach " + id + " | logs " +
                                                           id + " -f | kill " + id)
                                      : id + "\n");
@@ -108,7 +108,7 @@ std::vector<std::string> command_of(const Context& context, const ExecOptions& o
                                     const std::string& example) {
   std::vector<std::string> argv = options.words;
   argv.insert(argv.end(), context.command.begin(), context.command.end());
-  if (argv.empty()) throw Error(Code::invalid_argument, "which command?", example);
+  if (argv.empty()) throw Error(Code::invalid_argument, "no command to run", example);
   return argv;
 }
 
@@ -134,8 +134,7 @@ int run(Context& context, const RunOptions& options) {
   const SessionEnd end = stand_for(context, options.exec, path + "/execs", body);
   const int code = finish_session(context, end);
   if (!options.remove) {
-    if (!context.json)
-      context.note("the workspace is kept: moorage show " + workspace.text("name"));
+    if (!context.json) context.note("workspace kept: moorage show " + workspace.text("name"));
   } else if (end.how == SessionEnd::How::ended) {
     context.api().send("DELETE", path + "?purge=1");
   }
@@ -147,7 +146,7 @@ int run(Context& context, const RunOptions& options) {
 Action exec_command(Options& options) {
   auto exec_options = std::make_shared<ExecOptions>();
   options.argument({"NAME", "", "The workspace"}, exec_options->workspace);
-  options.arguments({"COMMAND", "", "The command; after -- when it has options"},
+  options.arguments({"COMMAND", "", "The command; put -- before it if it has options"},
                     exec_options->words);
   options.flag({"-d,--detach", "", "Print its id and leave it running"}, exec_options->detach);
   declare_exec(options, *exec_options);
@@ -160,18 +159,17 @@ Action exec_command(Options& options) {
 Action shell_command(Options& options) {
   auto exec_options = std::make_shared<ExecOptions>();
   options.argument({"NAME", "", "The workspace"}, exec_options->workspace);
-  options.value({"--user", "NAME", "Run as this user of the sandbox"}, exec_options->user);
-  options.value({"--cwd", "DIR", "Start there; default /workspace"}, exec_options->cwd);
+  options.value({"--user", "NAME", "User in the sandbox"}, exec_options->user);
+  options.value({"--cwd", "DIR", "Working directory; default: /workspace"}, exec_options->cwd);
   exec_options->tty = true;
   return [exec_options](Context& context) { return exec(context, *exec_options, {"bash", "-l"}); };
 }
 
 Action run_command(Options& options) {
   auto run_options = std::make_shared<RunOptions>();
-  options.arguments({"COMMAND", "", "The command; after -- when it has options"},
+  options.arguments({"COMMAND", "", "The command; put -- before it if it has options"},
                     run_options->exec.words);
-  options.flag({"--rm", "", "Delete the workspace when the command has ended"},
-               run_options->remove);
+  options.flag({"--rm", "", "Delete the workspace after the command"}, run_options->remove);
   declare_source(options, run_options->source);
   declare_exec(options, run_options->exec);
   return [run_options](Context& context) { return run(context, *run_options); };

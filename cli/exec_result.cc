@@ -6,15 +6,15 @@ namespace moorage::cli {
 
 namespace {
 
-// What a category says beyond the state; those of a start that failed come with an error text.
+// Reasons beyond the state. Categories of a failed start have an error text instead.
 constexpr std::pair<std::string_view, const char*> kBecause[] = {
-    {"stopped", " ended because its workspace was being stopped"},
-    {"out_of_memory", " failed: it ran out of memory, and a process of it was killed"},
-    {"pids_limit", " failed: its sandbox was at its limit of processes"},
-    {"disk_full", " failed, and the disk of the store was full: moorage du tells what takes it"},
-    {"network_denied", " failed, and wanted a network: its sandbox has none"}};
+    {"stopped", " ended because its workspace was stopped"},
+    {"out_of_memory", " failed: out of memory, one of its processes was killed"},
+    {"pids_limit", " failed: its sandbox reached its limit of processes"},
+    {"disk_full", " failed while the disk of the store was full; see: moorage du"},
+    {"network_denied", " failed: it needs a network and its sandbox has none"}};
 
-// As the daemon writes it into the record of a command that a stop ended.
+// The daemon's text in the record of a command that was ended by a stop.
 constexpr std::string_view kWithSandbox = "ended with its sandbox: ";
 
 bool told_by_state(const Json& exec) {
@@ -49,17 +49,18 @@ std::vector<std::string> end_notices(const Json& exec, Reading reading) {
   if (state == "timed_out") {
     const int64_t limit = exec.number("timeout_ms");
     notices.push_back(id + " timed out" + (limit > 0 ? " after " + format_took(limit) : "") +
-                      "; all that it started was killed");
+                      "; it and its children were killed");
   }
-  if (state == "oom_killed") notices.push_back(id + " was killed: it ran out of memory");
+  if (state == "oom_killed")
+    notices.push_back(id + " exceeded its memory limit; raise it: moorage set " +
+                      exec.text("workspace", "NAME") + " --memory SIZE");
   const std::string error = exec.text("error");
   if (state == "cancelled" && error.empty()) notices.push_back(id + " was cancelled");
   const std::string category = exec.text("category");
   if (state == "interrupted" && category != "not_started" && category != "not_synced") {
-    const std::string kept =
-        reading == Reading::its_logs ? "" : "; what it wrote is kept: moorage logs " + id;
+    const std::string kept = reading == Reading::its_logs ? "" : "; its output: moorage logs " + id;
     notices.push_back(id + " was interrupted: its sandbox " +
-                      (category == "stopped" ? "was stopped" : "ended") + " before it did" + kept);
+                      (category == "stopped" ? "was stopped" : "ended") + " first" + kept);
   } else if (!told_by_state(exec)) {
     for (const auto& [word, text] : kBecause) {
       if (category == word) notices.push_back(id + text);
@@ -68,8 +69,8 @@ std::vector<std::string> end_notices(const Json& exec, Reading reading) {
   if (!error.empty()) notices.push_back(id + ": " + error);
   const int64_t omitted = exec.number("omitted_bytes");
   if (omitted > 0) {
-    notices.push_back(id + " wrote more than its limit: " +
-                      format_size(static_cast<uint64_t>(omitted)) + " of its output are not kept");
+    notices.push_back(id + " exceeded its output limit: " +
+                      format_size(static_cast<uint64_t>(omitted)) + " of output were dropped");
   }
   return notices;
 }

@@ -1,4 +1,4 @@
-// What the end of a command means for the caller of the CLI.
+// Translates the end of a command into an exit code and notices.
 #pragma once
 
 #include <string>
@@ -17,25 +17,25 @@ inline constexpr int kSignalBase = 128;
 
 // The command's own code, 128 + its signal, or one of the above.
 int exit_code_of(const Json& exec);
-// What the exit code alone does not tell, as lines for standard error; often nothing.
+// Lines for standard error that explain the exit code; often none.
 enum class Reading { its_end, its_logs };
 std::vector<std::string> end_notices(const Json& exec, Reading reading = Reading::its_end);
 
-// The output of a command as --json gives it: kept up to a limit, so that a command which never
-// ends does not take all memory.
+// The output of a command for --json, kept up to a limit, so that an endless command does not fill
+// the memory.
 struct CapturedOutput {
-  std::string standard_output;  // a terminal's, too
+  std::string standard_output;  // also of a terminal
   std::string standard_error;
   bool truncated = false;
   void add(bool is_error, std::string_view bytes);
 };
 // The record with "stdout" and "stderr" (or "stdout_b64", "stderr_b64" when they are not UTF-8)
-// and, when there was more, "output_truncated": true.
+// and, when output was cut, "output_truncated": true.
 std::string json_with_output(const Json& exec, const CapturedOutput& output);
 // "exited 0", "exited 127 (not_found)", "signalled 9", "timed_out", "running".
 std::string end_text(const Json& exec);
 bool has_ended(const Json& exec);
-// "not_found", "stopped by alice"; empty: nothing beyond its state is known.
+// "not_found", "stopped by alice"; empty: the state says all.
 std::string category_text(const Json& exec);
 
 }  // namespace moorage::cli

@@ -84,8 +84,8 @@ class Session {
  private:
   enum class Left { none, detached, nobody, reader };
 
-  // Threads first, the terminal last: what they print must not be garbled by raw mode, and nothing
-  // may read the terminal once it is the user's again.
+  // Threads first, then the terminal: raw mode must not garble what they print, and nothing may
+  // read the terminal after the user has it back.
   void stop() {
     pump_.reset();
     forwarder_.reset();
@@ -104,11 +104,11 @@ class Session {
 
   [[noreturn]] void throw_nobody() const {
     if (exec_.empty()) {
-      throw Error(Code::unknown_outcome, "gave up before the command was known to have started",
+      throw Error(Code::unknown_outcome, "gave up waiting for the command to start",
                   "moorage ps shows whether it runs");
     }
-    throw Error(Code::unavailable, "the daemon does not answer; " + exec_ + " goes on without us",
-                "when it is back: moorage attach " + exec_ + " | kill " + exec_);
+    throw Error(Code::unavailable, "the daemon does not answer; " + exec_ + " keeps running",
+                "later: moorage attach " + exec_ + " | kill " + exec_);
   }
 
   FollowPlan follow_plan() {
@@ -122,8 +122,7 @@ class Session {
     follow.on_started = [this](const std::string& exec) { started(exec); };
     follow.on_output = [this](RecordKind kind, std::string_view bytes) { output(kind, bytes); };
     follow.on_notice = [this](const std::string& text) {
-      if (raw_)
-        write_output(context_.streams.err, "\r");  // raw mode has no carriage return of its own
+      if (raw_) write_output(context_.streams.err, "\r");  // raw mode adds no carriage return
       context_.note(text);
     };
     return follow;
@@ -168,7 +167,7 @@ class Session {
     if (written == Written::all) return;
     reader_gone_ = true;
     if (written == Written::terminal_gone) return leave_because_of(SIGHUP);
-    // A connection that dropped looks like `| head -1` from here, and a build must outlive it.
+    // A dropped ssh connection looks the same as `| head -1`, and a build must survive it.
     leave(Left::reader);
   }
 
@@ -195,12 +194,12 @@ SessionEnd run_session(Context& context, const SessionPlan& plan) {
 int finish_session(const Context& context, const SessionEnd& end) {
   switch (end.how) {
     case SessionEnd::How::detached:
-      context.note(end.exec + " keeps running; return to it with: moorage attach " + end.exec);
+      context.note(end.exec + " keeps running; return: moorage attach " + end.exec);
       return end.left_by_signal == 0 ? 0 : 128 + end.left_by_signal;
     case SessionEnd::How::reader_gone:
       if (end.may_run) {
-        context.note(end.exec + " goes on: moorage attach " + end.exec +
-                     ", or end it: moorage kill " + end.exec);
+        context.note(end.exec + " keeps running; return: moorage attach " + end.exec +
+                     "   end it: moorage kill " + end.exec);
       }
       return kReaderGone;
     case SessionEnd::How::still_running:
@@ -208,7 +207,7 @@ int finish_session(const Context& context, const SessionEnd& end) {
     case SessionEnd::How::ended:
       break;
   }
-  if (context.json) {  // the record tells all that the notices do
+  if (context.json) {  // the record has all that the notices say
     context.print_json(json_with_output(end.record, end.output));
   } else {
     for (const std::string& notice : end_notices(end.record)) context.note(notice);

@@ -1,5 +1,6 @@
-// Stands for a command in a sandbox: its output is our output, our input its input, our signals its
-// signals, its end our exit code. Used by exec, shell, run and attach, and without input by logs.
+// Connects this program to a command in a sandbox: prints its output, sends it our input and
+// signals, and takes over its exit code. Used by exec, shell, run and attach, and without input by
+// logs.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +11,20 @@
 
 namespace moorage::cli {
 
-// What our signals do. Whoever runs the command ends it with INT, QUIT and TERM; a terminal that
-// closes (HUP) or a reader of our output that goes away (SIGPIPE, after which we exit as a program
-// that met it) leaves it running. Who joined it with a keyboard interrupts it; who only watches
-// ends nothing.
+// The effect of our signals. For exec, shell and run, INT, QUIT and TERM end the command; a closed
+// terminal (HUP) or a closed reader of our output (SIGPIPE, which then also ends us) leaves it
+// running. For attach with input, Ctrl-C interrupts the command; without input it leaves the
+// command alone.
 enum class Role : uint8_t { runs, joins, watches, reads_logs };
 
 struct SessionPlan {
   Role role = Role::runs;
-  std::string exec;         // join this one; or empty: start one
+  std::string exec;         // attach to this one; empty: start one
   std::string post_target;  // as in FollowPlan
   std::string post_body;
   uint64_t output_offset = 0;
   bool follow = true;
-  bool late = false;  // also what came after the command's end
+  bool late = false;  // also output after the command's end
 
   bool tty = false;  // raw mode when our standard input is a terminal
   bool forward_stdin = true;
@@ -38,17 +39,16 @@ struct SessionEnd {
   enum class How { ended, still_running, detached, reader_gone };
   How how = How::ended;
   std::string exec;
-  bool may_run = false;    // reader_gone: nobody has seen its end
-  int left_by_signal = 0;  // when it was left because of one
-  Json record;             // when it ended
+  bool may_run = false;    // reader_gone: its end was not seen
+  int left_by_signal = 0;  // the signal that made us leave
+  Json record;             // of the ended command
   CapturedOutput output;
 };
 
 // Throws as OutputFollower::run does. Notices about the end are the caller's to print.
 SessionEnd run_session(Context& context, const SessionPlan& plan);
 
-// The usual rest: prints the notices (or, with --json, the record with the output) and gives the
-// exit code.
+// Prints the notices (with --json the record and the output) and returns the exit code.
 int finish_session(const Context& context, const SessionEnd& end);
 
 }  // namespace moorage::cli

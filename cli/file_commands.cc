@@ -25,7 +25,7 @@ std::string mode_text(const RemoteEntry& entry) {
 }
 
 int list_files(Context& context, const FilesOptions& options) {
-  // "files auth:src" says the same as "files auth src".
+  // "files auth:src" equals "files auth src".
   const auto remote = parse_remote_path(options.name);
   RemoteFiles files(context, remote ? remote->workspace : options.name);
   const std::string path = remote && options.path.empty() ? remote->path : options.path;
@@ -63,7 +63,7 @@ int print_file(Context& context, const std::string& text) {
                       "moorage cat auth:README.md");
   }
   if (remote->path.empty()) {
-    throw base::Error(base::Code::invalid_argument, "a file is needed behind '" + text + "'",
+    throw base::Error(base::Code::invalid_argument, "no file after the colon in '" + text + "'",
                       "moorage cat " + text + "README.md");
   }
   RemoteFiles(context, remote->workspace).read(remote->path, [&context](std::string_view bytes) {
@@ -77,7 +77,7 @@ int print_file(Context& context, const std::string& text) {
 Action files_command(Options& options) {
   auto files = std::make_shared<FilesOptions>();
   options.argument({"NAME", "", "The workspace"}, files->name);
-  options.optional_argument({"PATH", "", "A directory; default /workspace"}, files->path);
+  options.optional_argument({"PATH", "", "A directory; default: /workspace"}, files->path);
   return [files](Context& context) { return list_files(context, *files); };
 }
 

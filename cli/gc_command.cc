@@ -1,5 +1,4 @@
-// `gc`: what could go from the disk and why, and its removal; `pin` and `unpin`, which keep it
-// away.
+// `gc`: shows reclaimable space and why, or reclaims it; `pin` and `unpin` protect a workspace.
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/context.h"
@@ -36,7 +35,7 @@ void print_sum(Context& context, const Json& answer, const std::string& what) {
     return format_size(static_cast<uint64_t>(answer.number(field)));
   };
   context.print("\n" + size("bytes") + " " + what + "; " + size("space.free_bytes") +
-                " of the disk is free, " + size("space.kept_free_bytes") + " is kept back\n");
+                " of the disk free, " + size("space.kept_free_bytes") + " reserved\n");
 }
 
 int explain(Context& context) {
@@ -48,7 +47,7 @@ int explain(Context& context) {
   if (!answer.flag("complete"))
     context.note("of what is kept only the first are listed; there are " +
                  std::to_string(answer.number("kept")));
-  print_sum(context, answer, "can go: sudo moorage gc --run");
+  print_sum(context, answer, "reclaimable: sudo moorage gc --run");
   return 0;
 }
 
@@ -65,16 +64,16 @@ int run(Context& context, const GcOptions& options) {
   if (!rows.empty()) context.print_table(gc_table(rows, true));
   print_sum(context, answer, "gone");
   if (answer.flag("enough")) return 0;
-  context.note("that is less than was asked for; moorage gc --explain tells what is kept and why");
+  context.note("less than requested; see why the rest is kept: moorage gc --explain");
   return 1;
 }
 
 int collect(Context& context, const GcOptions& options) {
   if (options.explain && options.run) {
-    throw base::Error(base::Code::invalid_argument, "--explain and --run: one of the two");
+    throw base::Error(base::Code::invalid_argument, "--explain and --run exclude each other");
   }
   if (!options.until_free.empty() && !options.run) {
-    throw base::Error(base::Code::invalid_argument, "--until-free belongs to --run");
+    throw base::Error(base::Code::invalid_argument, "--until-free needs --run");
   }
   return options.run ? run(context, options) : explain(context);
 }
@@ -95,10 +94,9 @@ Action with_name(Options& options, bool pinned) {
 
 Action gc_command(Options& options) {
   auto chosen = std::make_shared<GcOptions>();
-  options.flag({"--explain", "", "Only tell what could go, and why (the default)"},
-               chosen->explain);
-  options.flag({"--run", "", "Do it"}, chosen->run);
-  options.value({"--until-free", "SIZE", "Stop when so much of the disk is free, like 20G"},
+  options.flag({"--explain", "", "Show reclaimable space and why (default)"}, chosen->explain);
+  options.flag({"--run", "", "Reclaim it"}, chosen->run);
+  options.value({"--until-free", "SIZE", "Stop when this much of the disk is free, like 20G"},
                 chosen->until_free);
   return [chosen](Context& context) { return collect(context, *chosen); };
 }

@@ -1,4 +1,4 @@
-// `history`: what ran in a workspace, one line a command, the newest last.
+// `history`: the commands of a workspace, one line each, the newest last.
 #include <algorithm>
 #include <charconv>
 
@@ -23,7 +23,7 @@ void check_limit(const std::string& text) {
   const char* end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data(), end, limit);
   if (parsed.ec != std::errc() || parsed.ptr != end || limit < 1 || limit > 1000)
-    throw base::Error(base::Code::invalid_argument, "--limit: '" + text + "' is not 1 to 1000");
+    throw base::Error(base::Code::invalid_argument, "--limit takes 1 to 1000, not '" + text + "'");
 }
 
 // "0", "127 not_found", "signal 9", "timeout", "running".
@@ -56,7 +56,7 @@ int print_history(Context& context, const HistoryOptions& options) {
   const Json history = Json::parse(answer);
   const std::vector<Json> execs = history.items("execs");
   if (execs.empty()) {
-    context.print("nothing ran in it yet\n");
+    context.print("no commands yet\n");
     return 0;
   }
   const int64_t now_ms = base::system_clock().wall_ms();
@@ -77,9 +77,11 @@ int print_history(Context& context, const HistoryOptions& options) {
                join_command(exec.byte_list("argv"))});
   }
   context.print_table(table);
-  if (history.flag("truncated")) context.note("there are older ones: --limit 1000");
+  if (history.flag("truncated"))
+    context.note("showing the last " + std::to_string(execs.size()) + "; more: -n 1000");
   if (history.text("workspace.state") == "deleted")
-    context.note("it is deleted: moorage undelete " + history.text("workspace.id"));
+    context.note("the workspace is deleted; restore it: moorage undelete " +
+                 history.text("workspace.id"));
   return 0;
 }
 
@@ -88,7 +90,7 @@ int print_history(Context& context, const HistoryOptions& options) {
 Action history_command(Options& options) {
   auto history = std::make_shared<HistoryOptions>();
   options.argument({"NAME", "", "The workspace"}, history->workspace);
-  options.value({"-n,--limit", "N", "The last N commands; 100 by default"}, history->limit);
+  options.value({"-n,--limit", "N", "Show the last N commands; default: 100"}, history->limit);
   return [history](Context& context) { return print_history(context, *history); };
 }
 

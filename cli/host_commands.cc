@@ -1,4 +1,4 @@
-// `info`, `config show`, `version`: about this host and this daemon.
+// `info`, `config show`, `version`: the host and the daemon.
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/context.h"
@@ -21,7 +21,7 @@ int print_info(Context& context) {
   };
   line("moorage", info.text("version"));
   if (info.has("rescue")) line("RESCUE", info.text("rescue"));
-  line("store", info.text("store") + " (" + info.text("store_id", "id not known") + "), " +
+  line("store", info.text("store") + " (" + info.text("store_id", "id unknown") + "), " +
                     size("space.free_bytes") + " free of " + size("space.total_bytes"));
   line("host", "kernel " + info.text("kernel") + ", cgroup " + info.text("cgroup"));
   line("now", count_of(info.number("counts.workspaces"), "workspace") + ", " +
@@ -34,7 +34,7 @@ int print_info(Context& context) {
       runtimes += (runtimes.empty() ? "; runtimes: " : ", ") + name + " (" + isolation + ")";
     line("backend", backend.text("name") + ": " +
                         (usable ? backend.text("isolation") + runtimes
-                                : "not usable, " + backend.text("reason")));
+                                : "unusable: " + backend.text("reason")));
   }
   if (info.has("policy")) {
     const auto rules = info.number("policy.rules");
@@ -70,13 +70,13 @@ int print_config(Context& context) {
   return 0;
 }
 
-// Works without a daemon: it is what one types first when something is wrong.
+// Works without a daemon: people type it first when something is wrong.
 int print_version(Context& context) {
   std::string daemon;
   try {
     daemon = Json::parse(context.api().get("/v1/info")).text("version");
   } catch (const base::Error&) {
-    // Not reachable is an answer here, not a failure.
+    // An unreachable daemon is a valid answer here.
   }
   if (context.json) {
     JsonObject json;

@@ -27,15 +27,15 @@ namespace {
 
 constexpr size_t kBufferBytes = 256 << 10;
 
-// Thrown through Beast when the daemon answers while we still send: it wants no more of the body.
+// Thrown through Beast when the daemon answers before it has the whole body: it wants no more.
 struct EarlyAnswer {};
 
 [[noreturn]] void throw_lost(const std::string& how) {
   throw Error(Code::unknown_outcome, "lost the connection to the daemon: " + how,
-              "whether it did what was asked is not known; look with: moorage ls, moorage ps");
+              "the outcome is unknown; check with: moorage ls, moorage ps");
 }
 
-// The socket as Beast's SyncStream, with a time limit on silence and a way to be woken.
+// The socket as Beast's SyncStream, with a limit on silence and a way to wake it.
 class UnixStream {
  public:
   UnixStream(base::Fd socket, int cancel_fd) : socket_(std::move(socket)), cancel_fd_(cancel_fd) {}
@@ -59,7 +59,7 @@ class UnixStream {
     }
     return write_from(pieces.data(), count, failure);
   }
-  // Beast asks for the throwing forms in its concept check; nothing calls them.
+  // Beast's concept check requires the throwing forms; nothing calls them.
   template <typename Buffers>
   size_t read_some(const Buffers& buffers) {
     beast::error_code failure;
@@ -96,8 +96,7 @@ class UnixStream {
       const ssize_t sent = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
       if (sent >= 0) return static_cast<size_t>(sent);
       if (errno == EINTR) continue;
-      // A daemon that refused the body may have closed its side already, with the answer on the
-      // way.
+      // A daemon that refused the body may have closed the connection with its answer on the way.
       if (errno == EPIPE || errno == ECONNRESET) throw EarlyAnswer{};
       if (errno != EAGAIN) throw_lost("sending failed");
       if ((wait(POLLOUT | POLLIN) & POLLOUT) == 0) throw EarlyAnswer{};
@@ -174,7 +173,7 @@ std::string lease_of_environment() {
 struct HttpConnection::Link {
   Link(base::Fd socket, int cancel_fd) : stream(std::move(socket), cancel_fd) {}
 
-  // Sends; true when the daemon answered before it had the whole body.
+  // Sends. True: the daemon answered before it had the whole body.
   bool send(const HttpRequest& given, const std::string& lease) {
     HttpRequest leased;
     const bool bears = !lease.empty();
@@ -191,7 +190,7 @@ struct HttpConnection::Link {
     }
   }
 
-  // Reads the answer; true when the connection can carry another exchange.
+  // Reads the answer. True: the connection can be used again.
   bool receive(HttpResponse& response, const ExchangeOptions& options) {
     http::response_parser<http::buffer_body> parser;
     parser.body_limit(boost::none);
@@ -218,7 +217,7 @@ struct HttpConnection::Link {
       parser.get().body() = {buffer.get(), kBufferBytes, true};
       beast::error_code failure;
       http::read_some(stream, input, parser, failure);
-      if (failure && failure != http::error::need_buffer) throw_lost("the answer is cut short");
+      if (failure && failure != http::error::need_buffer) throw_lost("the answer was cut short");
       const std::string_view piece(buffer.get(), kBufferBytes - parser.get().body().size);
       if (piece.empty()) continue;
       if (options.sink && response.ok()) {
@@ -262,7 +261,7 @@ HttpConnection::Link& HttpConnection::connect() {
 }
 
 HttpResponse HttpConnection::exchange(const HttpRequest& request, const ExchangeOptions& options) {
-  if (cancelled_) throw_lost("cancelled");  // nothing may be sent any more
+  if (cancelled_) throw_lost("cancelled");  // no request may be sent after cancel()
   HttpResponse response;
   Link& link = connect();
   try {

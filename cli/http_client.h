@@ -1,10 +1,10 @@
 // HTTP/1.1 over the daemon's unix socket: one keep-alive connection, one exchange at a time,
-// blocking with a deadline. Boost.Beast is seen by http_client.cc alone. No retries here: what a
-// lost answer means is the caller's knowledge (api.h, output_follower.h, stdin_pump.h). Errors:
+// blocking with a deadline. Boost.Beast is seen by http_client.cc alone. No retries here: only the
+// callers know what a lost answer means (api.h, output_follower.h, stdin_pump.h). Errors:
 // unavailable or permission_denied = not connected, nothing was sent; unknown_outcome = the
-// connection ended, or fell silent, before the whole answer was there. An HTTP error status is
-// data. Every request carries MOORAGE_LEASE of the environment, as it was when the connection was
-// made, as its lease; reading asks for none, but an export may stop what runs.
+// connection ended or fell silent before the whole answer arrived. An HTTP error status is data.
+// Every request carries MOORAGE_LEASE, read when the connection was made, as its lease. Reads need
+// none, but an export may stop commands.
 #pragma once
 
 #include <atomic>
@@ -40,9 +40,9 @@ struct HttpResponse {
 };
 
 struct ExchangeOptions {
-  int silence_timeout_ms = 120'000;    // longest time without any byte moving; -1: for ever
+  int silence_timeout_ms = 120'000;    // longest time without a byte; -1: forever
   size_t max_body_bytes = 256u << 20;  // of a body that is kept
-  BodySink sink;  // receives the body of a 2xx answer piece by piece, without limit
+  BodySink sink;                       // receives the body of a 2xx answer in pieces, without limit
   std::function<void(const HttpResponse&)> on_header;  // before the body
 };
 
@@ -54,7 +54,7 @@ class HttpConnection {
   HttpConnection& operator=(const HttpConnection&) = delete;
 
   HttpResponse exchange(const HttpRequest& request, const ExchangeOptions& options = {});
-  // From any thread: makes the exchange in progress, and every later one, fail at once.
+  // From any thread: the exchange in progress and all later ones fail at once.
   void cancel();
   const std::string& socket_path() const { return socket_path_; }
 
@@ -69,7 +69,7 @@ class HttpConnection {
   std::unique_ptr<Link> link_;
 };
 
-// Percent-encodes everything but unreserved characters (and '/' when asked): any bytes are welcome.
+// Percent-encodes all bytes except unreserved characters (and '/' when asked).
 std::string percent_encode(std::string_view bytes, bool keep_slashes = false);
 
 }  // namespace moorage::cli

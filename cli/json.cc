@@ -24,12 +24,12 @@ std::string quoted(std::string_view name, std::string_view text) {
   if (!is_utf8(text)) {
     throw Error(Code::invalid_argument,
                 std::string(name) + ": '" + printable(text) + "' is not UTF-8 text",
-                "send such bytes through a file or standard input instead");
+                "pass such bytes in a file or standard input instead");
   }
   return json::serialize(json::string_view(text.data(), text.size()));
 }
 
-// The nearest there is: a double may be far beyond any int64, or be none at all.
+// Clamps: a double may be beyond any int64, or NaN.
 int64_t whole_part(double number) {
   constexpr double kBeyond = 0x1p63;
   if (number >= kBeyond) return INT64_MAX;
@@ -45,7 +45,7 @@ Json Json::parse(std::string_view text) {
   json::value value = json::parse({text.data(), text.size()}, failure, {}, options);
   if (failure) {
     throw Error(Code::corrupted, "the daemon's answer is not JSON: " + failure.message(),
-                "is something else listening on this socket?");
+                "another program may be listening on this socket");
   }
   auto root = std::make_shared<const json::value>(std::move(value));
   const json::value* place = root.get();

@@ -1,6 +1,5 @@
-// JSON as the commands need it: reading an answer without caring whether a field is there, and
-// writing a request. Boost.JSON is seen by json.cc alone. A Json is a place in a parsed document
-// which it keeps alive; a place that does not exist is null, and reads as the fallback.
+// Reads answers and writes requests. Only json.cc includes Boost.JSON. A Json is a place in a
+// parsed document, which it keeps alive; a missing place is null and reads as the fallback.
 #pragma once
 
 #include <cstdint>
@@ -23,19 +22,20 @@ class Json {
 
   // `path` is a field name or several with dots between ("repo.name"); "" is this place.
   Json at(std::string_view path) const;
-  bool has(std::string_view path) const;  // there and not null
-  // Strings as they are, numbers and booleans printed.
+  bool has(std::string_view path) const;  // present and not null
+  // Strings unchanged; numbers and booleans as text.
   std::string text(std::string_view path = {}, std::string_view fallback = {}) const;
-  // Numbers, also when they travel as strings.
+  // Numbers, also in strings.
   int64_t number(std::string_view path = {}, int64_t fallback = 0) const;
   double real(std::string_view path = {}, double fallback = 0) const;
   bool flag(std::string_view path) const;
   std::vector<Json> items(std::string_view path = {}) const;  // of an array; else empty
   std::vector<std::string> texts(std::string_view path) const;
-  // What may hold any bytes travels as "name", or base64 as "name_b64" when it is not UTF-8.
+  // Arbitrary bytes: "name" when they are UTF-8, otherwise base64 in "name_b64".
   std::string bytes(const std::string& name) const;
   std::vector<std::string> byte_list(const std::string& name) const;
-  std::map<std::string, std::string> members(std::string_view path) const;  // of an object of texts
+  std::map<std::string, std::string> members(
+      std::string_view path) const;  // of an object of strings
   bool is_text(std::string_view path = {}) const;
   bool is_object(std::string_view path = {}) const;
   std::string dump() const;
@@ -61,7 +61,7 @@ class JsonObject {
   JsonObject& add(std::string_view name, const std::vector<std::string>& texts);
   JsonObject& add(std::string_view name, const std::map<std::string, std::string>& members);
   JsonObject& add(std::string_view name, const JsonObject& object);
-  // Any bytes: as "name", or base64 as "name_b64" when they are not UTF-8.
+  // Arbitrary bytes: "name" when they are UTF-8, otherwise base64 in "name_b64".
   JsonObject& add_bytes(const std::string& name, const std::string& bytes);
   JsonObject& add_bytes(const std::string& name, const std::vector<std::string>& list);
   bool empty() const { return fields_.empty(); }

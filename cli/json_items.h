@@ -1,5 +1,5 @@
-// The elements of the first array in a JSON answer, one by one as they come: an answer of any
-// length takes the memory of one element.
+// The elements of the first array in a JSON answer, one at a time: an answer of any length takes
+// the memory of one element.
 #pragma once
 
 #include <functional>
@@ -13,9 +13,9 @@ namespace moorage::cli {
 class JsonItems {
  public:
   explicit JsonItems(std::function<void(const Json&)> on_item) : on_item_(std::move(on_item)) {}
-  // Elements are objects. Throws Error(corrupted) when one is larger than 4 MiB or is no JSON.
+  // Elements are objects. Throws Error(corrupted) when one exceeds 4 MiB or is invalid JSON.
   void feed(std::string_view bytes);
-  // The answer without the elements; throws Error(corrupted) when its end did not come.
+  // The answer without the elements; throws Error(corrupted) when it is incomplete.
   Json finish() const;
 
  private:
@@ -26,7 +26,7 @@ class JsonItems {
   std::string item_;
   std::string rest_;
   size_t depth_ = 0;
-  size_t array_depth_ = 0;  // of the first array; 0: not met, or over
+  size_t array_depth_ = 0;  // of the first array; 0: before or after it
   bool array_over_ = false;
   bool in_text_ = false;
   bool escaped_ = false;

@@ -21,7 +21,7 @@ using base::Code;
 using base::Error;
 
 constexpr size_t kMaxTokenBytes = 256;
-constexpr size_t kMaxOfOneGeneration = 32;  // the daemon takes one more
+constexpr size_t kMaxOfOneGeneration = 32;  // the daemon allows one more
 
 std::string state_home() {
   const char* given = std::getenv("XDG_STATE_HOME");
@@ -37,7 +37,7 @@ std::string state_home() {
 
 size_t dots(const std::string& text) { return std::count(text.begin(), text.end(), '.'); }
 
-// "ws_12.5" of a token.
+// The "ws_12.5" in a token.
 std::string short_name(const std::string& token) { return token.substr(0, token.rfind('.')); }
 
 bool is_of_us_alone(const std::string& path) {
@@ -58,7 +58,7 @@ std::optional<Kept> read(const std::string& path) {
   return Kept{text->substr(0, text->find('\n')), found.st_mtim};
 }
 
-// Those of one generation, the latest first.
+// The files of one generation, the latest first.
 std::string all_of(const std::string& directory, const std::string& generation) {
   std::vector<Kept> found;
   for (const auto& name : base::list_directory(directory)) {
@@ -83,17 +83,17 @@ KeptLeases::KeptLeases(const std::string& socket) {
 }
 
 void KeptLeases::prepare() const {
-  const char* hint = "with --json the secret is printed and not kept";
+  const char* hint = "--json prints the secret instead of saving it";
   if (directory_.empty())
-    throw Error(Code::unsupported, "no home directory to keep the lease's secret in", hint);
+    throw Error(Code::unsupported, "cannot save the lease's secret: no home directory", hint);
   try {
     base::make_directories(directory_, 0700);
   } catch (Error& error) {
-    throw Error(error.code(), "cannot keep the lease's secret: " + error.message(), hint);
+    throw Error(error.code(), "cannot save the lease's secret: " + error.message(), hint);
   }
   if (!is_of_us_alone(directory_)) {
     throw Error(Code::permission_denied,
-                "cannot keep the lease's secret: others have access to " + directory_,
+                "cannot save the lease's secret: others have access to " + directory_,
                 "chmod 700 " + directory_);
   }
 }

@@ -1,6 +1,6 @@
 // The secrets of leases that this user acquired: one file each, which only the user can read,
-// ~/.local/state/moorage/leases/SOCKET/ws_12.5. No command uses one unless --lease or MOORAGE_LEASE
-// names it: two agents of one user must not pass for each other.
+// ~/.local/state/moorage/leases/SOCKET/ws_12.5. A command uses one only when --lease or
+// MOORAGE_LEASE names it: two agents of one user must not use each other's lease.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@ class KeptLeases {
  public:
   explicit KeptLeases(const std::string& socket);
 
-  // Throws where no secret can be kept; before the lease is acquired.
+  // Call before the lease is acquired: throws where no secret can be saved.
   void prepare() const;
-  // Returns its short name, "ws_12.5". Earlier leases of that workspace are forgotten.
+  // Returns its short name, "ws_12.5". Deletes earlier leases of that workspace.
   std::string keep(const std::string& token) const;
 
-  // The header for what --lease or MOORAGE_LEASE says: tokens, "ws_12.5", or "5", which stands for
-  // every lease with that generation. What is not kept here goes to the daemon as it is, and is
-  // refused there if it changes anything.
+  // The header for the value of --lease or MOORAGE_LEASE: tokens, "ws_12.5", or "5" for every lease
+  // with that generation. Leases not saved here go to the daemon unchanged; it refuses them where
+  // they matter.
   std::string header(const std::string& named) const;
 
  private:

@@ -1,6 +1,6 @@
 // `lease acquire|show|keep|release|run` and `share`: who may change a workspace. The secret of an
-// acquired lease is kept in a file (kept_leases.h), or is in the environment of the local command;
-// later commands name the lease with --lease or MOORAGE_LEASE.
+// acquired lease is saved in a file (kept_leases.h) or passed in the environment of the local
+// command; later commands name the lease with --lease or MOORAGE_LEASE.
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "cli/accounts.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/context.h"
@@ -45,13 +46,13 @@ std::shared_ptr<LeaseOptions> declare_name(Options& options) {
 
 std::shared_ptr<LeaseOptions> declare_acquire(Options& options) {
   auto chosen = declare_name(options);
-  options.value({"--holder", "TEXT", "What the holder is called; default: USER@HOST"},
-                chosen->holder);
-  options.value({"--ttl", "SECONDS", "It lapses after so long in silence; default 60"},
+  options.value({"--holder", "TEXT", "Name of the holder; default: USER@HOST"}, chosen->holder);
+  options.value({"--ttl", "SECONDS", "The lease lapses after this silence; default: 60"},
                 chosen->ttl);
-  options.flag({"--takeover", "", "Take it from who holds it, and end what he runs"},
+  options.flag({"--takeover", "", "Take over the lease, end the holder's commands"},
                chosen->takeover);
-  options.flag({"--keep-execs", "", "Let run what runs"}, chosen->keep_execs);
+  options.flag({"--keep-execs", "", "With --takeover: let running commands go on"},
+               chosen->keep_execs);
   return chosen;
 }
 
@@ -59,8 +60,7 @@ std::string default_holder() {
   std::array<char, 65> host{};
   gethostname(host.data(), host.size() - 1);
   const char* user = std::getenv("USER");
-  const std::string who =
-      user != nullptr && *user != '\0' ? user : "uid " + std::to_string(getuid());
+  const std::string who = user != nullptr && *user != '\0' ? user : user_name(getuid());
   return who + "@" + host.data();
 }
 
@@ -79,8 +79,8 @@ void set_lease(const std::string& token) {
   base::check(setenv("MOORAGE_LEASE", token.c_str(), 1), "set MOORAGE_LEASE");
 }
 
-// Tells the daemon three times a ttl that the holder lives, on a thread of its own, until it goes.
-// `lost` is called on that thread, once, when the lease is over.
+// Renews the lease three times a ttl on a thread of its own, until destroyed. Calls `lost` on that
+// thread, once, when the lease is over.
 class Heartbeat {
  public:
   Heartbeat(std::string socket, std::string path, std::chrono::milliseconds ttl,
@@ -116,7 +116,7 @@ class Heartbeat {
     try {
       api_.send("PUT", path_);
     } catch (const Error& error) {
-      // A daemon that is being restarted lets no lease lapse: ask it again.
+      // No lease lapses while the daemon restarts: retry.
       const bool over = error.code() == Code::conflict || error.code() == Code::not_found;
       if (over) lost_(error);
       return over;
@@ -134,7 +134,7 @@ class Heartbeat {
   std::thread thread_;  // last: uses the rest
 };
 
-// A lease does not lapse while the daemon is away, however long that is.
+// A lease never lapses while the daemon is away.
 bool is_away(const Error& error) {
   return error.code() == Code::unavailable || error.code() == Code::unknown_outcome;
 }
@@ -151,10 +151,10 @@ int keep(Context& context, const LeaseOptions& options) {
   }
 }
 
-volatile sig_atomic_t local_pid = 0;  // of the command that signals are passed on to
+volatile sig_atomic_t local_pid = 0;  // of the command that gets our signals
 
-// Ctrl-C reaches the command from the terminal; what is sent to us alone is passed on. We outlive
-// it.
+// Ctrl-C reaches the command from the terminal; other signals are passed on. We outlive the command
+// to release the lease.
 void stand_back(pid_t pid) {
   local_pid = pid;
   std::signal(SIGINT, SIG_IGN);
@@ -164,8 +164,7 @@ void stand_back(pid_t pid) {
   std::signal(SIGHUP, pass_on);
 }
 
-// With our terminal and our process group, so Ctrl-C reaches it by itself; we outlive it to release
-// the lease.
+// In our process group and terminal, so Ctrl-C reaches it directly.
 pid_t start_local(const std::vector<std::string>& command) {
   std::vector<char*> argv;
   for (const auto& word : command) argv.push_back(const_cast<char*>(word.c_str()));
@@ -178,7 +177,7 @@ pid_t start_local(const std::vector<std::string>& command) {
 
 int run_local(Context& context, const LeaseOptions& options) {
   if (context.command.empty()) {
-    throw Error(Code::invalid_argument, "no command",
+    throw Error(Code::invalid_argument, "no command to run",
                 "moorage lease run " + options.name + " -- COMMAND...");
   }
   const Json lease = acquire(context, options);
@@ -186,17 +185,17 @@ int run_local(Context& context, const LeaseOptions& options) {
   const std::string path = context.workspace_path(options.name, "/lease");
   std::atomic<bool> lost{false};
   int status = 0;
-  Api api(context.socket);  // with the lease that was just acquired
+  Api api(context.socket);  // sends the lease that was just acquired
   try {
     const pid_t pid = start_local(context.command);
     stand_back(pid);
     const Heartbeat heartbeat(context.socket, path, std::chrono::seconds(lease.number("ttl_s", 60)),
                               [&](const Error& error) {
                                 lost = true;
-                                context.note(error.message() + "; the command is ended");
+                                context.note(error.message() + "; ending the command");
                                 kill(pid, SIGTERM);
                               });
-    // Left unreaped as long as the heartbeat may signal it: nobody else gets its pid.
+    // Not reaped while the heartbeat may signal it, so that nobody else gets its pid.
     siginfo_t ended{};
     while (waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOWAIT) < 0) {
       if (errno != EINTR) base::throw_errno("wait for the command");
@@ -237,8 +236,8 @@ Action lease_show_command(Options& options) {
     if (context.printed_json(answer)) return 0;
     const Json lease = Json::parse(answer);
     const std::string last = lease.number("generation") == 0
-                                 ? "nobody, and nobody ever did"
-                                 : "nobody; lease " + lease.text("generation") + " of " +
+                                 ? "none (never leased)"
+                                 : "none; lease " + lease.text("generation") + " of " +
                                        lease.text("holder") + " is over: " + lease.text("ended");
     context.print(label_line("holder", lease.flag("held") ? holder_line(lease) : last));
     return 0;
@@ -272,9 +271,9 @@ Action share_command(Options& options) {
   };
   auto chosen = std::make_shared<ShareOptions>();
   options.argument({"NAME", "", "The workspace"}, chosen->name);
-  options.value({"--group", "GROUP", "A group of this host: its members may use it, too"},
+  options.value({"--group", "GROUP", "A group of this host whose members may use it"},
                 chosen->group);
-  options.flag({"--private", "", "Only the owner, and root"}, chosen->is_private);
+  options.flag({"--private", "", "Only the owner and root may use it"}, chosen->is_private);
   return [chosen](Context& context) {
     JsonObject request;
     if (!chosen->group.empty()) request.add("group", chosen->group);

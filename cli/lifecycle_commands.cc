@@ -19,7 +19,7 @@ using std::chrono::steady_clock;
 struct Verb {
   std::string method;
   std::string rest;   // after /v1/workspaces/NAME
-  std::string label;  // of the line that tells it is done
+  std::string label;  // of the line that reports success
   std::string body = {};
 };
 
@@ -29,31 +29,34 @@ void warn_of_changes(const Context& context, const Json& workspace) {
                " was changed outside: " + workspace.text("integrity.reason"));
 }
 
-// Does it to each workspace in turn; `tell` makes the rest of the line.
+// "; ended 1 running command: ex_9"
+std::string ended_text(const std::vector<Json>& ended, const Verb& verb) {
+  std::string text;
+  for (const Json& id : ended) text += (text.empty() ? ": " : ", ") + id.text();
+  const auto count = static_cast<int64_t>(ended.size());
+  if (count > 0) return "; ended " + count_of(count, "running command") + text;
+  return verb.rest == "/stop" ? "; the next exec starts it. Nothing deletes it but you." : "";
+}
+
+// Applies the verb to each workspace in turn; `tell` makes the rest of the line.
 int for_each(Context& context, const std::vector<std::string>& names, const Verb& verb,
              const std::function<std::string(const std::string&, milliseconds)>& tell) {
   for (const std::string& name : names) {
     const auto began = steady_clock::now();
     const std::string answer =
-        // Its pre_stop may have much to do.
+        // pre_stop may take long.
         context.api().send(verb.method, context.workspace_path(name, verb.rest), verb.body,
                            {.slow = true});
     if (verb.rest == "/start") warn_of_changes(context, Json::parse(answer));
     if (context.json) {
-      // Only a purge leaves nothing that the daemon could show.
+      // The answer of a purge is empty.
       context.print_json(
           answer.empty() ? JsonObject().add("workspace", name).add("purged", true).str() : answer);
       continue;
     }
     const auto took = duration_cast<milliseconds>(steady_clock::now() - began);
-    context.print(label_line(verb.label, tell(name, took)));
-    if (answer.empty()) continue;
-    const Json done = Json::parse(answer);
-    if (const auto ended = done.items("ended"); !ended.empty()) {
-      std::string text;
-      for (const Json& id : ended) text += (text.empty() ? "" : ", ") + id.text();
-      context.print(label_line("ended", text + "   what it wrote is kept: moorage logs"));
-    }
+    const Json done = answer.empty() ? Json() : Json::parse(answer);
+    context.print(label_line(verb.label, tell(name, took) + ended_text(done.items("ended"), verb)));
     if (done.has("notice")) context.note(done.text("notice"));
   }
   return 0;
@@ -75,8 +78,8 @@ std::shared_ptr<NamesOption> declare_names(Options& options, const char* which =
 }
 
 void declare_busy(Options& options, NamesOption& chosen) {
-  options.flag({"-f,--force", "", "End the commands that run in it"}, chosen.force);
-  options.value({"--wait", "TIME", "Wait for the commands that run in it, up to this long"},
+  options.flag({"-f,--force", "", "End its running commands"}, chosen.force);
+  options.value({"--wait", "TIME", "Wait for its running commands, at most this long"},
                 chosen.wait);
 }
 
@@ -94,7 +97,7 @@ Action start_command(Options& options) {
 
 Action stop_command(Options& options) {
   auto chosen = declare_names(options);
-  options.flag({"--no-hook", "", "Do not run its pre_stop"}, chosen->no_hook);
+  options.flag({"--no-hook", "", "Skip its pre_stop script"}, chosen->no_hook);
   declare_busy(options, *chosen);
   return [chosen](Context& context) {
     JsonObject wanted;
@@ -103,17 +106,13 @@ Action stop_command(Options& options) {
     if (!chosen->wait.empty()) wanted.add("wait_ms", chosen->wait_ms());
     const std::string body = wanted.empty() ? "" : wanted.str();
     return for_each(context, chosen->names, {"POST", "/stop", "stopped", body},
-                    [](const std::string& name, milliseconds) {
-                      return name +
-                             "   files kept; the next exec starts it. Nothing deletes it but you.";
-                    });
+                    [](const std::string& name, milliseconds) { return name + "   files kept"; });
   };
 }
 
 Action rm_command(Options& options) {
   auto chosen = declare_names(options);
-  options.flag({"--purge", "", "Free the space now; undelete can not bring it back"},
-               chosen->purge);
+  options.flag({"--purge", "", "Free the space now; undelete is then impossible"}, chosen->purge);
   declare_busy(options, *chosen);
   return [chosen](Context& context) {
     const bool purge = chosen->purge;
@@ -122,25 +121,25 @@ Action rm_command(Options& options) {
     if (purge) add("purge=1");
     if (chosen->force) add("force=1");
     if (!chosen->wait.empty()) add("wait_ms=" + std::to_string(chosen->wait_ms()));
-    return for_each(
-        context, chosen->names, {"DELETE", query, "deleted"},
-        [purge](const std::string& name, milliseconds) {
-          return name + (purge ? "   for good" : "   for now; back with: moorage undelete " + name);
-        });
+    return for_each(context, chosen->names, {"DELETE", query, "deleted"},
+                    [purge](const std::string& name, milliseconds) {
+                      return name +
+                             (purge ? "   for good" : "   restore with: moorage undelete " + name);
+                    });
   };
 }
 
 Action undelete_command(Options& options) {
   auto chosen = declare_names(options, "DELETED");
   auto new_name = std::make_shared<std::string>();
-  options.value({"--name", "NAME", "Bring it back under this name"}, *new_name);
+  options.value({"--name", "NAME", "Restore it under this name"}, *new_name);
   return [chosen, new_name](Context& context) {
     if (new_name->empty()) {
       return for_each(context, chosen->names, {"POST", "/undelete", "back"},
                       [](const std::string& name, milliseconds) { return name; });
     }
     if (chosen->names.size() > 1) {
-      throw Error(Code::invalid_argument, "--name goes with one workspace");
+      throw Error(Code::invalid_argument, "--name takes one workspace only");
     }
     const std::string body = JsonObject().add("name", *new_name).str();
     return for_each(context, chosen->names, {"POST", "/undelete", "back", body},

@@ -44,7 +44,7 @@ std::vector<std::string> draw_lineage(const Json& tree) {
   std::map<std::string, std::string> names;
   for (const Json& workspace : workspaces) names[workspace.text("id")] = workspace.text("name");
   for (const Json& snapshot : tree.items("snapshots")) {
-    // What it stood on may be one that was dropped, or another's that is not shown.
+    // The parent may be dropped, or another user's and not shown.
     std::string parent = snapshot.text("parent");
     if (!drawing.knows(parent)) parent.clear();
     const std::string name = snapshot.text("name");

@@ -1,5 +1,5 @@
-// The lineage of workspaces as a tree of text: snapshots, what stands on them, which forks began
-// where.
+// The lineage of workspaces as a tree of text: snapshots and the workspaces and forks based on
+// them.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace moorage::cli {
 
-// `tree` as GET /v1/workspaces/NAME/tree answers it; lines without a line end, escaped.
+// `tree` is the answer of GET /v1/workspaces/NAME/tree; returns escaped lines without line ends.
 //
 //   base  main 4f0c2d1
 //   ├─ sn_1  green

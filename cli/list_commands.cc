@@ -1,4 +1,4 @@
-// `ls`: one line a workspace, from what the daemon remembers; nothing walks a tree for it.
+// `ls`: one line for each workspace, from the daemon's records; nothing walks a tree.
 #include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/context.h"
@@ -16,7 +16,7 @@ struct LsOptions {
 };
 
 std::vector<Cell> row_of(const Json& workspace, int64_t now_ms) {
-  // Root sees everybody's; an id always reaches one, a name only where there are not two of it.
+  // Root sees all workspaces. Names of different owners may collide; ids never do.
   const std::string owner = person_text(workspace.at("owner"));
   const bool ours = owner == "you" || owner == "-";
   const std::string name = workspace.text(ours ? "name" : "id");
@@ -25,7 +25,7 @@ std::vector<Cell> row_of(const Json& workspace, int64_t now_ms) {
                         state_cell(workspace, now_ms)};
   if (needs_check(workspace)) {
     const std::string why =
-        workspace.text("integrity.reason", workspace.text("reason", "not as it was left"));
+        workspace.text("integrity.reason", workspace.text("reason", "changed outside"));
     row.emplace_back(shorten(why, kReasonColumns) + ": moorage show " + name);
     return row;
   }
@@ -54,10 +54,10 @@ std::string footer(size_t workspaces, const Json& store) {
   return text + "\n";
 }
 
-// Two of them may have had one name: the id and the time tell them apart.
+// Deleted workspaces may share a name: show the id and the time.
 int list_deleted(Context& context) {
   std::vector<Json> deleted;
-  for (const Json& workspace : all_workspaces(context, true).workspaces) {  // live ones, too
+  for (const Json& workspace : all_workspaces(context, true).workspaces) {  // includes live ones
     if (workspace.text("state") == "deleted") deleted.push_back(workspace);
   }
   if (context.json) {
@@ -67,7 +67,7 @@ int list_deleted(Context& context) {
     return 0;
   }
   if (deleted.empty()) {
-    context.print("no deleted workspace\n");
+    context.print("no deleted workspaces\n");
     return 0;
   }
   const int64_t now_ms = base::system_clock().wall_ms();
@@ -85,7 +85,7 @@ int list_deleted(Context& context) {
                changes_text(workspace), person_text(workspace.at("owner"))});
   }
   context.print_table(table);
-  context.print("bring one back: moorage undelete ID\n");
+  context.print("restore one: moorage undelete ID\n");
   return 0;
 }
 
@@ -99,7 +99,7 @@ int list_workspaces(Context& context, const LsOptions& options) {
   const std::vector<Json>& workspaces = list.workspaces;
   const bool rescue = list.first.has("rescue");
   if (workspaces.empty() && !rescue) {
-    context.print("no workspace yet; make one:\n  moorage create --repo URL\n");
+    context.print("no workspaces yet; create one:\n  moorage create --repo URL\n");
     return 0;
   }
   const int64_t now_ms = base::system_clock().wall_ms();
@@ -125,8 +125,7 @@ int list_workspaces(Context& context, const LsOptions& options) {
 
 Action ls_command(Options& options) {
   auto ls = std::make_shared<LsOptions>();
-  options.flag({"--deleted", "", "The deleted ones that undelete can still bring back"},
-               ls->deleted);
+  options.flag({"--deleted", "", "Deleted workspaces that undelete can restore"}, ls->deleted);
   return [ls](Context& context) { return list_workspaces(context, *ls); };
 }
 

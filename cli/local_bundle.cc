@@ -18,14 +18,14 @@ namespace {
 using base::Code;
 using base::Error;
 
-constexpr std::chrono::minutes kDeadline{20};  // hashing a large tree from a cold disk
+constexpr std::chrono::minutes kDeadline{20};  // enough to hash a large tree from a cold disk
 
 std::string trimmed(std::string text) {
   text.erase(text.find_last_not_of("\n") + 1);
   return text;
 }
 
-// Git's own view of the user: where their settings and filters are, and nothing that redirects it.
+// The user's settings and filters for git, without the variables that redirect it.
 std::map<std::string, std::string> git_environment() {
   std::map<std::string, std::string> environment{{"LANG", "C.UTF-8"},
                                                  {"GIT_TERMINAL_PROMPT", "0"},
@@ -72,7 +72,7 @@ std::string real_path(const std::string& path) {
 LocalBundle::LocalBundle(const std::string& directory) : temporary_(make_temporary_directory()) {
   try {
     const std::string path = real_path(directory);
-    // Git would be started in there, and its failure would not name it.
+    // Git would fail to start there without naming the directory.
     base::open_file(path, O_RDONLY | O_DIRECTORY);
     base::check(::access(path.c_str(), X_OK), path);
     if (!find_repository(path)) {
@@ -89,7 +89,7 @@ LocalBundle::~LocalBundle() {
   try {
     base::remove_tree(temporary_);
   } catch (const Error&) {
-    // What is left lies in the temporary directory and harms nobody.
+    // Leftovers in the temporary directory are harmless.
   }
 }
 
@@ -97,7 +97,7 @@ std::string LocalBundle::git(const std::vector<std::string>& words, const Enviro
   const base::ProcessResult result = run_git(words, more, top_);
   if (result.ok()) return trimmed(result.output);
   throw Error(Code::io, "git " + words[0] + " failed in " + top_ + ": " + trimmed(result.error),
-              "try it there: git status");
+              "check there: git status");
 }
 
 bool LocalBundle::find_repository(const std::string& directory) {
@@ -114,7 +114,8 @@ bool LocalBundle::find_repository(const std::string& directory) {
   }
   const std::string text = trimmed(found.output);
   const size_t line_end = text.find('\n');
-  if (line_end == std::string::npos) return false;  // inside a bare repository: just a directory
+  if (line_end == std::string::npos)
+    return false;  // inside a bare repository: treat it as a plain directory
   top_ = text.substr(0, line_end);
   git_dir_ = text.substr(line_end + 1);
   const std::string objects = git({"rev-parse", "--git-path", "objects"}, {});
@@ -134,23 +135,24 @@ void LocalBundle::make_plain_repository() {
 }
 
 LocalBundle::Environment LocalBundle::in_work_tree() const {
-  return {{"GIT_DIR", git_dir_},
-          {"GIT_WORK_TREE", top_},
-          {"GIT_INDEX_FILE", temporary_ + "/index"},
-          {"GIT_OBJECT_DIRECTORY", temporary_ + "/repo/objects"},
-          {"GIT_ALTERNATE_OBJECT_DIRECTORIES", objects_},
-          {"GIT_AUTHOR_NAME", "moorage"},
-          {"GIT_AUTHOR_EMAIL", "moorage@localhost"},
-          {"GIT_COMMITTER_NAME", "moorage"},
-          {"GIT_COMMITTER_EMAIL", "moorage@localhost"},
-          // A fixed time: the same tree over the same parent is the same commit, sent once.
-          {"GIT_AUTHOR_DATE", "1000000000 +0000"},
-          {"GIT_COMMITTER_DATE", "1000000000 +0000"}};
+  return {
+      {"GIT_DIR", git_dir_},
+      {"GIT_WORK_TREE", top_},
+      {"GIT_INDEX_FILE", temporary_ + "/index"},
+      {"GIT_OBJECT_DIRECTORY", temporary_ + "/repo/objects"},
+      {"GIT_ALTERNATE_OBJECT_DIRECTORIES", objects_},
+      {"GIT_AUTHOR_NAME", "moorage"},
+      {"GIT_AUTHOR_EMAIL", "moorage@localhost"},
+      {"GIT_COMMITTER_NAME", "moorage"},
+      {"GIT_COMMITTER_EMAIL", "moorage@localhost"},
+      // A fixed time, so that the same tree and parent give the same commit, which is sent once.
+      {"GIT_AUTHOR_DATE", "1000000000 +0000"},
+      {"GIT_COMMITTER_DATE", "1000000000 +0000"}};
 }
 
 void LocalBundle::seed_index() {
-  // The user's index knows what is unchanged, so only changed files are hashed; its time must stay,
-  // or files written in the same tick would count as unchanged.
+  // With a copy of the user's index git hashes only changed files. Its time must stay, or files
+  // written in the same tick would count as unchanged.
   const std::string ours = temporary_ + "/index";
   const std::string theirs = git({"rev-parse", "--git-path", "index"}, {{"GIT_DIR", git_dir_}});
   const std::string path = theirs.starts_with('/') ? theirs : top_ + "/" + theirs;
@@ -181,20 +183,20 @@ void LocalBundle::commit() {
   const base::ProcessResult added = run_git({"add", "--all"}, in_work_tree(), top_);
   if (!added.ok()) {
     const bool no_commit = added.error.find("does not have a commit") != std::string::npos;
-    throw Error(Code::io, "git cannot take all files of " + top_ + ": " + trimmed(added.error),
-                no_commit ? "a repository inside of this one has no commit yet: make one there, or "
-                            "ignore it in .gitignore"
-                          : "make them readable, or ignore them in .gitignore");
+    throw Error(
+        Code::io, "git cannot take all files of " + top_ + ": " + trimmed(added.error),
+        no_commit
+            ? "a nested repository has no commit yet: make one there, or ignore it in .gitignore"
+            : "make them readable, or ignore them in .gitignore");
   }
   if (added.error.find("embedded git repository") != std::string::npos) {
-    notes_.push_back("repositories inside of this one are not taken along: " +
-                     trimmed(added.error));
+    notes_.push_back("nested repositories are left out: " + trimmed(added.error));
   }
   const std::string tree = git({"write-tree"}, in_work_tree());
   const bool shallow = !head_.empty() && git({"rev-parse", "--is-shallow-repository"},
                                              {{"GIT_DIR", git_dir_}}) == "true";
   if (shallow) {
-    notes_.push_back("the checkout is shallow: its tree is taken, its history is not");
+    notes_.push_back("the checkout is shallow: importing its tree without its history");
     const std::string head_tree = git({"rev-parse", head_ + "^{tree}"}, in_work_tree());
     head_ = commit_tree(head_tree, "", "Tree of " + head_);
   }
@@ -203,7 +205,7 @@ void LocalBundle::commit() {
 }
 
 LocalBundle::Written LocalBundle::write(const std::vector<std::string>& tips_of_daemon) const {
-  constexpr size_t kMostTips = 64;  // a process each
+  constexpr size_t kMostTips = 64;  // each costs a process
   const Environment in_repo{{"GIT_DIR", temporary_ + "/repo"}};
   git({"update-ref", "refs/moorage/head", head_}, in_repo);
   git({"update-ref", "refs/moorage/work", work_}, in_repo);
@@ -214,7 +216,7 @@ LocalBundle::Written LocalBundle::write(const std::vector<std::string>& tips_of_
     const std::string& tip = tips_of_daemon[i];
     const bool is_commit =
         tip.size() == 40 && tip.find_first_not_of("0123456789abcdef") == std::string::npos;
-    if (!is_commit || tip == work_) continue;  // git refuses to make a bundle of nothing
+    if (!is_commit || tip == work_) continue;  // git refuses to make an empty bundle
     if (run_git({"cat-file", "-e", tip + "^{commit}"}, in_repo, top_).ok())
       words.push_back("^" + tip);
   }
@@ -222,8 +224,8 @@ LocalBundle::Written LocalBundle::write(const std::vector<std::string>& tips_of_
   return with_both_refs(path);
 }
 
-// Git leaves out a ref whose commit the receiver has, but the receiver wants to be told both. The
-// header is text and ends at the first empty line: the missing line is put back there.
+// Git leaves out a ref whose commit the receiver has, but the receiver needs both refs. The header
+// is text and ends at the first empty line: add the missing line there.
 LocalBundle::Written LocalBundle::with_both_refs(const std::string& path) const {
   constexpr size_t kLongestHeader = 1 << 20;
   const base::Fd file = base::open_file(path, O_RDONLY);

@@ -1,7 +1,7 @@
-// The git side of local_import.h: from a directory to a bundle file, with no daemon in sight.
-// Works for a checkout, a linked worktree, a subdirectory (the whole repository is meant), a
-// repository without a commit, and a directory that is no repository (an initial commit stands in
-// for HEAD). Of a shallow checkout only the present tree is taken: its history cannot be carried.
+// The git side of local_import.h: turns a directory into a bundle file, without the daemon. Takes a
+// checkout, a linked worktree, a subdirectory (meaning the whole repository), a repository without
+// commits, and a plain directory (with an initial commit as HEAD). A shallow checkout gives its
+// current tree alone, because its history cannot be bundled.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace moorage::cli {
 
 class LocalBundle {
  public:
-  // Finds the repository. Throws Error(invalid_argument) when there is nothing to take.
+  // Finds the repository. Throws Error(invalid_argument) when the directory cannot be imported.
   explicit LocalBundle(const std::string& directory);
   ~LocalBundle();
   LocalBundle(const LocalBundle&) = delete;
@@ -22,18 +22,18 @@ class LocalBundle {
   const std::string& top() const { return top_; }  // absolute; the label of the import
   // Makes the two commits.
   void commit();
-  // The bundle is `header`, then the file from body_offset on.
+  // The bundle is `header` followed by the file from body_offset.
   struct Written {
     std::string path;
     std::string header;
     uint64_t body_offset = 0;
   };
-  // Thin against the tips that the daemon has.
+  // A thin bundle, on top of the tips that the daemon has.
   Written write(const std::vector<std::string>& tips_of_daemon) const;
 
   const std::string& head_commit() const { return head_; }
   const std::string& work_commit() const { return work_; }
-  const std::vector<std::string>& notes() const { return notes_; }  // to be told to the user
+  const std::vector<std::string>& notes() const { return notes_; }  // for the user
 
  private:
   using Environment = std::map<std::string, std::string>;

@@ -30,7 +30,7 @@ std::string upload(Context& context, const std::string& target, const LocalBundl
   const base::Fd file = base::open_file(bundle.path, O_RDONLY);
   const auto size =
       static_cast<uint64_t>(base::check(::lseek(file.get(), 0, SEEK_END), bundle.path)) -
-      bundle.body_offset;  // the header is sent from memory, and not counted
+      bundle.body_offset;  // the header is sent from memory and not counted
   base::check(::lseek(file.get(), static_cast<off_t>(bundle.body_offset), SEEK_SET), bundle.path);
   size_t header_sent = 0;
   uint64_t sent = 0;
@@ -55,7 +55,7 @@ ImportedTree import_directory(Context& context, const std::string& directory, Pr
   LocalBundle local(directory);
   const std::string target = "/v1/repos/import?label=" + percent_encode(local.top(), true);
   const std::vector<std::string> tips =
-      tips_of_daemon(context, target);  // also: is it there at all?
+      tips_of_daemon(context, target);  // also checks that the daemon answers
   local.commit();
   const LocalBundle::Written bundle = local.write(tips);
   const Json answer = Json::parse(upload(context, target, bundle, progress));
@@ -65,7 +65,7 @@ ImportedTree import_directory(Context& context, const std::string& directory, Pr
                     answer.text("head_commit", local.head_commit()),
                     answer.text("work_commit", local.work_commit())};
   if (tree.head_commit != local.head_commit() || tree.work_commit != local.work_commit()) {
-    throw Error(Code::corrupted, "the daemon took other commits than were sent");
+    throw Error(Code::corrupted, "the daemon received other commits than were sent");
   }
   return tree;
 }

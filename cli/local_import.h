@@ -1,7 +1,6 @@
-// `--from DIR`: a local directory, with what is committed, changed and untracked, as two commits in
-// a git bundle that is streamed to the daemon. Everything runs as the calling user with the user's
-// git: the daemon never opens a client's path. The user's repository is only read: index and
-// objects that come into being lie in a temporary directory.
+// `--from DIR`: streams a local directory to the daemon as two commits in a git bundle: HEAD, and
+// the changed and untracked files. Git runs as the calling user: the daemon never opens a client's
+// path. The user's repository is only read; the new index and objects are in a temporary directory.
 #pragma once
 
 #include <string>
@@ -13,7 +12,7 @@ namespace moorage::cli {
 
 struct ImportedTree {
   std::string repo;         // the daemon's id of the import
-  std::string head_commit;  // what the directory has checked out
+  std::string head_commit;  // the commit that is checked out
   std::string work_commit;  // its child: with changes and untracked files, without ignored ones
 };
 

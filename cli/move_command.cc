@@ -1,4 +1,4 @@
-// `move`: what the new place does not carry is told first, running commands are waited for.
+// `move`: first prints what the new place lacks, then waits for running commands.
 #include <chrono>
 #include <optional>
 
@@ -15,8 +15,8 @@ using base::Code;
 using base::Error;
 using std::chrono::steady_clock;
 
-constexpr int kPollMs = 30'000;       // each request; the waiting itself has no end
-constexpr int64_t kSettleMs = 5'000;  // for what begins or ends at this moment
+constexpr int kPollMs = 30'000;       // for each request; the wait has no limit
+constexpr int64_t kSettleMs = 5'000;  // for commands that start or end just now
 constexpr int64_t kCancelMs = 60'000;
 
 struct Wanted {
@@ -34,14 +34,14 @@ JsonObject place_of(const Wanted& wanted) {
   if (!wanted.image.empty()) body.add("image", wanted.image);
   if (!wanted.runtime.empty()) body.add("runtime", wanted.runtime);
   if (!body.empty()) return body;
-  throw Error(Code::invalid_argument, "move where?",
+  throw Error(Code::invalid_argument, "move needs --backend, --image or --runtime",
               "moorage move " + wanted.workspace + " --backend docker");
 }
 
 std::string side_text(const Json& side) {
   std::string text = side.text("backend") + ", image " + side.text("image");
   if (side.has("runtime")) text += ", runtime " + side.text("runtime");
-  return text + ", " + side.text("isolation", "isolation not known");
+  return text + ", " + side.text("isolation", "isolation unknown");
 }
 
 std::string ask(Context& context, const Wanted& wanted) {
@@ -55,22 +55,22 @@ int check(Context& context, const Wanted& wanted) {
   const Json plan = Json::parse(answer);
   std::string text = label_line("from", side_text(plan.at("from")));
   text += label_line("to", side_text(plan.at("to")));
-  text += label_line("sandbox", plan.flag("running") ? "runs, and is replaced" : "none runs");
+  text += label_line("sandbox", plan.flag("running") ? "running; will be replaced" : "not running");
   for (const Json& exec : plan.items("execs"))
-    text += label_line("waits", "for " + exec.text() + ", or cancels it: --now");
+    text += label_line("waits", "for " + exec.text() + "; cancel it instead: --now");
   for (const Json& notice : plan.items("notices")) text += label_line("note", notice.text());
   context.print(text);
   return 0;
 }
 
-// Until none runs that ran when it was asked. Told once each.
+// Waits until all commands of the plan have ended; notes each once.
 void wait_for_commands(Context& context, const Wanted& wanted, Json plan) {
   std::string told;
   for (;;) {
     const auto execs = plan.items("execs");
     if (execs.empty()) return;
     const std::string id = execs.front().text();
-    if (told != id) context.note("waits for " + id + "; --now would cancel it");
+    if (told != id) context.note("waiting for " + id + "; --now cancels it");
     told = id;
     context.api().get(context.exec_path(id, "/wait?timeout_ms=" + std::to_string(kPollMs)));
     plan = Json::parse(ask(context, wanted));
@@ -95,7 +95,7 @@ int move(Context& context, const Wanted& wanted) {
     try {
       answer = move_now(context, wanted);
     } catch (const Error& error) {
-      // One that began in between is waited for, too.
+      // A command started in between: wait for it, too.
       const bool busy = error.code() == Code::conflict && !wanted.now &&
                         !Json::parse(ask(context, wanted)).items("execs").empty();
       if (!busy) throw;
@@ -117,14 +117,12 @@ int move(Context& context, const Wanted& wanted) {
 Action move_command(Options& options) {
   auto wanted = std::make_shared<Wanted>();
   options.argument({"NAME", "", "The workspace"}, wanted->workspace);
-  options.value({"--backend", "NAME", "Where its sandboxes are made from now on"}, wanted->backend);
-  options.value({"--image", "NAME", "Their root file system; default: host, or as it is"},
+  options.value({"--backend", "NAME", "Backend of its sandboxes from now on"}, wanted->backend);
+  options.value({"--image", "NAME", "Root file system; default: host, or unchanged"},
                 wanted->image);
-  options.value({"--runtime", "NAME", "Runtime of the backend's engine; default: the usual"},
-                wanted->runtime);
+  options.value({"--runtime", "NAME", "Runtime of the backend's engine"}, wanted->runtime);
   options.flag({"--now", "", "Cancel running commands instead of waiting for them"}, wanted->now);
-  options.flag({"--check", "", "Only tell what it would do and what does not go along"},
-               wanted->check);
+  options.flag({"--check", "", "Only show what it would do and leave behind"}, wanted->check);
   return [wanted](Context& context) {
     return wanted->check ? check(context, *wanted) : move(context, *wanted);
   };

@@ -13,8 +13,8 @@ namespace moorage::cli {
 namespace {
 
 [[noreturn]] void refuse(const std::string& path) {
-  throw base::Error(base::Code::already_exists, path + " is there already",
-                    "--force replaces it, or give another name");
+  throw base::Error(base::Code::already_exists, path + " already exists",
+                    "replace it with --force, or choose another name");
 }
 
 }  // namespace
@@ -23,8 +23,8 @@ NewFile::NewFile(const std::string& path, Existing existing)
     : path_(path), temporary_(path + ".part"), existing_(existing) {
   if (existing == Existing::refused && base::path_exists(path)) refuse(path);
   if (base::path_exists(temporary_)) {
-    throw base::Error(base::Code::already_exists, temporary_ + " is there already",
-                      "another moorage writes it, or was killed: then remove it");
+    throw base::Error(base::Code::already_exists, temporary_ + " already exists",
+                      "another moorage is writing it; if none is, delete it");
   }
   fd_ = base::open_file(temporary_, O_RDWR | O_CREAT | O_EXCL, 0600);
 }
@@ -37,7 +37,7 @@ void NewFile::commit() {
   base::check(::fsync(fd_.get()), "sync " + temporary_);
   const unsigned flags = existing_ == Existing::refused ? RENAME_NOREPLACE : 0;
   int renamed = ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), flags);
-  if (renamed != 0 && flags != 0 && errno == EINVAL) {  // NFS and others know no such flag
+  if (renamed != 0 && flags != 0 && errno == EINVAL) {  // NFS and others lack the flag
     renamed = ::link(temporary_.c_str(), path_.c_str());
     if (renamed == 0) ::unlink(temporary_.c_str());
   }

@@ -1,6 +1,5 @@
-// A file that has its name only when all of it is there and on the disk; until then it is
-// PATH.part, which goes if nothing comes of it. One that is there already is left alone, and
-// refused.
+// A new file that gets its name only when it is complete and synced. Until then it is PATH.part,
+// which is deleted if it is never committed. An existing file stays and the new one is refused.
 #pragma once
 
 #include <string>
@@ -12,12 +11,12 @@ namespace moorage::cli {
 class NewFile {
  public:
   enum class Existing { replaced, refused };
-  // refused: throws already_exists where there is a file of that name, now or at commit().
+  // refused: throws already_exists if a file of that name exists, now or at commit().
   explicit NewFile(const std::string& path, Existing existing = Existing::replaced);
   ~NewFile();
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
-  int fd() const { return fd_.get(); }  // to write, and to read again
+  int fd() const { return fd_.get(); }  // for writing and reading
   void commit();
 
  private:

@@ -8,8 +8,8 @@
 namespace moorage::cli {
 namespace {
 
-// An empty value is a mistake, a variable that is not set for one: taken as "none was given" it
-// would do something else than what was asked for.
+// An empty value is a mistake, such as an unset variable. Treating it as a missing option would do
+// something the user did not ask for.
 void refuse_empty(CLI::Option* option, const std::string& names) {
   const std::string name = names.substr(names.rfind(',') + 1);
   const auto check = [name](const std::string& value) -> std::string {
@@ -34,7 +34,7 @@ void Options::value(const OptionText& text, std::string& to) {
 
 void Options::values(const OptionText& text, std::vector<std::string>& to) {
   told_.push_back({.text = text, .takes_value = true, .repeats = true});
-  // One value an option: a vector would otherwise swallow the arguments that follow.
+  // One value for each option: a vector would swallow the arguments that follow.
   app_.add_option(text.names, to, text.help)
       ->type_name(text.placeholder)
       ->type_size(1)

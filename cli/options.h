@@ -1,6 +1,6 @@
-// The options of one command, told once and parsed by CLI11, which options.cc and command_line.cc
-// alone include. The variables bound here must outlive the parse: commands keep them in a struct
-// that their action shares.
+// The options of one command, declared once and parsed by CLI11, which only options.cc and
+// command_line.cc include. The variables bound here must outlive the parse: commands keep them in a
+// struct that their action shares.
 #pragma once
 
 #include <functional>
@@ -15,17 +15,17 @@ namespace moorage::cli {
 
 class Context;
 
-// What a command does once its options are parsed; the answer is the exit code.
+// Runs a command after its options are parsed; returns the exit code.
 using Action = std::function<int(Context&)>;
 
 struct OptionText {
   std::string names;  // "--repo" or "-f,--follow" or, for an argument, "NAME"
   std::string
-      placeholder;  // "URL"; empty for flags. Of an argument: what it is, if NAME does not tell
+      placeholder;  // "URL"; empty for flags; for an argument its kind, if NAME does not say it
   std::string help;
 };
 
-// What was declared, for those who describe a command: completion and the manual page.
+// A declared option or argument, for completion, help and the manual pages.
 struct ToldOption {
   OptionText text;
   bool is_argument = false;
@@ -39,13 +39,13 @@ class Options {
   explicit Options(CLI::App& app) : app_(app) {}
 
   void flag(const OptionText& text, bool& to);
-  // Of these, what is given may not be empty.
+  // An empty value of any of these is refused.
   void value(const OptionText& text, std::string& to);
-  void values(const OptionText& text, std::vector<std::string>& to);  // may be given several times
+  void values(const OptionText& text, std::vector<std::string>& to);  // may be repeated
   void argument(const OptionText& text, std::string& to);             // required
   void optional_argument(const OptionText& text, std::string& to);
-  void arguments(const OptionText& text, std::vector<std::string>& to);           // all that follow
-  void required_arguments(const OptionText& text, std::vector<std::string>& to);  // one at least
+  void arguments(const OptionText& text, std::vector<std::string>& to);  // all remaining words
+  void required_arguments(const OptionText& text, std::vector<std::string>& to);  // at least one
   const std::vector<ToldOption>& told() const { return told_; }
 
  private:

@@ -1,4 +1,4 @@
-// `logs` and `attach`: the output of a command that is already there.
+// `logs` and `attach`: the output of an existing command.
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/exec_result.h"
@@ -20,7 +20,7 @@ struct LogsOptions {
   bool only_stderr = false;
 };
 
-// The workspace's latest command.
+// The latest command of the workspace.
 std::string latest_exec(Context& context, const std::string& workspace) {
   const Json json = Json::parse(context.api().get(context.workspace_path(workspace, "/execs")));
   std::string latest, started;
@@ -32,13 +32,13 @@ std::string latest_exec(Context& context, const std::string& workspace) {
     }
   }
   if (latest.empty()) {
-    throw Error(Code::not_found, "nothing ran in " + workspace + " yet",
+    throw Error(Code::not_found, "no commands in " + workspace + " yet",
                 "moorage exec " + workspace + " -- make test");
   }
   return latest;
 }
 
-// "logs auth ex_2" for an exec of another workspace is a mistake in one of the two words.
+// In "logs auth ex_2" a command of another workspace is a mistake.
 void check_belongs(Context& context, const std::string& exec, const std::string& workspace) {
   const std::string owner =
       Json::parse(context.api().get(context.exec_path(exec))).text("workspace");
@@ -48,9 +48,9 @@ void check_belongs(Context& context, const std::string& exec, const std::string&
   try {
     name = Json::parse(context.api().get(context.workspace_path(owner))).text("name", owner);
   } catch (const Error&) {
-    // Purged: the id is all that is known of it.
+    // Purged: only its id is known.
   }
-  throw Error(Code::invalid_argument, exec + " is a command of another workspace, " + name,
+  throw Error(Code::invalid_argument, exec + " belongs to another workspace, " + name,
               "moorage logs " + exec + " | moorage ps " + workspace);
 }
 
@@ -58,7 +58,7 @@ uint64_t parse_offset(const std::string& text) {
   const bool digits = !text.empty() && text.size() < 19 &&
                       text.find_first_not_of("0123456789") == std::string::npos;
   if (!digits)
-    throw Error(Code::invalid_argument, "--since-offset: '" + text + "' is no byte count");
+    throw Error(Code::invalid_argument, "--since-offset: '" + text + "' is not a number of bytes");
   return std::stoull(text);
 }
 
@@ -67,7 +67,7 @@ int print_logs(Context& context, const LogsOptions& options) {
   if (exec.empty()) {
     exec = is_exec_id(options.name) ? options.name : latest_exec(context, options.name);
   }
-  context.exec_path(exec);  // refuses what is no id
+  context.exec_path(exec);  // refuses an invalid id
   if (!options.exec.empty()) check_belongs(context, exec, options.name);
   SessionPlan plan;
   plan.exec = exec;
@@ -76,7 +76,7 @@ int print_logs(Context& context, const LogsOptions& options) {
   plan.late = true;
   plan.role = Role::reads_logs;
   plan.forward_stdin = false;
-  // Both together mean both, as none does.
+  // Both flags together mean the same as none.
   plan.show_stdout = options.only_stdout || !options.only_stderr;
   plan.show_stderr = options.only_stderr || !options.only_stdout;
   plan.capture = context.json;
@@ -120,9 +120,8 @@ Action logs_command(Options& options) {
   auto logs = std::make_shared<LogsOptions>();
   options.argument({"NAME", "", "A workspace (its latest command) or a command's id"}, logs->name);
   options.optional_argument({"EXEC", "", "One command of the workspace"}, logs->exec);
-  options.flag({"-f,--follow", "", "Go on until the command ends"}, logs->follow);
-  options.value({"--since-offset", "N", "Leave out the first N bytes of output"},
-                logs->since_offset);
+  options.flag({"-f,--follow", "", "Follow until the command ends"}, logs->follow);
+  options.value({"--since-offset", "N", "Skip the first N bytes of output"}, logs->since_offset);
   options.flag({"--stdout", "", "Standard output only"}, logs->only_stdout);
   options.flag({"--stderr", "", "Standard error only"}, logs->only_stderr);
   return [logs](Context& context) { return print_logs(context, *logs); };
@@ -134,7 +133,7 @@ Action attach_command(Options& options) {
   options.flag({"--all", "", "Print its output from the beginning"}, options_of_attach->all);
   options.flag({"-n,--no-stdin", "", "Watch; Ctrl-C leaves the command running"},
                options_of_attach->no_stdin);
-  options.flag({"--close-stdin", "", "Our end of input becomes the command's"},
+  options.flag({"--close-stdin", "", "Close the command's input at the end of yours"},
                options_of_attach->close_stdin);
   return [options_of_attach](Context& context) { return attach(context, *options_of_attach); };
 }

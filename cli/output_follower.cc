@@ -10,7 +10,7 @@ using base::Code;
 using base::Error;
 using base::RecordKind;
 
-// The daemon sends a keep-alive well within this; silence for so long is a dead connection.
+// The daemon sends keep-alives more often; longer silence means a dead connection.
 constexpr int kSilenceMs = 90'000;
 constexpr std::chrono::seconds kQuietFor{30};
 
@@ -44,7 +44,8 @@ Json OutputFollower::run() {
     } catch (const Error& error) {
       const bool unreachable = error.code() == Code::unavailable;
       const bool lost = error.code() == Code::unknown_outcome || (unreachable && reached_);
-      // An answer is final, but for "unavailable" to a reader: a daemon on its way down says that.
+      // An answer is final, except "unavailable" to a reader: a daemon that is shutting down sends
+      // it.
       const bool may_pass = answered_ ? unreachable && !plan_.exec.empty() : lost;
       if (abandoned_ || !may_pass) throw;
       reached_ = true;
@@ -54,8 +55,8 @@ Json OutputFollower::run() {
     if (!backoff.wait()) {
       throw Error(Code::unavailable,
                   "the daemon did not come back" +
-                      (plan_.exec.empty() ? "" : "; " + plan_.exec + " may go on without it"),
-                  plan_.exec.empty() ? "moorage ps shows whether the command was started"
+                      (plan_.exec.empty() ? "" : "; " + plan_.exec + " may keep running"),
+                  plan_.exec.empty() ? "check whether the command started: moorage ps"
                                      : "later: moorage attach " + plan_.exec);
     }
   }
@@ -64,7 +65,8 @@ Json OutputFollower::run() {
 void OutputFollower::note_trouble(const Error& error) {
   if (told_trouble_ || !plan_.on_notice) return;
   told_trouble_ = true;
-  plan_.on_notice(error.message() + "; still trying, Ctrl-C stops waiting (the command goes on)");
+  plan_.on_notice(error.message() +
+                  "; still trying; Ctrl-C stops waiting, the command keeps running");
 }
 
 HttpRequest OutputFollower::next_request() const {
@@ -114,7 +116,7 @@ void OutputFollower::take_header(const HttpResponse& response) {
   const std::string warning = response.header("Moorage-Warning");
   if (!warning.empty() && plan_.on_notice) plan_.on_notice(warning);
   if (plan_.exec.empty())
-    throw Error(Code::corrupted, "the daemon did not name the command it started");
+    throw Error(Code::corrupted, "the daemon's answer lacks the command's id");
   if (plan_.on_started) plan_.on_started(plan_.exec);
 }
 
@@ -135,7 +137,7 @@ void OutputFollower::take_record(RecordKind kind, std::string_view payload) {
   }
   if (kind == RecordKind::keep_alive && !payload.empty())
     note_once(Json::parse(payload).text("notice"));
-  // limit is told at the end, with the count of what was left out.
+  // limit is reported at the end, with the number of dropped bytes.
 }
 
 void OutputFollower::take_position(const Json& json) {
@@ -151,7 +153,7 @@ void OutputFollower::take_position(const Json& json) {
   if (position > next_offset_ && plan_.on_notice) {
     const std::string first = json.text("gap.first_at"), last = json.text("gap.last_at");
     plan_.on_notice(std::to_string(position - next_offset_) +
-                    " bytes of output are not kept, offsets " + std::to_string(next_offset_) +
+                    " bytes of output were dropped, offsets " + std::to_string(next_offset_) +
                     " to " + std::to_string(position) +
                     (first.empty() ? "" : ", written " + first + " to " + last));
   }

@@ -9,8 +9,8 @@
 namespace moorage::cli {
 namespace {
 
-// Not given: the field is left out. A word for none, which is 0 on the wire; one for what the
-// daemon's settings say, which is -1; else what `parse` makes of it.
+// Leaves the field out when the option is missing. "none" is 0 on the wire, "default" (the daemon's
+// settings) is -1; `parse` reads everything else.
 template <typename Parse>
 void add_limit(JsonObject& request, const char* field, const std::string& text,
                const std::string& option, const Parse& parse) {
@@ -31,9 +31,9 @@ int64_t count(const std::string& text, const std::string& option) {
   const double number = parse_number(text, option);
   const auto whole = static_cast<int64_t>(number);
   if (static_cast<double>(whole) == number) return whole;
-  throw base::Error(base::Code::invalid_argument, option + " '" + text + "' is no whole number");
+  throw base::Error(base::Code::invalid_argument, option + ": '" + text + "' is not an integer");
 }
-// Whole ones, at least one.
+// Rounded up to whole seconds.
 int64_t seconds(const std::string& text, const std::string& option) {
   return (parse_duration_ms(text, option) + 999) / 1000;
 }
@@ -77,7 +77,17 @@ std::string snapshot_moments(const Json& workspace, const std::string&) {
   return text.empty() ? "manual" : text;
 }
 
-// "before-exec,on-stop,10m", or "manual": whenever somebody asks, and then only.
+int64_t moment_seconds(const std::string& moment) {
+  try {
+    return seconds(moment, "--snapshot");
+  } catch (const base::Error&) {
+    throw base::Error(
+        base::Code::invalid_argument,
+        "--snapshot takes before-exec, on-stop, a time like 10m, or manual; not '" + moment + "'");
+  }
+}
+
+// "before-exec,on-stop,10m"; "manual" means none of them.
 void add_snapshot_moments(JsonObject& request, const std::string& text) {
   if (text.empty()) return;
   bool before_exec = false;
@@ -90,7 +100,7 @@ void add_snapshot_moments(JsonObject& request, const std::string& text) {
     } else if (moment == "on-stop") {
       on_stop = true;
     } else if (moment != "manual") {
-      every_s = seconds(moment, "--snapshot");
+      every_s = moment_seconds(moment);
     }
   }
   request.add("snapshot_before_exec", before_exec);
@@ -130,24 +140,25 @@ std::vector<FieldChange> policy_changes(const PolicyOptions& given, const Json& 
 
 void declare_policy(Options& options, PolicyOptions& policy) {
   options.value({"--memory", "SIZE", "Memory limit, like 4G"}, policy.memory);
-  options.value({"--cpus", "N", "Processor limit, like 2 or 0.5"}, policy.cpus);
-  options.value({"--pids", "N", "Limit of processes"}, policy.pids);
-  options.value({"--idle-stop", "TIME", "Stop it after this without work, like 30m; never"},
+  options.value({"--cpus", "N", "CPU limit, like 2 or 0.5"}, policy.cpus);
+  options.value({"--pids", "N", "Limit of processes, at least 4"}, policy.pids);
+  options.value({"--idle-stop", "TIME", "Stop it when idle this long, like 30m; never"},
                 policy.idle_stop);
-  options.value({"--max-lifetime", "TIME", "Stop it after this, busy or not, like 8h; none"},
+  options.value({"--max-lifetime", "TIME", "Stop it after this time even if busy, like 8h; none"},
                 policy.max_lifetime);
-  options.value({"--pre-stop", "SCRIPT", "Run it before the sandbox is stopped; none"},
+  options.value({"--pre-stop", "SCRIPT", "Script to run before the sandbox stops; none"},
                 policy.pre_stop);
-  options.value({"--pre-stop-deadline", "TIME", "How long that may take, like 2m"},
+  options.value({"--pre-stop-deadline", "TIME", "Time limit of that script, like 2m"},
                 policy.pre_stop_deadline);
-  options.value({"--max-exec", "TIME", "Longest command, like 1h; none"}, policy.max_exec);
-  options.value({"--max-execs", "N", "How many commands may ever run; none"}, policy.max_execs);
-  options.value({"--max-exec-total", "TIME", "Time of all commands together; none"},
+  options.value({"--max-exec", "TIME", "Time limit of each command, like 1h; none"},
+                policy.max_exec);
+  options.value({"--max-execs", "N", "Total number of commands allowed; none"}, policy.max_execs);
+  options.value({"--max-exec-total", "TIME", "Total run time of all commands; none"},
                 policy.max_exec_total);
   options.value({"--disk", "SIZE", "Limit of files, snapshots and output, like 20G; none"},
                 policy.disk);
-  options.value({"--disk-files", "N", "Limit of its files; none"}, policy.disk_files);
-  options.values({"--cache", "PATH", "What gc may remove at rest, like /home/user/.cache"},
+  options.value({"--disk-files", "N", "Limit of the number of files; none"}, policy.disk_files);
+  options.values({"--cache", "PATH", "gc may delete this when idle, like /home/user/.cache"},
                  policy.caches);
   options.value({"--snapshot", "WHEN", "before-exec,on-stop,10m (any of them), or manual"},
                 policy.snapshot);

@@ -1,6 +1,5 @@
-// The options that say what a workspace may do: `create` and `run` take them for a new one, `set`
-// changes them. A field more is a text here, its option, and its lines in add_policy and in
-// policy_changes.
+// The options for the limits and rules of a workspace: `create` and `run` set them, `set` changes
+// them. A new field needs a string here, its option, and lines in add_policy and policy_changes.
 #pragma once
 
 #include <string>
@@ -29,14 +28,14 @@ struct PolicyOptions {
 };
 
 void declare_policy(Options& options, PolicyOptions& policy);
-// Adds what was given. Throws Error(invalid_argument) that names the option.
+// Adds the given options. Throws Error(invalid_argument) that names the option.
 void add_policy(JsonObject& request, const PolicyOptions& policy);
 struct FieldChange {
-  std::string name;  // as its option
+  std::string name;  // like its option
   std::string from;
   std::string to;
 };
-// Of the options that were given: what the daemon says that holds before and after.
+// For each given option: the daemon's value before and after.
 std::vector<FieldChange> policy_changes(const PolicyOptions& given, const Json& before,
                                         const Json& after);
 

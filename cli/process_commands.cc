@@ -1,4 +1,4 @@
-// `ps`, `kill`, `wait`: commands that run, or ran.
+// `ps`, `kill`, `wait`: running and past commands.
 #include <algorithm>
 #include <cctype>
 #include <cstring>
@@ -26,7 +26,7 @@ Colour colour_of(const Json& exec) {
   return exit_code_of(exec) == 0 ? Colour::plain : Colour::red;
 }
 
-// What the daemon tells at most.
+// The most that the daemon lists.
 constexpr size_t kListed = 1000;
 
 struct PsOptions {
@@ -34,7 +34,7 @@ struct PsOptions {
   bool all = false;
 };
 
-// Execs name their workspace by its id; a person knows its name. Deleted ones keep the id.
+// Execs have the id of their workspace; people know its name. Deleted workspaces keep the id.
 std::map<std::string, std::string> workspace_names(Context& context) {
   std::map<std::string, std::string> names;
   for (const Json& workspace : all_workspaces(context).workspaces) {
@@ -51,8 +51,8 @@ int list_execs(Context& context, const PsOptions& options) {
   const std::vector<Json> execs = execs_of(answer);
   if (execs.empty()) {
     context.print(options.workspace.empty() && !options.all
-                      ? "nothing runs; moorage ps --all shows what ran\n"
-                      : "nothing ran yet\n");
+                      ? "no running commands; past ones: moorage ps --all\n"
+                      : "no commands yet\n");
     return 0;
   }
   const int64_t now_ms = base::system_clock().wall_ms();
@@ -75,10 +75,9 @@ int list_execs(Context& context, const PsOptions& options) {
   }
   context.print_table(table);
   if (execs.size() >= kListed) {
-    context.note("there may be older ones: " +
-                 (options.workspace.empty() ? std::string("moorage history NAME")
-                                            : "moorage history " + options.workspace) +
-                 " has those of a workspace");
+    context.note("showing the last " + std::to_string(kListed) +
+                 "; all of a workspace: moorage history " +
+                 (options.workspace.empty() ? "NAME" : options.workspace) + " -n 1000");
   }
   return 0;
 }
@@ -88,7 +87,7 @@ struct KillOptions {
   std::string signal;
 };
 
-// "sigterm" and "15" are both TERM to a person.
+// Accepts "sigterm" and "15" for TERM.
 std::string signal_name(const std::string& text) {
   std::string name = text;
   std::transform(name.begin(), name.end(), name.begin(),
@@ -97,7 +96,7 @@ std::string signal_name(const std::string& text) {
   const bool number = !name.empty() && std::all_of(name.begin(), name.end(), ::isdigit);
   if (!number || name.size() > 2) return name;
   const char* known = ::sigabbrev_np(std::stoi(name));
-  if (known == nullptr) throw base::Error(base::Code::invalid_argument, "no signal " + text);
+  if (known == nullptr) throw base::Error(base::Code::invalid_argument, "unknown signal " + text);
   return known;
 }
 
@@ -117,15 +116,16 @@ int kill_exec(Context& context, const KillOptions& options) {
     context.print_json(done.str());
     return 0;
   }
-  // Both return at once: what the command makes of it takes its time.
+  // Both return at once; the command may need time to react.
   context.print(label_line(
-      options.exec, cancel ? "asked to end; killed if it does not: moorage wait " + options.exec
-                           : "got " + name));
+      options.exec,
+      cancel ? "ending, killed if it does not end; wait for it: moorage wait " + options.exec
+             : "received " + name));
   return 0;
 }
 
 int wait_for_exec(Context& context, const std::string& id) {
-  constexpr int kPollMs = 30'000;  // each request; the waiting itself has no end
+  constexpr int kPollMs = 30'000;  // for each request; the wait has no limit
   const std::string target = context.exec_path(id, "/wait?timeout_ms=" + std::to_string(kPollMs));
   for (;;) {
     const std::string answer = context.api().get(target);
@@ -142,15 +142,15 @@ int wait_for_exec(Context& context, const std::string& id) {
 
 Action ps_command(Options& options) {
   auto ps = std::make_shared<PsOptions>();
-  options.optional_argument({"NAME", "", "All commands of this workspace"}, ps->workspace);
-  options.flag({"-a,--all", "", "Those that ended, too"}, ps->all);
+  options.optional_argument({"NAME", "", "List all commands of this workspace"}, ps->workspace);
+  options.flag({"-a,--all", "", "Include ended commands"}, ps->all);
   return [ps](Context& context) { return list_execs(context, *ps); };
 }
 
 Action kill_command(Options& options) {
   auto kill = std::make_shared<KillOptions>();
   options.argument({"EXEC", "", "The command's id"}, kill->exec);
-  options.optional_argument({"SIGNAL", "", "Like INT or 15; default: end it and all it started"},
+  options.optional_argument({"SIGNAL", "", "Like INT or 15; default: end it and its children"},
                             kill->signal);
   return [kill](Context& context) { return kill_exec(context, *kill); };
 }

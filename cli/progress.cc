@@ -67,7 +67,7 @@ void Progress::write(std::string_view text) const {
   try {
     base::write_all(context_.streams.err, text);
   } catch (const base::Error&) {
-    // Progress is a courtesy: nobody reading it must not stop the verb.
+    // A failure to print progress must not stop the verb.
   }
 }
 

@@ -1,6 +1,6 @@
-// The progress of a long verb on standard error: one line that rewrites itself on a terminal, a
-// plain line a phase elsewhere; nothing with --json. A phase that took a moment leaves a line "
-// fetch    acme/shop main 4f1c2e9   2.6 s" behind.
+// The progress of a long verb on standard error: a line that rewrites itself on a terminal, one
+// plain line for each phase elsewhere, nothing with --json. A phase that took a moment leaves a
+// line: " fetch    acme/shop main 4f1c2e9   2.6 s".
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ class Progress {
   std::function<void(const Json&)> sink();
   void update(const std::string& phase, int64_t percent,
               const std::string& text);  // percent -1: none
-  void finish();                         // ends the phase that is open
+  void finish();                         // ends the current phase
 
  private:
   void show_line();

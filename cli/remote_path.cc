@@ -72,7 +72,7 @@ std::optional<std::vector<RemoteEntry>> RemoteFiles::list(const std::string& pat
   try {
     json = Json::parse(list_json(path));
   } catch (const Error& error) {
-    // Outside of the workspace there is nothing, directory or not: the daemon says so.
+    // Outside the workspace: pass on the daemon's refusal.
     const bool outside =
         path.starts_with('/') && !lies_in(path, "/workspace") && !lies_in(path, "/home/user");
     if (error.code() == Code::invalid_argument && !outside) return std::nullopt;
@@ -81,7 +81,7 @@ std::optional<std::vector<RemoteEntry>> RemoteFiles::list(const std::string& pat
   std::vector<RemoteEntry> entries;
   for (const Json& item : json.items("entries")) entries.push_back(entry_of(item));
   if (json.flag("truncated")) {
-    throw Error(Code::resource_exhausted, path + " holds more entries than the daemon lists",
+    throw Error(Code::resource_exhausted, path + " has more entries than the daemon lists",
                 "pack it inside: moorage exec " + workspace_ + " -- tar cf - DIR | tar xf -");
   }
   return entries;

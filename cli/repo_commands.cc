@@ -39,7 +39,7 @@ int list_repos(Context& context) {
   const Json json = Json::parse(answer);
   const std::vector<Json> repos = json.is_object() ? json.items("repos") : json.items();
   if (repos.empty()) {
-    context.print("no repository yet; cache one:\n  moorage repo add URL\n");
+    context.print("no repositories yet; cache one:\n  moorage repo add URL\n");
     return 0;
   }
   const int64_t now_ms = base::system_clock().wall_ms();
@@ -72,12 +72,12 @@ int fetch_repo(Context& context, const std::string& id) {
   const std::string answer = context.api().send_long(
       "POST", "/v1/repos/" + percent_encode(id) + "/fetch", {}, progress.sink());
   progress.finish();
-  // To create, an old cache is better than none; here to fetch was all that was asked for.
+  // For create a stale cache is better than none; here the fetch is the whole purpose.
   const Json repo = Json::parse(answer);
   if (repo.flag("stale")) {
     throw base::Error(base::Code::unavailable,
                       repo.text("name") + " was not fetched: " + repo.text("stale_reason"),
-                      "what was fetched last still serves; try again later");
+                      "the previous fetch remains usable; try again later");
   }
   return print_repo(context, answer);
 }
@@ -88,13 +88,13 @@ int remove_repo(Context& context, const std::string& id) {
     context.print_json(JsonObject().add("repo", id).add("removed", true).str());
     return 0;
   }
-  context.print(label_line("dropped", id + "   the next use clones it again"));
+  context.print(label_line("removed", id + "   the next use clones it again"));
   return 0;
 }
 
 Action with_id(Options& options, int (*act)(Context&, const std::string&)) {
   auto id = std::make_shared<std::string>();
-  options.argument({"REPO", "", "Its id, name or URL, as repo ls shows it"}, *id);
+  options.argument({"REPO", "", "Its id, name or URL, as in repo ls"}, *id);
   return [id, act](Context& context) { return act(context, *id); };
 }
 
@@ -102,7 +102,7 @@ Action with_id(Options& options, int (*act)(Context&, const std::string&)) {
 
 Action repo_add_command(Options& options) {
   auto url = std::make_shared<std::string>();
-  options.argument({"URL", "", "https, ssh or git URL"}, *url);
+  options.argument({"URL", "", "An https, ssh or git URL"}, *url);
   return [url](Context& context) { return add_repo(context, *url); };
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "cli/accounts.h"
 #include "cli/context.h"
 #include "cli/lineage.h"
 #include "cli/report_changes.h"
@@ -50,7 +51,7 @@ class Report {
     std::optional<T> value;
     std::optional<base::Error> trouble;
   };
-  // What the daemon refuses is told in the report; a daemon that is gone ends it.
+  // The report quotes refusals of the daemon; losing the daemon ends the report.
   template <typename Ask>
   auto had(const Ask& ask) -> Had<decltype(ask())> {
     try {
@@ -61,9 +62,9 @@ class Report {
     }
   }
   void tell(const std::optional<base::Error>& trouble) {
-    Text text("This could not be had: ");
+    Text text("Not available: ");
     text.quote(trouble->message());
-    if (!trouble->hint().empty()) text.say(" What helps: ").quote(trouble->hint());
+    if (!trouble->hint().empty()) text.say(" Hint: ").quote(trouble->hint());
     writer_.note(text);
   }
   static std::string now() { return report_time(base::format_utc(base::system_clock().wall_ms())); }
@@ -74,13 +75,13 @@ class Report {
     writer_.paragraph(
         "The record of one Moorage workspace: a private copy of a repository in which a person or "
         "a "
-        "program ran commands in a sandbox. It tells where the work began, what ran and how that "
-        "ended, which states were kept, and what is different now.");
+        "program ran commands in a sandbox. It shows where the work began, what ran and how it "
+        "ended, which snapshots exist, and what has changed.");
     Text how("Words set ");
     how.quote("like this");
     how.say(
-        " and blocks of text come from the workspace or its owner; nothing in them speaks for "
-        "Moorage. Characters that cannot be seen are written as escapes, such as ");
+        " and blocks of text come from the workspace or its owner, not from Moorage. Invisible "
+        "characters are written as escapes, such as ");
     writer_.paragraph(how.quote("\\x1b").say(". Times are UTC."));
     std::vector<std::pair<std::string, Text>> rows;
     const auto add = [&rows](const char* title, Text text) {
@@ -97,7 +98,7 @@ class Report {
     add("Runs in", place());
     add("Commands", counts(commands));
     add("Changes", sum(changes));
-    add("Report of", Text(now()));
+    add("Report time", Text(now()));
     writer_.facts(rows);
   }
 
@@ -114,7 +115,7 @@ class Report {
     text.quote(workspace_.text("base.commit"));
     const int64_t behind = workspace_.number("base.behind");
     if (behind > 0) {
-      text.say("; upstream has " + count_of(behind, "commit") + " more since, as of " +
+      text.say("; upstream has " + count_of(behind, "commit") + " more, as of " +
                report_time(workspace_.text("base.checked_at")));
     }
     return text;
@@ -122,8 +123,7 @@ class Report {
   Text branch() const {
     Text text = quoted(workspace_.text("branch"));
     const int64_t unpushed = workspace_.number("unpushed");
-    if (unpushed > 0)
-      text.say(", with " + count_of(unpushed, "commit") + " that upstream does not have");
+    if (unpushed > 0) text.say(", with " + count_of(unpushed, "commit") + " missing upstream");
     return text;
   }
   Text fork() const {
@@ -143,13 +143,14 @@ class Report {
     if (state == "ready") text = Text("sandbox " + workspace_.text("sandbox.state", "stopped"));
     if (workspace_.has("reason")) text.say(": ").quote(workspace_.text("reason"));
     if (needs_check(workspace_)) {
-      text.say("; its files are not as they had been left: ")
+      text.say("; its files were changed outside: ")
           .quote(workspace_.text("integrity.reason", workspace_.text("integrity.state")));
     }
     return text;
   }
   Text owner() const {
-    Text text("uid " + workspace_.text("owner", "?"));
+    const int64_t uid = workspace_.number("owner", -1);
+    Text text(uid < 0 ? "unknown" : user_name(uid));
     if (workspace_.has("team")) text.say(", shared with ").quote(workspace_.text("team"));
     return text;
   }
@@ -167,14 +168,14 @@ class Report {
     return text;
   }
   static Text counts(const std::optional<CommandList>& commands) {
-    if (!commands) return "not known";
+    if (!commands) return "unknown";
     std::string text = (commands->older ? "the last " : "") + std::to_string(commands->ran) +
                        " ran, " + std::to_string(commands->failed) + " failed";
     if (commands->running > 0) text += ", " + std::to_string(commands->running) + " still running";
     return text;
   }
   static Text sum(const std::optional<ChangedFiles>& changes) {
-    if (!changes) return "not known";
+    if (!changes) return "unknown";
     return count_of(changes->files, "file") + ", +" + std::to_string(changes->added) + " -" +
            std::to_string(changes->removed) + " lines";
   }
@@ -185,8 +186,8 @@ class Report {
         [&] { return Json::parse(context_.api().get(context_.workspace_path(name_, "/tree"))); });
     if (!tree.value) return tell(tree.trouble);
     writer_.paragraph(
-        "Snapshots are kept states; below each stands what came from it, so a workspace's past is "
-        "the line from it up to the base commit.");
+        "Each snapshot has its descendants below it: the past of a workspace is the line from it "
+        "up to the base commit.");
     const std::vector<std::string> lines = draw_lineage(*tree.value);
     const size_t shown = std::min(lines.size(), limits_.lineage_lines);
     std::string picture;
@@ -194,23 +195,23 @@ class Report {
     writer_.block(Block::drawing, picture);
     if (shown < lines.size()) {
       writer_.note(
-          Text("Cut here: " + std::to_string(lines.size() - shown) + " more lines; all of it: ")
+          Text("Cut here: " + std::to_string(lines.size() - shown) + " more lines; see all: ")
               .quote("moorage tree " + name_));
     }
   }
 
-  // "before ex_3", "by hand".
+  // "before ex_3", "requested".
   static Text cause(const Json& snapshot) {
     const std::string cause = snapshot.text("cause");
     if (cause == "before-exec") return Text("before ").quote(snapshot.text("exec", "a command"));
-    if (cause == "manual") return "asked for";
+    if (cause == "manual") return "requested";
     return quoted(cause);
   }
   static Text way(const Json& snapshot) {
     const std::string way = snapshot.text("way");
-    if (way == "at-rest") return "at rest";
+    if (way == "at-rest") return "stopped";
     const int64_t pause_ms = (snapshot.number("pause_us") + 999) / 1000;
-    return way + ", all that ran stood still for " + format_took(pause_ms);
+    return way + ", processes paused for " + format_took(pause_ms);
   }
 
   void snapshots() {
@@ -220,7 +221,7 @@ class Report {
     });
     if (!list.value) return tell(list.trouble);
     const std::vector<Json> rows = list.value->items("snapshots");
-    if (rows.empty()) return writer_.paragraph("None is kept.");
+    if (rows.empty()) return writer_.paragraph("No snapshots.");
     writer_.begin_table(
         {{"Id"}, {"Name"}, {"External id"}, {"Taken, UTC"}, {"Why"}, {"How"}, {"On disk"}});
     for (const Json& row : rows) {
@@ -243,17 +244,16 @@ class Report {
     if (!done.value) return tell(done.trouble);
     if (patch.bytes_left_out() == 0) {
       writer_.paragraph(
-          "The patch is whole: " + count_of(static_cast<int64_t>(patch.files()), "file") + ", " +
+          "The patch is complete: " + count_of(static_cast<int64_t>(patch.files()), "file") + ", " +
           report_size(patch.bytes()) + ".");
       return;
     }
     std::string what = report_size(patch.bytes_left_out()) + " of " + report_size(patch.bytes()) +
-                       " of patch are left out";
+                       " of the patch are left out";
     if (patch.files_left_out() > 0) {
-      what += ", " + count_of(static_cast<int64_t>(patch.files_left_out()), "file") +
-              " of it altogether";
+      what += ", " + count_of(static_cast<int64_t>(patch.files_left_out()), "file") + " completely";
     }
-    writer_.note(Text(what + ". All of it: ").quote("moorage diff " + name_));
+    writer_.note(Text(what + ". See all: ").quote("moorage diff " + name_));
   }
 
   void commits() {
@@ -268,25 +268,26 @@ class Report {
   void missing() {
     writer_.heading("Not in this report");
     writer_.paragraph(
-        "Files that git ignores, such as build output, and the home directory: they are in the "
-        "workspace and in its snapshots, but in no patch.");
+        "Files that git ignores, such as build output, and the home directory: the "
+        "workspace and its snapshots have them, but a patch cannot.");
     const auto nested = had([&] { return list_nested(context_, name_); });
     if (nested.value && nested.value->count > 0) {
       Text text(count_of(static_cast<int64_t>(nested.value->count), "repository") +
-                " inside the repository, which no patch can hold: ");
+                " inside the repository, which a patch cannot contain: ");
       for (const std::string& path : nested.value->names) text.quote(path);
       if (nested.value->count > nested.value->names.size()) text.say(" and more");
       writer_.note(text);
     }
     if (nested.value && nested.value->truncated)
-      writer_.note("The workspace has more changed files than are looked at: there may be others.");
+      writer_.note(
+          "There may be more: the workspace has too many changed files to check them all.");
     if (workspace_.text("sandbox.state") == "running") {
       writer_.note(
-          "The sandbox was running: the parts above were read one after the other, so they may be "
-          "of slightly different moments.");
+          "The sandbox was running: the parts above were read one after another and may show "
+          "slightly different moments.");
       writer_.paragraph(
-          "Of what was written in the last seconds a power cut could still take what no program "
-          "synced; a kill of anything takes nothing.");
+          "A power cut could still lose writes of the last seconds that no program synced. Killing "
+          "processes loses nothing.");
     }
     if (workspace_.number("submodules") > 0) {
       writer_.note(count_of(workspace_.number("submodules"), "submodule") + " not checked out.");

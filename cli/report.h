@@ -1,6 +1,5 @@
-// `report`: the record of one workspace for a reviewer who never saw Moorage, asked of the daemon
-// part by part and written from the front to the back. A part that cannot be had is told with its
-// reason.
+// `report`: the record of one workspace for a reviewer who does not know Moorage, fetched part by
+// part and written from front to back. An unavailable part is replaced by the reason.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +22,7 @@ struct ReportLimits {
   PatchLimits patch;
 };
 
-// What --full asks for. Still bounded: the page has to be read by a browser.
+// The limits of --full: a browser must be able to show the page.
 inline ReportLimits full_report() {
   return {10'000, {500, 20, 64 << 10}, 5'000, 20'000, 2'000, {16 << 20, 256 << 20}};
 }

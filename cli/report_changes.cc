@@ -13,7 +13,7 @@ namespace moorage::cli {
 namespace {
 
 constexpr size_t kHeadLogBytes = 256 << 10;
-constexpr uint64_t kMostHeadLogBytes = 16 << 20;  // whatever ran there could make it endless
+constexpr uint64_t kMostHeadLogBytes = 16 << 20;  // commands in the workspace could make it endless
 
 struct TooLong {};
 
@@ -62,10 +62,10 @@ void write_changes(ReportWriter& writer, const ChangedFiles& changes,
   if (changes.files == 0) return writer.paragraph("Nothing differs from the base commit.");
   writer.paragraph(count_of(changes.files, "file") + " differ from the base commit: +" +
                    std::to_string(changes.added) + " and -" + std::to_string(changes.removed) +
-                   " lines, commits and what is not committed together.");
+                   " lines, committed and uncommitted together.");
   if (static_cast<size_t>(changes.files) > changes.rows.size()) {
     writer.note(
-        Text("Only the first " + std::to_string(changes.rows.size()) + " are listed; all of them: ")
+        Text("Only the first " + std::to_string(changes.rows.size()) + " are listed; see all: ")
             .quote("moorage diff " + workspace + " --stat"));
   }
   writer.begin_table({{"File"}, {"Change"}, {"Added", true}, {"Removed", true}});
@@ -125,21 +125,21 @@ void write_commits(Context& context, ReportWriter& writer, const std::string& wo
       if (log.size() > 2 * kHeadLogBytes) log.erase(0, log.size() - kHeadLogBytes);
     });
   } catch (const TooLong&) {
-    return writer.note(Text("git's log of HEAD is too long to be read here: ")
+    return writer.note(Text("git's log of HEAD is too long to read here: ")
                            .quote("moorage exec " + workspace + " -- git reflog"));
   } catch (const base::Error& error) {
     if (error.code() != base::Code::not_found) throw;
   }
   const std::vector<HeadMove> moves = read_head_log(log);
-  if (moves.empty()) return writer.paragraph("None: git's log of HEAD has no entry.");
+  if (moves.empty()) return writer.paragraph("None: git's log of HEAD is empty.");
   writer.paragraph(
-      "How HEAD moved, as git's log in the workspace tells it; whatever ran there could write it.");
+      "The moves of HEAD, from git's log in the workspace, which commands there could change.");
   const size_t first = moves.size() > most_rows ? moves.size() - most_rows : 0;
   if (first > 0 || size > log.size()) {
-    writer.note(Text("Only the last " + std::to_string(moves.size() - first) + ". All of them: ")
+    writer.note(Text("Only the last " + std::to_string(moves.size() - first) + ". See all: ")
                     .quote("moorage exec " + workspace + " -- git reflog"));
   }
-  writer.begin_table({{"When, UTC"}, {"Commit"}, {"What"}, {"Who, by its own word"}});
+  writer.begin_table({{"When, UTC"}, {"Commit"}, {"What"}, {"Author, unverified"}});
   for (size_t n = first; n < moves.size(); ++n) {
     const HeadMove& move = moves[n];
     writer.row({move.when, quoted(move.commit.substr(0, 12)), quoted(move.what), quoted(move.who)});

@@ -1,4 +1,5 @@
-// What a report says of the files: which changed and how, commits, and what a patch cannot hold.
+// The parts of a report about files: changes, commits, and repositories that a patch cannot
+// contain.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ struct ChangedFile {
 };
 
 struct ChangedFiles {
-  std::vector<ChangedFile> rows;  // as many as were wanted
+  std::vector<ChangedFile> rows;  // at most the requested number
   int64_t files = 0;              // all
   int64_t added = 0;
   int64_t removed = 0;
@@ -29,11 +30,11 @@ struct ChangedFiles {
 ChangedFiles list_changes(Context& context, const std::string& workspace, size_t most_rows);
 void write_changes(ReportWriter& writer, const ChangedFiles& changes, const std::string& workspace);
 
-// Repositories inside the repository: their names, a few of them, and how many there are.
+// Repositories inside the repository: their number and a few names.
 struct NestedRepositories {
   std::vector<std::string> names;
   uint64_t count = 0;
-  bool truncated = false;  // too many files to look at all
+  bool truncated = false;  // too many files to check all
 };
 NestedRepositories list_nested(Context& context, const std::string& workspace);
 
@@ -41,11 +42,11 @@ NestedRepositories list_nested(Context& context, const std::string& workspace);
 struct HeadMove {
   std::string commit;
   std::string who;
-  std::string when;  // "2026-11-23 18:35:03", UTC; empty: not told
+  std::string when;  // "2026-11-23 18:35:03", UTC; empty: unknown
   std::string what;  // "commit: split the auth module"
 };
-// The last ones, the oldest first. What is no such line is passed over: anything in the workspace
-// may have written it.
+// The last entries, the oldest first. Skips invalid lines: anything in the workspace may have
+// written them.
 std::vector<HeadMove> read_head_log(std::string_view log);
 void write_commits(Context& context, ReportWriter& writer, const std::string& workspace,
                    size_t most_rows);

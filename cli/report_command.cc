@@ -27,10 +27,10 @@ bool wants_html(const ReportOptions& options) {
   if (format.empty()) return options.file.ends_with(".html") || options.file.ends_with(".htm");
   if (format == "html") return true;
   if (format == "markdown" || format == "md") return false;
-  throw Error(Code::invalid_argument, "--format: '" + format + "' is not markdown or html");
+  throw Error(Code::invalid_argument, "--format takes markdown or html, not '" + format + "'");
 }
 
-// Gathers small pieces, so that each line is not a write of its own.
+// Gathers small pieces into larger writes.
 class Output {
  public:
   explicit Output(int fd) : fd_(fd) {}
@@ -55,8 +55,8 @@ int report(Context& context, const ReportOptions& options) {
   const bool html = wants_html(options);
   const bool to_file = !options.file.empty() && options.file != "-";
   if (context.json && !to_file) {
-    throw Error(Code::invalid_argument, "a report is no JSON",
-                "moorage --json show, history, snapshots, tree and diff have what is in it");
+    throw Error(Code::invalid_argument, "report does not support --json",
+                "the same data: moorage --json show, history, snapshots, tree, diff");
   }
   std::optional<NewFile> file;
   if (to_file) {
@@ -90,10 +90,11 @@ int report(Context& context, const ReportOptions& options) {
 Action report_command(Options& options) {
   auto wanted = std::make_shared<ReportOptions>();
   options.argument({"NAME", "", "The workspace"}, wanted->workspace);
-  options.value({"--format", "FORMAT", "markdown or html; html if FILE ends with it"},
+  options.value({"--format", "FORMAT", "markdown or html; default: by the ending of FILE"},
                 wanted->format);
-  options.value({"-o,--output", "FILE", "Where to; standard output by default"}, wanted->file);
-  options.flag({"--force", "", "Replace FILE if it is there"}, wanted->force);
+  options.value({"-o,--output", "FILE", "The file to write; default: standard output"},
+                wanted->file);
+  options.flag({"--force", "", "Replace FILE if it exists"}, wanted->force);
   options.flag({"--full", "", "More of everything, up to 256M of patch"}, wanted->full);
   return [wanted](Context& context) { return report(context, *wanted); };
 }

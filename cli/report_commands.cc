@@ -47,11 +47,11 @@ CommandRow row_of(const Json& exec) {
   row.running = !has_ended(exec);
   row.failed = !row.running && exit_code_of(exec) != 0;
   const auto next = [&row] { return std::string(row.remark.empty() ? "" : ", "); };
-  if (exec.has("hook")) row.remark.say("run before a stop");
+  if (exec.has("hook")) row.remark.say("pre_stop script");
   if (exec.text("user") == "root") row.remark.say(next() + "as root");
   if (exec.has("imported_from")) {
     row.remark.say(next() + "ran as ").quote(exec.text("imported_from"));
-    row.remark.say(" before it was moved here");
+    row.remark.say(" before the import");
   }
   if (exec.has("changed_files")) row.changed = count_of(exec.number("changed_files"), "file");
   row.output_bytes = static_cast<uint64_t>(std::max<int64_t>(0, exec.number("output_bytes")));
@@ -65,7 +65,7 @@ Text command_text(const CommandRow& row, size_t characters) {
   return text;
 }
 
-// The first line of a tail begins somewhere; it is left out, if there is another.
+// The first line of a tail is usually incomplete: leave it out unless it is the only one.
 std::string_view whole_lines(std::string_view tail, bool cut) {
   if (!cut) return tail;
   const size_t end = tail.find('\n');
@@ -92,15 +92,15 @@ void write_output(Context& context, ReportWriter& writer, const CommandRow& row,
   summary.say(": " + row.result);
   writer.begin_fold(summary, open);
   for (const std::string& notice : row.notices) writer.paragraph(quoted(notice));
-  if (!trouble.empty()) writer.note(Text("Its output could not be had: ").quote(trouble));
+  if (!trouble.empty()) writer.note(Text("Its output is not available: ").quote(trouble));
   const bool cut = row.output_bytes > tail.size();
   const std::string shown = without_colours(whole_lines(tail, cut));
   if (!shown.empty()) writer.block(Block::output, shown);
-  if (!gaps.empty()) writer.note(Text("Some of its output is not kept: bytes ").quote(gaps));
+  if (!gaps.empty()) writer.note(Text("Some of its output was dropped: bytes ").quote(gaps));
   if (trouble.empty() && shown.empty() && gaps.empty()) writer.paragraph("It wrote nothing.");
   if (cut && !shown.empty()) {
     writer.paragraph(
-        Text("This is the end of " + report_size(row.output_bytes) + " of output; all of it: ")
+        Text("This is the end of " + report_size(row.output_bytes) + " of output; see all: ")
             .quote("moorage logs " + row.id));
   }
   writer.end_fold();
@@ -139,7 +139,7 @@ CommandList list_commands(Context& context, const std::string& workspace, size_t
   CommandList list;
   std::string before;
   do {
-    // A hundred at a time: each may have a hundred kilobytes of arguments.
+    // 100 at a time: each may have 100 KB of arguments.
     const std::string rest = "/history?limit=100" + (before.empty() ? "" : "&before=" + before);
     std::vector<CommandRow> page;
     JsonItems items([&](const Json& exec) { page.push_back(row_of(exec)); });
@@ -159,7 +159,7 @@ CommandList list_commands(Context& context, const std::string& workspace, size_t
 }
 
 void write_commands(ReportWriter& writer, const CommandList& list, const std::string& workspace) {
-  if (list.rows.empty()) return writer.paragraph("Nothing ran in it yet.");
+  if (list.rows.empty()) return writer.paragraph("No commands yet.");
   const uint64_t left_out = list.ran - list.rows.size();
   if (left_out > 0 || list.older) {
     writer.note(Text("Only the last " +
@@ -167,7 +167,7 @@ void write_commands(ReportWriter& writer, const CommandList& list, const std::st
                      (list.older ? "more than " : "") + std::to_string(list.ran) +
                      " are listed; --full lists up to 10,000, and ")
                     .quote("moorage history " + workspace)
-                    .say(" the others page by page."));
+                    .say(" shows the others."));
   }
   writer.begin_table({{"Id"},
                       {"Started, UTC"},
@@ -200,10 +200,10 @@ void write_outputs(Context& context, ReportWriter& writer, const CommandList& li
   }
   if (chosen.empty()) return;
   writer.heading("Output");
-  writer.paragraph("The end of what the commands that failed wrote, and those that ran last.");
+  writer.paragraph("The last output of failed commands and of the latest commands.");
   if (failed > limits.failed) {
-    writer.note("Of " + std::to_string(failed) + " listed commands that failed only the last " +
-                std::to_string(limits.failed) + " are here.");
+    writer.note("Only the last " + std::to_string(limits.failed) + " of " + std::to_string(failed) +
+                " failed commands are shown.");
   }
   for (auto n = chosen.rbegin(); n != chosen.rend(); ++n) {
     const CommandRow& row = list.rows[*n];

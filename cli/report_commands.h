@@ -1,4 +1,4 @@
-// What ran in a workspace, as a report tells it: all of it counted, the last ones as rows.
+// The commands of a workspace in a report: all are counted, the last ones become rows.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct CommandRow {
   std::string command;  // at most 400 characters of it
   std::string result;
   Text remark;                       // "as root", "before stop"; mostly empty
-  std::vector<std::string> notices;  // what its end says beyond the result
+  std::vector<std::string> notices;  // explanations of the result
   std::string changed;
   uint64_t output_bytes = 0;
   bool failed = false;
@@ -27,17 +27,17 @@ struct CommandRow {
 };
 
 struct CommandList {
-  std::vector<CommandRow> rows;  // the newest first, as many as were wanted
-  uint64_t ran = 0;              // all that were looked at
+  std::vector<CommandRow> rows;  // the newest first, at most the requested number
+  uint64_t ran = 0;              // all that were read
   uint64_t failed = 0;
   uint64_t running = 0;
-  bool older = false;  // there are more than a report looks at
+  bool older = false;  // there are more than a report reads
 };
 
 CommandList list_commands(Context& context, const std::string& workspace, size_t most_rows);
 
 void write_commands(ReportWriter& writer, const CommandList& list, const std::string& workspace);
-// The last bytes of what failed, and of what ran last.
+// The last output of failed commands and of the latest ones.
 struct OutputLimits {
   size_t failed = 20;
   size_t last = 3;
@@ -50,7 +50,7 @@ void write_outputs(Context& context, ReportWriter& writer, const CommandList& li
 std::string report_time(const std::string& utc);
 // "none", "812 bytes", "64K".
 std::string report_size(uint64_t bytes);
-// Without what colours a terminal, with the line ends of a terminal made plain ones.
+// Removes terminal colors, and turns terminal line ends into plain ones.
 std::string without_colours(std::string_view output);
 
 }  // namespace moorage::cli

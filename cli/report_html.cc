@@ -1,5 +1,5 @@
-// Reports as HTML: one file that loads nothing, runs nothing, and follows the reader's light or
-// dark.
+// Reports as HTML: one file without scripts or external resources, in the reader's light or dark
+// theme.
 #include "cli/report_writer.h"
 #include "cli/text.h"
 
@@ -50,10 +50,10 @@ tr{padding:.5rem 0;border-bottom:1px solid var(--line)}td{border:0;padding:.1rem
 td:empty{display:none}td::before{content:attr(data-of);float:left;width:7.5rem;margin-left:-8rem;color:var(--dim);font-weight:400}}
 @media print{body{max-width:none;padding:0}pre{white-space:pre-wrap}}
 )";
-// base64 of the SHA-256 of kStyle; a test computes it and says what it should be.
+// base64 of the SHA-256 of kStyle; a failing test prints the right value.
 constexpr std::string_view kStyleHash = "J50eiPiBdsSR0Q2U/l3vStVDyPHP08PqL081k7uXNu0=";
 
-// Of what printable() made.
+// Takes the result of printable().
 std::string escaped(std::string_view text) {
   std::string out;
   out.reserve(text.size() + text.size() / 16);
@@ -93,8 +93,8 @@ std::string render(const Text& text) {
   return out;
 }
 
-// The class of a line of a patch. Only colour hangs on it: a hunk's line that looks like a header's
-// is coloured wrongly.
+// The class of a line of a patch. It affects the color alone, so a hunk line that resembles a
+// header may get the wrong one.
 std::string_view class_of(std::string_view line) {
   for (const std::string_view head :
        {"diff ", "+++ ", "--- ", "index ", "new file", "deleted file", "old mode", "new mode"}) {
@@ -164,7 +164,7 @@ class Html : public ReportWriter {
       std::string classes = column.right ? "r" : "";
       if (cells[n].tone != Tone::plain) classes += cells[n].tone == Tone::good ? " good" : " bad";
       if (!classes.empty()) classes = " class=\"" + classes + "\"";
-      // The title again: a narrow page has no head row.
+      // The title again, because a narrow page hides the head row.
       line += "<td" + classes + " data-of=\"" + escaped(printable(column.title)) + "\">";
       line += render(cells[n].text) + "</td>";
     }
@@ -175,7 +175,7 @@ class Html : public ReportWriter {
   void block(Block kind, std::string_view text) override {
     if (kind == Block::patch) return out("<pre>" + coloured_patch(text) + "</pre>\n");
     const std::string head = kind == Block::drawing ? "<pre class=\"drawing\">" : "<pre>";
-    // A line end right after <pre> would be swallowed.
+    // HTML drops a line end right after <pre>.
     out(head + (text.starts_with('\n') ? "\n" : "") + escaped(printable_lines(text)) + "</pre>\n");
   }
 

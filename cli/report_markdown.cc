@@ -1,4 +1,4 @@
-// Reports as Markdown: the dialect of GitHub and GitLab, and readable as plain text.
+// Reports as Markdown in the dialect of GitHub and GitLab, readable as plain text.
 #include <algorithm>
 
 #include "cli/report_writer.h"
@@ -16,8 +16,7 @@ size_t longest_run_of_backticks(std::string_view text) {
   return longest;
 }
 
-// All that could be markup, or make a link, as &#NN;, which no reader of Markdown takes for markup
-// again.
+// Writes everything that could be markup or a link as &#NN;, which Markdown never parses again.
 std::string as_entities(std::string_view text) {
   constexpr std::string_view kMarkup = "\\`*_[]<>|~&:@$";
   std::string out;
@@ -44,7 +43,7 @@ std::string words(const std::string& text) {
 std::string code_span(const std::string& value, bool in_table) {
   std::string text = printable(value);
   if (in_table && text.find('|') != std::string::npos) {
-    // A table takes "\|" for a bar, but "\\|" differently in every program.
+    // In a table "\|" is a bar, but programs disagree about "\\|".
     if (text.find("\\|") != std::string::npos) return "<code>" + as_entities(text) + "</code>";
     for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2)
       text.insert(at, "\\");
@@ -61,7 +60,7 @@ std::string render(const Text& text, bool in_table) {
   std::string out;
   bool after_value = false;
   for (const Piece& piece : text.pieces()) {
-    // Two spans without a space between would be one.
+    // Two adjacent spans would merge without a space.
     if (piece.value && after_value) out += ' ';
     out += piece.value ? code_span(piece.text, in_table) : words(piece.text);
     after_value = piece.value;

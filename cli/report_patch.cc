@@ -7,14 +7,14 @@
 namespace moorage::cli {
 namespace {
 
-// What git begins each file with. A line of a file has another character in front of it.
+// Git starts each file with this. Lines of a file's content have a prefix character.
 constexpr std::string_view kFileHead = "diff --git ";
 constexpr size_t kLongestHead = 64 << 10;  // two quoted names of PATH_MAX
 constexpr size_t kBlockBytes = 256 << 10;
-constexpr uint64_t kOpenFileBytes = 6 << 10;  // shorter ones are open from the start,
-constexpr uint64_t kOpenBytes = 48 << 10;     // as long as so much is not reached
+constexpr uint64_t kOpenFileBytes = 6 << 10;  // shorter files are unfolded,
+constexpr uint64_t kOpenBytes = 48 << 10;     // up to this total
 
-// "a/src/x b/src/x" -> "src/x"; what is not twice the same name stays as git wrote it.
+// "a/src/x b/src/x" -> "src/x"; two different names stay as git wrote them.
 std::string path_of(std::string_view names) {
   const size_t half = names.size() / 2;
   const bool twice = names.size() % 2 == 1 && names[half] == ' ' && names.starts_with("a/") &&
@@ -70,7 +70,7 @@ void ReportPatch::take(std::string_view piece) {
   if (cut) return;
   const uint64_t room = std::min(limits_.file_bytes - std::min(limits_.file_bytes, file_shown_),
                                  limits_.total_bytes - std::min(limits_.total_bytes, shown_));
-  // Whole lines, except of a line that alone would fill a screen many times.
+  // Whole lines, unless one line would fill many screens.
   constexpr size_t kShortLine = 4096;
   if (piece.size() > room && piece.size() < kShortLine) return;
   const std::string_view kept = piece.substr(0, room);

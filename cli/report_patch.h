@@ -1,5 +1,5 @@
-// A patch as a part of a report: a fold for each file, cut where a limit says so, and told that it
-// was. It is taken as it comes, and what is kept at any time is less than half a megabyte.
+// A patch as a part of a report: a fold for each file, cut at a limit with a note. It is read as a
+// stream and never holds more than half a megabyte.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 namespace moorage::cli {
 
 struct PatchLimits {
-  uint64_t file_bytes = 64 << 10;  // shown of one file
-  uint64_t total_bytes = 1 << 20;  // shown of all
+  uint64_t file_bytes = 64 << 10;  // shown for each file
+  uint64_t total_bytes = 1 << 20;  // shown in total
 };
 
 class ReportPatch {
@@ -24,7 +24,7 @@ class ReportPatch {
   uint64_t files() const { return files_; }
   uint64_t bytes() const { return bytes_; }
   uint64_t bytes_left_out() const { return bytes_ - shown_; }
-  uint64_t files_left_out() const { return files_left_out_; }  // of which nothing is shown
+  uint64_t files_left_out() const { return files_left_out_; }  // files without any shown line
 
  private:
   void take(std::string_view piece);
@@ -34,7 +34,7 @@ class ReportPatch {
 
   ReportWriter& writer_;
   const PatchLimits limits_;
-  std::string held_;  // of the line that comes: not yet known whether it begins a file
+  std::string held_;  // an unfinished line that may start a file
   bool at_line_start_ = true;
   uint64_t files_ = 0, files_left_out_ = 0, bytes_ = 0, shown_ = 0;
 

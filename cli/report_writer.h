@@ -1,7 +1,7 @@
-// The document that a report is made of, and its two renderers. It is written from the front to the
-// back, so its length costs no memory. Nothing that is given can leave its place: not a cell its
-// table, a block its fence, an attribute its quotes; control and bidi characters and bytes that are
-// not UTF-8 are shown as escapes. Links are never made of what a workspace says.
+// The document of a report, and its two renderers. It is written from front to back, so its length
+// costs no memory. Text is escaped for its place: it cannot break out of a table cell, a fence or
+// an attribute. Control and bidi characters and invalid UTF-8 appear as escapes. Text from a
+// workspace never becomes a link.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace moorage::cli {
 
-// A run of text: our own words, or a value that somebody else chose, or a command to type.
+// A run of text: our own words, a value chosen by somebody else, or a command to type.
 struct Piece {
   std::string text;
   bool value = false;
@@ -72,14 +72,14 @@ class ReportWriter {
   virtual void begin(const std::string& title) = 0;  // first, once
   virtual void heading(const std::string& title) = 0;
   virtual void paragraph(const Text& text) = 0;
-  virtual void note(const Text& text) = 0;  // what is missing, or to be known
-  // Names and what there is to say about each.
+  virtual void note(const Text& text) = 0;  // a limit or warning
+  // Names and their values.
   virtual void facts(const std::vector<std::pair<std::string, Text>>& rows) = 0;
   virtual void begin_table(const std::vector<ReportColumn>& columns) = 0;
-  virtual void row(const std::vector<ReportCell>& cells) = 0;  // as many as there are columns
+  virtual void row(const std::vector<ReportCell>& cells) = 0;  // one for each column
   virtual void end_table() = 0;
   virtual void block(Block kind, std::string_view text) = 0;
-  // A part that the reader opens and closes.
+  // A part that the reader can fold.
   virtual void begin_fold(const Text& summary, bool open) = 0;
   virtual void end_fold() = 0;
   virtual void end(const Text& footer) = 0;  // last, once
@@ -94,8 +94,8 @@ class ReportWriter {
 std::unique_ptr<ReportWriter> markdown_report(ReportSink sink);
 std::unique_ptr<ReportWriter> html_report(ReportSink sink);
 
-// The style sheet of the HTML, and its SHA-256 in base64 as the page's policy names it: no other
-// style and no script is obeyed by a browser.
+// The style sheet of the HTML, and its base64 SHA-256 for the page's policy, which forbids all
+// scripts and all other styles.
 std::string_view report_style();
 std::string_view report_style_hash();
 

@@ -1,5 +1,5 @@
-// `rescue export`: what the disk has of a workspace, into a local file, while the daemon is in
-// rescue mode. What came before a cut stays: it may be all that there is.
+// `rescue export`: saves a workspace from the disk to a local file while the daemon is in rescue
+// mode. A partial file stays, because it may be the only copy.
 #include <fcntl.h>
 
 #include "base/error.h"
@@ -43,9 +43,9 @@ int run(Context& context, const ExportOptions& options) {
     return 0;
   }
   context.print(printable(options.name) + " is in " + printable(options.file) + ", " +
-                format_size(bytes) + "\nlook at it: tar --zstd --warning=no-unknown-keyword -tf " +
+                format_size(bytes) + "\nlist it: tar --zstd --warning=no-unknown-keyword -tf " +
                 printable(join_command({options.file})) +
-                "\nwhat could not be read is named in missing.txt, if there is one in it\n");
+                "\nif some parts could not be read, missing.txt inside lists them\n");
   return 0;
 }
 
@@ -53,7 +53,7 @@ int run(Context& context, const ExportOptions& options) {
 
 Action rescue_export_command(Options& options) {
   auto rescue = std::make_shared<ExportOptions>();
-  options.argument({"NAME", "", "The workspace, by its name or id"}, rescue->name);
+  options.argument({"NAME", "", "Name or id of the workspace"}, rescue->name);
   options.argument({"FILE", "", "The archive to write (.tar.zst)"}, rescue->file);
   return [rescue](Context& context) { return run(context, *rescue); };
 }

@@ -1,5 +1,5 @@
-// `restore-store`: mooraged does it, as the store's lock, ids and layers are its business; here it
-// is only found and started, so that one need not know that. Without a daemon.
+// `restore-store`: finds and starts mooraged, which owns the store's lock, ids and layers and does
+// the work. Needs no running daemon.
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,7 +19,7 @@ struct RestoreOptions {
   std::string config;
 };
 
-// Beside this program, or where the package has it.
+// Beside this program, or where the package installs it.
 std::string find_daemon() {
   std::string self(PATH_MAX, '\0');
   const ssize_t length = readlink("/proc/self/exe", self.data(), self.size());
@@ -28,7 +28,7 @@ std::string find_daemon() {
   for (const std::string& place : {directory + "/mooraged", directory + "/../sbin/mooraged"}) {
     if (base::path_exists(place)) return place;
   }
-  throw base::Error(base::Code::not_found, "mooraged is not beside this program",
+  throw base::Error(base::Code::not_found, "mooraged is not installed beside this program",
                     "install it; then: mooraged --restore-store DIR");
 }
 
@@ -48,11 +48,9 @@ int run(const RestoreOptions& options) {
 
 Action restore_store_command(Options& options) {
   auto restore = std::make_shared<RestoreOptions>();
-  options.argument({"DIR", "", "The replica.directory of the store that is gone"},
-                   restore->replica);
-  options.value({"--store", "DIR", "Where to make it, empty; default store.directory"},
-                restore->store);
-  options.value({"--config", "FILE", "Settings of the new daemon"}, restore->config);
+  options.argument({"DIR", "", "The replica.directory of the lost store"}, restore->replica);
+  options.value({"--store", "DIR", "An empty directory; default: store.directory"}, restore->store);
+  options.value({"--config", "FILE", "The configuration file of the new daemon"}, restore->config);
   return [restore](Context&) { return run(*restore); };
 }
 

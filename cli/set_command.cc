@@ -1,4 +1,4 @@
-// `set`: changes what a workspace may do.
+// `set`: changes the settings and limits of a workspace.
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/context.h"
@@ -19,8 +19,8 @@ int set(Context& context, const SetOptions& options) {
   add_policy(request, options.policy);
   if (request.empty()) {
     throw base::Error(
-        base::Code::invalid_argument, "what shall be set?",
-        "moorage set --help lists what can be; moorage show " + options.name + " tells what is");
+        base::Code::invalid_argument, "set needs an option",
+        "the options: moorage set --help; the current values: moorage show " + options.name);
   }
   const Json before = context.json ? Json() : Json::parse(context.api().get(path));
   const std::string answer = context.api().send("PATCH", path, request.str());
@@ -29,7 +29,7 @@ int set(Context& context, const SetOptions& options) {
   context.print(label_line("set", workspace.text("name")));
   for (const auto& [field, was, is] : policy_changes(options.policy, before, workspace))
     context.print(
-        label_line("", field + " " + (was == is ? is + ", as before" : was + " -> " + is)));
+        label_line("", field + " " + (was == is ? is + " (unchanged)" : was + " -> " + is)));
   if (workspace.has("notice")) context.print(label_line("note", workspace.text("notice")));
   return 0;
 }

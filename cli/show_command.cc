@@ -1,5 +1,6 @@
-// `show`: everything a person asks about one workspace, one line a question. A line whose fields
-// the daemon did not send is left out.
+// `show`: the details of one workspace, one line for each question. Lines without data are left
+// out.
+#include <algorithm>
 #include <cstdio>
 
 #include "base/clock.h"
@@ -47,7 +48,7 @@ class Page {
         ws_.text("name") + "  " + ws_.text("id") + "  owner " + person_text(ws_.at("owner"));
     for (const auto& [key, value] : ws_.members("labels")) text += "  " + key + "=" + value;
     text_ += printable(text) + "\n";
-    if (ws_.has("team")) line("team", "members of " + ws_.text("team") + " may use it, too");
+    if (ws_.has("team")) line("team", "members of " + ws_.text("team") + " may use it");
     const std::string state = ws_.text("state");
     if (state != "ready") line("state", state + ago("deleted_at", " "));
     line("reason", ws_.text("reason"));
@@ -65,7 +66,7 @@ class Page {
     const std::string checked = ago("base.checked_at", "checked ");
     if (!checked.empty()) text += " (" + checked + ")";
     if (ws_.flag("base.stale")) {
-      text += "; upstream did not answer: " + ws_.text("base.stale_reason", "this may be old");
+      text += "; upstream did not answer: " + ws_.text("base.stale_reason", "this may be stale");
     }
     line("base", text);
   }
@@ -130,7 +131,7 @@ class Page {
     };
     if (ws_.number("limits.memory_bytes") > 0) {
       const bool used = ws_.number("sandbox.memory_bytes") > 0;
-      add("memory " + (used ? size("sandbox.memory_bytes") + "/" : "") +
+      add("memory " + (used ? size("sandbox.memory_bytes") + " used of " : "") +
           size("limits.memory_bytes"));
     }
     if (ws_.real("limits.cpus") > 0) {
@@ -140,7 +141,7 @@ class Page {
     }
     if (ws_.number("limits.pids") > 0) {
       const std::string used = ws_.text("sandbox.processes");
-      add("processes " + (used.empty() ? "" : used + "/") + ws_.text("limits.pids"));
+      add("processes " + (used.empty() ? "" : used + " of ") + ws_.text("limits.pids"));
     }
     line("limits", limits);
   }
@@ -157,9 +158,12 @@ class Page {
   void keeping() {
     if (ws_.has("holder")) line("holder", holder_line(ws_.at("holder")));
     const Json integrity = ws_.at("integrity");
-    std::string safe = integrity.text(integrity.is_object() ? "state" : "");
+    std::string safe;
     if (integrity.is_object()) {
-      safe += ago("integrity.checked_at", ", looked ");
+      safe = "files " + integrity.text("state");
+      std::replace(safe.begin(), safe.end(), '-', ' ');
+      const std::string checked = ago("integrity.checked_at", "checked ");
+      if (!checked.empty()) safe += " (" + checked + ")";
       const std::string reason = integrity.text("reason");
       if (!reason.empty()) safe += "; " + reason;
     }
@@ -178,7 +182,7 @@ class Page {
       line("pre_stop", shorten(join_command(ws_.at({}).byte_list("pre_stop")), 60));
   }
 
-  // "12 of 100 commands, 3m of 1h, each 10m at most"
+  // "12 of 100 commands, 3m of 1h, each at most 10m"
   void budget() {
     std::string text;
     const auto add = [&text](const std::string& part) {
@@ -189,12 +193,12 @@ class Page {
     if (execs > 0) add(ws_.text("used_execs") + " of " + count_of(execs, "command"));
     if (total_s > 0)
       add(format_age(ws_.number("used_exec_ms")) + " of " + format_age(total_s * 1000));
-    if (each_s > 0) add("each " + format_age(each_s * 1000) + " at most");
+    if (each_s > 0) add("each at most " + format_age(each_s * 1000));
     line("budget", text);
   }
 
-  // "30m after the last exec ends (now busy: exec ex_3)", "in 12m"; a lifetime comes on top. Of one
-  // that does not run: what will hold when it does.
+  // "30m after the last exec ends (now busy: exec ex_3)", "in 12m"; plus the lifetime, if limited.
+  // For a stopped sandbox: the rules once it runs.
   void stops() {
     const int64_t after_s = ws_.number("idle_stop_s");
     const int64_t most_s = ws_.number("max_lifetime_s");
@@ -209,7 +213,7 @@ class Page {
         text += busy.empty() ? "; " : " (now busy: " + busy + "); ";
       }
       if (ws_.has("sandbox.lifetime_left_ms"))
-        text += "in any case in " + format_age(ws_.number("sandbox.lifetime_left_ms")) + "; ";
+        text += "at the latest in " + format_age(ws_.number("sandbox.lifetime_left_ms")) + "; ";
       if (text.empty()) text = "moorage stop " + ws_.text("name") + "; ";
     } else {
       if (after_s > 0) text = after;

@@ -125,11 +125,11 @@ void SignalForwarder::post(const std::string& rest, const std::string& body) {
   request.body = body;
   ExchangeOptions options;
   options.silence_timeout_ms = kPatienceMs;
-  // One more try: the kept connection may be one that the daemon closed long ago.
+  // Retry once: the daemon may have closed the kept connection long ago.
   for (int attempt = 0; attempt < 2; ++attempt) {
     try {
       connection_.exchange(request, options);
-      return;  // a refusal means that it has ended: the output stream tells
+      return;  // a refusal means that it has ended, which the output stream reports
     } catch (const base::Error& error) {
       if (error.code() == base::Code::unavailable || attempt == 1) break;
     }

@@ -1,8 +1,7 @@
-// Sends the signals that we get to the command that we stand for, on a thread of its own, or leaves
-// the command running because of them. Ctrl-C is INT; a second one within a second cancels the
-// command for good. A signal that we were started to ignore (nohup, a job of a script) stays
-// ignored. While it lives the signals are blocked in every thread that is started later: make it
-// first.
+// Forwards our signals to the command in the sandbox, on a thread of its own, or leaves the command
+// running on those in `leaving`. Ctrl-C is INT; a second one within a second cancels the command. A
+// signal that was ignored when we started (nohup, a job of a script) stays ignored. The signals are
+// blocked in every thread started later: create this first.
 #pragma once
 
 #include <csignal>
@@ -19,11 +18,11 @@ namespace moorage::cli {
 
 struct ForwardPlan {
   std::string socket_path;
-  std::vector<int> signals;  // of ours that are forwarded
-  std::vector<int> leaving;  // of ours that on_leave is called for, on the forwarding thread
+  std::vector<int> signals;  // forwarded
+  std::vector<int> leaving;  // calls on_leave for these, on the forwarding thread
   std::function<void(int signal)> on_leave;
-  int window_fd = -1;  // this terminal's size follows to the command's
-  // Called on the forwarding thread when a Ctrl-C finds nobody to forward to.
+  int window_fd = -1;  // the command's terminal gets the size of this one
+  // Called on the forwarding thread when Ctrl-C cannot be delivered.
   std::function<void()> on_nobody;
 };
 
@@ -36,7 +35,7 @@ class SignalForwarder {
   SignalForwarder(const SignalForwarder&) = delete;
   SignalForwarder& operator=(const SignalForwarder&) = delete;
 
-  void set_exec(const std::string& exec);  // signals that came before are sent now
+  void set_exec(const std::string& exec);  // sends the signals received so far
 
  private:
   void run();
@@ -52,7 +51,7 @@ class SignalForwarder {
   base::Fd signals_;  // a signalfd
   base::Fd wake_;     // an eventfd
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::string exec_;
   struct Post {
     std::string rest;
@@ -62,7 +61,7 @@ class SignalForwarder {
   bool stopping_ = false;
 
   int64_t last_interrupt_ms_ = -1;
-  std::thread thread_;  // last: starts when all else is there
+  std::thread thread_;  // last: uses the other members
 };
 
 }  // namespace moorage::cli

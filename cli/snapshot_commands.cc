@@ -1,5 +1,5 @@
-// `snapshot`, `snapshots`, `drop`, `restore`, `undo`, `fork`, `promote`, `tree`: states of a
-// workspace that one can go back to, and go on from in several ways.
+// `snapshot`, `snapshots`, `drop`, `restore`, `undo`, `fork`, `promote`, `tree`: saved states of a
+// workspace, to restore and to fork.
 #include <chrono>
 
 #include "base/error.h"
@@ -32,7 +32,7 @@ std::string time_of(const Json& thing) {
   return format_age(now.count() - *at);
 }
 
-// "frozen for 11 ms" or "" for what was at rest.
+// "frozen for 11 ms"; "" for a stopped workspace.
 std::string pause_of(const Json& snapshot) {
   const int64_t pause_us = snapshot.number("pause_us");
   if (snapshot.text("way") == "at-rest") return {};
@@ -51,8 +51,8 @@ int take(Context& context, const Wanted& wanted) {
   const std::string pause = pause_of(snapshot);
   context.print(label_line("kept", snapshot.text("id") + (name.empty() ? "" : "   " + name) +
                                        (pause.empty() ? "" : "   " + pause) +
-                                       "   back with: moorage restore " + wanted.workspace + " " +
-                                       (name.empty() ? snapshot.text("id") : name)));
+                                       "   restore with: moorage restore " + wanted.workspace +
+                                       " " + (name.empty() ? snapshot.text("id") : name)));
   return 0;
 }
 
@@ -67,10 +67,10 @@ int list(Context& context, const Wanted& wanted) {
     table.add({row.text("id"), row.text("name", "-"), time_of(row),
                measured ? format_size(static_cast<uint64_t>(row.number("disk_bytes"))) : "-",
                row.text("cause") + (pause.empty() ? "" : ", " + pause), row.text("parent", "base"),
-               row.flag("durable") ? "yes" : "in a moment"});
+               row.flag("durable") ? "yes" : "not yet"});
   }
   if (table.empty()) {
-    context.print(label_line("none", "moorage snapshot " + wanted.workspace + " takes one"));
+    context.print(label_line("none", "take one: moorage snapshot " + wanted.workspace));
     return 0;
   }
   context.print_table(table);
@@ -85,7 +85,7 @@ int restore(Context& context, const Wanted& wanted) {
       "POST", context.workspace_path(wanted.workspace, "/restore"), body.str(), {.slow = true});
   if (context.printed_json(answer)) return 0;
   context.print(label_line("restored", wanted.workspace + "   as of " + wanted.snapshot +
-                                           "; what was there is kept: moorage snapshots " +
+                                           "; previous state: moorage snapshots " +
                                            wanted.workspace));
   return 0;
 }
@@ -99,7 +99,7 @@ int undo(Context& context, const Wanted& wanted) {
   if (context.printed_json(answer)) return 0;
   context.print(
       label_line("undone", wanted.workspace + "   as of " + Json::parse(answer).text("stands_on") +
-                               "; what was there is kept: moorage snapshots " + wanted.workspace));
+                               "; previous state: moorage snapshots " + wanted.workspace));
   return 0;
 }
 
@@ -129,8 +129,8 @@ int promote(Context& context, const Wanted& wanted) {
       "POST", context.workspace_path(wanted.workspace, "/promote"), body.str(), {.slow = true});
   if (context.printed_json(answer)) return 0;
   const std::string name = Json::parse(answer).text("name");
-  context.print(label_line("promoted", name + " is now as " + wanted.workspace +
-                                           "; what it was is kept: moorage snapshots " + name));
+  context.print(label_line("promoted", name + " now has the contents of " + wanted.workspace +
+                                           "; previous state: moorage snapshots " + name));
   return 0;
 }
 
@@ -144,8 +144,8 @@ Action with(std::shared_ptr<Wanted> wanted, Run run) {
 Action snapshot_command(Options& options) {
   auto wanted = std::make_shared<Wanted>();
   options.argument({"NAME", "", "The workspace"}, wanted->workspace);
-  options.optional_argument({"LABEL", "", "What to call it"}, wanted->snapshot);
-  options.value({"--external-id", "ID", "What another program calls it, such as a checkpoint"},
+  options.optional_argument({"LABEL", "", "Name of the snapshot"}, wanted->snapshot);
+  options.value({"--external-id", "ID", "Its id in another program, such as a checkpoint"},
                 wanted->external_id);
   return with(wanted, take);
 }
@@ -167,7 +167,8 @@ Action drop_command(Options& options) {
       context.print_json(JsonObject().add("dropped", wanted->snapshot).str());
       return 0;
     }
-    context.print(label_line("dropped", wanted->snapshot + "   what stood on it stands as it did"));
+    context.print(
+        label_line("dropped", wanted->snapshot + "   forks and later snapshots are unaffected"));
     return 0;
   };
 }
@@ -176,33 +177,33 @@ Action restore_command(Options& options) {
   auto wanted = std::make_shared<Wanted>();
   options.argument({"NAME", "", "The workspace"}, wanted->workspace);
   options.argument({"SNAPSHOT", "", "Its id or name"}, wanted->snapshot);
-  options.flag({"--kill", "", "End what runs in the workspace for it"}, wanted->kill);
+  options.flag({"--kill", "", "End the commands that run in the workspace"}, wanted->kill);
   return with(wanted, restore);
 }
 
 Action undo_command(Options& options) {
   auto wanted = std::make_shared<Wanted>();
   options.argument({"NAME", "", "The workspace"}, wanted->workspace);
-  options.optional_argument({"EXEC", "", "The command; else the last one that is not undone"},
+  options.optional_argument({"EXEC", "", "The command; default: the last one not undone"},
                             wanted->snapshot);
-  options.flag({"--kill", "", "End what runs in the workspace for it"}, wanted->kill);
+  options.flag({"--kill", "", "End the commands that run in the workspace"}, wanted->kill);
   return with(wanted, undo);
 }
 
 Action fork_command(Options& options) {
   auto wanted = std::make_shared<Wanted>();
   options.argument({"NAME", "", "The workspace"}, wanted->workspace);
-  options.arguments({"FORK", "", "Names of the forks; else NAME-1, NAME-2..."}, wanted->names);
-  options.value({"--count", "N", "How many; 1 if nothing is said"}, wanted->count);
-  options.value({"--at", "SNAPSHOT", "From that state; else from now"}, wanted->snapshot);
+  options.arguments({"FORK", "", "Names of the forks; default: NAME-1, NAME-2..."}, wanted->names);
+  options.value({"--count", "N", "Number of forks; default: 1"}, wanted->count);
+  options.value({"--at", "SNAPSHOT", "Fork this snapshot; default: the current state"},
+                wanted->snapshot);
   return with(wanted, fork);
 }
 
 Action promote_command(Options& options) {
   auto wanted = std::make_shared<Wanted>();
   options.argument({"FORK", "NAME", "The fork"}, wanted->workspace);
-  options.flag({"--kill", "", "End what runs in the workspace that it was forked from"},
-               wanted->kill);
+  options.flag({"--kill", "", "End the commands that run in its parent"}, wanted->kill);
   return with(wanted, promote);
 }
 

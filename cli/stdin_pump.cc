@@ -35,7 +35,7 @@ StdinPump::StdinPump(StdinPlan plan)
       stop_(base::check(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
       backoff_(reconnect_patience()),
       buffer_(std::make_unique_for_overwrite<char[]>(kPieceBytes)) {
-  // Fewer, larger reads from a pipe; refused for anything else, which is fine.
+  // Larger reads from a pipe; fails harmlessly for everything else.
   ::fcntl(plan_.fd, F_SETPIPE_SZ, static_cast<int>(kPieceBytes));
   thread_ = std::thread([this] { run(); });
 }
@@ -60,14 +60,14 @@ void StdinPump::run() {
       if (at_end) return;
     }
   } catch (const std::exception&) {
-    // Stopped, or the daemon is gone for good: whoever follows the output says so.
+    // Stopped, or the daemon is gone: the output follower reports it.
   }
 }
 
 bool StdinPump::wait_for_input() {
   for (;;) {
-    // Reading our terminal from the background would stop the whole process (SIGTTIN).
-    const pid_t foreground = ::tcgetpgrp(plan_.fd);  // -1: not our terminal
+    // Reading the terminal from the background would stop the whole process (SIGTTIN).
+    const pid_t foreground = ::tcgetpgrp(plan_.fd);  // -1: not the controlling terminal
     const bool background = foreground >= 0 && foreground != ::getpgrp();
     pollfd polled[2] = {{stop_.get(), POLLIN, 0}, {background ? -1 : plan_.fd, POLLIN, 0}};
     const int ready = ::poll(polled, 2, background ? kBackgroundPollMs : -1);
@@ -77,7 +77,7 @@ bool StdinPump::wait_for_input() {
   }
 }
 
-// A terminal that is gone reads as at its end, for ever.
+// A closed terminal reads as end of file forever.
 bool StdinPump::is_hung_up() const {
   pollfd polled{plan_.fd, POLLIN, 0};
   return is_terminal_ && ::poll(&polled, 1, 0) == 1 && (polled.revents & POLLHUP) != 0;
@@ -93,9 +93,9 @@ std::optional<std::string> StdinPump::read_piece() {
       if (got == 0 && used == 0) return std::string();  // end of file
       if (got < 0 && is_hung_up()) return std::string();
       if (got < 0 && errno != EINTR && errno != EAGAIN) return std::nullopt;
-      if (got == 0) break;  // found again, and told, by the next call
+      if (got == 0) break;  // the next call finds and reports it again
       if (got > 0) used += static_cast<size_t>(got);
-      // Take what else is there already, so that a pipe fills whole pieces.
+      // Take more if it is ready, so that a pipe fills whole pieces.
       pollfd more{plan_.fd, POLLIN, 0};
       if (used == kPieceBytes || ::poll(&more, 1, 0) <= 0) break;
     }
@@ -129,7 +129,7 @@ bool StdinPump::deliver(std::string_view piece, bool close) {
       answered = false;
       accepted = ask_accepted();
     }
-    // Beyond what we sent: somebody else writes, too, and the offsets are not ours any more.
+    // More than we sent: another client writes, too, so our offsets are no longer valid.
     const bool ours =
         accepted && *accepted >= plan_.offset && *accepted - plan_.offset <= piece.size();
     if (!ours) return false;
@@ -137,7 +137,7 @@ bool StdinPump::deliver(std::string_view piece, bool close) {
     piece.remove_prefix(static_cast<size_t>(taken));
     plan_.offset += taken;
     if (answered || taken > 0) backoff_.reset();
-    if (piece.empty() && (answered || !close)) return true;  // an end that got lost is said again
+    if (piece.empty() && (answered || !close)) return true;  // repeat a lost end of input
     if (answered && taken == 0 && !backoff_.wait(stop_.get())) return false;
   }
 }
@@ -151,12 +151,11 @@ std::optional<uint64_t> StdinPump::put(std::string_view piece, bool close) {
                      {"Idempotency-Key", new_idempotency_key()}};
   request.body = piece;
   ExchangeOptions options;
-  options.silence_timeout_ms = -1;  // the command may take its time to read
+  options.silence_timeout_ms = -1;  // the command may read slowly
   const HttpResponse response = connection_.exchange(request, options);
   if (response.ok()) return static_cast<uint64_t>(Json::parse(response.body).number("accepted"));
-  if (response.status == 503)
-    throw Error(Code::unavailable, "the daemon is busy or on its way down");
-  return std::nullopt;  // ended, or closed its standard input: not a failure
+  if (response.status == 503) throw Error(Code::unavailable, "the daemon is busy or shutting down");
+  return std::nullopt;  // it ended or closed its standard input: not an error
 }
 
 std::optional<uint64_t> StdinPump::ask_accepted() {
@@ -167,7 +166,7 @@ std::optional<uint64_t> StdinPump::ask_accepted() {
       if (response.ok()) {
         const Json exec = Json::parse(response.body);
         if (has_ended(exec)) return std::nullopt;
-        // A daemon that has just come back may not have asked the command's warden yet.
+        // A restarted daemon may not have asked the command's warden yet.
         if (exec.has("stdin_accepted")) return static_cast<uint64_t>(exec.number("stdin_accepted"));
       } else if (response.status != 503) {
         return std::nullopt;

@@ -1,8 +1,7 @@
-// Sends our standard input to a command, on a thread and a connection of its own, so that neither a
-// command that reads nothing nor one that floods its output can hold the other up.
-// Every PUT says at which offset its bytes begin and carries at most 1 MiB; only this piece is
-// kept, and after a lost answer the daemon is asked how much of it arrived. So the command gets
-// each byte once, whatever restarts in between. The destructor ends a PUT that waits for the
+// Sends our standard input to a command, on a thread and a connection of its own, so that input and
+// output never block each other. Every PUT names the offset of its first byte and carries at most 1
+// MiB. Only this piece is kept; after a lost answer the daemon reports how much of it arrived. So
+// the command gets each byte once, across restarts. The destructor ends a PUT that waits for the
 // command to read.
 #pragma once
 
@@ -23,11 +22,11 @@ struct StdinPlan {
   std::string socket_path;
   std::string exec;
   int fd = 0;
-  uint64_t offset = 0;       // bytes that the command was given before
-  bool close_at_end = true;  // our end of file becomes the command's
-  // For a raw terminal: Ctrl-P Ctrl-Q leaves instead of being sent.
+  uint64_t offset = 0;       // bytes that the command already received
+  bool close_at_end = true;  // forward our end of file
+  // For a raw terminal: Ctrl-P Ctrl-Q detaches and is not sent.
   std::function<void()> on_detach;
-  // The terminal is gone. That is no end of file: the command keeps its input open.
+  // The terminal was closed. The command keeps its input open.
   std::function<void()> on_hangup;
 };
 
@@ -44,8 +43,8 @@ class StdinPump {
   bool wait_for_input();                    // false: stop
   bool is_hung_up() const;
   std::string filter_keys(std::string piece);
-  bool deliver(std::string_view piece, bool close);  // false: the command takes no more
-  // How much of the piece the daemon now has in all; nothing when the command takes no more.
+  bool deliver(std::string_view piece, bool close);  // false: the command accepts no more
+  // How much of the piece the daemon has; nothing when the command accepts no more.
   std::optional<uint64_t> put(std::string_view piece, bool close);
   std::optional<uint64_t> ask_accepted();
 
@@ -54,10 +53,10 @@ class StdinPump {
   HttpConnection connection_;
   base::Fd stop_;  // an eventfd
   Backoff backoff_;
-  std::unique_ptr<char[]> buffer_;  // a piece; never cleared, which a short command would feel
-  bool held_key_ = false;           // Ctrl-P was read, and may begin the way out
+  std::unique_ptr<char[]> buffer_;  // a piece; not cleared, which would slow down short commands
+  bool held_key_ = false;           // Ctrl-P was read and may start a detach
   bool detached_ = false;
-  std::thread thread_;  // last: starts when all else is there
+  std::thread thread_;  // last: uses the other members
 };
 
 }  // namespace moorage::cli

@@ -8,7 +8,7 @@ namespace moorage::cli {
 namespace {
 
 constexpr size_t kGap = 2;
-constexpr size_t kNarrowest = 6;  // a shrunk column keeps this much
+constexpr size_t kNarrowest = 6;  // a shrunk column keeps this width
 
 std::string_view colour_code(Colour colour) {
   switch (colour) {
@@ -47,7 +47,7 @@ std::vector<size_t> Table::widths(size_t limit) const {
   size_t total = kGap * (columns_.size() - 1);
   for (const size_t width : widths) total += width;
   while (limit > 0 && total > limit) {
-    // The widest column that may shrink gives one character at a time.
+    // Shrink the widest column that may, one character at a time.
     size_t* widest = nullptr;
     for (size_t i = 0; i < widths.size(); ++i) {
       const bool can =

@@ -1,6 +1,6 @@
-// Tables and two-column lines of the output. A table is made whole, then fitted: on a terminal that
-// is too narrow the columns marked `shrinks` give way, cut with …; elsewhere nothing is cut, so
-// that scripts see whole names. Cells are escaped here; callers pass text as it came.
+// Tables and two-column lines of the output. On a narrow terminal the columns marked `shrinks` are
+// cut with …; elsewhere nothing is cut, so that scripts see whole names. Cells are escaped here:
+// callers pass raw text.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ struct Cell {
 class Table {
  public:
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
-  // A row with fewer cells than columns ends in a cell that runs over the rest of the line.
+  // In a row with fewer cells than columns the last cell spans the rest of the line.
   void add(std::vector<Cell> row) { rows_.push_back(std::move(row)); }
   bool empty() const { return rows_.empty(); }
   struct Style {
@@ -45,9 +45,9 @@ class Table {
   std::vector<std::vector<Cell>> rows_;
 };
 
-// " ready    auth   /workspace": a word, and what there is to say about it from column `width` on.
+// " ready    auth   /workspace": a word, and its text from column `width` on.
 std::string label_line(std::string_view label, std::string_view text, size_t width = 10);
-// The same over as many lines as it takes to stay within `columns`: broken at spaces, indented.
+// The same, wrapped at spaces to `columns` and indented.
 std::string label_lines(std::string_view label, std::string_view text, int columns,
                         size_t width = 10);
 

@@ -13,8 +13,8 @@
 namespace moorage::cli {
 namespace {
 
-// One terminal is raw at a time. The atomic says whether there is something to restore, so that the
-// destructor and exit() never do it twice.
+// One terminal is raw at a time. The atomic says whether to restore it, so that the destructor and
+// exit() do it once.
 termios saved_settings;
 int saved_fd = -1;
 std::atomic<bool> is_raw{false};

@@ -1,4 +1,4 @@
-// What the three standard streams are, and raw mode with its guaranteed end.
+// Properties of the three standard streams, and raw mode that always ends.
 #pragma once
 
 #include <memory>
@@ -6,7 +6,7 @@
 
 namespace moorage::cli {
 
-// Where a command reads and writes; tests pass other descriptors than 0, 1, 2.
+// The streams of a command; tests pass other descriptors than 0, 1, 2.
 struct Streams {
   int in = 0;
   int out = 1;
@@ -27,9 +27,9 @@ struct Terminal {
   static Terminal look(const Streams& streams);
 };
 
-WindowSize window_size(int fd);  // 80x24 when it is no terminal
+WindowSize window_size(int fd);  // 80x24 when it is not a terminal
 
-// Raw mode from construction to destruction, and also when the process leaves through exit().
+// Raw mode from construction to destruction; exit() ends it, too.
 class RawMode {
  public:
   explicit RawMode(int fd);

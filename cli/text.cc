@@ -23,7 +23,7 @@ constexpr int64_t kSecond = 1000, kMinute = 60 * kSecond, kHour = 60 * kMinute, 
 
 [[noreturn]] void refuse(std::string_view what, std::string_view text, std::string_view examples) {
   throw Error(Code::invalid_argument,
-              std::string(what) + ": '" + std::string(text) + "' is not understood",
+              std::string(what) + ": '" + std::string(text) + "' is not valid",
               "write it like " + std::string(examples));
 }
 
@@ -116,7 +116,7 @@ int64_t parse_duration_ms(std::string_view text, std::string_view what) {
   while (!rest.empty()) {
     const auto number = take_number(rest);
     if (!number) refuse(what, text, kExamples);
-    // A bare number is seconds, but only alone: "1h30" would be a guess.
+    // Only a single bare number means seconds: "1h30" is ambiguous.
     const bool bare = rest.empty() && total == 0;
     const auto unit = bare ? std::optional<int64_t>(kSecond) : take_unit(rest);
     if (!unit) refuse(what, text, kExamples);

@@ -1,4 +1,4 @@
-// The half of text.h that looks at characters: escapes, widths, quoting, base64.
+// The part of text.h about characters: escapes, widths, quoting, base64.
 #include <algorithm>
 #include <cstdio>
 
@@ -133,7 +133,7 @@ std::string base64_decode(std::string_view text) {
   for (char c : text) {
     const size_t value = kBase64.find(c);
     if (value == std::string_view::npos) {
-      throw base::Error(base::Code::corrupted, "the daemon sent base64 that is none");
+      throw base::Error(base::Code::corrupted, "the daemon sent invalid base64");
     }
     group = (group << 6) | static_cast<uint32_t>(value);
     bits += 6;

@@ -1,5 +1,5 @@
-// `top`: the workspaces as they are now, drawn again every two seconds. Without a terminal, or with
-// --once, one table. The terminal is put back on every way out that a process can still take.
+// `top`: the current load of the workspaces, redrawn every two seconds. Without a terminal, or with
+// --once, one table. The terminal is restored on every exit except SIGKILL.
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -27,7 +27,7 @@ using base::Code;
 using base::Error;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kFirstPause{500};  // to a first share of CPU; also that of --once
+constexpr milliseconds kFirstPause{500};  // until the first CPU share; also with --once
 constexpr int kPatienceMs = 10'000;
 
 struct TopOptions {
@@ -41,13 +41,14 @@ TopOrder order_of(const std::string& text) {
   constexpr std::array<std::string_view, 4> kNames{"cpu", "memory", "disk", "name"};
   const auto found = std::find(kNames.begin(), kNames.end(), text);
   if (found == kNames.end())
-    throw Error(Code::invalid_argument, "--sort: '" + text + "' is not cpu, memory, disk or name");
+    throw Error(Code::invalid_argument,
+                "--sort takes cpu, memory, disk or name, not '" + text + "'");
   return static_cast<TopOrder>(found - kNames.begin());
 }
 
 std::string target_of(bool own) { return own ? "/v1/top?mine=1" : "/v1/top"; }
 
-// Asks the daemon on a thread of its own, so that a key is answered while a daemon is not.
+// Polls the daemon on a thread of its own, so that keys work while the daemon is silent.
 class Looker {
  public:
   Looker(const std::string& socket, bool own, milliseconds pause)
@@ -111,7 +112,7 @@ class Looker {
       if (!response.ok()) throw_api_error(response);
       now = Json::parse(response.body);
     } catch (const Error& error) {
-      trouble = error.message() + "; trying again";
+      trouble = error.message() + "; retrying";
     }
     {
       const std::lock_guard lock(mutex_);
@@ -136,7 +137,7 @@ class Looker {
   std::thread thread_;
 };
 
-// The other screen, without a cursor, from construction to destruction.
+// The alternate screen, without a cursor, from construction to destruction.
 class OtherScreen {
  public:
   explicit OtherScreen(const Streams& streams) : out_(streams.out), raw_(streams.in) {
@@ -146,7 +147,7 @@ class OtherScreen {
     try {
       base::write_all(out_, "\x1b[?7h\x1b[?25h\x1b[?1049l");
     } catch (const Error&) {
-      // The terminal is gone, and with it what was to be put back.
+      // The terminal is gone: nothing to restore.
     }
   }
   OtherScreen(const OtherScreen&) = delete;
@@ -170,7 +171,7 @@ class BlockedSignals {
   BlockedSignals(const BlockedSignals&) = delete;
   BlockedSignals& operator=(const BlockedSignals&) = delete;
   int fd() const { return fd_.get(); }
-  // The signal that ends us, if one came; 0: none.
+  // The signal that ends us; 0: none.
   int ending() {
     signalfd_siginfo info{};
     while (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
@@ -228,7 +229,7 @@ class LiveView {
     base::write_all(context_.streams.out, top_frame(seen.now, rows_, view_));
   }
 
-  // False: to leave.
+  // False: quit.
   bool read_keys() {
     std::array<char, 64> bytes{};
     const ssize_t count = ::read(context_.streams.in, bytes.data(), bytes.size());
@@ -267,7 +268,7 @@ class LiveView {
     view_.selected = rows_.at(static_cast<size_t>(std::clamp<int64_t>(at, 0, last))).id;
   }
 
-  // Ctrl-Z: the shell gets its screen back, and we ours when it lets us go on.
+  // Ctrl-Z: restore the shell's screen, and ours after it continues us.
   void pause() {
     screen_.reset();
     ::raise(SIGTSTP);
@@ -302,14 +303,14 @@ int print_once(Context& context, const TopOptions& options) {
 
 Action top_command(Options& options) {
   auto top = std::make_shared<TopOptions>();
-  options.value({"-s,--sort", "WHAT", "cpu, memory, disk or name"}, top->order);
-  options.value({"-d,--delay", "TIME", "Between two looks; 2s by default"}, top->pause);
-  options.flag({"--mine", "", "Our own workspaces only"}, top->own);
-  options.flag({"--once", "", "Print one table and leave"}, top->once);
+  options.value({"-s,--sort", "WHAT", "Sort by cpu, memory, disk or name"}, top->order);
+  options.value({"-d,--delay", "TIME", "Refresh interval; default: 2s"}, top->pause);
+  options.flag({"--mine", "", "Only your own workspaces"}, top->own);
+  options.flag({"--once", "", "Print one table and exit"}, top->once);
   return [top](Context& context) {
     const bool live = context.terminal.in && context.terminal.out && !context.json && !top->once;
     if (!live) return print_once(context, *top);
-    context.api().get(target_of(top->own));  // what is wrong is told on the usual screen
+    context.api().get(target_of(top->own));  // report errors on the normal screen
     return LiveView(context, *top).run();
   };
 }

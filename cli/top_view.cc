@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kWide = 120;
 constexpr int kNarrow = 76;
-constexpr size_t kAround = 5;  // lines that are not rows: title, sums, an empty one, heads, keys
+constexpr size_t kAround = 5;  // lines around the rows: title, sums, an empty line, heads, keys
 
 std::optional<uint64_t> size_of(const Json& json, std::string_view field) {
   if (!json.has(field)) return std::nullopt;
@@ -43,7 +43,7 @@ std::string doing_of(const Json& workspace) {
   return exec.text("exec") + " " + join_command(exec.byte_list("argv"));
 }
 
-// Between two looks at the same sandbox.
+// Between two samples of the same sandbox.
 std::optional<double> cpu_percent(const Json& now, const Json& before, int64_t passed_us) {
   const bool same = before.text("sandbox.id") == now.text("sandbox.id");
   if (!now.has("sandbox.cpu_us") || !before.has("sandbox.cpu_us") || !same || passed_us <= 0)
@@ -52,7 +52,7 @@ std::optional<double> cpu_percent(const Json& now, const Json& before, int64_t p
   return 100.0 * static_cast<double>(std::max<int64_t>(0, used)) / static_cast<double>(passed_us);
 }
 
-// Cells of numbers have one width, so that no column moves while figures change.
+// Numbers have a fixed width, so that columns do not move.
 std::string padded(const std::string& text, size_t width) {
   const size_t used = display_width(text);
   return used < width ? std::string(width - used, ' ') + text : text;
@@ -81,7 +81,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// Keys, the present order in brackets.
+// The keys, with the current order in brackets.
 std::string keys_text(const TopScreen& screen) {
   const auto key = [&](TopOrder order, const std::string& text) {
     return order == screen.order ? "[" + text + "]  " : " " + text + "   ";
@@ -201,7 +201,7 @@ std::string top_frame(const Json& now, const std::vector<TopRow>& rows, TopScree
   const auto lines = [&](bool colours) {
     return lines_of(top_table(rows, wide).render({.width = width, .colours = colours}));
   };
-  // Where not even the shrunk columns have room, lines are cut, and coloured ones cannot be.
+  // When even the shrunk columns are too wide, lines are cut, and colored lines cannot be cut.
   const bool narrow = screen.size.columns < kNarrow;
   const std::vector<std::string> plain = lines(false), shown = lines(screen.colours && !narrow);
   std::string title = "moorage top   " + top_counts(rows);
@@ -209,8 +209,8 @@ std::string top_frame(const Json& now, const std::vector<TopRow>& rows, TopScree
   if (used < width) title.append(width - used, ' ').append(screen.clock);
 
   std::string out = "\x1b[H";
-  // `code` paints the text, which is as `looks` on the screen. After a full line the cursor is
-  // still on its last cell: what erases the rest would erase that.
+  // `code` colors the text; `looks` is its visible form. After a full line the cursor stays on the
+  // last cell, which erasing the rest would erase.
   const auto put = [&](const std::string& text, std::string_view code, const std::string& looks) {
     out += std::string(code) + text + (code.empty() ? "" : "\x1b[0m");
     if (display_width(looks) < width) out += "\x1b[K";
@@ -231,8 +231,9 @@ std::string top_frame(const Json& now, const std::vector<TopRow>& rows, TopScree
   for (size_t i = 0; i < room; ++i) {
     const size_t row = screen.first + i;
     if (row >= rows.size()) {
-      paint(rows.empty() && i == 1 ? "no workspace yet; make one: moorage create --repo URL" : "",
-            "");
+      paint(
+          rows.empty() && i == 1 ? "no workspaces yet; create one: moorage create --repo URL" : "",
+          "");
     } else if (rows[row].id == screen.selected) {
       const std::string line = line_of(plain[row + 1], width);
       put(line, "\x1b[7m", line);

@@ -1,5 +1,5 @@
-// What `top` shows, as text: rows made of one or two answers of GET /v1/top, and a frame of a given
-// size made of rows. Everything here is pure.
+// The text of `top`: turns one or two answers of GET /v1/top into rows, and rows into a frame of a
+// given size. Everything here is pure.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ enum class TopOrder { cpu, memory, disk, name };
 struct TopRow {
   std::string id;
   std::string name;
-  std::string owner;  // "you", "uid 1004"
-  std::string state;  // running, waiting, idle, stopped, or the life cycle's word
+  std::string owner;  // "you", "alice", "uid 1004"
+  std::string state;  // running, waiting, idle, stopped, or the life cycle state
   int64_t execs = 0;
   std::optional<double> cpu_percent;  // of one CPU; needs two answers
   std::optional<uint64_t> memory_bytes;
@@ -28,12 +28,12 @@ struct TopRow {
   uint64_t memory_limit_bytes = 0;
   int64_t processes = -1;
   int64_t silent_ms = -1;  // since the last output; -1: none
-  std::string doing;       // "ex_12 npm test"; the one that waits, if one does
+  std::string doing;       // "ex_12 npm test"; prefers a command that waits for input
 };
 
-// `before` may be a null Json. Sorted, the largest first; names from a to z.
+// `before` may be a null Json. Sorted largest first; names from a to z.
 std::vector<TopRow> top_rows(const Json& now, const Json& before, TopOrder order);
-// The rows as a table; wide: with owner, processes and limits.
+// The rows as a table; wide adds owner, processes and limits.
 Table top_table(const std::vector<TopRow>& rows, bool wide);
 // "5 workspaces, 2 running, 1 waits for input".
 std::string top_counts(const std::vector<TopRow>& rows);
@@ -44,12 +44,12 @@ struct TopScreen {
   TopOrder order = TopOrder::cpu;
   bool own = false;
   std::string selected;  // id of the row, empty: none
-  size_t first = 0;      // row at the top
+  size_t first = 0;      // index of the first visible row
   std::string clock;     // "12:03:41"
-  std::string trouble;   // why the figures are old
+  std::string trouble;   // why the figures are stale
 };
-// Moves `first` so that the selected row is on the screen; then one frame, from the top left
-// corner, that leaves nothing of the one before.
+// Moves `first` so that the selected row is visible, then returns a frame that fully replaces the
+// previous one.
 std::string top_frame(const Json& now, const std::vector<TopRow>& rows, TopScreen& screen);
 
 }  // namespace moorage::cli

@@ -18,12 +18,12 @@ namespace {
 using base::Code;
 using base::Error;
 
-constexpr int kDeepest = 400;  // a descriptor a level
+constexpr int kDeepest = 400;  // each level holds a descriptor
 constexpr uint32_t kPermissions = 0777;
 
 void check_depth(int depth, const std::string& path) {
   if (depth > kDeepest)
-    throw Error(Code::resource_exhausted, path + ": too many nested directories");
+    throw Error(Code::resource_exhausted, path + ": directories nested too deeply");
 }
 
 class CopyOut {
@@ -34,12 +34,12 @@ class CopyOut {
                  const std::vector<RemoteEntry>& entries, uint32_t mode, int depth) {
     check_depth(depth, from);
     if (::mkdirat(parent, name.c_str(), 0700) != 0 && errno != EEXIST) base::throw_errno(name);
-    const int follow = depth == 0 ? 0 : O_NOFOLLOW;  // the destination is the user's own word
+    const int follow = depth == 0 ? 0 : O_NOFOLLOW;  // the user chose the destination: follow links
     const base::Fd self(base::check(
         ::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow), name));
     ++tally_.directories;
     for (const RemoteEntry& entry : entries) this->entry(self.get(), entry, from, depth);
-    // Last, because a read-only directory could not be filled.
+    // Last: a read-only directory cannot be filled.
     ::fchmod(self.get(), mode & kPermissions);
   }
 
@@ -57,8 +57,7 @@ class CopyOut {
  private:
   void entry(int parent, const RemoteEntry& entry, const std::string& directory_path, int depth) {
     if (!is_safe_name(entry.name)) {
-      throw Error(Code::corrupted,
-                  directory_path + ": a name in there is none: '" + entry.name + "'");
+      throw Error(Code::corrupted, directory_path + ": invalid file name: '" + entry.name + "'");
     }
     const std::string from = join_path(directory_path, entry.name);
     if (entry.type == "directory") {
@@ -83,7 +82,7 @@ class CopyOut {
   static base::Fd create(int parent, const std::string& name, int follow) {
     constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
     int fd = ::openat(parent, name.c_str(), kFlags | follow, 0600);
-    if (fd < 0 && errno == ELOOP) {  // a link stands where the file belongs: replace it
+    if (fd < 0 && errno == ELOOP) {  // a link has the file's name: replace it
       ::unlinkat(parent, name.c_str(), 0);
       fd = ::openat(parent, name.c_str(), kFlags | O_EXCL | follow, 0600);
     }
@@ -156,7 +155,7 @@ std::string parent_of(const std::string& path) {
 
 std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// A file's mode is known to the directory it lies in.
+// The listing of the directory has the file's mode.
 uint32_t remote_mode(RemoteFiles& files, const std::string& path) {
   constexpr uint32_t kUsual = 0644;
   const auto entries = files.list(parent_of(path));

@@ -1,7 +1,7 @@
 // Copies trees between the local file system and a workspace through the file API, as the calling
-// user. Names and links that come out of a sandbox are a stranger's: each directory is entered by
-// its descriptor, without following links, so that nothing is written outside the destination.
-// Set-id bits are left behind; sockets, pipes and devices are skipped and counted.
+// user. Names and links from a sandbox are untrusted: each directory is entered by its descriptor,
+// without following links, so that nothing is written outside the destination. Drops set-id bits;
+// skips and counts sockets, pipes and devices.
 #pragma once
 
 #include <cstdint>

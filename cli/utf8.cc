@@ -18,7 +18,7 @@ bool in_ranges(const Range (&ranges)[N], char32_t character) {
   });
 }
 
-// What the first byte promises; 0 when it cannot start a character.
+// The length that the first byte announces; 0 when it cannot start a character.
 size_t sequence_bytes(unsigned char first) {
   if (first < 0x80) return 1;
   if (first >= 0xc2 && first <= 0xdf) return 2;

@@ -1,4 +1,4 @@
-// A cursor over UTF-8 as it comes from strangers: each step is one valid character or one bad byte.
+// A cursor over untrusted UTF-8: each step is one valid character or one bad byte.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ struct Utf8Step {
 // text must not be empty. Overlong forms, surrogates and values above U+10FFFF are not valid.
 Utf8Step next_character(std::string_view text);
 
-// True for what can change how other text is shown without being seen: controls, bidi marks,
+// True for invisible characters that change how other text is shown: controls, bidi marks,
 // embeddings and isolates, zero-width characters, line separators, tags.
 bool is_hidden_control(char32_t character);
 bool is_wide(char32_t character);

@@ -1,4 +1,4 @@
-// All workspaces that one may see: the daemon tells them page by page, a command wants them all.
+// All visible workspaces, collected from the pages that the daemon sends.
 #pragma once
 
 #include <functional>
@@ -13,12 +13,12 @@ class Context;
 
 struct WorkspaceList {
   std::vector<Json> workspaces;  // by id
-  Json first;                    // the first page, for what it tells beside them
-  std::string answer;            // as it came, where one page was all
-  std::string json() const;      // as one answer, in any case
+  Json first;                    // the first page, with the other fields
+  std::string answer;            // unchanged, if there was only one page
+  std::string json() const;      // all pages as one answer
 };
 
-// `ask` answers a GET of a target; null ends the list.
+// `ask` returns the answer to GET of a target; null ends the list.
 WorkspaceList all_workspaces(const std::function<Json(const std::string& target)>& ask,
                              bool deleted = false);
 WorkspaceList all_workspaces(Context& context, bool deleted = false);

@@ -43,17 +43,15 @@ std::pair<std::string, std::string> split_assignment(const std::string& text,
 }
 
 void declare_source(Options& options, WorkspaceSource& source) {
-  options.value({"--repo", "URL", "The repository to start from"}, source.repo);
-  options.value({"--from", "DIR", "A local directory instead, with what is not committed"},
-                source.from);
-  options.value({"--team", "GROUP", "A group of this host: its members may use it, too"},
-                source.team);
-  options.value({"--ref", "REF", "Branch, tag or commit; default: the default branch"}, source.ref);
-  options.value({"--branch", "NAME", "The branch that the work goes to"}, source.branch);
-  options.value({"--name", "NAME", "Name of the workspace; default: chosen"}, source.name);
-  options.values({"--label", "K=V", "A label; may be given several times"}, source.labels);
+  options.value({"--repo", "URL", "Repository to start from"}, source.repo);
+  options.value({"--from", "DIR", "Local directory, with uncommitted files"}, source.from);
+  options.value({"--team", "GROUP", "A group of this host whose members may use it"}, source.team);
+  options.value({"--ref", "REF", "Branch, tag or commit; default: its default branch"}, source.ref);
+  options.value({"--branch", "NAME", "Branch for the work"}, source.branch);
+  options.value({"--name", "NAME", "Name of the workspace; default: generated"}, source.name);
+  options.values({"--label", "K=V", "A label; may be repeated"}, source.labels);
   declare_policy(options, source.policy);
-  options.value({"--backend", "NAME", "How the sandbox is made, like lxc"}, source.backend);
+  options.value({"--backend", "NAME", "Backend of the sandbox, like lxc"}, source.backend);
   options.value({"--image", "NAME", "Root file system of the sandbox"}, source.image);
   options.value({"--runtime", "NAME", "Runtime of the backend's engine, like crun or runsc"},
                 source.runtime);
@@ -65,10 +63,11 @@ std::string make_workspace(Context& context, const WorkspaceSource& source, bool
   }
   if (!source.ref.empty() && !source.from.empty()) {
     throw Error(Code::invalid_argument,
-                "--ref and --from exclude each other: --from takes what is checked out there",
-                "check it out there first, or: moorage create --repo URL --ref " + source.ref);
+                "--ref and --from exclude each other: --from takes the checked-out commit",
+                "check out the ref there first, or: moorage create --repo URL --ref " + source.ref);
   }
-  JsonObject request = request_of(source);  // before anything is sent: options may be wrong
+  JsonObject request =
+      request_of(source);  // first, so that wrong options are refused before anything is sent
   Progress progress(context);
   if (!source.from.empty()) {
     const ImportedTree tree = import_directory(context, source.from, progress);

@@ -1,5 +1,5 @@
-// Where a new workspace comes from and how it is bounded: the options that `create` and `run`
-// share, and the request that they make of them.
+// The source and limits of a new workspace: the options that `create` and `run` share, and their
+// request.
 #pragma once
 
 #include <string>
@@ -27,10 +27,10 @@ struct WorkspaceSource {
 
 void declare_source(Options& options, WorkspaceSource& source);
 
-// Makes the workspace, with progress on standard error; the answer is the API's JSON.
+// Creates the workspace, with progress on standard error; returns the API's JSON.
 std::string make_workspace(Context& context, const WorkspaceSource& source, bool disposable);
 
-// "A=1" -> {"A","1"}; throws Error(invalid_argument) that names the option.
+// "A=1" -> {"A","1"}; throws Error(invalid_argument) with the option.
 std::pair<std::string, std::string> split_assignment(const std::string& text,
                                                      const std::string& option);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cli/accounts.h"
 #include "cli/text.h"
 
 namespace moorage::cli {
@@ -22,7 +23,7 @@ int64_t age_of(const Json& json, const std::string& field, int64_t now_ms) {
 
 Cell state_cell(const Json& workspace, int64_t now_ms) {
   if (needs_check(workspace)) return {"CHECK", Colour::red};
-  if (workspace.flag("rescued")) {  // state.db cannot be read: this is what the disk has
+  if (workspace.flag("rescued")) {  // state.db cannot be read: shows the state on disk
     if (workspace.has("archive")) return {"archived", Colour::yellow};
     if (!workspace.items("lost_layers").empty()) return {"PART LOST", Colour::red};
     return {workspace.items("layers").empty() ? "no files" : "on disk", Colour::yellow};
@@ -69,7 +70,7 @@ std::string off_host_text(const Json& replica) {
   std::string text = "no off-host copy yet";
   if (replica.has("behind_s"))
     text = "off-host copy " + format_age_long(replica.number("behind_s") * 1000) + " behind";
-  if (state == "failing" || state == "refused") text += ", and it does not follow (moorage doctor)";
+  if (state == "failing" || state == "refused") text += " and stuck (moorage doctor)";
   return text;
 }
 
@@ -97,7 +98,7 @@ std::string person_text(const Json& place) {
   if (text.empty() || text == "null") return "-";
   const int64_t uid = who.number({}, -1);
   if (uid < 0) return text;
-  return uid == static_cast<int64_t>(::getuid()) ? "you" : "uid " + std::to_string(uid);
+  return uid == static_cast<int64_t>(::getuid()) ? "you" : user_name(uid);
 }
 
 std::string origin_text(const Json& forked_elsewhere) {

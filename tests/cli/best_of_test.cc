@@ -1,4 +1,4 @@
-// `best-of` and `compare`: what is sent, what is told of the answer, and the exit code.
+// `best-of` and `compare`: requests, output and exit codes.
 #include <catch2/catch.hpp>
 #include <filesystem>
 
@@ -41,14 +41,14 @@ TEST_CASE("the table of attempts says how each ended, harmless on a terminal") {
   CHECK(ran.out.find("2/2 *") != std::string::npos);
   CHECK(ran.out.find("3 files +10 -2, 4K") != std::string::npos);
   CHECK(ran.out.find("thing") != std::string::npos);
-  CHECK(ran.out.find("before") == std::string::npos);  // the last line alone
+  CHECK(ran.out.find("before") == std::string::npos);  // only the last line
   CHECK(ran.out.find('\x1b') == std::string::npos);
   CHECK(ran.out.find("\u202e") == std::string::npos);
-  CHECK(ran.out.find("auth is now as auth-2") != std::string::npos);
+  CHECK(ran.out.find("auth now has the contents of auth-2") != std::string::npos);
   CHECK(ran.out.find("moorage rm FORK") != std::string::npos);
 }
 
-TEST_CASE("a promotion that was refused is a failure, and says how to do it by hand") {
+TEST_CASE("a refused promotion is a failure with the command to do it by hand") {
   const Ran ran =
       show(R"x(,"chosen":2,"promotion":"refused","promotion_note":"auth is busy: sleep (7)")x");
   CHECK(ran.code == 1);
@@ -56,7 +56,7 @@ TEST_CASE("a promotion that was refused is a failure, and says how to do it by h
   CHECK(ran.out.find("moorage promote auth-2 --kill") != std::string::npos);
 }
 
-TEST_CASE("patches go behind the request, in the order of their names") {
+TEST_CASE("patches follow the request, sorted by name") {
   std::string body;
   std::string json_bytes;
   ScriptedServer server([&](Call& call) {
@@ -91,7 +91,7 @@ TEST_CASE("patches go behind the request, in the order of their names") {
   CHECK(Json::parse(ran.out).text("id") == "bo_1");
 }
 
-TEST_CASE("a daemon that goes away meanwhile is waited for") {
+TEST_CASE("best-of waits for a daemon that restarts") {
   int asked = 0;
   ScriptedServer server([&](Call& call) {
     if (++asked == 2) return call.drop();
@@ -103,7 +103,7 @@ TEST_CASE("a daemon that goes away meanwhile is waited for") {
   CHECK(asked >= 4);
 }
 
-TEST_CASE("what makes no sense is refused before the daemon is asked") {
+TEST_CASE("senseless requests are refused before anything is sent") {
   ScriptedServer server([](Call& call) { call.reply(200, "{}", test::json_header()); });
   const auto refused = [&](const std::vector<std::string>& words) {
     const Ran ran = run_moorage(words, {server.socket_path(), "", {}});
@@ -112,7 +112,7 @@ TEST_CASE("what makes no sense is refused before the daemon is asked") {
   };
   CHECK(refused({"best-of", "auth", "--each", "x", "--patches", "/tmp"}).find("exclude") !=
         std::string::npos);
-  CHECK(refused({"best-of", "auth", "--test", "x"}).find("what is to be attempted") !=
+  CHECK(refused({"best-of", "auth", "--test", "x"}).find("best-of needs --each or --patches") !=
         std::string::npos);
   CHECK(refused({"best-of", "auth", "--patches", "/nonexistent", "--test", "x"}) != "");
   CHECK(refused({"best-of", "auth", "--cancel"}).find("id of a best-of") != std::string::npos);
@@ -122,7 +122,7 @@ TEST_CASE("what makes no sense is refused before the daemon is asked") {
   CHECK(server.seen().empty());
 }
 
-TEST_CASE("compare tells file by file") {
+TEST_CASE("compare lists file by file") {
   ScriptedServer server([](Call& call) {
     CHECK(call.query("with") == "two");
     call.reply(200, R"({"from":{"name":"one"},"to":{"name":"two","last":{"exec":"ex_1",

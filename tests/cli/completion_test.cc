@@ -1,5 +1,4 @@
-// What a shell is told of the words that could come next: from the table of commands and from a
-// daemon that answers, lies, or is not there.
+// Completion from the table of commands, and from a daemon that answers, lies or is down.
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -48,7 +47,7 @@ struct Scene {
     words.insert(words.begin(), {"completion", "words", "--"});
     return run_moorage(words, {server.socket_path(), "", {}});
   }
-  // The candidates alone.
+  // The candidates without their help.
   Words complete(const Words& words) {
     const Ran ran = run(words);
     CHECK(ran.code == 0);
@@ -67,7 +66,7 @@ bool has(const Words& words, const std::string& word) {
 
 }  // namespace
 
-TEST_CASE("every command and every option that there is can be completed") {
+TEST_CASE("every command and every option can be completed") {
   Scene scene;
   const Words first = scene.complete({""});
   for (const cli::Command& command : cli::all_commands()) {
@@ -96,7 +95,7 @@ TEST_CASE("help completes topics, commands and the commands of a group") {
   CHECK(scene.complete({"help", "show", ""}).empty());
 }
 
-TEST_CASE("names come from the daemon, each where it can stand") {
+TEST_CASE("names from the daemon complete where they fit") {
   Scene scene;
   CHECK(scene.complete({"show", ""}) == Words{"auth", "ws_2"});
   CHECK(scene.complete({"exec", "--timeout", "5m", "au"}) == Words{"auth"});
@@ -114,7 +113,7 @@ TEST_CASE("names come from the daemon, each where it can stand") {
   CHECK(scene.complete({"nonsense", ""}).empty());
 }
 
-TEST_CASE("what a terminal or a shell would act on is not offered") {
+TEST_CASE("words that a terminal or a shell would act on are left out") {
   Scene scene;
   CHECK(scene.run({"show", "a"}).out == "auth\tacme/shop\n");
   const std::string shown = scene.run({"attach", ""}).out;
@@ -122,7 +121,7 @@ TEST_CASE("what a terminal or a shell would act on is not offered") {
   CHECK(std::count(shown.begin(), shown.end(), '\n') == 1);
 }
 
-TEST_CASE("without a daemon there are commands and options, and no complaint") {
+TEST_CASE("without a daemon commands and options still complete, without an error") {
   const auto quiet = [](const Words& words) {
     Words all{"completion", "words", "--"};
     all.insert(all.end(), words.begin(), words.end());
@@ -141,7 +140,7 @@ TEST_CASE("without a daemon there are commands and options, and no complaint") {
   CHECK((ran.code == 0 && ran.out.empty() && ran.err.empty()));
 }
 
-TEST_CASE("bash fills in what it is told") {
+TEST_CASE("bash completes with the script") {
   Scene scene;
   const auto complete = [&](const std::string& line) {
     const std::string program(MOORAGE_PROGRAM);

@@ -33,13 +33,13 @@ std::string percent_decode(const std::string& text) {
   return out;
 }
 
-// A workspace's files: listings and contents by path, and what was written.
+// The files of a workspace: listings and contents by path, and the writes.
 struct FakeFiles {
   std::map<std::string, std::string> listings;  // path -> entries
   std::map<std::string, std::string> contents;
   std::map<std::string, std::string> written;  // path -> "mode content", "link target", "dir"
-  std::set<std::string> refused;  // paths that cannot be written: their directory is not there
-  std::string outside;            // a path that is no file of the workspace
+  std::set<std::string> refused;               // unwritable paths: their directory is missing
+  std::string outside;                         // a path outside the workspace
   std::mutex mutex;
 
   void handle(Call& call) {
@@ -106,7 +106,7 @@ TEST_CASE("a directory comes out with its modes, links and odd names") {
   scene.files.contents["dist/odd\xff\n"] = "odd";
   const Ran ran = scene.run({"cp", "auth:dist", scene.here("out")});
   CHECK(ran.out == " copied   3 files, 14, 1 link\n");
-  CHECK(ran.err == "moorage: 1 entry skipped: neither file, directory nor link\n");
+  CHECK(ran.err == "moorage: 1 entry skipped: devices, sockets or pipes\n");
   CHECK(base::read_file(scene.here("out/run.sh")) == "#!/bin/sh\n");
   CHECK(mode_of(scene.here("out/run.sh")) == (S_IFREG | 0755));
   CHECK(mode_of(scene.here("out/sub")) == (S_IFDIR | 0750));
@@ -115,7 +115,7 @@ TEST_CASE("a directory comes out with its modes, links and odd names") {
   CHECK(base::read_file(scene.here("out/odd\xff\n")) == "odd");
 }
 
-TEST_CASE("names and links of a sandbox lead nowhere outside of the destination") {
+TEST_CASE("names and links from a sandbox never lead outside the destination") {
   for (const char* name : {"..", ".", "a/b", "", "/etc/x"}) {
     CAPTURE(name);
     Scene scene;
@@ -124,7 +124,7 @@ TEST_CASE("names and links of a sandbox lead nowhere outside of the destination"
     CHECK(scene.run({"cp", "auth:d", scene.here("out")}).code == 1);
   }
   Scene scene;
-  // The same name first as a link to elsewhere, then, after "sub" was made a link, as a directory.
+  // The same name, first as a link to the outside, then as a directory.
   scene.files.listings["d"] =
       R"({"name":"sub","type":"symlink","target":")" + scene.server.directory() +
       R"("},{"name":"file","type":"symlink","target":")" + scene.here("victim") + R"("})";
@@ -135,14 +135,14 @@ TEST_CASE("names and links of a sandbox lead nowhere outside of the destination"
   scene.files.contents["d/file"] = scene.files.contents["d/sub/escaped"] = "x";
   const Ran again = scene.run({"cp", "auth:d/", scene.here("out2")});
   CHECK(again.code == 1);  // "d/" was never listed
-  // Into the directory where the links now lie.
+  // Into the directory that now has the links.
   ::rename(scene.here("out").c_str(), scene.here("d").c_str());
   CHECK(scene.run({"cp", "auth:d", scene.server.directory()}).code == 1);
   CHECK_FALSE(base::path_exists(scene.here("victim")));
   CHECK_FALSE(base::path_exists(scene.here("escaped")));
 }
 
-TEST_CASE("a file goes into a directory that is there, else under the new name") {
+TEST_CASE("a file goes into an existing directory, otherwise to the new name") {
   Scene scene;
   scene.files.listings[""] = R"({"name":"a.txt","type":"file","mode":"0640"})";
   scene.files.contents["a.txt"] = "content";
@@ -170,7 +170,7 @@ TEST_CASE("a tree goes in with modes and links") {
   CHECK(scene.files.written.at("/home/user/new") == "0755 go");
 }
 
-TEST_CASE("cp wants one side here and one there") {
+TEST_CASE("cp needs one local and one remote path") {
   Scene scene;
   CHECK(scene.run({"cp", "a", "b"}).code == 1);
   CHECK(scene.run({"cp", "a:b", "c:d"}).code == 1);
@@ -180,7 +180,7 @@ TEST_CASE("cp wants one side here and one there") {
   CHECK(cli::parse_remote_path("auth:a:b")->path == "a:b");
 }
 
-TEST_CASE("files and cat show what is there, escaped and raw") {
+TEST_CASE("files escapes names, cat prints raw bytes") {
   Scene scene;
   scene.files.listings[""] = R"({"name":"a\u001b","type":"file","mode":"0644","size_bytes":2048},
                                 {"name":"d","type":"directory","mode":"0755"})";
@@ -190,7 +190,7 @@ TEST_CASE("files and cat show what is there, escaped and raw") {
   CHECK(scene.run({"cat", "auth:a"}).out == "\x1b raw\xff");
 }
 
-TEST_CASE("cp fails when it was asked for nothing that can be copied") {
+TEST_CASE("cp fails when it can copy nothing") {
   Scene scene;
   scene.files.listings["there"] = "";
   base::make_directories(scene.here("src"), 0755);
@@ -198,25 +198,25 @@ TEST_CASE("cp fails when it was asked for nothing that can be copied") {
   const Ran alone = scene.run({"cp", scene.here("src/fifo"), "auth:there"});
   CHECK(alone.code == 1);
   CHECK(alone.out == "");
-  CHECK(alone.err == "moorage: " + scene.here("src/fifo") +
-                         " is neither a file, a directory nor a link; nothing was copied\n");
+  CHECK(alone.err ==
+        "moorage: nothing copied: " + scene.here("src/fifo") + " is a device, socket or pipe\n");
   const Ran inside = scene.run({"cp", scene.here("src"), "auth:there"});
   CHECK(inside.code == 0);
   CHECK(inside.err.find("1 entry skipped") != std::string::npos);
 }
 
-TEST_CASE("cp into a directory that is not there names it") {
+TEST_CASE("cp names a missing target directory") {
   Scene scene;
   scene.files.refused = {"newdir/file"};
   base::write_file(scene.here("file"), "x");
   const Ran ran = scene.run({"cp", scene.here("file"), "auth:newdir/file"});
   CHECK(ran.code == 1);
   CHECK(ran.err ==
-        "moorage: there is no directory newdir/ in auth\n"
+        "moorage: no directory newdir/ in auth\n"
         "  hint: moorage exec auth -- mkdir -p newdir/\n");
 }
 
-TEST_CASE("a path outside of the workspace is none of its files") {
+TEST_CASE("a path outside the workspace is refused") {
   Scene scene;
   scene.files.outside = "/etc";
   const Ran ran = scene.run({"files", "auth", "/etc"});

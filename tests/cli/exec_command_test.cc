@@ -38,7 +38,7 @@ TEST_CASE("output and errors come out byte for byte on their own streams") {
   CHECK(ran.err == "err " + every_byte());
 }
 
-TEST_CASE("the end of the command is the exit code, and what it does not tell is said") {
+TEST_CASE("the exit code follows the command, and notices explain it") {
   struct Row {
     const char* end;
     int code;
@@ -50,15 +50,15 @@ TEST_CASE("the end of the command is the exit code, and what it does not tell is
       {R"("state":"timed_out","timeout_ms":60000)", 124, "ex_7 timed out after 1m00s"},
       {R"("state":"cancelled")", 130, "ex_7 was cancelled"},
       {R"("state":"cancelled","error":"cancelled by bob")", 130, "ex_7: cancelled by bob"},
-      {R"("state":"oom_killed","signal":9)", 137, "ex_7 was killed: it ran out of memory"},
+      {R"("state":"oom_killed","signal":9)", 137,
+       "ex_7 exceeded its memory limit; raise it: moorage set"},
       {R"("state":"interrupted")", 125, "ex_7 was interrupted"},
       {R"("state":"exited","exit_code":127,"error":"nope: not found")", 127,
        "ex_7: nope: not found"},
-      {R"("state":"exited","exit_code":2,"category":"network_denied")", 2, "wanted a network"},
+      {R"("state":"exited","exit_code":2,"category":"network_denied")", 2, "needs a network"},
       {R"("state":"exited","exit_code":2,"category":"not_thought_of_yet")", 2, ""},
-      {R"("state":"interrupted","category":"stopped")", 125, "was stopped before it did"},
-      {R"("state":"exited","exit_code":0,"omitted_bytes":"2048")", 0,
-       "2K of its output are not kept"},
+      {R"("state":"interrupted","category":"stopped")", 125, "was stopped first"},
+      {R"("state":"exited","exit_code":0,"omitted_bytes":"2048")", 0, "2K of output were dropped"},
   };
   for (const Row& row : rows) {
     CAPTURE(row.end);
@@ -71,7 +71,7 @@ TEST_CASE("the end of the command is the exit code, and what it does not tell is
   }
 }
 
-TEST_CASE("the request says what was asked for, and words after -- are the command's") {
+TEST_CASE("the request has all options, and words after -- belong to the command") {
   ExecScene scene;
   scene.exec.finish(kExitedZero);
   RunOptions options = scene.options();
@@ -121,7 +121,7 @@ TEST_CASE("arguments may hold any bytes") {
         std::vector<std::string>{"cat", "odd\xff"});
 }
 
-TEST_CASE("our own failures are 125 and say what to do") {
+TEST_CASE("failures of moorage exit with 125 and a hint") {
   ExecScene scene;
   const Ran missing = run_moorage({"exec", "nope", "--", "true"}, scene.options());
   CHECK(missing.code == 125);
@@ -134,7 +134,7 @@ TEST_CASE("our own failures are 125 and say what to do") {
   CHECK(run_moorage({"exec", "auth", "--", "true"}, nobody).code == 125);
 }
 
-TEST_CASE("input arrives whole over connections that break") {
+TEST_CASE("input arrives complete over broken connections") {
   ExecScene scene;
   scene.exec.stdin_breaks = {1, 4, 5, 9};
   scene.exec.stdin_lost_part = 300'000;
@@ -167,7 +167,7 @@ TEST_CASE("a command that reads none of a large input ends when it ends") {
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(5));
 }
 
-TEST_CASE("a daemon that restarts in the middle is not noticed") {
+TEST_CASE("a restart of the daemon in the middle goes unnoticed") {
   ExecScene scene;
   scene.exec.write(RecordKind::standard_output, "one\n");
   Running running({"exec", "auth", "--", "x"}, scene.options());
@@ -185,7 +185,7 @@ TEST_CASE("a daemon that restarts in the middle is not noticed") {
   CHECK(ran.code == 0);
 }
 
-TEST_CASE("signals go to the command, and its end is ours") {
+TEST_CASE("signals reach the command, and its end becomes ours") {
   for (const auto& [number, name] :
        {std::pair{SIGINT, "INT"}, {SIGTERM, "TERM"}, {SIGQUIT, "QUIT"}}) {
     CAPTURE(name);
@@ -218,7 +218,7 @@ TEST_CASE("a second Ctrl-C within a second cancels") {
   CHECK(scene.exec.signals() == std::vector<std::string>{R"({"signal":"INT"})", "cancel"});
 }
 
-TEST_CASE("a command whose reader went away goes on, and it is said how to come back") {
+TEST_CASE("a command whose reader closed keeps running, with a note how to return") {
   ExecScene scene;
   scene.exec.write(RecordKind::standard_output, "first");
   Running running({"exec", "auth", "--", "yes"}, scene.options());
@@ -227,7 +227,8 @@ TEST_CASE("a command whose reader went away goes on, and it is said how to come 
   scene.exec.write(RecordKind::standard_output, "second");
   const Ran ran = running.finish();
   CHECK(ran.code == 141);
-  CHECK(ran.err == "moorage: ex_7 goes on: moorage attach ex_7, or end it: moorage kill ex_7\n");
+  CHECK(ran.err ==
+        "moorage: ex_7 keeps running; return: moorage attach ex_7   end it: moorage kill ex_7\n");
   CHECK(scene.exec.signals().empty());
 }
 

@@ -13,7 +13,7 @@ namespace moorage::test {
 
 inline constexpr const char* kExitedZero = R"("state":"exited","exit_code":0)";
 
-// Polls for what the other side does on its own time.
+// Polls until the other side has acted.
 template <typename Condition>
 bool comes_true(Condition condition) {
   for (int i = 0; i < 2000; ++i) {
@@ -29,7 +29,7 @@ struct ExecScene {
     if (!exec.handle(call)) call.reply(404, R"({"code":"not_found","message":"no such thing"})");
   }};
   RunOptions options(std::string input = "") {
-    server.settle();  // the handlers shall see what the test has set up
+    server.settle();  // handlers see the test's setup
     return {server.socket_path(), std::move(input), {}};
   }
 };

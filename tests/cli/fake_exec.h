@@ -1,5 +1,5 @@
-// One command of a scripted daemon: output that is there or comes, standard input that is taken or
-// not, signals that are remembered. Streams break where the test says so.
+// One command of a scripted daemon: it has output, accepts or ignores standard input, and records
+// signals. Streams break where the test wants.
 #pragma once
 
 #include <condition_variable>
@@ -21,7 +21,7 @@ class FakeExec {
 
   void write(base::RecordKind kind, std::string bytes);  // more output
   void finish(const std::string& end_fields);            // R"("state":"exited","exit_code":0)"
-  // What the stream does after so many bytes on the wire (of any attempt): breaks.
+  // Breaks the stream after so many bytes, in any attempt.
   void break_streams_after(std::vector<size_t> bytes);
 
   bool takes_stdin = true;           // false: a PUT is never answered

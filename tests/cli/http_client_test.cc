@@ -41,7 +41,7 @@ TEST_CASE("one connection carries exchange after exchange") {
   }
 }
 
-TEST_CASE("a streamed body arrives whole, and a streamed answer too") {
+TEST_CASE("streamed bodies and streamed answers arrive complete") {
   std::string sent;
   for (int i = 0; i < 3'000'000; ++i) sent += static_cast<char>(i * 7);
   ScriptedServer server([](Call& call) {
@@ -79,15 +79,15 @@ TEST_CASE("an answer before the body was sent stops the sending") {
   CHECK(error.message() == "disk full");
 }
 
-TEST_CASE("no daemon, and no permission, say what to do") {
+TEST_CASE("a missing daemon and missing permission come with a hint") {
   const Error nobody = error_of([] { Api("/nonexistent/sock").get("/v1/info"); });
   CHECK(nobody.code() == Code::unavailable);
   CHECK(nobody.message() ==
-        "cannot reach the daemon at /nonexistent/sock: there is no such socket");
+        "cannot reach the daemon at /nonexistent/sock: the socket does not exist");
   CHECK(nobody.hint() == "start it with: sudo systemctl start moorage  or  sudo ./quickstart");
 }
 
-TEST_CASE("an error answer becomes the error that the daemon meant") {
+TEST_CASE("an error answer becomes the error that the daemon sent") {
   ScriptedServer server([](Call& call) {
     call.reply(404,
                R"({"code":"not_found","message":"there is no workspace 'x'","hint":"moorage ls"})");
@@ -99,7 +99,7 @@ TEST_CASE("an error answer becomes the error that the daemon meant") {
   CHECK(error.hint() == "moorage ls");
 }
 
-TEST_CASE("a lost answer is asked for again with the same key") {
+TEST_CASE("a request with a lost answer is repeated with the same key") {
   std::atomic<int> calls{0};
   ScriptedServer server([&](Call& call) {
     call.body();
@@ -115,7 +115,7 @@ TEST_CASE("a lost answer is asked for again with the same key") {
   CHECK(server.seen()[3].headers.at("idempotency-key") != seen[0].headers.at("idempotency-key"));
 }
 
-TEST_CASE("a half answer is a lost answer") {
+TEST_CASE("a partial answer counts as lost") {
   std::atomic<int> calls{0};
   ScriptedServer server([&](Call& call) {
     if (++calls > 1) return call.reply(200, "{}");
@@ -150,14 +150,14 @@ TEST_CASE("long verbs show their progress and end in a result or an error") {
   CHECK(server.count("POST /v1/fails") == 1);
 }
 
-TEST_CASE("a plain answer to a long verb is a result as well") {
+TEST_CASE("a plain answer to a long verb is a result, too") {
   ScriptedServer server(
       [](Call& call) { call.reply(201, "{\"id\":\n\"ws_1\"}", test::json_header()); });
   Api api(server.socket_path());
   CHECK(Json::parse(api.send_long("POST", "/v1/workspaces", "{}", {})).text("id") == "ws_1");
 }
 
-TEST_CASE("cancel ends an exchange that waits") {
+TEST_CASE("cancel ends a waiting exchange") {
   ScriptedServer server([](Call& call) {
     while (call.client_waits()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   });
@@ -173,7 +173,7 @@ TEST_CASE("cancel ends an exchange that waits") {
   CHECK(server.seen().size() == before);  // not even sent
 }
 
-TEST_CASE("silence has an end") {
+TEST_CASE("silence ends with a timeout") {
   ScriptedServer server([](Call& call) {
     while (call.client_waits()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   });
@@ -183,7 +183,7 @@ TEST_CASE("silence has an end") {
   CHECK(error_of([&] { connection.exchange({}, options); }).code() == Code::unknown_outcome);
 }
 
-TEST_CASE("any bytes can be part of a target") {
+TEST_CASE("a target may contain any bytes") {
   CHECK(percent_encode("a b/c\xff?&") == "a%20b%2Fc%FF%3F%26");
   CHECK(percent_encode("a/b", true) == "a/b");
 }

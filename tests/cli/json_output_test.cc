@@ -1,4 +1,4 @@
-// --json: one object an answer, on standard output or, for an error, on standard error.
+// --json prints one object for each answer on standard output, for an error on standard error.
 #include <catch2/catch.hpp>
 
 #include "cli/exec_result.h"
@@ -53,7 +53,7 @@ TEST_CASE("the output of a command is in its JSON") {
             .text("stdout") == "");
 }
 
-TEST_CASE("logs of a command that runs are its record and what it wrote so far") {
+TEST_CASE("logs of a running command are its record and its output so far") {
   ExecScene scene;
   scene.exec.write(RecordKind::standard_output, "so far");
   const Json json = Json::parse(run_moorage({"--json", "logs", "ex_7"}, scene.options()).out);
@@ -61,7 +61,7 @@ TEST_CASE("logs of a command that runs are its record and what it wrote so far")
   CHECK(json.text("stdout") == "so far");
 }
 
-TEST_CASE("captured output ends at its limit, and says so") {
+TEST_CASE("captured output stops at its limit and is marked as truncated") {
   cli::CapturedOutput output;
   const std::string piece(50 << 20, 'x');
   output.add(false, piece);
@@ -71,7 +71,7 @@ TEST_CASE("captured output ends at its limit, and says so") {
   CHECK(output.truncated);
 }
 
-TEST_CASE("run --rm keeps what the command wrote in its JSON") {
+TEST_CASE("run --rm has the command's output in its JSON") {
   ScriptedServer server([&](Call& call) {
     call.body();
     if (call.is("POST /v1/workspaces"))
@@ -91,7 +91,7 @@ TEST_CASE("run --rm keeps what the command wrote in its JSON") {
   CHECK(kept.err == "");
 }
 
-TEST_CASE("what has no answer of its own still prints an object") {
+TEST_CASE("commands without an answer still print an object") {
   ScriptedServer server([](Call& call) {
     call.body();
     call.reply(204, "");

@@ -6,7 +6,7 @@
 
 using namespace moorage::cli;
 
-TEST_CASE("what is not there reads as the fallback") {
+TEST_CASE("a missing field reads as the fallback") {
   const Json json = Json::parse(R"({"a":{"b":"x","n":5,"s":"77","no":null},"l":[1,"two"]})");
   CHECK(json.text("a.b") == "x");
   CHECK(json.text("a.n") == "5");
@@ -19,7 +19,7 @@ TEST_CASE("what is not there reads as the fallback") {
   CHECK(Json().text("x", "y") == "y");
 }
 
-TEST_CASE("a number beyond all whole numbers reads as the nearest one") {
+TEST_CASE("a number beyond int64 is clamped") {
   const Json json = Json::parse(R"([22222222222222222208, -1e300, 1e19, 2.5])");
   CHECK(json.items()[0].number() == INT64_MAX);
   CHECK(json.items()[1].number() == INT64_MIN);
@@ -36,12 +36,12 @@ TEST_CASE("a place keeps its document alive") {
   CHECK(inner.items("er")[0].text() == "value that is long enough to live on the heap");
 }
 
-TEST_CASE("an answer that is no JSON is told as such") {
+TEST_CASE("an answer that is not JSON is an error") {
   CHECK_THROWS_AS(Json::parse("<html>"), moorage::base::Error);
   CHECK_THROWS_AS(Json::parse(std::string(1000, '[')), moorage::base::Error);
 }
 
-TEST_CASE("requests are written with every character escaped that must be") {
+TEST_CASE("requests escape every character that needs it") {
   const std::string text = JsonObject()
                                .add("s", "quote\" back\\ nl\n")
                                .add("n", int64_t{-5})

@@ -1,4 +1,4 @@
-// What the command line does with the secret of a lease.
+// Where the secret of a lease is saved and when it is sent.
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
@@ -58,7 +58,7 @@ struct LeaseScene {
 
 }  // namespace
 
-TEST_CASE("the secret of a lease is in a file of the user alone, and is not printed") {
+TEST_CASE("the secret of a lease is saved in a private file and not printed") {
   LeaseScene scene;
   const Ran ran = scene.run({"lease", "acquire", "auth"});
   CHECK(ran.code == 0);
@@ -80,14 +80,14 @@ TEST_CASE("the secret of a lease is in a file of the user alone, and is not prin
   CHECK(std::filesystem::path(scene.files()[0]).filename() == "ws_1.6");
 }
 
-TEST_CASE("with --json the answer has the secret, and nothing is kept") {
+TEST_CASE("with --json the answer has the secret, and nothing is saved") {
   LeaseScene scene;
   const Ran ran = scene.run({"--json", "lease", "acquire", "auth"});
   CHECK(cli::Json::parse(ran.out).text("token") == scene.token);
   CHECK(scene.files().empty());
 }
 
-TEST_CASE("a kept secret goes out only when its lease is named") {
+TEST_CASE("a saved secret is sent only when its lease is named") {
   LeaseScene scene;
   scene.run({"lease", "acquire", "auth"});
   CHECK(scene.sent({}).empty());
@@ -98,12 +98,12 @@ TEST_CASE("a kept secret goes out only when its lease is named") {
   const std::string mine = token_of("ws_2.1", 'c');
   CHECK(scene.sent({}, mine) == mine);
   CHECK(scene.sent({}, "5," + scene.token) == "5," + scene.token);
-  // The daemon refuses what these change, as the lease is over or was never theirs.
+  // The daemon refuses changes under these: the lease is over or belongs to others.
   CHECK(scene.sent({"--lease", "7"}) == "7");
   CHECK(scene.sent({"--lease", "ws_1.7"}) == "ws_1.7");
 }
 
-TEST_CASE("a secret on the command line is refused, and so is a place that others can read") {
+TEST_CASE("a secret on the command line and a directory that others can read are refused") {
   LeaseScene scene;
   const Ran told = scene.run({"lease", "release", "auth", "--lease", scene.token});
   CHECK(told.code == 1);

@@ -54,7 +54,7 @@ void make_repository(const Directory& directory, const std::string& name) {
   git(directory / name, {"commit", "-q", "-m", "first"});
 }
 
-// What the daemon does with it: fetch from the bundle into a repository that may know earlier ones.
+// Like the daemon: fetches from the bundle into a repository that may have earlier ones.
 void receive(const LocalBundle::Written& written, const std::string& repository) {
   if (!base::path_exists(repository)) git("/", {"init", "-q", "--bare", repository});
   const std::string whole = base::read_file(written.path).substr(written.body_offset);
@@ -71,7 +71,8 @@ LocalBundle::Written pack(LocalBundle& bundle, const std::vector<std::string>& t
 }  // namespace
 
 TEST_CASE(
-    "changed, untracked and deleted files travel, ignored ones stay, and nothing here changes") {
+    "changed, untracked and deleted files are sent, ignored ones stay, and nothing changes "
+    "locally") {
   Directory directory;
   make_repository(directory, "repo");
   directory.put("repo/README", "two\n");
@@ -99,7 +100,7 @@ TEST_CASE(
   CHECK(git(directory / "repo", {"count-objects"}) == objects);
 }
 
-TEST_CASE("a second import sends only what is new, and both refs always") {
+TEST_CASE("a second import sends only new objects, and always both refs") {
   Directory directory;
   make_repository(directory, "repo");
   directory.put("repo/large", std::string(200'000, 'x') + std::to_string(::getpid()));
@@ -144,7 +145,7 @@ TEST_CASE("a plain directory and a repository without a commit get an initial on
   CHECK(git(directory / "daemon", {"diff", "refs/moorage/head", "refs/moorage/work"}) == "");
 }
 
-TEST_CASE("a linked worktree is read as it is") {
+TEST_CASE("a linked worktree is imported") {
   Directory directory;
   make_repository(directory, "repo");
   git(directory / "repo", {"worktree", "add", "-q", directory / "tree", "-b", "side"});
@@ -155,7 +156,7 @@ TEST_CASE("a linked worktree is read as it is") {
   CHECK(git(directory / "daemon", {"show", "refs/moorage/work:only-here"}) == "x");
 }
 
-TEST_CASE("a shallow checkout gives its tree and says that the history stays") {
+TEST_CASE("a shallow checkout is imported without its history, with a note") {
   Directory directory;
   make_repository(directory, "repo");
   directory.put("repo/second", "2\n");
@@ -170,7 +171,7 @@ TEST_CASE("a shallow checkout gives its tree and says that the history stays") {
             {"diff", "--name-only", "refs/moorage/head", "refs/moorage/work"}) == "README");
 }
 
-TEST_CASE("hooks and file system monitors of the directory are not run") {
+TEST_CASE("hooks and file system monitors of the directory do not run") {
   Directory directory;
   make_repository(directory, "repo");
   directory.put("evil", "#!/bin/sh\ntouch " + (directory / "ran") + "\n");
@@ -183,7 +184,7 @@ TEST_CASE("hooks and file system monitors of the directory are not run") {
   CHECK_FALSE(base::path_exists(directory / "ran"));
 }
 
-TEST_CASE("create --from streams the bundle and makes a workspace of it") {
+TEST_CASE("create --from streams the bundle and makes a workspace from it") {
   Directory directory;
   make_repository(directory, "repo");
   directory.put("repo/README", "changed\n");
@@ -213,7 +214,7 @@ TEST_CASE("create --from streams the bundle and makes a workspace of it") {
   const test::Ran ran = test::run_moorage({"create", "--from", directory / "repo", "--name", "try"},
                                           {server.socket_path(), "", {}});
   server.settle();
-  CHECK(ran.err.find("moorage:") == std::string::npos);  // nothing but progress
+  CHECK(ran.err.find("moorage:") == std::string::npos);  // only progress
   const size_t upload = ran.err.find(" upload   ");
   REQUIRE(upload != std::string::npos);
   const std::string line =
@@ -230,7 +231,7 @@ TEST_CASE("create --from streams the bundle and makes a workspace of it") {
             .code == 1);
 }
 
-TEST_CASE("a repository without a commit inside is named with what to do") {
+TEST_CASE("a nested repository without a commit is named with a hint") {
   Directory directory;
   make_repository(directory, "repo");
   directory.put("repo/inner/file", "x");

@@ -50,7 +50,7 @@ std::string random_bytes(std::mt19937& random, size_t size) {
 
 }  // namespace
 
-TEST_CASE("output comes byte for byte through streams that break anywhere") {
+TEST_CASE("output arrives byte for byte through streams that break anywhere") {
   const unsigned seed = std::random_device()();
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -75,7 +75,7 @@ TEST_CASE("output comes byte for byte through streams that break anywhere") {
   CHECK(exec.starts() == 1);
 }
 
-TEST_CASE("a command whose start was not confirmed is asked for with the same key") {
+TEST_CASE("an unconfirmed start is repeated with the same key") {
   FakeExec exec;
   exec.lose_first_posts = 2;
   exec.write(RecordKind::standard_output, "once\n");
@@ -89,7 +89,7 @@ TEST_CASE("a command whose start was not confirmed is asked for with the same ke
   CHECK(keys[0].size() > 20);
 }
 
-TEST_CASE("a daemon that restarts is waited for, and nothing is missing") {
+TEST_CASE("following survives a restart of the daemon without losing output") {
   FakeExec exec;
   exec.write(RecordKind::standard_output, "before ");
   ScriptedServer server([&](Call& call) { exec.handle(call); });
@@ -125,7 +125,7 @@ TEST_CASE("an error record ends the stream with its message") {
   CHECK_THROWS_WITH(follow(server.socket_path(), start_plan()), "bad journal");
 }
 
-TEST_CASE("a stream that begins too early repeats nothing") {
+TEST_CASE("a stream that starts too early repeats no output") {
   ScriptedServer server([](Call& call) {
     call.begin(200, "Moorage-Exec: ex_7\r\n");
     call.chunk(base::encode_record(RecordKind::position, R"({"offset":2})") +
@@ -140,7 +140,7 @@ TEST_CASE("a stream that begins too early repeats nothing") {
   CHECK(follow(server.socket_path(), plan).out == "fgh");
 }
 
-TEST_CASE("without follow the present end is the end") {
+TEST_CASE("without follow reading stops at the current end") {
   FakeExec exec;
   exec.write(RecordKind::standard_output, "so far");
   ScriptedServer server([&](Call& call) { exec.handle(call); });

@@ -143,7 +143,7 @@ Ran Running::finish() {
 }
 
 Ran run_moorage(const std::vector<std::string>& words, const RunOptions& options) {
-  // The program may end without reading all that it is given.
+  // The program may end without reading all of its input.
   ::signal(SIGPIPE, SIG_IGN);
   Running program(words, options);
   std::thread feeder([&] {

@@ -22,16 +22,16 @@ struct RunOptions {
   std::string input;
   std::map<std::string, std::string> environment;
   std::vector<int> closed = {};   // of 0, 1 and 2: not open when the program starts
-  std::vector<int> ignored = {};  // signals that the program is started to ignore
+  std::vector<int> ignored = {};  // signals ignored at the program's start
 };
 
-// Catch counts checks without a lock. A scripted server passes here between its checks and its
-// answer, and so does who has waited for the program that got the answer.
+// Catch counts checks without a lock. A scripted server calls this between its checks and its
+// answer; a test calls it after it waited for the program.
 void order_checks();
 
 Ran run_moorage(const std::vector<std::string>& words, const RunOptions& options);
 
-// One that is still running, for signals and terminals.
+// A program that still runs, for tests of signals and terminals.
 class Running {
  public:
   Running(const std::vector<std::string>& words, const RunOptions& options,
@@ -40,8 +40,8 @@ class Running {
   void signal(int number) const;
   void write(std::string_view bytes) const;  // to its standard input
   void close_input();
-  void close_output();                            // nobody reads any more
-  void close_terminal();                          // as when its window is closed
+  void close_output();                            // stops reading
+  void close_terminal();                          // like closing its window
   std::string read_until(std::string_view text);  // of standard output; fails after 20 s
   Ran finish();                                   // reads everything and waits
   int terminal() const { return terminal_.get(); }

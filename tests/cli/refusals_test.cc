@@ -61,10 +61,10 @@ TEST_CASE("an option needs a value") {
         0);  // options of the sandbox's command
 }
 
-TEST_CASE("--from takes what is checked out, so --ref does not go with it") {
+TEST_CASE("--from takes the checked-out commit, so --ref is refused with it") {
   Scene scene;
   scene.refuses({"create", "--from", "/", "--ref", "main"},
-                "--ref and --from exclude each other: --from takes what is checked out there");
+                "--ref and --from exclude each other: --from takes the checked-out commit");
 }
 
 TEST_CASE("an unknown command is refused with the one that was probably meant") {
@@ -127,7 +127,7 @@ TEST_CASE("groups of commands have examples in their help") {
 TEST_CASE("invalid and too large numbers are refused before anything is sent") {
   Scene scene;
   for (const char* number : {"nan", "inf", "-1", "2x"})
-    scene.refuses({"create", "--repo", "u", "--cpus", number}, "is not understood");
+    scene.refuses({"create", "--repo", "u", "--cpus", number}, "is not valid");
   scene.refuses({"create", "--repo", "u", "--cpus", "0"}, "--cpus: '0' is out of range");
   scene.refuses({"create", "--repo", "u", "--memory", "99999999999G"},
                 "--memory: '99999999999G' is out of range");
@@ -136,10 +136,10 @@ TEST_CASE("invalid and too large numbers are refused before anything is sent") {
 
 TEST_CASE("cat needs a file") {
   Scene scene;
-  scene.refuses({"cat", "auth:"}, "a file is needed behind 'auth:'");
+  scene.refuses({"cat", "auth:"}, "no file after the colon in 'auth:'");
 }
 
-TEST_CASE("a directory that cannot be read is named") {
+TEST_CASE("an unreadable directory is named") {
   Scene scene;
   const std::string file = scene.server.directory() + "/file";
   base::write_file(file, "");
@@ -150,10 +150,10 @@ TEST_CASE("an unusable socket is refused with the reason") {
   Scene scene;
   const std::string file = scene.server.directory() + "/file";
   base::write_file(file, "");
-  scene.refuses({"--socket", file, "ls"}, file + ": this is not a socket");
+  scene.refuses({"--socket", file, "ls"}, file + ": not a socket");
   const std::string long_path = scene.server.directory() + "/" + std::string(100, 'x');
   base::write_file(long_path, "");
-  scene.refuses({"--socket", long_path, "ls"}, "this is not a socket");
+  scene.refuses({"--socket", long_path, "ls"}, "not a socket");
   ::unlink(long_path.c_str());
   {
     const base::Fd place = base::open_file(scene.server.directory(), O_PATH | O_DIRECTORY);
@@ -183,4 +183,30 @@ TEST_CASE("an unusable socket is refused with the reason") {
   const size_t got = ::fread(text, 1, sizeof text - 1, pipe);
   ::pclose(pipe);
   CHECK(std::string(text, got).find("join the group 4000003: ") != std::string::npos);
+}
+
+TEST_CASE("a refusal names the option that was typed, not the field of the API") {
+  const auto refused = [](const std::string& message, const Words& words) {
+    ScriptedServer server{[&](Call& call) {
+      call.body();
+      call.reply(400, R"({"code":"invalid_argument","message":")" + message + R"("})",
+                 test::json_header());
+    }};
+    return run_moorage(words, {server.socket_path(), "", {}}).err;
+  };
+  const Words set{"set", "a", "--pids", "2", "--max-execs=0"};
+  CHECK(refused("limits.pids is below 4", set) == "moorage: --pids is below 4\n");
+  CHECK(refused("the field 'max_execs' must be more.", set) ==
+        "moorage: --max-execs must be more.\n");
+  CHECK(refused("limits.cpus is below 1", set) == "moorage: limits.cpus is below 1\n");
+  CHECK(refused("the field 'ttl_s' must be less", {"lease", "acquire", "a", "--ttl", "9"}) ==
+        "moorage: --ttl must be less\n");
+  CHECK(refused("the name is wrong, max_execs_x too", {"create", "--repo", "u", "--name", "x"}) ==
+        "moorage: the name is wrong, max_execs_x too\n");
+}
+
+TEST_CASE("a wrong time for --snapshot lists the possible ones") {
+  Scene scene;
+  scene.refuses({"set", "a", "--snapshot", "always"},
+                "--snapshot takes before-exec, on-stop, a time like 10m, or manual; not 'always'");
 }

@@ -112,7 +112,7 @@ void serve(Call& call, size_t execs, size_t patch_files) {
 
 }  // namespace
 
-TEST_CASE("a value cannot leave its cell in Markdown") {
+TEST_CASE("a value stays in its Markdown cell") {
   CHECK(cell(markdown_report, "plain") == "| A | B |\n|---|---|\n| `plain` | end |\n\n");
   CHECK(has(cell(markdown_report, "a|b"), "| `a\\|b` | end |"));
   CHECK(has(cell(markdown_report, "a\\|b"), "| <code>a&#92;&#124;b</code> | end |"));
@@ -122,7 +122,7 @@ TEST_CASE("a value cannot leave its cell in Markdown") {
   CHECK(has(cell(markdown_report, ""), "|  | end |"));
 }
 
-TEST_CASE("our own words with markup in them are words") {
+TEST_CASE("markup in our own words stays text") {
   const std::string page = written(markdown_report, [](ReportWriter& writer) {
     writer.begin("a *b* <c> `d`");
     writer.paragraph(Text("see [x](y) & ").quote("`").say(" | end"));
@@ -130,7 +130,7 @@ TEST_CASE("our own words with markup in them are words") {
   CHECK(page == "# a \\*b\\* \\<c\\> \\`d\\`\n\nsee \\[x\\](y) \\& `` ` `` \\| end\n\n");
 }
 
-TEST_CASE("a fence is longer than what it holds") {
+TEST_CASE("a fence is longer than any fence inside") {
   const std::string page = written(
       markdown_report, [](ReportWriter& writer) { writer.block(Block::output, "a\n`````\nb"); });
   CHECK(page == "``````text\na\n`````\nb\n``````\n\n");
@@ -146,7 +146,7 @@ TEST_CASE("the summary of a fold is text and makes no link") {
         "&#96;&#42;</code>&#58; end</summary>\n\n</details>\n\n");
 }
 
-TEST_CASE("nothing leaves its place in HTML") {
+TEST_CASE("values cannot break out of their place in HTML") {
   const std::string hostile = "</td><script>\"'&\x1b\u202e\xff";
   const std::string shown = "&lt;/td&gt;&lt;script&gt;&quot;&#39;&amp;\\x1b\\u{202e}\\xff";
   CHECK(has(cell(html_report, hostile), "<td data-of=\"A\"><code>" + shown + "</code></td>"));
@@ -172,7 +172,7 @@ TEST_CASE("nothing leaves its place in HTML") {
       has(page, "<i class=\"a\">+" + shown + "</i>\n<i class=\"d\">-" + shown + "</i>\n " + shown));
 }
 
-TEST_CASE("the policy of the page names its style, and no other") {
+TEST_CASE("the policy of the page allows its own style only") {
   base::Sha256 hash;
   hash.add(report_style());
   CHECK(report_style_hash() == base64_encode(hash.raw()));
@@ -180,7 +180,7 @@ TEST_CASE("the policy of the page names its style, and no other") {
             "default-src 'none'; style-src 'sha256-" + std::string(report_style_hash()) + "'"));
 }
 
-TEST_CASE("a patch comes in files however it was cut on the way") {
+TEST_CASE("a patch is split into files however its stream is cut") {
   const std::string patch = file_patch("src/a.txt", 3) + file_patch("b", 1) +
                             "diff --git \"a/x\\n\" \"b/x\\n\"\nnew file mode 100644\n";
   const Patched whole = patched(patch, {}, patch.size());
@@ -191,13 +191,13 @@ TEST_CASE("a patch comes in files however it was cut on the way") {
   CHECK(has(whole.page, "+line 2\n```\n"));
 }
 
-TEST_CASE("a line of a file that looks like the begin of one is a line") {
+TEST_CASE("a content line that resembles a file header stays content") {
   const Patched answer = patched(
       "diff --git a/x b/x\n@@ -0,0 +1 @@\n+diff --git a/y b/y\n diff --git a/z b/z\n", {}, 3);
   CHECK(answer.files == 1);
 }
 
-TEST_CASE("what a patch leaves out is told to the byte") {
+TEST_CASE("the report states exactly how many bytes of a patch are left out") {
   const std::string large = file_patch("large", 1000), small = file_patch("small", 2);
   const Patched one = patched(large + small, {.file_bytes = 500, .total_bytes = 100'000}, 100);
   CHECK(one.files_left_out == 0);
@@ -210,7 +210,7 @@ TEST_CASE("what a patch leaves out is told to the byte") {
   CHECK_FALSE(has(none.page, "small"));
 }
 
-TEST_CASE("a line without an end is shown in part and kept in little memory") {
+TEST_CASE("an endless line is shown in part and takes little memory") {
   const std::string patch = file_patch("x", 1) + "+" + std::string(3 << 20, 'y');
   const Patched cut = patched(patch, {}, 1 << 16);
   CHECK(cut.page.size() < 100 << 10);
@@ -220,7 +220,7 @@ TEST_CASE("a line without an end is shown in part and kept in little memory") {
   CHECK(std::count(full.page.begin(), full.page.end(), 'y') == (3 << 20) + 2);  // and "summary"
 }
 
-TEST_CASE("elements of an array come one by one") {
+TEST_CASE("elements of an array arrive one by one") {
   const std::string answer =
       R"({"workspace":{"a":1},"execs":[{"id":"]}\"{"},{"id":"b","argv":["[","]"]}],"truncated":true})";
   for (const size_t piece : {size_t{1}, size_t{3}, answer.size()}) {
@@ -237,13 +237,13 @@ TEST_CASE("elements of an array come one by one") {
   CHECK_THROWS_AS(cut.finish(), base::Error);
 }
 
-TEST_CASE("colours of a terminal go, other controls stay to be shown") {
+TEST_CASE("terminal colors are removed, other controls are shown") {
   CHECK(without_colours("\x1b[1;31mred\x1b[0m\x1b[K\r\nnext\rover\x1b[2J") ==
         "red\nnext\rover\x1b[2J");
   CHECK(without_colours("\x1b[") == "\x1b[");
 }
 
-TEST_CASE("the log of HEAD is read as far as it is one") {
+TEST_CASE("only valid lines of the log of HEAD are read") {
   const std::string a(40, 'a'), b(40, 'b');
   const auto moves =
       read_head_log(a + " " + b + " An <x> Other <me@x> 1732386903 +0100\tcommit: \x1b one\n" +
@@ -258,7 +258,7 @@ TEST_CASE("the log of HEAD is read as far as it is one") {
   CHECK(moves[1].what == "last");
 }
 
-TEST_CASE("all commands are counted and the last ones listed, however many there are") {
+TEST_CASE("all commands are counted and the last ones listed") {
   ScriptedServer server([](Call& call) { serve(call, 10'000, 400); });
   const Ran ran = run_moorage({"report", "shop"}, {server.socket_path(), "", {}});
   CHECK(ran.err == "");
@@ -267,24 +267,23 @@ TEST_CASE("all commands are counted and the last ones listed, however many there
   CHECK(has(ran.out, "Only the last 200 commands of 10000 are listed"));
   CHECK(has(ran.out, "| `ex_10000` | 2026-11-23 18:35:10 | 1m00s | `make check` | **exit 1** |"));
   CHECK_FALSE(has(ran.out, "`ex_9800`"));
-  CHECK(has(ran.out, "of patch are left out, "));
-  CHECK(has(ran.out, "All of it: `moorage diff shop`"));
+  CHECK(has(ran.out, "of the patch are left out, "));
+  CHECK(has(ran.out, "See all: `moorage diff shop`"));
   const Ran full = run_moorage({"report", "shop", "--full"}, {server.socket_path(), "", {}});
   CHECK(has(full.out, "| `ex_1` |"));
-  CHECK(has(full.out, "The patch is whole: 400 files, "));
+  CHECK(has(full.out, "The patch is complete: 400 files, "));
 }
 
-TEST_CASE("what the daemon refuses is told in its place, and the rest is there") {
+TEST_CASE("a refused part is replaced by the reason, and the other parts follow") {
   ScriptedServer server([](Call& call) { serve(call, 0, 0); });
   const Ran ran = run_moorage({"report", "cold"}, {server.socket_path(), "", {}});
   CHECK(ran.code == 0);
-  CHECK(has(ran.out,
-            "## Changes\n\n> This could not be had: `cold is archived` What helps: `thaw | it`"));
-  CHECK(has(ran.out, "Nothing ran in it yet."));
+  CHECK(has(ran.out, "## Changes\n\n> Not available: `cold is archived` Hint: `thaw | it`"));
+  CHECK(has(ran.out, "No commands yet."));
   CHECK(has(ran.out, "## Not in this report"));
 }
 
-TEST_CASE("a report is refused where it could not be what was asked for") {
+TEST_CASE("a report is refused when it cannot be written as requested") {
   ScriptedServer server([](Call& call) { serve(call, 0, 0); });
   const auto refused = [&](const std::vector<std::string>& words) {
     const Ran ran = run_moorage(words, {server.socket_path(), "", {}});
@@ -292,11 +291,12 @@ TEST_CASE("a report is refused where it could not be what was asked for") {
     CHECK(ran.out == "");
     return ran.err;
   };
-  CHECK(has(refused({"report", "shop", "--format", "pdf"}), "'pdf' is not markdown or html"));
-  CHECK(has(refused({"--json", "report", "shop"}), "a report is no JSON"));
+  CHECK(has(refused({"report", "shop", "--format", "pdf"}),
+            "--format takes markdown or html, not 'pdf'"));
+  CHECK(has(refused({"--json", "report", "shop"}), "report does not support --json"));
   const std::string file = server.directory() + "/there.html";
   base::write_file(file, "mine");
-  CHECK(has(refused({"report", "shop", "-o", file}), "is there already"));
+  CHECK(has(refused({"report", "shop", "-o", file}), "already exists"));
   CHECK(base::read_file(file) == "mine");
   CHECK(
       run_moorage({"report", "shop", "-o", file, "--force"}, {server.socket_path(), "", {}}).code ==

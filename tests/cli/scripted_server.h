@@ -1,6 +1,5 @@
-// A daemon that does what the test says: HTTP/1.1 on a unix socket in a temporary directory, a
-// thread a connection, one handler for all requests. It can answer early, late, in pieces, or not
-// at all.
+// A scripted daemon: HTTP/1.1 on a unix socket in a temporary directory, a thread for each
+// connection, one handler for all requests. It can answer early, late, in pieces, or not at all.
 #pragma once
 
 #include <atomic>
@@ -23,7 +22,7 @@ class Call {
   explicit Call(int socket) : socket_(socket) {}
   // Reads the head; false at the end of the connection.
   bool read_head();
-  const std::string& body();  // reads it when first asked
+  const std::string& body();  // reads it on the first call
   void reply(int status, std::string_view body, std::string_view headers = "");  // with a length
   void begin(int status, std::string_view headers = "");                         // then chunks
   bool chunk(std::string_view bytes);  // false when the client is gone
@@ -68,8 +67,8 @@ class ScriptedServer {
   const std::string& directory() const { return directory_; }
   void stop();  // closes the socket and every connection, as a killed daemon does
   void start();
-  // Waits until no handler runs. What handlers did before is seen after it, and what the test does
-  // before it is seen by later handlers: call it between the test's and the handlers' turns.
+  // Waits until no handler runs. It orders memory both ways between test and handlers: call it when
+  // they take turns.
   void settle();
   std::vector<Seen> seen() const;
   size_t count(const std::string& line) const;  // "GET /v1/info": exact path
@@ -86,7 +85,7 @@ class ScriptedServer {
   std::thread acceptor_;
   mutable std::mutex mutex_;
   std::condition_variable idle_;
-  int active_ = 0;  // handlers that run
+  int active_ = 0;  // running handlers
   std::list<std::thread> connections_;
   std::vector<int> sockets_;
   std::vector<Seen> seen_;

@@ -18,7 +18,7 @@ using test::Ran;
 using test::run_moorage;
 using test::Running;
 
-TEST_CASE("a terminal is raw while the command runs and as before afterwards") {
+TEST_CASE("a terminal is raw while the command runs and restored afterwards") {
   ExecScene scene;
   scene.exec.write(RecordKind::terminal, "prompt$ ");
   Running running({"exec", "auth", "-t", "--", "bash"}, scene.options(), true);
@@ -53,12 +53,11 @@ TEST_CASE("Ctrl-P Ctrl-Q leaves a terminal command running") {
   CHECK(scene.exec.stdin_bytes() ==
         "ab\x10"
         "c");
-  CHECK(ran.err.find("ex_7 keeps running; return to it with: moorage attach ex_7") !=
-        std::string::npos);
+  CHECK(ran.err.find("ex_7 keeps running; return: moorage attach ex_7") != std::string::npos);
   scene.exec.finish(kExitedZero);
 }
 
-TEST_CASE("a terminal that closes leaves the command running, and its input open") {
+TEST_CASE("a closed terminal leaves the command running and its input open") {
   for (const bool signal_comes : {false, true}) {
     CAPTURE(signal_comes);
     ExecScene scene;
@@ -72,14 +71,13 @@ TEST_CASE("a terminal that closes leaves the command running, and its input open
     }
     const Ran ran = running.finish();
     CHECK(ran.code == 129);
-    CHECK(ran.err.find("ex_7 keeps running; return to it with: moorage attach ex_7") !=
-          std::string::npos);
+    CHECK(ran.err.find("ex_7 keeps running; return: moorage attach ex_7") != std::string::npos);
     CHECK(scene.exec.signals().empty());
     CHECK_FALSE(scene.exec.stdin_closed());
   }
 }
 
-TEST_CASE("output that finds its terminal gone leaves the command running") {
+TEST_CASE("output to a closed terminal leaves the command running") {
   ExecScene scene;
   scene.exec.write(RecordKind::terminal, "prompt$ ");
   Running running({"exec", "auth", "-n", "--", "make"}, scene.options(), true);
@@ -90,7 +88,7 @@ TEST_CASE("output that finds its terminal gone leaves the command running") {
   CHECK(scene.exec.signals().empty());
 }
 
-TEST_CASE("a signal that a command line was started to ignore neither leaves nor ends") {
+TEST_CASE("a signal ignored at start neither detaches nor ends the command") {
   ExecScene scene;
   scene.exec.write(RecordKind::standard_output, "ready");
   auto options = scene.options();
@@ -106,7 +104,7 @@ TEST_CASE("a signal that a command line was started to ignore neither leaves nor
   CHECK(scene.exec.signals().empty());
 }
 
-TEST_CASE("who only watches ends nothing, whatever ends the watching") {
+TEST_CASE("ending attach without input leaves the command running") {
   for (const int number : {SIGINT, SIGQUIT, SIGTERM, SIGHUP}) {
     CAPTURE(number);
     ExecScene scene;
@@ -116,13 +114,12 @@ TEST_CASE("who only watches ends nothing, whatever ends the watching") {
     running.signal(number);
     const Ran ran = running.finish();
     CHECK(ran.code == 128 + number);
-    CHECK(ran.err.find("ex_7 keeps running; return to it with: moorage attach ex_7") !=
-          std::string::npos);
+    CHECK(ran.err.find("ex_7 keeps running; return: moorage attach ex_7") != std::string::npos);
     CHECK(scene.exec.signals().empty());
   }
 }
 
-TEST_CASE("who joined with a keyboard interrupts, and leaves by anything else") {
+TEST_CASE("in attach with input Ctrl-C interrupts the command, other signals detach") {
   ExecScene scene;
   scene.exec.write(RecordKind::standard_output, "old ");
   scene.exec.on_signal = [&](const std::string&) {
@@ -142,7 +139,7 @@ TEST_CASE("who joined with a keyboard interrupts, and leaves by anything else") 
   CHECK(scene.exec.signals() == std::vector<std::string>{R"({"signal":"INT"})"});
 }
 
-TEST_CASE("attach shows what comes from now, and goes on with the input where it stood") {
+TEST_CASE("attach shows new output and continues the input at its offset") {
   ExecScene scene;
   scene.exec.write(RecordKind::standard_output, "old ");
   Running running({"attach", "ex_7"}, scene.options());
@@ -157,7 +154,7 @@ TEST_CASE("attach shows what comes from now, and goes on with the input where it
   CHECK(run_moorage({"attach", "ex_7", "--all"}, scene.options()).out == "old new");
 }
 
-TEST_CASE("logs print what is there, from an offset, and one stream alone") {
+TEST_CASE("logs print existing output, from an offset, and one stream alone") {
   ExecScene scene;
   scene.exec.write(RecordKind::standard_output, "out1 ");
   scene.exec.write(RecordKind::standard_error, "err ");
@@ -176,11 +173,11 @@ TEST_CASE("logs print what is there, from an offset, and one stream alone") {
   CHECK(run_moorage({"logs", "ex_7", "-f"}, scene.options()).code == 0);
 }
 
-TEST_CASE("logs of a command that was cut do not send the reader to the logs") {
+TEST_CASE("logs of an interrupted command do not refer to the logs") {
   ExecScene scene;
   scene.exec.finish(R"("state":"interrupted")");
   CHECK(run_moorage({"logs", "ex_7"}, scene.options()).err ==
-        "moorage: ex_7 was interrupted: its sandbox ended before it did\n");
+        "moorage: ex_7 was interrupted: its sandbox ended first\n");
 }
 
 TEST_CASE("logs refuse a command of another workspace") {
@@ -197,5 +194,5 @@ TEST_CASE("logs refuse a command of another workspace") {
   const Ran ran = run_moorage({"logs", "other", "ex_7"}, {server.socket_path(), "", {}});
   CHECK(ran.code == 1);
   CHECK(ran.out == "");
-  CHECK(ran.err.find("ex_7 is a command of another workspace, auth\n") != std::string::npos);
+  CHECK(ran.err.find("ex_7 belongs to another workspace, auth\n") != std::string::npos);
 }

@@ -24,7 +24,7 @@ TEST_CASE("columns line up, numbers to the right") {
         "a-very-long-name-for-a-workspace  stopped   18M\n");
 }
 
-TEST_CASE("on a narrow terminal the shrinking column gives way, and only there") {
+TEST_CASE("the shrinking column is cut only on a narrow terminal") {
   const std::string text = sample().render({.width = 30});
   CHECK(text ==
         "NAME             STATE    DISK\n"
@@ -32,7 +32,7 @@ TEST_CASE("on a narrow terminal the shrinking column gives way, and only there")
         "a-very-long-na…  stopped   18M\n");
 }
 
-TEST_CASE("a short row ends in a cell that runs over the rest") {
+TEST_CASE("the last cell of a short row spans the rest") {
   Table table({{"NAME"}, {"STATE"}, {"DOING"}, {"DISK"}});
   table.add({"a", "running", "make", "1M"});
   table.add({"lost-1", "CHECK", "2 files differ: moorage show lost-1"});
@@ -42,7 +42,7 @@ TEST_CASE("a short row ends in a cell that runs over the rest") {
         "lost-1  CHECK    2 files differ: moorage show lost-1\n");
 }
 
-TEST_CASE("colours do not disturb the columns, and are there only when asked for") {
+TEST_CASE("colors do not disturb the columns and appear only on request") {
   const std::string text = sample().render({.width = 0, .colours = true});
   CHECK(text.find("\x1b[32mrunning\x1b[0m  412M") != std::string::npos);
   CHECK(sample().render({}).find('\x1b') == std::string::npos);
@@ -54,7 +54,7 @@ TEST_CASE("cells are escaped") {
   CHECK(table.render({}) == "NAME\na\\x1b[2Jb\\nc\n");
 }
 
-TEST_CASE("a long label line goes on under its text") {
+TEST_CASE("a long label line wraps under its text") {
   CHECK(label_lines("ok", "one two three four five", 30) ==
         " ok       one two three four\n          five\n");
   CHECK(label_lines("ok", "short", 30) == label_line("ok", "short"));

@@ -41,7 +41,7 @@ TEST_CASE("ages name the two units that matter") {
   CHECK(format_took(232'000) == "3m52s");
 }
 
-TEST_CASE("durations are read as people write them, and a guess is refused") {
+TEST_CASE("durations are read as people write them, ambiguous ones are refused") {
   CHECK(parse_duration_ms("5m", "--timeout") == 300'000);
   CHECK(parse_duration_ms("500ms", "--timeout") == 500);
   CHECK(parse_duration_ms("90", "--timeout") == 90'000);
@@ -53,12 +53,12 @@ TEST_CASE("durations are read as people write them, and a guess is refused") {
   }
 }
 
-TEST_CASE("a refused option says which, and how to write it") {
+TEST_CASE("a refused value names its option and an example") {
   try {
     parse_size("lots", "--memory");
     FAIL("accepted");
   } catch (const Error& error) {
-    CHECK(error.message() == "--memory: 'lots' is not understood");
+    CHECK(error.message() == "--memory: 'lots' is not valid");
     CHECK(error.hint() == "write it like 512M, 4G or 1.5G");
   }
 }
@@ -81,7 +81,7 @@ TEST_CASE("UTC times are read with and without milliseconds") {
   CHECK_FALSE(parse_utc(""));
 }
 
-TEST_CASE("nothing from a stranger can drive the terminal") {
+TEST_CASE("untrusted text cannot control the terminal") {
   CHECK(printable("plain ünïcode 日本") == "plain ünïcode 日本");
   CHECK(printable("\x1b[31mred\a") == "\\x1b[31mred\\x07");
   CHECK(printable("a\nb\tc\rd") == "a\\nb\\tc\\rd");
@@ -107,13 +107,13 @@ TEST_CASE("widths count what the terminal shows") {
   CHECK(shorten("日本語", 4) == "日…");
 }
 
-TEST_CASE("a command line can be typed again as it is shown") {
+TEST_CASE("a shown command line can be typed again") {
   CHECK(join_command({"npm", "test"}) == "npm test");
   CHECK(join_command({"sh", "-c", "echo 'a b'"}) == "sh -c 'echo '\\''a b'\\'''");
   CHECK(join_command({"x", ""}) == "x ''");
 }
 
-TEST_CASE("base64 comes back as it went") {
+TEST_CASE("base64 survives a round trip") {
   for (const std::string text : {"", "a", "ab", "abc", "\xff\xfe\x00\x01"}) {
     CHECK(base64_decode(base64_encode(text)) == text);
   }

@@ -51,10 +51,10 @@ std::vector<TopRow> many_rows(int count) {
 
 }  // namespace
 
-TEST_CASE("the share of CPU is that between two looks at one sandbox") {
+TEST_CASE("the CPU share is measured between two samples of the same sandbox") {
   const Json before = answer(1'000'000, workspace(1, "a", 500'000) + "," + workspace(2, "b", 7));
   std::string now = workspace(1, "a", 1'500'000) + "," + workspace(2, "b", 9'000'007);
-  now.replace(now.find("sb_2"), 4, "sb_9");  // it was started anew
+  now.replace(now.find("sb_2"), 4, "sb_9");  // it was restarted
   const auto rows = top_rows(answer(3'000'000, now), before, TopOrder::cpu);
   REQUIRE(names(rows) == std::vector<std::string>{"a", "b"});
   CHECK(rows[0].cpu_percent == 50.0);
@@ -72,7 +72,7 @@ TEST_CASE("each order puts the largest first, and names from a to z") {
   CHECK(names(top_rows(now, before, TopOrder::name)) == Names{"a", "b"});
 }
 
-TEST_CASE("what waits for input is said, with the command that waits") {
+TEST_CASE("a command that waits for input is shown") {
   const std::string more = R"("execs_running":2,"last_output_at":"2026-11-22T12:00:07.000Z",)"
                            R"("doing":{"exec":"ex_9","argv":["sleep","9"]},)"
                            R"("waiting":[{"exec":"ex_8","argv":["python3","ask.py"]}])";
@@ -83,7 +83,7 @@ TEST_CASE("what waits for input is said, with the command that waits") {
   CHECK(top_counts(rows) == "1 workspace, 1 running, 1 waits for input");
 }
 
-TEST_CASE("a frame fills its window and nothing more, whatever the names are") {
+TEST_CASE("a frame exactly fills its window, whatever the names are") {
   const std::string hostile = R"(\u001b[2J\u202ea\r\n\u0007)";
   const std::string wide(300, 'w');
   const Json now =
@@ -133,7 +133,7 @@ TEST_CASE("the selected row is always on the screen") {
   CHECK(has("w101"));  // there is room for all
 }
 
-TEST_CASE("columns stay where they are while figures change") {
+TEST_CASE("columns stay in place while numbers change") {
   const auto head = [](int64_t cpu_us) {
     const Json before = answer(0, workspace(1, "a", 0));
     const Json now = answer(1'000'000, workspace(1, "a", cpu_us));

@@ -24,7 +24,7 @@ using test::ScriptedServer;
 
 namespace {
 
-// In whole minutes: a second passes easily before a busy machine has started the program.
+// In whole minutes, because a busy machine may need a second to start the program.
 std::string ago(int64_t seconds) {
   return base::format_utc(base::system_clock().wall_ms() - seconds * 1000 - 200);
 }
@@ -64,7 +64,7 @@ ScriptedServer::Handler answers(const std::string& path, const std::string& body
 
 }  // namespace
 
-TEST_CASE("ls tells a line a workspace and the store's room") {
+TEST_CASE("ls prints a line for each workspace and the free space") {
   ScriptedServer server(answers("/v1/workspaces", workspaces_json()));
   const Ran ran = run_moorage({"ls"}, {server.socket_path(), "", {}});
   CHECK(ran.err == "");
@@ -76,7 +76,7 @@ TEST_CASE("ls tells a line a workspace and the store's room") {
         "3 workspaces | 31G of 200G, 169G free\n");
 }
 
-TEST_CASE("ls and ps ask for page after page and print one table") {
+TEST_CASE("ls and ps fetch all pages and print one table") {
   const std::string you = std::to_string(::getuid());
   ScriptedServer server([&](Call& call) {
     const auto row = [&](int number) {
@@ -107,7 +107,7 @@ TEST_CASE("ls and ps ask for page after page and print one table") {
   CHECK(run_moorage({"ps"}, options).out.find(" w7 ") != std::string::npos);
 }
 
-TEST_CASE("ls names other people's workspaces by id, which is how root reaches them") {
+TEST_CASE("ls shows other users' workspaces by id, so that root can use it") {
   ScriptedServer server(
       answers("/v1/workspaces",
               R"({"workspaces":[{"id":"ws_9","name":"tour","owner":4000000,"state":"ready",
@@ -116,7 +116,7 @@ TEST_CASE("ls names other people's workspaces by id, which is how root reaches t
   CHECK(ran.out.find("ws_9 (uid 4000000: tour)") != std::string::npos);
 }
 
-TEST_CASE("ls --deleted tells two of one name apart, and lists no live one") {
+TEST_CASE("ls --deleted shows ids and leaves out live workspaces") {
   const auto deleted = [](const std::string& id, int64_t seconds) {
     return R"({"id":")" + id +
            R"(","name":"a","state":"deleted","repo":{"name":"acme/api"},"base":{"ref":"main"},)" +
@@ -130,13 +130,13 @@ TEST_CASE("ls --deleted tells two of one name apart, and lists no live one") {
         "ID    NAME  REPO      BASE  DELETED  CHANGES  OWNER\n"
         "ws_2  a     acme/api  main  2h ago   -        uid 4000000\n"
         "ws_3  a     acme/api  main  2m ago   -        uid 4000000\n"
-        "bring one back: moorage undelete ID\n");
+        "restore one: moorage undelete ID\n");
   const Json json = Json::parse(run_moorage({"--json", "ls", "--deleted"}, options).out);
   REQUIRE(json.items("workspaces").size() == 2);
   CHECK(json.items("workspaces")[1].text("id") == "ws_3");
 }
 
-TEST_CASE("repo fetch fails when upstream could not be asked") {
+TEST_CASE("repo fetch fails when upstream does not answer") {
   ScriptedServer server([](Call& call) {
     call.body();
     call.reply(200,
@@ -148,13 +148,13 @@ TEST_CASE("repo fetch fails when upstream could not be asked") {
   CHECK(ran.code == 1);
   CHECK(ran.out == "");
   CHECK(ran.err.find("acme/api was not fetched: ask upstream: refused\n") != std::string::npos);
-  // To add it was to have it cached, and that it is.
+  // A stale cache is enough for add.
   const Ran added = run_moorage({"repo", "add", "https://h/acme/api"}, options);
   CHECK(added.code == 0);
   CHECK(added.out.find("stale: ask upstream: refused") != std::string::npos);
 }
 
-TEST_CASE("show answers what a person asks") {
+TEST_CASE("show prints the details of a workspace") {
   ScriptedServer server(answers("/v1/workspaces/auth", workspace_json()));
   const Ran ran = run_moorage({"show", "auth"}, {server.socket_path(), "", {}});
   CHECK(ran.err == "");
@@ -165,10 +165,10 @@ TEST_CASE("show answers what a person asks") {
         " changes   37 files (as of 5 min ago)\n"
         " lfs       2 LFS pointers left as pointers\n"
         " sandbox   sb_4 running, lxc, userns, image host\n"
-        " limits    memory 1.9G/4G, cpu 2, processes 12/512\n"
+        " limits    memory 1.9G used of 4G, cpu 2, processes 12 of 512\n"
         " doing     ex_3 /usr/bin/my-agent 'split it' 2h14m, last output 41 min ago\n"
         " holder    uid 1004\n"
-        " safe      intact\n"
+        " safe      files intact\n"
         " disk      412M\n"
         " made      3 days ago\n"
         " stops     moorage stop auth; no timer deletes the workspace\n"
@@ -195,7 +195,7 @@ TEST_CASE("the socket comes from the option before the environment") {
   const Ran ran = run_moorage({"--socket", "/nonexistent/a", "ls"}, {"/nonexistent/b", "", {}});
   CHECK(ran.code == 1);
   CHECK(ran.err ==
-        "moorage: cannot reach the daemon at /nonexistent/a: there is no such socket\n"
+        "moorage: cannot reach the daemon at /nonexistent/a: the socket does not exist\n"
         "  hint: start it with: sudo systemctl start moorage  or  sudo ./quickstart\n");
 }
 
@@ -260,7 +260,30 @@ TEST_CASE("the first page of the help fits a screen and has ten commands and eve
   CHECK(shown({"help", "repo"}) == shown({"repo", "--help"}));
 }
 
-TEST_CASE("create asks for what the options say and tells what came of it") {
+TEST_CASE("owners have the names of the host's accounts") {
+  ScriptedServer server(answers(
+      "/v1/workspaces", R"({"workspaces":[{"id":"ws_1","name":"a","state":"ready","owner":1}]})"));
+  CHECK(run_moorage({"ls"}, {server.socket_path(), "", {}}).out.find("(daemon: a)") !=
+        std::string::npos);
+}
+
+TEST_CASE("history says how to see more") {
+  ScriptedServer server(answers("/v1/workspaces/a/history",
+                                R"({"execs":[{"id":"ex_6","state":"running"}],"truncated":true})"));
+  CHECK(run_moorage({"history", "a", "-n", "1"}, {server.socket_path(), "", {}}).err ==
+        "moorage: showing the last 1; more: -n 1000\n");
+}
+
+TEST_CASE("stop names the commands that it ended") {
+  ScriptedServer server([](Call& call) {
+    call.body();
+    call.reply(200, R"({"name":"a","ended":["ex_8","ex_9"]})", test::json_header());
+  });
+  CHECK(run_moorage({"stop", "a"}, {server.socket_path(), "", {}}).out ==
+        " stopped  a   files kept; ended 2 running commands: ex_8, ex_9\n");
+}
+
+TEST_CASE("create sends its options and reports the result") {
   std::string body;
   ScriptedServer server([&](Call& call) {
     body = call.body();
@@ -297,7 +320,7 @@ TEST_CASE("create asks for what the options say and tells what came of it") {
         std::string::npos);
 }
 
-TEST_CASE("events print a line each and go on after the last one seen") {
+TEST_CASE("events print a line each and continue after the last one seen") {
   std::atomic<int> calls{0};
   ScriptedServer server([&](Call& call) {
     call.begin(200, "Content-Type: application/x-ndjson\r\n");
@@ -339,7 +362,7 @@ TEST_CASE("diff is raw in a pipe and counted with --stat") {
   CHECK(on_terminal.read_until("red").find("+\\x1b[31mred") != std::string::npos);
 }
 
-TEST_CASE("a workspace that is asked to stop, start, go and come back says so") {
+TEST_CASE("stop, start, rm and undelete report the result") {
   std::mutex mutex;
   std::string body;
   ScriptedServer server([&](Call& call) {
@@ -352,7 +375,7 @@ TEST_CASE("a workspace that is asked to stop, start, go and come back says so") 
         " stopped  a   files kept; the next exec starts it. Nothing deletes it but you.\n"
         " stopped  b   files kept; the next exec starts it. Nothing deletes it but you.\n");
   CHECK(run_moorage({"rm", "a"}, options).out ==
-        " deleted  a   for now; back with: moorage undelete a\n");
+        " deleted  a   restore with: moorage undelete a\n");
   CHECK(run_moorage({"undelete", "a"}, options).out == " back     a\n");
   CHECK(run_moorage({"undelete", "ws_3", "--name", "b"}, options).out == " back     b\n");
   server.settle();
@@ -363,14 +386,14 @@ TEST_CASE("a workspace that is asked to stop, start, go and come back says so") 
   CHECK(run_moorage({"undelete", "ws_3", "ws_4", "--name", "b"}, options).code == 1);
   run_moorage({"rm", "--purge", "a"}, options);
   CHECK(server.seen().back().target == "/v1/workspaces/a?purge=1");
-  CHECK(run_moorage({"kill", "ex_3", "sigterm"}, options).out == " ex_3     got TERM\n");
-  CHECK(run_moorage({"kill", "ex_3", "9"}, options).out == " ex_3     got KILL\n");
+  CHECK(run_moorage({"kill", "ex_3", "sigterm"}, options).out == " ex_3     received TERM\n");
+  CHECK(run_moorage({"kill", "ex_3", "9"}, options).out == " ex_3     received KILL\n");
   CHECK(run_moorage({"kill", "ex_3"}, options).out ==
-        " ex_3     asked to end; killed if it does not: moorage wait ex_3\n");
+        " ex_3     ending, killed if it does not end; wait for it: moorage wait ex_3\n");
   CHECK(run_moorage({"kill", "nonsense"}, options).code == 1);
 }
 
-TEST_CASE("run --rm deletes its workspace and exits as the command did") {
+TEST_CASE("run --rm deletes its workspace and exits with the command's code") {
   std::string created;
   ScriptedServer server([&](Call& call) {
     const std::string body = call.body();
@@ -395,7 +418,7 @@ TEST_CASE("run --rm deletes its workspace and exits as the command did") {
         "DELETE /v1/workspaces/ws_5?purge=1");
 }
 
-TEST_CASE("set sends what was named and nothing else, and tells what the daemon has to say of it") {
+TEST_CASE("set sends only the given options and prints the daemon's notice") {
   std::string sent;
   ScriptedServer server([&](Call& call) {
     sent = call.method + " " + call.path + " " + call.body();
@@ -411,10 +434,10 @@ TEST_CASE("set sends what was named and nothing else, and tells what the daemon 
   CHECK(ran.out ==
         " set      auth\n"
         "          memory 4G -> 1G\n"
-        "          cpus 0.5, as before\n"
+        "          cpus 0.5 (unchanged)\n"
         " note     from the next sandbox on\n");
   CHECK(sent == R"(PATCH /v1/workspaces/auth {"limits":{"memory_bytes":1073741824,"cpus":0.5}})");
   const Ran nothing = run_moorage({"set", "auth"}, options);
   CHECK(nothing.code == 1);
-  CHECK(nothing.err.find("what shall be set?") != std::string::npos);
+  CHECK(nothing.err.find("set needs an option") != std::string::npos);
 }

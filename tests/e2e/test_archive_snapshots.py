@@ -148,7 +148,7 @@ class Snapshots(harness.TestCase):
         self.make("travels", megabytes=1)
         file = self.daemon.directory / "travels.tar.zst"
         said = self.daemon.cli("export", "travels", file).stdout.decode()
-        self.assertIn("3 snapshots with it", said)
+        self.assertIn("3 snapshots included", said)
         self.client.import_(file.read_bytes(), name="arrived")
         here, there = self.client.snapshots("travels"), self.client.snapshots("arrived")
         for field in ("name", "external_id", "cause", "created_at"):
@@ -161,7 +161,7 @@ class Snapshots(harness.TestCase):
             self.assertEqual(self.run_in("arrived", "cat at; ls random-* | wc -l"), f"{number}\n{number}\n")
         self.assertEqual(self.client.workspace("arrived")["labels"], {"task": "t-1"})
         said = self.daemon.cli("export", "travels", file, "--without-snapshots").stdout.decode()
-        self.assertIn("its snapshots are left out", said)
+        self.assertIn("without its snapshots", said)
         self.assertEqual(manifest(file.read_bytes())["format"], 1)  # earlier releases take it
         self.client.import_(file.read_bytes(), name="alone")
         self.assertEqual(self.client.snapshots("alone"), [])

@@ -150,7 +150,7 @@ class Collection(harness.TestCase):
         self.assertFalse(answer["enough"])
         told = self.daemon.cli("gc", "--run", "--until-free", "900T", check=False)
         self.assertEqual(told.returncode, 1)
-        self.assertIn(b"less than was asked for", told.stderr)
+        self.assertIn(b"less than requested", told.stderr)
 
     def test_the_cli_explains_and_pins(self):
         self.make("shown", caches=["node_modules"])

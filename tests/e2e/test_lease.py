@@ -308,7 +308,7 @@ class Cli(harness.TestCase):
 
     def test_a_lease_by_hand(self):
         self.client.create(repo_url=self.url, name="hand")
-        self.assertIn("nobody ever did", self.cli("lease", "show", "hand"))
+        self.assertIn("none (never leased)", self.cli("lease", "show", "hand"))
         acquired = self.cli("lease", "acquire", "hand", "--holder", "agent-7", "--ttl", "600")
         self.assertIn("1   agent-7, lapses after 600 s", acquired)
         workspace = self.client.workspace("hand")["id"]

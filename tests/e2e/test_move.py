@@ -229,7 +229,7 @@ class Move(on_engine.OnEngine):
         again = self.daemon.cli("move", "typed", "--backend", "docker", "--runtime", "crun").stdout.decode()
         self.assertIn("stayed", again)
         nowhere = self.daemon.cli("move", "typed", check=False)
-        self.assertIn("move where?", nowhere.stderr.decode())
+        self.assertIn("move needs --backend", nowhere.stderr.decode())
 
 
 if __name__ == "__main__":

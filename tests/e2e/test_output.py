@@ -144,7 +144,7 @@ class OutputLimit(harness.TestCase):
         record = self.client.start_exec("flood", ["python3", "-c", COUNTER.format(blocks=300)])
         record = self.check_head_and_tail(record, 300 * 65536)
         out = self.daemon.cli("logs", record["id"])
-        self.assertIn(b"bytes of output are not kept, offsets ", out.stderr)
+        self.assertIn(b"bytes of output were dropped, offsets ", out.stderr)
         self.assertTrue(out.stdout.endswith(lines(300 * 4096 - 10, 300 * 4096)))
         doctor = self.daemon.cli("doctor", "--deep")
         self.assertEqual(doctor.returncode, 0, doctor.stdout)

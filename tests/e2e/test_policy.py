@@ -46,7 +46,7 @@ class Policy(harness.TestCase):
                 self.daemon.cli("set", "words", f"--{option}", none)
                 self.assertEqual(value(option), 0, (option, none))
         refused = self.daemon.cli("set", "words", "--max-execs", "0.5", check=False)
-        self.assertIn(b"no whole number", refused.stderr)
+        self.assertIn(b"is not an integer", refused.stderr)
 
     def test_set_says_what_it_changed_and_show_what_holds_at_rest(self):
         self.client.create(repo_url=self.url, name="told")

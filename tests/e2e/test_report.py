@@ -95,8 +95,8 @@ class Report(harness.TestCase):
                      "the very last line", "-b\n", "+two\n", "| `src/b.txt` | deleted |", "`inner/`"):
             self.assertIn(text, page)
         self.assertIn("say more", page.split("## Commits")[1])
-        self.assertRegex(page, r"This is the end of \S+ of output; all of it: `moorage logs ex_\d+`")
-        self.assertRegex(page, r"The patch is whole: 4 files, \d+ bytes\.")
+        self.assertRegex(page, r"This is the end of \S+ of output; see all: `moorage logs ex_\d+`")
+        self.assertRegex(page, r"The patch is complete: 4 files, \d+ bytes\.")
         patch = self.daemon.cli("diff", "shop").stdout
         for line in patch.decode(errors="replace").split("\n"):
             if "\x1b" not in line and "\u202e" not in line:
@@ -165,7 +165,7 @@ class Report(harness.TestCase):
         began = time.monotonic()
         page = self.report("endless")
         self.assertLess(time.monotonic() - began, 30 * harness.PATIENCE)
-        self.assertIn("git's log of HEAD is too long to be read here", page)
+        self.assertIn("git's log of HEAD is too long to read here", page)
 
     def test_where_an_imported_command_ran_is_a_value(self):
         self.client.create(repo_url=self.url, name="moved")
@@ -174,7 +174,7 @@ class Report(harness.TestCase):
         with contextlib.closing(sqlite3.connect(self.daemon.store / "state.db")) as db, db:  # as a hostile archive may say
             db.execute("UPDATE execs SET imported_from = 'x; see https://evil.example/ok' WHERE workspace = (SELECT id FROM workspaces WHERE name = 'moved')")
         self.daemon.start()
-        self.assertIn("ran as `x; see https://evil.example/ok` before it was moved here", self.report("moved"))
+        self.assertIn("ran as `x; see https://evil.example/ok` before the import", self.report("moved"))
 
     def test_what_is_large_is_cut_and_told_in_little_memory(self):
         self.client.create(repo_url=self.url, name="large")
@@ -189,12 +189,12 @@ class Report(harness.TestCase):
             self.assertLess(usage.ru_maxrss, 64 << 10, "KiB")
         print(f"report --full of {path.stat().st_size >> 20} MiB", end=" ... ", flush=True)
         self.assertGreater(path.stat().st_size, 40 << 20)  # --full has all of it
-        self.assertIn("The patch is whole: 464 files", path.read_text())
+        self.assertIn("The patch is complete: 464 files", path.read_text())
         self.daemon.cli("report", "large", "-o", path, "--force")
         page = path.read_text()
         self.assertLess(path.stat().st_size, 3 << 20)
         self.assertRegex(page, r"Cut here: the last \S+ of \S+ of this file's patch are left out")
-        self.assertRegex(page, r"> \S+ of \S+ of patch are left out, \d+ files of it altogether. All of it: `moorage diff large`")
+        self.assertRegex(page, r"> \S+ of \S+ of the patch are left out, \d+ files completely. See all: `moorage diff large`")
         self.assertIn("Only the first 300 are listed", page)
 
     def measured(self, *argv):

@@ -82,7 +82,7 @@ class Categories(harness.TestCase):
         self.assertIsNone(self.category(["python3", "-c", CONNECT.format("127.0.0.1")]))
         self.assertIsNone(self.category("exit 1"))
         said = self.daemon.cli("exec", self.name, "--", "python3", "-c", CONNECT.format("192.0.2.1"), check=False)
-        self.assertIn(b"wanted a network", said.stderr)
+        self.assertIn(b"needs a network", said.stderr)
 
     def test_a_restart_of_the_daemon_keeps_them(self):
         running = self.client.start_exec(self.name, ["sh", "-c", "sleep 1; exec ./plain"])["id"]
