@@ -199,8 +199,8 @@ TEST_CASE("a refusal names the option that was typed, not the field of the API")
   CHECK(refused("the field 'max_execs' must be more.", set) ==
         "moorage: --max-execs must be more.\n");
   CHECK(refused("limits.cpus is below 1", set) == "moorage: limits.cpus is below 1\n");
-  CHECK(refused("the field 'ttl_s' must be less", {"lease", "acquire", "a", "--ttl", "9"}) ==
-        "moorage: --ttl must be less\n");
+  CHECK(refused("the field 'ttl_s' must be less", {"lease", "run", "a", "--ttl", "9", "--",
+                                                   "true"}) == "moorage: --ttl must be less\n");
   CHECK(refused("the name is wrong, max_execs_x too", {"create", "--repo", "u", "--name", "x"}) ==
         "moorage: the name is wrong, max_execs_x too\n");
 }
