@@ -308,9 +308,8 @@ int start(Context& context, const Wanted& wanted) {
   const std::string id = best_of.text("id");
   if (wanted.detach) {
     if (context.printed_json(answer)) return 0;
-    context.print(context.terminal.out
-                      ? label_line(id, "started; moorage best-of " + id + " follows it")
-                      : id + "\n");
+    context.print(context.terminal.out ? label_line(id, "started; follow it: moorage best-of " + id)
+                                       : id + "\n");
     return 0;
   }
   if (!context.json) {
@@ -348,7 +347,7 @@ int best_of(Context& context, const Wanted& wanted) {
   if (!is_best_of_id(wanted.name)) {
     if (wanted.cancel)
       throw Error(Code::invalid_argument, "--cancel needs the id of a best-of",
-                  "moorage best-of " + wanted.name + " lists them");
+                  "list them: moorage best-of " + wanted.name);
     const bool plain = wanted.each.empty() && wanted.patches.empty() && wanted.test.empty() &&
                        wanted.count.empty() && wanted.promote.empty();
     return plain ? list(context, wanted.name) : start(context, wanted);
@@ -433,7 +432,7 @@ Action compare_command(Options& options) {
   };
   auto two = std::make_shared<Two>();
   options.argument({"FROM", "NAME", "A workspace"}, two->from);
-  options.argument({"TO", "NAME", "Another of the same repository"}, two->to);
+  options.argument({"TO", "NAME", "Another workspace of the same repository"}, two->to);
   options.flag({"--patch", "", "Print the patch from the first to the second"}, two->patch);
   return [two](Context& context) { return compare(context, two->from, two->to, two->patch); };
 }

@@ -73,7 +73,7 @@ struct Globals {
 
 void declare_global_options(Options& options, const Globals& to) {
   options.value({"--socket", "PATH", "The daemon's socket"}, to.socket);
-  options.value({"--lease", "LEASE", "The lease to make changes under: 5 or ws_12.5"}, to.lease);
+  options.value({"--lease", "LEASE", "Use this lease for changes: 5 or ws_12.5"}, to.lease);
   options.flag({"--json", "", "Print the API's JSON"}, to.json);
 }
 

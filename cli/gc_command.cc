@@ -19,7 +19,7 @@ Table gc_table(const std::vector<Json>& rows, bool done) {
   Table table({{"WHAT"}, {"NAME", false, true}, {"SIZE", true}, {""}, {"WHY", false, true}});
   for (const Json& row : rows) {
     const bool goes = row.flag("goes");
-    const std::string verdict = goes ? (done ? "gone" : "goes") : "kept";
+    const std::string verdict = goes ? (done ? "reclaimed" : "reclaimable") : "kept";
     const bool known = row.has("bytes");
     table.add({rung_text(row.text("rung")),
                row.text("subject"),
@@ -45,8 +45,8 @@ int explain(Context& context) {
   const auto rows = answer.items("rows");
   if (!rows.empty()) context.print_table(gc_table(rows, false));
   if (!answer.flag("complete"))
-    context.note("of what is kept only the first are listed; there are " +
-                 std::to_string(answer.number("kept")));
+    context.note("listing only the first of " + std::to_string(answer.number("kept")) +
+                 " kept items");
   print_sum(context, answer, "reclaimable: sudo moorage gc --run");
   return 0;
 }

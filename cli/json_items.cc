@@ -37,7 +37,8 @@ void JsonItems::take(char c) {
     rest_ += c;
   }
   if (item_.size() > kLargestBytes || rest_.size() > kLargestBytes)
-    throw base::Error(base::Code::corrupted, "the daemon's answer has an element of over 4 MiB");
+    throw base::Error(base::Code::corrupted,
+                      "the daemon's answer has an element larger than 4 MiB");
   if (!was_inside || inside_item()) return;
   on_item_(Json::parse(item_));
   item_.clear();

@@ -284,7 +284,7 @@ Action share_command(Options& options) {
     const Json workspace = Json::parse(answer);
     const std::string team = workspace.text("team");
     context.print(label_line(
-        "shared", workspace.text("name") + (team.empty() ? "   with nobody" : "   with " + team)));
+        "shared", workspace.text("name") + (team.empty() ? "   private" : "   with " + team)));
     return 0;
   };
 }

@@ -65,13 +65,13 @@ int check(Context& context, const Wanted& wanted) {
 
 // Waits until all commands of the plan have ended; notes each once.
 void wait_for_commands(Context& context, const Wanted& wanted, Json plan) {
-  std::string told;
+  std::string noted;
   for (;;) {
     const auto execs = plan.items("execs");
     if (execs.empty()) return;
     const std::string id = execs.front().text();
-    if (told != id) context.note("waiting for " + id + "; --now cancels it");
-    told = id;
+    if (noted != id) context.note("waiting for " + id + "; --now cancels it");
+    noted = id;
     context.api().get(context.exec_path(id, "/wait?timeout_ms=" + std::to_string(kPollMs)));
     plan = Json::parse(ask(context, wanted));
   }

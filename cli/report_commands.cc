@@ -97,7 +97,7 @@ void write_output(Context& context, ReportWriter& writer, const CommandRow& row,
   const std::string shown = without_colours(whole_lines(tail, cut));
   if (!shown.empty()) writer.block(Block::output, shown);
   if (!gaps.empty()) writer.note(Text("Some of its output was dropped: bytes ").quote(gaps));
-  if (trouble.empty() && shown.empty() && gaps.empty()) writer.paragraph("It wrote nothing.");
+  if (trouble.empty() && shown.empty() && gaps.empty()) writer.paragraph("No output.");
   if (cut && !shown.empty()) {
     writer.paragraph(
         Text("This is the end of " + report_size(row.output_bytes) + " of output; see all: ")

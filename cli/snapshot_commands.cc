@@ -159,7 +159,7 @@ Action snapshots_command(Options& options) {
 Action drop_command(Options& options) {
   auto wanted = std::make_shared<Wanted>();
   options.argument({"NAME", "", "The workspace"}, wanted->workspace);
-  options.argument({"SNAPSHOT", "", "Its id or name"}, wanted->snapshot);
+  options.argument({"SNAPSHOT", "", "Id or name of the snapshot"}, wanted->snapshot);
   return [wanted](Context& context) {
     context.api().send("DELETE", context.workspace_path(wanted->workspace, "/snapshots/") +
                                      percent_encode(wanted->snapshot));
@@ -176,7 +176,7 @@ Action drop_command(Options& options) {
 Action restore_command(Options& options) {
   auto wanted = std::make_shared<Wanted>();
   options.argument({"NAME", "", "The workspace"}, wanted->workspace);
-  options.argument({"SNAPSHOT", "", "Its id or name"}, wanted->snapshot);
+  options.argument({"SNAPSHOT", "", "Id or name of the snapshot"}, wanted->snapshot);
   options.flag({"--kill", "", "End the commands that run in the workspace"}, wanted->kill);
   return with(wanted, restore);
 }

@@ -160,7 +160,7 @@ class Collection(harness.TestCase):
         self.assertRegex(text, r"cache +shown:node_modules +- +kept +pinned")
         self.assertRegex(text, r"mirror +\S+ +\S+ +kept +needed by")
         self.daemon.cli("unpin", "shown")
-        self.assertRegex(self.daemon.cli("gc").stdout.decode(), r"cache +shown:node_modules +- +goes")
+        self.assertRegex(self.daemon.cli("gc").stdout.decode(), r"cache +shown:node_modules +- +reclaimable")
         self.assertIn("pinned false -> true", " ".join(e["text"] for e in self.events("workspace.policy")))
 
     def test_only_root_runs_it(self):

@@ -357,7 +357,7 @@ class Cli(harness.TestCase):
     def test_sharing(self):
         self.client.create(repo_url=self.url, name="shared", team="games")
         self.assertIn("members of games may use it, too", self.cli("show", "shared"))
-        self.assertIn("with nobody", self.cli("share", "shared", "--private"))
+        self.assertIn("private", self.cli("share", "shared", "--private"))
         self.assertEqual(self.client.workspace("shared")["access"], "private")
         self.assertIn("with games", self.cli("share", "shared", "--group", "games"))
         self.assertIn("there is no group", self.cli("share", "shared", "--group", "no-such-group", code=1))
