@@ -134,24 +134,22 @@ class CommandLine {
   Action action_;
 };
 
-// The words with "--" in front of the command in them; empty when the unexpected word comes before.
+// The words with "--" before those that are a command; empty when the unexpected word comes first.
 std::string CommandLine::with_mark(const Words& words, const std::string& unexpected) const {
+  if (command_->example.find(" -- ") == std::string_view::npos) return {};
   auto options = global_options();
   options.insert(options.end(), told_.begin(), told_.end());
-  const auto takes_command = [](const ToldOption& option) {
-    return option.text.names == "COMMAND";
-  };
-  if (std::none_of(told_.begin(), told_.end(), takes_command)) return {};
   int64_t before = 1 + std::count(command_->name.begin(), command_->name.end(), ' ') +
                    std::count_if(told_.begin(), told_.end(), [](const ToldOption& option) {
                      return option.is_argument && !option.repeats;
                    });
-  for (size_t i = 0; i < words.size() && words[i] != unexpected; ++i) {
+  for (size_t i = 0; i < words.size(); ++i) {
     if (!words[i].starts_with("-") && before-- == 0) {
       Words marked = words;
       marked.insert(marked.begin() + static_cast<int64_t>(i), "--");
       return "moorage " + join_command(marked);
     }
+    if (words[i] == unexpected) break;
     const ToldOption* option = find_option(options, words[i]);
     if (option != nullptr && option->takes_value) ++i;
   }
@@ -161,9 +159,10 @@ std::string CommandLine::with_mark(const Words& words, const std::string& unexpe
 Error CommandLine::unexpected(const std::string& word, const Words& words, bool has_mark) const {
   const std::string name = before_ + (command_ ? " " + std::string(chosen_->get_name()) : "");
   std::string hint = name + " --help";
+  const std::string marked = has_mark || !command_ ? "" : with_mark(words, word);
+  if (!marked.empty()) hint = "put -- before the command: " + marked;
   if (!word.starts_with("-"))
     return Error(Code::invalid_argument, "unexpected argument '" + word + "'", hint);
-  const std::string marked = has_mark || !command_ ? "" : with_mark(words, word);
   std::vector<std::string> names;
   for (const auto& options : {told_, global_options()}) {
     for (const ToldOption& option : options) {
@@ -171,11 +170,8 @@ Error CommandLine::unexpected(const std::string& word, const Words& words, bool 
     }
   }
   const auto meant = base::nearest(word.substr(0, word.find('=')), {names.begin(), names.end()});
-  if (!marked.empty()) {
-    hint = "put -- before the command: " + marked;
-  } else if (word.starts_with("--") && meant) {
+  if (marked.empty() && word.starts_with("--") && meant)
     hint = "did you mean " + *meant + "? " + hint;
-  }
   return Error(Code::invalid_argument, name + " has no option " + word, hint);
 }
 
@@ -202,8 +198,11 @@ void report(const Error& error, const Context& context) {
 Error CommandLine::explain(const CLI::ParseError& error, const Words& words, bool has_mark) const {
   const auto code = static_cast<CLI::ExitCodes>(error.get_exit_code());
   const auto extra = app_.remaining(true);
-  if (code == CLI::ExitCodes::ExtrasError && !extra.empty())
-    return unexpected(extra[0], words, has_mark);
+  // A missing argument comes before unknown options, and may be their consequence.
+  const bool is_extra =
+      code == CLI::ExitCodes::ExtrasError ||
+      (code == CLI::ExitCodes::RequiredError && !extra.empty() && extra[0].starts_with("-"));
+  if (is_extra && !extra.empty()) return unexpected(extra[0], words, has_mark);
   std::string message = error.what();
   if (code == CLI::ExitCodes::ArgumentMismatch)
     message = message.substr(0, message.find(':')) + " needs a value";

@@ -70,7 +70,7 @@ std::string off_host_text(const Json& replica) {
   std::string text = "no off-host copy yet";
   if (replica.has("behind_s"))
     text = "off-host copy " + format_age_long(replica.number("behind_s") * 1000) + " behind";
-  if (state == "failing" || state == "refused") text += " and stuck (moorage doctor)";
+  if (state == "failing" || state == "refused") text += ", not updated (moorage doctor)";
   return text;
 }
 

@@ -103,6 +103,10 @@ TEST_CASE("an unknown option is named, with the way out") {
                 "option -z\n  hint: moorage exec --help\n");
   scene.refuses({"stop", "odd", "--no-hok"}, "did you mean --no-hook? moorage stop --help\n");
   scene.refuses({"show", "a", "b"}, "unexpected argument 'b'\n  hint: moorage show --help\n");
+  scene.refuses({"show", "--jsn"},
+                "moorage show has no option --jsn\n  hint: did you mean --json? ");
+  scene.refuses({"lease", "run", "a", "make", "-j2"},
+                "put -- before the command: moorage lease run a -- make -j2\n");
   scene.refuses({"exec", "--user"}, "--user needs a value\n  hint: moorage exec --help\n");
 }
 

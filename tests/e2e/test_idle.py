@@ -185,7 +185,7 @@ class Lifetime(harness.TestCase):
         record = self.client.start_exec("capped", ["sh", "-c", "echo work > work; sleep 1000"])
         left = self.client.workspace("capped")["sandbox"]["lifetime_left_ms"]
         self.assertTrue(0 < left <= 4000, left)
-        self.assertIn("in any case in", self.daemon.cli("show", "capped").stdout.decode())
+        self.assertIn("at the latest in", self.daemon.cli("show", "capped").stdout.decode())
         self.daemon.restart()  # it does not make it young again
         end = self.client.wait(record["id"], timeout_ms=20000)
         self.assertEqual((end["state"], end["category"]), ("cancelled", "cancelled"))

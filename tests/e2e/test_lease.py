@@ -356,7 +356,7 @@ class Cli(harness.TestCase):
 
     def test_sharing(self):
         self.client.create(repo_url=self.url, name="shared", team="games")
-        self.assertIn("members of games may use it, too", self.cli("show", "shared"))
+        self.assertIn("members of games may use it", self.cli("show", "shared"))
         self.assertIn("private", self.cli("share", "shared", "--private"))
         self.assertEqual(self.client.workspace("shared")["access"], "private")
         self.assertIn("with games", self.cli("share", "shared", "--group", "games"))

@@ -157,7 +157,7 @@ class MainJob(harness.TestCase):
         self.client.exec("nested", "mkdir nest && cd nest && git init -q && echo w > w && git add . && git commit -qm w")
         for options in ((), ("--stat",)):
             diff = self.daemon.cli("diff", "nested", *options)
-            self.assertIn(b"nest/ is a repository of its own and is not in this patch", diff.stderr)
+            self.assertIn(b"nest/ is a nested repository and not in this patch", diff.stderr)
 
     def test_show_tells_what_is_not_pushed_and_whether_it_is_intact(self):
         self.client.create(repo_url=self.url, name="told")

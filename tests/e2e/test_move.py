@@ -223,7 +223,7 @@ class Move(on_engine.OnEngine):
         self.assertIn(record["id"], told)
         self.assertIn("no sudo", told)
         done = self.daemon.cli("move", "typed", "--backend", "docker", "--runtime", "crun")
-        self.assertIn(f"waits for {record['id']}", done.stderr.decode())
+        self.assertIn(f"waiting for {record['id']}", done.stderr.decode())
         self.assertIn("moved", done.stdout.decode())
         self.assertIn("runtime crun", self.daemon.cli("show", "typed").stdout.decode())
         again = self.daemon.cli("move", "typed", "--backend", "docker", "--runtime", "crun").stdout.decode()

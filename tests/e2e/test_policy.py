@@ -54,7 +54,7 @@ class Policy(harness.TestCase):
         out = self.daemon.cli("set", "told", "--memory", "512M", "--idle-stop", "never", "--max-lifetime", "8h30m", "--max-execs", "9",
                               "--pre-stop", "make save", "--cpus", "2").stdout.decode()
         self.assertEqual([line.strip() for line in out.splitlines()],
-                         ["set      told", "memory 1G -> 512M", "cpus 2, as before", "idle-stop 1h30m -> never", "max-lifetime none -> 8h30m",
+                         ["set      told", "memory 1G -> 512M", "cpus 2 (unchanged)", "idle-stop 1h30m -> never", "max-lifetime none -> 8h30m",
                           "pre-stop none -> /bin/sh -c 'make save'", "max-execs none -> 9"])
         stops = lambda: next(l for l in self.daemon.cli("show", "told").stdout.decode().splitlines() if "stops" in l)  # noqa: E731
         self.assertIn("when it runs: 8h30m after it starts; no timer deletes the workspace", stops())

@@ -302,7 +302,7 @@ class Elsewhere(harness.TestCase):
             self.assertTrue(status["hint"])
             finding = next(f for f in self.client.doctor()["findings"] if f["check"] == "replica")
             self.assertIn(what, finding["text"])
-            self.assertIn("does not follow", words("show", "one"))
+            self.assertIn("not updated", words("show", "one"))
             self.assertIn(what, words("info"))
             self.assertEqual(self.metric("moorage_replica_up"), 0)
         finally:

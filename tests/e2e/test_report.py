@@ -131,13 +131,13 @@ class Report(harness.TestCase):
         left = self.daemon.directory / "shop2.html.part"
         left.touch()
         refused = self.daemon.cli("report", "shop", "-o", self.daemon.directory / "shop2.html", check=False)
-        self.assertEqual(refused.returncode != 0 and "then remove it" in refused.stderr.decode(), True, refused.stderr)
+        self.assertEqual(refused.returncode != 0 and "delete it" in refused.stderr.decode(), True, refused.stderr)
         left.unlink()  # somebody else's: it is refused, and stays
         self.assertTrue(path.read_text().startswith("<!doctype html>"))
         self.assertTrue(path.read_text().endswith("</html>\n"))
         again = self.daemon.cli("report", "shop", "-o", path, check=False)
         self.assertNotEqual(again.returncode, 0)
-        self.assertIn(b"is there already", again.stderr)
+        self.assertIn(b"already exists", again.stderr)
         told = json.loads(self.daemon.cli("--json", "report", "shop", "-o", path, "--force", "--format", "markdown").stdout)
         self.assertEqual((told["format"], told["bytes"]), ("markdown", path.stat().st_size))
         self.assertTrue(path.read_text().startswith("# Workspace shop"))
