@@ -1,4 +1,4 @@
-"""The host's rules: where whose workspaces may run and with which limits (docs/policy.md)."""
+"""The host's rules: where whose workspaces may run and with which limits (docs/guide/teams-and-policy.md)."""
 
 import io
 import json

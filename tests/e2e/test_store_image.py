@@ -240,8 +240,8 @@ class StoreImage(unittest.TestCase):
         self.assertEqual(other.client.read_file("comes-back", "kept"), b"kept\n")
         other.stop()
 
-    def test_the_example_of_the_readme_is_taken(self):
-        example = re.search(r"`(store\.image): ([^`]+)`,\s+`(store\.image_bytes): ([^`]+)`", (harness.ROOT / "README.md").read_text())
+    def test_the_example_in_the_guide_is_accepted(self):
+        example = re.search(r"`(store\.image): ([^`]+)`,\s+`(store\.image_bytes): ([^`]+)`", (harness.ROOT / "docs/guide/operations.md").read_text())
         self.assertTrue(example)
         shown = run(harness.BIN / "mooraged", "--show-config", "--set", "=".join(example.group(1, 2)), "--set", "=".join(example.group(3, 4)))
         self.assertIn(example.group(4).encode(), shown.stdout)
