@@ -1,0 +1,241 @@
+"""Every command in docs/guide and in the README's first ten minutes runs, and prints what the page shows.
+
+In a ```console block, `$ ` begins a command, `> ` continues it, and the lines up to the next command are what it prints;
+with no such line it prints nothing. `...` alone on a line stands for any lines, within a line for any text. Times,
+sizes, commits and the width of columns may differ. An id like ex_3 stands for the one that was really printed in its
+place. A command ends with 0, or with N where a comment says `# exits N`.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import unittest
+
+import harness
+
+PAGES = [harness.ROOT / "README.md", *sorted((harness.ROOT / "docs/guide").glob("*.md"))]
+
+# Commands that no test can run, each with the reason.
+NOT_RUN = {
+    "sudo ./quickstart": "it installs programs and a service on this host",
+    "sudo scripts/package.sh": "the test `package` runs it",
+    "sudo apt-get install ./build/release/deb/moorage_*.deb": "the test `package` runs it in a Debian of its own",
+    "sudo usermod -aG moorage $USER": "it changes the users of this host",
+    "moorage shell auth": "it waits for a person at a terminal",
+    "journalctl -u moorage -n 20": "there may be no systemd here",
+    "socat TCP-LISTEN:9464,bind=127.0.0.1,fork UNIX-CONNECT:/run/moorage/mooraged.sock": "it never ends, and is not a program of Moorage",
+    "moorage create --repo https://github.com/acme/shop --name auth --backend docker": "it needs an engine: e2e_docker",
+    "moorage create --repo https://github.com/acme/shop --name try --backend docker --image acme/dev:2 --runtime crun":
+        "it needs an engine: e2e_docker",
+    "moorage move fix --backend docker": "it needs an engine: e2e_move",
+    "sudo moorage restore-store /mnt/other-disk": "it needs a lost store: e2e_replica",
+    "moorage rescue export auth auth.tar.zst": "it needs a damaged database: threats_database",
+}
+
+AGENT = r"""#!/bin/sh
+case $1 in
+  auth) exec moorage exec auth -- true ;;  # on the host, under `lease run`
+  --seed)
+    case $2 in
+      2) seq 100 > attempt; echo good >> attempt ;;
+      4) echo good > attempt ;;
+      *) echo "attempt $2 has no fix" > attempt ;;
+    esac ;;
+  *)
+    echo "Editing src/auth/session.ts"
+    sleep 2
+    echo "// split" >> src/auth/session.ts
+    echo Done ;;
+esac
+"""
+MAKEFILE = "test:\n\t@echo 214 passed\ncheck:\n\t@tail -n 1 attempt\n\t@grep -q good attempt\nsave:\n\t@true\n"
+PATCH = "diff --git a/attempt b/attempt\nnew file mode 100644\n--- /dev/null\n+++ b/attempt\n@@ -0,0 +1 @@\n+{}\n"
+
+# What is matched by its form alone.
+TOKEN = re.compile(r"(?P<dots>\.\.\.)|(?P<space>^ +| {2,})|\b(?:(?P<id>(?:ex|sn|bo|ws|repo|sb)_\d+)"
+                   r"|(?P<time>\d+(?:\.\d+)? ?(?:ms|s|min|m|h))|(?P<size>\d+(?:\.\d+)?[KMGT])"
+                   r"|(?P<commit>(?=[a-f]*\d)[0-9a-f]{7,40}))\b")
+FORMS = {"dots": ".*", "space": r"\s+", "time": r"[\d.]+ ?(?:ms|s|min|m|h)", "size": r"\d+(?:\.\d+)?[KMGT]", "commit": "[0-9a-f]{7,40}"}
+ID = re.compile(r"\b(?:ex|sn|bo|ws|repo|sb)_\d+\b")
+
+
+class Step:
+    """One command of a page, with what it prints and how it ends."""
+
+    def __init__(self, place, command):
+        self.place, self.command, self.output, self.status = place, command, [], 0
+
+    def close(self):
+        marker = re.search(r"\s# exits (\d+)$", self.command)
+        self.status = int(marker[1]) if marker else 0
+        if "\n" not in self.command:
+            self.command = re.sub(r"\s+# .*$", "", self.command)
+        return self
+
+
+def steps_of(page):
+    steps, inside = [], False
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        if line.startswith("```"):
+            inside = line == "```console"
+        elif inside and line.startswith("$ "):
+            steps.append(Step(f"{page.relative_to(harness.ROOT)}:{number}", line[2:]))
+        elif inside and line.startswith(">") and not steps[-1].output:
+            steps[-1].command += "\n" + line[2:]
+        elif inside:
+            steps[-1].output.append(line)
+    return [step.close() for step in steps]
+
+
+def pattern_of(lines, known):
+    """The output that a page shows as a regular expression; ids that are not known yet are its groups."""
+    groups = set()
+
+    def piece(found):
+        kind, text = found.lastgroup, found[0]
+        if kind != "id":
+            return FORMS[kind]
+        if text in known:
+            return known[text]
+        if text in groups:
+            return f"(?P={text})"
+        groups.add(text)
+        return f"(?P<{text}>{text.partition('_')[0]}_\\d+)"
+
+    def line_pattern(line):
+        if line == "...":
+            return r"(?:.*\n)*"
+        made, end = "", 0
+        for found in TOKEN.finditer(line):
+            made += re.escape(line[end:found.start()]) + piece(found)
+            end = found.end()
+        return made + re.escape(line[end:]) + r"[ ]*\n"
+
+    return re.compile("".join(map(line_pattern, lines)))
+
+
+class Guide(harness.TestCase):
+    files = {"README.md": "The shop\n", "Makefile": MAKEFILE, "my-agent": AGENT, "src/auth/session.ts": "export {}\n", "src/cart.ts": "export {}\n"}
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        upstream = cls.upstream / "acme/shop"
+        (upstream / "my-agent").chmod(0o755)
+        harness.commit(upstream, "NEWS", "a program\n")
+        programs = cls.daemon.directory / "programs"
+        programs.mkdir()
+        for name in ("moorage", "mooraged"):
+            (programs / name).symlink_to(harness.BIN / name)
+        cls.environment = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(cls.daemon.directory / "home"), "LANG": "C.UTF-8",
+                           "MOORAGE_SOCKET": str(cls.daemon.socket), "PYTHONPATH": str(harness.ROOT / "sdk"), "PYTHONDONTWRITEBYTECODE": "1"}
+        # What stands in a page, and what is used in its place. A test runs as root.
+        cls.substitutions = [
+            (r"\bsudo ", lambda: ""),
+            (r"https://github\.com/acme/shop", lambda: cls.url),
+            (r"/etc/moorage/moorage\.yaml", lambda: str(cls.daemon.config)),
+            (r"/run/moorage/mooraged\.sock", lambda: str(cls.daemon.socket)),
+            (r"\$\(pidof mooraged\)", lambda: str(cls.daemon.process.pid)),
+            (r"\bdevs\b", lambda: "daemon"),  # a group that every host has
+        ]
+
+    def substituted(self, text):
+        for pattern, value in self.substitutions:
+            text = re.sub(pattern, lambda _, value=value: value(), text)
+        return text
+
+    def make_checkout(self, name):
+        """The directory that a page's commands run in: a checkout with what the page speaks of."""
+        self.checkout = self.daemon.directory / "checkouts" / name
+        self.checkout.parent.mkdir(exist_ok=True)
+        harness.git(self.upstream, "clone", "-q", self.upstream / "acme/shop", self.checkout)
+        (self.checkout / "fixes").mkdir()
+        for patch, content in (("1-wrong.patch", "bad"), ("2-right.patch", "good")):
+            (self.checkout / "fixes" / patch).write_text(PATCH.format(content))
+        pathlib.Path(self.environment["HOME"]).mkdir(exist_ok=True)
+
+    def run_step(self, step, known):
+        if step.command == "sudo systemctl restart moorage":
+            self.daemon.restart()
+            return
+        for name in ID.findall(step.command):
+            self.assertIn(name, known, f"{step.place}: no command before this one printed {name}")
+        command = ID.sub(lambda found: known[found[0]], self.substituted(step.command))
+        done = subprocess.run(["bash", "-c", command], cwd=self.checkout, env=self.environment, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120 * harness.PATIENCE)
+        printed = done.stdout.decode(errors="replace")
+        if os.environ.get("MOORAGE_TEST_SHOW"):  # to copy into a page
+            print(f"$ {step.command}\n{printed}", end="", flush=True)
+        self.assertEqual(done.returncode, step.status, f"{step.place}: $ {step.command}\n{printed}")
+        if printed and not printed.endswith("\n"):
+            printed += "\n"
+        matched = pattern_of([self.substituted(line) for line in step.output], known).fullmatch(printed)
+        shown = "\n".join(step.output) or "nothing"
+        self.assertTrue(matched, f"{step.place}: $ {step.command}\nprinted:\n{printed}\nthe page shows:\n{shown}")
+        known.update(matched.groupdict())
+
+    def run_page(self, page):
+        self.make_checkout(page.stem)
+        known = {}
+        try:
+            for step in steps_of(page):
+                if step.command not in NOT_RUN:
+                    self.run_step(step, known)
+        finally:
+            if self.daemon.process.poll() is not None:
+                self.daemon.restart()
+            self.remove_workspaces()
+
+    def remove_workspaces(self):
+        for workspace in self.client.workspaces():
+            if self.client.show_lease(workspace["id"])["held"]:  # only where a page failed before it released it
+                self.client.lease_token = self.client.acquire_lease(workspace["id"], "the test", takeover=True)["token"]
+            self.client.delete(workspace["id"], purge=True)
+            self.client.lease_token = None
+
+    def test_each_command_that_is_not_run_is_in_a_page(self):
+        commands = {step.command for page in PAGES for step in steps_of(page)}
+        self.assertEqual(sorted(set(NOT_RUN) - commands), [])
+
+    def test_each_page_has_commands(self):
+        for page in PAGES:
+            self.assertTrue(steps_of(page), page)
+
+    def test_commands_in_the_text_exist_and_have_these_options(self):
+        table = json.loads(self.daemon.cli("completion", "commands").stdout)
+        options_of = {entry["name"]: {name for option in table["global"] + entry["options"] for name in option["names"].split(",")}
+                      for entry in table["commands"]}
+        for page in PAGES:
+            for text in re.findall(r"`(?:sudo )?moorage\s+([a-z][^`]*)`", page.read_text()):
+                words = shlex.split(text.split(" -- ")[0].split(" | ")[0])
+                command = next((" ".join(words[:count]) for count in (2, 1) if " ".join(words[:count]) in options_of), None)
+                if words[0] == "completion":
+                    continue
+                self.assertIsNotNone(command, f"{page.name}: there is no command moorage {text}")
+                for word in words:
+                    if word.startswith("-") and word not in ("-", "--", "--help"):
+                        self.assertIn(word.partition("=")[0], options_of[command], f"{page.name}: moorage {text}")
+
+    def test_links_lead_to_a_file_and_a_heading(self):
+        for page in [*PAGES, *(harness.ROOT / "docs").glob("*.md"), harness.ROOT / "CONTRIBUTING.md"]:
+            for target in re.findall(r"\]\(([^)#:]*(?:#[^)]*)?)\)", page.read_text()):
+                path, _, anchor = target.partition("#")
+                file = (page.parent / path).resolve() if path else page
+                self.assertTrue(file.exists(), f"{page.name}: {target}")
+                headings = [re.sub(r"[^\w\- ]", "", line.lstrip("#").strip().lower()).replace(" ", "-")
+                            for line in file.read_text().splitlines() if line.startswith("#")] if file.suffix == ".md" else []
+                self.assertTrue(not anchor or anchor in headings, f"{page.name}: {target}")
+
+
+def add_test(page):
+    setattr(Guide, f"test_page_{page.stem.lower().replace('-', '_')}", lambda self: self.run_page(page))
+
+
+for each in PAGES:
+    add_test(each)
+
+if __name__ == "__main__":
+    unittest.main()
