@@ -200,9 +200,9 @@ class Access(Threats):
             return "hidden"
         return "forbidden" if error["code"] == "permission_denied" else "allowed"
 
-    @threat(53, "C", "another user's workspace, command or import, asked for by id or name on any route (IDOR)",
-            "one place decides; who may not see a thing gets word for word the answer about one that does not exist",
-            "the owner, and a member of the team where the route is for members, are let in by the same requests")
+    @threat(53, "C", "requests for another user's workspace, command or import by id or name, on any route (IDOR)",
+            "one place decides; without access, a caller gets word for word the answer for something that does not exist",
+            "the same requests succeed for the owner, and for a team member where the route allows members")
     def test_nobody_reaches_what_is_not_theirs_on_any_route(self):
         secret = "sesame-name"
         workspace, exec_ = self.make(secret, team=GROUP)
@@ -258,9 +258,9 @@ class Access(Threats):
             if left["name"] != "jail":
                 self.end(left["id"])
 
-    @threat(74, "M", "a lease known by what everybody sees of it: its generation, its holder, its uid",
-            "a lease is proved by 256 random bits that its holder alone was given; the store keeps their SHA-256; others see generation and holder",
-            "with the holder's token each of these requests gets past the lease")
+    @threat(74, "M", "use of a lease known only by its public data: generation, holder, uid",
+            "256 random bits prove a lease, and only its holder has them; the store keeps their SHA-256; others see generation and holder",
+            "with the holder's token each of these requests succeeds")
     def test_what_is_seen_of_a_lease_lets_nobody_through_on_any_route(self):
         workspace, exec_ = self.make("leased-name", team=GROUP)
         self.assertEqual(self.owner.ask("POST", f"/v1/workspaces/{workspace}/snapshots", {"name": "s"})[0], 201)
@@ -321,9 +321,9 @@ class Access(Threats):
             held.lease_token = self.client.acquire_lease(name, "clean-up", takeover=True)["token"]
             held.delete(name, purge=True, force=True)
 
-    @threat(54, "C", "a request whose body is one thing to the check and another to the act (CVE-2024-41110, CVE-2026-34040)",
-            "the body is parsed once, strictly, and what was parsed is authorised and acted on; anything that can be read in two ways is refused",
-            "the same import in a plain body is another user's, too: hidden from a stranger, and its owner gets a workspace of it")
+    @threat(54, "C", "a request whose body means one thing to the check and another to the action (CVE-2024-41110, CVE-2026-34040)",
+            "the body is parsed once, strictly; authorization and action use the same result; ambiguous bodies are refused",
+            "the same import in a plain body is hidden from another user, and gives its owner a workspace")
     def test_what_is_authorised_is_what_is_acted_on(self):
         theirs = json.dumps({"import": self.work, "name": "stolen"})
         harmless = json.dumps({"name": "stolen"})[1:-1]

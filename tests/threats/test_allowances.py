@@ -126,8 +126,8 @@ class Allowances(Threats):
         return int(self.on_host(FREE))
 
     @threat(75, "C", "use up inotify instances and watches, epoll watches, queued signals, message queues, terminals, pipe pages, AIO contexts, huge pages in one sandbox",
-            "each sandbox has an account of its own in the kernel, or a bound, or there is none of it inside: others, host root, a new sandbox and a daemon that starts have theirs",
-            "in a sandbox whose user namespace root made, what is taken is missing in host root's account")
+            "each sandbox has its own account in the kernel, or a bound, or no access: other sandboxes, host root and a starting daemon keep their allowance",
+            "a sandbox whose user namespace root made takes from host root's account")
     def test_what_one_sandbox_uses_up_is_there_for_all_others(self):
         self.client.create(repo_url=self.url, name="other")
         self.client.exec("other", "true")

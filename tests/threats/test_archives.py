@@ -73,8 +73,8 @@ class Archives(Threats):
         return trees.archive_of(members[:at] + extra + members[at:])
 
     @threat(37, "C", "an archive with ../, absolute names, links out, devices, host capabilities, trusted.*, pax and zstd bombs",
-            "each entry is made by its name in a directory that was made before; all else is refused, and nothing stays",
-            "plain tar, as root, makes the same file out there; and the same archive without the entry is taken")
+            "each entry is created by name in a directory that was created before; everything else is refused, and nothing stays",
+            "plain tar, as root, creates the same file outside; the same archive without the entry is accepted")
     def test_hostile_archives_are_refused_and_leave_nothing(self):
         outside = self.daemon.directory / "outside"
         self.client.create(repo_url=self.url, name="source")

@@ -31,9 +31,9 @@ class Chains(Threats):
         self.assertEqual(out.exit_code, 0, out.stderr)
         return out.stdout.decode().strip()
 
-    @threat(71, "H", "a path longer than any call takes, in a workspace of which many snapshots are taken",
+    @threat(71, "H", "a path longer than any call accepts, in a workspace with many snapshots",
             "layers are merged by descriptors, one name at a time; a snapshot that cannot be mounted is refused, a start never",
-            "the path as a whole is refused by the kernel")
+            "the kernel refuses the whole path")
     def test_no_chain_of_snapshots_is_too_deep_to_start(self):
         self.client.create(repo_url=self.url, name="chain")
         self.output("python3", "-c", NEST)
@@ -46,8 +46,8 @@ class Chains(Threats):
         self.assertEqual(self.output("sh", "-c", "ls -d n* | wc -l"), str(SNAPSHOTS))
 
     @threat(72, "H", "a snapshot after each file, so that every writable layer is within the limit",
-            "all that the chain keeps alive counts: the command that goes over the limit is ended, and an upload is refused",
-            "the same loop without a limit takes as much as it likes")
+            "everything that the chain keeps counts: a command that exceeds the limit is ended, and an upload is refused",
+            "the same loop without a limit is not stopped")
     def test_a_limit_holds_for_all_that_snapshots_keep(self):
         for name, limit in (("bounded", 24 << 20), ("free", 0)):
             self.client.create(repo_url=self.url, name=name, limits={"disk_bytes": limit, "disk_files": 0})

@@ -21,7 +21,7 @@ def checksum(path):
 
 class Container(Threats):
     @threat(1, "C", "overwrite the host's program through /proc/self/exe (runc CVE-2019-5736)",
-            "the warden is a copy that nobody inside can read or write; daemon, launcher and warden stay as they were",
+            "the warden is a copy that nobody inside can read or write; daemon, launcher and warden stay unchanged",
             "host root writes the same kind of copy")
     def test_the_programs_of_the_host_cannot_be_overwritten(self):
         copies = list((self.daemon.store / "images").glob("moorage-warden-*"))
@@ -46,8 +46,8 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
         with open(copy, "wb"):
             pass  # the control: nothing but the sandbox kept it from being written
 
-    @threat(2, "C", "a leaked descriptor or a working directory outside of the root (runc CVE-2024-21626)",
-            "commands have descriptors 0 to 2 only; a working directory is resolved inside, after the change of root",
+    @threat(2, "C", "a leaked descriptor or a working directory outside the root (runc CVE-2024-21626)",
+            "commands have descriptors 0 to 2 only; a working directory is resolved inside, after the root changes",
             "on the host, a program with a leaked descriptor lists the host's directory by that path")
     def test_no_descriptor_leaks_and_no_working_directory_leads_out(self):
         paths = [f"/proc/self/fd/{n}{tail}" for n in range(3, 12) for tail in ("", "/..", "/../../..")]
@@ -66,7 +66,7 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
         self.assertIn(b"host-secret", leaked.stdout)
 
     @threat(3, "C", "/dev, /dev/null, /dev/pts or /proc replaced by links before the start (CVE-2025-31133, -52565)",
-            "/dev is made anew at each start, outside of what the agent can write; masks are devices of the host",
+            "each start makes a new /dev where the agent cannot write; masks are devices of the host",
             "without the fresh /dev there is no place for devices inside, and no start")
     def test_links_in_place_of_devices_do_not_survive_a_start(self):
         self.sh("cd /dev; rm -f null; ln -s /proc/sys/kernel/core_pattern null; rm -rf pts; ln -s /proc pts; "
@@ -83,7 +83,7 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
         self.assertIn("/dev", refused.exception.message)
 
     @threat(4, "C", "writes to /proc redirected by links or mounts in the root (CVE-2025-52881, CVE-2019-19921)",
-            "a root file system whose /proc is a link is not started from, on Docker by runc and by crun; nothing is written where it leads",
+            "a root file system whose /proc is a link is refused, on Docker by runc and by crun; nothing is written to its target",
             "the same root with a directory for /proc starts")
     def test_a_root_whose_proc_is_a_link_is_not_started(self):
         trap = self.daemon.directory / "bad"
@@ -139,7 +139,7 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
         self.client.delete("redirected", purge=True)
 
     @threat(5, "C", "a directory swapped for a link while the host reads through it (docker cp, CVE-2018-15664)",
-            "openat2 resolves every path inside the tree, in the kernel: 300 racing reads give nothing of the host",
+            "openat2 resolves every path inside the tree, in the kernel: 300 racing reads return no data of the host",
             "a daemon whose openat2 resolves as the host does opens the host's file")
     def test_racing_links_lead_nowhere(self):
         self.client.start_exec("jail", ["bash", "-c", self.race()])
@@ -157,8 +157,8 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
         self.assert_the_race_can_be_won()
 
     @threat(6, "C", "a helper of the host loads libraries or runs programs of the container (CVE-2019-14271)",
-            "nothing on the host opens a library or runs a program of a workspace, whatever verb is used",
-            "the same trace sees a program that does")
+            "no verb makes the host open a library or run a program of a workspace",
+            "the same trace detects a program that does")
     def test_no_host_process_loads_anything_of_a_workspace(self):
         evil = "for f in libnss_files.so.2 libc.so.6 ld-linux-x86-64.so.2 libnss_dns.so.2; do cp /bin/true $f; done; mkdir -p etc bin; " \
                "echo 'hosts: evil' > etc/nsswitch.conf; cp /bin/true bin/git; cp /bin/true bin/sh"
@@ -201,8 +201,8 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
         self.sh("git clean -xfdq . || rm -rf lib* etc bin")
 
     @threat(7, "M", "LXC's setuid helper (CVE-2017-5985, CVE-2018-6556, CVE-2022-47952)",
-            "what we need of LXC has no setuid program; one that the host has runs as nobody's root inside",
-            "the same look at a package with a setuid program finds it")
+            "the parts of LXC in use have no setuid program; inside, one of the host gives no rights on the host",
+            "the same check finds the setuid program of another package")
     def test_no_setuid_program_of_lxc_is_needed_or_useful(self):
         def setuid_files(package):
             listed = harness.run("dpkg-query", "-L", package).stdout.decode().split("\n")
@@ -223,7 +223,7 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
 
     @threat(8, "C", "attach before capabilities and filters are dropped; inherited descriptors and environment",
             "an executed command has the filter, no capability, none of the host's environment, descriptors 0 to 2",
-            "without the filters and with all capabilities the same look tells so")
+            "without the filters and with all capabilities, the same check reports both")
     def test_a_command_is_confined_like_process_1(self):
         look = "grep -E '^(Seccomp|CapEff|CapBnd|NoNewPrivs):' /proc/self/status | tr -d '\\t'"
 
@@ -246,8 +246,8 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
             self.assertEqual(strict.client.exec("strict", look).stdout.count(b"NoNewPrivs:1"), 1)
 
     @threat(9, "C", "typing into the caller's terminal (TIOCSTI, TIOCLINUX)",
-            "EPERM, also on a terminal of the sandbox's own",
-            "without the allowlist the kernel takes it, or answers EIO where it is switched off")
+            "EPERM, also on the sandbox's own terminal",
+            "without the allowlist the kernel accepts it, or answers EIO where it is switched off")
     def test_nothing_can_be_typed_into_a_terminal(self):
         attack = TRY + """
 import fcntl, pty, termios

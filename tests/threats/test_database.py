@@ -164,9 +164,9 @@ class Database(Threats):
     # -- the cases ----------------------------------------------------------------------------------
 
     @threat(61, "C", "state.db is locked for a minute, read-only, full, fails, is damaged page by page, loses its log, is gone, of another version or time",
-            "a refusal in a sentence, or 503; what cannot be read is copied aside and left alone, its workspaces are listed and exported from the "
-            "disk, and with a good one back nothing is lost",
-            "SQLite alone takes the emptied file for a new database, and the log of noise for none")
+            "a clear refusal, or 503; an unreadable database is copied aside and left unchanged, workspaces are listed and exported from the "
+            "disk, and with a good database nothing is lost",
+            "SQLite alone treats the emptied file as a new database, and a log of noise as missing")
     def test_a_database_that_cannot_be_used_costs_no_work(self):
         self.jail = self.client.workspace("jail")
         self.client.exec("jail", "echo precious > work", sync=True)

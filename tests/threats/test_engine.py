@@ -96,10 +96,10 @@ class Requests(Threats):
         for source in gone:
             source.unlink()
 
-    @threat(22, "H", "a privileged container, asked for in a request",
-            "no request has a field for it: refused by name, on every route that makes or moves a sandbox, or runs in it; the engine says of each "
-            "container that it is unprivileged, with no capability but those twelve",
-            "the engine makes a privileged one of the same request when its own socket is asked")
+    @threat(22, "H", "a request for a privileged container",
+            "no request has a field for it: refused by name, on every route that makes or moves a sandbox, or runs in it; the engine reports each "
+            "container as unprivileged, with only the twelve capabilities",
+            "through its own socket, the engine makes a privileged one from the same request")
     def test_no_request_makes_a_privileged_container(self):
         routes = {"/workspaces": {"repo_url": self.url, "name": "strong"}, "/workspaces/jail/move": {"image": "host"},
                   "/workspaces/jail/move/check": {"image": "host"}, "/workspaces/jail/execs": {"argv": ["id"]},
@@ -115,10 +115,10 @@ class Requests(Threats):
         self.assert_the_look_can_fail({"Privileged": True, "UsernsMode": "host"}, {"CapAdd": ["SYS_ADMIN"]}, {"CapDrop": []},
                                       {"SecurityOpt": ["seccomp=unconfined"]})
 
-    @threat(23, "C", "the engine's socket, a host path, --privileged, the host's pid or network namespace, asked for in a request",
-            "no request has a field for any of them; 1,000 bodies with such fields, and with names made to be taken for more, are 4xx or 501, or leave "
-            "every container as ever",
-            "the engine gives each of them when its own socket is asked, and the same look tells so")
+    @threat(23, "C", "a request for the engine's socket, a host path, --privileged, the host's pid or network namespace",
+            "no request has a field for any of them; 1,000 bodies with such fields, and with misleading names, are 4xx or 501, or leave "
+            "every container unchanged",
+            "through its own socket the engine grants each, and the same check reports it")
     def test_a_thousand_bodies_change_nothing_of_a_container(self):
         self.out("true")
         tried = [self.unknown_fields(), self.nested_fields(), self.tricks_in_names(), self.commands()]

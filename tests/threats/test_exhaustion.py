@@ -43,9 +43,9 @@ class DiskFill(Threats):
             yield what, self.client.wait(record["id"], 90_000)
             self.client.exec(name, "pkill -9 head; rm -rf b* i* f* left", user="root", free_space=True)
 
-    @threat(36, "H", "fill the disk of the store with bytes, files, unwritten extents, from a process that was left behind",
-            "the workspace's limit ends it with the reason, others and the database write on",
-            "a workspace without a limit takes as much and is not ended")
+    @threat(36, "H", "fill the disk of the store with bytes, files, unwritten extents, from a process that a command left behind",
+            "the workspace's limit ends it with the reason; others and the database keep writing",
+            "a workspace without a limit uses as much and is not ended")
     def test_nobody_fills_the_disk(self):
         self.client.create(repo_url=self.url, name="free", limits={"disk_bytes": 0, "disk_files": 0})
         free = self.client.start_exec("free", ["bash", "-c", "head -c 64M /dev/zero >big; for i in $(seq 4000); do : >f$i; done; sleep 4"])
@@ -76,9 +76,9 @@ class Exhaustion(Threats):
                 line = client.recv(4096).split(b"\r\n")[0]
                 return int(line.split()[1]) if line else None
 
-    @threat(55, "H", "slow and half requests, bodies of 64 MiB, JSON 100,000 deep, headers of 1 MiB, 10,000 pipelined requests",
-            "each has a limit: refused or hung up on; others are served meanwhile",
-            "a request of the same shape within the limits is answered 2xx")
+    @threat(55, "H", "slow and incomplete requests, bodies of 64 MiB, JSON 100,000 deep, headers of 1 MiB, 10,000 pipelined requests",
+            "each has a limit: refused or disconnected; others are served meanwhile",
+            "a request of the same form within the limits gets 2xx")
     def test_hostile_requests_are_cut_off(self):
         head = b"POST /v1/workspaces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nIdempotency-Key: k%d\r\n"
         number = iter(range(100))
@@ -137,8 +137,8 @@ class Exhaustion(Threats):
         self.assertEqual(sum(last - first for first, last in kept.gaps), end["omitted_bytes"])
 
     @threat(60, "H", "fork bomb, memory bomb, output flood, zombies, orphans, 10,000 sockets, inotify, terminals, pipe buffers, SysV memory, tmpfs",
-            "limits of the sandbox: the host still forks and the database still commits within a second, the next command works",
-            "the kernel's own counters say that the fork bomb was refused at its limit and the memory bomb killed at its own")
+            "the sandbox's limits apply: the host still forks, the database still commits within a second, and the next command works",
+            "the kernel's counters show that the fork bomb was refused and the memory bomb killed at its limit")
     def test_bombs_stay_in_their_sandbox(self):
         self.client.create(repo_url=self.url, name="bomb")
         self.client.create(repo_url=self.url, name="bystander")

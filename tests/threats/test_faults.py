@@ -21,8 +21,8 @@ SECRET = "token-4f1d9a-of-a-client"
 
 
 class Faults(Threats):
-    @threat(62, "C", "the wall clock jumps by ten years and back", "what is kept for a time is kept by CLOCK_BOOTTIME with the boot id: nothing is evicted",
-            "what the daemon says of the time of a new workspace jumps along")
+    @threat(62, "C", "the wall clock jumps by ten years and back", "retention counts CLOCK_BOOTTIME with the boot id: nothing is evicted",
+            "the reported time of a new workspace jumps with the clock")
     @unittest.skipIf(harness.SANITIZED, "libfaketime and a sanitizer do not go together")
     def test_a_jump_of_the_clock_evicts_nothing(self):
         with daemon({"daemon.reconcile_interval_s": 1}, LD_PRELOAD=FAKETIME, FAKETIME_TIMESTAMP_FILE=str(self.libexec / "now"),
@@ -42,7 +42,7 @@ class Faults(Threats):
             self.assertEqual(len(years), 3)
             other.client.undelete(kept)
 
-    @threat(63, "C", "the disk fails an fsync, and the next one is fine", "the daemon acknowledges nothing more and exits 1; the next start looks at what is there",
+    @threat(63, "C", "the disk fails an fsync, and the next one succeeds", "the daemon acknowledges nothing more and exits with 1; the next start checks the store",
             "the same write without the failure is acknowledged")
     def test_a_failed_sync_is_never_acknowledged(self):
         self.client.write_file("jail", "synced", b"before")
@@ -56,8 +56,8 @@ class Faults(Threats):
         self.assertEqual(self.client.read_file("jail", "synced"), b"after")
 
     @threat(64, "C", "death between any two steps of create, exec, start, stop, delete and purge",
-            "the intent is written first, the next start finishes or undoes: no orphan, nothing acknowledged is lost, no command runs twice",
-            "a point that the verbs do not pass fails the sweep")
+            "the intent is written first, and the next start finishes or undoes: no orphans, no acknowledged loss, no command runs twice",
+            "a crash point that no verb reaches fails the test")
     def test_death_between_two_steps_is_settled(self):
         lives = Lives(self)
         points = harness.run(harness.BIN / "mooraged", "--list-crash-points").stdout.decode().split()
@@ -72,9 +72,9 @@ class Faults(Threats):
                 self.daemon.start()
                 lives.settle(f"death-{number}")
 
-    @threat(69, "H", "a fork takes longer than its daemon expects, while the reconciler looks for work that was cut",
-            "a row is held by the verb that makes it from its first write on: nothing is judged by its age",
-            "the same row, with nobody at work on it, is undone by the next start")
+    @threat(69, "H", "a fork takes longer than its daemon expects, while the reconciler searches for interrupted work",
+            "a verb holds its row from the first write on: nothing is judged by its age",
+            "the next start undoes the same row if no verb holds it")
     def test_a_slow_fork_is_not_abandoned(self):
         with daemon({"daemon.reconcile_interval_s": 1}) as other:
             harness.make_repository(other.directory / "repository")
@@ -111,7 +111,7 @@ class Faults(Threats):
             self.assertEqual(forks(), ["ready"] * 2)
 
     @threat(70, "H", "a request is repeated with its key after it failed, while it runs, and after the daemon died in it",
-            "the first final answer, errors too; 409 while it runs; what was not done is done once",
+            "the first final answer, errors too; 409 while it runs; missing work is done once",
             "the same request with a new key succeeds")
     def test_a_repeat_never_reports_what_did_not_happen(self):
         self.client.write_file("jail", "kept", b"kept")
@@ -143,9 +143,9 @@ class Faults(Threats):
 
     assert_at_rest = rig.TestCase.assert_at_rest
 
-    @threat(66, "M", "a client's secret in a core file, an environment, a command line or a log of ours",
-            "no core is written; processes of ours have an environment made from nothing; the log has no values; a URL with a password is refused unsaid",
-            "the same look finds the secret in the command that it was given to")
+    @threat(66, "M", "a client's secret in a core file, an environment, a command line or a log of Moorage",
+            "no core is written; Moorage's processes start with an empty environment; the log has no values; a URL with a password is refused without printing it",
+            "the same search finds the secret in the command that received it")
     def test_secrets_stay_with_their_command(self):
         record = self.client.start_exec("jail", ["sleep", "1000"], env={"TOKEN": SECRET})
         harness.wait_until(lambda: self.holders(), what="the command has its secret")

@@ -27,7 +27,7 @@ class Files(Threats):
             return error.code
 
     @threat(32, "C", "links, hard links, .., absolute and magic paths, FIFOs, devices, sockets, sparse files of 8 EiB, /proc/self/root",
-            "resolved inside the tree in the kernel, never blocking, regular files only, sizes as they are",
+            "resolved inside the tree in the kernel, never blocking, regular files only, sizes reported correctly",
             "a daemon whose openat2 resolves as the host does follows the same link out")
     def test_hostile_paths_are_refused_at_once(self):
         target = self.canary
@@ -54,8 +54,8 @@ class Files(Threats):
         self.assert_the_race_can_be_won()
 
     @threat(33, "H", "setuid programs, file capabilities and devices of the upper layer, run on the host",
-            "every id on disk is shifted out of the host's, the store is closed to all but root, views are nosuid and nodev",
-            "the same bits on a file of host root's own are worth something")
+            "every id on disk is outside the host's, only root can enter the store, views are nosuid and nodev",
+            "the same bits on a file of host root give rights")
     def test_what_is_setuid_inside_is_nothing_on_the_host(self):
         self.client.create(repo_url=self.url, name="setuid")
         self.sh("cp /bin/bash rootsh; chown root:root rootsh; chmod 6755 rootsh; cp /bin/true capable; "
@@ -85,7 +85,7 @@ class Files(Threats):
         self.client.delete("setuid", purge=True)
 
     @threat(34, "H", "names and outputs made for terminals, pages and parsers: newlines, ESC, invalid UTF-8, direction marks, <script>, dashes",
-            "bytes are kept as they are; JSON is escaped and never served as a page; the CLI prints no control character",
+            "bytes are kept unchanged; JSON is escaped and never served as a page; the CLI prints no control character",
             "cat prints the escape sequences of the same file")
     def test_fifty_payloads_are_data_everywhere(self):
         self.assertEqual(len(PAYLOADS), 50)
@@ -138,8 +138,8 @@ class Files(Threats):
         return {k.lower(): v for k, v in (l.split(": ", 1) for l in lines)}, body
 
     @threat(35, "M", "directories 3,000 deep, 100,000 entries in one, a million in all",
-            "walked by descriptors without recursion, capped, and marked as truncated; the daemon's memory stays bounded",
-            "the tree is one on which the shell's own path fails (ENAMETOOLONG)")
+            "walks use descriptors without recursion, are capped and marked as truncated; the daemon's memory stays bounded",
+            "the shell's own path fails on this tree (ENAMETOOLONG)")
     def test_deep_and_wide_trees_are_walked_and_capped(self):
         self.client.create(repo_url=self.url, name="deep")
         make = ("import os\nfor i in range(3000):\n  os.mkdir('d'); os.chdir('d')\nopen('end', 'w')\nos.chdir('/workspace')\nos.mkdir('wide')\n"

@@ -126,7 +126,7 @@ class Git(Threats):
         self.client.delete("evil", purge=True)
 
     @threat(25, "C", "alternates, a .git file, commondir, worktrees or objects as links to the host's repositories",
-            "the host follows none of them: what it knows of the base comes from its own mirror",
+            "the host follows none of them: its data about the base comes from its own mirror",
             "plain git follows the same gitdir: and shows the host's commit")
     def test_redirected_git_directories_reveal_nothing(self):
         secret = self.daemon.directory / "secret"
@@ -153,8 +153,8 @@ class Git(Threats):
         self.client.delete("redirect", purge=True)
 
     @threat(26, "H", "a repository of another user, trusted because root reads it (CVE-2022-24765)",
-            "a local repository of another id is refused, and named; a mirror of another id is set aside and fetched anew",
-            "the same repository is taken when it is root's")
+            "a local repository of another id is refused, and named; a mirror of another id is set aside and fetched again",
+            "the same repository is accepted if root owns it")
     def test_repositories_of_other_users_are_refused(self):
         other = self.daemon.directory / "theirs"
         harness.make_repository(other)
@@ -176,8 +176,8 @@ class Git(Threats):
             self.client.delete(name, purge=True)
 
     @threat(27, "C", "trees and submodules made to write into .git or outside (CVE-2024-32002, -32004, -32465, 2025-48384)",
-            "fsck on every fetch, no submodule is cloned on the host, names that any file system takes for .git are refused",
-            "git without fsck takes each of the twenty objects")
+            "fsck on every fetch, no submodule is cloned on the host, names that any file system treats as .git are refused",
+            "git without fsck accepts each of the twenty objects")
     def test_twenty_hostile_repositories(self):
         source = self.upstream / "acme" / "hostile"
         harness.make_repository(source)
@@ -209,8 +209,8 @@ class Git(Threats):
         self.assertEqual([n for n in sorted(os.listdir("/tmp")) if n not in before and n == "config"], [])
 
     @threat(28, "C", "ext::, fd::, -oProxyCommand, --upload-pack, file://, control characters and passwords in a URL",
-            "https, ssh and git with host and path only, file below configured roots; all else is a refusal, and nothing runs",
-            "git itself runs the first of them when it may")
+            "https, ssh and git with host and path only, file below configured roots; everything else is refused, and nothing runs",
+            "git itself runs the first of them if allowed")
     def test_hostile_urls_are_refused_before_git_sees_them(self):
         for url in (u.format(m=self.marker) for u in URLS):
             for call in (lambda: self.client.create(repo_url=url, name="never"), lambda: self.client.add_repo(url)):
@@ -228,8 +228,8 @@ class Git(Threats):
         self.marker.unlink()
 
     @threat(30, "M", "huge or cyclic .gitattributes and .gitmodules, names like .GIT, git~1 or with a trailing dot",
-            "a checkout ends, in bounded memory, or says what it refuses (the names: row 27)",
-            "the daemon's memory is measured; the files are of the size that git itself gives up on")
+            "a checkout ends in bounded memory, or names the refused part (the names: row 27)",
+            "the daemon's memory is measured; git itself gives up on files of this size")
     def test_monstrous_attributes_end(self):
         source = self.upstream / "acme" / "monstrous"
         files = {".gitattributes": "".join(f"p{i}* a{i}=v{i} -text\n" for i in range(200_000)), "p1.txt": "x\n",
@@ -250,7 +250,7 @@ class Git(Threats):
         return int(status.split("VmHWM:")[1].split()[0]) << 10
 
     @threat(31, "C", "the shared cache poisoned by an agent that writes objects into it",
-            "the mirror's objects are shown read-only, as root's; all of them hash the same before and after",
+            "the mirror's objects are visible read-only, owned by root; their hashes stay the same",
             "host root writes the same file")
     def test_the_mirror_cannot_be_written_from_inside(self):
         def objects():

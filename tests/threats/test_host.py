@@ -17,9 +17,9 @@ class Host(Threats):
         script = f'mount --bind {forged} /proc/sys/kernel/random/boot_id && exec "$@"'
         self.daemon.start(prefix=("unshare", "-m", "sh", "-c", script, "sh"))
 
-    @threat(65, "H", "the host reboots: pids, cgroups and mounts in the database mean nothing any more",
+    @threat(65, "H", "the host reboots: pids, cgroups and mounts in the database are meaningless",
                    "the boot id differs: nothing is running, workspaces are listed, mounts and sandboxes come back on demand",
-                   "the same store with the same boot id: the sandbox is taken over")
+                   "the same store with the same boot id: the sandbox is adopted")
     def test_after_a_reboot_nothing_runs_and_all_is_there(self):
         for name in ("up", "rest"):
             self.client.create(repo_url=self.url, name=name)

@@ -471,8 +471,8 @@ class Matrix(Threats):
 
 
 class HostileTree(Matrix):
-    @threat(67, "C", "FIFOs, devices, sockets, links in every place, swapped names, millions of names, 5,000 levels, hostile marks and attributes, below every verb of the host",
-            "one opener in base: beneath the tree, no link, never blocking, regular files only; the daemon answers in its deadline, in 200 MB, and mends behind READY",
+    @threat(67, "C", "FIFOs, devices, sockets, links in every place, swapped names, millions of names, 5,000 levels, hostile marks and attributes, for every verb of the host",
+            "one opener in base: beneath the tree, no link, never blocking, regular files only; the daemon answers within its deadline and 200 MB, and repairs after READY",
             "the kernel reports an open of the canary by host code that follows the same link")
     def test_every_verb_on_every_hostile_tree_answers_in_time_and_follows_nothing(self):
         self.try_all()
@@ -591,9 +591,9 @@ class Memory(Threats):
         self.assertEqual(refused.exception.code, "resource_exhausted")
         self.check_memory()
 
-    @threat(73, "C", "patterns of a megabyte in .gitignore against paths of 4 KiB, directories with a million names, in eight looks at once",
-            "a pattern has a longest form, looks share 96 MiB and report what they left out: the daemon stays within 200 MB",
-            "a bit for each pair of positions of that pattern and path, as the matcher kept it, is twice what the daemon may have")
+    @threat(73, "C", "patterns of a megabyte in .gitignore against paths of 4 KiB, directories with a million names, in eight requests at once",
+            "a pattern has a maximum length, walks share 96 MiB and report omissions: the daemon stays within 200 MB",
+            "one bit for each pair of positions of pattern and path, as in the former matcher, needs twice the allowed memory")
     def test_looks_at_agents_trees_share_a_bounded_memory(self):
         for number, thing in enumerate(MANY_AT_ONCE):
             self.client.create(repo_url=self.url, name=f"memory{number}")

@@ -29,9 +29,9 @@ class Ids(Threats):
     def first_of(self, name):
         return first_id(self.daemon.sandbox_pids(name)["init"])
 
-    @threat(76, "H", "change the pool of host ids while sandboxes live, so that a new sandbox is given the ids of a living one",
-            "ids are in the sandbox's row; a new one gets a range that meets none of them; other ids on disk are refused at start, with the way back",
-            "the slot of the new sandbox, computed from the changed configuration, is the range of a living one")
+    @threat(76, "H", "change the pool of host ids while sandboxes live, so that a new sandbox would get the ids of a live one",
+            "ids are in the sandbox's row; a new one gets a range that overlaps none of them; other ids on disk are refused at start, with the value to set back",
+            "the slot of the new sandbox, computed from the changed configuration, is the range of a live one")
     def test_a_new_sandbox_never_has_the_ids_of_a_living_one(self):
         self.client.create(repo_url=self.url, name="second")
         living = {}

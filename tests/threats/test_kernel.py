@@ -34,7 +34,7 @@ class Kernel(Threats):
         return dict(line.split(" ", 1) for line in lines)
 
     @threat(10, "H", "setuid programs through an overlay's copy-up (CVE-2023-0386)",
-            "the kernel is checked at start; no FUSE inside; what is setuid belongs to the sandbox's ids and is worthless on the host",
+            "the kernel is checked at start; no FUSE inside; setuid programs belong to the sandbox's ids and give no rights on the host",
             "the same file made by host root is setuid root")
     def test_setuid_copy_up_gives_nothing_on_the_host(self):
         checks = {c["name"]: c for c in self.client.info()["checks"]}
@@ -54,8 +54,8 @@ class Kernel(Threats):
         self.assertEqual((mine.stat().st_uid, mine.stat().st_mode & 0o6000), (0, 0o6000))
 
     @threat(11, "C", "a release_agent in a cgroup v1 hierarchy (CVE-2022-0492)",
-            "no hierarchy is mounted inside, none can be, no group of the host can be written",
-            "host root in a mount namespace of its own mounts one and opens its release_agent")
+            "inside, hierarchies are not mounted and cannot be; groups of the host are not writable",
+            "host root in its own mount namespace mounts one and opens its release_agent")
     def test_no_hierarchy_can_be_mounted_or_written(self):
         self.assertEqual(self.out("grep -c cgroup /proc/self/mountinfo"), "0")
         self.assertEqual(self.out("find / -xdev -name release_agent -o -name cgroup.procs 2>/dev/null | wc -l", user=ATTACKER), "0")
@@ -70,7 +70,7 @@ for kind, options in ((b"cgroup", b"memory"), (b"cgroup", b"none,name=own"), (b"
             self.assertNotIn("cgroup\n", pathlib.Path("/proc/filesystems").read_text().replace("nodev\t", ""), result.stderr)
 
     @threat(12, "C", "core_pattern, modprobe, binfmt_misc, sysrq, uevent_helper, /sys/power",
-            "read-only, covered or not there: none can be opened for writing, not by root inside",
+            "read-only, covered or missing: not even root inside can open one for writing",
             "host root opens them")
     def test_the_kernels_knobs_cannot_be_opened_for_writing(self):
         inside = dict(line.rsplit(" ", 1) for line in self.python(TRY + OPEN_KNOBS).split("\n"))
@@ -86,8 +86,8 @@ for kind, options in ((b"cgroup", b"memory"), (b"cgroup", b"none,name=own"), (b"
             self.assertNotEqual(self.out("stat -c %t:%T /proc/sysrq-trigger", name=name), "1:3")
 
     @threat(13, "C", "device nodes: mknod, /dev/mem, raw disks",
-            "mknod is EPERM; a node that came from elsewhere is refused by the group's device rules, to host root, too",
-            "host root outside of the group makes and opens the same node")
+            "mknod is EPERM; the group's device rules refuse a node from elsewhere, even to host root",
+            "host root outside the group makes and opens the same node")
     def test_no_device_node_is_made_or_opened(self):
         nodes = "for kind, major, minor in ((0o60600, 254, 0), (0o60600, 7, 0), (0o20600, 1, 1), (0o20600, 1, 3)): " \
                 "print(attempt(lambda: os.mknod('/tmp/node', kind, os.makedev(major, minor))))"
@@ -115,9 +115,9 @@ print(attempt(lambda: system_call(304, os.open("/", os.O_RDONLY), handle, os.O_R
         outside = attack.replace("PATH", str(self.canary)).replace('os.open("/"', f'os.open("{self.daemon.directory}"')
         self.assertEqual(self.on_host(outside), "ok\nok")
 
-    @threat(15, "H", "mounts that propagate into the host, or pile up there",
-            "moorage-launch leaves the host's mounts behind as a slave; after 25 life cycles the host's table is as before",
-            "without the slave step a daemon's own mount table grows with its sandboxes; from a place that an engine shares, the host's")
+    @threat(15, "H", "mounts that propagate into the host, or accumulate there",
+            "moorage-launch makes its mounts slaves of the host's; after 25 life cycles the host's table is unchanged",
+            "without that step the daemon's mount table grows with its sandboxes; in a place that an engine shares, the host's does")
     def test_the_hosts_mount_table_stays_as_it_was(self):
         def table(pid="self"):
             lines = [l.split(" ", 3)[3] for l in pathlib.Path(f"/proc/{pid}/mountinfo").read_text().splitlines()]
@@ -177,7 +177,7 @@ print(attempt(lambda: system_call(304, os.open("/", os.O_RDONLY), handle, os.O_R
                 harness.run("umount", shared)
 
     @threat(16, "M", "a nested user namespace, and all kernel code that it opens",
-            "EPERM by the filter for unshare and clone, for user and root; clone3 is answered ENOSYS",
+            "EPERM by the filter for unshare and clone, for user and root; clone3 answers ENOSYS",
             "without the late filter both work")
     def test_no_nested_user_namespace(self):
         for user in USERS:
@@ -189,8 +189,8 @@ print(attempt(lambda: system_call(304, os.open("/", os.O_RDONLY), handle, os.O_R
             self.assertNotEqual(found["clone3"], "ENOSYS")
 
     @threat(17, "H", "io_uring, bpf, kexec, userfaultfd, perf, keys, ptrace of others, process_vm_*, fanotify, acct, swap, clock",
-            "60 calls answer EPERM, unknown ones ENOSYS, for user and root; those of other architectures ENOSYS, or the end of the program on Docker",
-            "without both filters those that need no capability are let in")
+            "60 calls answer EPERM, unknown ones ENOSYS, for user and root; calls of other architectures answer ENOSYS, or end the program on Docker",
+            "without both filters, calls that need no capability succeed")
     def test_sixty_calls_are_refused(self):
         for user in USERS:
             found = self.probe("jail", user)
@@ -203,8 +203,8 @@ print(attempt(lambda: system_call(304, os.open("/", os.O_RDONLY), handle, os.O_R
             found = self.probe(name, "user")
             self.assertEqual({c: found[c] for c in FILTERED_ONLY if found[c] == "EPERM"}, {})
 
-    @threat(18, "M", "dmesg, kallsyms, kcore, sched_debug, the kernel's command line and others of its secrets",
-            "refused or empty", "without the covers the command line is there to be read")
+    @threat(18, "M", "dmesg, kallsyms, kcore, sched_debug, the kernel's command line and its other secrets",
+            "refused or empty", "without the covers the command line is readable")
     def test_the_kernels_secrets_are_covered(self):
         names = "kcore kallsyms keys key-users timer_list sched_debug cmdline partitions diskstats swaps slabinfo vmallocinfo iomem " \
                 "ioports modules interrupts kmsg"

@@ -45,9 +45,9 @@ def offered(words=(), owner=0):
 
 
 class Neighbours(Threats):
-    @threat(19, "H", "signal, trace or look at the processes of another sandbox",
-            "own pid namespace, and an id range of its own for each sandbox (one for all where an engine remaps ids): no two overlap, none holds a host user",
-            "on the host the neighbour's process is there to be seen and signalled")
+    @threat(19, "H", "signal, trace or read the processes of another sandbox",
+            "each sandbox has its own pid namespace and id range (one range for all where an engine remaps ids): ranges do not overlap and contain no host user",
+            "on the host the neighbor's process is visible and can be signaled")
     def test_neighbours_cannot_be_seen_signalled_or_traced(self):
         names = ["jail", "near", "far"]
         sleeping = {}
@@ -98,9 +98,9 @@ print(attempt(lambda: system_call(101, 0x4206, {pid}, 0, 0)))
         for (_, end), (start, _) in zip(ranges, ranges[1:]):
             self.assertLessEqual(end, start)
 
-    @threat(20, "H", "an id range that two sandboxes hold: reuse after destroy, wrap, a death in between",
-            "ranges are given by the database, unique while the sandbox is not destroyed; 100,000 random steps with kills",
-            "the property test knows what each killed process was told, and compares")
+    @threat(20, "H", "one id range for two sandboxes: reuse after destroy, wrap, a death in between",
+            "the database assigns ranges, unique until the sandbox is destroyed; 100,000 random steps with kills",
+            "the property test records the answer that each killed process got, and compares")
     @unittest.skipIf(harness.PATIENCE > 1, "100,000 steps of the database alone: an hour under an emulator, nothing of its kernel")
     def test_no_range_is_held_twice(self):
         wanted = 100_000 if harness.BACKEND == "lxc" else 5_000  # the same database, whatever the backend
@@ -116,8 +116,8 @@ print(attempt(lambda: system_call(101, 0x4206, {pid}, 0, 0)))
         for _, start, count in subuids:
             self.assertTrue(int(start) + int(count) <= first or int(start) >= end, "the probe would have said so")
 
-    @threat(21, "H", "abstract sockets, System V memory, message queues and keys shared with the host or a neighbour",
-            "own network and ipc namespace; the calls for keys are refused",
+    @threat(21, "H", "abstract sockets, System V memory, message queues and keys shared with the host or a neighbor",
+            "each sandbox has its own network and ipc namespace; calls for keys are refused",
             "with the host's namespaces kept, or those of another container where the engine remaps ids, socket and segment are found")
     def test_nothing_is_shared_by_name(self):
         with offered():

@@ -34,9 +34,9 @@ def lie(liar, answer):
 
 
 class Supervisor(Threats):
-    @threat(38, "H", "an agent that plays the supervisor: dials its socket, sends frames or an exit for another command, lies at length",
-            "the listener is made and held outside, nothing inside can name it; what answers there is bounded and never becomes a success",
-            "from the host, where the socket has a name, the same dial reaches the warden")
+    @threat(38, "H", "an agent that impersonates the supervisor: dials its socket, sends frames or an exit for another command, lies at length",
+            "the listener is created and held outside, and nothing inside can name it; its answers are bounded and never become a success",
+            "on the host, where the socket has a name, the same dial reaches the warden")
     def test_nobody_inside_speaks_for_the_warden(self):
         self.assertEqual(self.out("find / -xdev -type s 2>/dev/null | grep -v '^/.moorage/bootstrap$'", user="root"), "")
         attack = TRY + """
@@ -84,7 +84,7 @@ for path in ("/.moorage/bootstrap", "/.moorage/warden.sock", "/run/warden.sock")
         self.client.delete(name, purge=True)
 
     @threat(39, "M", "the supervisor killed, stopped or starved in the middle of a command",
-            "deadlines; the command is told as interrupted, never as a success; the next start mends the sandbox",
+            "deadlines apply; the command is reported as interrupted, never as a success; the next start repairs the sandbox",
             "an undisturbed command of the same kind exits 0")
     def test_a_dead_or_stopped_warden_fakes_no_success(self):
         self.client.create(repo_url=self.url, name="warden")
@@ -108,8 +108,8 @@ for path in ("/.moorage/bootstrap", "/.moorage/warden.sock", "/run/warden.sock")
         harness.wait_until(lambda: self.client.exec("warden", "echo mended").stdout == b"mended\n", 60, "the sandbox answers again")
         self.client.delete("warden", purge=True)
 
-    @threat(40, "H", "two daemons on one store", "the second ends at once, with an error that names the first; the first goes on",
-            "when the first is gone the same command line starts")
+    @threat(40, "H", "two daemons on one store", "the second exits at once, with an error that names the first; the first continues",
+            "after the first has ended, the same command line starts")
     def test_a_second_daemon_is_refused(self):
         command = [harness.BIN / "mooraged", "--config", self.daemon.config, "--set", f"api.socket={self.daemon.directory}/second.sock"]
         second = harness.run(*command, check=False, timeout=30)
@@ -121,9 +121,9 @@ for path in ("/.moorage/bootstrap", "/.moorage/warden.sock", "/run/warden.sock")
         self.daemon.start()
         self.assertEqual(self.client.exec("jail", "echo third").stdout, b"third\n")
 
-    @threat(41, "M", "output that forges our own records: ends, limits, positions, frames of the journal and of the stream",
-            "records have lengths, out of band: any bytes come back as they were, and the end is the kernel's",
-            "the forged record is a valid one: at the right place a reader takes it")
+    @threat(41, "M", "output that forges Moorage's records: ends, limits, positions, frames of the journal and of the stream",
+            "records have lengths, out of band: any bytes come back unchanged, and the kernel reports the end",
+            "the forged record is valid: at the right place a reader accepts it")
     def test_any_output_comes_back_as_it_was(self):
         seed = int(os.environ.get("MOORAGE_TEST_SEED", random.randrange(1 << 32)))
         print(f"seed {seed}")
