@@ -30,11 +30,11 @@ def verbs(client, url):
         "exec --sync": lambda: client.exec("work", ["true"], sync=True),
         "file PUT": lambda: client.write_file("work", "file", b"x"),
         "stop": lambda: client.stop("work"),
-        "archive (at rest)": lambda: client.archive("work"),
+        "archive (stopped)": lambda: client.archive("work"),
         "unarchive": lambda: client.unarchive("work"),
-        "delete (at rest)": lambda: client.delete("work"),
+        "delete (stopped)": lambda: client.delete("work"),
         "undelete": lambda: client.undelete(next(w["id"] for w in client.workspaces(deleted=True) if w["state"] == "deleted")),
-        "delete --purge (at rest)": lambda: client.delete("work", purge=True),
+        "delete --purge (stopped)": lambda: client.delete("work", purge=True),
     }
 
 
@@ -71,7 +71,7 @@ def main():
         lives = [{name: counted(daemon, call) for name, call in verbs(client, url).items()} for _ in range(3)]
         writes = {name: min((life[name] for life in lives), key=collections.Counter.total) for name in lives[0]}
         plain, slow = best_ms(daemon, url, 0), best_ms(daemon, url, DELAY_MS)
-        print(f"| verb | synchronous writes | of what | ms | ms, each {DELAY_MS} ms slower |\n|---|---|---|---|---|")
+        print(f"| verb | synchronous writes | calls | ms | ms, each {DELAY_MS} ms slower |\n|---|---|---|---|---|")
         for name, found in writes.items():
             what = ", ".join(f"{n} x {one}" for one, n in found.most_common())
             print(f"| {name} | {sum(found.values())} | {what} | {plain[name]:.1f} | {slow[name]:.1f} |")
