@@ -1,7 +1,7 @@
-// Archives of workspaces, one row each from the intent to write the file until the file is gone.
-// The file's name is derived from the row, so none is ever without one. `whole` says that the
-// workspace is in the file and perhaps nowhere else; without it the file is being made or is to be
-// removed. Here are also the moves of a workspace into an archive and back.
+// Archives of workspaces. A row exists from the intent to write the file until the file is removed.
+// The file name is derived from the row, so every file has a row. `whole` means that the file holds
+// the workspace, perhaps as its only copy; without it the file is incomplete or about to be
+// removed. This table also moves workspaces into an archive and back.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ struct ArchiveRow {
   int64_t number = 0;
   base::WorkspaceId workspace{};
   bool whole = false;
-  uint64_t bytes = 0;    // of the file
+  uint64_t bytes = 0;    // size of the file
   std::string sha256{};  // of the file, hex
-  int64_t wall_ms = 0;   // when it was whole; 0: never
-  std::string seal{};    // of the writable layer that went into it
+  int64_t wall_ms = 0;   // when the file was complete; 0: never
+  std::string seal{};    // of the writable layer in the file
 };
 
 struct ArchiveFile {
@@ -35,10 +35,10 @@ struct ArchiveFile {
 // "moorage-0a1b2c3d-ws_3.7.tar.zst"
 std::string archive_file_name(const std::string& store_id, base::WorkspaceId workspace,
                               int64_t number);
-// What a verb that moves one joins to its key until the outcome; what undoes the move forgets it,
-// and a repeat runs anew.
+// The key suffix of a verb that moves a workspace, until the outcome is known. Undoing the move
+// forgets it, and a retry starts over.
 std::string move_under_way(base::WorkspaceId workspace);
-// The number in the name of an archive of that workspace; nothing: it is not one.
+// The number in the name of an archive of that workspace; empty: not such a file name.
 std::optional<int64_t> archive_number(const std::string& file_name, const std::string& store_id,
                                       base::WorkspaceId workspace);
 
@@ -47,18 +47,18 @@ class Archives {
   explicit Archives(Store& store) : store_(store) {}
 
   ArchiveRow begin(base::WorkspaceId id);  // ready -> archiving; conflict in any other state
-  // archiving -> archived; `layers` are all that are in the file.
+  // archiving -> archived; `layers` lists every layer in the file.
   void finish(base::WorkspaceId id, const ArchiveFile& file,
               const std::vector<base::LayerId>& layers);
   void undo(base::WorkspaceId id, const std::string& reason);          // archiving -> ready
   void begin_restore(base::WorkspaceId id);                            // archived -> unarchiving
   void finish_restore(base::WorkspaceId id);                           // unarchiving -> ready
   void undo_restore(base::WorkspaceId id, const std::string& reason);  // unarchiving -> archived
-  void forget(base::WorkspaceId id);                                   // its file is gone
+  void forget(base::WorkspaceId id);                                   // its file was removed
 
   std::optional<ArchiveRow> find(base::WorkspaceId id);
   std::vector<ArchiveRow> list();  // by number
-  // With the row of its workspace, as far as it tells where that is.
+  // With the fields of its workspace that locate the layers.
   struct Place {
     base::WorkspaceId workspace{};
     bool whole = false;

@@ -60,7 +60,7 @@ uint64_t text_bytes(const NewBestOf& wanted) {
   return bytes;
 }
 
-// Ends after kMostListedBytes.
+// Stops after kMostListedBytes.
 std::vector<BestOfRow> read_all(Statement& query) {
   std::vector<BestOfRow> rows;
   uint64_t bytes = 0;
@@ -180,7 +180,7 @@ void BestOfs::fail_preparing(base::BestOfId id, const std::string& reason) {
     store_.prepare("UPDATE best_of SET ended_wall_ms = ?, idempotency_key = NULL WHERE id = ?")
         .run(store_.clock().wall_ms(), id);
     for (const auto& row : attempts(id))
-      store_.move(row.id, row.state, AttemptState::cancelled, "it was never begun");
+      store_.move(row.id, row.state, AttemptState::cancelled, "it never started");
   });
 }
 
@@ -254,7 +254,7 @@ AttemptRow BestOfs::attempt(base::AttemptId id) {
 }
 
 uint64_t BestOfs::count_under_way(uint32_t owner_uid) {
-  // Through the index of open ones: all that ever were may be many.
+  // Uses the index of unfinished ones: the finished ones may be many.
   Statement query = store_.prepare(
       "SELECT count(*) FROM best_of JOIN best_of_attempts ON best_of_attempts.best_of = best_of.id "
       "WHERE best_of.state IN ('preparing','running') AND best_of_attempts.state IN "

@@ -1,4 +1,4 @@
-// The life cycles of a best-of and of its attempts, in the manner of lifecycle.h.
+// The life cycles of a best-of and of its attempts, in the style of lifecycle.h.
 #pragma once
 
 #include "state_db/lifecycle.h"
@@ -8,14 +8,14 @@ namespace moorage::state_db {
 // clang-format off
 
 //  new -> preparing -> running -> [done], [cancelled] or [failed]       preparing -> [failed]
-// `preparing` until its patches are kept and its forks are there; from `running` on the daemon
-// drives it to its end, over its own restarts, too.
+// `preparing` until its patches are stored and its forks exist. From `running` on the daemon drives
+// it to its end, across daemon restarts too.
 enum class BestOfState : uint8_t { preparing, running, done, cancelled, failed };
 
 //  new -> waiting -> applying -> testing -> [passed]
 //            |          |           |
 //            +----------+-----------+--> [failed], [interrupted] or [cancelled]
-// No state is entered twice, so no command of an attempt ever runs twice.
+// No state is entered twice, so no command of an attempt runs twice.
 enum class AttemptState : uint8_t {
   waiting, applying, testing, passed, failed, interrupted, cancelled };
 

@@ -15,7 +15,7 @@ using base::Error;
 namespace {
 
 bool no_space(int extended_code) {
-  // The last two are the shared memory of the WAL and a failed allocation: nothing was written.
+  // The last two are the WAL's shared memory and a failed allocation: nothing was written.
   return extended_code == SQLITE_FULL || extended_code == SQLITE_IOERR_SHMSIZE ||
          extended_code == SQLITE_IOERR_NOMEM || extended_code == SQLITE_NOMEM;
 }
@@ -56,7 +56,7 @@ std::string hint_of(Code code) {
   if (code == Code::corrupted)
     return "Stop the daemon, keep a copy of the store, and restore state.db; layers that are newer "
            "are kept in lost/.";
-  if (code == Code::io) return "Look at the kernel log for disk errors, then restart the daemon.";
+  if (code == Code::io) return "Check the kernel log for disk errors, then restart the daemon.";
   if (code == Code::unavailable)
     return "Another program holds state.db locked; end it and try again.";
   return {};
@@ -115,7 +115,7 @@ std::vector<std::string> Connection::check(const std::string& pragma) {
     rows = query_column("PRAGMA " + pragma);
   } catch (const Error& error) {
     if (error.code() != Code::corrupted) throw;
-    problems.push_back("its check ends at a damaged page");
+    problems.push_back("the check stopped at a damaged page");
   }
   for (const auto& row : rows) {
     for (size_t at = 0; at < row.size();) {
@@ -137,7 +137,7 @@ void Connection::watch_log(int most_pages) {
   const auto committed = [](void* self, sqlite3* database, const char* name, int pages) {
     auto* connection = static_cast<Connection*>(self);
     connection->log_pages_ = pages;
-    // One that fails is not lost: the log has it all, and the next one brings it over.
+    // A failed checkpoint loses nothing: the data stays in the log, and the next one retries it.
     if (pages >= connection->most_log_pages_) sqlite3_wal_checkpoint(database, name);
     return SQLITE_OK;
   };
@@ -156,7 +156,7 @@ int64_t Connection::last_insert_id() const { return database_->getLastInsertRowi
 
 void Connection::require_usable() const {
   if (broken_) {
-    throw Error(Code::io, "the database failed, and is looked at when the daemon starts again",
+    throw Error(Code::io, "the database failed; the next start of the daemon checks it",
                 hint_of(Code::io));
   }
 }

@@ -1,10 +1,10 @@
-// A SQLite connection of a store, without its lock: Store guards it. It keeps prepared
-// statements for reuse and turns SQLite's errors into base::Error:
+// A SQLite connection of a store, without a lock: Store guards it. It caches prepared statements
+// and turns SQLite's errors into base::Error:
 //   UNIQUE, PRIMARY KEY -> already_exists    other constraints -> conflict     BUSY -> unavailable
 //   FULL -> resource_exhausted               CORRUPT, NOTADB -> corrupted, and IOERR -> io, both
 //   with broken()
-// After a failed write of the disk SQLite cannot say what is there (fsync reports an error once),
-// and on a damaged page it would build; so a broken connection refuses everything.
+// After a failed write SQLite does not know the file's state (fsync reports an error once), and a
+// write after a damaged page spreads the damage; so a broken connection refuses all calls.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ namespace moorage::state_db {
 
 class Connection {
  public:
-  // Opens or makes the file; sets the busy timeout, nothing else. `name` is for messages.
+  // Opens or creates the file and sets the busy timeout. `name` is for messages.
   Connection(const std::string& path, int busy_timeout_ms, std::string name = "state.db");
   ~Connection();
   Connection(const Connection&) = delete;
@@ -36,16 +36,16 @@ class Connection {
   int64_t query_integer(const std::string& statement);   // first column of the first row, or 0
   std::string query_text(const std::string& statement);  // the same, or ""
   std::vector<std::string> query_column(const std::string& statement);  // first of each row
-  // PRAGMA integrity_check and its like: what is wrong, a sentence each; empty: nothing.
+  // Runs PRAGMA integrity_check or similar and returns the problems, one sentence each.
   std::vector<std::string> check(const std::string& pragma);
-  // The last one to close a database brings its log over and removes it. Not this one: for a
-  // database that is damaged and is to stay as it was found.
+  // The last connection to close a database checkpoints its log and removes it. This one leaves the
+  // log alone, for a damaged database that must stay unmodified.
   void keep_log();
-  // Counts the pages of the log at each commit of this connection; at so many a commit brings them
-  // over itself. In the place of PRAGMA wal_autocheckpoint.
+  // Counts the pages of the log at each commit of this connection; at `most_pages` the commit runs
+  // a checkpoint. Replaces PRAGMA wal_autocheckpoint.
   void watch_log(int most_pages);
   int log_pages() const { return log_pages_; }
-  void log_is_over() { log_pages_ = 0; }  // another connection has brought it over
+  void log_is_over() { log_pages_ = 0; }  // another connection ran a checkpoint
   bool in_transaction() const;
   int64_t total_changes() const;
   int64_t last_insert_id() const;
@@ -55,7 +55,7 @@ class Connection {
   void refuse_all() { broken_ = true; }  // its log failed
   void on_full(std::function<void()> give_room) { on_full_ = std::move(give_room); }
 
-  // A prepared statement of one user at a time: taken from the kept ones, or prepared.
+  // A prepared statement for one user at a time, from the cache or newly prepared.
   std::unique_ptr<SQLite::Statement> lease(std::string_view sql);
   void give_back(std::unique_ptr<SQLite::Statement> statement) noexcept;
   const std::string& name() const { return name_; }

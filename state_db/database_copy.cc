@@ -19,8 +19,8 @@ using base::Error;
 constexpr int kBusy_ms = 5'000;
 constexpr const char* kEpoch = "replica_epoch";
 
-// A writable layer is whole while its workspace is in one of these states: what takes it away says
-// so in the row before. One that is `creating` was never acknowledged.
+// A writable layer is complete while its workspace is in one of these states: a verb that takes it
+// away first changes the row. A workspace in `creating` was never acknowledged.
 constexpr const char* kWritable =
     "SELECT w.layer, 0, w.state = 'deleted', coalesce(i.seal, ''), w.id FROM workspaces w "
     "LEFT JOIN workspace_integrity i ON i.workspace = w.id "
@@ -28,7 +28,7 @@ constexpr const char* kWritable =
     "AND w.state IN ('ready', 'archiving', 'deleting', 'deleted') "
     "AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.workspace = w.id AND a.whole = 1)";
 
-// What a merge took the place of (instead_of) only matters to mounts, and is not needed.
+// The layers replaced by a merge (instead_of) only matter to mounts.
 constexpr const char* kFrozen =
     "WITH RECURSIVE used (layer) AS ("
     "SELECT l.parent FROM workspaces w JOIN layers l ON l.id = w.layer "
@@ -37,7 +37,7 @@ constexpr const char* kFrozen =
     "UNION SELECT l.parent FROM layers l JOIN used ON l.id = used.layer "
     "WHERE l.parent IS NOT NULL) "
     "SELECT l.id, l.frozen, 0, '', 0 FROM used JOIN layers l ON l.id = used.layer "
-    "WHERE l.cold = 0 AND (l.frozen = 1 "  // a cold one is in archives
+    "WHERE l.cold = 0 AND (l.frozen = 1 "  // cold layers are in archives
     "OR l.id NOT IN (SELECT layer FROM workspaces WHERE layer IS NOT NULL)) ORDER BY l.id";
 
 constexpr const char* kHistories =
@@ -52,7 +52,7 @@ constexpr const char* kRepositories =
     "AND id IN (SELECT repository FROM layers "
     "UNION SELECT repository FROM workspaces WHERE purge_wall_ms IS NULL)";
 
-// A layer and all that stand on it.
+// A layer and all layers above it.
 constexpr const char* kAbove =
     "WITH RECURSIVE above (layer) AS (SELECT ? UNION "
     "SELECT layers.id FROM layers JOIN above ON layers.parent = above.layer) ";
@@ -147,15 +147,15 @@ DatabaseCopy::DatabaseCopy(const std::string& store_directory) {
         sqlite3_serialize(copy_->getHandle(), "main", &size, SQLITE_SERIALIZE_NOCOPY);
     constexpr sqlite3_int64 kHeadBytes = 100;
     if (!bytes || size < kHeadBytes) throw Error(Code::internal, "copy " + path + ": it is empty");
-    // It says that it has a log, which a copy has not (bytes 18 and 19 of the format).
+    // Clear the marks of a WAL database, as a copy has no log (bytes 18 and 19 of the format).
     bytes[18] = bytes[19] = 1;
     bytes_ = {reinterpret_cast<const char*>(bytes), static_cast<size_t>(size)};
-    // By another connection, as the first one has read those bytes already.
+    // Use another connection, as the first one has cached those bytes.
     SQLite::Database asked(":memory:", SQLite::OPEN_READWRITE);
     asked.exec("SELECT 1");
     if (sqlite3_deserialize(asked.getHandle(), "main", bytes, size, size,
                             SQLITE_DESERIALIZE_READONLY) != SQLITE_OK) {
-      throw Error(Code::internal, "copy " + path + ": it cannot be read");
+      throw Error(Code::internal, "copy " + path + ": the result is unreadable");
     }
     needs_ = read_needs(asked);
   });
@@ -206,7 +206,7 @@ std::string CopiedDatabase::name_of(base::WorkspaceId workspace) {
 
 void CopiedDatabase::mark_lost(base::LayerId layer, const std::string& why, int64_t wall_ms) {
   guarded("the copy of state.db", [&] {
-    // The time of a seal says that there was work in it, which nothing of ours may make anew.
+    // The time of the seal prevents automatic rebuilding: it shows that there was work in it.
     SQLite::Statement change(
         *database_, std::string(kAbove) +
                         "INSERT OR REPLACE INTO workspace_integrity "
@@ -224,8 +224,8 @@ void CopiedDatabase::mark_lost(base::LayerId layer, const std::string& why, int6
 void CopiedDatabase::settle() {
   guarded("the copy of state.db", [&] {
     SQLite::Transaction transaction(*database_);
-    // A seal has times and inode numbers in it; the files are others now. No boot has this name, so
-    // nothing is taken for running; base trees are made of the mirrors; and all of it is synced.
+    // A seal contains times and inode numbers, which differ in the restored files. No boot has this
+    // id, so nothing counts as running; base trees come from the mirrors; everything is synced.
     database_->exec(
         "UPDATE workspace_integrity SET seal = '';"
         "DELETE FROM base_trees;"

@@ -1,7 +1,7 @@
-// A store's database as it was at one moment, for a copy of the store elsewhere: taken into memory
-// with SQLite's backup over a connection of its own, so that nobody who commits waits and nothing
-// is written. With it comes what it refers to, which must be there wherever it is put; and what has
-// to be changed in it where a store is made of it again.
+// A consistent copy of a store's database for the replica, read into memory by SQLite's backup over
+// a connection of its own, so that committers never wait and nothing is written. It also lists the
+// files that the database refers to, which the replica must contain, and makes the changes needed
+// when a store is restored from it.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ namespace moorage::state_db {
 struct NeededLayer {
   base::LayerId layer{};
   bool frozen = false;
-  bool may_lack = false;          // of a deleted workspace that never had files
-  std::string seal{};             // of a writable one at rest
-  base::WorkspaceId workspace{};  // of a writable one
+  bool may_lack = false;          // belongs to a deleted workspace without files
+  std::string seal{};             // of an idle writable layer
+  base::WorkspaceId workspace{};  // of a writable layer
 };
 
-struct NeededHistory {  // workspaces/<ws>: journals and what lies beside them
+struct NeededHistory {  // workspaces/<ws>: journals and related files
   base::WorkspaceId workspace{};
-  std::string stamp{};  // as long as it is the same, nothing was added; empty: something runs
+  std::string stamp{};  // unchanged while nothing was added; empty: something is running
 };
 
 struct NeededArchive {
@@ -40,7 +40,7 @@ struct NeededArchive {
 
 struct Needs {
   std::string store_id{};
-  std::string epoch{};  // another one since the store was made from a copy; "0" before
+  std::string epoch{};  // changes when a store is restored from a copy; "0" before
   std::vector<NeededLayer> layers{};
   std::vector<NeededHistory> histories{};
   std::vector<base::RepoId> repositories{};
@@ -55,7 +55,7 @@ class DatabaseCopy {
   DatabaseCopy(const DatabaseCopy&) = delete;
   DatabaseCopy& operator=(const DatabaseCopy&) = delete;
 
-  std::string_view bytes() const { return bytes_; }  // as the file would be
+  std::string_view bytes() const { return bytes_; }  // the contents of the database file
   const Needs& needs() const { return needs_; }
 
  private:
@@ -64,21 +64,21 @@ class DatabaseCopy {
   Needs needs_;
 };
 
-// A file with the bytes of a copy, before it becomes the database of a store.
+// A file with the bytes of a copy, before it becomes a store's database.
 class CopiedDatabase {
  public:
-  explicit CopiedDatabase(const std::string& path);  // corrupted: it is not sound
+  explicit CopiedDatabase(const std::string& path);  // corrupted: failed the integrity check
   ~CopiedDatabase();
   CopiedDatabase(const CopiedDatabase&) = delete;
   CopiedDatabase& operator=(const CopiedDatabase&) = delete;
 
   Needs needs();
-  // Who stands on a layer: "auth (ws_3)", "snapshot sn_4 of auth".
+  // Users of a layer: "auth (ws_3)", "snapshot sn_4 of auth".
   std::vector<std::string> names_on(base::LayerId layer);
   std::string name_of(base::WorkspaceId workspace);  // "auth (ws_3)"
-  // Workspaces on it cannot be used: said as of others that are lost.
+  // Marks the workspaces on this layer as lost, with the reason.
   void mark_lost(base::LayerId layer, const std::string& why, int64_t wall_ms);
-  // What was true of the machine and of the files of before: sandboxes, seals, base trees.
+  // Resets facts about the old machine and its files: sandboxes, seals, base trees.
   void settle();
 
  private:

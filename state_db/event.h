@@ -1,4 +1,4 @@
-// What happened, for those who follow. Every move of a state writes one in its own transaction.
+// The event log. Every state change writes one event in its own transaction.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace moorage::state_db {
 
-// What an event is about; unset ids are 0. A follower of a workspace sees its sandboxes and execs
-// too.
+// The objects of an event; unset ids are 0. A follower of a workspace also sees events of its
+// sandboxes and execs.
 struct Subject {
   base::RepoId repository{};
   base::WorkspaceId workspace{};
@@ -19,9 +19,9 @@ struct Subject {
   base::SnapshotId snapshot{};
 };
 
-// kind: "workspace.state" and so on for moves (from is empty for a new row), free for others.
+// kind: "workspace.state" and so on for moves (`from` is empty for a new row), free for others.
 struct Event {
-  int64_t seq = 0;  // strictly growing, never reused; a gap has no meaning
+  int64_t seq = 0;  // strictly increasing, never reused; gaps are harmless
   int64_t wall_ms = 0;
   std::string kind{};
   Subject subject{};
@@ -30,7 +30,7 @@ struct Event {
   std::string text{};  // the reason, cut after 4096 bytes
 };
 
-// As much of a text as an event, and the reason in a row, keep: whole UTF-8 characters.
+// Cuts a text to the length that an event or a row's reason stores: whole UTF-8 characters.
 std::string_view event_text(std::string_view text);
 
 }  // namespace moorage::state_db

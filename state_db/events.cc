@@ -1,4 +1,4 @@
-// The event log of a store: what followers read, and what is not the event of a state.
+// The event log of a store: reading it, and events other than state changes.
 #include "state_db/event.h"
 #include "state_db/statement.h"
 #include "state_db/store.h"
@@ -9,7 +9,7 @@ std::string_view event_text(std::string_view text) {
   constexpr size_t kMaxBytes = 4096;
   if (text.size() <= kMaxBytes) return text;
   size_t end = kMaxBytes;
-  // A byte 10xxxxxx continues a character: cut in front of the character, not in it.
+  // A byte 10xxxxxx continues a character: cut before the whole character.
   while (end > kMaxBytes - 4 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
   return text.substr(0, end);
 }

@@ -1,8 +1,7 @@
-// Why an exec ended as it did, where more is known than its exit code or signal. One word, the same
-// in the database, the API and the CLI; words are added and never change their meaning. No category
-// is given by guessing: each says who knows it. The last four are told by what the kernel counted
-// for the whole sandbox while the exec ran, and only of one that failed
-// (workspace/exec_evidence.h).
+// Why an exec ended, where more is known than the exit code or signal. One word, the same in the
+// database, the API and the CLI; new words may be added, but none changes its meaning. No category
+// is a guess: each names its source. The last four come from what the kernel counted for the whole
+// sandbox while the exec ran, and apply only to an exec that failed (workspace/exec_evidence.h).
 #pragma once
 
 #include <array>
@@ -13,20 +12,20 @@
 namespace moorage::state_db {
 
 enum class ExecCategory : uint8_t {
-  timeout,         // its time limit; the warden
-  cancelled,       // somebody asked for it; the row
-  stopped,         // its workspace was stopped or deleted; the sandbox's row
+  timeout,         // its time limit; source: the warden
+  cancelled,       // cancelled on request; source: the row
+  stopped,         // its workspace was stopped or deleted; source: the sandbox's row
   lost,            // its sandbox died, or the record of its end is damaged
   signal,          // a signal from inside or outside, see the field signal; wait(2)
-  not_found,       // there is no such program; execve(2) of the warden
-  not_executable,  // there is, and it cannot be run; execve(2)
-  not_started,     // what comes before execve: directory, terminal, fork; or the warden was gone
-  not_synced,      // it ended, but its files could not be made durable as was asked
-  out_of_memory,   // the OOM killer took a process of it; its control group
-  pids_limit,      // the limit of processes refused a fork; the sandbox's control group
-  disk_full,       // no room in the store's file system at its end, or ended for it (disk_guard.h)
-  network_denied,  // a packet had nowhere to go; the sandbox's network namespace
-  disk_quota,      // its workspace had used up its disk limit; quota_watch.h, or the kernel's count
+  not_found,       // the program does not exist; source: the warden's execve(2)
+  not_executable,  // it exists but cannot be run; source: execve(2)
+  not_started,     // failed before execve (directory, terminal, fork), or the warden died
+  not_synced,      // it ended, but the requested sync of its files failed
+  out_of_memory,   // the OOM killer ended one of its processes; source: its cgroup
+  pids_limit,      // the process limit refused a fork; source: the sandbox's cgroup
+  disk_full,       // the store's disk was full at its end, or it was ended for that (disk_guard.h)
+  network_denied,  // a packet had no route; source: the sandbox's network namespace
+  disk_quota,      // its workspace reached its disk limit; source: quota_watch.h or the kernel
 };
 
 inline constexpr std::array<std::string_view, 14> kExecCategoryNames{

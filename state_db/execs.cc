@@ -21,8 +21,8 @@ constexpr std::string_view kSelect =
     "max_rss_bytes, category, changed_files, hook, imported_from, sent_signal, sent_by "
     "FROM execs WHERE ";
 
-// By the short index, and not through all rows there ever were in their order; the ids are sorted,
-// and not the rows, which may be long.
+// Uses the short index instead of all rows ever written in id order. Sorts the ids, not the rows,
+// which may be long.
 constexpr std::string_view kIsRunning = "id IN (SELECT id FROM execs WHERE state = 'running')";
 
 ExecRow read_row(Statement& query) {
@@ -46,7 +46,7 @@ ExecRow read_row(Statement& query) {
   return row;
 }
 
-// What rows have of what their commands were given.
+// Which texts of a command its row includes.
 enum class Words {
   all,
   arguments,  // no environment
@@ -67,7 +67,7 @@ void leave(ExecRequest& request, Words words) {
   }
 }
 
-// All that run, or those that take kMostListedBytes together, or the first alone.
+// All rows if running, else up to kMostListedBytes, but at least one.
 template <typename... Values>
 std::vector<ExecRow> select(Store& store, Words words, std::string_view where,
                             const Values&... values) {
@@ -105,7 +105,7 @@ std::optional<base::ExecId> made_before(Store& store, const ExecRequest& request
               "Use a new key for a new command.");
 }
 
-// In the workspace's row: counting its commands anew would take the longer the more there were.
+// Kept in the workspace's row: counting its commands again would take longer with each command.
 void count_in(Store& store, base::WorkspaceId workspace) {
   const int64_t counted =
       store
@@ -115,7 +115,7 @@ void count_in(Store& store, base::WorkspaceId workspace) {
           .run(workspace);
   if (counted == 1) return;
   throw Error(Code::resource_exhausted,
-              workspace.str() + " has run all the commands that it may (max_execs)",
+              workspace.str() + " has reached its limit of commands (max_execs)",
               "raise it: moorage set " + workspace.str() + " --max-execs N");
 }
 
@@ -208,7 +208,7 @@ base::ExecId Execs::add_past(const ExecRow& row) {
 }
 
 void Execs::forget_past(base::WorkspaceId workspace) {
-  // What is freed is written over with zeros, and that goes through the log.
+  // SQLite overwrites freed space with zeros, which goes through the log.
   constexpr int kRowsAtOnce = 500;
   constexpr int kBytesAtOnce = 1 << 20;
   for (int rows = 1; rows > 0; store_.checkpoint()) {
@@ -248,7 +248,7 @@ bool Execs::request_cancel(base::ExecId id, const std::string& why) {
   return store_.transaction([&] {
     const ExecRow row = get(id);
     if (row.state != ExecState::running) return false;
-    if (row.cancel_requested) return true;  // who asked first ended it
+    if (row.cancel_requested) return true;  // the first request ended it
     store_.prepare("UPDATE execs SET cancel_requested = 1, reason = ? WHERE id = ?").run(why, id);
     return true;
   });
@@ -283,8 +283,8 @@ void Execs::forget_key(base::ExecId id) {
 std::vector<ExecRow> Execs::list(const ExecQuery& query) {
   std::optional<uint32_t> viewer_uid;
   if (query.seen_by) viewer_uid = query.seen_by->uid;
-  // By index: a workspace's list does not read the commands of all others, and what runs is not
-  // looked for among all that ever ran.
+  // Through indexes: a workspace's list skips the commands of all others, and a search for running
+  // ones skips finished ones.
   std::string where = query.workspace ? "workspace = ?1" : "?1 IS NULL";
   if (query.state == ExecState::running) {
     where = std::string(kIsRunning) + " AND " + (query.workspace ? "+" : "") + where;

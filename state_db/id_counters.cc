@@ -23,12 +23,12 @@ std::string_view table_of(std::string_view prefix) {
   for (const auto& [known, table] : kTables) {
     if (known == prefix) return table;
   }
-  throw base::Error(base::Code::internal, "no table gives ids " + std::string(prefix));
+  throw base::Error(base::Code::internal, "unknown id prefix " + std::string(prefix));
 }
 
 }  // namespace
 
-// sqlite_sequence has a row for each AUTOINCREMENT table once that had one, and may be written
+// sqlite_sequence has a row for each AUTOINCREMENT table that ever had rows, and may be written
 // (sqlite.org/autoinc.html).
 bool IdCounters::raise(std::string_view prefix, int64_t used) {
   const std::string_view table = table_of(prefix);

@@ -1,6 +1,5 @@
-// The counters that ids are given from. A row takes its number with it for good, so a number is
-// never given twice, unless the whole database forgets: an older state.db was put in its place.
-// What the disk has then tells how far the counters had come.
+// The counters behind the ids. An id is never reused, unless an older state.db replaced the current
+// one: then the ids on disk show how far the counters had advanced.
 #pragma once
 
 #include <string_view>
@@ -14,7 +13,7 @@ class Store;
 class IdCounters {
  public:
   explicit IdCounters(Store& store) : store_(store) {}
-  // From now on only higher numbers are given. False: that was so already; nothing is written then.
+  // Gives only higher numbers from now on. False: nothing to change.
   template <typename Tag>
   bool raise_above(base::Id<Tag> used) {
     return raise(Tag::kPrefix, used.value);

@@ -1,4 +1,4 @@
-// Ids as json_each takes them, "[3,17]": so that one statement asks about many.
+// Formats ids for json_each, "[3,17]", so that one statement can query many rows.
 #pragma once
 
 #include <string>

@@ -66,8 +66,8 @@ void IdempotencyKeys::forget_begun(const std::string& subject) {
   });
 }
 
-// The rows that carry a key are bridges to an answer that was not written yet; a fork's is the
-// request's with "/N". An exec keeps its key: a command runs once, ever.
+// Keys in rows stand in for answers not written yet; a fork's key is the request's with "/N". An
+// exec keeps its key forever: a command never runs twice.
 int64_t IdempotencyKeys::expire() {
   return store_.transaction([&] {
     const int64_t before = StoreAge(store_).now_ms() - kKeepAnswersMs;

@@ -17,7 +17,7 @@ IntegrityState state_of(std::string_view name) {
   for (size_t i = 1; i < kNames.size(); ++i) {
     if (kNames.at(i) == name) return static_cast<IntegrityState>(i);
   }
-  throw base::Error(base::Code::corrupted, "state.db: no state is called " + std::string(name));
+  throw base::Error(base::Code::corrupted, "state.db: unknown integrity " + std::string(name));
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ void Integrity::set(base::WorkspaceId id, IntegrityState state, const std::strin
             "reason = ?3, wall_ms = ?4")
         .run(id, std::string(integrity_name(state)), reason, store_.clock().wall_ms());
     if (before.state == state && before.reason == reason) return;
-    if (before.state == IntegrityState::unknown && reason.empty()) return;  // no news to anybody
+    if (before.state == IntegrityState::unknown && reason.empty()) return;  // nothing to report
     Subject subject;
     subject.workspace = id;
     const std::string name(integrity_name(state));

@@ -1,6 +1,6 @@
-// Whether a workspace is as it was left: the last answer, and the seal that the next one is
-// compared with. Rows change under the workspace's lock only. A seal is there exactly while nothing
-// of ours may write to the layer: whoever is about to clears it first, in the commit of its intent.
+// Whether a workspace changed since it was sealed: the last result, and the seal for the next
+// check. Rows change only under the workspace's lock. A seal exists exactly while no process of the
+// daemon may write to the layer: a writer clears it first, in the commit of its intent.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ std::string_view integrity_name(IntegrityState state);  // "changed-outside"; un
 struct IntegrityRow {
   IntegrityState state = IntegrityState::unknown;
   std::string reason{};  // for people
-  int64_t wall_ms = 0;   // when it was last looked at
+  int64_t wall_ms = 0;   // when it was last checked
   std::string seal{};
   int64_t sealed_wall_ms = 0;
 };
@@ -32,12 +32,12 @@ class Integrity {
 
   IntegrityRow get(base::WorkspaceId id);
   std::map<base::WorkspaceId, IntegrityRow> all();
-  // The answer of now, with an event if it is another than before.
+  // The current result, with an event if it differs from the previous one.
   void set(base::WorkspaceId id, IntegrityState state, const std::string& reason = {});
-  void set_seal(base::WorkspaceId id, const std::string& seal);  // "" is allowed: none could be had
+  void set_seal(base::WorkspaceId id, const std::string& seal);  // "": no seal could be taken
   void clear_seal(base::WorkspaceId id);
   void remove(base::WorkspaceId id);
-  // Ready ones that had a seal and have none now, although no sandbox of them is there.
+  // Ready workspaces whose seal was cleared although they have no sandbox.
   std::vector<base::WorkspaceId> unsealed_at_rest();
 
  private:

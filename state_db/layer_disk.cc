@@ -9,7 +9,7 @@
 namespace moorage::state_db {
 namespace {
 
-// What the workspace stands on and has snapshots of.
+// The layers below the workspace and its snapshots.
 constexpr std::string_view kMine =
     "mine (layer) AS (SELECT layer FROM workspaces WHERE id = ?1 AND layer IS NOT NULL UNION "
     "SELECT "
@@ -17,7 +17,7 @@ constexpr std::string_view kMine =
     "snapshots WHERE workspace = ?1 AND next_layer IS NOT NULL UNION SELECT layers.parent FROM "
     "layers JOIN mine ON layers.id = mine.layer WHERE layers.parent IS NOT NULL UNION SELECT "
     "instead_of FROM layers JOIN mine ON layers.id = mine.layer WHERE instead_of IS NOT NULL)";
-// Of the layers in mine. above: whatever stands on one of these; users: who uses which of them all.
+// Users of the layers in `mine`. above: all layers over one of these; users: their workspaces.
 constexpr std::string_view kOwners =
     "above (layer) AS (SELECT layer FROM mine UNION SELECT layers.id FROM layers JOIN above ON "
     "layers.parent = above.layer), "

@@ -34,15 +34,15 @@ std::string select(std::string_view where) {
   return "SELECT " + std::string(kColumns) + " FROM layers " + std::string(where);
 }
 
-// The parent may still change, while a snapshot is taken: who stands on it is not ready before it
-// is frozen.
+// The parent may still change while a snapshot is taken; a workspace over it becomes ready only
+// after the freeze.
 void check_parent(const LayerRow& parent, const NewLayer& layer) {
   if (parent.repository != layer.repository || parent.base_commit != layer.base_commit) {
-    throw Error(Code::internal, parent.id.str() + " stands on another base tree");
+    throw Error(Code::internal, parent.id.str() + " has another base tree");
   }
   if (parent.cold) {
-    throw Error(Code::conflict, parent.id.str() + " lies in an archive",
-                "bring back the workspace that it is of: moorage unarchive NAME");
+    throw Error(Code::conflict, parent.id.str() + " is in an archive",
+                "restore its workspace: moorage unarchive NAME");
   }
 }
 
@@ -87,7 +87,7 @@ std::vector<base::LayerId> Layers::unknown(const std::vector<base::LayerId>& ids
 }
 
 std::vector<LayerRow> Layers::chain(base::LayerId top) {
-  // By depth, not by id: layers that were merged into one stand on a younger one.
+  // By depth, not by id: merged layers are above a younger one.
   Statement query = store_.prepare(
       "WITH RECURSIVE below (layer, depth) AS (SELECT ?, 0 UNION ALL SELECT layers.parent, depth + "
       "1 FROM layers JOIN below ON layers.id = layer WHERE layers.parent IS NOT NULL) " +
@@ -151,7 +151,7 @@ std::vector<base::WorkspaceId> Layers::workspaces_on(base::LayerId id) {
 
 void Layers::remove(const std::vector<base::LayerId>& ids) {
   try {
-    // One statement, which may name a layer and what it stands on in any order.
+    // One statement, so `ids` may list a layer and its parent in any order.
     store_.transaction([&] {
       LayerDisk(store_).give_up(ids);
       store_.prepare("DELETE FROM layers WHERE id IN (SELECT value FROM json_each(?))")
@@ -159,7 +159,7 @@ void Layers::remove(const std::vector<base::LayerId>& ids) {
     });
   } catch (const Error& error) {
     if (error.code() != Code::conflict) throw;
-    throw Error(Code::conflict, ids.front().str() + (ids.size() > 1 ? " or one with it" : "") +
+    throw Error(Code::conflict, ids.front().str() + (ids.size() > 1 ? " or a layer with it" : "") +
                                     " is in use by a workspace or a layer above it");
   }
 }
@@ -176,8 +176,8 @@ std::set<std::pair<base::RepoId, std::string>> Layers::bases() {
 }
 
 std::vector<Layers::Archived> Layers::only_archived() {
-  // away: workspaces that are in an archive. hot: layers that others may need. below: what those
-  // that are away stand on.
+  // away: archived workspaces. hot: layers that other workspaces may need. below: layers below the
+  // archived workspaces.
   Statement query = store_.prepare(
       "WITH RECURSIVE away (workspace, archive) AS (SELECT workspaces.id, archives.id FROM "
       "workspaces JOIN archives ON archives.workspace = workspaces.id WHERE archives.whole = 1 AND "

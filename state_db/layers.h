@@ -22,7 +22,7 @@ struct LayerRow {
   std::string base_commit{};
   bool frozen = false;
   int64_t created_wall_ms = 0;
-  bool cold = false;  // in the archives of those that stand on it, and not, or not whole, in place
+  bool cold = false;  // in the archives of its users, and missing or incomplete on disk
   std::optional<uint64_t> disk_bytes{};
 };
 
@@ -34,7 +34,7 @@ struct NewLayer {
 
 struct ReplacedLayer {
   base::LayerId by{};
-  base::LayerId mounted_upto{};  // a mount of a younger writable layer has `by` in it
+  base::LayerId mounted_upto{};  // mounts of younger writable layers contain `by`
 };
 
 class Layers {
@@ -49,18 +49,18 @@ class Layers {
   // The layer and its parents, top first.
   std::vector<LayerRow> chain(base::LayerId top);
   void freeze(base::LayerId id);
-  // Puts another frozen layer below it, which shows the same. What was below it stays until
-  // forget_replaced(): it may be mounted. conflict: `from` is not below it.
+  // Puts another frozen layer with the same contents below it. The previous one stays until
+  // forget_replaced(), as it may be mounted. conflict: `from` is not below it.
   void exchange_parent(base::LayerId id, base::LayerId from, base::LayerId to);
   std::vector<ReplacedLayer> replaced();
   void forget_replaced(base::LayerId by);
-  // Those that have the layer in their chain.
+  // The workspaces with this layer in their chain.
   std::vector<base::WorkspaceId> workspaces_on(base::LayerId id);
-  // All or none. conflict: a workspace, a snapshot or a layer that is not named stands on one.
+  // All or none. conflict: a workspace, a snapshot or a layer outside of `ids` uses one.
   void remove(const std::vector<base::LayerId>& ids);
   std::set<std::pair<base::RepoId, std::string>> bases();  // commits that layers start from
-  // Frozen ones that only archived workspaces stand on, each with one of these, as far as all of
-  // them have all of their layers in their archives. A layer comes once for each of its workspaces.
+  // Frozen layers used only by archived workspaces whose archives all hold all of their layers. A
+  // layer appears once for each of these workspaces.
   struct Archived {
     base::LayerId layer{};
     base::WorkspaceId workspace{};
@@ -69,7 +69,7 @@ class Layers {
   };
   std::vector<Archived> only_archived();
   void set_cold(const std::vector<base::LayerId>& ids, bool cold);
-  std::vector<LayerRow> unused();  // neither a workspace's or snapshot's, nor below one of theirs
+  std::vector<LayerRow> unused();  // neither used by a workspace or snapshot nor below a used one
 
  private:
   Store& store_;

@@ -1,6 +1,6 @@
-// The writer leases: at most one a workspace, told apart by a generation that only grows. The
-// holder proves a lease by its secret, of which only the SHA-256 is kept. Heartbeats are not
-// written here: workspace/leases.h keeps them in memory.
+// The writer leases: at most one per workspace, identified by an increasing generation. The holder
+// proves a lease by its secret, of which only the SHA-256 is stored. Heartbeats stay in memory
+// (workspace/leases.h).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct NewLease {
   std::string holder{};
   uint32_t holder_uid = 0;
   int64_t ttl_ms = 0;
-  bool end_execs = false;  // what runs under the lease before is to end: marked, and `clearing`
+  bool end_execs = false;  // end commands of the previous lease: marks them and sets `clearing`
   std::string secret_hash{};
   std::optional<std::string> request_key{};
 };
@@ -32,8 +32,8 @@ struct LeaseRow {
   int64_t ttl_ms = 0;
   int64_t acquired_wall_ms = 0;
   std::string ended{};        // "released", "lapsed", "deleted"; empty: it is held
-  bool clearing = false;      // what ran under the lease before has not ended yet
-  std::string secret_hash{};  // empty: acquired before leases had secrets, nobody can prove it
+  bool clearing = false;      // commands of the previous lease still run
+  std::string secret_hash{};  // empty: from before leases had secrets; cannot be proved
   std::optional<std::string> request_key{};
   bool held() const { return ended.empty(); }
 };
@@ -43,13 +43,13 @@ class Leases {
   explicit Leases(Store& store) : store_(store) {}
 
   // One commit: the next generation, its event ("lease.taken_over" over a held one, else
-  // "lease.acquired"), and the cancel marks of what runs, if it is to end.
+  // "lease.acquired"), and the cancel marks of running commands if `end_execs`.
   LeaseRow grant(const NewLease& lease);
   void end(base::WorkspaceId workspace, const std::string& how);  // with an event; only a held one
   void renew_secret(base::WorkspaceId workspace, const std::string& secret_hash);
   void set_cleared(base::WorkspaceId workspace);
   std::optional<LeaseRow> find(base::WorkspaceId workspace);
-  std::vector<LeaseRow> list();  // all there ever were, but those of purged workspaces
+  std::vector<LeaseRow> list();  // of all workspaces that are not purged
 
  private:
   Store& store_;

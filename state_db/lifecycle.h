@@ -1,6 +1,6 @@
-// The life cycles, drawn and held as tables. `Store::move` refuses what is not in them, and there
-// is no other way to change a state. Resting states are marked with []; anything else found at
-// start is an interrupted step, and workspace/ decides how to finish it. The names are on the wire.
+// The life cycles, drawn and held as tables. `Store::move` is the only way to change a state and
+// refuses moves that the tables lack. Resting states are marked with []; any other state found at
+// start is an interrupted step, which workspace/ finishes. The names are part of the API.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ enum class RepositoryState : uint8_t { cloning, ready, fetching, broken, evicted
 //            v            v                       v       an undone archiving: ready
 //         [failed] -> deleting -> [deleted] <- deleting   an undone unarchiving: archived
 // `deleted` is a tombstone: the name is free again, the layers stay until the purge, undelete goes
-// back to ready (archived, if it was). A purge is a mark in the row, not a state.
+// back to ready (or archived). A purge is a mark in the row, not a state.
 enum class WorkspaceState : uint8_t {
   creating, ready, archiving, archived, unarchiving, deleting, deleted, failed };
 
@@ -34,11 +34,11 @@ enum class WorkspaceState : uint8_t {
 //                         |                     (found dead, or its start was cut)
 //                      [stopped] -> [destroyed] <- lost
 // `lost` may still have processes or mounts. `stopped` has neither; `destroyed` has no directory
-// and no id range. At most one sandbox of a workspace is in another state than those two.
+// and no id range. At most one sandbox of a workspace is in any other state.
 enum class SandboxState : uint8_t { starting, running, frozen, stopping, stopped, lost, destroyed };
 
 //  new -> running -> [exited], [signalled], [timed_out], [oom_killed], [cancelled] or [interrupted]
-// `running` is both the intent and the run: one write before a command starts.
+// `running` covers the intent and the run: one write before a command starts.
 enum class ExecState : uint8_t {
   running, exited, signalled, timed_out, oom_killed, cancelled, interrupted };
 

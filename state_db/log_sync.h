@@ -1,8 +1,7 @@
-// Makes commits durable, for all who wait at once. A commit writes SQLite's log without a sync
-// (synchronous=NORMAL: the log stays whole, its newest commits may be lost in a power cut); then
-// whoever waits for one has the log synced, or waits for somebody who does so for both. So no
-// commit stands behind the syncs of those before it, and the store's lock is free meanwhile.
-// Safe from any thread.
+// Makes commits durable, for all waiting threads at once. A commit writes SQLite's log without a
+// sync (synchronous=NORMAL: the log stays valid, but a power cut may lose its newest commits); then
+// the first waiting thread syncs the log, and the others wait for it. So no commit waits for the
+// syncs of earlier ones, and the store's lock is free during a sync. Safe from any thread.
 #pragma once
 
 #include <atomic>
@@ -18,12 +17,12 @@ namespace moorage::state_db {
 
 class LogSync {
  public:
-  // The log exists, and all that is in it is durable. `on_failure` is called once, when a sync has
-  // failed: then nobody knows what is on the disk.
+  // The log exists and is durable. `on_failure` is called once, after a failed sync: the state of
+  // the disk is unknown then.
   LogSync(const std::string& log_path, std::function<void()> on_failure);
 
-  // While SQLite commits; one at a time, under the store's lock. Others may see the commit from the
-  // beginning on. It ends in the log, or rolled back.
+  // Held while SQLite commits; one at a time, under the store's lock. Others may see the commit as
+  // soon as this begins. It ends in the log, or is rolled back.
   class Commit {
    public:
     explicit Commit(LogSync& log) : log_(log), number_(++log.begun_) {}
@@ -38,7 +37,7 @@ class LogSync {
   };
   int64_t newest() const { return begun_; }
 
-  // Returns when that commit and all before it are durable. False: a sync has failed.
+  // Returns when that commit and all earlier ones are durable. False: a sync failed.
   bool wait(int64_t number);
 
  private:
@@ -48,7 +47,7 @@ class LogSync {
   std::condition_variable in_log_;
   std::condition_variable synced_;
   std::atomic<int64_t> begun_{0};
-  std::atomic<int64_t> durable_{0};  // changed under the mutex, as the rest
+  std::atomic<int64_t> durable_{0};  // changed under the mutex, like the rest
   int64_t written_ = 0;
   bool syncing_ = false;
   bool failed_ = false;

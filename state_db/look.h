@@ -1,8 +1,8 @@
-// Reads that wait for the disk once, not one by one. What a call has read is durable when the call
-// returns (store.h): who reads ten rows waits up to ten times for what others commit meanwhile.
-// While one of these lives, the reads of its thread wait for nothing; at its end, and at each
-// commit of the thread, all that was read until then is durable. Do nothing before that which a row
-// that is gone after a power cut would have forbidden: answer nobody, remove nothing.
+// Groups reads so that they wait for the disk once. A call's result is durable when the call
+// returns (store.h), so reading ten rows may wait ten times for commits of other threads. While an
+// object of this class lives, the reads of its thread do not wait; its end, and each commit of the
+// thread, waits for them all. Until then do nothing that a row lost in a power cut would have
+// forbidden: send no answer, remove nothing.
 #pragma once
 
 #include "state_db/store.h"

@@ -16,18 +16,16 @@ namespace {
 // PRAGMA application_id, "MOOR": so that another program's file is never migrated.
 constexpr int64_t kApplicationId = 0x4d4f4f52;
 
-// The first name stands for schema.sql as it was when the first store was made; it has nothing to
-// apply.
+// The first name stands for schema.sql as of the first store, so it has no SQL.
 constexpr std::array kMigrations{
     Migration{"0001-first", ""},
-    // The window of what is deleted already begins anew: its time so far was told by the wall
-    // clock.
+    // Restarts the undo window of already deleted workspaces, which used the wall clock.
     Migration{"0002-store-age",
               "CREATE TABLE store_age (row INTEGER PRIMARY KEY CHECK (row = 1), age_ms INTEGER NOT "
               "NULL, boot_id TEXT NOT NULL, boot_ms INTEGER NOT NULL) STRICT;"
               "ALTER TABLE workspaces ADD COLUMN deleted_age_ms INTEGER;"
               "UPDATE workspaces SET deleted_age_ms = 0 WHERE deleted_wall_ms IS NOT NULL"},
-    // Of what ended before, as much as its row tells. No CHECK: a word more is no rebuilt table.
+    // Derives categories of finished execs from their rows. No CHECK: new words need no new table.
     Migration{"0003-exec-category",
               "ALTER TABLE execs ADD COLUMN category TEXT NOT NULL DEFAULT '';"
               "UPDATE execs SET category = CASE state WHEN 'timed_out' THEN 'timeout' "
@@ -38,7 +36,7 @@ constexpr std::array kMigrations{
     Migration{"0004-exec-changed-files", "ALTER TABLE execs ADD COLUMN changed_files INTEGER"},
     Migration{"0005-workspaces-kept",
               "CREATE INDEX workspaces_kept ON workspaces (state) WHERE purged_wall_ms IS NULL"},
-    // What a stop said before is kept; without a seal nothing is compared until the next one.
+    // Keeps the result of the last stop; without a seal nothing is compared until the next stop.
     Migration{"0006-workspace-integrity",
               "CREATE TABLE workspace_integrity (workspace INTEGER PRIMARY KEY REFERENCES "
               "workspaces (id), state TEXT NOT NULL CHECK (state IN "
@@ -66,7 +64,7 @@ constexpr std::array kMigrations{
               "ALTER TABLE workspaces ADD COLUMN pre_stop BLOB NOT NULL DEFAULT x'';"
               "ALTER TABLE workspaces ADD COLUMN pre_stop_deadline_s INTEGER NOT NULL DEFAULT 30;"
               "ALTER TABLE execs ADD COLUMN hook TEXT NOT NULL DEFAULT ''"},
-    // What ran before is counted, too: a budget that is set later is over all.
+    // Counts earlier commands too: a budget set later covers all of them.
     Migration{"0010-budgets",
               "ALTER TABLE workspaces ADD COLUMN max_exec_s INTEGER NOT NULL DEFAULT 0;"
               "ALTER TABLE workspaces ADD COLUMN max_execs INTEGER NOT NULL DEFAULT 0;"
@@ -76,7 +74,7 @@ constexpr std::array kMigrations{
               "UPDATE workspaces SET (used_execs, used_exec_ms) = (SELECT count(*), "
               "coalesce(sum(max(0, ended_wall_ms - started_wall_ms)) FILTER (WHERE ended_wall_ms > "
               "0), 0) FROM execs WHERE execs.workspace = workspaces.id)"},
-    // Nobody is idle since before this change.
+    // Idle time starts at this migration.
     Migration{"0011-collection",
               "ALTER TABLE workspaces ADD COLUMN disk_files INTEGER;"
               "ALTER TABLE workspaces ADD COLUMN rest_age_ms INTEGER NOT NULL DEFAULT 0;"
@@ -94,7 +92,7 @@ constexpr std::array kMigrations{
     Migration{"0013-archive-seal", "ALTER TABLE archives ADD COLUMN seal TEXT NOT NULL DEFAULT ''"},
     Migration{"0014-workspaces-left",
               "CREATE INDEX workspaces_left ON workspaces (id) WHERE purged_wall_ms IS NULL"},
-    // No verb ever made an operation.
+    // Drops a table that no verb ever used.
     Migration{"0015-snapshots",
               "CREATE TABLE snapshots (id INTEGER PRIMARY KEY AUTOINCREMENT, workspace "
               "INTEGER NOT NULL REFERENCES workspaces (id), parent INTEGER REFERENCES "
@@ -168,7 +166,7 @@ constexpr std::array kMigrations{
               "DROP INDEX sandboxes_live;"
               "CREATE UNIQUE INDEX sandboxes_live ON sandboxes (workspace) WHERE state NOT IN "
               "('stopped','destroyed') AND standby = 0"},
-    // What was answered before is kept a day longer: its time so far was of the wall clock.
+    // Keeps earlier answers a day longer, as their age was based on the wall clock.
     Migration{"0020-final-answers",
               "DROP INDEX idempotency_keys_by_age;"
               "ALTER TABLE idempotency_keys RENAME COLUMN wall_ms TO age_ms;"
@@ -177,11 +175,11 @@ constexpr std::array kMigrations{
               "UPDATE idempotency_keys SET age_ms = coalesce((SELECT age_ms FROM store_age), 0);"
               "UPDATE workspaces SET idempotency_key = NULL WHERE state = 'failed';"
               "CREATE INDEX idempotency_keys_by_age ON idempotency_keys (age_ms)"},
-    // Nobody can prove a lease from before: it lapses unless it is released or taken over.
+    // Earlier leases have no secret: they lapse unless released or taken over.
     Migration{"0021-lease-secrets",
               "ALTER TABLE leases ADD COLUMN secret_hash TEXT NOT NULL DEFAULT '';"
               "ALTER TABLE best_of ADD COLUMN lease_secret_hash TEXT NOT NULL DEFAULT ''"},
-    // What earlier archives hold beside the writable layer is not written down: it stays hot.
+    // Earlier archives do not list their other layers, so those stay hot.
     Migration{"0022-cold-layers",
               "ALTER TABLE layers ADD COLUMN cold INTEGER NOT NULL DEFAULT 0;"
               "ALTER TABLE layers ADD COLUMN disk_bytes INTEGER;"
@@ -196,7 +194,7 @@ constexpr std::array kMigrations{
               "UPDATE layers SET disk_bytes = (SELECT disk_bytes FROM workspaces WHERE "
               "workspaces.layer = layers.id), disk_files = (SELECT disk_files FROM workspaces "
               "WHERE workspaces.layer = layers.id) WHERE NOT frozen"},
-    // Without its CHECK: a word more is no rebuilt table again.
+    // Drops the CHECK: new words need no new table.
     Migration{"0024-integrity-words",
               "CREATE TABLE integrity_words (workspace INTEGER PRIMARY KEY REFERENCES "
               "workspaces (id), state TEXT NOT NULL, reason TEXT NOT NULL DEFAULT '', "
@@ -226,7 +224,7 @@ class Rollback {
     try {
       connection_.execute("ROLLBACK");
     } catch (const Error&) {
-      // The file keeps what was committed; closing the connection rolls back as well.
+      // The file keeps the commits so far; closing the connection rolls back as well.
     }
   }
   Rollback(const Rollback&) = delete;
@@ -263,7 +261,7 @@ void refuse_newer(Connection& connection, const SchemaSource& source) {
       Code::unsupported,
       "state.db was written by a newer version (moorage " + version + ", change " + name +
           "); this is " MOORAGE_VERSION,
-      "Install moorage " + version + " or newer; nothing was changed, and live sandboxes go on.");
+      "Install moorage " + version + " or newer; nothing was changed; live sandboxes still run.");
 }
 
 void make_new(Connection& connection, const SchemaSource& source, int64_t wall_ms) {

@@ -1,7 +1,7 @@
-// From an empty file, or an older schema, to the present one. A new database gets kSchema and the
+// From an empty file, or an older schema, to the current one. A new database gets kSchema and the
 // names of all migrations; an older one gets the missing migrations in order, each in a transaction
 // of its own that also records its name. To change the schema: change schema.sql, and append a
-// migration that does the same to a database that exists. Names are never reused or reordered.
+// migration that makes the same change. Names are never reused or reordered.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ struct SchemaSource {
 extern const std::string_view kSchema;  // schema.sql
 SchemaSource present_schema();
 
-// Throws unsupported if the file is not ours or was made by a newer version. Writes nothing.
+// Throws unsupported for another program's file or a newer version's. Writes nothing.
 void refuse_unknown(Connection& connection, const SchemaSource& source);
-// Refuses the same, then writes.
+// Checks the same, then writes.
 void bring_up(Connection& connection, const SchemaSource& source, int64_t wall_ms);
 
 }  // namespace moorage::state_db

@@ -45,11 +45,11 @@ uint32_t word_at(std::string_view bytes, size_t at, bool big_endian) {
   return word;
 }
 
-// The first 32 bytes of a log, with their checksum
-// (https://www.sqlite.org/fileformat2.html#walformat). A file that a power cut left without its
-// bytes is no damage: nothing of it was acknowledged.
+// Checks the first 32 bytes of a log, with their checksum
+// (https://www.sqlite.org/fileformat2.html#walformat). All zeros is valid: a power cut leaves such
+// a file, and nothing in it was acknowledged.
 bool is_log(std::string_view head) {
-  constexpr uint32_t kMagic = 0x377f0682;  // its last bit tells the byte order of the checksum
+  constexpr uint32_t kMagic = 0x377f0682;  // its last bit is the byte order of the checksum
   if (head.find_first_not_of('\0') == std::string_view::npos) return true;
   const uint32_t magic = word_at(head, 0, true);
   if ((magic & ~1U) != kMagic) return false;
@@ -67,7 +67,7 @@ struct Found {
   std::string what;
 };
 
-// What SQLite would not say.
+// Problems that SQLite would silently accept.
 std::optional<Found> look_before(const std::string& directory) {
   constexpr size_t kHeadBytes = 32;
   const std::string path = directory + "/state.db";
@@ -96,9 +96,8 @@ std::optional<Found> look_before(const std::string& directory) {
 
 std::string hint_for(Trouble trouble) {
   if (trouble == Trouble::unknown) return "Install the version that wrote it, or a newer one.";
-  return "Stop mooraged, put back a good state.db, without state.db-wal and state.db-shm, and "
-         "start it "
-         "again; layers that are newer than it are kept in lost/.";
+  return "Stop mooraged, restore a good state.db, remove state.db-wal and state.db-shm, and "
+         "start it again; newer layers are kept in lost/.";
 }
 
 Unreadable unreadable(Found found, const StoreOptions& options, base::Fd lock) {

@@ -1,8 +1,8 @@
-// Opens a store's database, or tells that it cannot be read although there may be work beside it.
-// What is told here is what rescue mode (daemon/rescue.h) lives on; what a person can mend at once
-// (another owner, rights, a disk that fails) is thrown as Store throws it. state.db and its log are
-// then as they were found: SQLite takes an empty file for a new database and what is no log for
-// none, so both are looked at before it is asked.
+// Opens a store's database, or describes why it is unreadable although the store may contain work:
+// input for rescue mode (daemon/rescue.h). Problems that a person can fix at once (owner,
+// permissions, a failing disk) are thrown as by Store. state.db and its log stay unmodified: SQLite
+// would treat an empty file as a new database and ignore an invalid log, so this code checks both
+// first.
 #pragma once
 
 #include <memory>
@@ -16,29 +16,29 @@
 namespace moorage::state_db {
 
 enum class Trouble : uint8_t {
-  damaged,  // it is there, and it is no sound database
-  missing,  // it is gone or empty, and the store has layers or journals
-  unknown,  // a newer version's or another program's
+  damaged,  // exists, but is not a valid database
+  missing,  // absent or empty, although the store has layers or journals
+  unknown,  // from a newer version or another program
 };
 
 struct Unreadable {
   Trouble trouble = Trouble::damaged;
   std::string what;     // one sentence
-  std::string hint;     // what to do
-  std::string copy;     // directory of the quarantined copy; empty: none was made
-  std::string no_copy;  // why not; empty where there was nothing to copy, or no need
-  base::Fd lock;        // the store is ours nevertheless
+  std::string hint;     // advice
+  std::string copy;     // directory of the quarantined copy; empty: none
+  std::string no_copy;  // why; empty: nothing to copy, or no need
+  base::Fd lock;        // the store's lock, held anyway
 };
 
 struct Opened {
   std::unique_ptr<Store> store;
-  std::optional<Unreadable> unreadable;  // else
+  std::optional<Unreadable> unreadable;  // otherwise
 };
 
 Opened open_store(const StoreOptions& options);
 
-// What SQLite finds wrong in DIRECTORY/state.db, table by table, as sentences. Reads the whole
-// file, and leaves it and its log as they are.
+// The problems that SQLite finds in DIRECTORY/state.db, table by table, as sentences. Reads the
+// whole file; modifies neither it nor its log.
 std::vector<std::string> tell_damage(const std::string& directory);
 
 }  // namespace moorage::state_db

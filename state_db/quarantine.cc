@@ -21,7 +21,7 @@ constexpr std::array kFiles{"state.db", "state.db-wal", "state.db-shm"};
 constexpr std::string_view kPrefix = "state.db.damaged-";
 constexpr std::string_view kUnfinished = ".new";
 constexpr size_t kPieceBytes = 1 << 20;
-constexpr uint64_t kSpareBytes = 64 << 20;  // stays free for those who mend it
+constexpr uint64_t kSpareBytes = 64 << 20;  // stays free for the repair
 
 uint64_t size_of(const std::string& path) {
   struct stat status {};
@@ -55,7 +55,7 @@ bool same_file(const std::string& one, const std::string& other) {
   return true;
 }
 
-// The index of the log is left out: SQLite makes it anew at each opening.
+// Ignores the index of the log: SQLite rebuilds it at each opening.
 bool same_database(const std::string& store, const std::string& copy) {
   return same_file(store + "/state.db", copy + "/state.db") &&
          same_file(store + "/state.db-wal", copy + "/state.db-wal");
@@ -66,7 +66,7 @@ std::vector<std::string> copies_in(const std::string& store) {
   for (const auto& name : base::list_directory(store)) {
     if (!name.starts_with(kPrefix)) continue;
     if (name.ends_with(kUnfinished)) {
-      base::remove_tree(store + "/" + name);  // ours, and never whole
+      base::remove_tree(store + "/" + name);  // our own incomplete copy
     } else {
       copies.push_back(store + "/" + name);
     }
@@ -83,11 +83,11 @@ Quarantined make_copy(const std::string& store, int64_t wall_ms) {
     if (same_database(store, copy)) return {copy, ""};
   }
   if (copies.size() >= kMaxQuarantined) {
-    return {"", std::to_string(copies.size()) + " copies of damaged databases are there already"};
+    return {"", std::to_string(copies.size()) + " copies of damaged databases already exist"};
   }
   const uint64_t free_bytes = base::file_system_space(store).free_bytes;
   if (free_bytes < wanted + kSpareBytes) {
-    return {"", "it takes " + std::to_string(wanted >> 20) + " MiB, and " +
+    return {"", "a copy needs " + std::to_string(wanted >> 20) + " MiB, but only " +
                     std::to_string(free_bytes >> 20) + " MiB are free"};
   }
   std::string time = base::format_utc(wall_ms);

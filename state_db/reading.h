@@ -1,8 +1,7 @@
-// A reader of what is committed, all of one moment: while it lives, whatever its thread asks the
-// tables of this store goes to a connection of its own, and waits for nobody's transaction. For who
-// reads much, `ls` above all. What it read is durable when it is gone. A transaction, or another
-// reading, of the thread meanwhile throws internal. Within a transaction it would not see what that
-// has written.
+// A reader of one consistent committed state: while it lives, all queries of its thread to this
+// store use a separate connection and wait for no transaction. For large reads, above all `ls`. Its
+// results are durable when it is destroyed. Starting a transaction or another reading in the same
+// thread throws internal. Do not use it within a transaction, whose writes it would miss.
 #pragma once
 
 #include <mutex>

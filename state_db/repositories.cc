@@ -32,7 +32,7 @@ std::string select(std::string_view where) { return std::string(kSelect) + std::
 base::RepoId Repositories::create(const NewRepository& repository) {
   return store_.transaction([&] {
     if (find(repository.url, repository.scope)) {
-      throw Error(Code::already_exists, repository.url + " is cached already");
+      throw Error(Code::already_exists, repository.url + " is already cached");
     }
     store_
         .prepare(

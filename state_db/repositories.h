@@ -1,6 +1,6 @@
-// Repositories (one bare mirror each) and their base trees. A repository is found by its normalised
-// URL and its credential scope, never by its name. A row is not removed: `evicted` says that the
-// mirror is gone, and the same URL takes the same row again.
+// Repositories (one bare mirror each) and their base trees. A repository is found by its normalized
+// URL and its credential scope, never by its name. Rows are never removed: `evicted` means that the
+// mirror was removed, and the same URL reuses the row.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ class Store;
 
 struct RepositoryRow {
   base::RepoId id{};
-  std::string url{};        // normalised by repo_cache; no credentials
-  std::string fetch_url{};  // what git is given: as upstream spells it
+  std::string url{};        // normalized by repo_cache; no credentials
+  std::string fetch_url{};  // the URL for git, in upstream's spelling
   std::string scope{};      // who may share it; "" is public
   std::string name{};       // "acme/shop": for people
   RepositoryState state = RepositoryState::cloning;
@@ -39,7 +39,7 @@ struct NewRepository {
   std::string fetch_url = url;
 };
 
-// What a fetch or check learned; only what is set is written.
+// Results of a fetch or check; only fields that are set are written.
 struct RepositoryFacts {
   std::optional<std::string> default_branch{};
   std::optional<int64_t> fetched_wall_ms{};
@@ -53,7 +53,7 @@ class Repositories {
   explicit Repositories(Store& store) : store_(store) {}
 
   base::RepoId create(const NewRepository& repository);  // in `cloning`; already_exists
-  // The row of this URL and scope; made (in `cloning`) if there is none. second: it was made now.
+  // The row of this URL and scope; created (in `cloning`) if missing. second: created now.
   std::pair<base::RepoId, bool> find_or_create(const NewRepository& repository);
   RepositoryRow get(base::RepoId id);  // not_found
   std::optional<RepositoryRow> find(base::RepoId id);
@@ -66,23 +66,22 @@ class Repositories {
 };
 
 // An immutable checkout of one commit, on disk at repos/<repo>/trees/<commit>/. Its row is written
-// after the tree is in place. A tree that was not synced and was written in another boot may be
-// torn: rebuild.
+// after the tree is in place. A tree from another boot that was not synced may be torn: rebuild.
 struct BaseTreeRow {
   base::RepoId repository{};
   std::string commit{};  // 40 hex digits
   uint64_t files = 0;
   uint64_t bytes = 0;
   uint64_t submodules = 0;  // gitlinks, left empty
-  uint64_t lfs_files = 0;   // pointers, left as they are
+  uint64_t lfs_files = 0;   // pointers, left unresolved
   bool synced = false;
   std::string boot_id{};  // of the boot in which it was written
   int64_t created_wall_ms = 0;
   int64_t last_used_wall_ms = 0;
-  // Commit whose tree must stay as long as this one does: it is a delta over that, or was, and
-  // mounts may stand on it still. Empty: none.
+  // Commit whose tree must stay as long as this one: this tree is a delta over it, or was, and
+  // mounts may still use it. Empty: none.
   std::string parent{};
-  uint64_t disk_files = 0;  // that are its own
+  uint64_t disk_files = 0;  // its own files only
   uint64_t disk_bytes = 0;
 };
 

@@ -44,8 +44,8 @@ std::optional<SandboxRow> only(std::vector<SandboxRow> rows) {
   return std::move(rows.front());
 }
 
-// The lowest slot of this pool whose ids nobody has. The pool may lie elsewhere than when those who
-// live were made.
+// The lowest slot of this pool whose ids are free. Older sandboxes may come from a pool at another
+// place.
 uint32_t lowest_free_slot(Store& store, const NewSandbox& wanted) {
   Statement query = store.prepare(
       "SELECT slot, first_host_id FROM id_ranges JOIN sandboxes ON sandboxes.id = sandbox");
@@ -84,9 +84,8 @@ SandboxRow Sandboxes::create(const NewSandbox& wanted) {
   return store_.transaction([&] {
     const auto present = live(wanted.workspace);
     if (present && !wanted.standby) {
-      throw Error(Code::conflict, wanted.workspace.str() + " has " + present->id.str() +
-                                      " already, which is " +
-                                      std::string(state_name(present->state)));
+      throw Error(Code::conflict, wanted.workspace.str() + " already has " + present->id.str() +
+                                      ", which is " + std::string(state_name(present->state)));
     }
     const uint32_t slot = lowest_free_slot(store_, wanted);
     const uint32_t first_host_id = wanted.first_host_id != 0
@@ -218,7 +217,7 @@ std::map<base::WorkspaceId, SandboxRow> Sandboxes::all_live() {
 }
 
 std::vector<SandboxRow> Sandboxes::not_destroyed() {
-  // The plus: else SQLite walks all rows there ever were in their order, and not the short index.
+  // The plus makes SQLite use the short index instead of walking all rows in id order.
   return select(store_, *this, "state <> 'destroyed' ORDER BY +sandboxes.id");
 }
 

@@ -1,7 +1,7 @@
-// Sandboxes, and the pool of id ranges that they hold. A sandbox gets the lowest free slot in the
-// transaction that makes its row and gives it back in the one that marks it destroyed, so two that
-// are not destroyed never share host ids, whatever crashes in between. Its ids are in its row: the
-// configuration may put the pool elsewhere while it lives.
+// Sandboxes, and their pool of id ranges. A sandbox gets the lowest free slot in the transaction
+// that creates its row and returns it in the one that marks it destroyed, so two existing sandboxes
+// never share host ids, even after a crash. Its row stores its ids, as the configuration may move
+// the pool during its life.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@ namespace moorage::state_db {
 
 class Store;
 
-// How many host ids a sandbox has; and the boot_id of those that came with a copy of the store: of
-// no boot of this machine.
+// Number of host ids per sandbox; and the boot_id of sandboxes from a copy of the store: never a
+// boot of this machine.
 inline constexpr uint32_t kIdsOfSandbox = 65536;
 inline constexpr const char* kBootOfCopy = "restored";
 
@@ -38,10 +38,10 @@ struct SandboxRow {
   uint64_t tree_device = 0;      // st_dev of /workspace's overlay
   uint64_t home_device = 0;      // st_dev of /home/user's
   std::string runtime{};         // of its engine; empty: the usual one
-  std::string isolation{};       // as its backend said; empty: not known
-  uint32_t first_host_id = 0;    // of its id 0; an engine may have one range for all its sandboxes.
+  std::string isolation{};       // reported by its backend; empty: not known
+  uint32_t first_host_id = 0;    // of its id 0; all sandboxes of an engine may share a range.
                                  // 0: made by an earlier release (workspace/sandbox_ids.h)
-  bool standby = false;          // without the workspace, until a move has ended the one before it
+  bool standby = false;          // no workspace until a move has ended the previous sandbox
   int64_t created_wall_ms = 0;
   int64_t started_wall_ms = 0;  // 0: never ran
   int64_t ended_wall_ms = 0;    // 0: not stopped, lost or destroyed yet
@@ -69,10 +69,10 @@ class Sandboxes {
  public:
   explicit Sandboxes(Store& store) : store_(store) {}
 
-  // In `starting`, with a slot. conflict: the workspace has one that is neither stopped nor
-  // destroyed; one on standby may stand beside it. resource_exhausted: no free slot.
+  // In `starting`, with a slot. conflict: the workspace has another one that is neither stopped nor
+  // destroyed (standby ones do not count). resource_exhausted: no free slot.
   SandboxRow create(const NewSandbox& sandbox);
-  // A destroyed one that holds no slot: commands that ran in another store refer to it.
+  // A destroyed one without a slot, for imported commands to refer to.
   base::SandboxId add_past(const NewSandbox& sandbox, std::string_view reason);
   void set_running(base::SandboxId id, const SandboxStart& start);     // -> running; no standby
   void set_first_host_id(base::SandboxId id, uint32_t first_host_id);  // of an earlier release
@@ -84,7 +84,7 @@ class Sandboxes {
 
   SandboxRow get(base::SandboxId id);  // not_found
   std::optional<SandboxRow> find(base::SandboxId id);
-  // The one that is neither stopped nor destroyed (it may be lost), and not on standby.
+  // The one that is neither stopped nor destroyed nor on standby; it may be lost.
   std::optional<SandboxRow> live(base::WorkspaceId workspace);
   std::optional<SandboxRow> last(base::WorkspaceId workspace);
   std::vector<SandboxRow> of_workspace(base::WorkspaceId workspace);
@@ -92,7 +92,7 @@ class Sandboxes {
   std::vector<SandboxRow> not_destroyed();
   std::map<base::WorkspaceId, SandboxRow> all_live();  // neither stopped nor destroyed: one each
   using Counts = std::array<uint64_t, LifeCycle<SandboxState>::kNames.size() - 1>;
-  Counts count_by_state();  // but for destroyed, the last one
+  Counts count_by_state();  // without destroyed, the last state
   std::string derived_name(base::SandboxId id) const;
 
  private:

@@ -14,9 +14,9 @@ namespace {
 constexpr size_t kMostAhead = 64;  // entries
 constexpr size_t kMostAheadBytes = 64 << 10;
 
-// The planner has no statistics, so statements name the index they need (INDEXED BY).
-// A transaction that never ends, as it is faster, and nothing is to be durable. What the cache
-// (KiB) has no room for is written to the file.
+// The planner has no statistics, so statements name the index they need (INDEXED BY). The
+// transaction never ends, for speed, as nothing needs to be durable. Pages beyond the cache (KiB)
+// go to the file.
 constexpr const char* kOpening = R"(
 PRAGMA locking_mode = EXCLUSIVE;
 PRAGMA journal_mode = OFF;
@@ -48,8 +48,8 @@ CREATE TABLE sent_links (
 ) WITHOUT ROWID;
 )";
 
-// Bytes that compare as the walk goes: the end of a name is less than any byte of one, and before
-// each name stands whether it comes last.
+// Keys sort in the order of the walk: the end of a name sorts before all bytes, and each name
+// starts with a mark for "comes last".
 std::string key_of(std::string_view path) {
   std::string key;
   key.reserve(path.size() + 8);
@@ -92,7 +92,7 @@ void read(Statement& query, int64_t round, std::string& key, SeenEntry& entry) {
   entry.cleared = cleared_round == round;
 }
 
-// No other process finds it, and none that ended leaves it behind.
+// Removes a file left by an earlier process.
 std::string path_for_opening(const std::string& directory) {
   std::string path = directory + "/replica.seen";
   if (unlink(path.c_str()) != 0 && errno != ENOENT) base::throw_errno("remove " + path);
@@ -102,7 +102,7 @@ std::string path_for_opening(const std::string& directory) {
 }  // namespace
 
 SeenDatabase::SeenDatabase(const std::string& directory)
-    : connection_(path_for_opening(directory), 0, "what the copy elsewhere has") {
+    : connection_(path_for_opening(directory), 0, "replica.seen") {
   const std::string path = directory + "/replica.seen";
   base::check(unlink(path.c_str()), "remove " + path);
   connection_.execute(kOpening);
@@ -130,7 +130,7 @@ SeenTree::~SeenTree() {
       prepare("DELETE FROM sent_links WHERE tree = ?").run(tree_);
     });
   } catch (const std::exception&) {
-    // The database is known as broken, and goes as a whole.
+    // The database is marked as broken and discarded whole.
   }
 }
 
@@ -194,7 +194,7 @@ uint64_t SeenTree::doubt_names(uint64_t inode, const std::string& except) {
                               "UPDATE seen INDEXED BY seen_linked SET looked_ns = 0, round = ? "
                               "WHERE tree = ? AND inode = ? AND linked AND key <> ?")
                               .run(round_, tree_, inode, Blob{key});
-    if (names > 0) ahead_.clear();  // it has them as they were
+    if (names > 0) ahead_.clear();  // cached rows are outdated
     return static_cast<uint64_t>(names);
   });
 }
@@ -225,7 +225,7 @@ void SeenTree::fill() {
   });
 }
 
-// Null: any. What was put meanwhile is passed by in silence: walked_ is moved to where the walk is.
+// Null: no bound. Skips entries put since the last call: walked_ is moved to the current place.
 std::optional<SeenEntry> SeenTree::next_before(const std::string* key) {
   for (;;) {
     if (ahead_.empty() && !at_end_) fill();
@@ -276,7 +276,7 @@ std::optional<SeenTree::SentLink> SeenTree::find_link(uint64_t inode) {
   });
 }
 
-// What the sink throws breaks nothing here.
+// An exception of the sink does not mark the database as broken.
 void SeenTree::list_round(const std::function<void(const SeenEntry&)>& sink) {
   std::string key;
   SeenEntry entry;

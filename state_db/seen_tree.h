@@ -1,11 +1,10 @@
-// What was seen of trees that a copy elsewhere follows (workspace/replica_follow.h), however many
-// entries they have: in a scratch database on the disk of the store, of which only a cache of
-// bounded size is in memory. Its file has no name and ends with the process; nothing in it is
-// synced, as all of it can be read again from the copy. So it has no journal either: after a failed
-// statement nothing in it counts any more.
+// The entries last seen in trees that a replica follows (workspace/replica_follow.h), in any
+// number: in a scratch database on the disk of the store, with a bounded cache in memory. Its file
+// has no name and ends with the process. Nothing in it is synced or journaled, as all of it can be
+// read again from the replica; after a failed statement its contents are invalid.
 //
-// A tree is walked in one order, and its entries come in that order: a directory before what is in
-// it, names by their bytes, but "objects" behind all others (replica_follow.h says why).
+// A tree is walked in one order, and its entries come in that order: a directory before its
+// contents, names by their bytes, but "objects" last (replica_follow.h explains why).
 #pragma once
 
 #include <cstdint>
@@ -31,19 +30,19 @@ struct SeenEntry {
   uint64_t size = 0;
   bool linked = false;  // has several names
   bool directory = false;
-  bool gone = false;     // since the last round; all below it went with it
-  bool cleared = false;  // in this round: whatever the path was before went, with all below it
+  bool gone = false;     // since the last round, with everything below it
+  bool cleared = false;  // in this round: the path's old object was removed, with all below
 };
 
 class SeenDatabase {
  public:
-  explicit SeenDatabase(const std::string& directory);  // on whose disk it is
+  explicit SeenDatabase(const std::string& directory);  // selects the disk
   SeenDatabase(const SeenDatabase&) = delete;
   SeenDatabase& operator=(const SeenDatabase&) = delete;
 
-  // A statement failed: its trees are of no use.
+  // A statement failed: its trees are invalid.
   bool broken() const { return broken_; }
-  // As if one had: its trees need not go one by one.
+  // Marks it broken, so that its trees need not be removed one by one.
   void abandon() { broken_ = true; }
 
  private:
@@ -57,28 +56,28 @@ class SeenDatabase {
   int64_t last_tree_ = 0;
 };
 
-// One tree, empty at first. Used by one thread, as its database is.
+// One tree, empty at first. Used by one thread, like its database.
 class SeenTree {
  public:
   explicit SeenTree(SeenDatabase& database);
-  ~SeenTree();  // its entries go
+  ~SeenTree();  // removes its entries
   SeenTree(const SeenTree&) = delete;
   SeenTree& operator=(const SeenTree&) = delete;
 
-  std::optional<SeenEntry> find(const std::string& path);  // one that is gone, too
+  std::optional<SeenEntry> find(const std::string& path);  // may be a removed one
   void put(const SeenEntry& entry);                        // by its path; seen in this round
   void set_gone(const std::string& path);                  // until the end of the round
   void erase(const std::string& path);
   void erase_below(const std::string& path);
-  // Other names of a file that are not gone are in doubt; returns how many.
+  // Puts the other existing names of a file in doubt; returns how many.
   uint64_t doubt_names(uint64_t inode, const std::string& except);
 
-  // A walk along all entries, in their order. Each of these goes on from where the one before was.
+  // A walk along all entries in order. Each of these calls continues where the previous one ended.
   void start_walk();
-  // The next entry before `path`, which was passed over; nothing: there is none (any more).
+  // The next entry that sorts before `path` and was skipped; empty: no more.
   std::optional<SeenEntry> passed_over(const std::string& path);
   std::optional<SeenEntry> rest();  // the same, to the end
-  // Once none was passed over: the entry itself.
+  // After passed_over() returned empty: the entry itself.
   std::optional<SeenEntry> arrive(const std::string& path);
 
   // Files with several names that were sent in this walk.
@@ -89,7 +88,7 @@ class SeenTree {
   void put_link(uint64_t inode, const SentLink& link);
   std::optional<SentLink> find_link(uint64_t inode);
 
-  // What was put, went or came into doubt in this round, in the order of a walk.
+  // Entries put, removed or put in doubt in this round, in the order of a walk.
   void list_round(const std::function<void(const SeenEntry&)>& sink);
   void end_round();
 
@@ -105,7 +104,7 @@ class SeenTree {
     SeenEntry entry;
   };
   std::deque<Ahead> ahead_;  // of the walk
-  std::string walked_;       // key of the last that was taken from there
+  std::string walked_;       // key of the last entry taken from there
   bool at_end_ = false;
 };
 

@@ -62,7 +62,7 @@ std::optional<SnapshotRow> only(std::vector<SnapshotRow> rows) {
   return std::move(rows.front());
 }
 
-// Of a snapshot that one may go on from.
+// The layer of a snapshot that a workspace may continue from.
 base::LayerId kept_layer(Store& store, base::SnapshotId id, const LayerRow& present) {
   const SnapshotRow row = Snapshots(store).get(id);
   if (row.state != SnapshotState::kept) {
@@ -70,7 +70,7 @@ base::LayerId kept_layer(Store& store, base::SnapshotId id, const LayerRow& pres
   }
   const LayerRow frozen = Layers(store).get(row.layer);
   if (frozen.repository != present.repository || frozen.base_commit != present.base_commit) {
-    throw Error(Code::conflict, id.str() + " is of another base commit");
+    throw Error(Code::conflict, id.str() + " has another base commit");
   }
   return frozen.id;
 }
@@ -88,11 +88,11 @@ std::string_view way_name(SnapshotWay way) { return kWays.at(static_cast<size_t>
 SnapshotRow Snapshots::begin(const NewSnapshot& wanted) {
   return store_.transaction([&] {
     if (!wanted.name.empty() && find_by_name(wanted.workspace, wanted.name)) {
-      throw Error(Code::already_exists, "it has a snapshot " + wanted.name + " already",
+      throw Error(Code::already_exists, "it already has a snapshot " + wanted.name,
                   "Choose another name, or drop that one first.");
     }
     if (!select(store_, "WHERE workspace = ? AND state = 'taking'", wanted.workspace).empty()) {
-      throw Error(Code::conflict, "another snapshot of it is being taken", "Try again.");
+      throw Error(Code::conflict, "another snapshot of it is in progress", "Try again.");
     }
     Statement query = store_.prepare("SELECT layer, stands_on FROM workspaces WHERE id = ?");
     query.bind(wanted.workspace);
@@ -133,7 +133,7 @@ base::SnapshotId Snapshots::add_past(const SnapshotRow& past) {
              LifeCycle<SnapshotState>::kFirst, past.created_wall_ms, StoreAge(store_).now_ms());
     const base::SnapshotId id{store_.last_insert_id()};
     store_.record_new<SnapshotState>(id, past.name);
-    store_.move(id, SnapshotState::taking, SnapshotState::kept, "it came with an archive");
+    store_.move(id, SnapshotState::taking, SnapshotState::kept, "imported with an archive");
     return id;
   });
 }
@@ -166,7 +166,7 @@ SnapshotRow Snapshots::become_copy(base::SnapshotId id, SnapshotWay way) {
     const SnapshotRow row = get(id);
     store_.prepare("UPDATE layers SET parent = ? WHERE id = ?")
         .run(Layers(store_).get(row.layer).parent, row.next_layer);
-    // Forks that are made with it stand on what becomes the snapshot's.
+    // Forks made with it continue from the snapshot's layer.
     store_.prepare("UPDATE layers SET parent = ? WHERE parent = ?").run(row.next_layer, row.layer);
     store_
         .prepare("UPDATE snapshots SET layer = next_layer, next_layer = NULL, way = ? WHERE id = ?")
@@ -180,7 +180,7 @@ void Snapshots::finish(base::SnapshotId id, uint64_t pause_us) {
     const SnapshotRow row = get(id);
     store_.move(id, SnapshotState::taking, SnapshotState::kept);
     Layers(store_).freeze(row.layer);
-    // In place it is what was measured of the writable layer; a copy is about the same.
+    // In place, this is the size measured for the writable layer; a copy has about the same.
     store_
         .prepare(
             "UPDATE layers SET disk_bytes = coalesce(disk_bytes, (SELECT writable.disk_bytes FROM "

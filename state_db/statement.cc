@@ -25,7 +25,7 @@ Statement::~Statement() {
   if (log_ == nullptr) return;
   const int64_t seen = log_->newest();
   lock_.unlock();
-  log_->wait(seen);  // a store whose log failed refuses what follows
+  log_->wait(seen);  // a store with a failed log refuses later calls
 }
 
 bool Statement::step() {
@@ -41,7 +41,7 @@ int64_t Statement::finish() {
   const int64_t before = connection_.total_changes();
   while (step()) {
   }
-  // total_changes counts rows of triggers and foreign key actions too; the schema has neither.
+  // total_changes also counts triggers and foreign key actions, but the schema has neither.
   return connection_.total_changes() - before;
 }
 

@@ -1,10 +1,9 @@
 // A cached SQL statement with the store's lock, for the tables of this layer. Values are bound and
-// columns are read in order, so the SQL and the argument list read alike:
+// columns are read in order, so the SQL and the argument list match:
 //   auto query = store.prepare("SELECT id, name FROM layers WHERE parent = ?");
 //   query.bind(parent);
 //   while (query.step()) query.read(row.id, row.name);
-// An id of 0 is NULL in the database and back. Writing outside Store::transaction is a programmer
-// error.
+// An id of 0 is stored as NULL. Writing outside of Store::transaction is a programmer error.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +35,7 @@ struct Blob {
 
 class Statement {
  public:
-  // With `log`: what was read is durable when this is gone.
+  // With `log`: the destructor waits until the rows read are durable.
   Statement(std::unique_lock<std::recursive_mutex> lock, Connection& connection,
             std::string_view sql, LogSync* log = nullptr);
   ~Statement();
@@ -47,14 +46,14 @@ class Statement {
   void bind(const Values&... values) {
     (put(values), ...);
   }
-  // True: there is a row to read.
+  // True: a row is ready to read.
   bool step();
   template <typename... Columns>
   void read(Columns&... columns) {
     next_column_ = 0;
     (get(columns), ...);
   }
-  // The columns after those that were read last.
+  // Reads the columns after the last ones read.
   template <typename... Columns>
   void read_next(Columns&... columns) {
     (get(columns), ...);
@@ -73,7 +72,7 @@ class Statement {
   void put_text(std::string_view value);
   void put_null();
   void put(const Blob& value);
-  void put(const std::vector<std::string>& words);  // as in word_list.h
+  void put(const std::vector<std::string>& words);  // format of word_list.h
   int64_t get_integer();
   double get_real();
   std::string get_bytes();

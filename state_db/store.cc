@@ -24,8 +24,8 @@ using base::Error;
 
 namespace {
 
-// Where the states of a life cycle are, and what an event of one row is about: repository,
-// workspace, sandbox, exec, snapshot.
+// The table with the states of a life cycle, and the subject columns of an event of its row:
+// repository, workspace, sandbox, exec, snapshot.
 struct StateTable {
   std::string_view noun;
   std::string_view table;
@@ -49,11 +49,11 @@ const StateTable& state_table(std::string_view noun) {
   throw Error(Code::internal, "no table of states for " + std::string(noun));
 }
 
-// In pages of 4 KiB; most commits write a few. The second only bounds the log where nobody calls
+// In pages of 4 KiB; most commits write a few. The second limits the log if nobody calls
 // checkpoint().
 constexpr int kLogPagesDue = 512;
 constexpr int kMostLogPages = 16'000;
-// In KiB, of the pages that a connection keeps: those of the newest rows and the trees' roots.
+// In KiB, the pages cached by a connection: those of the newest rows and the trees' roots.
 constexpr const char* kCache = "PRAGMA cache_size = -256";
 
 std::string random_store_id() {
@@ -75,10 +75,10 @@ bool has_log(const std::string& directory) {
   return stat((directory + "/state.db-wal").c_str(), &status) == 0 && status.st_size > 0;
 }
 
-// The store whose reader this thread uses.
+// The store that this thread reads through a Reading.
 thread_local const Store* reading_of = nullptr;
 
-// How many looks this thread is in.
+// Number of open `Look`s of this thread.
 thread_local int looks = 0;
 
 std::string savepoint(int depth) { return "moorage_" + std::to_string(depth); }
@@ -136,7 +136,7 @@ Store::~Store() {
   try {
     transaction([&] { prepare("UPDATE meta SET value = '1' WHERE name = 'clean'").run(); });
   } catch (const Error&) {
-    // Then the next open checks the file, which is what an unclean end means.
+    // The next open then checks the file, as after an unclean end.
   }
 }
 
@@ -148,8 +148,8 @@ void Store::checkpoint() {
   const std::lock_guard lock(checkpoint_mutex_);
   if (connection_->log_pages() < kLogPagesDue) return;
   checkpointer_->require_usable();
-  // PASSIVE waits for nobody. Then the little that came meanwhile, with nobody committing: only a
-  // log that was brought over whole begins anew, and writing over it is cheaper to sync than
+  // PASSIVE does not wait. The second checkpoint blocks commits for the few pages added meanwhile:
+  // a log starts over only when all of it is in the database, and overwriting it syncs faster than
   // growing it.
   checkpointer_->query_text("PRAGMA wal_checkpoint(PASSIVE)");
   const std::lock_guard quiet(mutex_);
@@ -165,7 +165,7 @@ bool Store::has_reserve() const { return reserve_is_there(directory_, reserve_by
 Statement Store::prepare(std::string_view sql) {
   if (reading_of == this) return Statement(std::unique_lock(reader_mutex_), *reader_, sql);
   std::unique_lock lock(mutex_);
-  // What is read within a transaction or a look is waited for at its end.
+  // Reads within a transaction or a `Look` are awaited at its end.
   LogSync* log = depth_ == 0 && looks == 0 ? log_.get() : nullptr;
   return Statement(std::move(lock), *connection_, sql, log);
 }
@@ -177,7 +177,7 @@ void Store::run(std::string_view sql) {
 int64_t Store::last_insert_id() { return connection_->last_insert_id(); }
 
 Reading::Reading(Store& store) : store_(store), lock_(store.reader_mutex_) {
-  if (reading_of) throw Error(Code::internal, "a reading within another");
+  if (reading_of) throw Error(Code::internal, "a Reading within another");
   store_.connection_->require_usable();
   store_.reader_->require_usable();
   store_.reader_->execute("BEGIN");
@@ -189,17 +189,17 @@ Reading::~Reading() {
   try {
     store_.reader_->execute("COMMIT");
   } catch (const Error&) {
-    // It changed nothing; a reader that is broken refuses what follows.
+    // Nothing was written; a broken reader refuses later calls.
   }
   lock_.unlock();
-  store_.log_->wait(store_.log_->newest());  // a store whose log failed refuses what follows
+  store_.log_->wait(store_.log_->newest());  // a store with a failed log refuses later calls
 }
 
 Look::Look(Store& store) : store_(store) { ++looks; }
 
 Look::~Look() {
   if (--looks > 0) return;
-  store_.log_->wait(store_.log_->newest());  // a store whose log failed refuses what follows
+  store_.log_->wait(store_.log_->newest());  // a store with a failed log refuses later calls
 }
 
 Store::Transaction::Transaction(Store& store)
@@ -223,7 +223,7 @@ void Store::Transaction::commit() {
     return;
   }
   const bool wrote = store_.connection_->total_changes() != changes_before_;
-  int64_t number = store_.log_->newest();  // of what was read
+  int64_t number = store_.log_->newest();  // of the reads
   if (wrote) {
     const LogSync::Commit commit(*store_.log_);
     store_.run("COMMIT");
@@ -254,7 +254,7 @@ Store::Transaction::~Transaction() {
       store_.connection_->execute("ROLLBACK TO " + name + "; RELEASE " + name);
     }
   } catch (const Error&) {
-    // The connection is broken then and refuses what follows; nothing of this was committed.
+    // The connection is broken and refuses later calls; nothing of this was committed.
   }
 }
 
@@ -262,7 +262,7 @@ void Store::move_row(const RowMove& move, int64_t id, const std::string& id_text
                      std::string_view reason) {
   const std::string step = std::string(move.from) + " to " + std::string(move.to);
   if (!move.legal) {
-    throw Error(Code::internal, "a " + std::string(move.noun) + " never goes from " + step);
+    throw Error(Code::internal, "a " + std::string(move.noun) + " cannot go from " + step);
   }
   const std::string table(state_table(move.noun).table);
   transaction([&] {

@@ -1,11 +1,11 @@
 // The database of one store: DIRECTORY/state.db, SQLite in WAL mode. One process owns a store
-// (flock on state.db.lock, held until destruction) and writes through one connection in it, guarded
-// by a mutex: every call is safe from any thread. The tables are in their own headers
-// (workspaces.h ...); states change through `move` alone. A commit is durable when the call
-// returns, and so is what a call has read: commits of several threads share a sync (log_sync.h). If
-// one fails in the disk, or meets a damaged page, the store refuses all further calls (Error io;
-// failed() is true): the daemon must exit and verify. A full disk throws resource_exhausted,
-// changes nothing, and gives the reserve file free for the next try.
+// (flock on state.db.lock, held until destruction) and writes through one connection, guarded by a
+// mutex: every call is safe from any thread. The tables have their own headers (workspaces.h ...);
+// states change only through `move`. A commit is durable when the call returns, and so is
+// everything the call has read: commits of several threads share a sync (log_sync.h). After a disk
+// failure in a commit or a damaged page, the store refuses all calls (Error io; failed() is true):
+// the daemon must exit and verify. A full disk throws resource_exhausted, changes nothing, and
+// releases the reserve file for the next try.
 #pragma once
 
 #include <atomic>
@@ -34,23 +34,23 @@ class Statement;
 
 class Store {
  public:
-  // Opens, or makes, the database; migrates it. Throws conflict (another process holds it), and
+  // Opens or creates the database; migrates it. Throws conflict (another process holds it), and
   // before any change corrupted (checked after an unclean end) and unsupported (a newer version's).
   explicit Store(const StoreOptions& options);
-  Store(const StoreOptions& options, base::Fd lock);  // of lock_store()
+  Store(const StoreOptions& options, base::Fd lock);  // from lock_store()
   ~Store();
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
-  const std::string& store_id() const { return store_id_; }  // 8 hex digits, made once
+  const std::string& store_id() const { return store_id_; }  // 8 hex digits, fixed
   uint64_t commits() const { return commits_; }              // synchronous writes since the open
   bool failed() const;                                       // of any of its connections
-  bool was_clean() const { return was_clean_; }              // the last owner closed it in order
-  const std::string& mended() const { return mended_; }      // what the open mended; empty: nothing
+  bool was_clean() const { return was_clean_; }              // the last owner closed it properly
+  const std::string& mended() const { return mended_; }      // repairs at the open; empty: none
   const base::Clock& clock() const { return *clock_; }
 
-  // Runs work() in one transaction and gives its answer; an exception rolls back. Holds the store's
-  // lock: do nothing slow in it. A call inside another is a savepoint, so tables' methods compose.
+  // Runs work() in one transaction and returns its result; an exception rolls back. Holds the
+  // store's lock: do nothing slow in it. A nested call is a savepoint, so tables' methods compose.
   template <typename Work>
   auto transaction(Work&& work) -> std::invoke_result_t<Work> {
     Transaction guard(*this);
@@ -65,7 +65,7 @@ class Store {
   }
 
   // The only writer of states: compare-and-set plus the event, in one transaction. Throws conflict
-  // (the row is not in `from`), not_found, internal (the move is not in the table).
+  // (the row's state is not `from`), not_found, internal (the table lacks the move).
   template <typename State>
   void move(typename LifeCycle<State>::Id id, State from, State to, std::string_view reason = {}) {
     move_row({LifeCycle<State>::kNoun, state_name(from), state_name(to), may_move(from, to)},
@@ -76,22 +76,22 @@ class Store {
   std::vector<Event> events(int64_t since_seq, size_t limit, base::WorkspaceId only = {});
   int64_t last_event();
   // Called after every commit that added events, with the last seq, on the committing thread,
-  // without the store's lock; calls may overtake each other. Set once, before other threads come.
+  // without the store's lock; calls may overtake each other. Set once, before other threads use it.
   void on_event(std::function<void(int64_t last_seq)> wake) { wake_ = std::move(wake); }
   int64_t trim_events(int64_t keep);  // drops all but the newest; returns how many
 
-  // Brings the log into state.db where that is due; no commit waits. Call it once a second, and
-  // between the transactions of who writes much, never within one: it takes locks the other way.
+  // Checkpoints the log if due, without delaying commits. Call it once a second, and between the
+  // transactions of a heavy writer, never within one: it takes locks in the opposite order.
   void checkpoint();
-  bool give_room();       // gives the reserve file free; false if there is none
-  bool refill_reserve();  // makes it again; false if there is still no room
+  bool give_room();       // releases the reserve file; false if there is none
+  bool refill_reserve();  // creates it again; false if there is still no room
   bool has_reserve() const;
-  std::vector<std::string> check();            // what is wrong with file and references
-  std::vector<std::string> check_id_ranges();  // and with the pool of ids
+  std::vector<std::string> check();            // problems of the file and its references
+  std::vector<std::string> check_id_ranges();  // and of the pool of ids
 
   Statement prepare(std::string_view sql);  // for this layer's tables; holds the store's lock
   int64_t last_insert_id();
-  // First event of a new row; call in the transaction that inserts it.
+  // First event of a new row; call it in the transaction that inserts the row.
   template <typename State>
   void record_new(typename LifeCycle<State>::Id id, std::string_view text = {}) {
     record_row(LifeCycle<State>::kNoun, id.value, {}, state_name(LifeCycle<State>::kFirst), text);
@@ -121,7 +121,7 @@ class Store {
   };
 
   void check_file();
-  void run(std::string_view sql);  // under the lock; waits for no sync
+  void run(std::string_view sql);  // under the lock; without a sync
   void move_row(const RowMove& move, int64_t id, const std::string& id_text,
                 std::string_view reason);
   void record_row(std::string_view noun, int64_t id, std::string_view from, std::string_view to,

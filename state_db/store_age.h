@@ -1,8 +1,7 @@
-// The age of a store: for how long the host was up since the store was made, as far as the store
-// saw it. What is kept for a time is kept by this age, never by the wall clock: only CLOCK_BOOTTIME
-// counts, so setting the clock moves nothing. Across a reboot nothing is known but the wall clock,
-// so the time that the machine was off, and from its boot to the first open, does not count: what
-// is kept is kept longer then, never shorter.
+// The age of a store: how long the host has been up while it had this store. Retention uses this
+// age, never the wall clock: it counts only CLOCK_BOOTTIME, so setting the clock has no effect.
+// Across a reboot only the wall clock is known, so time powered off, and from boot to the first
+// open, does not count: retention then errs on the long side.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +14,8 @@ class StoreAge {
  public:
   explicit StoreAge(Store& store) : store_(store) {}
   int64_t now_ms();
-  // Writes the age down where the last time is some minutes ago, or was in another boot; a reboot
-  // takes what came since. Done at each open; call it about once a minute.
+  // Saves the age if the last save is minutes old or from another boot; a reboot loses the time
+  // since the last save. Called at each open; call it about once a minute.
   void save();
 
  private:

@@ -1,5 +1,4 @@
-// The part of Store (store.h) that disbelieves it: at the open after an unclean end, and for
-// doctor.
+// The consistency checks of Store (store.h): at the open after an unclean end, and for doctor.
 #include <algorithm>
 #include <array>
 
@@ -16,11 +15,11 @@ namespace {
 using base::Code;
 using base::Error;
 
-// The full check compares every index with its table, which takes 10 ms a MiB; beyond this only the
-// pages are checked.
+// The full check compares every index with its table, at 10 ms per MiB; larger files get only a
+// check of their pages.
 constexpr int64_t kFullCheck_bytes = 64 << 20;
 constexpr const char* kRestore =
-    "Keep a copy of the store, then restore state.db from a backup; layers that are newer than the "
+    "Keep a copy of the store, then restore state.db from a backup; layers newer than the "
     "backup are kept in lost/.";
 
 std::vector<std::string> problems_of(Connection& connection) {
@@ -29,7 +28,7 @@ std::vector<std::string> problems_of(Connection& connection) {
   return connection.check(bytes <= kFullCheck_bytes ? "integrity_check" : "quick_check");
 }
 
-// The tables are whole, and an index can be made from its table.
+// Only indexes are damaged, and an index can be rebuilt from its table.
 bool is_of_an_index(const std::string& problem) {
   constexpr std::array<std::string_view, 3> kWords{
       " missing from index ", "wrong # of entries in index ", "non-unique entry in index "};
@@ -50,19 +49,19 @@ void Store::check_file() {
   if (kept.directory.empty()) {
     throw Error(
         Code::corrupted,
-        damage + "; it is not mended without a copy, and none could be made: " + kept.why_not,
-        "Make room, and start mooraged again.");
+        damage + "; it was not repaired, because copying it failed: " + kept.why_not,
+        "Free disk space, and start mooraged again.");
   }
   try {
     connection_->execute("PRAGMA synchronous = FULL; REINDEX");
   } catch (const Error& error) {
-    throw Error(Code::corrupted, damage + "; its indexes cannot be made again: " + error.message(),
+    throw Error(Code::corrupted, damage + "; rebuilding its indexes failed: " + error.message(),
                 kRestore);
   }
   if (const auto left = problems_of(*connection_); !left.empty())
     throw Error(Code::corrupted, "state.db is damaged: " + left.front(), kRestore);
   mended_ = "an index did not match its table (" + problems.front() +
-            "); all indexes were made again, and a copy of state.db as it was is " + kept.directory;
+            "); all indexes were rebuilt; the damaged state.db was copied to " + kept.directory;
   base::log(base::LogLevel::error, "store.mended", {{"what", mended_}});
 }
 
@@ -73,7 +72,7 @@ std::vector<std::string> Store::check() {
   const std::string verdict = connection.query_text("PRAGMA integrity_check(1)");
   if (verdict != "ok") problems.push_back("SQLite finds: " + verdict);
   const std::string table = connection.query_text("PRAGMA foreign_key_check");
-  if (!table.empty()) problems.push_back("a row of " + table + " points at a row that is gone");
+  if (!table.empty()) problems.push_back("a row of " + table + " refers to a missing row");
   return problems;
 }
 
@@ -102,7 +101,7 @@ std::vector<std::string> Store::check_id_ranges() {
   if (held > 0)
     problems.push_back(std::to_string(held) +
                        (held == 1 ? " id range belongs" : " id ranges belong") +
-                       " to sandboxes that are gone");
+                       " to destroyed sandboxes");
   if (without > 0)
     problems.push_back(std::to_string(without) +
                        (without == 1 ? " sandbox has" : " sandboxes have") + " no id range");

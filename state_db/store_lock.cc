@@ -35,8 +35,8 @@ bool make_reserve(const std::string& directory, uint64_t bytes) {
   const base::Fd file = base::open_file(path, O_RDWR | O_CREAT, 0600);
   struct stat status {};
   base::check(fstat(file.get(), &status), path);
-  // From the room that everybody has: what a file system keeps for root would help nobody else
-  // when it is given free.
+  // From the space available to all users: the file system's reserve for root would not help them
+  // when the file is released.
   if (static_cast<uint64_t>(status.st_size) < bytes &&
       base::file_system_space(directory).free_bytes < bytes) {
     unlink(path.c_str());

@@ -1,5 +1,5 @@
 // The right to own a store: flock on DIRECTORY/state.db.lock, which holds the owner's pid as text.
-// The kernel lets go of it when the process ends, however it ends. The file stays.
+// The kernel releases the lock when the process ends, however it ends. The file stays.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace moorage::state_db {
 
-// Held until the descriptor is closed. Throws conflict, with the holder's pid, after a second:
-// one that was killed a moment ago may still be on its way out.
+// Held until the descriptor is closed. Throws conflict, with the holder's pid, after a second: a
+// holder that was just killed may still be exiting.
 base::Fd lock_store(const std::string& directory);
 
 // DIRECTORY/reserve: blocks kept back so that the database can still write on a full disk. False:

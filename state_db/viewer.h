@@ -1,6 +1,6 @@
-// Who looks at a list: a user and the groups that he is in. The rule of who sees what is
-// workspace/access.h's; this says it once more in SQL, so that a list of ten thousand does not read
-// what is not shown. A test compares the two.
+// The reader of a list: a user and his groups. workspace/access.h defines who may see what; this
+// repeats the rule in SQL, so that a list of ten thousand workspaces reads only the visible ones. A
+// test compares the two.
 #pragma once
 
 #include <cstdint>

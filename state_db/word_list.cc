@@ -29,7 +29,7 @@ std::vector<std::string> decode_words(std::string_view bytes) {
   std::vector<std::string> words;
   while (!bytes.empty()) {
     const size_t end = bytes.find('\0');
-    if (end == std::string_view::npos) throw Error(Code::corrupted, "a list of words has no end");
+    if (end == std::string_view::npos) throw Error(Code::corrupted, "a word list has no final NUL");
     words.emplace_back(bytes.substr(0, end));
     bytes.remove_prefix(end + 1);
   }

@@ -1,5 +1,5 @@
-// Lists of words as one blob: each followed by NUL. Any byte but NUL may be in a word, which is
-// what execve(2) allows too; a word with NUL throws invalid_argument.
+// Lists of words as one blob: each followed by NUL. A word may contain any byte but NUL, as in
+// execve(2); a word with NUL throws invalid_argument.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@ namespace moorage::state_db {
 
 std::string encode_words(const std::vector<std::string>& words);
 std::vector<std::string> decode_words(std::string_view bytes);  // throws corrupted
-// Name and value in turn.
+// Name and value alternate.
 std::string encode_word_map(const std::map<std::string, std::string>& words);
 std::map<std::string, std::string> decode_word_map(std::string_view bytes);
 

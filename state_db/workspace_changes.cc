@@ -1,4 +1,4 @@
-// The part of Workspaces (workspaces.h) that changes rows which exist.
+// The part of Workspaces (workspaces.h) that changes existing rows.
 #include "base/clock.h"
 #include "base/error.h"
 #include "state_db/archives.h"
@@ -78,8 +78,8 @@ void Workspaces::set_place(base::WorkspaceId id, const Place& place, const std::
 void Workspaces::set_policy(base::WorkspaceId id, const PolicyChange& change) {
   store_.transaction([&] {
     if (get(id).policy != change.from) {
-      throw Error(Code::conflict, id.str() + " was changed by somebody else meanwhile",
-                  "look at it, and try again");
+      throw Error(Code::conflict, id.str() + " was changed by another request",
+                  "check its settings, and try again");
     }
     const std::string difference = policy_difference(change.from, change.to);
     if (difference.empty()) return;

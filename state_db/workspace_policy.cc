@@ -10,7 +10,7 @@ std::string policy_text(uint32_t value) { return std::to_string(value); }
 std::string policy_text(uint64_t value) { return std::to_string(value); }
 std::string policy_text(int64_t value) { return std::to_string(value); }
 
-// The shortest text that reads as the same number.
+// The shortest text that parses to the same number.
 std::string policy_text(double value) {
   std::array<char, 64> text{};
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;

@@ -1,6 +1,6 @@
-// What a workspace may and may not do, as its owner wishes: set by create, changed by update, read
-// and written as a whole. A field more is a member, a line in each_policy_field, and a column of
-// its name (schema.sql, migrations.cc). It must have ==.
+// The owner's rules for a workspace: set by create, changed by update, read and written as a whole.
+// To add a field, add a member with ==, a line in each_policy_field, and a column of that name
+// (schema.sql, migrations.cc).
 #pragma once
 
 #include <cstdint>
@@ -18,26 +18,26 @@ struct WorkspaceLimits {
   bool operator==(const WorkspaceLimits&) const = default;
 };
 
-inline constexpr int64_t kAsConfigured = -1;  // as the setting of this name says
+inline constexpr int64_t kAsConfigured = -1;  // use the setting of this name
 
 struct WorkspacePolicy {
-  WorkspaceLimits limits{};  // of its sandboxes, from the next one on; those of the disk at once
-  int64_t idle_stop_s = kAsConfigured;     // an idle sandbox is stopped after; 0: never
-  int64_t max_lifetime_s = kAsConfigured;  // any sandbox is stopped after; 0: never
-  std::vector<std::string> pre_stop{};     // command before a sandbox is stopped; empty: none
+  WorkspaceLimits limits{};  // of its sandboxes, from the next one on; disk limits apply at once
+  int64_t idle_stop_s = kAsConfigured;     // stop a sandbox idle for so long; 0: never
+  int64_t max_lifetime_s = kAsConfigured;  // stop any sandbox after so long; 0: never
+  std::vector<std::string> pre_stop{};     // command to run before a sandbox stops; empty: none
   int64_t pre_stop_deadline_s = 30;
-  int64_t max_exec_s = 0;             // of one command; 0: no limit, as with the next two
-  int64_t max_execs = 0;              // commands, ever
-  int64_t max_exec_total_s = 0;       // wall time of all commands together, ever
-  bool pinned = false;                // collection leaves it alone
-  std::vector<std::string> caches{};  // inside paths that collection may remove at rest
+  int64_t max_exec_s = 0;             // of one command; 0: no limit, as for the next two
+  int64_t max_execs = 0;              // total number of commands
+  int64_t max_exec_total_s = 0;       // total wall time of all commands
+  bool pinned = false;                // exempt from collection
+  std::vector<std::string> caches{};  // inside paths that collection may remove when idle
   bool snapshot_before_exec = false;  // so that any command can be undone
   bool snapshot_on_stop = false;
   int64_t snapshot_every_s = 0;  // while it runs and works; 0: never
   bool operator==(const WorkspacePolicy&) const = default;
 };
 
-// Calls visit(name, field...) for each field, with that field of each of the policies given.
+// Calls visit(name, field...) for each field, with that field of each given policy.
 template <typename Visit, typename... Policies>
 void each_policy_field(const Visit& visit, Policies&... policies) {
   visit("memory_bytes", policies.limits.memory_bytes...);
@@ -59,7 +59,7 @@ void each_policy_field(const Visit& visit, Policies&... policies) {
   visit("snapshot_every_s", policies.snapshot_every_s...);
 }
 
-// A field's value for people, and for telling two requests apart.
+// A field's value for people, also used to compare two requests.
 std::string policy_text(bool value);
 std::string policy_text(uint32_t value);
 std::string policy_text(uint64_t value);
@@ -68,7 +68,7 @@ std::string policy_text(double value);
 std::string policy_text(const std::string& value);
 std::string policy_text(const std::vector<std::string>& words);
 
-// "memory_bytes 4294967296 -> 1073741824, pids 4096 -> 512"; empty: they are the same.
+// "memory_bytes 4294967296 -> 1073741824, pids 4096 -> 512"; empty: no difference.
 std::string policy_difference(const WorkspacePolicy& from, const WorkspacePolicy& to);
 
 }  // namespace moorage::state_db

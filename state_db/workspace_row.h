@@ -1,4 +1,4 @@
-// A workspace as the database has it, and what is asked of its table (workspaces.h): plain data.
+// A row of the workspaces table, and its queries and inputs (workspaces.h): plain data.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 
 namespace moorage::state_db {
 
-// What a fork was made of, where that is not in this store (any more): it came with an archive.
+// The origin of an imported fork, if it is not in this store.
 struct ForkOrigin {
-  std::string store{};  // id of the one that had it
+  std::string store{};  // its id
   base::WorkspaceId workspace{};
   base::SnapshotId snapshot{};
   std::string name{};  // of the workspace, when the archive was made
@@ -25,23 +25,23 @@ struct WorkspaceRow {
   base::WorkspaceId id{};
   std::string name{};
   uint32_t owner_uid = 0;
-  std::optional<uint32_t> team_gid{};  // whose members may use it, too; unset: private
+  std::optional<uint32_t> team_gid{};  // its members may use it too; unset: private
   base::RepoId repository{};
-  std::string base_ref{};          // what was asked for: "main", "v2.1", "" = the default branch
-  std::string base_commit{};       // what it was then: 40 hex digits
+  std::string base_ref{};          // as requested: "main", "v2.1", "" = the default branch
+  std::string base_commit{};       // the commit of base_ref at creation: 40 hex digits
   std::string branch{};            // the agent's branch
   base::LayerId layer{};           // the writable one; 0 after the purge
   base::SnapshotId stands_on{};    // the last one taken of it, or restored; 0: its base commit
-  base::SnapshotId forked_from{};  // 0: it is no fork, or one that was imported
+  base::SnapshotId forked_from{};  // 0: not a fork, or an imported one
   std::optional<ForkOrigin> fork_of{};
-  uint32_t attempt = 0;   // which of several forks made together, from 1; 0: it is alone
-  uint32_t attempts = 0;  // of how many
+  uint32_t attempt = 0;   // number among forks made together, from 1; 0: made alone
+  uint32_t attempts = 0;  // how many were made together
   std::string backend{};
   std::string image{};
-  std::string runtime{};  // as its backend's engine calls it; empty: the usual one
+  std::string runtime{};  // its name in the backend's engine; empty: the default
   WorkspacePolicy policy{};
   int64_t used_execs = 0;    // commands so far, without hooks
-  int64_t used_exec_ms = 0;  // wall time of those that ended
+  int64_t used_exec_ms = 0;  // wall time of finished ones
   WorkspaceState state = WorkspaceState::creating;
   std::string reason{};  // of the last move: why it failed, who deleted it
   bool disposable = false;
@@ -50,12 +50,12 @@ struct WorkspaceRow {
   std::optional<uint64_t> unpushed{};  // commits
   std::optional<uint64_t> disk_bytes{};
   std::optional<uint64_t> disk_files{};
-  int64_t rest_age_ms = 0;  // the store's age when it was made or last stopped
+  int64_t rest_age_ms = 0;  // the store's age at its creation or last stop
   int64_t created_wall_ms = 0;
   std::optional<int64_t> deleted_wall_ms{};  // tombstone; undelete clears it
   std::optional<int64_t> deleted_age_ms{};   // the store's age then (store_age.h)
-  std::optional<int64_t> purge_wall_ms{};    // its files are being removed: no undelete
-  std::optional<int64_t> purged_wall_ms{};   // they are gone; the row stays as history
+  std::optional<int64_t> purge_wall_ms{};    // file removal has begun: no undelete
+  std::optional<int64_t> purged_wall_ms{};   // files removed; the row stays as history
   std::optional<std::string> idempotency_key{};
   std::map<std::string, std::string> labels{};
 };
@@ -68,14 +68,14 @@ struct NewWorkspace {
   std::string base_ref{};
   std::string base_commit{};
   std::string branch{};
-  base::SnapshotId forked_from{};  // 0: it stands directly on the base tree
-  base::LayerId stands_on{};       // or on this frozen layer, that an import brought along
+  base::SnapshotId forked_from{};  // 0: directly on the base tree
+  base::LayerId stands_on{};       // or on this imported frozen layer
   std::optional<ForkOrigin> fork_of{};
   uint32_t attempt = 0;
   uint32_t attempts = 0;
   std::string backend{};
   std::string image{};
-  std::string runtime{};  // as its backend's engine calls it; empty: the usual one
+  std::string runtime{};  // its name in the backend's engine; empty: the default
   WorkspacePolicy policy{};
   bool disposable = false;
   std::map<std::string, std::string> labels{};
@@ -83,7 +83,7 @@ struct NewWorkspace {
   std::string request_hash{};                    // of the request with that key
 };
 
-// Where its sandboxes are made.
+// Where its sandboxes run.
 struct Place {
   std::string backend{};
   std::string image{};
@@ -91,7 +91,7 @@ struct Place {
   friend bool operator==(const Place&, const Place&) = default;
 };
 
-// What was measured; only what is set is written, in one commit.
+// Measurements; only fields that are set are written, in one commit.
 struct WorkspaceFacts {
   std::optional<uint64_t> changes_files{};  // sets changes_wall_ms to now
   std::optional<uint64_t> unpushed{};
@@ -103,14 +103,14 @@ struct WorkspaceFacts {
 
 struct WorkspaceQuery {
   std::optional<uint32_t> owner_uid{};
-  std::optional<Viewer> seen_by{};  // what this one owns, and what is his teams'
+  std::optional<Viewer> seen_by{};  // workspaces of this user and of the user's teams
   std::optional<WorkspaceState> state{};
   base::RepoId repository{};  // 0: any
   std::string name{};         // empty: any
   bool only_disposable = false;
-  bool with_deleted = false;  // tombstones too; this and the next are ignored if state is set
+  bool with_deleted = false;  // include tombstones; state, if set, overrides this and the next
   bool with_failed = true;
-  // A page: at most so many, with higher ids than this one (it need not exist). 0: all.
+  // Page size; the page starts after `after` (which need not exist). 0: all.
   size_t limit = 0;
   base::WorkspaceId after{};
 };

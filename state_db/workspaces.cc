@@ -108,7 +108,7 @@ std::vector<WorkspaceRow> read_all(Store& store, Statement& query) {
   return rows;
 }
 
-// The statement holds the store's lock, so rows and labels are of one moment.
+// The statement holds the store's lock, so rows and labels are consistent.
 template <typename... Values>
 std::vector<WorkspaceRow> select(Store& store, std::string_view where, const Values&... values) {
   Statement query = store.prepare(select_columns() + std::string(where));
@@ -164,11 +164,11 @@ Workspaces::Created Workspaces::create(const NewWorkspace& wanted) {
   return store_.transaction([&]() -> Created {
     if (auto made = find_made(wanted)) return *made;
     if (find_live(wanted.owner_uid, wanted.name)) {
-      throw Error(Code::already_exists, "you have a workspace " + wanted.name + " already",
+      throw Error(Code::already_exists, "you already have a workspace " + wanted.name,
                   "Choose another name, or delete it first.");
     }
     Layers layers(store_);
-    // An imported fork has its own copy of what it stands on.
+    // An imported fork has its own copy of its origin's layers.
     const bool on_origin = wanted.forked_from && !wanted.stands_on;
     const base::LayerId parent =
         on_origin ? Snapshots(store_).get(wanted.forked_from).layer : wanted.stands_on;
@@ -235,8 +235,8 @@ std::vector<WorkspaceRow> Workspaces::list(const WorkspaceQuery& query) {
     if (!query.with_deleted) where += " AND state <> 'deleted'";
     if (!query.with_failed) where += " AND state <> 'failed'";
   }
-  // A page is walked in order through workspaces_left. All of a state: the plus, else SQLite walks
-  // in order what is in any.
+  // A page walks workspaces_left in order. For all rows of a state, the plus stops SQLite from
+  // walking all states in order.
   where += query.limit > 0 ? " AND id > ?7 ORDER BY id LIMIT ?8" : " ORDER BY +id";
   const Seen seen(query.seen_by);
   Statement statement = store_.prepare(select_columns() + where);
@@ -257,7 +257,7 @@ uint64_t Workspaces::count(base::RepoId repository) {
 }
 
 base::WorkspaceId Workspaces::last_made() {
-  // The index of live ones knows those that are being made.
+  // The index of live ones includes those being created.
   Statement query = store_.prepare(
       "SELECT coalesce((SELECT min(id) - 1 FROM workspaces WHERE state = 'creating' AND state NOT "
       "IN ('deleted','failed')), (SELECT max(id) FROM workspaces), 0)");
@@ -288,7 +288,7 @@ std::string Workspaces::free_name(uint32_t owner_uid, const std::string& wish) {
     return query.step();
   };
   if (!is_taken(1)) return wish;
-  // Doubled until one is free, then halved: ten thousand in a row are asked for thirty of them.
+  // Doubles until one is free, then bisects: thirty queries for ten thousand names.
   uint64_t free = 2;
   while (is_taken(free)) free *= 2;
   for (uint64_t taken = free / 2; free - taken > 1;) {
@@ -333,8 +333,8 @@ struct DiskOf {
   std::optional<Viewer> seen_by{};
 };
 
-// The few that are archived are added by themselves, from their side (CROSS: SQLite keeps that
-// order): a join from the other would look for an archive of each row.
+// Adds the few archived ones separately, starting from their table (CROSS: SQLite keeps that
+// order): the other direction would search for an archive of each row.
 Workspaces::Disk sum_disk(Store& store, const DiskOf& of) {
   const std::string which =
       "w.purged_wall_ms IS NULL AND (?1 IS NULL OR w.owner_uid = ?1) AND "

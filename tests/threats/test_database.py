@@ -323,7 +323,7 @@ class Database(Threats):
         self.daemon.start()
         self.assertIn("store.mended", self.daemon.log_tail())
         self.assertEqual([(copy / "state.db").read_bytes() == damaged for copy in self.copies()], [True])
-        self.assertIn("indexes were made again", " ".join(finding["text"] for finding in self.client.doctor()["findings"]))
+        self.assertIn("indexes were rebuilt", " ".join(finding["text"] for finding in self.client.doctor()["findings"]))
         self.assert_all_is_there()
 
     def no_log(self):
