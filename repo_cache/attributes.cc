@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kBlank = " \t\r\n";
 constexpr std::string_view kMacro = "[attr]";
-constexpr size_t kMaxLineBytes = 2048;       // as git: longer lines do not count
+constexpr size_t kMaxLineBytes = 2048;       // longer lines are ignored, as in git
 constexpr size_t kMaxFileBytes = 100 << 20;  // as git
 constexpr std::array<std::string_view, 6> kNames = {"text",  "crlf",   "eol",
                                                     "ident", "filter", "working-tree-encoding"};
@@ -39,13 +39,13 @@ using Assignments = std::vector<Assignment>;
 struct Rule {
   std::string macro;  // not empty: a definition, the pattern is unused
   PathPattern pattern;
-  Assignments assignments;  // the last one of the line first: it is the strongest
+  Assignments assignments;  // the last one of the line first, as it wins
 };
 
-// With what the heap adds, and the nodes of the maps for a macro.
+// Includes heap overhead, and map nodes for a macro.
 constexpr uint64_t kLineBytes = sizeof(Rule) + 160;
 constexpr uint64_t kWordBytes = sizeof(Assignment) + 16;
-constexpr uint64_t kAssignmentSteps = 16;  // one that is looked up in two maps
+constexpr uint64_t kAssignmentSteps = 16;  // a lookup in two maps
 
 uint64_t count_lines(std::string_view bytes) {
   return static_cast<uint64_t>(std::count(bytes.begin(), bytes.end(), '\n')) + 1;
@@ -68,7 +68,7 @@ std::string_view take_word(std::string_view& text) {
   return word;
 }
 
-// A name in C's quotes, as git writes odd names. nullopt: not well formed.
+// A name in C quotes, git's form of odd names. nullopt: malformed.
 std::optional<std::string> take_quoted(std::string_view& text) {
   std::string result;
   static constexpr std::string_view kLetters = "abfnrtv\"\\";
@@ -117,7 +117,7 @@ std::optional<Assignment> parse_assignment(std::string_view word) {
   return result;
 }
 
-// A line with anything wrong in it does not count at all, as in git.
+// A malformed line is ignored whole, as in git.
 std::optional<Rule> parse_line(std::string_view line, bool macros_allowed) {
   if (line.size() >= kMaxLineBytes) return std::nullopt;
   std::string_view rest = skip_blank(line);
@@ -224,8 +224,8 @@ struct Attributes::State {
     }
   }
 
-  // The first to speak about an attribute decides, so this goes from the strongest rule to the
-  // weakest. A macro's assignments come in its place; macros name macros as deep as a file is long.
+  // The first rule that sets an attribute wins, so this goes from the strongest rule to the
+  // weakest. A macro is replaced by its assignments; macros may nest as deep as a file is long.
   using Values = std::map<std::string_view, const Value*>;
   void apply(const Assignments& assignments, Values& values, uint64_t& taken) const {
     struct Place {

@@ -1,7 +1,6 @@
-// .gitattributes over data: which conversion a path gets between object database and worktree.
-// Only the attributes that change bytes are kept: text, crlf, eol, ident, filter,
-// working-tree-encoding. Files are handed in; nothing of the system's or a user's configuration
-// counts.
+// .gitattributes over data: the conversion of a path between object database and worktree. Keeps
+// only the attributes that change bytes: text, crlf, eol, ident, filter, working-tree-encoding.
+// Files are passed in; system and user configuration is ignored.
 #pragma once
 
 #include <chrono>
@@ -16,15 +15,15 @@ enum class LineEnds {
   keep,       // no conversion
   lf,         // to LF on the way in
   crlf,       // to CRLF on the way out, to LF in
-  auto_lf,    // as lf, if it looks like text
-  auto_crlf,  // as crlf, if it looks like text
+  auto_lf,    // like lf, if it looks like text
+  auto_crlf,  // like crlf, if it looks like text
 };
 
 struct Conversion {
   LineEnds line_ends = LineEnds::keep;
   bool ident = false;
-  std::string encoding;  // of the worktree; empty: as it is
-  std::string filter;    // named driver (lfs...), which is never run
+  std::string encoding;  // of the worktree; empty: no conversion
+  std::string filter;    // named driver (lfs...), never run
   bool changes_bytes() const { return line_ends != LineEnds::keep || ident || !encoding.empty(); }
 };
 
@@ -35,19 +34,18 @@ class Attributes {
   Attributes(Attributes&&) noexcept;
   Attributes& operator=(Attributes&&) noexcept;
 
-  // The .gitattributes of a directory ("" = root). Replaces an earlier one. Not while others read.
+  // Adds the .gitattributes of a directory ("" = root), replacing an earlier one. Not thread-safe.
   void add(const std::string& directory, std::string_view bytes);
-  // What a file of these bytes takes in memory once it is added, at most. A rule takes a hundred
+  // Upper bound of the memory that a file of these bytes takes once added. A rule takes a hundred
   // times its text.
   static uint64_t memory_bytes(std::string_view bytes);
-  // After it no pattern is tried any more, so that no path has a conversion: who asks must end
-  // then, too.
+  // After it no pattern is tried and no path has a conversion: the caller must stop then, too.
   void set_deadline(std::chrono::steady_clock::time_point deadline);
-  // From now on patterns that are tried count, over all paths and threads, in steps of about a few
-  // nanoseconds (path_pattern.h): `conversion` throws resource_exhausted beyond so many.
+  // Limits pattern matching over all paths and threads, in steps of a few nanoseconds
+  // (path_pattern.h): `conversion` throws resource_exhausted beyond the limit.
   void set_most_steps(uint64_t steps);
   uint64_t steps() const;
-  // False: no file given mentions any attribute of ours, so every conversion is empty.
+  // False: no file sets an attribute that is kept here, so every conversion is empty.
   bool relevant() const;
   Conversion conversion(std::string_view path) const;  // of a file; from any thread
 

@@ -87,13 +87,13 @@ std::string files_of(const std::string& directory, const BaseTreeInfo& info) {
   return directory + (info.parent.empty() ? "/tree" : "/delta");
 }
 
-// Names and kinds: what is missing there is seen without a walk.
+// Hashes names and kinds, so that a missing one shows without a walk.
 std::string root_of(const std::string& tree) {
   std::string text;
   const base::Fd root = base::open_directory(tree);
   for (const auto& name : base::list_directory(root.get())) {
     struct stat status {};
-    base::check(fstatat(root.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW), "look at " + tree);
+    base::check(fstatat(root.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW), "inspect " + tree);
     text += name + '\0' + std::to_string(status.st_mode & S_IFMT) + "\n";
   }
   return base::sha256_hex(text).substr(0, 16);
@@ -101,7 +101,7 @@ std::string root_of(const std::string& tree) {
 
 uint64_t index_bytes_of(const std::string& tree) {
   struct stat status {};
-  base::check(lstat((tree + "/.git/index").c_str(), &status), "look at the index of " + tree);
+  base::check(lstat((tree + "/.git/index").c_str(), &status), "inspect the index of " + tree);
   return static_cast<uint64_t>(status.st_size);
 }
 

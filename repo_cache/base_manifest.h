@@ -1,7 +1,7 @@
-// The manifest of a base tree: what was written, and for a delta over which commit's tree. Whole
-// trees have their files in <commit>/tree, deltas in <commit>/delta: neither name ever stands for
-// the other form, so a list of directories to mount stays right while one form takes the other's
-// place. The manifest alone says which of the two counts.
+// The manifest of a base tree: its contents, and for a delta the commit below it. Whole trees have
+// their files in <commit>/tree, deltas in <commit>/delta. The names never swap, so a list of
+// directories to mount stays valid while one form replaces the other. Only the manifest says which
+// form is current.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ BaseTreeInfo read_manifest(const std::string& directory, const std::string& comm
 // directory: trees/<commit>
 std::string files_of(const std::string& directory, const BaseTreeInfo& info);
 
-// What a look at a tree must find again.
+// Facts that a later check compares with the tree.
 std::string root_of(const std::string& tree);
 uint64_t index_bytes_of(const std::string& tree);
 

@@ -34,13 +34,13 @@ constexpr const char* kDamaged = ".damaged-";
 constexpr const char* kTorn = ".torn-";
 constexpr size_t kMinPiece = 64;  // files
 constexpr uint64_t kLookBytes = 4 << 20;
-constexpr size_t kPiecesAThread = 8;  // at first; pieces shrink towards the end
+constexpr size_t kPiecesAThread = 8;  // at first; later pieces are smaller
 
 MOORAGE_CRASH_POINT(tree_written, "tree.written");
 MOORAGE_CRASH_POINT(whole_written, "rebase.after_tree");
 MOORAGE_CRASH_POINT(whole_counts, "rebase.after_manifest");
 
-// What a later look must find.
+// Records the facts that whole() checks.
 void look_at(const std::string& tree, BaseTreeInfo& info) {
   info.index_bytes = index_bytes_of(tree);
   info.root = root_of(tree);
@@ -66,8 +66,7 @@ void add(BaseTreeInfo& total, const BaseTreeInfo& part) {
   total.other_filters += part.other_filters;
 }
 
-// One checkout: directories first, then all files in pieces that the threads take one after the
-// other.
+// One checkout: directories first, then all files in pieces that the threads take in turn.
 class Checkout {
  public:
   Checkout(const RepoCache& cache, std::string git_directory, const std::string& commit,
@@ -139,8 +138,8 @@ class Checkout {
     }
   }
 
-  // Large pieces keep the threads in different directories, where they do not wait for each other's
-  // lock; small ones at the end let them finish together.
+  // Large pieces keep the threads in different directories, so they do not contend for one lock;
+  // small ones at the end let them finish together.
   Piece take_piece() {
     const size_t count = listing_.files.size();
     size_t first = next_.load();
@@ -152,7 +151,7 @@ class Checkout {
     return {first, end};
   }
 
-  // By paths from the root: every directory in them was made by us before.
+  // Uses paths from the root: we created all directories in them.
   void write_piece(int root, const Piece& piece, BlobWriter& writer) {
     uint64_t written = 0;
     for (size_t i = piece.first; i < piece.end && !failed_; ++i) {
@@ -242,13 +241,13 @@ BaseTreePlaces base_tree_places(const std::string& trees, const std::string& com
     places.deltas.push_back(files_of(directory, info));
     at = info.parent;
   }
-  throw Error(Code::corrupted, "the base tree " + commit + " lies on more than " +
-                                   std::to_string(kMaxDeltas) + " others");
+  throw Error(Code::corrupted, "the base tree " + commit + " has more than " +
+                                   std::to_string(kMaxDeltas) + " trees below it");
 }
 
 BaseTreePlaces BaseTrees::places(const std::string& repo, const std::string& commit) const {
   const std::string name = format_oid(parse_oid(commit));
-  // Before the look: nothing goes between it and the answer.
+  // Take it before reading, so that nothing is removed between reading and returning.
   auto in_use = std::make_shared<const char>();
   {
     const std::lock_guard lock(readers_->mutex);
@@ -289,15 +288,15 @@ bool BaseTrees::whole(const std::string& repo, const std::string& commit) const 
 }
 
 std::string BaseTrees::damage(const std::string& repo, const std::string& commit) const {
-  if (!whole(repo, commit)) return "its manifest, its index or its root is not as it was written";
+  if (!whole(repo, commit)) return "its manifest, its index or its root has changed";
   const BaseTreeInfo written = info(repo, commit);
   base::UsageLimits limits;
   limits.max_memory_bytes = 256 << 20;
-  // The index and the rest of .git are counted, too, so only fewer files are a damage.
+  // The count includes the index and the rest of .git, so only missing files are damage.
   const auto found = base::tree_usage(files_of(directory(repo, commit), written), limits);
   const uint64_t expected = written.own_files;
   if (found.complete && found.inodes < expected) {
-    return "it has " + std::to_string(found.inodes) + " files and directories, and should have " +
+    return "it has " + std::to_string(found.inodes) + " files and directories instead of " +
            std::to_string(expected);
   }
   return {};
@@ -392,7 +391,7 @@ BaseTreeInfo BaseTrees::make_whole(const std::string& repo, const std::string& c
   const std::string old_index = index(repo, commit);
   const std::string temporary = place + "/tree.new";
   base::remove_tree(temporary);
-  base::remove_tree(place + "/tree");  // of a try that was cut: the manifest does not name it
+  base::remove_tree(place + "/tree");  // left by an interrupted try; the manifest ignores it
   try {
     Checkout checkout(cache_, cache_.mirror_directory(repo), commit, deadline, {}, look, old_index);
     const BaseTreeInfo info = whole_info(temporary, checkout.write(temporary, origin_url));
@@ -432,7 +431,7 @@ void BaseTrees::remove(const std::string& repo, const std::string& commit) {
   const std::string place = directory(repo, commit);
   const auto guard = writers_->mutex.lock(repo + "/" + commit, "remove");
   if (!base::path_exists(place)) return;
-  // Out of the way first: a half-removed tree must not be found under its name.
+  // Rename it first: a half-removed tree must not appear under its name.
   const std::string doomed = place + ".old";
   base::remove_tree(doomed);
   base::rename_into_place(place, doomed);

@@ -1,13 +1,13 @@
 // Base trees: immutable checkouts, <root>/<repo>/trees/<commit>/tree with a working .git in it,
-// shared by every workspace that starts at that commit. Content equals what `git checkout` gives
-// with git's default configuration: symlinks, executable bits, line ends, ident,
-// working-tree-encoding by the commit's own .gitattributes. Other filters (LFS) are not run and
-// submodules are empty directories; both are counted. Written by several threads from the mirror's
-// object database; files are born with their owner (D + 1000) and one constant time, older than the
-// index, so the first `git status` hashes nothing. A tree is there whole or not at all (temporary
-// name, rename). Not synced by write(): call sync() before it is relied on. Hostile trees (".git"
-// in any disguise, "..", "/") are refused with the path in the message. A tree may be a delta: an
-// overlay upper directory, <root>/<repo>/trees/<commit>/delta, over the tree of another commit.
+// shared by every workspace that starts at that commit. Content equals that of `git checkout` with
+// git's default configuration: symlinks, executable bits, line ends, ident, working-tree-encoding
+// by the commit's own .gitattributes. Other filters (LFS) are not run and submodules are empty
+// directories; both are counted. Several threads write it from the mirror's object database; files
+// are created with their owner (D + 1000) and one constant time, older than the index, so the first
+// `git status` hashes nothing. A tree appears by rename, complete. write() does not sync: call
+// sync() before relying on it. Hostile trees (".git" in any disguise, "..", "/") are refused with
+// the path in the message. A tree may be a delta: an overlay upper directory,
+// <root>/<repo>/trees/<commit>/delta, over the tree of another commit.
 #pragma once
 
 #include <cstdint>
@@ -29,25 +29,25 @@ struct BaseTreeInfo {
   uint32_t submodules = 0;     // left as empty directories
   uint32_t lfs_files = 0;      // left as pointer files (filter=lfs)
   uint32_t other_filters = 0;  // files with a filter that was not run
-  // What a look at it must find again (whole()): the size of its index, and a hash of the names and
-  // kinds at its root. Empty in a tree of an older release.
+  // Compared by whole(): the size of its index, and a hash of the names and kinds at its root.
+  // Empty in a tree of an older release.
   uint64_t index_bytes = 0;
   std::string root;
-  std::string parent;      // a delta's: the commit over whose tree it lies. Empty: a whole tree
-  uint64_t own_files = 0;  // files and directories that lie in its own directory
+  std::string parent;      // of a delta: commit of the tree below it. Empty: a whole tree
+  uint64_t own_files = 0;  // files and directories in its own directory
   uint64_t own_bytes = 0;
 };
 
-// What an overlay needs to show a base tree.
+// The directories that an overlay needs to show a base tree.
 struct BaseTreePlaces {
   std::string tree;                      // the whole tree at the bottom
-  std::vector<std::string> deltas;       // on it, nearest first
-  std::shared_ptr<const void> in_use{};  // held as long as these are read, or mounts are made
+  std::vector<std::string> deltas;       // over it, nearest first
+  std::shared_ptr<const void> in_use{};  // held while these are read or mounts are made
 };
 // trees: .../repos/repo_3/trees. Throws not_found, corrupted.
 BaseTreePlaces base_tree_places(const std::string& trees, const std::string& commit);
 
-inline constexpr size_t kMaxDeltas = 8;  // that lie on each other: a mount has room for few
+inline constexpr size_t kMaxDeltas = 8;  // in one stack: a mount has room for few
 
 struct DeltaInfo {
   uint64_t written = 0;
@@ -65,63 +65,63 @@ class BaseTrees {
   std::string tree_path(const std::string& repo,
                         const std::string& commit) const;  // .../trees/<commit>/tree
   BaseTreePlaces places(const std::string& repo, const std::string& commit) const;
-  // Commits whose places() somebody still holds, whichever form of the tree these name.
+  // Commits whose places() are still held, in either form of the tree.
   std::set<std::string> in_use(const std::string& repo) const;
   bool exists(const std::string& repo, const std::string& commit) const;
-  // A cheap look: manifest, index and root are as they were written. A damaged tree is not
-  // to be served. Of a delta itself, not of what it lies on; the same for damage().
+  // A cheap check: manifest, index and root are unchanged. Never use a damaged tree. Checks only a
+  // delta itself, not the trees below it; the same for damage().
   bool whole(const std::string& repo, const std::string& commit) const;
-  // Every file is looked at. Empty: it is whole. Else what is wrong, for people.
+  // Checks every file. Empty: undamaged. Else the damage, for people.
   std::string damage(const std::string& repo, const std::string& commit) const;
   BaseTreeInfo info(const std::string& repo, const std::string& commit) const;  // not_found
   std::vector<std::string> list(const std::string& repo) const;                 // commits, sorted
 
-  // Writes the tree unless it is there. One writer a tree: later callers wait for it. origin_url
-  // goes into the tree's .git/config as remote "origin" ("" = no remote). `look` is asked every few
-  // files or 4 MiB by any thread, and throws for it to end: then nothing is left. Files that
-  // `old_index` has get the times in it: an index that a workspace made its own stays valid.
+  // Writes the tree unless it exists. One writer per tree: later callers wait for it. origin_url
+  // goes into the tree's .git/config as remote "origin" ("" = no remote). Any thread calls `look`
+  // every few files or 4 MiB; it throws to cancel, which leaves nothing. Files in `old_index` get
+  // their times from it, so that an index copied by a workspace stays valid.
   BaseTreeInfo write(const std::string& repo, const std::string& commit,
                      const std::string& origin_url, Duration deadline,
                      const ProgressFunction& progress = {}, const std::function<void()>& look = {},
                      const std::string& old_index = {});
-  // The index of a tree, for the above. Empty where it cannot be read or is damaged.
+  // The index of a tree, for write(). Empty if unreadable or damaged.
   std::string index(const std::string& repo, const std::string& commit) const;
-  // The one that differs from `commit` in the fewest files, of those that differ in no more, and in
-  // no more directories, than their limit. Empty: none does.
+  // The candidate that differs from `commit` in the fewest files, within its limits of files and
+  // directories. Empty: none.
   struct Candidate {
     std::string commit;
     uint64_t limit = 0;
   };
   std::optional<std::string> nearest(const std::string& repo, const std::string& commit,
                                      const std::vector<Candidate>& candidates) const;
-  // As write(), as a delta over the tree of another commit, which must be whole and must stay.
+  // Like write(), but a delta over another commit's tree, which must be whole and must stay.
   BaseTreeInfo write_over(const std::string& repo, const std::string& commit,
                           const std::string& parent, Duration deadline);
-  // Writes the whole tree beside a delta, synced, then lets it count. The delta's own directory
-  // stays, as mounts may stand on it, until remove_old_form().
+  // Writes the whole tree beside a delta, syncs it, then makes it current. The delta's own
+  // directory stays until remove_old_form(), as mounts may use it.
   BaseTreeInfo make_whole(const std::string& repo, const std::string& commit,
                           const std::string& origin_url, Duration deadline,
                           const std::function<void()>& look);
-  bool has_old_form(const std::string& repo, const std::string& commit) const;  // or what was cut
+  bool has_old_form(const std::string& repo, const std::string& commit) const;  // or a part of one
   void remove_old_form(const std::string& repo, const std::string& commit);
   void sync(const std::string& repo, const std::string& commit) const;  // syncfs
   void remove(const std::string& repo, const std::string& commit);
-  // Out of the way. Who may stand on it: sandboxes that run, and then it is kept until none does;
-  // or nobody, as it is of an earlier boot.
+  // Whether running sandboxes may still use a tree that is moved away: then it is kept until they
+  // end. Not if it is from an earlier boot.
   enum class StoodOn { maybe, no };
   void set_aside(const std::string& repo, const std::string& commit, StoodOn stood_on);
-  static bool is_kept(const std::string& leftover);  // one that sandboxes may stand on
-  std::vector<std::string> leftovers(const std::string& repo) const;  // of cut writes, and these
+  static bool is_kept(const std::string& leftover);  // sandboxes may use it
+  std::vector<std::string> leftovers(const std::string& repo) const;  // and kept trees
   void remove_leftover(const std::string& repo, const std::string& name);
 
-  // Writes what differs between two commits into upper_fd, the root of an overlay upper directory
-  // over a tree of from_commit: files (owner D + 1000), whiteouts (character device 0:0), opaque
-  // directories where a directory takes the place of a file. .git is not touched. upper_fd is
-  // borrowed, must be empty of these paths.
+  // Writes the difference of two commits into upper_fd, the root of an overlay upper directory over
+  // a tree of from_commit: files (owner D + 1000), whiteouts (character device 0:0), opaque
+  // directories where a directory replaces a file. .git is not touched. upper_fd is borrowed and
+  // must not contain these paths.
   DeltaInfo write_delta(const std::string& repo, const std::string& from_commit,
                         const std::string& to_commit, int upper_fd) const;
 
-  // The same, and .git/HEAD and .git/index for to_commit (its HEAD detached there): an upper
+  // The same, plus .git/HEAD and .git/index for to_commit (its HEAD detached there): an upper
   // directory that turns a tree of from_commit into one of to_commit.
   DeltaInfo write_delta_with_index(const std::string& repo, const std::string& from_commit,
                                    const std::string& to_commit, int upper_fd,

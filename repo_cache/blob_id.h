@@ -1,5 +1,5 @@
-// The id that git gives to a file's bytes, of an open file, piece by piece: whether it is what a
-// commit has is then known without a blob in memory, which may have 2 GiB. Private to this folder.
+// Computes git's id of an open file piece by piece, to compare it with a commit without holding a
+// blob of up to 2 GiB in memory. Private to this folder.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace moorage::repo_cache {
 
-// Of its first `size` bytes, read with pread. nullopt: it is shorter by now, or it is past the
-// deadline.
+// Of its first `size` bytes, read with pread. nullopt: the file is shorter now, or the deadline
+// passed.
 std::optional<git_oid> blob_id(int fd, uint64_t size, Deadline deadline);
 
 }  // namespace moorage::repo_cache

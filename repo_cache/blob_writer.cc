@@ -22,7 +22,7 @@ using base::Code;
 using base::Error;
 
 constexpr uint64_t kMaxAttributeBytes = 128 << 20;  // the rules of one commit, in memory
-constexpr size_t kMaxBlobBytes = 2ull << 30;        // a blob is held in memory whole
+constexpr size_t kMaxBlobBytes = 2ull << 30;        // blobs are read whole
 constexpr uint32_t kYear1980 = 315'532'800;
 
 std::string_view content_of(git_odb_object* object) {
@@ -31,10 +31,10 @@ std::string_view content_of(git_odb_object* object) {
 
 [[noreturn]] void throw_create_error(const ListedFile& file, int error_number) {
   const std::string path = "\"" + base::escape_for_message(file.path) + "\"";
-  // Names in one directory of ours collide only if the tree has one twice, as file and as
+  // In a directory that we made, names collide only if the tree has one twice, as file and as
   // directory.
   if (error_number == EEXIST) {
-    throw Error(Code::invalid_argument, "the repository has two entries of one name: " + path,
+    throw Error(Code::invalid_argument, "the repository has two entries of the same name: " + path,
                 "the commit is broken or hostile; choose another one");
   }
   base::throw_errno("create " + path, error_number);
@@ -111,7 +111,7 @@ uint64_t BlobWriter::write_link(int directory_fd, const char* name, const Listed
   const std::string target(content_of(object.get()));
   if (target.empty() || target.size() > 4095 || target.find('\0') != std::string::npos) {
     throw Error(Code::invalid_argument,
-                "the repository has a symlink that no file system takes: \"" +
+                "the repository has a symlink that is invalid on every file system: \"" +
                     base::escape_for_message(file.path) + "\"");
   }
   if (symlinkat(target.c_str(), directory_fd, name) < 0) throw_create_error(file, errno);

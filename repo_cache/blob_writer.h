@@ -1,5 +1,4 @@
-// Writes single files of a commit into a directory, converted as a checkout converts them. One for
-// each thread.
+// Writes single files of a commit into a directory, converted as in a checkout. One per thread.
 #pragma once
 
 #include <atomic>
@@ -13,7 +12,7 @@
 
 namespace moorage::repo_cache {
 
-// Reads every .gitattributes of the listing. The paths of the whole commit may take so many steps.
+// Reads every .gitattributes of the listing. `steps` limits matching for the whole commit.
 Attributes read_attributes(git_repository* repository, const TreeListing& listing,
                            uint64_t most_steps);
 
@@ -22,8 +21,8 @@ class BlobWriter {
   // mtime_s: of every file written. attributes is shared and outlives this.
   BlobWriter(const std::string& git_directory, const Attributes& attributes, uint32_t mtime_s);
 
-  // Creates `name` (a path whose directories are ours) below directory_fd; it must not be there.
-  // A submodule becomes an empty directory.
+  // Creates `name` (in directories that we made) below directory_fd; it must not exist. A submodule
+  // becomes an empty directory.
   FileStat write(int directory_fd, const char* name, const ListedFile& file);
   void set_time(uint32_t mtime_s) { mtime_s_ = mtime_s; }  // of the next ones
   const BaseTreeInfo& counts() const { return counts_; }   // files, bytes, submodules, lfs, filters
@@ -40,8 +39,8 @@ class BlobWriter {
   BaseTreeInfo counts_;
 };
 
-// Time of a commit's files: the commit's own, kept between 1980 and 10 s ago, so that an index
-// written now is newer.
+// Time for the files of a commit: the commit's own, limited to between 1980 and 10 s ago, so that
+// an index written now is newer.
 uint32_t file_time_of(git_repository* repository, const std::string& commit);
 
 }  // namespace moorage::repo_cache

@@ -15,7 +15,7 @@ namespace {
 using base::Code;
 using base::Error;
 
-// Defaults of git that matter are said again, so that a build with others behaves the same.
+// Repeats important defaults of git, in case a build has others.
 std::vector<std::string> fixed_settings() {
   return {
       "core.hooksPath=/dev/null",
@@ -24,7 +24,7 @@ std::vector<std::string> fixed_settings() {
       "core.bigFileThreshold=64m",  // larger blobs are streamed, not held in memory
       "core.packedGitLimit=2g",
       "credential.helper=",
-      "fetch.unpackLimit=1",  // always a pack: three syncs a fetch instead of one an object
+      "fetch.unpackLimit=1",  // always a pack: three syncs per fetch instead of one per object
       "fetch.recurseSubmodules=false",
       "gc.auto=0",
       "maintenance.auto=false",
@@ -34,14 +34,14 @@ std::vector<std::string> fixed_settings() {
       "protocol.version=2",
       "protocol.allow=never",
       "transfer.fsckObjects=true",
-      // Slips of old tools, common in old histories and harmless; everything else is refused.
+      // Errors of old tools, common in old histories and harmless; refuse all others.
       "fetch.fsck.badTimezone=ignore",
       "fetch.fsck.missingSpaceBeforeDate=ignore",
       "fetch.fsck.zeroPaddedFilemode=ignore",
   };
 }
 
-// Git's progress comes as "Receiving objects:  45% (9/20), 1.2 MiB\r".
+// Git prints progress as "Receiving objects:  45% (9/20), 1.2 MiB\r".
 class ProgressReader {
  public:
   explicit ProgressReader(const ProgressFunction& report) : report_(report) {}
@@ -78,8 +78,8 @@ std::string_view line_at(std::string_view text, size_t begin) {
   return text.substr(begin, std::min(text.find_first_of("\r\n", begin), text.size()) - begin);
 }
 
-// The lines that say why: "fatal: ..." before "error: ..." before the last line. A line that ends
-// in a colon has its reason on the next one; that ssh failed is told in the line before.
+// Extracts the reason: prefers "fatal: ..." to "error: ..." to the last line. After a line that
+// ends in a colon, the reason is on the next one; a failure of ssh is on the line before.
 std::string reason_of(const std::string& text) {
   constexpr size_t kLongest = 300;
   for (std::string_view mark : {"fatal: ", "error: ", "ERROR: "}) {
@@ -102,21 +102,21 @@ std::string reason_of(const std::string& text) {
 struct Explanation {
   Code code;
   std::string_view hint;
-  std::string_view needles;  // any of them in git's standard error; "|" between them
+  std::string_view needles;  // any of them in git's standard error; separated by "|"
 };
 
-// Order matters: git adds general complaints to precise ones.
+// The order matters: git adds general errors to precise ones.
 constexpr Explanation kExplanations[] = {
     {Code::resource_exhausted, "the repository is larger than the limit for one fetch",
      "died of signal 25|File too large"},
     {Code::resource_exhausted, "the disk of the store is full: free space, then try again",
      "No space left on device|Disk quota exceeded"},
-    {Code::resource_exhausted, "git needed more memory than it may take",
+    {Code::resource_exhausted, "git exceeded its memory limit",
      "Out of memory|Cannot allocate memory|mmap failed"},
-    {Code::unsupported, "repositories with SHA-256 object ids cannot be used yet",
+    {Code::unsupported, "repositories with SHA-256 object ids are not supported yet",
      "mismatched algorithms|unsupported hash|unknown object format"},
     {Code::invalid_argument, "upstream holds objects that git's own checks refuse", "fsck error"},
-    // index-pack was killed before it could speak: by the limit of file size, or for its memory.
+    // index-pack was killed before it printed anything: by the file size limit, or for its memory.
     {Code::resource_exhausted, "the repository is larger than the limit for one fetch",
      "invalid index-pack output"},
     {Code::permission_denied,
@@ -132,7 +132,7 @@ constexpr Explanation kExplanations[] = {
      "Authentication failed|could not read Username|could not read Password|"
      "terminal prompts disabled|Permission denied (|returned error: 401|"
      "returned error: 403|Invalid username or password"},
-    {Code::unavailable, "repo.ca_file cannot be read, or is no PEM file", "CA cert|ca cert|CAfile"},
+    {Code::unavailable, "repo.ca_file is unreadable or not a PEM file", "CA cert|ca cert|CAfile"},
     {Code::unavailable,
      "the server's certificate is not trusted here; append its authority's to a copy of "
      "/etc/ssl/certs/ca-certificates.crt and name that in repo.ca_file",
@@ -169,7 +169,7 @@ std::pair<Code, std::string> explain(const base::ProcessResult& result) {
   if (result.signal == SIGXFSZ) {
     return {Code::resource_exhausted, "the repository is larger than the limit for one fetch"};
   }
-  if (result.signal == SIGPIPE) return {Code::unavailable, "upstream hung up while it was asked"};
+  if (result.signal == SIGPIPE) return {Code::unavailable, "upstream closed the connection"};
   for (const Explanation& row : kExplanations) {
     if (contains_any(result.error, row.needles)) return {row.code, std::string(row.hint)};
   }
@@ -180,7 +180,7 @@ std::pair<Code, std::string> explain(const base::ProcessResult& result) {
 
 Duration Deadline::left() const {
   const auto left = std::chrono::duration_cast<Duration>(end_ - std::chrono::steady_clock::now());
-  if (left.count() <= 0) throw Error(Code::deadline_exceeded, "no time left for the repository");
+  if (left.count() <= 0) throw Error(Code::deadline_exceeded, "the repository operation timed out");
   return left;
 }
 

@@ -1,6 +1,6 @@
-// The system git as a child process, for transport only: no hooks, no configuration but ours, no
-// prompt, no repository of a stranger. What it prints on failure becomes an Error whose code a
-// caller can act on.
+// The system git as a child process, for transport only: no hooks, only our configuration, no
+// prompt, and never in an untrusted repository. Its error output becomes an Error with a useful
+// code.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ class Deadline {
  public:
   explicit Deadline(Duration duration) : end_(std::chrono::steady_clock::now() + duration) {}
   std::chrono::steady_clock::time_point end() const { return end_; }
-  Duration left() const;  // throws deadline_exceeded when nothing is left
+  Duration left() const;  // throws deadline_exceeded at the end
 
  private:
   std::chrono::steady_clock::time_point end_;
@@ -26,10 +26,10 @@ class Deadline {
 struct GitRun {
   std::string directory;  // --git-dir; empty: none
   std::string
-      protocol;  // the one transport that is allowed: "https", "ssh", "git", "file"; empty: none
+      protocol;  // the only allowed transport: "https", "ssh", "git", "file"; empty: none
   std::string input;
   int input_fd = -1;   // instead of `input`
-  int output_fd = -1;  // where standard output goes, if it is not to be returned
+  int output_fd = -1;  // target of standard output, instead of the result
   std::vector<int> inherit_fds;
   uint64_t max_file_bytes = 0;
   size_t max_output_bytes = 128 << 20;
@@ -43,7 +43,7 @@ class GitCommand {
   // The exit status is data.
   base::ProcessResult try_run(const std::vector<std::string>& arguments, const Deadline& deadline,
                               const GitRun& run) const;
-  // Throws what `failure` says; returns standard output.
+  // Throws the Error of git_failure(); returns standard output.
   std::string run(const std::vector<std::string>& arguments, const Deadline& deadline,
                   const GitRun& run, const std::string& what) const;
 
@@ -51,7 +51,7 @@ class GitCommand {
   const RepoCacheOptions& options_;
 };
 
-// corrupted here means: our side of the transport is broken, the mirror must be checked.
+// corrupted here means: our side of the transport is damaged, and the mirror must be checked.
 base::Error git_failure(const base::ProcessResult& result, const std::string& what);
 
 }  // namespace moorage::repo_cache

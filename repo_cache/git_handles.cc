@@ -13,7 +13,7 @@ namespace {
 
 void set_up_library() {
   if (git_libgit2_init() < 0) {
-    throw base::Error(base::Code::internal, "libgit2 cannot be started");
+    throw base::Error(base::Code::internal, "cannot initialize libgit2");
   }
   for (int level : {GIT_CONFIG_LEVEL_PROGRAMDATA, GIT_CONFIG_LEVEL_SYSTEM, GIT_CONFIG_LEVEL_XDG,
                     GIT_CONFIG_LEVEL_GLOBAL}) {
@@ -22,13 +22,12 @@ void set_up_library() {
   check_git(git_libgit2_opts(GIT_OPT_SET_OWNER_VALIDATION, 1), "libgit2 owner validation");
   check_git(git_libgit2_opts(GIT_OPT_ENABLE_STRICT_OBJECT_CREATION, 1), "libgit2 strict objects");
   check_git(git_libgit2_opts(GIT_OPT_ENABLE_FSYNC_GITDIR, 1), "libgit2 fsync");
-  // Trees of any usual size stay parsed while a repository is open: paths are looked up by their
-  // parents.
+  // Keeps the parsed trees of a usual repository in memory: each path lookup needs its parents.
   check_git(git_libgit2_opts(GIT_OPT_SET_CACHE_OBJECT_LIMIT, GIT_OBJECT_TREE, size_t{256} << 10),
             "libgit2 cache");
-  // What comes in is checked by index-pack, with fsck. Hashing every object again on every read
-  // halves the speed of a checkout (78,635 files: 3.1 s against 1.9 s) and git does not do it
-  // either; zlib's checksum remains.
+  // index-pack checks incoming objects, with fsck. Hashing every object again on every read halves
+  // the speed of a checkout (78,635 files: 3.1 s against 1.9 s) and git does not do it either;
+  // zlib's checksum remains.
   check_git(git_libgit2_opts(GIT_OPT_ENABLE_STRICT_HASH_VERIFICATION, 0), "libgit2 hashing");
 }
 
@@ -85,7 +84,7 @@ void check_git_object(int result, std::string_view what) {
 
 GitRepository open_mirror(const std::string& git_directory) {
   initialize_git();
-  // libgit2 looks at the owner of a repository with a working tree only.
+  // libgit2 checks the owner only of repositories with a working tree.
   struct stat info;
   base::check(stat(git_directory.c_str(), &info), "open mirror " + git_directory);
   if (info.st_uid != geteuid()) {

@@ -1,6 +1,6 @@
-// libgit2's handles as owners, its errors as base::Error. Private to this folder: only .cc files
-// include it. The library's own configuration search is switched off: no system, global or XDG file
-// is ever read.
+// Owning wrappers for libgit2's handles; its errors become base::Error. Private to this folder:
+// only .cc files include it. The library's configuration search is off: it never reads a system,
+// global or XDG file.
 #pragma once
 
 #include <git2.h>
@@ -36,14 +36,14 @@ using GitRevwalk = GitHandle<git_revwalk, git_revwalk_free>;
 using GitDiff = GitHandle<git_diff, git_diff_free>;
 using GitPatch = GitHandle<git_patch, git_patch_free>;
 
-// Sets the library up, once a process. Everything below calls it.
+// Initializes the library once per process. All functions below call it.
 void initialize_git();
 
 // Throws for a negative answer of libgit2: not_found, corrupted, resource_exhausted,
 // permission_denied, io.
 void check_git(int result, std::string_view what);
 
-// The same for an object that a commit reaches: that it is missing means that the mirror is broken.
+// The same for an object that a commit reaches: if it is missing, the mirror is broken.
 void check_git_object(int result, std::string_view what);
 
 GitRepository open_mirror(const std::string& git_directory);  // bare, no search upwards
@@ -53,7 +53,7 @@ std::string format_oid(const git_oid& oid);
 GitCommit find_commit(git_repository* repository, const std::string& hex);
 GitTree find_commit_tree(git_repository* repository, const std::string& hex);
 
-// Every direct reference, and the object that it names.
+// All direct references with their objects.
 void for_each_reference(git_repository* repository,
                         const std::function<void(const git_reference*, const git_oid&)>& work);
 

@@ -11,7 +11,7 @@ namespace moorage::repo_cache {
 namespace {
 
 std::string_view trim_trailing_spaces(std::string_view line) {
-  size_t end = 0;  // behind the last byte that is kept
+  size_t end = 0;  // after the last kept byte
   for (size_t i = 0; i < line.size(); ++i) {
     if (line[i] == ' ') continue;
     if (line[i] == '\\' && ++i >= line.size()) return line;
@@ -20,7 +20,7 @@ std::string_view trim_trailing_spaces(std::string_view line) {
   return line.substr(0, end);
 }
 
-// The last line first: it is the strongest.
+// The last line first, as it wins.
 std::vector<PathPattern> parse_ignore_file(std::string_view bytes) {
   std::vector<PathPattern> patterns;
   if (bytes.starts_with("\xef\xbb\xbf")) bytes.remove_prefix(3);
@@ -77,7 +77,7 @@ struct IgnoreRules::State {
     return decide(exclude, path, is_directory, deadline);
   }
 
-  // From the root down: what lies below an ignored directory is never looked at.
+  // From the root down: paths below an ignored directory are never tested.
   bool directory_ignored(std::string_view directory) const {
     if (const auto known = ignored_directories.find(std::string(directory));
         known != ignored_directories.end()) {

@@ -1,7 +1,7 @@
-// Which untracked paths git would ignore, decided over data: the .gitignore files are handed in as
-// bytes, so nothing of an agent's tree is opened here. Same answers as `git check-ignore
-// --no-index`: the last pattern that matches decides, the deepest .gitignore first, info/exclude
-// last; below an ignored directory all is ignored.
+// Decides which untracked paths git ignores, from .gitignore files passed in as bytes: this code
+// opens nothing in an agent's tree. Same answers as `git check-ignore --no-index`: the last
+// matching pattern decides, the deepest .gitignore first, info/exclude last; everything below an
+// ignored directory is ignored.
 #pragma once
 
 #include <chrono>
@@ -19,10 +19,10 @@ class IgnoreRules {
   IgnoreRules(IgnoreRules&&) noexcept;
   IgnoreRules& operator=(IgnoreRules&&) noexcept;
 
-  // The .gitignore of a directory ("" = root, no slashes at the ends). Replaces an earlier one.
+  // Adds or replaces the .gitignore of a directory ("" = root, no slashes at the ends).
   void add(const std::string& directory, std::string_view bytes);
   void set_exclude(std::string_view bytes);  // .git/info/exclude
-  // After it no pattern matches any more: the walk that asks ends then, too.
+  // After it no pattern matches: the calling walk must stop then, too.
   void set_deadline(std::chrono::steady_clock::time_point deadline);
   bool matches(std::string_view path, bool is_directory) const;
 

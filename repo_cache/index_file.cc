@@ -42,7 +42,7 @@ void put_oid(std::string& out, const git_oid& oid) {
 size_t padding(size_t entry_bytes) { return 8 - entry_bytes % 8; }
 
 void put_entry(std::string& out, const ListedFile& file, const FileStat& stat) {
-  put32(out, stat.mtime_s);  // ctime: not compared; git itself fills it with the file's
+  put32(out, stat.mtime_s);  // ctime: not compared; git sets it to the file's
   put32(out, 0);
   put32(out, stat.mtime_s);
   put32(out, 0);
@@ -60,8 +60,7 @@ void put_entry(std::string& out, const ListedFile& file, const FileStat& stat) {
   out.append(padding(kEntryBytes + file.path.size()), '\0');
 }
 
-// Depth first; below one directory by length of the name, then by bytes, as git keeps them in
-// memory.
+// Depth first; in each directory by length of the name, then by bytes, like git's memory.
 void put_cache_tree(std::string& out, const TreeListing& listing, uint32_t place) {
   const ListedDirectory& directory = listing.directories[place];
   const auto name_of = [&listing](uint32_t index) {
@@ -95,16 +94,16 @@ std::string sha1(std::string_view bytes) {
 
 // A part of the cache tree of an old index.
 struct CacheNode {
-  std::string_view bytes;  // with all below it
+  std::string_view bytes;  // including everything below it
   git_oid oid{};
-  uint64_t directories = 1;  // it, and those below it
+  uint64_t directories = 1;  // itself and those below
   uint64_t files = 0;
   std::map<std::string_view, uint32_t> children;
 };
 
 class CacheTree {
  public:
-  // Without a valid one every tree is read.
+  // Without a valid cache tree every tree is read.
   explicit CacheTree(std::string_view extensions) {
     while (extensions.size() > 8) {
       const std::string_view name = extensions.substr(0, 4);
@@ -166,7 +165,7 @@ class CacheTree {
   std::vector<CacheNode> nodes_;
 };
 
-// The cache tree of a commit, with the equal parts of an old one.
+// The cache tree of a commit, reusing the equal parts of an old one.
 class CacheTreeMerge {
  public:
   CacheTreeMerge(const CacheTree& old, const ReadTree& read_tree)
@@ -219,7 +218,7 @@ size_t first_not_before(const std::vector<IndexedFile>& files, std::string_view 
   return static_cast<size_t>(found - files.begin());
 }
 
-// Which of the old entries are not in the new index as they are.
+// Marks the old entries that are changed or absent in the new index.
 std::vector<bool> find_replaced(const std::vector<IndexedFile>& files,
                                 const IndexChanges& changes) {
   std::vector<bool> replaced(files.size(), false);
@@ -269,7 +268,7 @@ std::vector<IndexedFile> read_index(std::string_view bytes) {
   if (sha1(body) != bytes.substr(body.size())) throw broken();
   const uint32_t count = get32(bytes, 8);
   std::vector<IndexedFile> files;
-  files.reserve(std::min<size_t>(count, body.size() / kEntryBytes));  // whatever it says
+  files.reserve(std::min<size_t>(count, body.size() / kEntryBytes));  // limits a false count
   size_t at = kHeaderBytes;
   for (uint32_t i = 0; i < count; ++i) {
     if (at + kEntryBytes >= body.size()) throw broken();
@@ -310,7 +309,7 @@ MergedIndex merge_index(std::string_view old_bytes, const std::vector<IndexedFil
     put_entry(out, ListedFile{path, 0, entry.mode, entry.oid}, entry.stat);
     ++count;
   };
-  // Runs of old entries are one copy each.
+  // Copies each run of old entries at once.
   size_t run = 0;
   const auto copy_until = [&](size_t end) {
     if (run < end) out += old_bytes.substr(old_files[run].at, end_of(end - 1) - old_files[run].at);

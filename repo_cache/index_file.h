@@ -1,7 +1,7 @@
-// Git's index (version 2, Documentation/gitformat-index.txt) with a valid TREE extension, written
-// by ourselves: libgit2 drops the cache tree at every added entry, and git would then build it anew
-// on the first commit. Of the stat data only mtime seconds and size are filled: with
-// core.checkStat=minimal git compares no more (read-cache.c, match_stat_data).
+// Writes git's index (version 2, Documentation/gitformat-index.txt) with a valid TREE extension.
+// libgit2 drops the cache tree at every added entry, and git would then rebuild it at the first
+// commit. Of the stat data only mtime seconds and size are set: with core.checkStat=minimal git
+// compares only these (read-cache.c, match_stat_data).
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ struct FileStat {
 // stats: one for each of listing.files.
 std::string make_index(const TreeListing& listing, const std::vector<FileStat>& stats);
 
-// What make_index wrote: path -> stat. Throws corrupted.
+// Reads an index written by make_index: path -> stat. Throws corrupted.
 struct IndexedFile {
   std::string_view path;  // into `bytes`
   uint32_t mode = 0;
   git_oid oid;
   FileStat stat;
-  size_t at = 0;  // where its entry is in `bytes`
+  size_t at = 0;  // offset of its entry in `bytes`
 };
 std::vector<IndexedFile> read_index(std::string_view bytes);
 
@@ -41,14 +41,14 @@ struct IndexChanges {
     FileStat stat;
   };
   std::map<std::string, Entry> put;
-  std::set<std::string> gone;  // files, and directories with all below them
+  std::set<std::string> gone;  // files, and directories with everything below them
 };
 
-// The index of a commit out of another one's: entries of files that are the same, and equal parts
-// of the cache tree, are copied as they are, so that the cost beyond that follows the change.
+// Builds the index of a commit from another one's: copies entries of unchanged files and equal
+// parts of the cache tree, so that the remaining cost depends on the size of the change.
 struct MergedIndex {
   std::string bytes;
-  std::vector<bool> replaced;  // of old_files: those that are not in it as they were
+  std::vector<bool> replaced;  // of old_files: those changed or absent in it
   uint64_t directories = 0;
 };
 // read_tree: the entries of a tree of the new commit.

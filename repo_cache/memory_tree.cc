@@ -21,7 +21,7 @@ using base::Code;
 using base::Error;
 
 constexpr int kBeforeAllOthers = 999;
-// Of a change beside its contents: in the list of changes and of paths, the new tree, the
+// Memory of a change besides its contents: in the lists of changes and paths, the new tree, the
 // difference and the answer.
 constexpr uint64_t kChangeBytes = 768;
 constexpr uint64_t kNodeBytes = 192;
@@ -47,7 +47,7 @@ bool nameable(const std::string& path, uint32_t mode) {
   }
 }
 
-// nullopt: there is no file, or a larger one.
+// nullopt: missing or too large.
 std::optional<std::string> blob_at(git_repository* repository, git_tree* root,
                                    const std::string& path, uint64_t max_bytes) {
   const GitTreeEntry entry = entry_at(root, path);
@@ -135,7 +135,7 @@ class Builder {
     } catch (const Error& error) {
       if (error.code() != Code::resource_exhausted || oversized_ == Oversized::refuse) throw;
     }
-    check_attributes();  // a refusal because of the rules is not one of this file's size
+    check_attributes();  // a refusal because of the rules has nothing to do with this file's size
     stand_ins_[change.path] = size;
     std::string bytes("\0too large to compare", 21);
     if (oversized_ == Oversized::another_stand_in) bytes += "!";
@@ -150,7 +150,7 @@ class Builder {
     if (const auto* committed = std::get_if<Committed>(&content); committed && !converted)
       return *git_tree_entry_id(entry_at(root_, committed->path).get());
     charge(change.path, size);
-    const base::MemoryShare second(memory_.memory(), size);  // the object store has it, too
+    const base::MemoryShare second(memory_.memory(), size);  // its copy in the object store
     if (!second) throw_no_memory();
     const std::string bytes = read(content, size);
     if (!converted) return write(bytes);
@@ -165,8 +165,8 @@ class Builder {
   void check_attributes() const {
     if (!attributes_.incomplete()) return;
     throw Error(Code::resource_exhausted,
-                "the rules of .gitattributes take too much memory or time for a patch",
-                "make them fewer and simpler");
+                "the .gitattributes rules take too much memory or time for a patch",
+                "use fewer and simpler rules");
   }
 
   void charge(const std::string& path, uint64_t size) {
@@ -177,7 +177,7 @@ class Builder {
     }
     if (size > bytes_left_) {
       throw Error(Code::resource_exhausted, "the changed files are too large for a patch",
-                  "take large files out of the workspace with cp");
+                  "copy large files out of the workspace with cp, and remove them");
     }
     memory_.take(size);
     bytes_left_ -= size;
@@ -185,7 +185,7 @@ class Builder {
 
   static uint64_t file_size(int fd) {
     struct stat status {};
-    base::check(fstat(fd, &status), "look at a file");
+    base::check(fstat(fd, &status), "inspect a file");
     if (!S_ISREG(status.st_mode)) throw Error(Code::invalid_argument, "not a regular file");
     return static_cast<uint64_t>(status.st_size);
   }
@@ -200,7 +200,7 @@ class Builder {
     return blob_size(repository_.odb(), *git_tree_entry_id(entry.get()));
   }
 
-  // As much as was charged, however long it is by now.
+  // Reads the charged size, even if the file has grown.
   std::string read(const Content& content, uint64_t size) const {
     if (const auto* bytes = std::get_if<std::string>(&content)) return *bytes;
     if (const auto* fd = std::get_if<base::Fd>(&content)) return base::read_at(fd->get(), size, 0);
@@ -248,7 +248,7 @@ class Builder {
     }
   }
 
-  // False: nothing is left in it, and git has no empty directories.
+  // False: it is empty, and git has no empty directories.
   bool apply(git_tree* before, const Node& node, git_oid& oid) {
     git_treebuilder* raw = nullptr;
     check_git(git_treebuilder_new(&raw, repository_.get(), before), "build a tree");
@@ -281,7 +281,7 @@ MemoryRepository::MemoryRepository(const std::string& git_directory)
 
 void MemoryRepository::forget_writes() const noexcept {
   [[maybe_unused]] const int answer = git_mempack_reset(mempack_);
-  assert(answer == 0);  // it frees, no more
+  assert(answer == 0);  // frees the memory
 }
 
 uint64_t blob_size(git_odb* odb, const git_oid& oid) {
@@ -317,8 +317,8 @@ void list_files_below(git_repository* repository, git_tree* tree, const std::str
 }
 
 void throw_no_memory() {
-  throw Error(Code::resource_exhausted, "too much is being compared at this moment",
-              "try again in a minute; if it stays so, take large files out with cp");
+  throw Error(Code::resource_exhausted, "too many comparisons are running",
+              "try again in a minute; or copy large files out with cp, and remove them");
 }
 
 void DiffMemory::take(uint64_t bytes) {
@@ -366,7 +366,7 @@ Conversion PathAttributes::conversion(const std::string& path) {
        slash = path.find('/', slash + 1)) {
     if (last_.compare(0, slash + 1, path, 0, slash + 1) == 0) continue;
     const std::string directory = path.substr(0, slash);
-    if (!is_directory(directory)) break;  // the commit has none below it, either
+    if (!is_directory(directory)) break;  // neither has the commit below it
     load(directory);
   }
   last_ = path;
@@ -380,7 +380,7 @@ bool changes_bytes(const Conversion& conversion, uint64_t size) {
 std::optional<std::string> to_git(const MemoryRepository& repository, const Conversion& conversion,
                                   std::string_view bytes, const git_oid* committed,
                                   base::LookMemory& memory) {
-  // What conversion makes of the bytes, one step beside the other, and strings that grow.
+  // Memory of the conversion: two steps at the same time, and growing strings.
   const uint64_t times = conversion.encoding.empty() ? 3 : 8;
   const bool automatic =
       conversion.line_ends == LineEnds::auto_lf || conversion.line_ends == LineEnds::auto_crlf;

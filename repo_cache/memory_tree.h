@@ -1,5 +1,5 @@
-// A changed tree that exists in memory only: new blobs and trees go to a mempack in front of the
-// mirror's objects.
+// A changed tree in memory only: new blobs and trees go to a mempack in front of the mirror's
+// objects.
 #pragma once
 
 #include <map>
@@ -30,8 +30,8 @@ class MemoryRepository {
   git_odb_backend* mempack_ = nullptr;  // owned by odb_
 };
 
-// Attributes read along the paths that are asked for, one .gitattributes at a time. Their rules are
-// charged to a memory of its own; files of them over 1 MiB do not count.
+// Attributes read along the queried paths, one .gitattributes at a time. Their rules have a memory
+// limit of their own; files over 1 MiB are ignored.
 class PathAttributes {
  public:
   PathAttributes(git_repository* repository, git_tree* root)
@@ -39,7 +39,7 @@ class PathAttributes {
   void replace(const std::string& directory, std::string_view bytes);  // instead of the commit's
   void set_deadline(Deadline deadline);
   Conversion conversion(const std::string& path);
-  // Rules were left out for want of memory, or not tried for want of time.
+  // Rules were skipped for lack of memory, or not tried for lack of time.
   bool incomplete() const;
 
   static constexpr uint64_t kMaxFileBytes = 1 << 20;
@@ -53,30 +53,30 @@ class PathAttributes {
   git_repository* repository_;
   git_tree* root_;
   base::LookMemory memory_{kMaxRuleBytes};
-  std::set<std::string, std::less<>> known_;  // what attributes_ has
-  std::string last_;  // asked before: what the commit has on the way there is known
+  std::set<std::string, std::less<>> known_;  // directories in attributes_
+  std::string last_;  // last queried path: the commit's files on the way there are known
   bool root_loaded_ = false;
   bool left_out_ = false;
   Deadline deadline_ = Deadline::max();
   Attributes attributes_;
 };
 
-// These bytes of a worktree as `git add` would keep them; nullopt: as they are. Throws
-// resource_exhausted if there is no memory for that.
+// Converts these bytes of a worktree like `git add`; nullopt: no change. Throws resource_exhausted
+// without enough memory.
 std::optional<std::string> to_git(const MemoryRepository& repository, const Conversion& conversion,
                                   std::string_view bytes, const git_oid* committed,
                                   base::LookMemory& memory);
 bool changes_bytes(const Conversion& conversion, uint64_t size);
 
-uint64_t blob_size(git_odb* odb, const git_oid& oid);  // of its header; the blob is not read
+uint64_t blob_size(git_odb* odb, const git_oid& oid);  // from its header, without reading the blob
 // Paths in index order, each after `path` and a slash.
 void list_files_below(git_repository* repository, git_tree* tree, const std::string& path,
                       std::vector<std::string>& files);
-GitTreeEntry entry_at(git_tree* root, const std::string& path);  // nothing: there is none
+GitTreeEntry entry_at(git_tree* root, const std::string& path);  // null: not found
 
 [[noreturn]] void throw_no_memory();  // resource_exhausted
 
-// What a diff has in memory until it ends: its charge, and the objects that it wrote.
+// Memory that a diff holds until its end: its charge, and the objects that it wrote.
 class DiffMemory {
  public:
   explicit DiffMemory(const MemoryRepository& repository) : repository_(repository) {}
@@ -91,14 +91,14 @@ class DiffMemory {
   base::LookMemory memory_{base::kAllLooksBytes};
 };
 
-// The tree of `root` with the changes in it; files over a limit get a stand-in (one that equals no
-// other kind of stand-in), or are refused. Names that git refuses (".git" in any spelling) are left
-// out, as `git add` does. `attributes`: those that decide about the changes.
+// The tree of `root` with the changes applied. Files over a limit are refused or replaced by a
+// stand-in (the two kinds never compare equal). Skips names that git refuses (".git" in any
+// spelling), like `git add`. `attributes` decide about the changes.
 enum class Oversized { refuse, stand_in, another_stand_in };
 struct ChangedTree {
   GitTree tree;
-  std::map<std::string, uint64_t> stand_ins;  // path and size of what they stand for
-  uint64_t bytes = 0;                         // of the contents that were kept
+  std::map<std::string, uint64_t> stand_ins;  // path and size of the replaced file
+  uint64_t bytes = 0;                         // size of the kept contents
 };
 ChangedTree apply_changes(const MemoryRepository& repository, git_tree* root,
                           std::vector<Change> changes, const std::vector<Change>& attributes,

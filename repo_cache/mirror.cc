@@ -31,7 +31,7 @@ bool wanted(std::string_view ref) {
   return (ref.starts_with("refs/heads/") || ref.starts_with("refs/tags/")) && !ref.ends_with("^{}");
 }
 
-// "<oid>\t<ref>" and "ref: <ref>\tHEAD", as git ls-remote --symref prints them.
+// "<oid>\t<ref>" and "ref: <ref>\tHEAD", as printed by git ls-remote --symref.
 UpstreamRefs parse_ls_remote(std::string_view text, uint32_t max_refs) {
   UpstreamRefs result;
   while (!text.empty()) {
@@ -46,7 +46,7 @@ UpstreamRefs parse_ls_remote(std::string_view text, uint32_t max_refs) {
       result.head_ref = std::string(value.substr(5));
     } else if (value.size() == 64) {
       throw Error(Code::unsupported, "this repository has SHA-256 object ids",
-                  "repositories with SHA-256 object ids cannot be used yet");
+                  "repositories with SHA-256 object ids are not supported yet");
     } else if (wanted(ref)) {
       result.oids.emplace(ref, value);
     }
@@ -56,8 +56,7 @@ UpstreamRefs parse_ls_remote(std::string_view text, uint32_t max_refs) {
     }
   }
   if (result.oids.count(result.head_ref)) return result;
-  // HEAD names a branch that nobody has pushed yet. With one branch there is no doubt which is
-  // meant.
+  // HEAD names a branch that was never pushed. If there is only one branch, use that.
   result.head_ref.clear();
   for (const auto& [ref, oid] : result.oids) {
     if (!ref.starts_with("refs/heads/")) break;
@@ -67,7 +66,7 @@ UpstreamRefs parse_ls_remote(std::string_view text, uint32_t max_refs) {
   return result;
 }
 
-// Every direct reference, name and object.
+// Every direct reference with its object.
 std::map<std::string, std::string> list_refs(git_repository* repository) {
   std::map<std::string, std::string> result;
   for_each_reference(repository, [&](const git_reference* reference, const git_oid& oid) {
@@ -76,8 +75,7 @@ std::map<std::string, std::string> list_refs(git_repository* repository) {
   return result;
 }
 
-// Whether everything that `before` reaches is reached from `after` too. Tags are objects of their
-// own.
+// Whether `after` reaches everything that `before` reaches. Tags are separate objects.
 bool moved_forward(git_repository* repository, const std::string& before,
                    const std::string& after) {
   const git_oid from = parse_oid(before);
@@ -160,8 +158,8 @@ std::vector<std::string> Mirror::tip_commits() const {
 }
 
 void Mirror::initialize_at(const std::string& git_directory, const Deadline& deadline) const {
-  // World-readable whatever the daemon's umask is: sandboxes see objects/ through a read-only
-  // mount. The store above is 0700.
+  // World-readable whatever the daemon's umask: sandboxes read objects/ through a read-only mount.
+  // The store above it is 0700.
   git_.run({"init", "--quiet", "--bare", "--template=", "--initial-branch=main", "--shared=0644",
             "--", git_directory},
            deadline, {}, "make a repository");
@@ -242,8 +240,8 @@ void Mirror::clone(const RepoUrl& url, const UpstreamRefs& upstream, const Mirro
   base::sync_directory(directory_);
 }
 
-// Old tips are kept before the fetch, for a crash in its middle; those that upstream only moved
-// forward are let go after it.
+// Keeps old tips before the fetch, in case of a crash; afterwards releases those that upstream only
+// moved forward.
 void Mirror::fetch(const RepoUrl& url, const UpstreamRefs& upstream, const MirrorLock& lock,
                    const Deadline& deadline, const ProgressFunction& progress) const {
   const UpstreamRefs before = upstream_refs();

@@ -1,13 +1,13 @@
-// One mirror directory and what git does to it: clone, compare, fetch, check, rebuild. Callers hold
-// the repository's lock (MirrorLock), so at most one process writes it. Layout of <root>/<repo>/:
-//   git/        the mirror; appears by rename, whole and synced
-//   git.new/    a clone in the making; whatever is found here at the next try is removed
-//   git.broken/ the last mirror that failed its check, kept until the next one does
-//   lock        flock(2): held by the daemon and, through the inherited descriptor, by its git; so
-//   a git
-//               that outlived a killed daemon is waited for
-//   fetching    there while a fetch runs: found at the next try, it asks for a full check
-//   suspect     somebody met a broken object: as `fetching`
+// One mirror directory and the git operations on it: clone, compare, fetch, check, rebuild. Callers
+// hold the repository's lock (MirrorLock), so at most one process writes it. Layout of
+// <root>/<repo>/:
+//   git/        the mirror; appears by rename, complete and synced
+//   git.new/    a clone in progress; the next try removes it
+//   git.broken/ the last mirror that failed its check, kept until the next failure
+//   lock        flock(2): held by the daemon and, through the inherited descriptor, by its git, so
+//               that the next daemon waits for a git that outlived its daemon
+//   fetching    exists during a fetch: if found at the next try, it requires a full check
+//   suspect     a broken object was found: same effect as `fetching`
 //   checked     wall time in ms of the last successful comparison with upstream
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace moorage::repo_cache {
 
-// Names as upstream has them ("refs/heads/main", "refs/tags/v1") and the object each points at.
+// Upstream's names ("refs/heads/main", "refs/tags/v1") and their objects.
 struct UpstreamRefs {
   std::map<std::string, std::string> oids;
   std::string head_ref;  // "refs/heads/main"; empty: none, or detached
@@ -55,18 +55,16 @@ class Mirror {
              const Deadline& deadline, const ProgressFunction& progress) const;
   void fetch(const RepoUrl& url, const UpstreamRefs& upstream, const MirrorLock& lock,
              const Deadline& deadline, const ProgressFunction& progress) const;
-  // A new clone in the place of a mirror that failed its check; kept refs are carried over where
-  // they can be.
+  // Replaces a mirror that failed its check by a new clone; carries over readable kept refs.
   void rebuild(const RepoUrl& url, const UpstreamRefs& upstream, const MirrorLock& lock,
                const Deadline& deadline, const ProgressFunction& progress) const;
 
-  // Cheap: every ref's object is there, every pack is as long as its index says. Throws corrupted.
+  // Cheap: every ref's object exists, every pack has the length in its index. Throws corrupted.
   void quick_check() const;
   void full_check(const Deadline& deadline) const;  // every object; throws corrupted
   void connectivity_check(
-      const Deadline& deadline) const;  // every object is there; throws corrupted
-  // Removes what a killed git left behind and makes the checks that the marks ask for. Throws
-  // corrupted.
+      const Deadline& deadline) const;  // every object exists; throws corrupted
+  // Removes leftovers of a killed git and runs the checks that the marks require. Throws corrupted.
   void recover(const Deadline& deadline) const;
   bool suspect() const;
   void mark_suspect() const;

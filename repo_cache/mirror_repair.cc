@@ -1,4 +1,4 @@
-// How a mirror is found broken, and what is done then. See mirror.h for the marks.
+// Finding a broken mirror, and rebuilding it. See mirror.h for the marks.
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -24,8 +24,8 @@ using base::Error;
 
 MOORAGE_CRASH_POINT(rebuild_cloned, "repo.rebuild.cloned");
 
-// A pack ends with its checksum; its index repeats that before its own. A pack cut short, or one of
-// two files gone, shows here without reading the objects.
+// A pack ends with its checksum; its index repeats that before its own. This finds a truncated pack
+// or a missing file without reading the objects.
 void check_pack(const fs::path& index) {
   constexpr size_t kHashBytes = 20;
   fs::path pack = index;
@@ -46,7 +46,7 @@ void check_pack(const fs::path& index) {
   }
 }
 
-// A power cut leaves empty files; libgit2's iterator passes over them in silence.
+// A power cut leaves empty files, which libgit2's iterator skips silently.
 void check_loose_references(const fs::path& directory) {
   for (const auto& entry : fs::recursive_directory_iterator(directory)) {
     if (!entry.is_regular_file() || entry.path().extension() == ".lock") continue;
@@ -155,7 +155,7 @@ void Mirror::rebuild(const RepoUrl& url, const UpstreamRefs& upstream, const Mir
   base::sync_file_system(new_directory_);
   rebuild_cloned.pass();
   base::remove_tree(broken_directory_);
-  // One step for those who open the mirror meanwhile.
+  // One atomic step, for concurrent readers of the mirror.
   base::check(renameat2(AT_FDCWD, new_directory_.c_str(), AT_FDCWD, git_directory_.c_str(),
                         RENAME_EXCHANGE),
               "put the new mirror in place");
@@ -165,8 +165,8 @@ void Mirror::rebuild(const RepoUrl& url, const UpstreamRefs& upstream, const Mir
   remove((directory_ + "/suspect").c_str());
 }
 
-// What upstream no longer has exists only in the broken mirror: each kept tip is tried for itself,
-// and what cannot be read is lost and said.
+// Objects that upstream dropped exist only in the broken mirror: fetches each kept tip separately,
+// and reports those that are lost as unreadable.
 void Mirror::carry_over_kept_refs(const MirrorLock& lock, const Deadline& deadline) const {
   constexpr size_t kMaxTries = 200;
   std::vector<std::string> refs;

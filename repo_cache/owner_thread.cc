@@ -21,7 +21,7 @@ namespace {
 using CapabilitySets = std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3>;
 
 void set_file_system_ids(uint32_t id) {
-  // Raw calls: these two act on the calling thread only and answer the former id, never an error.
+  // Raw calls: they act on the calling thread only and return the previous id, never an error.
   syscall(SYS_setfsgid, id);
   syscall(SYS_setfsuid, id);
   const auto none = static_cast<uint32_t>(-1);

@@ -11,8 +11,8 @@ GitPatch patch_at(git_diff* diff, size_t index) {
 int append_line(const git_diff_delta* delta, const git_diff_hunk*, const git_diff_line* line,
                 void* payload) {
   auto& text = *static_cast<PatchText*>(payload);
-  // Of a binary file whose mode alone changed, libgit2 says "Binary files differ", which git apply
-  // refuses.
+  // For a binary file with only a changed mode, libgit2 prints "Binary files differ", which git
+  // apply refuses.
   if (line->origin == GIT_DIFF_LINE_BINARY &&
       git_oid_equal(&delta->old_file.id, &delta->new_file.id)) {
     return 0;

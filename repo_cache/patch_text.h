@@ -1,4 +1,4 @@
-// The text of a patch while it is built, charged as it grows.
+// The text of a patch in progress, charged as it grows.
 #pragma once
 
 #include <git2.h>
@@ -13,13 +13,13 @@
 
 namespace moorage::repo_cache {
 
-// Of one file of a diff.
+// The patch of one file of a diff.
 GitPatch patch_at(git_diff* diff, size_t index);
 
 struct PatchText {
   PatchText(base::LookMemory& charged, uint64_t max) : memory(charged), max_bytes(max) {}
 
-  // A string that grows has both its old and its new room for a while.
+  // A growing string has both its old and its new buffer for a while.
   bool make_room(size_t more) {
     const size_t needed = bytes.size() + more;
     if (needed > max_bytes) return false;
@@ -40,7 +40,7 @@ struct PatchText {
   bool full = false;
 };
 
-// For git_patch_print, with a PatchText; not 0 where that is full.
+// Callback of git_patch_print, with a PatchText; not 0 when that is full.
 int append_line(const git_diff_delta* delta, const git_diff_hunk* hunk, const git_diff_line* line,
                 void* payload);
 

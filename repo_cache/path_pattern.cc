@@ -10,7 +10,7 @@ namespace {
 
 using Byte = unsigned char;
 
-// nullopt: no class of that name.
+// nullopt: unknown class.
 std::optional<bool> in_class(std::string_view name, Byte c) {
   if (name == "alnum") return c < 0x80 && std::isalnum(c);
   if (name == "alpha") return c < 0x80 && std::isalpha(c);
@@ -27,7 +27,7 @@ std::optional<bool> in_class(std::string_view name, Byte c) {
   return std::nullopt;
 }
 
-// One [..] of a pattern. position: in, behind the "["; out, behind the "]". nullopt: malformed.
+// One [..] of a pattern. position: in, after the "["; out, after the "]". nullopt: malformed.
 class BracketSet {
  public:
   BracketSet(std::string_view pattern, size_t& position) : pattern_(pattern), at_(position) {}
@@ -36,7 +36,7 @@ class BracketSet {
     const bool negated = at_ < pattern_.size() && (pattern_[at_] == '!' || pattern_[at_] == '^');
     if (negated) ++at_;
     bool found = false;
-    Byte range_start = 0;  // 0: a dash here is a dash
+    Byte range_start = 0;  // 0: a dash is literal here
     bool first = true;
     for (; first || at_ >= pattern_.size() || pattern_[at_] != ']'; first = false) {
       const std::optional<bool> item = match_item(c, range_start);
@@ -102,9 +102,9 @@ class GlobMatcher {
   uint64_t steps() const { return steps_ + memory_steps_; }
 
  private:
-  static constexpr size_t kBitsAStep = 64;  // of memory that is cleared
+  static constexpr size_t kBitsAStep = 64;  // of memory to clear
 
-  // One byte of text against what is at p, which is no star; p moves behind it.
+  // Matches one byte of text against the pattern at p (not a star), and advances p.
   bool match_one(size_t& p, char c) {
     const char wanted = pattern_[p++];
     if (wanted == '?') return !(pathname_ && c == '/');
@@ -138,7 +138,7 @@ class GlobMatcher {
            (rest.empty() || rest.front() == '/' || rest.starts_with("\\/"));
   }
 
-  // What failed once fails again: each pair of positions is tried once. A bit a pair.
+  // A pair of positions that failed once fails again, so each is tried once. One bit per pair.
   bool try_rest(size_t p, size_t t) {
     if (failed_.empty()) {
       failed_.resize((pattern_.size() + 1) * (text_.size() + 1));
@@ -195,8 +195,8 @@ bool PathPattern::matches(std::string_view path, bool is_directory, uint64_t* st
     if (literal_bytes == text.size()) return path == text;
     return glob_matches(text, path, false, steps);
   }
-  // The literal beginning is compared first and the glob sees the rest only, as in git: so "a/b**"
-  // has its stars at a beginning, where they cross directories.
+  // Compares the literal beginning first and globs only the rest, like git: so the stars in "a/b**"
+  // are at a beginning, where they cross directories.
   const std::string_view literal = std::string_view(text).substr(0, literal_bytes);
   if (!path.starts_with(literal)) return false;
   if (literal_bytes == text.size()) return path.size() == text.size();

@@ -1,5 +1,5 @@
-// A directory for what a stranger sent, until it was looked at; gone with its owner. The caller
-// holds the mirror's lock, so there is one at a time, and what a crash left is removed first.
+// A directory for data from an untrusted sender until it is checked; removed by the destructor. The
+// caller holds the mirror's lock, so only one exists; it first removes leftovers of a crash.
 #pragma once
 
 #include <string>

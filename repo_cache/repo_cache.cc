@@ -17,7 +17,7 @@ namespace {
 using base::Code;
 using base::Error;
 
-// Upstream cannot be asked now, which says nothing against serving what is here.
+// Upstream is unreachable, so the existing mirror may still be used.
 bool excuses_staleness(Code code) {
   return code == Code::unavailable || code == Code::deadline_exceeded;
 }
@@ -39,7 +39,7 @@ void describe(const Mirror& mirror, RefreshResult& result) {
               "push a first commit, then try again");
 }
 
-// The mirror's state, or the reason why it must be made anew.
+// Checks the mirror; returns the reason if it must be rebuilt.
 std::optional<Error> find_damage(const Mirror& mirror, const Deadline& deadline) {
   try {
     mirror.recover(deadline);
@@ -50,7 +50,7 @@ std::optional<Error> find_damage(const Mirror& mirror, const Deadline& deadline)
   }
 }
 
-// Git is never given the path of a directory that was not there to be checked.
+// Git never gets the path of a directory that could not be checked because it was missing.
 UpstreamRefs ask_upstream(const Mirror& mirror, const RepoUrl& url, const Deadline& deadline) {
   if (url.missing) {
     throw Error(mirror.exists() ? Code::unavailable : Code::not_found,
@@ -70,7 +70,7 @@ RefreshResult rebuild(const Mirror& mirror, const RepoUrl& url, const Error& dam
     mirror.rebuild(url, upstream, lock, deadline, progress);
   } catch (Error& error) {
     mirror.mark_suspect();
-    throw error.add_context("the cached copy is damaged and could not be fetched anew");
+    throw error.add_context("the cached copy is damaged and fetching a new one failed");
   }
   mirror.record_checked();
   RefreshResult result;
@@ -122,7 +122,7 @@ RefreshResult refresh_now(const RepoCacheOptions& options, const std::string& di
     return compare_and_fetch(mirror, url, lock, deadline, progress);
   } catch (const Error& error) {
     if (error.code() != Code::corrupted && error.code() != Code::io) throw;
-    // Git or libgit2 tripped over something: the marks make this a full look.
+    // Git or libgit2 failed on an object: the mark requires a full check.
     mirror.mark_suspect();
     damage = find_damage(mirror, deadline);
     if (!damage) throw;
@@ -183,7 +183,7 @@ RefreshResult RepoCache::refresh(const std::string& repo, const RepoUrl& url, Du
       run_check(*turn.check, work);
       state_->end(repo, *turn.check);
     }
-    // Another caller's run may have ended for want of time that this one still has.
+    // Another caller's run may have timed out although this one has time left.
     const std::optional<Error>& error = turn.check->error;
     const bool too_short = !turn.ours && error && error->code() == Code::deadline_exceeded &&
                            std::chrono::steady_clock::now() < deadline.end();

@@ -1,4 +1,4 @@
-// What a RepoCache remembers between calls: checks under way, and answers that hold until a mirror
+// A RepoCache's memory between calls: checks under way, and answers that are valid until a mirror
 // changes.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace moorage::repo_cache {
 
-// One check of a repository against upstream, shared by all who came before it began.
+// One check of a repository against upstream, shared by all callers that came before it began.
 struct SharedCheck {
   bool begun = false;
   bool done = false;
@@ -26,23 +26,23 @@ struct SharedCheck {
 struct RepoCache::State {
   struct Flight {
     bool running = false;
-    std::shared_ptr<SharedCheck> next;  // not begun: newcomers join it
+    std::shared_ptr<SharedCheck> next;  // not begun: later callers join it
   };
 
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::string, Flight> flights;
   std::map<std::string, std::shared_ptr<const WorkspaceRefs>> workspace_refs;
-  // commit, ref, limit -> how far behind: asked for every row of a list.
+  // commit, ref, limit -> how far behind: queried for every row of a list.
   using Distances = std::map<std::tuple<std::string, std::string, int>, int>;
   std::map<std::string, Distances> distances;
-  std::map<std::string, uint64_t> generations;  // counts the moments at which answers became old
+  std::map<std::string, uint64_t> generations;  // incremented whenever answers expire
 
   struct Turn {
     std::shared_ptr<SharedCheck> check;
-    bool ours = false;  // to be run by the caller, who then calls end(); else it is done
+    bool ours = false;  // the caller must run it and then call end(); else it is done
   };
-  // Joins the next check of a repository, which nobody has begun yet.
+  // Joins the next check of a repository that has not begun.
   Turn await_turn(const std::string& repo, std::chrono::steady_clock::time_point end) {
     std::unique_lock lock(mutex);
     Flight& flight = flights[repo];

@@ -1,7 +1,7 @@
-// Bundles of clients. A bundle is a stranger's: it is unpacked in a quarantine repository that
-// borrows the mirror's objects, its two commits are looked at there, and only then does the mirror
-// fetch them from the quarantine, with git's full object checks (index-pack of a bundle makes none
-// in git 2.39) and nothing but what it lacks.
+// Bundles from clients. A bundle is untrusted: it is unpacked in a quarantine repository that
+// borrows the mirror's objects, its two commits are checked there, and then the mirror fetches the
+// missing objects from the quarantine, with git's full object checks (index-pack makes none for a
+// bundle in git 2.39).
 #include <sys/stat.h>
 
 #include "base/crash_point.h"
@@ -28,7 +28,7 @@ constexpr const char* kWorkRef = "refs/moorage/work";
 
 void check_bundle_file(int fd, uint64_t max_bytes) {
   struct stat status {};
-  base::check(fstat(fd, &status), "look at the bundle");
+  base::check(fstat(fd, &status), "inspect the bundle");
   if (!S_ISREG(status.st_mode))
     throw Error(Code::invalid_argument, "the bundle is not a regular file");
   if (static_cast<uint64_t>(status.st_size) > max_bytes) {
@@ -40,7 +40,7 @@ void check_bundle_file(int fd, uint64_t max_bytes) {
   }
 }
 
-// A thin bundle needs commits that git looks for behind the quarantine's own references.
+// For a thin bundle git searches its missing commits behind the quarantine's own references.
 void borrow_objects(const Mirror& mirror, const std::string& quarantine) {
   base::write_file(quarantine + "/objects/info/alternates", mirror.git_directory() + "/objects\n");
   std::string packed = "# pack-refs with: peeled fully-peeled sorted \n";
@@ -86,7 +86,7 @@ void unpack(const Mirror& mirror, const std::string& quarantine, int bundle_fd,
       deadline, run);
   if (result.ok()) return;
   if (result.error.find("prerequisite") != std::string::npos) {
-    throw Error(Code::conflict, "the bundle builds on commits that are not cached here",
+    throw Error(Code::conflict, "the bundle needs commits that are not cached here",
                 "send a bundle of the whole history");
   }
   const Error failure = git_failure(result, "unpack the bundle");
@@ -128,7 +128,7 @@ ImportResult RepoCache::import_bundle(const std::string& repo, int bundle_fd,
   mirror.git().run({"fetch", "--no-tags", "--no-auto-gc", "--no-write-fetch-head", "--",
                     quarantine.path(), head + "refs/keep/" + result.head_commit,
                     work + "refs/keep/" + result.work_commit, head + kHeadRef, work + kWorkRef},
-                   deadline, run, "take the bundle in");
+                   deadline, run, "import the bundle");
   import_fetched.pass();
   state_->forget(repo);
   return result;

@@ -1,7 +1,7 @@
-// Packs of archives (workspace/archives.h): everything that a workspace can need of its repository,
-// out of a mirror, and back into one. A pack that comes in is a stranger's: it is indexed in a
-// quarantine repository, and the mirror then fetches from there, with git's full object checks. Its
-// tips become refs/keep/<oid>, never anything of upstream's.
+// Packs in archives (workspace/archives.h): exports everything that a workspace may need of its
+// repository from a mirror, and imports it again. An imported pack is untrusted: it is indexed in a
+// quarantine repository, from which the mirror then fetches, with git's full object checks. Its
+// tips become refs/keep/<oid>, never upstream refs.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -28,9 +28,9 @@ MOORAGE_CRASH_POINT(pack_fetched, "repo.pack.fetched");
 
 std::string keep_ref(const std::string& oid) { return "refs/keep/" + oid; }
 
-// A failure of git over a stranger's objects is the stranger's, unless it is our disk or memory.
+// A failure of git on untrusted objects is the sender's fault, except for our disk or memory.
 [[noreturn]] void throw_bad_pack(const base::ProcessResult& result) {
-  const Error failure = git_failure(result, "take the archive's objects in");
+  const Error failure = git_failure(result, "import the archive's objects");
   const bool ours =
       failure.code() == Code::resource_exhausted || failure.code() == Code::deadline_exceeded;
   throw Error(ours ? failure.code() : Code::invalid_argument, failure.message(), failure.hint());
@@ -60,7 +60,7 @@ void RepoCache::export_pack(const std::string& repo, const std::string& commit, 
   run.directory = mirror.git_directory();
   run.input = format_oid(parse_oid(commit)) + "\n";
   run.output_fd = pack_fd;
-  // Deltas are taken as they lie in the mirror's packs; none is looked for.
+  // Reuses deltas from the mirror's packs; computes none.
   mirror.git().run({"pack-objects", "--revs", "--all", "--stdout", "--quiet", "--delta-base-offset",
                     "--threads=1", "--window=0"},
                    deadline, run, "pack the repository");
@@ -78,7 +78,7 @@ bool RepoCache::has_objects(const std::string& repo, const std::vector<std::stri
 
 namespace {
 
-// A mirror made for a pack, until that is in it: an empty one would be taken for one that has all.
+// A mirror created for a pack, removed if the import fails: an empty one would seem complete.
 class MadeMirror {
  public:
   MadeMirror(const Mirror& mirror, const MirrorLock& lock, const Deadline& deadline)
@@ -89,7 +89,7 @@ class MadeMirror {
     try {
       if (made_) base::remove_tree(mirror_.git_directory());
     } catch (const Error&) {
-      // The reconciler removes what an evicted repository has left.
+      // The reconciler removes leftovers of an evicted repository.
     }
   }
   MadeMirror(const MadeMirror&) = delete;

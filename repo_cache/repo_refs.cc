@@ -1,5 +1,5 @@
-// Names and history: what a person's "ref" means in a mirror, and what a workspace is told about
-// upstream.
+// Names and history: resolves a person's "ref" in a mirror, and lists upstream's refs for a
+// workspace.
 #include <algorithm>
 #include <optional>
 
@@ -23,7 +23,7 @@ constexpr std::string_view kTags = "refs/tags/";
 constexpr std::string_view kMirrorHeads = "refs/upstream/heads/";
 constexpr std::string_view kMirrorTags = "refs/upstream/tags/";
 
-// Opens a mirror that may be served.
+// Opens a mirror unless it is damaged.
 GitRepository open_served(const RepoCache& cache, const std::string& repo) {
   const std::string git = cache.mirror_directory(repo);
   if (!base::path_exists(git)) throw Error(Code::not_found, "there is no mirror of " + repo);
@@ -127,7 +127,7 @@ std::vector<RefGuess> guesses(const std::string& text) {
           {"refs/upstream/" + text, text.starts_with("heads/")}};
 }
 
-// One line of packed-refs, and the peeled line under it for a tag object.
+// One line of packed-refs, plus the peeled line of a tag object.
 std::string packed_line(git_repository* repository, const git_reference* reference,
                         const git_oid& oid, const std::string& name) {
   std::string line = format_oid(oid) + " " + name + "\n";

@@ -49,7 +49,7 @@ TextCost::TextCost(git_odb* odb, const git_diff_delta& delta, uint64_t max_file_
 }
 
 std::optional<uint64_t> TextCost::lines() const {
-  if (git_oid_equal(&delta_.old_file.id, &delta_.new_file.id)) return 0;  // the mode alone
+  if (git_oid_equal(&delta_.old_file.id, &delta_.new_file.id)) return 0;  // only the mode differs
   const auto before = lines_of(odb_, delta_.old_file);
   if (!before) return std::nullopt;
   const auto after = lines_of(odb_, delta_.new_file);
@@ -67,8 +67,8 @@ bool TextCost::lacks_room() const {
   return lines_ && !*lines_ && lines_bytes_ <= base::kAllLooksBytes / 2;
 }
 
-// Deflated, into a string that grows; of two, either from the other, with an index of it (24 bytes
-// for each 16 of them) and the delta.
+// Memory for deflating both into growing strings, and for a delta of each from the other: an index
+// (24 bytes per 16 bytes) and the delta.
 bool TextCost::take_binary(std::optional<base::MemoryShare>& share) const {
   const uint64_t both = before_ + after_;
   share.emplace(memory_, before_ && after_ ? 3 * both : both + both / 2);

@@ -1,6 +1,6 @@
-// What differs between two commits, as an overlay upper directory over a tree of the first. Cost
-// follows the change: equal subtrees are told by their ids and never opened. Overlay's own marks
-// (kernel, overlayfs.rst): a whiteout is a character device 0:0, an opaque directory has
+// The difference of two commits as an overlay upper directory over a tree of the first. The cost
+// depends on the size of the change: equal subtrees have equal ids and are never opened. Overlay's
+// own marks (kernel, overlayfs.rst): a whiteout is a character device 0:0, an opaque directory has
 // trusted.overlay.opaque = "y".
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -79,7 +79,7 @@ class DeltaWriter {
     }
   }
 
-  // Writes a file that is the same in both commits but converts differently.
+  // Writes a file with equal contents in both commits but different conversions.
   void rewrite(const ListedFile& file) {
     if (written_.count(file.path)) return;
     const std::string directory = file.name_at ? file.path.substr(0, file.name_at - 1) : "";
@@ -107,13 +107,12 @@ class DeltaWriter {
     return entries;
   }
 
-  // What list_tree() refuses is refused here, too. A name that is there twice is dropped by the
-  // map.
+  // Refuses everything that list_tree() refuses. The map drops duplicate names.
   void check_new(const Entries& entries, const git_oid& oid, const std::string& path) {
     git_tree* raw = nullptr;
     check_git_object(git_tree_lookup(&raw, repository_, &oid), "read a tree");
     const GitTree tree(raw);
-    if (git_tree_entrycount(raw) != entries.size()) refuse_path(path, "a name is there twice");
+    if (git_tree_entrycount(raw) != entries.size()) refuse_path(path, "duplicate name");
     if (static_cast<size_t>(std::count(path.begin(), path.end(), '/')) >= kMaxTreeDepth)
       refuse_path(path, "more than 1000 directories deep");
     std::string last;
@@ -134,7 +133,7 @@ class DeltaWriter {
     }
   }
 
-  // The directory in the upper, made with its parents when it is not there yet.
+  // Opens the directory in the upper, creating it and its parents if missing.
   base::Fd open_directory(const std::string& path) {
     if (path.empty()) return base::open_file_at(upper_, ".", O_RDONLY | O_DIRECTORY);
     if (made_.insert(path).second) {
@@ -253,7 +252,7 @@ struct DeltaTask {
   uint64_t most_steps() const { return cache.options().max_attribute_steps; }
 };
 
-// Attributes that changed change files that did not: they are compared path by path.
+// Changed attributes affect unchanged files: compares path by path.
 void rewrite_converted(const Attributes& before, const Attributes& after,
                        const TreeListing& listing, DeltaWriter& delta) {
   if (!before.relevant() && !after.relevant()) return;
@@ -271,8 +270,8 @@ DeltaInfo run_delta(const DeltaTask& task) {
   const GitTree to = find_commit_tree(repository.get(), task.to);
   const TreeListing listing = list_tree(repository.get(), task.to);
   const Attributes after = read_attributes(repository.get(), listing, task.most_steps());
-  // The files are changes over the old tree's index: their time must differ from the one in there,
-  // or git would take a file of equal size for unchanged. That one is always in the past.
+  // These files are changes over the old tree's index: their time must differ from its time, or git
+  // would take a file of equal size for unchanged. The index's time is always in the past.
   const auto mtime_s = static_cast<uint32_t>(base::system_clock().wall_ms() / 1000);
   BlobWriter blobs(git, after, mtime_s);
   DeltaWriter delta(repository.get(), blobs, task.upper);
@@ -285,7 +284,7 @@ DeltaInfo run_delta(const DeltaTask& task) {
   return {delta.written().size(), delta.removed(), blobs.counts().bytes};
 }
 
-// No tree is listed: what is the same is known from the old tree's index.
+// Lists no tree: the old tree's index provides the unchanged files.
 class IndexedDelta {
  public:
   IndexedDelta(const DeltaTask& task, const std::string& old_index)
@@ -302,7 +301,7 @@ class IndexedDelta {
                                                    *git_tree_id(to.get()), kMaxWritten);
     if (!distance.complete) throw_too_many();
     const bool converted = distance.attributes;
-    TreeListing listing;  // of .gitattributes alone, where they are the old ones
+    TreeListing listing;  // of .gitattributes only, if unchanged
     if (converted)
       listing = list_tree(repository_.get(), task_.to);
     else

@@ -45,16 +45,16 @@ struct AttributeChanges {
 struct Difference {
   ChangedTree before;
   ChangedTree after;
-  std::set<std::string> paths;  // to compare; none: all
+  std::set<std::string> paths;  // to compare; empty: all
 };
 
 }  // namespace
 
-// Some files of a difference, while what they take in memory is charged.
+// Some files of a difference, while their memory is charged.
 struct CommitTree::Part {
   const Difference& difference;
   DiffMemory& memory;
-  std::function<bool(const std::string& path)> keeps;  // which files are meant
+  std::function<bool(const std::string& path)> keeps;  // selects files
   bool may_halve = false;
 };
 
@@ -72,7 +72,7 @@ struct CommitTree::State {
     return GitOdbObject(object);
   }
 
-  // nullopt: there is no memory for it.
+  // nullopt: not enough memory.
   std::optional<bool> equals_converted(const Conversion& conversion, const git_oid& oid, int fd,
                                        uint64_t size) const {
     const base::MemoryShare share(compared, size);
@@ -91,7 +91,7 @@ struct CommitTree::State {
   }
 
   // The paths to compare. Without them libgit2 walks both trees whole (45 ms for 78,635 files). A
-  // file that gave way to a directory is a change that nobody named.
+  // file replaced by a directory changes although the list lacks it.
   std::set<std::string> paths_of(const std::vector<Change>& changes) const {
     std::set<std::string> paths;
     std::set<std::string> seen;
@@ -126,7 +126,7 @@ struct CommitTree::State {
     return found;
   }
 
-  // Nothing if there is none.
+  // Null: no difference.
   GitDiff diff(const Difference& difference, uint32_t flags) const {
     git_tree* before = difference.before.tree.get();
     git_tree* after = difference.after.tree.get();
@@ -145,13 +145,13 @@ struct CommitTree::State {
     return GitDiff(diff);
   }
 
-  // False: there is no room for one of its files beside the others, and nothing was added.
+  // False: memory does not suffice for all its files at once; nothing was added.
   bool add_patch(const Part& part, const DiffLimits& limits, PatchText& text) const;
   bool add_stats(const Part& part, const DiffLimits& limits, std::vector<DiffStat>& result) const;
 
   MemoryRepository repository;
   GitTree root;
-  mutable base::LookMemory compared{base::kAllLooksBytes};  // of one file, and what it becomes
+  mutable base::LookMemory compared{base::kAllLooksBytes};  // of one file and its conversion
   mutable PathAttributes attributes;
   mutable bool incomplete = false;
   Deadline deadline = Deadline::max();
@@ -206,7 +206,7 @@ bool CommitTree::content_equals(std::string_view path, uint32_t mode, int fd) co
   const std::optional<TreeEntry> entry = lookup(path);
   if (!entry || entry->mode != mode || mode == kModeSymlink) return false;
   struct stat status {};
-  base::check(fstat(fd, &status), "look at a file");
+  base::check(fstat(fd, &status), "inspect a file");
   const auto size = static_cast<uint64_t>(status.st_size);
   const git_oid oid = parse_oid(entry->oid);
   const Conversion conversion = state_->attributes.conversion(std::string(path));
@@ -287,7 +287,7 @@ bool CommitTree::State::add_patch(const Part& part, const DiffLimits& limits,
                                   PatchText& text) const {
   const size_t size_before = text.bytes.size();
   const GitDiff found = diff(part.difference, GIT_DIFF_SHOW_BINARY);
-  GitDiff binary;  // the same in binary form, made when a file needs that
+  GitDiff binary;  // the same in binary form, created if needed
   for (size_t i = 0; found && i < git_diff_num_deltas(found.get()); ++i) {
     const git_diff_delta* delta = git_diff_get_delta(found.get(), i);
     if (!part.keeps(path_of(*delta))) continue;
@@ -303,20 +303,20 @@ bool CommitTree::State::add_patch(const Part& part, const DiffLimits& limits,
     } else if (cost.fits() == TextCost::Fits::binary && !cost.lacks_room() &&
                cost.take_binary(binary_share)) {
       if (!binary) binary = diff(part.difference, GIT_DIFF_SHOW_BINARY | GIT_DIFF_FORCE_BINARY);
-      patch = patch_at(binary.get(), i);  // the flag changes no order
+      patch = patch_at(binary.get(), i);  // the flag keeps the order
     } else if (cost.lacks_room()) {
       throw_no_memory();
     } else {
       throw Error(Code::resource_exhausted,
                   "\"" + base::escape_for_message(path_of(*delta)) + "\" is too large for a diff",
-                  "look at the summary (--stat), or take it out of the workspace with cp");
+                  "view the summary (--stat), or copy the file out with cp");
     }
     const int answer = patch ? git_patch_print(patch.get(), append_line, &text) : 0;
     if (text.full) {
       throw Error(Code::resource_exhausted,
                   "the diff is larger than " + std::to_string(limits.max_patch_bytes) +
-                      " bytes, or than there is memory for now",
-                  "look at its summary, or at single files");
+                      " bytes, or than the memory available now",
+                  "view its summary, or diff single files");
     }
     check_git(answer, "print the diff");
   }
@@ -337,7 +337,7 @@ bool CommitTree::State::add_stats(const Part& part, const DiffLimits& limits,
     }
     DiffStat stat = stat_of(part.difference, found.get(), i, cost);
     if (!result.empty() && result.back().path == stat.path) {
-      // A file that became a link, or the other way round, comes as deleted and added.
+      // A file that became a link, or vice versa, appears as deleted and added.
       stat.added += result.back().added;
       stat.removed += result.back().removed;
       stat.binary |= result.back().binary;
@@ -354,16 +354,16 @@ bool CommitTree::State::add_stats(const Part& part, const DiffLimits& limits,
 namespace {
 
 constexpr const char* kLookAt =
-    "look at the summary (--stat), or take large files out of the workspace with cp";
-constexpr uint64_t kPartBytes = 16 << 20;  // of contents, where it is more than one file
-constexpr uint64_t kAllBytes = 1 << 30;    // of all contents: they are read for as long as it takes
+    "view the summary (--stat), or copy large files out with cp, and remove them";
+constexpr uint64_t kPartBytes = 16 << 20;  // of contents, for more than one file
+constexpr uint64_t kAllBytes = 1 << 30;    // of all contents: bounds the time to read them
 constexpr uint64_t kChangeBytes = 256;     // in memory, with its name twice
 
 }  // namespace
 
-// A diff by parts of the files, in the order of their paths. What a part takes in memory is given
-// back before the next; one that takes too much is halved. Where the commits differ there is one
-// part, as files differ that are no change of either tree.
+// A diff in parts, in the order of paths. A part's memory is freed before the next one; a part that
+// needs too much is split in half. If the commits differ there is one part, as files may differ
+// without being a change of either tree.
 class CommitTree::Parts {
  public:
   Parts(const State& state, TwoTrees trees, const DiffLimits& limits, bool refuse,
@@ -382,7 +382,7 @@ class CommitTree::Parts {
     names_.erase(std::unique(names_.begin(), names_.end()), names_.end());
   }
 
-  using Use = std::function<bool(const Part&)>;  // false: it takes too much
+  using Use = std::function<bool(const Part&)>;  // false: it needs too much memory
   void run(const Use& use) {
     if (!trees_.after_commit.empty()) {
       DiffMemory memory(state_.repository);
@@ -405,14 +405,14 @@ class CommitTree::Parts {
 
   bool done(size_t first, size_t last, const Use& use) {
     if (std::chrono::steady_clock::now() > limits_.deadline) {
-      if (refuse_) throw Error(Code::resource_exhausted, "it takes too long to compare", kLookAt);
-      left_ = 0;  // the rest by its sizes
+      if (refuse_) throw Error(Code::resource_exhausted, "the comparison takes too long", kLookAt);
+      left_ = 0;  // the rest by size only
     }
     const bool may_halve = last - first > 1 && left_ >= kPartBytes;
     DiffMemory memory(state_.repository);
     const auto found = difference(first, last, may_halve, memory);
     if (!found) return false;
-    // A file in whose place a directory came, or below one that became a file, is in no list.
+    // Files replaced by a directory, or below a directory replaced by a file, are in no list.
     std::vector<std::string> unnamed;
     const auto keeps = [&](const std::string& path) {
       const auto named = std::lower_bound(names_.begin(), names_.end(), path);
@@ -432,7 +432,7 @@ class CommitTree::Parts {
     return true;
   }
 
-  // Nothing: it takes too much at once.
+  // Empty: it needs too much memory at once.
   std::optional<Difference> difference(size_t first, size_t last, bool may_halve,
                                        DiffMemory& memory) const {
     DiffLimits limits = limits_;

@@ -1,9 +1,9 @@
-// Changes of a workspace against its base commit, from the list of paths that differ: no tree is
-// walked. Cost follows the number of changes. New trees and blobs live in memory only; the mirror
-// is never written. Contents are the worktree's: line ends, ident and encoding are turned back as
-// `git add` does, by the commit's .gitattributes (and those among the changes). Paths are raw
-// bytes, relative, "/" between parts. What is read, and what a text diff of so many lines takes, is
-// charged before (base/look_memory.h): contents belong to the agent, and commits to strangers.
+// Changes of a workspace against its base commit, from the list of differing paths: walks no tree,
+// so the cost depends on the number of changes. New trees and blobs live in memory only; the mirror
+// is never written. Converts contents from the worktree like `git add` (line ends, ident,
+// encoding), by the commit's .gitattributes (and those among the changes). Paths are raw bytes,
+// relative, "/" between parts. Memory for contents and text diffs is charged in advance
+// (base/look_memory.h), as contents and commits are untrusted.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@
 namespace moorage::repo_cache {
 
 struct Committed {
-  std::string path;  // the file that the commit has there
+  std::string path;  // the commit's file at this path
 };
 using Content = std::variant<base::Fd, std::string, Committed>;  // first: an open regular file
 
@@ -33,9 +33,9 @@ inline constexpr uint32_t kModeSubmodule = 0160000;
 
 struct Change {
   std::string path;
-  bool removed = false;       // a file, or a directory with all below it
+  bool removed = false;       // a file, or a directory with everything below it
   uint32_t mode = kModeFile;  // one of the first three above
-  // Asked when needed, once (of a .gitattributes twice); unused if removed.
+  // Called when needed, once (for a .gitattributes twice); unused if removed.
   std::function<Content()> content;
 };
 
@@ -45,32 +45,32 @@ struct DiffStat {
   uint64_t removed = 0;
   bool binary = false;
   std::string change;         // "added", "modified", "deleted", "mode", "type"
-  uint64_t bytes_before = 0;  // as git keeps it, or if too large, in the worktree; 0: not there
+  uint64_t bytes_before = 0;  // in git or, if too large, in the worktree; 0: absent
   uint64_t bytes_after = 0;
 };
 
-// Two worktrees, each a commit of the same mirror with changes. A file that both have changed alike
-// may be left out of both lists.
+// Two worktrees, each a commit of the same mirror with changes. Both lists may omit a file that
+// both have changed alike.
 struct TwoTrees {
   std::vector<Change> before;
   std::vector<Change> after;
-  std::string after_commit;  // empty: the same as before
+  std::string after_commit;  // empty: before_commit
 };
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-// Beyond the first two, or where the memory of all looks has no room for a content: patch() throws
-// resource_exhausted, stat() says "binary". A file with so many lines that a text diff of them has
-// no room is "binary" in both.
+// Beyond the first two, or if all diffs together lack memory for a content: patch() throws
+// resource_exhausted, stat() says "binary". A file with too many lines for a text diff is "binary"
+// in both.
 struct DiffLimits {
   uint64_t max_file_bytes = 32ull << 20;
-  uint64_t max_changed_bytes = 64ull << 20;  // contents that are in memory at the same time
+  uint64_t max_changed_bytes = 64ull << 20;  // of contents in memory at the same time
   uint64_t max_patch_bytes = 64ull << 20;    // resource_exhausted
-  size_t part_files = 256;                   // compared at a time, and fewer where they are large
-  Deadline deadline = Deadline::max();       // after it, no content is read
+  size_t part_files = 256;                   // compared at a time; fewer if they are large
+  Deadline deadline = Deadline::max();       // later contents are not read
 };
 
-// Larger files are kept by git as they are in the worktree, as far as this folder says.
+// Larger files are stored without conversion.
 inline constexpr uint64_t kMaxConvertedBytes = 8 << 20;
 
 struct TreeEntry {
@@ -79,7 +79,7 @@ struct TreeEntry {
   uint64_t size = 0;  // of the blob; 0 for trees and submodules
 };
 
-// One commit of one mirror, opened once for a run of questions. Not for two threads at a time.
+// One commit of one mirror, opened once for several queries. Not for two threads at a time.
 class CommitTree {
  public:
   CommitTree(const RepoCache& cache, const std::string& repo, const std::string& commit);
@@ -91,24 +91,24 @@ class CommitTree {
       std::string_view path) const;              // also of directories (mode 040000)
   bool is_tracked(std::string_view path) const;  // a file, symlink or submodule of the commit
   std::string read_blob(std::string_view path,
-                        uint64_t max_bytes) const;  // as in git, not as in a worktree
-  // Whether a worktree file with this content and mode is what the commit has. fd is borrowed, read
-  // with pread. A committed file is not read for it: equal ids are equal contents, as for git. A
-  // file over kMaxConvertedBytes is compared as it is.
+                        uint64_t max_bytes) const;  // as stored in git, without conversion
+  // Whether a worktree file with this content and mode equals the commit's. fd is borrowed, read
+  // with pread. Compares ids without reading the committed file, like git. Compares a file over
+  // kMaxConvertedBytes without conversion.
   bool content_equals(std::string_view path, uint32_t mode, int fd) const;
-  void set_deadline(Deadline deadline);  // of content_equals: false after it, and incomplete()
+  void set_deadline(Deadline deadline);  // of content_equals: false afterwards, and incomplete()
   bool late() const;
-  // True: for want of memory or time some content_equals was answered without the conversions.
+  // True: content_equals sometimes skipped conversions for lack of memory or time.
   bool incomplete() const;
   bool link_equals(std::string_view path, std::string_view target) const;
   // Paths of files below a directory of the commit ("" = all), in index order.
   std::vector<std::string> files_below(std::string_view directory) const;
 
-  // A patch that `git apply --binary` takes: binary files, modes, symlinks; no renames. Names that
-  // git refuses (".git" in any spelling) are left out, as `git add` leaves them.
+  // A patch for `git apply --binary`: binary files, modes, symlinks; no renames. Skips names that
+  // git refuses (".git" in any spelling), like `git add`.
   std::string patch(std::vector<Change> changes, const DiffLimits& limits = {}) const;
   std::vector<DiffStat> stat(std::vector<Change> changes, const DiffLimits& limits = {}) const;
-  // The same, from one worktree to another; `before` stands on this commit.
+  // The same, from one worktree to another; `before` is based on this commit.
   std::string patch_between(TwoTrees trees, const DiffLimits& limits = {}) const;
   std::vector<DiffStat> stat_between(TwoTrees trees, const DiffLimits& limits = {}) const;
 

@@ -23,7 +23,7 @@ class Measure {
     const GitTree new_tree = to ? read(*to) : GitTree();
     const size_t old_count = old_tree ? git_tree_entrycount(old_tree.get()) : 0;
     const size_t new_count = new_tree ? git_tree_entrycount(new_tree.get()) : 0;
-    // Both are in git's order of names. One that is not costs a wrong number, no more.
+    // Both are in git's order of names; a tree out of order only makes the count wrong.
     for (size_t o = 0, n = 0; distance_.complete && (o < old_count || n < new_count);) {
       const git_tree_entry* before =
           o < old_count ? git_tree_entry_byindex(old_tree.get(), o) : nullptr;

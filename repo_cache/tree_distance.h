@@ -1,5 +1,5 @@
-// How many files differ between two trees of git, told by their ids alone. Bounded in work: it ends
-// where more than `limit` files, or directories that differ, were met.
+// Counts the files that differ between two git trees, from ids alone. Bounded: it stops after more
+// than `limit` differing files or directories.
 #pragma once
 
 #include <git2/oid.h>
@@ -13,7 +13,7 @@ namespace moorage::repo_cache {
 struct TreeDistance {
   uint64_t files = 0;       // added, removed or changed
   bool complete = true;     // false: there are more
-  bool attributes = false;  // a .gitattributes is among them, as far as was looked
+  bool attributes = false;  // a .gitattributes is among those seen
 };
 
 TreeDistance measure_distance(git_repository* repository, const git_oid& from, const git_oid& to,

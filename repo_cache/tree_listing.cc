@@ -15,8 +15,8 @@ using base::Code;
 using base::Error;
 
 constexpr size_t kMaxNameBytes = 255;
-// A few small trees that name each other stand for any number of paths, and all of them are held in
-// memory: about 150 bytes each, and the path.
+// A few small trees that contain each other may describe any number of paths, all held in memory:
+// about 150 bytes each, plus the path.
 constexpr size_t kMaxEntries = 5'000'000;
 constexpr size_t kMaxPathsBytes = 512 << 20;
 
@@ -45,7 +45,7 @@ std::string fold(std::string_view name) {
   return result;
 }
 
-// NTFS drops dots and spaces at the end, takes what follows ":" for a stream, "\" for a separator,
+// NTFS drops dots and spaces at the end, treats text after ":" as a stream and "\" as a separator,
 // and has short names.
 bool is_ntfs_spelling(const std::string& folded, std::string_view name,
                       std::string_view short_name) {
@@ -139,7 +139,7 @@ void check_entry_name(std::string_view directory, std::string_view name, uint32_
   if (name == "." || name == "..") refuse_path(whole(), "points at a directory");
   if (name.find('/') != std::string_view::npos) refuse_path(whole(), "slash in a name");
   if (name.size() > kMaxNameBytes) refuse_path(whole(), "name longer than 255 bytes");
-  // Only names that begin like the dangerous ones are worth folding.
+  // Folding is expensive: only names with a suspicious first byte need it.
   const unsigned char first = static_cast<unsigned char>(name.front());
   if (first != '.' && first != 'g' && first != 'G' && first != 0xe2 && first != 0xef) return;
   const std::string folded = fold(name);

@@ -1,7 +1,6 @@
 // A commit's tree, flat: every file in index order, every directory with its place in the cache
-// tree. Reading it is where hostile trees stop: names that are ".git" to any file system, "..",
-// "/", over-long names and paths, entries out of order. So whatever holds a listing may create the
-// names in it.
+// tree. Reading it refuses hostile trees: names that are ".git" to any file system, "..", "/",
+// over-long names and paths, entries out of order. So the names in a listing are safe to create.
 #pragma once
 
 #include <git2/oid.h>
@@ -24,7 +23,7 @@ struct ListedDirectory {
 
 struct ListedFile {
   std::string path;
-  uint32_t name_at = 0;  // where the last part begins
+  uint32_t name_at = 0;  // offset of the last part
   uint32_t mode = 0;     // one of kModeFile ... kModeSubmodule
   git_oid oid;
   const char* name() const { return path.c_str() + name_at; }
@@ -38,7 +37,7 @@ struct TreeListing {
 // Throws invalid_argument with the path for a hostile entry.
 TreeListing list_tree(git_repository* repository, const std::string& commit);
 
-// A tree that was found hostile: throws invalid_argument with the path.
+// Refuses a hostile tree: throws invalid_argument with the path.
 [[noreturn]] void refuse_path(std::string_view path, const std::string& why);
 inline constexpr size_t kMaxTreeDepth = 1000;
 inline constexpr size_t kMaxPathBytes = 4095;

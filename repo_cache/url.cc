@@ -46,10 +46,10 @@ void check_characters(std::string_view text) {
     if (c == '\\') refuse("it contains a backslash");
   }
   if (text.front() == '-') refuse("it begins with a dash");
-  // To git, too, a slash ends what could be a helper's name.
+  // Git too takes a slash as the end of a possible helper name.
   const size_t remote_helper = text.find("::");
   if (remote_helper != std::string_view::npos && text.find('/') > remote_helper) {
-    refuse("remote helpers (\"name::address\") are not taken");
+    refuse("remote helpers (\"name::address\") are not allowed");
   }
 }
 
@@ -75,7 +75,7 @@ void check_host(const std::string& host) {
     refuse("the host has an empty part");
   for (char c : host) {
     if (!is_alnum(c) && c != '.' && c != '-' && c != '_') {
-      refuse("the host has a character that no host name has");
+      refuse("the host has a character that is invalid in host names");
     }
   }
 }
@@ -86,7 +86,7 @@ void check_user(const std::string& user) {
   if (user.front() == '-') refuse("the user name begins with a dash");
   for (char c : user) {
     if (!is_alnum(c) && c != '.' && c != '-' && c != '_' && c != '+') {
-      refuse("the user name has a character that is not taken");
+      refuse("the user name has a character that is not allowed");
     }
   }
 }
@@ -154,7 +154,7 @@ void check_path(const std::vector<std::string>& parts, std::string_view raw) {
   const std::string folded = to_lower(raw);
   for (const char* escape : {"%00", "%0a", "%0d", "%2e%2e", "%2f", "%5c"}) {
     if (folded.find(escape) != std::string::npos)
-      refuse("the path hides a character by escaping it");
+      refuse("the path has an unnecessarily escaped character");
   }
   for (const auto& part : parts) {
     if (part.front() == '-') refuse("a part of the path begins with a dash");
@@ -195,8 +195,8 @@ RepoUrl assemble(Scheme scheme, Authority authority, std::string_view path, bool
   std::vector<std::string> parts = path_parts(path);
   check_path(parts, path);
   if (authority.port == default_port(scheme)) authority.port.clear();
-  // "host:path" is relative to the home of the ssh user, "ssh://host/path" is not: "/~/" says the
-  // former.
+  // "host:path" is relative to the home of the ssh user, "ssh://host/path" is not; "/~/" expresses
+  // the former.
   const bool relative = scp_form && path.front() != '/';
   RepoUrl url;
   url.scheme = scheme;
@@ -226,7 +226,7 @@ std::optional<std::string> real_path(const std::string& path) {
   return std::string(real.get());
 }
 
-// The answer for a path outside the roots does not tell whether it exists.
+// The same answer for all paths outside of the roots, so it does not reveal whether one exists.
 RepoUrl parse_file(const std::string& path, const UrlPolicy& policy) {
   const std::vector<std::string> given = path_parts(path);
   const std::optional<std::string> real = real_path(path);
@@ -239,7 +239,7 @@ RepoUrl parse_file(const std::string& path, const UrlPolicy& policy) {
     throw Error(
         Code::permission_denied,
         "repository URL refused: this path is not below a directory that the daemon may read",
-        "a checkout of your own: moorage create --from DIR; or let the administrator set "
+        "for your own checkout: moorage create --from DIR; or ask the administrator to set "
         "repo.file_roots");
   }
   std::vector<std::string> parts = real ? path_parts(*real) : given;
@@ -249,7 +249,7 @@ RepoUrl parse_file(const std::string& path, const UrlPolicy& policy) {
   url.missing = !real;
   url.fetch = "/" + join(parts);  // as a path: git would decode % in a file URL
   if (parts.back() == ".git" && parts.size() > 1) parts.pop_back();
-  url.key = "file:///" + join(parts);  // ".git" stays: x and x.git may both be there
+  url.key = "file:///" + join(parts);  // ".git" stays: x and x.git may both exist
   strip_git_suffix(parts);
   url.display = display_of(parts);
   return url;
@@ -308,7 +308,7 @@ RepoUrl parse_url(std::string_view text, const UrlPolicy& policy) {
   } else if (scheme == "git") {
     kind = Scheme::git;
   } else if (scheme != "https") {
-    throw Error(Code::unsupported, "repository URL refused: only https, ssh and git are taken",
+    throw Error(Code::unsupported, "repository URL refused: only https, ssh and git are allowed",
                 scheme == "http" ? "use https://: plain http can be changed on the way" : kUrlHint);
   }
   const size_t slash = rest.find('/');

@@ -11,7 +11,7 @@ namespace moorage::repo_cache {
 
 namespace {
 
-// In quotes a value may have any byte; these four must be escaped.
+// A quoted value may have any byte; these four need escapes.
 std::string quote(const std::string& value) {
   std::string result = "\"";
   for (char c : value) {
@@ -34,8 +34,7 @@ std::string config_of(const WorkspaceGit& git) {
       "\tfilemode = true\n"
       "\tbare = false\n"
       "\tlogallrefupdates = true\n"
-      // The tree is shared through overlays: inode, device and ctime say nothing about content
-      // here.
+      // The tree is shared through overlays, where inode, device and ctime do not identify content.
       "\tcheckStat = minimal\n"
       "\ttrustctime = false\n";
   if (!git.origin_url.empty()) {

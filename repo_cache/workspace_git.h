@@ -1,4 +1,4 @@
-// The .git directory of a base tree, as a workspace sees it: objects come from the mirror, mounted
+// The .git directory of a base tree, for use in a workspace: objects come from the mirror, mounted
 // at a fixed place inside the sandbox. Written by the thread that owns the files (owner_thread.h).
 #pragma once
 

@@ -18,7 +18,7 @@ struct TextStatistics {
   size_t crlf = 0;
   size_t printable = 0;
   size_t other = 0;
-  // git's rule of thumb, not ours: more than one odd byte in 128.
+  // git's heuristic: more than one odd byte in 128
   bool binary() const { return lone_cr || zero || (printable >> 7) < other; }
 };
 
@@ -39,7 +39,7 @@ TextStatistics count_text(std::string_view bytes) {
       ++s.printable;
     }
   }
-  if (bytes.ends_with('\x1a')) --s.other;  // DOS's end of file
+  if (bytes.ends_with('\x1a')) --s.other;  // DOS end-of-file mark
   return s;
 }
 
@@ -82,9 +82,8 @@ std::optional<std::string> drop_cr(LineEnds ends, std::string_view bytes,
   return result;
 }
 
-// Walks over the keywords: for each "$Id$" or "$Id: ...$" on one line, `replacement` stands in the
-// result. An expanded keyword with a space inside the value belongs to another system and stays on
-// the way out.
+// Replaces the keywords "$Id$" and "$Id: ...$" on one line by `replacement`. On the way out it
+// keeps an expanded keyword with a space inside the value, as it belongs to another system.
 std::optional<std::string> replace_ident(std::string_view bytes, std::string_view replacement,
                                          bool outward) {
   if (bytes.find("$Id") == std::string_view::npos) return std::nullopt;
@@ -127,7 +126,7 @@ bool known_encoding(std::string_view name) {
 std::optional<std::string> recode(const std::string& to, const std::string& from,
                                   std::string_view bytes) {
   const iconv_t converter = iconv_open(to.c_str(), from.c_str());
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): how iconv_open says no
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): iconv_open's error value
   if (converter == reinterpret_cast<iconv_t>(-1)) return std::nullopt;
   std::string result;
   std::string buffer(64 << 10, '\0');
@@ -152,7 +151,7 @@ std::string upper_case(std::string text) {
   return text;
 }
 
-// UTF-16 and UTF-32 get a byte order mark; the -BOM names say which order.
+// UTF-16 and UTF-32 get a byte order mark; the -BOM names define the order.
 std::optional<std::string> encode(const std::string& name, std::string_view bytes) {
   const std::string encoding = upper_case(name);
   if (encoding == "UTF-16LE-BOM") {
@@ -174,7 +173,7 @@ std::optional<std::string> decode(const std::string& name, std::string_view byte
   return recode("UTF-8", encoding, bytes);
 }
 
-// Puts a step's result in the place of the bytes so far.
+// Replaces the bytes so far by a step's result.
 void take(std::optional<std::string> step, std::optional<std::string>& result) {
   if (step) result = std::move(step);
 }

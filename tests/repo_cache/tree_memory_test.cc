@@ -294,7 +294,7 @@ TEST_CASE("past its deadline a summary has the sizes of files, and a patch is re
   CHECK(stats[1].bytes_after == 6);
   const base::Error error = failure_of([&] { tree.patch(changes, late); });
   CHECK(error.code() == base::Code::resource_exhausted);
-  CHECK(error.message() == "it takes too long to compare");
+  CHECK(error.message() == "the comparison takes too long");
 }
 
 TEST_CASE("macros of .gitattributes name macros as deep as a file is long") {
