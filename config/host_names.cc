@@ -13,14 +13,14 @@
 namespace moorage::config {
 namespace {
 
-constexpr size_t kMaxEntryBytes = 1 << 20;  // of a group with very many members
-constexpr Range kIds{0, UINT32_MAX - 1};    // the last one is "no id" for the kernel
+constexpr size_t kMaxEntryBytes = 1 << 20;  // for a group with very many members
+constexpr Range kIds{0, UINT32_MAX - 1};    // the kernel uses the last one for "no id"
 
 bool is_number(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// With as much room as the entry's line needs. Nothing: there is none of that name.
+// Grows the buffer until the entry fits. Empty: no such name.
 template <typename Entry, typename Find>
 std::optional<Entry> look_up(const std::string& name, const char* database, const Find& find) {
   std::vector<char> room(4096);
@@ -29,7 +29,7 @@ std::optional<Entry> look_up(const std::string& name, const char* database, cons
     Entry* found = nullptr;
     const int error = find(name.c_str(), &entry, room.data(), room.size(), &found);
     if (found != nullptr) return entry;
-    // What getpwnam(3) lists as "not found"; anything else is a database that does not answer.
+    // Error codes that getpwnam(3) lists as "not found"; others mean that the database failed.
     if (error == 0 || error == ENOENT || error == ESRCH || error == EPERM) return std::nullopt;
     if (error != ERANGE || room.size() >= kMaxEntryBytes)
       base::throw_errno(std::string(database) + " of this host", error);

@@ -1,5 +1,5 @@
-// Names of the host's users and groups to ids. A number is an id as it stands, whether the host
-// knows it or not.
+// Resolves names of the host's users and groups to ids. A number is used as an id even if the host
+// has no such user or group.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace moorage::config {
 
-// Throw invalid_argument for a name that the host does not know, io where it cannot be asked.
+// Throw invalid_argument for a name unknown to the host, io if the lookup fails.
 uint32_t user_id(const std::string& name);
 uint32_t group_id(const std::string& name);
 

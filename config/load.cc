@@ -27,12 +27,12 @@ constexpr size_t kWideValue = 60;
 
 using Sources = std::map<std::string_view, std::string>;
 
-// Variables of ours that are no settings: the CLI's socket, and what crash_point.h reads.
+// Variables that are not settings: the CLI's socket, and crash_point.h's.
 constexpr std::string_view kOtherVariables[] = {"MOORAGE_SOCKET", "MOORAGE_CRASH_AT"};
 
 [[noreturn]] void refuse_unknown(const std::string& name, const std::string& place) {
   const auto nearest = nearest_name(name);
-  // With an empty file, because the one that is refused here would be refused there, too.
+  // With an empty file, because the refused one would fail again.
   throw Error(Code::invalid_argument, place + ": unknown setting \"" + name + "\"",
               nearest ? "Did you mean \"" + *nearest + "\"?"
                       : "`mooraged --config /dev/null --show-config` lists all settings.");
@@ -108,7 +108,7 @@ void apply_overrides(const std::map<std::string, std::string>& overrides, Settin
     const Setting* setting = find_setting(name);
     if (!setting && name == kPolicy) {
       throw Error(Code::invalid_argument, "--set: policy is a list of rules",
-                  "Write them into the file that --config names.");
+                  "Put them in the file given with --config.");
     }
     if (!setting) refuse_unknown(name, "--set");
     apply(*setting, values_of(*setting, value), "--set", settings);
@@ -116,37 +116,37 @@ void apply_overrides(const std::map<std::string, std::string>& overrides, Settin
   }
 }
 
-// What no value can tell alone.
+// Checks that involve several settings.
 void check_together(const Settings& settings) {
   const IdSettings& ids = settings.ids;
   const uint64_t pool = ids.sandbox_first_id;
   const uint64_t pool_end = pool + kIdsOfARange * ids.sandbox_slots;
   const uint64_t disk_end = ids.disk_first_id + kIdsOfARange + 1;
-  // Container engines take ids for signed numbers: they refuse every larger one.
+  // Container engines store ids as signed numbers and refuse larger ones.
   constexpr uint64_t kEngineEnd = uint64_t{1} << 31;
   if (pool_end > kEngineEnd) {
     throw Error(
         Code::invalid_argument,
-        "ids: the ids of sandboxes go beyond 2147483647, the largest that container engines "
-        "take",
+        "ids: the ids of sandboxes exceed 2147483647, the largest that container engines "
+        "accept",
         "Lower ids.sandbox_first_id or ids.sandbox_slots.");
   }
-  // 4294967295 is "no id" for the kernel.
+  // The kernel uses 4294967295 for "no id".
   if (disk_end > UINT32_MAX) {
-    throw Error(Code::invalid_argument, "ids: the ranges go beyond the largest id, 4294967294",
+    throw Error(Code::invalid_argument, "ids: the ranges exceed the largest id, 4294967294",
                 "Lower ids.disk_first_id.");
   }
   if (pool < disk_end && ids.disk_first_id < pool_end) {
     throw Error(Code::invalid_argument,
                 "ids: the ids on disk (" + std::to_string(ids.disk_first_id) + " to " +
-                    std::to_string(disk_end - 1) + ") lie among those of sandboxes (" +
+                    std::to_string(disk_end - 1) + ") overlap those of sandboxes (" +
                     std::to_string(pool) + " to " + std::to_string(pool_end - 1) + ")",
-                "Move ids.disk_first_id or ids.sandbox_first_id so that they do not meet.");
+                "Move ids.disk_first_id or ids.sandbox_first_id so that they do not overlap.");
   }
   if (settings.sandbox.backend == "process" && !settings.sandbox.allow_process_backend) {
     throw Error(Code::invalid_argument,
                 "sandbox.backend: process isolates nothing and is not allowed",
-                "Set sandbox.allow_process_backend: true if that is what you want.");
+                "Set sandbox.allow_process_backend: true to use it anyway.");
   }
 }
 
@@ -217,7 +217,7 @@ std::string show_text(const std::vector<ShownSetting>& shown) {
   size_t value_width = 0;
   for (const ShownSetting& setting : shown) {
     name_width = std::max(name_width, setting.name.size());
-    // A rule is longer than any other value: not all others stand far away from their source.
+    // A long rule must not push the sources of all other settings to the right.
     if (setting.value.size() <= kWideValue)
       value_width = std::max(value_width, setting.value.size());
   }

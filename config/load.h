@@ -1,8 +1,8 @@
-// Settings from, in rising order: the defaults, one YAML file, the environment, --set. Nothing is
-// guessed: an unknown or repeated key, a wrong type, a value out of range throw
-// Error(invalid_argument) with file, line and column (or the variable), and name the nearest known
-// key. The variable of a.b_c is MOORAGE_A_B_C; a list there is separated by ':'. The rules of the
-// section `policy` (policy_rules.h) are the file's alone.
+// Loads settings from, in rising order: the defaults, one YAML file, the environment, --set.
+// Strict: an unknown or repeated key, a wrong type or a value out of range throws
+// Error(invalid_argument) with file, line and column (or the variable), and suggests the nearest
+// known key. The variable of a.b_c is MOORAGE_A_B_C, with lists separated by ':'. Only the file can
+// have the section `policy` (policy_rules.h).
 #pragma once
 
 #include <map>
@@ -18,12 +18,12 @@ namespace moorage::config {
 inline constexpr std::string_view kDefaultFile = "/etc/moorage/moorage.yaml";
 
 struct LoadOptions {
-  std::optional<std::string> file{};  // --config: must exist. Unset: kDefaultFile if it is there
+  std::optional<std::string> file{};  // --config: must exist. Unset: kDefaultFile if it exists
   std::map<std::string, std::string> environment{};
   std::map<std::string, std::string> overrides{};  // --set: "a.b_c" -> value
 };
 
-// One line of `moorage config show`. value is as the file would have it.
+// One line of `moorage config show`. `value` has the syntax of the file.
 struct ShownSetting {
   std::string name{};
   std::string value{};
@@ -34,10 +34,10 @@ struct ShownSetting {
 
 struct Loaded {
   Settings settings{};
-  // All settings, in the order of the table; then a line a rule: policy[1], policy[2]...
+  // All settings, in the order of the table; then one line per rule: policy[1], policy[2]...
   std::vector<ShownSetting> shown{};
   std::vector<std::string>
-      unknown_variables{};  // MOORAGE_... that mean no setting: worth a warning
+      unknown_variables{};  // MOORAGE_... variables without a setting: worth a warning
 };
 
 Loaded load(const LoadOptions& options);
@@ -46,7 +46,7 @@ std::map<std::string, std::string> environment_of_process();  // those that begi
 
 std::string show_text(const std::vector<ShownSetting>& shown);
 
-// The known setting or section that is most like this name, if any is.
+// The known setting or section closest to this name, if any.
 std::optional<std::string> nearest_name(std::string_view name);
 
 }  // namespace moorage::config

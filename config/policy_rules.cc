@@ -36,7 +36,7 @@ std::string joined(const std::vector<std::string_view>& names) {
   return text;
 }
 
-// As YAML reads it again within [] and {}.
+// Quotes a text where YAML needs it within [] and {}.
 std::string plain(const std::string& text) {
   constexpr std::string_view kSafe =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
@@ -103,7 +103,7 @@ class RuleReader {
         const auto nearest = base::nearest(item.key, names);
         refuse_at(item.key_line, item.key_column, "unknown key \"" + item.key + "\" in " + where,
                   nearest ? "Did you mean \"" + *nearest + "\"?"
-                          : "There may be: " + joined(names) + ".");
+                          : "Allowed keys: " + joined(names) + ".");
       }
       if (item.kind == Kind::null)
         refuse_at(item.key_line, item.key_column, "\"" + item.key + "\" has no value");
@@ -111,7 +111,7 @@ class RuleReader {
     }
   }
 
-  // Calls parse(), and puts the place of the node in front of what it refuses.
+  // Calls parse(), and adds the node's position to its errors.
   template <typename Parse>
   auto parsed(const YamlNode& node, const Parse& parse) const {
     if (node.kind != Kind::scalar) refuse(node, "\"" + node.key + "\" must be one value");
@@ -132,7 +132,7 @@ class RuleReader {
   void read_list(const YamlNode& node, const Add& add) {
     if (node.kind != Kind::list || node.items.empty()) {
       refuse(node, "\"" + node.key + "\" must be a list: [a, b]",
-             node.kind == Kind::list ? "Leave it out where the rule is to say nothing of it." : "");
+             node.kind == Kind::list ? "To leave it unrestricted, omit it." : "");
     }
     std::string text;
     for (const YamlNode& item : node.items) {
@@ -151,7 +151,7 @@ class RuleReader {
 
   static std::string word(const std::string& text) {
     if (text.empty() || text.find_first_not_of(kWordCharacters) != std::string::npos)
-      throw Error(Code::invalid_argument, "\"" + text + "\" is not a name that is allowed here");
+      throw Error(Code::invalid_argument, "\"" + text + "\" is not an allowed name");
     return text;
   }
 
@@ -171,7 +171,7 @@ class RuleReader {
     show("labels", "{" + text + "}");
   }
 
-  // What no workspace can have would make a rule that never holds.
+  // A label that no workspace can have would make a rule without effect.
   void check_label(const YamlNode& item) const {
     const bool good_key = !item.key.empty() && item.key.size() <= kMaxLabelKey &&
                           std::all_of(item.key.begin(), item.key.end(), [](unsigned char c) {
@@ -182,7 +182,7 @@ class RuleReader {
                 "a label's key is 1-63 of A-Z a-z 0-9 - _ ., not \"" + item.key + "\"");
     if (item.kind != Kind::scalar)
       refuse_at(item.key_line, item.key_column, "label \"" + item.key + "\" must have one value",
-                "An empty one is \"\".");
+                "Write an empty value as \"\".");
     const bool control = std::any_of(item.text.begin(), item.text.end(),
                                      [](unsigned char c) { return c < 0x20 || c == 0x7f; });
     if (item.text.size() > kMaxLabelValue || control)
@@ -211,7 +211,7 @@ class RuleReader {
                    }};
     };
     const auto image = [](const std::string& text) {
-      if (text.empty()) throw Error(Code::invalid_argument, "an image has a name");
+      if (text.empty()) throw Error(Code::invalid_argument, "the name of an image cannot be empty");
       return text;
     };
     default_ = node;
@@ -259,23 +259,23 @@ class RuleReader {
   void check_within(const char* key, const std::optional<T>& usual,
                     const std::optional<T>& most) const {
     if (usual && most && *usual > *most) {
-      refuse(default_, std::string(key) + ": the rule's default is more than its max",
-             "Lower the one, or raise the other.");
+      refuse(default_, std::string(key) + ": the rule's default exceeds its max",
+             "Lower the default, or raise the max.");
     }
   }
 
   void check_together() const {
     if (!rule_.default_runtime.empty() && rule_.default_backend.empty()) {
-      refuse(default_, "a default runtime belongs to a backend",
-             "Name the backend too: {backend: docker, runtime: " + rule_.default_runtime + "}");
+      refuse(default_, "a default runtime needs a default backend",
+             "Add the backend: {backend: docker, runtime: " + rule_.default_runtime + "}");
     }
     const bool speaks = !rule_.backends.empty() || !rule_.min_isolation.empty() ||
                         !rule_.default_backend.empty() || !rule_.default_image.empty() ||
                         !(rule_.usual == PolicyLimits{}) || !(rule_.most == PolicyLimits{});
     if (!speaks) {
-      refuse(node_, "this rule says nothing",
-             "Give it backends, min_isolation, default or max; without it the others hold as they "
-             "are.");
+      refuse(node_, "this rule has no effect",
+             "Give it backends, min_isolation, default or max; without it only other "
+             "rules apply.");
     }
     const auto& allowed = rule_.backends;
     if (!allowed.empty() && !rule_.default_backend.empty() &&

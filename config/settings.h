@@ -1,6 +1,6 @@
-// Every setting of the daemon, with its default in place and its unit in its name. A group is a
-// section of the YAML file. Ranges, help texts and names are in table.cc; only daemon/main reads
-// this struct and gives every layer its own small options.
+// Every setting of the daemon, with its default, and its unit in its name. A group is a section of
+// the YAML file. Ranges, help texts and names are in table.cc. Only daemon/main reads this struct
+// and passes options to the layers.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace moorage::config {
 
 struct StoreSettings {
   std::string directory = "/var/lib/moorage";
-  std::string image{};       // empty: on the file system of the directory
-  uint64_t image_bytes = 0;  // of it; taken at once
+  std::string image{};       // empty: store data directly in the directory
+  uint64_t image_bytes = 0;  // allocated at once
   uint64_t reserve_bytes = 16ULL << 20;
-  uint64_t min_free_bytes = 0;  // 0: 1 GiB, or 2 % of the disk if that is less
+  uint64_t min_free_bytes = 0;  // 0: 1 GiB, or 2 % of the disk if less
   uint64_t min_free_inodes = 0;
   std::string disk_quota = "auto";  // auto, watched
   uint64_t budget_bytes = 0;        // 0: none
@@ -38,10 +38,10 @@ struct LogSettings {
 };
 
 struct RepoSettings {
-  std::vector<std::string> file_roots{};  // file:// and paths may be cloned from below these only
+  std::vector<std::string> file_roots{};  // parents of local repositories that may be cloned
   int64_t fetch_deadline_s = 3600;
   uint64_t max_fetch_bytes = 20ULL << 30;
-  uint32_t checkout_threads = 0;  // 0: as many as CPUs
+  uint32_t checkout_threads = 0;  // 0: number of CPUs
   std::string https_proxy{};      // empty: none
   std::vector<std::string> no_proxy{};
   std::string ca_file{};      // empty: the system's
@@ -64,7 +64,7 @@ struct SandboxSettings {
   int64_t stop_grace_s = 5;
   bool sudo = true;
   uint32_t cpu_weight = 100;
-  uint64_t disk_rate_bytes = 0;  // a second; 0: no limit
+  uint64_t disk_rate_bytes = 0;  // per second; 0: no limit
   bool nested_namespaces = false;
   int64_t idle_stop_s = 1800;  // 0: never
   int64_t max_lifetime_s = 0;  // 0: none
@@ -72,7 +72,7 @@ struct SandboxSettings {
 
 struct DockerSettings {
   std::string socket = "/var/run/docker.sock";
-  std::string runtime{};  // empty: the engine's own choice
+  std::string runtime{};  // empty: the engine's default
 };
 
 struct ExecSettings {
@@ -86,7 +86,7 @@ struct WorkspaceSettings {
   uint64_t disk_limit_files = 2'000'000;
   int64_t sync_interval_s = 5;
   uint64_t output_limit_bytes = 4ULL << 30;  // 0: none
-  int64_t output_keep_s = 0;                 // 0: for ever
+  int64_t output_keep_s = 0;                 // 0: forever
 };
 
 struct UserSettings {
@@ -99,14 +99,14 @@ struct GcSettings {
 };
 
 struct ArchiveSettings {
-  std::string directory{};  // empty: archive, in the store
+  std::string directory{};  // empty: archive/ in the store
   uint32_t level = 3;       // of zstd
   uint32_t threads = 2;
   uint64_t import_max_bytes = 1ULL << 40;
 };
 
 struct ReplicaSettings {
-  std::string directory{};  // empty: no copy elsewhere
+  std::string directory{};  // empty: no replica
   int64_t interval_s = 20;
   bool same_disk = false;
 };
@@ -132,7 +132,7 @@ struct Settings {
   ReplicaSettings replica{};
   DaemonSettings daemon{};
   std::vector<PolicyRule> policy{};
-  std::string libexec_directory{};  // load() finds it near the program if it is not set
+  std::string libexec_directory{};  // load() finds it near the program if unset
 };
 
 }  // namespace moorage::config

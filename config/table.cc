@@ -20,7 +20,7 @@ constexpr uint64_t kDay = 86'400;
 
 using Values = std::vector<std::string>;
 
-// A place in Settings: settings_table() names each once.
+// Accessor of a field of Settings; settings_table() names each field once.
 template <typename T>
 using Place = T& (*)(Settings&);
 
@@ -117,7 +117,7 @@ Setting proxy(std::string_view name, Place<std::string> place, std::string_view 
           help};
 }
 
-// A name of another thing: lower case letters, digits, - and _.
+// A name: lower case letters, digits, - and _.
 Setting word(std::string_view name, Place<std::string> place, const Values& choices,
              std::string_view help) {
   return {name,
@@ -133,7 +133,7 @@ Setting word(std::string_view name, Place<std::string> place, const Values& choi
             for (const std::string& choice : choices) list += (list.empty() ? ": " : ", ") + choice;
             if (!good || !known) {
               throw Error(Code::invalid_argument,
-                          "\"" + v[0] + "\" is not a name that is allowed here" + list);
+                          "\"" + v[0] + "\" is not an allowed name" + list);
             }
             place(s) = v[0];
           },
@@ -141,7 +141,7 @@ Setting word(std::string_view name, Place<std::string> place, const Values& choi
           help};
 }
 
-// What an engine calls one of its runtimes, as io.containerd.kata.v2; or nothing.
+// An engine's name for a runtime, such as io.containerd.kata.v2; or empty.
 Setting runtime(std::string_view name, Place<std::string> place, std::string_view help) {
   return {name,
           "",
@@ -159,43 +159,43 @@ std::vector<Setting> about_daemon() {
            "where everything durable is kept"),
       path(
           "store.image", MOORAGE_PLACE(store.image), true,
-          "a file with a file system of ours that is mounted there, for NFS and others that cannot "
-          "hold layers; made if there is none; empty: the directory's own file system"),
+          "a file system image to mount there, for NFS and others that cannot hold layers; "
+          "created if missing; empty: use the directory's own file system"),
       bytes("store.image_bytes", MOORAGE_PLACE(store.image_bytes), {0, 1024 * kTiB},
-            "how large that file is, from the beginning; more than it has: it grows"),
+            "size of that image, allocated at once; raise it to grow the image"),
       bytes("store.reserve_bytes", MOORAGE_PLACE(store.reserve_bytes), {0, kTiB},
-            "kept free so that the database can still write on a full disk"),
+            "reserved so that the database can still write on a full disk"),
       bytes("store.min_free_bytes", MOORAGE_PLACE(store.min_free_bytes), {0, 1024 * kTiB},
-            "below this nothing that takes space begins, below half of it writers are ended; 0 is "
-            "1G, or 2 % of the disk if that is less"),
+            "with less free space, work that needs space does not start, and at half of it writers "
+            "are ended; 0: 1G, or 2 % of the disk if less"),
       integer<uint64_t>("store.min_free_inodes", MOORAGE_PLACE(store.min_free_inodes),
                         {0, 4'000'000'000},
-                        "the same for files; 0 is 20000, or 2 % of those the disk can have"),
+                        "the same for inodes; 0: 20000, or 2 % of the disk's inodes if less"),
       word("store.disk_quota", MOORAGE_PLACE(store.disk_quota), {"auto", "watched"},
-           "who holds workspaces below their disk limit: the file system's quotas where it has "
-           "them, or only the daemon's watcher"),
+           "enforcement of disk limits: auto uses the file system's quotas where available; "
+           "watched uses only the daemon's watcher"),
       bytes("store.budget_bytes", MOORAGE_PLACE(store.budget_bytes), {0, 1024 * kTiB},
-            "what mirrors, base trees and workspaces may take together; 0 is no limit"),
+            "total of mirrors, base trees and workspaces; 0: no limit"),
       integer<uint64_t>("store.budget_files", MOORAGE_PLACE(store.budget_files), {0, 4'000'000'000},
-                        "the same in files; 0 is no limit"),
+                        "the same in inodes; 0: no limit"),
       path("api.socket", MOORAGE_PLACE(api.socket), false, "unix socket of the HTTP API"),
       word("api.group", MOORAGE_PLACE(api.group), {}, "group that may use the API"),
       integer<uint32_t>("api.max_connections", MOORAGE_PLACE(api.max_connections), {1, 65'536},
-                        "connections at one time"),
+                        "concurrent connections"),
       bytes("api.max_body_bytes", MOORAGE_PLACE(api.max_body_bytes), {kMiB, 1024 * kTiB},
             "largest streamed request body: a file, a bundle, standard input"),
       bytes("api.max_json_bytes", MOORAGE_PLACE(api.max_json_bytes), {4096, 64 * kMiB},
             "largest JSON request body"),
       word("log.level", MOORAGE_PLACE(log.level), {"debug", "info", "warning", "error"},
-           "least severe events that are logged"),
+           "lowest level to log"),
       flag("log.json", MOORAGE_PLACE(log.json), "log JSON lines instead of text"),
-      path("log.file", MOORAGE_PLACE(log.file), true, "log file; empty is standard error"),
+      path("log.file", MOORAGE_PLACE(log.file), true, "log file; empty: standard error"),
       integer<uint32_t>("daemon.threads", MOORAGE_PLACE(daemon.threads), {2, 1024},
-                        "threads for blocking work"),
+                        "threads for blocking operations"),
       seconds("daemon.reconcile_interval_s", MOORAGE_PLACE(daemon.reconcile_interval_s), {1, 3600},
-              "how often the database is compared with what is there"),
+              "interval for comparing the database with the actual state"),
       path("libexec_directory", MOORAGE_PLACE(libexec_directory), false,
-           "where moorage-launch and moorage-warden are"),
+           "directory of moorage-launch and moorage-warden"),
   };
 }
 
@@ -204,105 +204,102 @@ std::vector<Setting> about_work() {
       list("repo.file_roots", MOORAGE_PLACE(repo.file_roots), parse_path,
            "directories below which local repositories may be cloned"),
       seconds("repo.fetch_deadline_s", MOORAGE_PLACE(repo.fetch_deadline_s), {1, 7 * kDay},
-              "longest clone or fetch"),
+              "time limit of a clone or fetch"),
       bytes("repo.max_fetch_bytes", MOORAGE_PLACE(repo.max_fetch_bytes), {kMiB, 1024 * kTiB},
-            "largest pack that a clone or fetch may bring"),
+            "largest pack in a clone or fetch"),
       integer<uint32_t>("repo.checkout_threads", MOORAGE_PLACE(repo.checkout_threads), {0, 256},
-                        "threads that write a base tree; 0 is as many as CPUs"),
+                        "threads that write a base tree; 0: number of CPUs"),
       proxy("repo.https_proxy", MOORAGE_PLACE(repo.https_proxy),
-            "proxy on the way to https repositories; empty is none"),
+            "proxy for https repositories; empty: none"),
       list("repo.no_proxy", MOORAGE_PLACE(repo.no_proxy), parse_host,
-           "hosts that are reached without the proxy; .example.com is all below it"),
+           "hosts contacted without the proxy; .example.com includes subdomains"),
       path("repo.ca_file", MOORAGE_PLACE(repo.ca_file), true,
-           "certificates for https repositories, instead of the system's; empty is the system's"),
+           "PEM file of certificates for https repositories; empty: the system's"),
       bytes("repo.budget_bytes", MOORAGE_PLACE(repo.budget_bytes), {0, 1024 * kTiB},
-            "what one repository may take: mirror, base trees, its workspaces; 0 is no limit"),
+            "total of one repository: mirror, base trees, its workspaces; 0: no limit"),
       integer<uint32_t>("ids.disk_first_id", MOORAGE_PLACE(ids.disk_first_id),
                         {65'536, 4'294'836'224},
-                        "first of 65537 owner ids on disk; no host user may have one"),
+                        "first of 65537 owner ids on disk; must not belong to host users"),
       integer<uint32_t>("ids.sandbox_first_id", MOORAGE_PLACE(ids.sandbox_first_id),
                         {65'536, 2'147'418'112},
-                        "first host id of the pool that sandboxes run under"),
+                        "first host id of the pool for sandboxes"),
       integer<uint32_t>("ids.sandbox_slots", MOORAGE_PLACE(ids.sandbox_slots), {1, 65'000},
-                        "ranges of 65536 ids in that pool: sandboxes at one time"),
+                        "ranges of 65536 ids in that pool, one per sandbox"),
       word("sandbox.backend", MOORAGE_PLACE(sandbox.backend), {}, "backend of new workspaces"),
       flag("sandbox.allow_process_backend", MOORAGE_PLACE(sandbox.allow_process_backend),
-           "allow the backend that isolates nothing"),
+           "allow the backend without isolation"),
       bytes("sandbox.memory_bytes", MOORAGE_PLACE(sandbox.memory_bytes),
-            {base::kLeastMemoryBytes, 1024 * kTiB}, "memory of a sandbox's commands together"),
+            {base::kLeastMemoryBytes, 1024 * kTiB}, "total memory of a sandbox's commands"),
       real("sandbox.cpus", MOORAGE_PLACE(sandbox.cpus), base::kLeastCpus, base::kMostCpus,
            "CPUs of a sandbox"),
       integer<uint32_t>("sandbox.pids", MOORAGE_PLACE(sandbox.pids), {16, 4'194'304},
                         "processes and threads of a sandbox"),
       seconds("sandbox.start_deadline_s", MOORAGE_PLACE(sandbox.start_deadline_s), {1, 3600},
-              "longest start of a sandbox"),
+              "time limit of a sandbox's start"),
       seconds("sandbox.stop_grace_s", MOORAGE_PLACE(sandbox.stop_grace_s), {0, 3600},
-              "time between the request to end and the kill"),
+              "grace period before a stop kills the processes"),
       flag("sandbox.sudo", MOORAGE_PLACE(sandbox.sudo),
-           "sudo without password inside the sandbox, where its backend has a root"),
+           "sudo without password inside the sandbox, if its backend supports root"),
       integer<uint32_t>("sandbox.cpu_weight", MOORAGE_PLACE(sandbox.cpu_weight), {1, 10'000},
-                        "share of all sandboxes together when the CPUs are short; a service of the "
-                        "host has 100"),
+                        "CPU weight of all sandboxes together; a host service has 100"),
       bytes("sandbox.disk_rate_bytes", MOORAGE_PLACE(sandbox.disk_rate_bytes), {0, kTiB},
-            "bytes a second, each way, of one sandbox on the store's disk; 0 is no limit"),
+            "bytes per second, each way, of one sandbox on the store's disk; 0: no limit"),
       flag("sandbox.nested_namespaces", MOORAGE_PLACE(sandbox.nested_namespaces),
-           "let commands make user namespaces and mount in them; more of the kernel is in reach"),
+           "allow user namespaces and mounts in them; exposes more of the kernel"),
       seconds("sandbox.idle_stop_s", MOORAGE_PLACE(sandbox.idle_stop_s), {0, 366 * kDay},
-              "an idle sandbox is stopped after; the next command starts it again; 0 is never"),
+              "stop a sandbox idle for this long; the next command restarts it; 0: never"),
       seconds("sandbox.max_lifetime_s", MOORAGE_PLACE(sandbox.max_lifetime_s), {0, 366 * kDay},
-              "any sandbox is stopped after, busy or not; 0 is never"),
+              "stop any sandbox after this long, even if busy; 0: never"),
       path("docker.socket", MOORAGE_PLACE(docker.socket), false,
-           "unix socket of the container engine of backend docker, or of Podman"),
+           "unix socket of Docker or Podman, for backend docker"),
       runtime(
           "docker.runtime", MOORAGE_PLACE(docker.runtime),
-          "that engine's runtime for sandboxes that name none, like crun; empty is its own choice"),
+          "default runtime in that engine, such as crun; empty: the engine's default"),
       bytes("exec.output_limit_bytes", MOORAGE_PLACE(exec.output_limit_bytes),
             {65'536, 1024 * kTiB},
-            "output of one command that is kept, on disk; the middle of a longer one goes"),
+            "kept output of one command, on disk; of longer output the middle is dropped"),
       seconds("exec.default_timeout_s", MOORAGE_PLACE(exec.default_timeout_s), {0, 366 * kDay},
-              "time limit of commands that name none; 0 is none"),
+              "default time limit of commands; 0: none"),
       seconds("workspace.undelete_window_s", MOORAGE_PLACE(workspace.undelete_window_s),
               {0, 3660 * kDay},
-              "how long a deleted workspace can be undeleted; time with the machine off does not "
-              "count"),
+              "undo window of a deleted workspace; time with the machine off does not count"),
       bytes("workspace.output_limit_bytes", MOORAGE_PLACE(workspace.output_limit_bytes),
             {0, 1024 * kTiB},
-            "output of all commands of a workspace that is kept; the oldest goes; 0 is no limit"),
+            "kept output of all commands of a workspace; drops the oldest; 0: no limit"),
       seconds("workspace.output_keep_s", MOORAGE_PLACE(workspace.output_keep_s), {0, 3660 * kDay},
-              "output of a command is kept so long after its end; 0 is for ever; time with the "
+              "delete a command's output this long after its end; 0: never; time with the "
               "machine off does not count"),
       bytes("workspace.disk_limit_bytes", MOORAGE_PLACE(workspace.disk_limit_bytes),
             {base::kLeastDiskBytes, 1024 * kTiB, true},
-            "disk of a new workspace that names no limit; 0 is none"),
+            "default disk limit of a workspace; 0: none"),
       integer<uint64_t>("workspace.disk_limit_files", MOORAGE_PLACE(workspace.disk_limit_files),
                         {base::kLeastDiskFiles, 4'000'000'000, true},
-                        "the same in files; 0 is none"),
+                        "the same in inodes; 0: none"),
       bytes("user.budget_bytes", MOORAGE_PLACE(user.budget_bytes), {0, 1024 * kTiB},
-            "what the workspaces of one user may take together; 0 is no limit"),
+            "total of one user's workspaces; 0: no limit"),
       seconds("gc.archive_after_s", MOORAGE_PLACE(gc.archive_after_s), {0, 3660 * kDay},
-              "how long a workspace rests before collection may archive it; time with the machine "
+              "idle time after which collection may archive a workspace; time with the machine "
               "off does not count"),
       seconds("gc.keep_unused_s", MOORAGE_PLACE(gc.keep_unused_s), {0, 366 * kDay},
-              "how long collection leaves alone what was made or asked for"),
+              "collection spares objects created or used within this time"),
       path(
           "archive.directory", MOORAGE_PLACE(archive.directory), true,
-          "where archives are kept, perhaps on another file system; empty is archive in the store"),
+          "directory for archives, perhaps on another file system; empty: archive in the store"),
       integer<uint32_t>("archive.level", MOORAGE_PLACE(archive.level), {1, 19},
-                        "how hard archives are compressed, as zstd counts it"),
+                        "zstd compression level of archives"),
       integer<uint32_t>("archive.threads", MOORAGE_PLACE(archive.threads), {1, 64},
                         "threads that compress one archive"),
       bytes("archive.import_max_bytes", MOORAGE_PLACE(archive.import_max_bytes),
             {kMiB, 1024 * kTiB}, "largest archive that may be imported, unpacked"),
       path(
           "replica.directory", MOORAGE_PLACE(replica.directory), true,
-          "where a copy of the store follows, on another disk or NFS, root's alone; empty is none"),
+          "directory for a copy of the store, on another disk or NFS, root only; empty: none"),
       seconds("replica.interval_s", MOORAGE_PLACE(replica.interval_s), {1, 3600},
-              "how often what is new goes there; a round that takes long is followed by a rest as "
-              "long"),
+              "interval between updates of that copy; a slow update delays the next by its length"),
       flag("replica.same_disk", MOORAGE_PLACE(replica.same_disk),
-           "let that copy be on the store's own disk, which does not outlive that"),
+           "allow that copy on the store's own disk, where it is lost with the disk"),
       seconds("workspace.sync_interval_s", MOORAGE_PLACE(workspace.sync_interval_s), {1, 3600},
-              "longest time that written files stay unsynced"),
+              "sync written files after at most this time"),
   };
 }
 

@@ -1,5 +1,5 @@
-// The one table of settings: it drives the file, the environment, the checks and `config show`. The
-// default is what a fresh Settings has.
+// The table of settings, used for the file, the environment, the checks and `config show`. A
+// default-constructed Settings has the defaults.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ struct Setting {
 };
 
 const std::vector<Setting>& settings_table();
-const Setting* find_setting(std::string_view name);  // null: there is none
+const Setting* find_setting(std::string_view name);  // null: not found
 std::vector<std::string> setting_groups();
 std::string variable_of(const Setting& setting);  // MOORAGE_GROUP_KEY
 

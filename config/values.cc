@@ -38,7 +38,7 @@ void check_range(std::string_view text, uint64_t value, const Range& range,
 
 std::string print_integer(uint64_t value) { return std::to_string(value); }
 
-// A whole number, then one of the units or nothing. False if it is neither, or too large.
+// Parses an integer, then an optional unit. False for anything else and on overflow.
 template <size_t N>
 bool read_number(std::string_view text, const std::array<Unit, N>& units, uint64_t& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -56,7 +56,7 @@ bool read_number(std::string_view text, const std::array<Unit, N>& units, uint64
 
 uint64_t parse_integer(std::string_view text, const Range& range) {
   uint64_t value = 0;
-  if (!read_number(text, std::array<Unit, 0>{}, value)) refuse(text, "a whole number");
+  if (!read_number(text, std::array<Unit, 0>{}, value)) refuse(text, "an integer");
   check_range(text, value, range, print_integer);
   return value;
 }
@@ -116,7 +116,7 @@ std::string parse_host(std::string_view text) {
 
 std::string parse_proxy(std::string_view text) {
   if (text.empty()) return {};
-  if (text.find('@') != std::string_view::npos) {  // not shown again: it may be a password
+  if (text.find('@') != std::string_view::npos) {  // not shown: it may be a password
     throw Error(Code::invalid_argument, "a proxy with a user name or password is not supported");
   }
   constexpr std::array<std::string_view, 4> kSchemes{"http://", "https://", "socks5://",

@@ -1,5 +1,5 @@
-// Texts to values and back. Parsers throw invalid_argument with what is wrong and what is allowed;
-// they do not know which setting it is. Printers give what the parser takes.
+// Converts texts to values and back. Parsers throw invalid_argument with the problem and the
+// allowed values; callers add the setting's name. Printers produce input for the parsers.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace moorage::config {
 struct Range {
   uint64_t least = 0;
   uint64_t most = UINT64_MAX;
-  bool or_zero = false;  // which is no limit
+  bool or_zero = false;  // 0: no limit
 };
 
 uint64_t parse_integer(std::string_view text, const Range& range);
@@ -23,7 +23,7 @@ std::string parse_path(std::string_view text);                     // absolute, 
 std::string parse_host(std::string_view text);                     // git.example.com, .example.com
 std::string parse_proxy(std::string_view text);                    // http://host:port, or empty
 
-std::string print_bytes(uint64_t bytes);  // 4GiB where that is exact
+std::string print_bytes(uint64_t bytes);  // 4GiB if exact
 std::string print_real(double value);
 
 std::string parse_runtime(std::string_view text);  // letters, digits, and . _ -

@@ -18,7 +18,7 @@ using base::Error;
 namespace {
 
 constexpr uint64_t kMaxFileBytes = 1 << 20;
-// An alias is another copy of what it names: a few lines can stand for more than memory holds.
+// An alias repeats its value: a few lines can expand to more than memory holds.
 constexpr size_t kMaxTreeValues = 10'000;
 constexpr int kMaxTreeLevels = 6;
 
@@ -26,7 +26,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Where a document begins, and nothing of what is in it.
+// Where a document begins; ignores its contents.
 class Documents : public YAML::EventHandler {
  public:
   YAML::Mark begin;
@@ -76,8 +76,8 @@ class Reader {
     }
   }
 
-  // At most one. LoadAll would tell, but goes round for ever where the parser of yaml-cpp 0.7 does
-  // not move: it stays in front of a ",".
+  // At most one. LoadAll would detect more, but loops forever where the parser of yaml-cpp 0.7
+  // makes no progress: at a ",".
   void check_documents(const std::string& text) {
     std::istringstream stream(text);
     YAML::Parser parser(stream);
@@ -105,7 +105,7 @@ class Reader {
     entry.key_line = key.Mark().line + 1;
     entry.key_column = key.Mark().column + 1;
     if (value.IsNull()) refuse(key.Mark(), "\"" + name + "\" has no value");
-    // What is in a section that does not exist is refused by its name, not by its shape.
+    // Refuses a value in an unknown section by its name, not by its shape.
     if (value.IsScalar()) entry.values.push_back(value.Scalar());
     entry.is_list = value.IsSequence();
     if (entry.is_list) {
@@ -151,7 +151,7 @@ class Reader {
     }
   }
 
-  // The text of a key. Keys are compared as text, so that a repeated one is found.
+  // The text of a key. Keys are compared as text to find repeated ones.
   std::string key_text(const YAML::Node& key, const std::string& prefix) {
     if (!key.IsScalar()) refuse(key.Mark(), "a key must be a plain word");
     const std::string name = key.Scalar();

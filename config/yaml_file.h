@@ -1,5 +1,5 @@
-// A YAML file as a flat list of named values with their places, and the few of its values that have
-// a shape of their own as trees. Knows nothing of the settings.
+// A YAML file as a flat list of named values with their positions; a few values with structure as
+// trees. Does not know the settings.
 #pragma once
 
 #include <map>
@@ -22,9 +22,9 @@ struct YamlEntry {
 struct YamlNode {
   enum class Kind { null, scalar, list, map };
   Kind kind = Kind::null;
-  std::string key{};              // under which it stands, in a map
+  std::string key{};              // in a map
   std::string text{};             // of a scalar
-  std::vector<YamlNode> items{};  // of a list or map, in their order; no key comes twice
+  std::vector<YamlNode> items{};  // of a list or map, in order; keys are unique
   int line = 0;                   // from 1
   int column = 0;
   int key_line = 0;
@@ -36,14 +36,14 @@ struct YamlFile {
   std::map<std::string, YamlNode> trees{};
 };
 
-// `groups` are the names whose value is a section, `trees` those whose value is taken as it is.
+// `groups`: names of sections; `trees`: names of values to read as trees.
 struct YamlShape {
   std::vector<std::string> groups{};
   std::vector<std::string> trees{};
 };
 
-// Throws invalid_argument with "FILE:LINE:COLUMN: " in front: bad syntax, a repeated key, deeper
-// nesting than group and key, no value; of a tree more than 10,000 values or 6 levels.
+// Throws invalid_argument with prefix "FILE:LINE:COLUMN: ": bad syntax, a repeated key, deeper
+// nesting than group and key, a missing value; for trees more than 10,000 values or 6 levels.
 YamlFile read_yaml(const std::string& path, const YamlShape& shape);
 
 }  // namespace moorage::config

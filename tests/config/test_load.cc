@@ -95,7 +95,7 @@ TEST_CASE("the environment wins over the file, and unknown variables are told") 
         "environment MOORAGE_EXEC_DEFAULT_TIMEOUT_S");
   CHECK(loaded.unknown_variables == std::vector<std::string>{"MOORAGE_SOMETHING"});
   CHECK(refusal("", {{"MOORAGE_SANDBOX_PIDS", "many"}}) ==
-        "environment MOORAGE_SANDBOX_PIDS: sandbox.pids: \"many\" is not a whole number");
+        "environment MOORAGE_SANDBOX_PIDS: sandbox.pids: \"many\" is not an integer");
 }
 
 TEST_CASE("--set wins over all, and is refused as the file is") {
@@ -111,7 +111,7 @@ TEST_CASE("--set wins over all, and is refused as the file is") {
         std::vector<std::string>{"/a", "/b"});
   CHECK_THROWS_WITH(with("store.bogus", "1"), "--set: unknown setting \"store.bogus\"");
   CHECK_THROWS_WITH(with("sandbox.pids", "many"),
-                    "--set: sandbox.pids: \"many\" is not a whole number");
+                    "--set: sandbox.pids: \"many\" is not an integer");
 }
 
 TEST_CASE("an unknown key is refused with its place and the nearest known one") {
@@ -157,8 +157,8 @@ TEST_CASE("a wrong type or shape is refused with its place") {
 TEST_CASE("values out of range and unknown units are refused") {
   CHECK(refusal("daemon: {threads: 1}\n") == ":1:19: daemon.threads: \"1\" is not from 2 to 1024");
   CHECK(refusal("daemon: {threads: -4}\n") ==
-        ":1:19: daemon.threads: \"-4\" is not a whole number");
-  CHECK(refusal("daemon: {threads: 4 threads}\n").find("is not a whole number") !=
+        ":1:19: daemon.threads: \"-4\" is not an integer");
+  CHECK(refusal("daemon: {threads: 4 threads}\n").find("is not an integer") !=
         std::string::npos);
   CHECK(refusal("sandbox: {memory_bytes: 4GB}\n").find("KiB, MiB, GiB or TiB") !=
         std::string::npos);
@@ -183,14 +183,14 @@ TEST_CASE("values out of range and unknown units are refused") {
 }
 
 TEST_CASE("ranges of ids that meet, or a backend that is not allowed, are refused") {
-  CHECK(refusal("ids: {disk_first_id: 1000065536}\n").find("lie among those of sandboxes") !=
+  CHECK(refusal("ids: {disk_first_id: 1000065536}\n").find("overlap those of sandboxes") !=
         std::string::npos);
-  CHECK(refusal("ids: {sandbox_slots: 60000}\n").find("the largest that container engines take") !=
+  CHECK(refusal("ids: {sandbox_slots: 60000}\n").find("the largest that container engines accept") !=
         std::string::npos);
   CHECK(refusal("ids: {sandbox_first_id: 2147483648}\n").find("is not from 65536 to 2147418112") !=
         std::string::npos);
   CHECK(refusal("ids: {sandbox_first_id: 2147418112, sandbox_slots: 2}\n")
-            .find("the largest that container engines take") != std::string::npos);
+            .find("the largest that container engines accept") != std::string::npos);
   CHECK(load_text("ids: {sandbox_first_id: 2147418112, sandbox_slots: 1}\n")
             .settings.ids.sandbox_slots == 1);
   CHECK(load_text("ids: {disk_first_id: 4294836224}\n").settings.ids.disk_first_id == 4294836224);

@@ -93,10 +93,10 @@ TEST_CASE("an unknown key of a rule is refused with its place and the nearest kn
   CHECK(refusal("policy:\n  - max: {memry: 1GiB}\n") ==
         ":2:11: unknown key \"memry\" in \"max\" of a rule | Did you mean \"memory\"?");
   CHECK(refusal("policy:\n  - max: {image: host}\n") ==
-        ":2:11: unknown key \"image\" in \"max\" of a rule | There may be: memory, cpus, pids, "
+        ":2:11: unknown key \"image\" in \"max\" of a rule | Allowed keys: memory, cpus, pids, "
         "disk.");
   CHECK(refusal("policy:\n  - default:\n      quux: 1\n") ==
-        ":3:7: unknown key \"quux\" in \"default\" of a rule | There may be: backend, runtime, "
+        ":3:7: unknown key \"quux\" in \"default\" of a rule | Allowed keys: backend, runtime, "
         "image, memory, "
         "cpus, pids, disk.");
   CHECK(refusal("polcy: []\n") == ":1:1: unknown setting \"polcy\" | Did you mean \"policy\"?");
@@ -130,7 +130,7 @@ TEST_CASE("a value of a rule that is wrong is refused with its place") {
   CHECK(
       refusal("policy:\n  - max: {disk: 0}\n").starts_with(":2:17: disk: \"0\" is not from 1MiB"));
   CHECK(refusal("policy:\n  - backends: [LXC]\n") ==
-        ":2:16: \"LXC\" is not a name that is allowed here");
+        ":2:16: \"LXC\" is not an allowed name");
   CHECK(refusal("policy:\n  - labels: {\"a b\": c}\n    backends: [lxc]\n")
             .starts_with(":2:14: a label's key is"));
   CHECK(refusal("policy:\n  - labels: {team: \"a\\nb\"}\n    backends: [lxc]\n")
@@ -144,8 +144,7 @@ TEST_CASE("a rule of a wrong shape is refused with its place") {
   CHECK(refusal("policy: [lxc]\n").starts_with(":1:10: a rule of policy holds"));
   CHECK(refusal("policy:\n  - backends: lxc\n") == ":2:15: \"backends\" must be a list: [a, b]");
   CHECK(refusal("policy:\n  - users: []\n    backends: [lxc]\n") ==
-        ":2:12: \"users\" must be a list: [a, b] | Leave it out where the rule is to say nothing "
-        "of it.");
+        ":2:12: \"users\" must be a list: [a, b] | To leave it unrestricted, omit it.");
   CHECK(refusal("policy:\n  - backends: [[lxc]]\n") ==
         ":2:16: \"backends\" must be a list of plain values");
   CHECK(refusal("policy:\n  - backends:\n") == ":2:5: \"backends\" has no value");
@@ -158,15 +157,15 @@ TEST_CASE("a rule of a wrong shape is refused with its place") {
 
 TEST_CASE("a rule that says nothing, or contradicts itself, is refused") {
   CHECK(refusal("policy:\n  - backends: [lxc]\n  - users: [root]\n")
-            .starts_with(":3:5: this rule says nothing"));
-  CHECK(refusal("policy:\n  - {}\n").starts_with(":2:5: this rule says nothing"));
+            .starts_with(":3:5: this rule has no effect"));
+  CHECK(refusal("policy:\n  - {}\n").starts_with(":2:5: this rule has no effect"));
   CHECK(refusal("policy:\n  - backends: [lxc]\n    default: {backend: docker}\n") ==
         ":3:14: the default backend \"docker\" is not among the backends of the same rule");
   CHECK(refusal("policy:\n  - default: {runtime: crun}\n") ==
-        ":2:14: a default runtime belongs to a backend | Name the backend too: {backend: docker, "
+        ":2:14: a default runtime needs a default backend | Add the backend: {backend: docker, "
         "runtime: crun}");
   CHECK(refusal("policy:\n  - default: {pids: 200}\n    max: {pids: 100}\n")
-            .starts_with(":2:14: pids: the rule's default is more than its max"));
+            .starts_with(":2:14: pids: the rule's default exceeds its max"));
   CHECK(rules_of("policy:\n  - {default: {pids: 100}, max: {pids: 100}}\n").size() == 1);
 }
 
