@@ -13,7 +13,7 @@
 
 namespace moorage::config {
 
-// A file of settings that lasts as long as the object.
+// A settings file that lives as long as the object.
 class SettingsFile {
  public:
   explicit SettingsFile(const std::string& text) {
@@ -37,7 +37,7 @@ inline Loaded load_text(const std::string& text,
   return load({.file = file.path(), .environment = environment});
 }
 
-// What is wrong, from ":LINE:COLUMN" on; with the hint behind " | ".
+// The error, from ":LINE:COLUMN" on, with the hint after " | ".
 inline std::string refusal(const std::string& text,
                            const std::map<std::string, std::string>& environment = {}) {
   const SettingsFile file(text);

@@ -78,7 +78,7 @@ TEST_CASE("the file is read with its types, sizes and times") {
   CHECK(shown(loaded, "sandbox.pids").source == "default");
 }
 
-TEST_CASE("the environment wins over the file, and unknown variables are told") {
+TEST_CASE("the environment overrides the file, and unknown variables are reported") {
   const Loaded loaded = load_text("exec:\n  default_timeout_s: 9\nsandbox:\n  pids: 100\n",
                                   {{"MOORAGE_EXEC_DEFAULT_TIMEOUT_S", "1h"},
                                    {"MOORAGE_REPO_FILE_ROOTS", "/a:/b"},
@@ -98,7 +98,7 @@ TEST_CASE("the environment wins over the file, and unknown variables are told") 
         "environment MOORAGE_SANDBOX_PIDS: sandbox.pids: \"many\" is not an integer");
 }
 
-TEST_CASE("--set wins over all, and is refused as the file is") {
+TEST_CASE("--set overrides all, and is checked like the file") {
   const auto with = [](const std::string& name, const std::string& value) {
     return load({.file = "/dev/null",
                  .environment = {{"MOORAGE_SANDBOX_PIDS", "100"}},
@@ -129,7 +129,7 @@ TEST_CASE("an unknown key is refused with its place and the nearest known one") 
         "settings.");
 }
 
-TEST_CASE("a repeated key is refused where it comes again") {
+TEST_CASE("a repeated key is refused at its second place") {
   CHECK(refusal("log:\n  json: true\n  json: false\n") == ":3:3: \"log.json\" is set twice");
   CHECK(refusal("log:\n  json: true\nlog:\n  level: info\n") == ":3:1: \"log\" is set twice");
 }
@@ -149,7 +149,7 @@ TEST_CASE("a wrong type or shape is refused with its place") {
   CHECK(refusal("- a\n") == ":1:1: the file must hold settings as \"key: value\"");
   CHECK(refusal("log: {}\n---\nlog: {}\n").find("the file must hold one document") !=
         std::string::npos);
-  CHECK(refusal(",~") == ":1:1: this is not YAML");  // yaml-cpp would look at it for ever
+  CHECK(refusal(",~") == ":1:1: this is not YAML");  // yaml-cpp would loop forever
   CHECK(refusal("store: [\n").starts_with(":"));
   CHECK(refusal("store:\n\tdirectory: /x\n").starts_with(":2:"));
 }
@@ -182,15 +182,15 @@ TEST_CASE("values out of range and unknown units are refused") {
         std::string::npos);
 }
 
-TEST_CASE("ranges of ids that meet, or a backend that is not allowed, are refused") {
+TEST_CASE("overlapping id ranges and a disallowed backend are refused") {
   CHECK(refusal("ids: {disk_first_id: 1000065536}\n").find("overlap those of sandboxes") !=
         std::string::npos);
-  CHECK(refusal("ids: {sandbox_slots: 60000}\n").find("the largest that container engines accept") !=
+  CHECK(refusal("ids: {sandbox_slots: 60000}\n").find("the largest that container engines") !=
         std::string::npos);
   CHECK(refusal("ids: {sandbox_first_id: 2147483648}\n").find("is not from 65536 to 2147418112") !=
         std::string::npos);
   CHECK(refusal("ids: {sandbox_first_id: 2147418112, sandbox_slots: 2}\n")
-            .find("the largest that container engines accept") != std::string::npos);
+            .find("the largest that container engines") != std::string::npos);
   CHECK(load_text("ids: {sandbox_first_id: 2147418112, sandbox_slots: 1}\n")
             .settings.ids.sandbox_slots == 1);
   CHECK(load_text("ids: {disk_first_id: 4294836224}\n").settings.ids.disk_first_id == 4294836224);
@@ -200,7 +200,7 @@ TEST_CASE("ranges of ids that meet, or a backend that is not allowed, are refuse
             .settings.sandbox.backend == "process");
 }
 
-TEST_CASE("a file that was named must be there") {
+TEST_CASE("a named file must exist") {
   try {
     load({.file = "/nonexistent/moorage.yaml"});
     FAIL("accepted");
@@ -210,7 +210,7 @@ TEST_CASE("a file that was named must be there") {
   }
 }
 
-TEST_CASE("what is shown can be read again and gives the same") {
+TEST_CASE("shown settings can be read again with the same result") {
   std::string text;
   std::string group;
   std::vector<ShownSetting> all =
@@ -261,7 +261,7 @@ TEST_CASE(
   CHECK_FALSE(find_setting("exec"));
 }
 
-TEST_CASE("the shown table has a line a setting with name, value and source") {
+TEST_CASE("the shown table has a line per setting with name, value and source") {
   const Loaded loaded = load_text("log: {level: debug}\n");
   const std::string text = show_text(loaded.shown);
   CHECK(std::count(text.begin(), text.end(), '\n') == static_cast<long>(loaded.shown.size()));

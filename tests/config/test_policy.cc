@@ -24,7 +24,7 @@ std::vector<std::string> shown_policy(const Loaded& loaded) {
 
 }  // namespace
 
-TEST_CASE("rules are read in their order with all that they say") {
+TEST_CASE("rules are read in order with all their fields") {
   const auto loaded = load_text(
       "log: {level: debug}\n"
       "policy:\n"
@@ -57,7 +57,7 @@ TEST_CASE("rules are read in their order with all that they say") {
   CHECK(loaded.settings.log.level == "debug");
 }
 
-TEST_CASE("no rules are no rules, however they are written") {
+TEST_CASE("an empty rule list may be written in several ways") {
   for (const char* text : {"", "policy:\n", "policy: []\n", "policy: ~\n"}) {
     const Loaded loaded = load_text(text);
     CHECK(loaded.settings.policy.empty());
@@ -65,7 +65,7 @@ TEST_CASE("no rules are no rules, however they are written") {
   }
 }
 
-TEST_CASE("shown rules can be read again and give the same") {
+TEST_CASE("shown rules can be read again with the same result") {
   const Loaded loaded = load_text(
       "policy:\n"
       "  - {users: [root, 1004], labels: {team: \"in \\\"fra\\\", \\\\ ~\", a: null-ish, b: "
@@ -104,7 +104,7 @@ TEST_CASE("an unknown key of a rule is refused with its place and the nearest kn
         ":3:5: \"backends\" is set twice");
 }
 
-TEST_CASE("who is not known on this host is refused with the place") {
+TEST_CASE("unknown users and groups are refused with their place") {
   CHECK(refusal("policy:\n  - users: [root, no-such-user]\n    backends: [lxc]\n") ==
         ":2:19: there is no user \"no-such-user\" on this host | `getent passwd` lists them; a "
         "number "
@@ -155,7 +155,7 @@ TEST_CASE("a rule of a wrong shape is refused with its place") {
   CHECK(refusal("policy:\n  - [a]: b\n") == ":2:5: a key must be a plain word");
 }
 
-TEST_CASE("a rule that says nothing, or contradicts itself, is refused") {
+TEST_CASE("a rule without effect, or one that contradicts itself, is refused") {
   CHECK(refusal("policy:\n  - backends: [lxc]\n  - users: [root]\n")
             .starts_with(":3:5: this rule has no effect"));
   CHECK(refusal("policy:\n  - {}\n").starts_with(":2:5: this rule has no effect"));
@@ -169,7 +169,7 @@ TEST_CASE("a rule that says nothing, or contradicts itself, is refused") {
   CHECK(rules_of("policy:\n  - {default: {pids: 100}, max: {pids: 100}}\n").size() == 1);
 }
 
-TEST_CASE("an alias is what it names, and not more than memory holds") {
+TEST_CASE("an alias expands to its value, within a limit") {
   CHECK(rules_of("policy:\n  - &a {max: {cpus: 1}}\n  - *a\n").size() == 2);
   std::string bomb = "policy:\n  - backends: &a [" + std::string("x");
   for (int n = 0; n < 999; ++n) bomb += ",x";
@@ -184,7 +184,7 @@ TEST_CASE("an alias is what it names, and not more than memory holds") {
   CHECK(refusal("policy: &a [*a]\n").find("nested too deeply") != std::string::npos);
 }
 
-TEST_CASE("rules are the file's alone") {
+TEST_CASE("rules come only from the file") {
   CHECK_THROWS_WITH(load({.file = "/dev/null", .overrides = {{"policy", "[]"}}}),
                     "--set: policy is a list of rules");
   const Loaded loaded = load_text("", {{"MOORAGE_POLICY", "[]"}});

@@ -32,7 +32,7 @@ struct Trees : CachedUpstream {
   }
   std::string path(const std::string& commit) const { return trees.tree_path("repo_1", commit); }
 
-  // What git itself makes of the commit.
+  // git's own checkout of the commit.
   std::map<std::string, std::string> checked_out_by_git(const std::string& commit) {
     const std::string place = directory / ("checkout-" + commit);
     git(directory.path(), {"clone", "-q", "--no-checkout", upstream.path(), place});
@@ -55,8 +55,8 @@ struct Trees : CachedUpstream {
   }
 };
 
-// git in a base tree, as the owner of its files would run it in a sandbox (where the alternates'
-// path exists).
+// Runs git in a base tree as in a sandbox: as the owner of its files, where the alternates' path
+// exists.
 std::string git_in(const Trees& world, const std::string& tree, std::vector<std::string> arguments,
                    std::map<std::string, std::string> environment = {}) {
   environment.merge(world.with_objects());
@@ -71,7 +71,7 @@ std::string hash_of(const Upstream& upstream, const std::string& bytes) {
 
 }  // namespace
 
-TEST_CASE("a base tree equals what git checks out, odd names and kinds included") {
+TEST_CASE("a base tree equals git's checkout, including odd names and kinds") {
   Trees world;
   const std::string long_name(255, 'n');
   world.upstream.commit({{"plain.txt", "one\ntwo\n"},
@@ -108,7 +108,7 @@ TEST_CASE("a base tree equals what git checks out, odd names and kinds included"
   }
 }
 
-TEST_CASE("line ends, ident and encodings come out as git checks them out") {
+TEST_CASE("line ends, ident and encodings equal git's checkout") {
   Trees world;
   std::map<std::string, std::string> files = {
       {".gitattributes",
@@ -150,7 +150,7 @@ TEST_CASE("line ends, ident and encodings come out as git checks them out") {
         files[place + "f" + std::to_string(i) + "." + ending] = contents[i];
     }
   }
-  // Into the objects as they are: `git add` would convert them first.
+  // Writes the objects directly, as `git add` would convert them first.
   std::string input;
   for (const auto& [name, bytes] : files) {
     const std::string quoted = name.find(' ') == std::string::npos ? name : "\"" + name + "\"";
@@ -166,7 +166,7 @@ TEST_CASE("line ends, ident and encodings come out as git checks them out") {
   CHECK(world.trees.info("repo_1", commit).other_filters == 1);
 }
 
-TEST_CASE("random attributes come out as git applies them") {
+TEST_CASE("random attributes have the same effect as in git") {
   const unsigned seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -216,12 +216,12 @@ TEST_CASE("the first git status hashes nothing and finds nothing") {
     files["d" + std::to_string(i % 7) + "/f" + std::to_string(i)] = std::to_string(i);
   const std::string commit = world.upstream.commit(files);
   world.write(commit);
-  // As a sandbox sees it: at another place, through another mount.
+  // As in a sandbox: at another place, through another mount.
   const std::string place = world.directory / "mounted";
   fs::create_directories(place);
   REQUIRE(mount(world.path(commit).c_str(), place.c_str(), nullptr, MS_BIND, nullptr) == 0);
   const std::string index_before = get_file(place + "/.git/index");
-  // Other bytes of the same length and time: who reads a file would notice.
+  // Other bytes of the same length and time, to detect whether a file is read.
   for (int i = 0; i < 200; ++i) {
     const std::string path = place + "/d" + std::to_string(i % 7) + "/f" + std::to_string(i);
     const fs::file_time_type time = fs::last_write_time(path);
@@ -235,7 +235,7 @@ TEST_CASE("the first git status hashes nothing and finds nothing") {
   umount(place.c_str());
 }
 
-TEST_CASE("git finds the index, the cache tree and the objects of a base tree in order") {
+TEST_CASE("git accepts the index, the cache tree and the objects of a base tree") {
   Trees world;
   world.upstream.commit(
       {{"a/b/one", "1"}, {"a/b0/two", "2"}, {"a/bb/three", "3"}, {"a.c", "4"}, {"z", "5"}});
@@ -252,7 +252,7 @@ TEST_CASE("git finds the index, the cache tree and the objects of a base tree in
   CHECK(git_in(world, tree, {"fsck", "--no-dangling"}).empty());
   CHECK(git_in(world, tree, {"rev-parse", "HEAD"}) == commit + "\n");
   CHECK(git_in(world, tree, {"config", "remote.origin.url"}) == "https://host/a/b\n");
-  // The cache tree: with it, write-tree makes no tree object.
+  // With a valid cache tree, write-tree creates no tree object.
   const std::string index = get_file(tree + "/.git/index");
   CHECK(index.find("TREE") != std::string::npos);
   const std::string theirs = world.directory / "index";
@@ -264,7 +264,7 @@ TEST_CASE("git finds the index, the cache tree and the objects of a base tree in
         their_index.substr(their_tree, their_index.size() - 20 - their_tree));
 }
 
-TEST_CASE("no time in a base tree is in the future or next to the index") {
+TEST_CASE("all times in a base tree are past and well before the index") {
   Trees world;
   put_file(world.upstream.path() + "/f", "x");
   world.upstream.run({"add", "-A"});
@@ -283,7 +283,7 @@ TEST_CASE("no time in a base tree is in the future or next to the index") {
   CHECK(status.st_mtime == 315'532'800);
 }
 
-TEST_CASE("a hostile tree is refused with its path, and nothing of it appears") {
+TEST_CASE("a hostile tree is refused with its path and leaves nothing") {
   Trees world;
   const std::string blob = hash_of(world.upstream, "x");
   const std::string link = hash_of(world.upstream, "../../../../tmp");
@@ -299,7 +299,7 @@ TEST_CASE("a hostile tree is refused with its path, and nothing of it appears") 
   };
   world.upstream.commit({{"good", "x"}});
   world.refresh();
-  // Such objects do not pass the fetch, so they are put into the mirror by hand.
+  // A fetch would refuse such objects, so they are written to the mirror directly.
   const std::string mirror = world.cache.mirror_directory("repo_1");
   put_file(mirror + "/objects/info/alternates", world.upstream.path() + "/.git/objects\n");
   const std::vector<std::string> names = {".git",
@@ -343,7 +343,7 @@ TEST_CASE("a hostile tree is refused with its path, and nothing of it appears") 
       BaseTrees(world.cache).write("repo_1", world.upstream.run({"rev-parse", "main"}), "", kLong));
 }
 
-TEST_CASE("a few trees that stand for billions of files are refused before they are listed") {
+TEST_CASE("a few trees that expand to billions of files are refused early") {
   Trees world;
   world.upstream.commit({{"good", "x"}});
   std::string tree =
@@ -363,7 +363,7 @@ TEST_CASE("a few trees that stand for billions of files are refused before they 
   CHECK_FALSE(world.trees.exists("repo_1", commit));
 }
 
-TEST_CASE("a base tree is written once, however many ask at once") {
+TEST_CASE("concurrent requests write a base tree once") {
   Trees world;
   std::map<std::string, std::string> files;
   for (int i = 0; i < 500; ++i)
@@ -384,7 +384,7 @@ TEST_CASE("a base tree is written once, however many ask at once") {
   CHECK_THROWS_AS(world.trees.write("repo_1", "../../etc", "", kLong), base::Error);
 }
 
-TEST_CASE("a base tree that was cut short is written anew") {
+TEST_CASE("an incomplete base tree is written again") {
   Trees world;
   const std::string commit = world.upstream.commit({{"f", "x"}});
   world.refresh();
@@ -396,7 +396,7 @@ TEST_CASE("a base tree that was cut short is written anew") {
   CHECK(get_file(world.path(commit) + "/f") == "x");
 }
 
-TEST_CASE("progress and deadline of a checkout are real") {
+TEST_CASE("a checkout reports progress and obeys its deadline") {
   Trees world;
   std::map<std::string, std::string> files;
   for (int i = 0; i < 600; ++i) files["f" + std::to_string(i)] = std::to_string(i);

@@ -28,7 +28,7 @@ struct Deltas : CachedUpstream {
     trees.write("repo_1", commit, "", kLong);
   }
 
-  // The overlay of a tree and the delta to another commit, at `merged`.
+  // An overlay of a tree and the delta to another commit, at `merged`.
   DeltaInfo mount_delta(const std::string& from, const std::string& to, bool with_index) {
     write_tree(from);
     const std::string upper = directory / "upper";
@@ -78,7 +78,7 @@ struct Deltas : CachedUpstream {
   ~Deltas() { umount2(merged.c_str(), MNT_DETACH); }
 };
 
-// A dozen files, links, executables and directories come, go and take each other's place.
+// Adds, removes and swaps a dozen files, links, executables and directories.
 std::string random_commit(Upstream& upstream, std::mt19937& random) {
   for (int i = 0; i < 12; ++i) {
     std::string path = upstream.path();
@@ -107,7 +107,7 @@ std::string random_commit(Upstream& upstream, std::mt19937& random) {
 }  // namespace
 
 TEST_CASE(
-    "a delta over a base tree shows the other commit, swaps of files and directories included") {
+    "a delta over a base tree shows the other commit, also where files become directories") {
   Deltas world;
   const std::string from = world.upstream.commit({{"same", "same"},
                                                   {"changed", "before"},
@@ -135,7 +135,7 @@ TEST_CASE(
   CHECK(info.written == 8);
   CHECK(info.removed == 6);
   world.expect_merged_is(to);
-  // Over the old index everything that differs shows, also a file of equal length.
+  // Compared with the old index all differences show, even a file of equal length.
   const std::string status = world.git_merged({"status", "--porcelain", "-z"});
   CHECK(status.find(" M changed") != std::string::npos);
   CHECK(status.find(" D gone") != std::string::npos);
@@ -159,7 +159,7 @@ TEST_CASE("a delta with its index is a base tree of the other commit") {
   CHECK(world.git_merged({"fsck", "--no-dangling"}).empty());
 }
 
-TEST_CASE("a delta converts again what new attributes change") {
+TEST_CASE("a delta converts files again when attributes change") {
   Deltas world;
   const std::string from =
       world.upstream.commit({{"a.txt", "1\n2\n"}, {"sub/b.txt", "1\n"}, {"c.bin", "1\n"}});
@@ -186,7 +186,7 @@ TEST_CASE("random deltas show the other commit") {
   }
 }
 
-TEST_CASE("deltas on deltas show each commit, and become whole trees with the same index") {
+TEST_CASE("stacked deltas show each commit, and become whole trees with the same index") {
   const unsigned seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -225,7 +225,7 @@ TEST_CASE("deltas on deltas show each commit, and become whole trees with the sa
     const auto places = world.trees.places("repo_1", last);
     CHECK(places.deltas.empty());
     CHECK(snapshot(places.tree) == shown);
-    CHECK(snapshot(world.merged) == shown);  // the old mount goes on
+    CHECK(snapshot(world.merged) == shown);  // the old mount still works
     REQUIRE(world.trees.has_old_form("repo_1", last));
     CHECK(fs::exists(before.deltas.front()));
     umount2(world.merged.c_str(), MNT_DETACH);
@@ -236,7 +236,7 @@ TEST_CASE("deltas on deltas show each commit, and become whole trees with the sa
   }
 }
 
-TEST_CASE("a delta knows what lies in its submodules' places, and counts pointers of LFS") {
+TEST_CASE("a delta handles submodules' directories and counts LFS pointers") {
   Deltas world;
   const std::string from = world.upstream.commit(
       {{".gitattributes", "*.bin filter=lfs\n"}, {"a.bin", "pointer"}, {"b.bin", "pointer"}});
@@ -260,7 +260,7 @@ TEST_CASE("a delta knows what lies in its submodules' places, and counts pointer
   CHECK(world.git_merged({"ls-files", "-s", "sub"}).find(with) != std::string::npos);
 }
 
-TEST_CASE("the nearest of some commits is found within limits") {
+TEST_CASE("the nearest commit is found within limits") {
   Deltas world;
   std::map<std::string, std::string> files;
   for (int i = 0; i < 50; ++i) files["d/f" + std::to_string(i)] = "x";
@@ -313,7 +313,7 @@ TEST_CASE("a commit with too many attribute patterns for its files is refused in
   CHECK(trees.leftovers("repo_1").empty());
   for (const bool with_index : {false, true}) refused([&] { delta(plain, ruled, with_index); });
 
-  world.trees.write_over("repo_1", ruled, plain, kLong);  // within the usual bound
+  world.trees.write_over("repo_1", ruled, plain, kLong);  // within the default limit
   refused([&] { trees.make_whole("repo_1", ruled, "", kLong, {}); });
   CHECK(trees.whole("repo_1", ruled));
   world.trees.make_whole("repo_1", ruled, "", kLong, {});

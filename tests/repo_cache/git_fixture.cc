@@ -146,10 +146,10 @@ GitDaemon::GitDaemon(const std::string& base_path) : trace_path_(base_path + "/t
     setenv("GIT_CONFIG_NOSYSTEM", "1", 1);
     setenv("GIT_CONFIG_GLOBAL", "/dev/null", 1);
     setenv("HOME", "/nonexistent", 1);
-    setenv("PATH", "/usr/lib/git-core:/usr/bin:/bin", 1);  // it starts itself once a connection
+    setenv("PATH", "/usr/lib/git-core:/usr/bin:/bin", 1);  // it starts itself once per connection
     const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
     dup2(nowhere, STDERR_FILENO);
-    // Not through `git daemon`: the pid is then the server's own.
+    // Not through `git daemon`, so the pid is the server's own.
     execl("/usr/lib/git-core/git-daemon", "git-daemon", "--reuseaddr", "--listen=127.0.0.1",
           port.c_str(), root.c_str(), "--export-all", nullptr);
     _exit(127);

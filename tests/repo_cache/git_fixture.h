@@ -33,7 +33,7 @@ class TemporaryDirectory {
 std::string git(const std::string& directory, const std::vector<std::string>& arguments,
                 const std::string& input = {},
                 const std::map<std::string, std::string>& environment = {});
-// The same, but the exit status is the answer.
+// The same, but returns the exit status.
 int git_status_of(const std::string& directory, const std::vector<std::string>& arguments,
                   const std::string& input = {});
 
@@ -41,7 +41,7 @@ void put_file(const std::string& path, std::string_view bytes,
               mode_t mode = 0644);  // makes directories
 std::string get_file(const std::string& path);
 
-// A worktree to commit in.
+// A worktree for commits.
 class Upstream {
  public:
   explicit Upstream(const std::string& path);
@@ -56,8 +56,8 @@ class Upstream {
   std::string path_;
 };
 
-// `git daemon` on a free port of the loopback, serving every repository below a directory; each
-// transfer leaves a trace in a file. Ended with the object.
+// `git daemon` on a free loopback port, serving every repository below a directory; each transfer
+// writes a trace to a file. Stopped by the destructor.
 class GitDaemon {
  public:
   explicit GitDaemon(const std::string& base_path);
@@ -65,7 +65,7 @@ class GitDaemon {
   GitDaemon(const GitDaemon&) = delete;
   GitDaemon& operator=(const GitDaemon&) = delete;
   std::string url(const std::string& name) const;
-  // How often upload-pack made a pack; asking for references makes none.
+  // Number of packs made by upload-pack; listing references makes none.
   int packs_sent() const;
   int connections() const;
   void stop();
@@ -92,7 +92,7 @@ struct CachedUpstream {
   RefreshResult refresh() { return cache.refresh("repo_1", url(), kLong); }
 };
 
-// What `work` throws; fails the test if it throws nothing.
+// The error thrown by `work`; fails the test if it throws nothing.
 base::Error failure_of(const std::function<void()>& work);
 
 }  // namespace moorage::repo_cache::test

@@ -66,7 +66,7 @@ void compare_with_git(const Case& scenario, const std::string& where) {
 
 }  // namespace
 
-TEST_CASE("ignore rules answer like git for the shapes people write") {
+TEST_CASE("ignore rules match like git for common patterns") {
   const TemporaryDirectory directory;
   const std::vector<std::string> files = {
       "a.o",           "b.c",          "build/x.o", "build/keep.c",  "src/build/y",
@@ -108,7 +108,7 @@ TEST_CASE("ignore rules answer like git for the shapes people write") {
   }
 }
 
-TEST_CASE("ignore rules answer like git for random rules") {
+TEST_CASE("ignore rules match like git for random patterns") {
   const TemporaryDirectory directory;
   const unsigned seed = std::random_device{}();
   INFO("seed " << seed);
@@ -150,7 +150,7 @@ TEST_CASE("ignore rules answer like git for random rules") {
   }
 }
 
-TEST_CASE("a pattern made to be slow is not") {
+TEST_CASE("a pattern designed to be slow is fast") {
   IgnoreRules rules;
   std::string pattern;
   for (int i = 0; i < 200; ++i) pattern += "*a";
@@ -163,7 +163,7 @@ TEST_CASE("a pattern made to be slow is not") {
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
 }
 
-TEST_CASE("a pattern of a megabyte takes no memory for each path that it is compared with") {
+TEST_CASE("a pattern of a megabyte allocates no memory per compared path") {
   IgnoreRules rules;
   std::string pattern;
   while (pattern.size() < (1 << 20)) pattern += "*a?";
@@ -179,7 +179,7 @@ TEST_CASE("a pattern of a megabyte takes no memory for each path that it is comp
   CHECK(after.ru_maxrss - before.ru_maxrss < 64 << 10);  // in KiB
 }
 
-TEST_CASE("patterns that take long are given up at the deadline of who asks") {
+TEST_CASE("slow patterns stop at the caller's deadline") {
   IgnoreRules rules;
   std::string line;
   for (int i = 0; i < 100; ++i) line += "*a?";

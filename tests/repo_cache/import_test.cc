@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A local checkout with uncommitted work, and the bundle that a client makes of it.
+// A local checkout with uncommitted work, and a client's bundle of it.
 struct Checkout {
   TemporaryDirectory directory;
   Upstream local{directory / "local"};
@@ -79,7 +79,7 @@ TEST_CASE("a bundle of a checkout becomes a repository with head and work") {
         std::vector<std::string>{"git", "lock", "trees"});
 }
 
-TEST_CASE("a thin bundle builds on what is there, and an old import stays") {
+TEST_CASE("a thin bundle uses existing objects, and an old import stays") {
   Checkout world;
   const std::string work = world.make_work();
   world.import(world.bundle(world.head, work));
@@ -96,7 +96,7 @@ TEST_CASE("a thin bundle builds on what is there, and an old import stays") {
   CHECK(world.refusal(thin) == base::Code::conflict);
 }
 
-TEST_CASE("a bundle goes into a mirror of an upstream and leaves upstream's references alone") {
+TEST_CASE("a bundle imported into an upstream's mirror leaves upstream's references alone") {
   Checkout world;
   const RepoUrl url = parse_url(world.local.path(), world.cache.options().url_policy);
   world.cache.refresh("repo_1", url, std::chrono::minutes(1));
@@ -107,7 +107,7 @@ TEST_CASE("a bundle goes into a mirror of an upstream and leaves upstream's refe
   CHECK(world.cache.resolve("repo_1", work).commit == work);
 }
 
-TEST_CASE("what is no good bundle is refused and leaves nothing") {
+TEST_CASE("a bad bundle is refused and leaves nothing") {
   Checkout world;
   const std::string work = world.make_work();
   const std::string good = world.bundle(world.head, work);
@@ -133,7 +133,7 @@ TEST_CASE("what is no good bundle is refused and leaves nothing") {
   CHECK_FALSE(base::path_exists(world.cache.directory("repo_1") + "/import.new"));
 }
 
-TEST_CASE("objects that git's checks refuse do not come in through a bundle") {
+TEST_CASE("a bundle cannot import objects that git's checks refuse") {
   Checkout world;
   const std::string blob = world.local.run({"hash-object", "-w", "--stdin"}, "x");
   const std::string evil = world.local.run({"mktree"}, "100644 blob " + blob + "\t.git\n");

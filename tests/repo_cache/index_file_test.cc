@@ -22,7 +22,7 @@ std::string with_sum(std::string bytes) {
 
 }  // namespace
 
-TEST_CASE("an index that says it has more files than bytes is damaged, and takes no memory") {
+TEST_CASE("an index that claims more files than bytes is damaged, and takes no memory") {
   TreeListing listing;
   listing.directories.push_back({"", {}, 1, {}});
   listing.files.push_back({"a", 0, 0100644, {}});

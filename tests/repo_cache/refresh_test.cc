@@ -18,7 +18,7 @@ using namespace moorage::repo_cache::test;
 
 namespace {
 
-// An upstream behind a server, and a cache.
+// An upstream with a server, and a cache.
 struct World {
   TemporaryDirectory directory;
   Upstream upstream{directory / "served/shop"};
@@ -67,7 +67,7 @@ TEST_CASE("a refresh follows upstream's new commits, branches and tags") {
 }
 
 TEST_CASE(
-    "what upstream rewrote or deleted stays readable, what it moved forward leaves no trace") {
+    "commits that upstream rewrote or deleted stay readable, fast-forwards leave no trace") {
   World world;
   world.upstream.run({"checkout", "-q", "-b", "doomed"});
   const std::string doomed = world.upstream.commit({{"d.txt", "d\n"}});
@@ -99,7 +99,7 @@ TEST_CASE(
   git(mirror, {"fsck", "--strict"});
 }
 
-TEST_CASE("a branch can take the place of a directory of branches") {
+TEST_CASE("a branch can replace a directory of branches") {
   World world;
   world.upstream.run({"branch", "topic"});
   world.refresh();
@@ -118,7 +118,7 @@ TEST_CASE("upstream's default branch is followed when it is renamed") {
   CHECK(world.cache.resolve("repo_1", "").ref == "refs/heads/trunk");
 }
 
-TEST_CASE("an upstream that cannot be reached leaves the mirror in use, and says so") {
+TEST_CASE("an unreachable upstream leaves the mirror usable and marks it stale") {
   World world;
   world.refresh();
   world.daemon.stop();
@@ -132,7 +132,7 @@ TEST_CASE("an upstream that cannot be reached leaves the mirror in use, and says
   CHECK_FALSE(world.cache.exists("repo_2"));
 }
 
-TEST_CASE("a directory that is gone leaves its mirror in use, and is refused without one") {
+TEST_CASE("a missing directory leaves its mirror usable, and is refused without one") {
   World world;
   const std::string path = world.directory / "served/shop";
   const UrlPolicy& policy = world.cache.options().url_policy;
@@ -147,7 +147,7 @@ TEST_CASE("a directory that is gone leaves its mirror in use, and is refused wit
   CHECK(error.code() == base::Code::not_found);
 }
 
-TEST_CASE("what is wrong with an upstream is told apart") {
+TEST_CASE("problems of an upstream have different errors") {
   World world;
   const auto refresh = [&](const std::string& text) {
     return failure_of([&] {
@@ -195,7 +195,7 @@ TEST_CASE("a repository larger than the limit is refused and leaves nothing behi
   CHECK_FALSE(base::path_exists(cache.directory("repo_5") + "/git.new"));
 }
 
-TEST_CASE("objects that git's checks refuse do not get into the store") {
+TEST_CASE("objects that git's checks refuse never enter the store") {
   World world;
   const std::string blob = world.upstream.run({"hash-object", "-w", "--stdin"}, "x");
   const std::string tree = world.upstream.run({"mktree"}, "100644 blob " + blob + "\t.git\n");
@@ -205,7 +205,7 @@ TEST_CASE("objects that git's checks refuse do not get into the store") {
   CHECK_FALSE(world.cache.exists("repo_1"));
 }
 
-TEST_CASE("24 first refreshes at once make one clone") {
+TEST_CASE("24 concurrent first refreshes make one clone") {
   World world;
   std::atomic<int> clones{0};
   std::atomic<int> good{0};
@@ -220,13 +220,13 @@ TEST_CASE("24 first refreshes at once make one clone") {
   for (auto& thread : threads) thread.join();
   CHECK(good == 24);
   CHECK(world.daemon.packs_sent() == 1);
-  // The one clone, and one check shared by all who came while it ran; a late starter may need one
-  // more.
+  // The one clone, and one check shared by all that came while it ran; a late starter may need
+  // another.
   CHECK(clones >= 1);
   CHECK(world.daemon.connections() < 24);
 }
 
-TEST_CASE("who asks after a push sees it, however many ask meanwhile") {
+TEST_CASE("a refresh after a push sees it, despite concurrent refreshes") {
   World world;
   world.refresh();
   for (int round = 0; round < 5; ++round) {
@@ -245,7 +245,7 @@ TEST_CASE("who asks after a push sees it, however many ask meanwhile") {
   }
 }
 
-TEST_CASE("a mirror is readable for the sandbox whatever the umask") {
+TEST_CASE("a mirror is readable by the sandbox whatever the umask") {
   World world;
   const mode_t before = umask(077);
   world.refresh();
@@ -257,7 +257,7 @@ TEST_CASE("a mirror is readable for the sandbox whatever the umask") {
   }
 }
 
-TEST_CASE("refs, tags and ids are resolved as a person means them") {
+TEST_CASE("refs, tags and ids resolve as a person expects") {
   World world;
   world.upstream.run({"tag", "-a", "-m", "x", "v1"});
   const std::string second = world.upstream.commit({{"a.txt", "second\n"}});
@@ -284,7 +284,7 @@ TEST_CASE("refs, tags and ids are resolved as a person means them") {
   CHECK(failure_of([&] { resolve("blob-tag"); }).code() == base::Code::invalid_argument);
 }
 
-TEST_CASE("the references of a workspace are what git itself would pack") {
+TEST_CASE("the references of a workspace equal git's own packed refs") {
   World world;
   world.upstream.run({"tag", "-a", "-m", "x", "v1"});
   world.upstream.run({"tag", "light"});

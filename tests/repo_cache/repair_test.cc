@@ -31,8 +31,8 @@ struct Repository : CachedUpstream {
 
   std::string mirror() const { return cache.mirror_directory("repo_1"); }
 
-  // A process that refreshes, dying at a crash point or killed after a while. Returns its wait
-  // status.
+  // Runs a refresh in a process that dies at a crash point or is killed after a while. Returns its
+  // wait status.
   int refresh_and_die(const char* crash_at, std::chrono::microseconds kill_after) {
     const pid_t pid = fork();
     REQUIRE(pid >= 0);
@@ -73,7 +73,7 @@ struct Repository : CachedUpstream {
 
 }  // namespace
 
-TEST_CASE("a clone that was killed anywhere heals itself") {
+TEST_CASE("a clone killed at any point recovers") {
   for (const char* crash_at : {"repo.clone.fetched", "repo.clone.synced"}) {
     Repository repository;
     const int status = repository.refresh_and_die(crash_at, {});
@@ -90,7 +90,7 @@ TEST_CASE("a clone that was killed anywhere heals itself") {
   repository.expect_healthy(repository.first);
 }
 
-TEST_CASE("a fetch that was killed anywhere heals itself, and keeps what upstream gave up") {
+TEST_CASE("a fetch killed at any point recovers, and keeps refs that upstream dropped") {
   for (const char* crash_at : {"repo.fetch.marked", "repo.fetch.done"}) {
     Repository repository;
     repository.refresh();
@@ -105,7 +105,7 @@ TEST_CASE("a fetch that was killed anywhere heals itself, and keeps what upstrea
   }
 }
 
-TEST_CASE("lock files and half packs of a killed git do not stand in the way") {
+TEST_CASE("lock files and partial packs of a killed git are harmless") {
   Repository repository;
   repository.refresh();
   const std::string second = repository.upstream.commit({{"new", "x"}});
@@ -132,7 +132,7 @@ TEST_CASE("a broken mirror is found, set aside and rebuilt, and never served") {
   SECTION("a reference is empty, as after a power cut") {
     put_file(repository.mirror() + "/refs/upstream/heads/main", "");
   }
-  SECTION("a reference names an object that is not there") {
+  SECTION("a reference names a missing object") {
     put_file(repository.mirror() + "/refs/upstream/heads/main", std::string(40, '1') + "\n");
   }
   SECTION("the configuration is gone") { fs::remove(repository.mirror() + "/HEAD"); }
@@ -143,7 +143,7 @@ TEST_CASE("a broken mirror is found, set aside and rebuilt, and never served") {
   repository.expect_healthy(repository.first);
 }
 
-TEST_CASE("a broken object met on the way marks the mirror, and the next refresh rebuilds it") {
+TEST_CASE("a broken object marks the mirror, and the next refresh rebuilds it") {
   Repository repository;
   repository.refresh();
   const fs::path pack = repository.only_pack();
@@ -168,7 +168,7 @@ TEST_CASE("a broken object met on the way marks the mirror, and the next refresh
   CHECK(BaseTrees(later).write("repo_1", repository.first, "", kLong).files == 300);
 }
 
-TEST_CASE("a missing file is told as damage, not as something that was never there") {
+TEST_CASE("a missing file is reported as damage, not as not found") {
   Repository repository;
   repository.refresh();
   const std::string mirror = repository.mirror();
@@ -190,7 +190,7 @@ TEST_CASE("a missing file is told as damage, not as something that was never the
   CHECK(BaseTrees(fresh).write("repo_1", repository.first, "", kLong).files == 300);
 }
 
-TEST_CASE("a rebuild carries over what upstream no longer has") {
+TEST_CASE("a rebuild keeps objects that upstream no longer has") {
   Repository repository;
   repository.refresh();
   repository.upstream.run({"commit", "-q", "--amend", "-m", "rewritten"});
@@ -224,7 +224,7 @@ TEST_CASE("a removed repository leaves nothing, and comes back") {
   CHECK(repository.refresh().cloned);
 }
 
-TEST_CASE("a repository directory has a plain name") {
+TEST_CASE("only a plain name can be a repository directory") {
   Repository repository;
   for (const char* name : {"", "..", "a/b", "repo-1", "Repo", "repo_1/../x"}) {
     CHECK_THROWS_AS(repository.cache.directory(name), base::Error);

@@ -24,8 +24,7 @@ struct Differ : CachedUpstream {
     return CommitTree(cache, "repo_1", commit);
   }
 
-  // Applies the patch to a fresh checkout of `commit` and compares with what the upstream's
-  // worktree holds now.
+  // Applies the patch to a fresh checkout of `commit` and compares it with the upstream's worktree.
   void expect_applies(const std::string& patch, const std::string& commit) {
     const std::string place = directory / "applied";
     fs::remove_all(place);
@@ -122,7 +121,7 @@ TEST_CASE("a patch of every kind of change applies") {
             .empty());
 }
 
-TEST_CASE("the mirror is not written by a diff") {
+TEST_CASE("a diff does not write to the mirror") {
   Differ world;
   const std::string base = world.upstream.commit({{"a", "a\n"}});
   const CommitTree tree = world.open(base);
@@ -133,7 +132,7 @@ TEST_CASE("the mirror is not written by a diff") {
   CHECK(snapshot(world.cache.mirror_directory("repo_1")) == before);
 }
 
-TEST_CASE("names that git refuses stay out of a patch, the rest of it stands") {
+TEST_CASE("a patch skips names that git refuses and keeps the rest") {
   Differ world;
   const std::string base = world.upstream.commit({{"a", "a\n"}});
   const CommitTree tree = world.open(base);
@@ -144,7 +143,7 @@ TEST_CASE("names that git refuses stay out of a patch, the rest of it stands") {
   CHECK(shown(tree.stat(std::move(changes))) == "added fine +1 -0\n");
 }
 
-TEST_CASE("removing everything, and removing what was never there, are diffs too") {
+TEST_CASE("removing everything, or files that never existed, gives valid diffs") {
   Differ world;
   const std::string base = world.upstream.commit({{"a", "a\n"}, {"d/b", "b\n"}});
   const CommitTree tree = world.open(base);
@@ -157,7 +156,7 @@ TEST_CASE("removing everything, and removing what was never there, are diffs too
   world.expect_applies(tree.patch(std::move(changes)), base);
 }
 
-TEST_CASE("limits of a diff are kept and told") {
+TEST_CASE("limits of a diff are enforced and reported") {
   Differ world;
   const std::string base = world.upstream.commit({{"a", "a\n"}});
   const CommitTree tree = world.open(base);
@@ -213,7 +212,7 @@ TEST_CASE("worktree contents are compared and diffed in git's form") {
   CHECK(patch.find("+three\n") != std::string::npos);
 }
 
-TEST_CASE("a commit's tree answers what it has") {
+TEST_CASE("a commit's tree can be queried") {
   Differ world;
   put_file(world.upstream.path() + "/run", "#!\n", 0755);
   fs::create_symlink("run", world.upstream.path() + "/link");
@@ -281,7 +280,7 @@ TEST_CASE("random changes make patches that apply") {
         put_file(root + "/" + path, content(), random() % 3 ? 0644 : 0755);
       }
     }
-    // As the caller does: what differs between the commit and the worktree.
+    // Like the caller: the differences between commit and worktree.
     const auto now = snapshot(root);
     for (const auto& file : tree.files_below("")) {
       if (!now.count(file) || fs::is_directory(root + "/" + file)) changes.push_back(gone(file));

@@ -1,4 +1,4 @@
-// What a look at a commit may take: charges and deadlines, counted.
+// Resources of comparisons with a commit: charges and deadlines.
 #include <fcntl.h>
 
 #include <catch2/catch.hpp>
@@ -65,7 +65,7 @@ std::string lines(size_t count, const std::string& line = "") {
   return text;
 }
 
-// In the middle of the largest file of the mirror, which has the largest blob: to read it fails.
+// Damages the middle of the mirror's largest file: its largest blob becomes unreadable.
 void break_largest_blob(const std::string& mirror) {
   fs::path largest;
   for (const auto& entry : fs::recursive_directory_iterator(mirror)) {
@@ -80,7 +80,7 @@ void break_largest_blob(const std::string& mirror) {
 
 }  // namespace
 
-TEST_CASE("a file with more lines than a text diff has room for is told by its sizes") {
+TEST_CASE("a file with too many lines for a text diff is reported by its sizes") {
   World world;
   const size_t most = base::kAllLooksBytes / kDiffLineBytes;
   const std::string base = world.upstream.commit({{"old", lines(most / 2, "a")}});
@@ -97,7 +97,7 @@ TEST_CASE("a file with more lines than a text diff has room for is told by its s
   CHECK(base::LookMemory::all_used_bytes() == 0);
 }
 
-TEST_CASE("what other looks have taken is not there for a text diff") {
+TEST_CASE("a text diff cannot use memory taken by other diffs") {
   World world;
   const CommitTree tree = world.open(world.upstream.commit({{"a", "a\n"}}));
   CHECK(stat_of(tree, put("new", lines(1000))).added == 1000);
@@ -133,7 +133,7 @@ TEST_CASE("a patch has such a file in binary form, and applies") {
   CHECK(base::LookMemory::all_used_bytes() == 0);
 }
 
-TEST_CASE("a diff of more than there is memory for is made part by part") {
+TEST_CASE("a diff larger than the memory is made in parts") {
   World world;
   constexpr size_t kFiles = 30;
   const std::string line(4095, 'x');
@@ -158,13 +158,13 @@ TEST_CASE("a diff of more than there is memory for is made part by part") {
   CHECK(base::LookMemory::all_used_bytes() == 0);
 }
 
-TEST_CASE("a binary patch is charged before it begins, too") {
+TEST_CASE("a binary patch is also charged before it begins") {
   World world;
   const CommitTree tree = world.open(world.upstream.commit({{"a", "a\n"}}));
   const std::string zeros(1 << 20, '\0');
   CHECK(tree.patch(put("new", zeros)).size() < 5000);
   base::LookMemory others(base::kAllLooksBytes);
-  // For the contents, in the new tree and in the diff, and no more.
+  // Exactly the contents, in the new tree and in the diff.
   REQUIRE(others.take(base::kAllLooksBytes - 2 * zeros.size() - (200 << 10)));
   CHECK(refused([&] { tree.patch(put("new", zeros)); }));
   CHECK(stat_of(tree, put("new", zeros)).binary);
@@ -172,10 +172,10 @@ TEST_CASE("a binary patch is charged before it begins, too") {
   CHECK(tree.patch(put("new", zeros)).size() < 5000);
 }
 
-TEST_CASE("of a file as much is read as was charged, whatever its length is by then") {
+TEST_CASE("only the charged size of a file is read, even if it grows") {
   World world;
   const CommitTree tree = world.open(world.upstream.commit({{"a", "a\n"}}));
-  // The kernel says 0 bytes of it, and has more.
+  // The kernel reports 0 bytes for it, but it has more.
   std::vector<Change> changes;
   changes.push_back({"grown", false, kModeFile,
                      []() -> Content { return base::open_file("/proc/self/status", O_RDONLY); }});
@@ -184,7 +184,7 @@ TEST_CASE("of a file as much is read as was charged, whatever its length is by t
   CHECK(stat.added == 0);
 }
 
-TEST_CASE("a file too large for a diff is told by its own size") {
+TEST_CASE("a file too large for a diff is reported by its own size") {
   World world;
   const CommitTree tree = world.open(world.upstream.commit({{"a", std::string(2000, 'a')}}));
   DiffLimits limits;
@@ -201,7 +201,8 @@ TEST_CASE("a file too large for a diff is told by its own size") {
   CHECK(refused([&] { tree.patch(put("a", "small\n"), limits); }));
 }
 
-TEST_CASE("a committed blob is not read to compare a file with it, nor for a summary if large") {
+TEST_CASE(
+    "comparing a file does not read the committed blob, nor does a summary if it is large") {
   World world;
   std::mt19937 random(1);
   std::string large;
@@ -223,7 +224,7 @@ TEST_CASE("a committed blob is not read to compare a file with it, nor for a sum
   CHECK(stat.bytes_before == large.size());
 }
 
-TEST_CASE("a comparison that has no memory for a conversion is of the bytes as they are") {
+TEST_CASE("without memory for a conversion the raw bytes are compared") {
   World world;
   CommitTree tree = world.open(
       world.upstream.commit({{".gitattributes", "*.crlf eol=crlf\n"}, {"a.crlf", "a\nb\n"}}));
@@ -236,7 +237,7 @@ TEST_CASE("a comparison that has no memory for a conversion is of the bytes as t
   CHECK(world.equals(tree, "a.crlf", "a\nb\n"));
 }
 
-TEST_CASE("rules of .gitattributes are charged as they are in memory") {
+TEST_CASE("rules of .gitattributes are charged by their memory") {
   const std::string rules = lines(200'000, "a a");
   CHECK(Attributes::memory_bytes(rules) > 200'000 * 200);
   World world;
@@ -255,7 +256,7 @@ TEST_CASE("rules of .gitattributes are charged as they are in memory") {
         400'000);  // > 1 MiB
 }
 
-TEST_CASE("past the deadline no rule of .gitattributes is tried") {
+TEST_CASE("past the deadline rules of .gitattributes are skipped") {
   Attributes attributes;
   attributes.add("", "* text\n");
   CHECK(attributes.conversion("a").line_ends == LineEnds::lf);
@@ -276,7 +277,7 @@ TEST_CASE("past the deadline no rule of .gitattributes is tried") {
   CHECK(tree.incomplete());
 }
 
-TEST_CASE("past its deadline a summary has the sizes of files, and a patch is refused") {
+TEST_CASE("past its deadline a summary has only sizes, and a patch is refused") {
   World world;
   CommitTree tree = world.open(world.upstream.commit({{"a", "old\n"}}));
   auto changes = put("a", "new\n");
@@ -297,7 +298,7 @@ TEST_CASE("past its deadline a summary has the sizes of files, and a patch is re
   CHECK(error.message() == "the comparison takes too long");
 }
 
-TEST_CASE("macros of .gitattributes name macros as deep as a file is long") {
+TEST_CASE("macros of .gitattributes nest as deep as a file is long") {
   std::string file;
   constexpr int kDepth = 60'000;
   for (int i = 0; i < kDepth; ++i)
@@ -310,18 +311,18 @@ TEST_CASE("macros of .gitattributes name macros as deep as a file is long") {
   CHECK(attributes.conversion("bin").line_ends == LineEnds::keep);
 }
 
-TEST_CASE("patterns of .gitattributes that are tried count, and there is a most") {
+TEST_CASE("trying patterns of .gitattributes is counted and limited") {
   Attributes attributes;
   attributes.add("", lines(1000, "name text") + "*a*b*c text\n[attr]m text\n");
   CHECK(attributes.conversion("name").line_ends == LineEnds::lf);
   const uint64_t first = attributes.steps();
-  CHECK(first > 1000 * 2);  // each pattern, and what each of them assigns
+  CHECK(first > 1000 * 2);  // each pattern, and each of its assignments
   attributes.conversion("other");
   const uint64_t second = attributes.steps() - first;
   CHECK(second > 1000);
   CHECK(second < first);
   attributes.conversion("sub/" + std::string(200, 'b'));
-  CHECK(attributes.steps() - first - second > second);  // the bytes that the wildcards compared
+  CHECK(attributes.steps() - first - second > second);  // the bytes compared by wildcards
 
   attributes.set_most_steps(attributes.steps() + second);
   CHECK_NOTHROW(attributes.conversion("other"));

@@ -153,7 +153,7 @@ base::Code code_of(const std::string& text, const UrlPolicy& policy = {}) {
 
 }  // namespace
 
-TEST_CASE("a URL that is taken gets one form, one key and one display name") {
+TEST_CASE("an accepted URL gets one form, one key and one display name") {
   for (const auto& row : kAccepted) {
     INFO(row.text);
     const RepoUrl url = parse_url(row.text, {});
@@ -176,7 +176,7 @@ TEST_CASE("a dangerous or malformed URL is refused") {
   CHECK(kAccepted.size() + kRefused.size() + kUnsupported.size() >= 80);
 }
 
-TEST_CASE("a secret in a URL never comes back in the message") {
+TEST_CASE("a secret in a URL never appears in the message") {
   for (const char* text :
        {"https://user:hunter2@host/a/b", "https://hunter2@host/a/b", "git:hunter2@host:a/b"}) {
     try {
@@ -200,7 +200,7 @@ TEST_CASE("names that look alike are different repositories") {
   CHECK(keys.size() == urls.size());
 }
 
-TEST_CASE("a path is taken only below a configured root, whatever links say") {
+TEST_CASE("a path is accepted only below a configured root, despite links") {
   const test::TemporaryDirectory directory;
   std::filesystem::create_directories(directory / "root/repo.git");
   std::filesystem::create_directories(directory / "rootless");

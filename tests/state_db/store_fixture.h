@@ -28,8 +28,8 @@ class TemporaryDirectory {
   std::string path_;
 };
 
-// Time stands where it is put; the wall clock kills the process at the N-th question: every insert
-// asks once, so this dies between two statements of one transaction.
+// A clock with settable time. Its N-th wall clock query kills the process: every insert makes one
+// query, so this dies between two statements of one transaction.
 class ScriptedClock : public base::Clock {
  public:
   int64_t wall_ms() const override;
@@ -65,7 +65,7 @@ state_db::ExecRequest new_exec(const state_db::SandboxRow& sandbox);
 
 std::string message_thrown_by(const std::function<void()>& work);
 
-// Runs work() in a forked child. Returns the wait status.
+// Runs work() in a forked child and returns its wait status.
 int run_in_child(const std::function<void()>& work);
 
 }  // namespace moorage::state_db_test

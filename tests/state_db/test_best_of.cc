@@ -36,7 +36,7 @@ struct OneWorkspace : TestStore {
 
 }  // namespace
 
-TEST_CASE("a best-of and all its attempts are one commit, and come back as they were") {
+TEST_CASE("a best-of and all its attempts are written in one commit and read back the same") {
   OneWorkspace test;
   auto wanted = test.wanted(3);
   wanted.attempts[1] = {std::string("b\xff.patch"), 10, 32};
@@ -69,7 +69,7 @@ TEST_CASE("a best-of and all its attempts are one commit, and come back as they 
   CHECK(table.of_workspace(test.id).size() == 1);
 }
 
-TEST_CASE("a key begins one, and one that never came to run gives its key back") {
+TEST_CASE("a key begins one best-of, and a best-of that never ran releases its key") {
   OneWorkspace test;
   BestOfs table(*test.store);
   const auto wanted = test.wanted(2);
@@ -88,7 +88,7 @@ TEST_CASE("a key begins one, and one that never came to run gives its key back")
   CHECK_FALSE(table.request_cancel(id));
 }
 
-TEST_CASE("an attempt goes its way once, and its end is whole") {
+TEST_CASE("an attempt enters each state once, and its end has all its results") {
   OneWorkspace test;
   BestOfs table(*test.store);
   const auto fork = make_workspace(*test.store, test.repository, "fork");
@@ -110,7 +110,7 @@ TEST_CASE("an attempt goes its way once, and its end is whole") {
   CHECK(attempt.diff->bytes == 400);
   const std::string tail("\xff\0end", 5);
   table.end(attempt, {AttemptState::failed, "the test exited with 3", tail});
-  // Who looked before it ended ends nothing.
+  // A stale row ends nothing.
   CHECK(code_thrown_by([&] {
           table.end(attempt, {AttemptState::passed, "", ""});
         }) == base::Code::conflict);
@@ -132,13 +132,13 @@ TEST_CASE("an attempt goes its way once, and its end is whole") {
   CHECK(code_thrown_by([&] { table.finish(id, BestOfState::done, ""); }) == base::Code::conflict);
 }
 
-TEST_CASE("names on the wire lead back") {
+TEST_CASE("names in the API map back to their values") {
   for (const auto promote : {Promote::none, Promote::first_passing, Promote::smallest_diff})
     CHECK(promote_from_name(promote_name(promote)) == promote);
   CHECK_FALSE(promote_from_name("best"));
 }
 
-TEST_CASE("a list of best-ofs ends where their commands take much") {
+TEST_CASE("a list of best-ofs ends early when their commands are long") {
   OneWorkspace test;
   BestOfs table(*test.store);
   auto wanted = test.wanted(1);

@@ -1,4 +1,4 @@
-// kill -9 in the middle of a write: all of it is there afterwards, or nothing.
+// kill -9 during a write: afterwards either all of it is there or nothing.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,9 +26,9 @@ int64_t count(Store& store, const std::string& query_text) {
   return number;
 }
 
-// What holds after any death: every row has its first event, every state is that of its last event,
-// every workspace its layer and labels, every sandbox that is not destroyed its slot, and no other
-// has one.
+// Invariants after any death: every row has its first event, every state is that of its last event,
+// every workspace has its layer and labels, every sandbox that is not destroyed has its slot, and
+// no other one has a slot.
 void check_whole(Store& store) {
   CHECK(count(store, "SELECT count(*) FROM pragma_foreign_key_check") == 0);
   for (const auto& [table, noun] :
@@ -51,7 +51,7 @@ void check_whole(Store& store) {
               "SELECT count(*) FROM execs WHERE (state = 'running') <> (ended_wall_ms = 0)") == 0);
 }
 
-// One life of everything; `name` makes it unlike the ones before.
+// One life cycle of each object; `name` distinguishes it from earlier ones.
 void live_once(Store& store, base::RepoId repository, const std::string& name) {
   const auto workspace = make_workspace(store, repository, name);
   Sandboxes sandboxes(store);
@@ -69,7 +69,7 @@ void live_once(Store& store, base::RepoId repository, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("death between any two statements leaves all of a write or nothing") {
+TEST_CASE("a crash between any two statements keeps all of a write or nothing") {
   TestStore test;
   const auto repository = make_repository(*test.store);
   test.store.reset();
@@ -92,7 +92,7 @@ TEST_CASE("death between any two statements leaves all of a write or nothing") {
   CHECK(lives > 15);
 }
 
-TEST_CASE("death at any time loses nothing that was acknowledged") {
+TEST_CASE("a crash at any time keeps every acknowledged write") {
   TestStore test;
   const auto repository = make_repository(*test.store);
   test.store.reset();
@@ -126,7 +126,7 @@ TEST_CASE("death at any time loses nothing that was acknowledged") {
       memcpy(&last, bytes.data() + at, 8);
       const auto row = Execs(*test.store).find(base::ExecId{last});
       REQUIRE(row);
-      // The next one was begun, so the finish of this one had been acknowledged.
+      // The next one was begun, so the finish of this one was acknowledged.
       if (last % 2 == 0 && at + 8 < bytes.size()) CHECK(row->state == ExecState::exited);
       ++seen;
     }

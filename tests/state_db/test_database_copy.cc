@@ -1,4 +1,4 @@
-// A copy of the database in memory: of one moment, with what it refers to, and fit for another
+// A copy of the database in memory: consistent, with its list of files, and usable on another
 // machine.
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ std::vector<base::LayerId> layers_of(const Needs& needs) {
 
 }  // namespace
 
-TEST_CASE("a copy is of one moment and tells what it refers to, but not what is on its way") {
+TEST_CASE("a copy is consistent and lists the files it needs, without unfinished ones") {
   TestStore test;
   const auto repository = make_repository(*test.store);
   Workspaces workspaces(*test.store);
@@ -72,7 +72,7 @@ TEST_CASE("a copy is of one moment and tells what it refers to, but not what is 
   CHECK(raw.query_text("SELECT state || reason FROM workspace_integrity") == "lostit is gone");
 }
 
-TEST_CASE("a damaged copy is no database") {
+TEST_CASE("a damaged copy is refused") {
   TestStore test;
   make_workspace(*test.store, make_repository(*test.store), "one");
   const std::string path = test.directory.path() + "/copied";

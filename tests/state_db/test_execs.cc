@@ -20,7 +20,7 @@ struct RunningSandbox : TestStore {
 
 }  // namespace
 
-TEST_CASE("an exec is made in one commit, ended in one, and keeps every byte") {
+TEST_CASE("an exec is created in one commit, ended in another, and keeps every byte") {
   RunningSandbox test;
   ExecRequest request = new_exec(test.sandbox);
   std::string all_bytes;
@@ -84,7 +84,7 @@ TEST_CASE("a word with NUL is refused") {
         base::Code::invalid_argument);
 }
 
-TEST_CASE("an exec's key runs it once in its workspace") {
+TEST_CASE("an exec's key runs one command per workspace") {
   RunningSandbox test;
   Execs execs(*test.store);
   ExecRequest request = new_exec(test.sandbox);
@@ -114,7 +114,7 @@ TEST_CASE("a cancel is marked only while the exec runs") {
   CHECK_FALSE(execs.request_cancel(id, "cancelled by bob"));
 }
 
-TEST_CASE("the last signal that was sent is kept with its sender, while the exec runs") {
+TEST_CASE("the last sent signal is kept with its sender, while the exec runs") {
   RunningSandbox test;
   Execs execs(*test.store);
   const auto id = execs.create(new_exec(test.sandbox)).id;
@@ -146,7 +146,7 @@ TEST_CASE("execs are listed newest first and by page") {
   CHECK(execs.list({.seen_by = Viewer{1, {1, 2}}}).empty());
 }
 
-TEST_CASE("a workspace has one live sandbox, and its rows tell the whole story") {
+TEST_CASE("a workspace has one live sandbox, and its rows keep the history") {
   RunningSandbox test;
   Sandboxes sandboxes(*test.store);
   const auto workspace = test.sandbox.workspace;
@@ -176,7 +176,7 @@ TEST_CASE("a workspace has one live sandbox, and its rows tell the whole story")
   CHECK(sandboxes.last(workspace)->id == second.id);
 }
 
-TEST_CASE("an answer is kept for its owner, key and request for a day") {
+TEST_CASE("an answer is kept for a day, for its owner, key and request") {
   TestStore test;
   IdempotencyKeys keys(*test.store);
   const IdempotentRequest request{.owner_uid = 1000, .key = "k", .hash = "h"};
@@ -196,7 +196,7 @@ TEST_CASE("an answer is kept for its owner, key and request for a day") {
   CHECK_FALSE(keys.find(request));
 }
 
-TEST_CASE("what began is found by the request, until its answer takes the place") {
+TEST_CASE("a request finds the work it began, until the answer replaces it") {
   TestStore test;
   IdempotencyKeys keys(*test.store);
   const IdempotentRequest upload{.owner_uid = 1000, .key = "k", .head = "head"};
@@ -213,7 +213,7 @@ TEST_CASE("what began is found by the request, until its answer takes the place"
   CHECK(code_thrown_by([&] { keys.find(other); }) == base::Code::already_exists);
 }
 
-TEST_CASE("a key that is a day old is free again, in the rows that carry it, too") {
+TEST_CASE("a key can be reused after a day, also in rows that contain it") {
   TestStore test;
   const auto repository = make_repository(*test.store);
   Workspaces workspaces(*test.store);
@@ -235,7 +235,7 @@ TEST_CASE("a key that is a day old is free again, in the rows that carry it, too
   CHECK(make("c", "k-else").existed);
 }
 
-TEST_CASE("a key that was joined to a workspace goes with the failure of its create") {
+TEST_CASE("a failed create releases the key that was joined to its workspace") {
   TestStore test;
   const auto repository = make_repository(*test.store);
   Workspaces workspaces(*test.store);
@@ -254,7 +254,7 @@ TEST_CASE("a key that was joined to a workspace goes with the failure of its cre
   CHECK(keys.find(answered)->answer);
 }
 
-TEST_CASE("the key of a create that failed may be used again") {
+TEST_CASE("the key of a failed create can be reused") {
   TestStore test;
   const auto repository = make_repository(*test.store);
   Workspaces workspaces(*test.store);
@@ -267,7 +267,7 @@ TEST_CASE("the key of a create that failed may be used again") {
   CHECK(second.id != first.id);
 }
 
-TEST_CASE("long commands that are brought in, and forgotten again, keep the log short") {
+TEST_CASE("importing long commands and removing them keeps the log short") {
   RunningSandbox test;
   const auto log_bytes = [&] { return std::filesystem::file_size(test.file() + "-wal"); };
   const auto here = Execs(*test.store).create(new_exec(test.sandbox)).id;
@@ -289,7 +289,7 @@ TEST_CASE("long commands that are brought in, and forgotten again, keep the log 
   CHECK(Execs(*test.store).find(here));
 }
 
-TEST_CASE("a list of commands ends early where they take much, and goes on from there") {
+TEST_CASE("a list of long commands ends early and continues on the next page") {
   RunningSandbox test;
   Execs table(*test.store);
   ExecRequest request = new_exec(test.sandbox);

@@ -20,7 +20,7 @@ std::string last_event(Store& store) {
 
 }  // namespace
 
-TEST_CASE("a generation only grows, over release, lapse, take-over and restart") {
+TEST_CASE("a generation only grows: at release, lapse, take-over and restart") {
   TestStore test;
   const auto workspace = make_workspace(*test.store, make_repository(*test.store));
   CHECK_FALSE(Leases(*test.store).find(workspace));
@@ -49,7 +49,7 @@ TEST_CASE("a generation only grows, over release, lapse, take-over and restart")
   CHECK_FALSE(row.clearing);
 }
 
-TEST_CASE("a lease that has ended does not end again") {
+TEST_CASE("an ended lease does not end again") {
   TestStore test;
   const auto workspace = make_workspace(*test.store, make_repository(*test.store));
   Leases leases(*test.store);
@@ -62,7 +62,7 @@ TEST_CASE("a lease that has ended does not end again") {
   CHECK(leases.find(workspace)->ended == "released");
 }
 
-TEST_CASE("a take-over marks what runs in the same commit, and is clearing until that has ended") {
+TEST_CASE("a take-over marks running commands in its commit and clears until they have ended") {
   TestStore test;
   const auto repository = make_repository(*test.store);
   const auto workspace = make_workspace(*test.store, repository);
@@ -95,7 +95,7 @@ TEST_CASE("a take-over marks what runs in the same commit, and is clearing until
   CHECK_FALSE(Leases(*test.store).find(workspace)->clearing);
 }
 
-TEST_CASE("a viewer sees what is his and what is shared with a group of his") {
+TEST_CASE("viewers see their own workspaces and those shared with their groups") {
   TestStore test;
   const auto repository = make_repository(*test.store);
   Workspaces workspaces(*test.store);

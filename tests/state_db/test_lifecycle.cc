@@ -14,7 +14,7 @@ using namespace moorage::state_db_test;
 
 namespace {
 
-// The state is put there directly: the test must not depend on a way that leads to it.
+// Writes the state directly: the test must not depend on a sequence of moves.
 template <typename State>
 void put_state(Store& store, const std::string& table, int64_t id, State state) {
   store.transaction([&] {
@@ -63,7 +63,7 @@ void check_all_pairs(Store& store, const std::string& table, typename LifeCycle<
   CHECK(legal == LifeCycle<State>::kMoves.size());
 }
 
-// Moves of the table whose `from` is not the present state.
+// Legal moves whose `from` differs from the current state.
 template <typename State>
 void check_conflicts(Store& store, const std::string& table, typename LifeCycle<State>::Id id) {
   for (const auto& move : LifeCycle<State>::kMoves) {
@@ -140,7 +140,7 @@ TEST_CASE("every legal move works and every illegal one is refused") {
   }
 }
 
-TEST_CASE("every state can be reached and no move is written twice") {
+TEST_CASE("every state is reachable and each move is listed once") {
   check_reachable<RepositoryState>();
   check_reachable<WorkspaceState>();
   check_reachable<SandboxState>();
@@ -150,7 +150,7 @@ TEST_CASE("every state can be reached and no move is written twice") {
   check_reachable<AttemptState>();
 }
 
-TEST_CASE("a state's name leads back to the state") {
+TEST_CASE("a state's name maps back to the state") {
   for (size_t i = 0; i < LifeCycle<WorkspaceState>::kNames.size(); ++i) {
     const auto state = static_cast<WorkspaceState>(i);
     CHECK(state_from_name<WorkspaceState>(state_name(state)) == state);
@@ -158,7 +158,7 @@ TEST_CASE("a state's name leads back to the state") {
   CHECK_FALSE(state_from_name<WorkspaceState>("sleeping"));
 }
 
-TEST_CASE("an event of a state names all that it is about") {
+TEST_CASE("a state event names all its objects") {
   TestStore test;
   Store& store = *test.store;
   const auto repository = make_repository(store);

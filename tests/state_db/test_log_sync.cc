@@ -1,4 +1,4 @@
-// One sync for all who wait for it.
+// One sync serves all waiting threads.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -14,7 +14,7 @@ using namespace moorage;
 using namespace moorage::state_db;
 using namespace moorage::state_db_test;
 
-TEST_CASE("commits of many threads become durable, each with all before it") {
+TEST_CASE("a commit of many threads is durable together with all earlier ones") {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/log";
   base::write_file(path, "x");
@@ -47,7 +47,7 @@ TEST_CASE("commits of many threads become durable, each with all before it") {
   CHECK_FALSE(failed);
 }
 
-TEST_CASE("who waits for a commit that is being made waits for its end") {
+TEST_CASE("a wait for a commit in progress ends after that commit") {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/log";
   base::write_file(path, "x");
@@ -75,5 +75,5 @@ TEST_CASE("a failed sync is reported once, and every wait for its commits fails"
   CHECK_FALSE(log.wait(number));
   CHECK_FALSE(log.wait(number));
   CHECK(told == 1);
-  CHECK(log.wait(0));  // of before
+  CHECK(log.wait(0));  // an earlier commit
 }

@@ -32,7 +32,7 @@ constexpr std::array kThree{
     Migration{"3-knot", "ALTER TABLE ropes ADD COLUMN knot TEXT"},
 };
 
-// Columns and indexes of all tables: the text of a table differs after ALTER, its shape must not.
+// Columns and indexes of all tables. ALTER may change the text of a table, but not its shape.
 std::string shape(Connection& connection) {
   return connection.query_text(
              "SELECT group_concat(line, char(10)) FROM (SELECT m.name || ' ' || c.name || ' ' || "
@@ -48,7 +48,7 @@ std::string shape(Connection& connection) {
 
 }  // namespace
 
-TEST_CASE("an older database gets the missing changes and keeps its rows") {
+TEST_CASE("an older database gets the missing migrations and keeps its rows") {
   TemporaryDirectory directory;
   Connection old(directory.path() + "/old.db", 1000);
   bring_up(old, {kOldSchema, kOne}, 1);
@@ -66,7 +66,7 @@ TEST_CASE("an older database gets the missing changes and keeps its rows") {
   CHECK(code_thrown_by([&] { bring_up(fresh, {kOldSchema, kOne}, 4); }) == base::Code::unsupported);
 }
 
-TEST_CASE("a change that fails leaves no trace, the ones before it stay") {
+TEST_CASE("a failed migration changes nothing, earlier ones stay") {
   TemporaryDirectory directory;
   Connection connection(directory.path() + "/x.db", 1000);
   bring_up(connection, {kOldSchema, kOne}, 1);
@@ -85,7 +85,7 @@ TEST_CASE("a change that fails leaves no trace, the ones before it stay") {
   CHECK(connection.query_integer("SELECT count(*) FROM migrations") == 2);
 }
 
-TEST_CASE("a database of the first version reaches the present shape with its rows") {
+TEST_CASE("a database of the first version migrates to the current schema with its rows") {
   TemporaryDirectory directory;
   const std::string first = base::read_file(std::string(MOORAGE_FIXTURES) + "/0001-first.sql");
   constexpr std::array only_first{Migration{"0001-first", ""}};
@@ -127,7 +127,7 @@ TEST_CASE("a database of the first version reaches the present shape with its ro
                                                     : "none");
     CHECK(categories == std::vector<std::string>{"not_started", "lost", "none", "signal",
                                                  "out_of_memory", "timeout"});
-    // A tombstone of then has its whole window before it.
+    // An old tombstone gets its whole undo window.
     CHECK(Workspaces(store).purgeable({.usual_ms = 1000, .disposable_ms = 1}).empty());
     clock.up_ms += 1001;
     CHECK(Workspaces(store).purgeable({.usual_ms = 1000, .disposable_ms = 1}).size() == 1);

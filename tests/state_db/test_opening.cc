@@ -1,4 +1,4 @@
-// A state.db that cannot be read: told apart, copied, and left as it was found.
+// An unreadable state.db: classified, copied, and left unmodified.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -77,7 +77,7 @@ bool says(const std::vector<std::string>& lines, const std::string& words) {
 
 }  // namespace
 
-TEST_CASE("a sound database is opened, and nothing is copied") {
+TEST_CASE("a sound database opens without a copy") {
   KilledStore test;
   const Opened opened = open_store(test.options());
   REQUIRE(opened.store);
@@ -86,7 +86,7 @@ TEST_CASE("a sound database is opened, and nothing is copied") {
   CHECK(test.copies().empty());
 }
 
-TEST_CASE("a damaged page is told with its table, copied once, and nothing is written") {
+TEST_CASE("a damaged page is reported with its table, copied once, and left alone") {
   KilledStore test;
   test.spoil_page("workspaces");
   const std::string damaged = base::read_file(test.file());
@@ -106,7 +106,7 @@ TEST_CASE("a damaged page is told with its table, copied once, and nothing is wr
   CHECK(test.copies().size() == 1);
 }
 
-TEST_CASE("the log of a damaged database is left as it was found") {
+TEST_CASE("the log of a damaged database stays unmodified") {
   KilledStore test;
   test.spoil_page("workspaces");
   std::string log;
@@ -122,7 +122,7 @@ TEST_CASE("the log of a damaged database is left as it was found") {
   CHECK(base::read_file(found.copy + "/state.db-wal") == log);
 }
 
-TEST_CASE("what is no database at all is told") {
+TEST_CASE("a file other than a database is reported") {
   KilledStore test;
   SECTION("a text file") {
     base::write_file(test.file(), "to do: buy a bigger disk\n");
@@ -172,7 +172,7 @@ TEST_CASE("what is no database at all is told") {
   }
 }
 
-TEST_CASE("what a power cut leaves of a new store is no damage") {
+TEST_CASE("a power cut in a new store leaves no damage") {
   KilledStore test;
   SECTION("a log without its bytes") {
     test.overwrite(0, std::string(5000, '\0'), "-wal");
@@ -189,7 +189,7 @@ TEST_CASE("what a power cut leaves of a new store is no damage") {
   }
 }
 
-TEST_CASE("a newer version's database is told where there is work, and never copied") {
+TEST_CASE("a newer version's database is reported if the store has work, and never copied") {
   KilledStore test;
   test.run_raw("INSERT INTO migrations VALUES ('9999-future', '7.1.0', 0)");
   const Unreadable found = test.refused();
@@ -200,7 +200,7 @@ TEST_CASE("a newer version's database is told where there is work, and never cop
   CHECK(test.copies().empty());
 }
 
-TEST_CASE("the store of an unreadable database is owned like any other") {
+TEST_CASE("the store of an unreadable database is locked like any other") {
   KilledStore test;
   test.spoil_page("workspaces");
   {
@@ -210,7 +210,7 @@ TEST_CASE("the store of an unreadable database is owned like any other") {
   test.refused();
 }
 
-TEST_CASE("what a person can mend at once is thrown, not rescued from") {
+TEST_CASE("problems that a person can fix at once throw instead of starting a rescue") {
   KilledStore test;
   StoreOptions options = test.options();
   SECTION("a guard that refuses") {
@@ -233,7 +233,7 @@ TEST_CASE("what a person can mend at once is thrown, not rescued from") {
   }
 }
 
-TEST_CASE("an index that does not match its table is made again, after a copy") {
+TEST_CASE("an index that does not match its table is rebuilt, after a copy") {
   KilledStore test;
   const std::string where = " FROM sqlite_schema WHERE name = 'layers_of_base'";
   const std::string page = test.ask_raw("SELECT rootpage" + where);
@@ -256,7 +256,7 @@ TEST_CASE("an index that does not match its table is made again, after a copy") 
         before);
 }
 
-TEST_CASE("there are never more than a few copies, and none goes") {
+TEST_CASE("there are never more than a few copies, and none is removed") {
   KilledStore test;
   for (int i = 0; i < kMaxQuarantined + 2; ++i) {
     test.overwrite(0, std::string(100, static_cast<char>('a' + i)));
@@ -267,9 +267,9 @@ TEST_CASE("there are never more than a few copies, and none goes") {
   CHECK(test.copies().size() == kMaxQuarantined);
 }
 
-TEST_CASE("a damaged page that is met while running ends the store's work") {
+TEST_CASE("a damaged page found while running stops the store") {
   KilledStore test;
-  test.run_raw("UPDATE meta SET value = '1' WHERE name = 'clean'");  // then nothing is checked
+  test.run_raw("UPDATE meta SET value = '1' WHERE name = 'clean'");  // skips the check
   test.spoil_page("repositories");
   Opened opened = open_store(test.options());
   REQUIRE(opened.store);

@@ -1,4 +1,4 @@
-// What a call has read is durable when it returns, though the commit of another thread is not yet.
+// Data read by a call is durable when it returns, even if another thread's commit is in progress.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ std::atomic<bool> sync_waits{false};
 
 }  // namespace
 
-// In the place of libc's: a disk that can be stopped.
+// Replaces libc's function: a disk that can be paused.
 extern "C" int fdatasync(int fd) {
   while (disk_stands) {
     sync_waits = true;
@@ -35,7 +35,7 @@ extern "C" int fdatasync(int fd) {
 
 namespace {
 
-// A commit that is in the log and whose sync does not end.
+// A commit in the log whose sync does not end.
 class Unsynced {
  public:
   explicit Unsynced(Store& store) {
@@ -64,7 +64,7 @@ void check_that_it_waits(Store& store, const Work& work) {
 
 }  // namespace
 
-TEST_CASE("who reads what another thread has committed waits until that is durable") {
+TEST_CASE("a read of another thread's commit waits until that is durable") {
   TestStore test;
   Store& store = *test.store;
   check_that_it_waits(store, [&] { store.last_event(); });
@@ -75,7 +75,7 @@ TEST_CASE("who reads what another thread has committed waits until that is durab
   });
 }
 
-TEST_CASE("a look waits at its end, not at each read") {
+TEST_CASE("grouped reads wait once at their end") {
   TestStore test;
   Store& store = *test.store;
   check_that_it_waits(store, [&] {
@@ -89,12 +89,12 @@ TEST_CASE("a look waits at its end, not at each read") {
     store.last_event();
     has_read = true;
   });
-  while (!has_read) std::this_thread::yield();  // while the disk stands
+  while (!has_read) std::this_thread::yield();  // while the disk is paused
   unsynced.reset();
   looking.get();
 }
 
-TEST_CASE("no transaction waits for the sync of another one to begin") {
+TEST_CASE("a transaction begins without waiting for another one's sync") {
   TestStore test;
   Store& store = *test.store;
   std::optional<Unsynced> unsynced(store);

@@ -8,7 +8,7 @@ using namespace moorage;
 using namespace moorage::state_db;
 using namespace moorage::state_db_test;
 
-TEST_CASE("a repository is one for its URL and scope, and comes back as it was written") {
+TEST_CASE("a repository is unique for its URL and scope, and reads back the same") {
   TestStore test;
   Repositories repositories(*test.store);
   const auto id = repositories.create({.url = "https://host/a/b", .scope = "", .name = "a/b"});
@@ -45,7 +45,8 @@ TEST_CASE("a repository is one for its URL and scope, and comes back as it was w
         base::Code::not_found);
 }
 
-TEST_CASE("a base tree's row is replaced, synced, touched, and stays while a layer stands on it") {
+TEST_CASE(
+    "a base tree's row can be replaced, synced and touched, and stays while a layer uses it") {
   TestStore test;
   const auto repository = make_repository(*test.store);
   BaseTrees trees(*test.store);
@@ -84,7 +85,7 @@ TEST_CASE("a base tree's row is replaced, synced, touched, and stays while a lay
   CHECK_FALSE(trees.find(repository, commit));
 }
 
-TEST_CASE("layers stand on each other, and are removed from the top") {
+TEST_CASE("layers form chains and are removed from the top") {
   TestStore test;
   const auto repository = make_repository(*test.store);
   Layers layers(*test.store);
@@ -103,7 +104,7 @@ TEST_CASE("layers stand on each other, and are removed from the top") {
   CHECK(chain[1].frozen);
   CHECK_FALSE(chain[1].parent);
   CHECK(code_thrown_by([&] { layers.remove({bottom}); }) == base::Code::conflict);
-  REQUIRE(layers.unused().size() == 2);  // what only an unused layer stands on is as unused
+  REQUIRE(layers.unused().size() == 2);  // below an unused layer, also unused
   CHECK(layers.unused()[0].id == bottom);
   CHECK(layers.unused()[1].id == top);
   layers.remove({bottom, top});

@@ -1,5 +1,5 @@
-// Random starts and ends of sandboxes by processes that are killed anywhere: never two holders of a
-// slot.
+// Processes randomly start and end sandboxes and are killed at any point: a slot never has two
+// holders.
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -21,14 +21,14 @@ using namespace moorage::state_db_test;
 
 namespace {
 
-constexpr int kSteps = 20'000;  // unless MOORAGE_TEST_STEPS says another number
+constexpr int kSteps = 20'000;  // unless MOORAGE_TEST_STEPS is set
 constexpr uint32_t kWorkspaces = 24;
 constexpr uint32_t kSlots = 16;
 
-// Shared with the children: what they were told, so that the parent knows it after their death.
+// Shared with the children: results they received, for the parent to check after their death.
 struct Acknowledged {
   int steps = 0;
-  int64_t holder[kSlots] = {};  // sandbox that got this slot, 0: given back
+  int64_t holder[kSlots] = {};  // sandbox with this slot, 0: free
   // The step in flight when the child died: its outcome is open.
   int64_t in_flight_sandbox = 0;  // being destroyed
   bool in_flight_create = false;
@@ -42,7 +42,7 @@ uint32_t lowest_free(const std::vector<SandboxRow>& rows) {
   return slot;
 }
 
-// One random step. Throws Error(internal) when a promise is broken.
+// One random step. Throws Error(internal) when an invariant is broken.
 void step(Store& store, const std::vector<base::WorkspaceId>& workspaces, std::mt19937_64& random,
           Acknowledged& told) {
   Sandboxes sandboxes(store);
@@ -72,7 +72,7 @@ void step(Store& store, const std::vector<base::WorkspaceId>& workspaces, std::m
   told.in_flight_sandbox = 0;
 }
 
-// The database against what the dead child had been told. Returns the number of slots held.
+// Compares the database with the dead child's results. Returns the number of slots held.
 size_t check_against(Store& store, Acknowledged& told) {
   std::map<uint32_t, int64_t> held;
   for (const SandboxRow& row : Sandboxes(store).not_destroyed()) {
@@ -103,7 +103,7 @@ uint64_t seed() {
 
 }  // namespace
 
-TEST_CASE("two sandboxes never hold one slot, whatever is killed") {
+TEST_CASE("two sandboxes never hold the same slot, whatever is killed") {
   const uint64_t seed_used = seed();
   std::cout << "slots: MOORAGE_TEST_SEED=" << seed_used << "\n";
   std::mt19937_64 random(seed_used);
@@ -145,7 +145,7 @@ TEST_CASE("two sandboxes never hold one slot, whatever is killed") {
   munmap(memory, sizeof(Acknowledged));
 }
 
-TEST_CASE("a pool that was moved gives no range that meets one of a living sandbox") {
+TEST_CASE("a moved pool gives only ranges that do not overlap those of live sandboxes") {
   TestStore test;
   Store& store = *test.store;
   Sandboxes sandboxes(store);
@@ -170,7 +170,7 @@ TEST_CASE("a pool that was moved gives no range that meets one of a living sandb
   CHECK(store.check_id_ranges().empty());
 }
 
-TEST_CASE("a full pool refuses, and a slot is free again only when its sandbox is destroyed") {
+TEST_CASE("a full pool refuses, and only destroying a sandbox frees its slot") {
   TestStore test;
   Store& store = *test.store;
   Sandboxes sandboxes(store);

@@ -34,7 +34,7 @@ struct OneWorkspace : TestStore {
 
 }  // namespace
 
-TEST_CASE("a snapshot in place freezes the layer, and the workspace goes on over it") {
+TEST_CASE("a snapshot in place freezes the layer, and the workspace continues over it") {
   OneWorkspace test;
   const base::LayerId first = test.row().layer;
   const auto taking = Snapshots(*test.store).begin({.workspace = test.id, .name = "one"});
@@ -58,7 +58,7 @@ TEST_CASE("a snapshot in place freezes the layer, and the workspace goes on over
   CHECK(test.chain().size() == 3);
 }
 
-TEST_CASE("a frozen layer may go when all that stand on it are in archives that have it") {
+TEST_CASE("a frozen layer may be removed if all its users are in archives that contain it") {
   OneWorkspace test;
   Workspaces workspaces(*test.store);
   Layers layers(*test.store);
@@ -84,8 +84,8 @@ TEST_CASE("a frozen layer may go when all that stand on it are in archives that 
   };
   CHECK(movable().empty());
   put_away(test.id, test.chain());
-  CHECK(movable() == std::set{two.layer});  // the fork stands on the other one
-  put_away(fork.id, {fork.layer});          // of an earlier release: it has not all of it
+  CHECK(movable() == std::set{two.layer});  // the fork uses the other one
+  put_away(fork.id, {fork.layer});          // of an earlier release: incomplete
   CHECK(movable() == std::set{two.layer});
   archives.begin_restore(fork.id);
   archives.finish_restore(fork.id);
@@ -101,7 +101,7 @@ TEST_CASE("a frozen layer may go when all that stand on it are in archives that 
   CHECK(movable().empty());
 }
 
-TEST_CASE("a frozen layer counts for the oldest workspace that uses it, and passes on") {
+TEST_CASE("a frozen layer counts for its oldest workspace, then for the next one") {
   OneWorkspace test;
   LayerDisk disk(*test.store);
   const auto writable = test.row().layer;
@@ -126,13 +126,13 @@ TEST_CASE("a frozen layer counts for the oldest workspace that uses it, and pass
   disk.recount(made.id);
   CHECK(workspaces.get(made.id).disk_bytes == 3u);
   CHECK(disk.owners_of(disk.owned_by(test.id)) == std::vector{test.id});
-  // The snapshot and the layers of the older one go.
+  // The snapshot and the layers of the older one are removed.
   Snapshots(*test.store).drop(one.id, "");
   disk.recount(made.id);
-  CHECK(workspaces.get(made.id).disk_bytes == 3u);  // the older one still stands on it
+  CHECK(workspaces.get(made.id).disk_bytes == 3u);  // the older one still uses it
 }
 
-TEST_CASE("layers that share files are measured again when one of them comes or goes") {
+TEST_CASE("layers with shared files are measured again when one is added or removed") {
   OneWorkspace test;
   LayerDisk disk(*test.store);
   const auto one = test.take("one");
@@ -145,13 +145,13 @@ TEST_CASE("layers that share files are measured again when one of them comes or 
   CHECK(disk.find(three.layer)->measured);
   disk.set_frozen(one.layer, 5, 1);
   disk.share({two.layer, three.layer});
-  CHECK_FALSE(disk.find(one.layer)->measured);  // it shares with one of them
+  CHECK_FALSE(disk.find(one.layer)->measured);  // it shares files with one of them
   for (const auto& row : {one, two, three}) disk.set_frozen(row.layer, 5, 1);
   disk.give_up({three.layer});
   CHECK_FALSE(disk.find(one.layer)->measured);
 }
 
-TEST_CASE("what a merge took the place of stays until that is forgotten") {
+TEST_CASE("layers replaced by a merge stay until forget_replaced") {
   OneWorkspace test;
   for (const char* name : {"one", "two", "three"}) test.take(name);
   Layers layers(*test.store);
@@ -168,7 +168,7 @@ TEST_CASE("what a merge took the place of stays until that is forgotten") {
   CHECK(test.chain() == std::vector{chain[0], chain[1], merged});
   REQUIRE(layers.replaced().size() == 1);
   CHECK(layers.replaced()[0].by == merged);
-  CHECK(layers.replaced()[0].mounted_upto == merged);  // the youngest there was
+  CHECK(layers.replaced()[0].mounted_upto == merged);  // the youngest one
 
   Snapshots snapshots(*test.store);
   for (const auto& row : snapshots.kept(test.id)) snapshots.drop(row.id, "");
@@ -181,7 +181,7 @@ TEST_CASE("what a merge took the place of stays until that is forgotten") {
   CHECK(test.chain().size() == 3);
 }
 
-TEST_CASE("an exchange that becomes a copy takes the forks along that are made with it") {
+TEST_CASE("an exchange that becomes a copy includes the forks made with it") {
   OneWorkspace test;
   Snapshots snapshots(*test.store);
   const auto below = test.take("below");
@@ -202,7 +202,7 @@ TEST_CASE("an exchange that becomes a copy takes the forks along that are made w
   CHECK_FALSE(Layers(*test.store).get(row.layer).frozen);
 }
 
-TEST_CASE("a copy stands beside the layer, which stays") {
+TEST_CASE("a copy is beside the layer, which stays") {
   OneWorkspace test;
   const auto below = test.take("below");
   const base::LayerId writable = test.row().layer;
@@ -214,7 +214,7 @@ TEST_CASE("a copy stands beside the layer, which stays") {
   CHECK(copy.parent == below.id);
 }
 
-TEST_CASE("one that is undone or dropped lets go of its layers") {
+TEST_CASE("a snapshot that is undone or dropped releases its layers") {
   OneWorkspace test;
   Snapshots snapshots(*test.store);
   const base::LayerId first = test.row().layer;
@@ -234,7 +234,7 @@ TEST_CASE("one that is undone or dropped lets go of its layers") {
   snapshots.drop(b.id, "retention");
   CHECK(snapshots.get(c.id).parent == a.id);
   CHECK_FALSE(snapshots.get(b.id).layer);
-  CHECK(Layers(*test.store).unused().empty());  // c stands on it
+  CHECK(Layers(*test.store).unused().empty());  // c uses it
   CHECK(snapshots.kept(test.id).size() == 2);
   snapshots.drop(c.id, "retention");
   CHECK(snapshots.find(c.id)->state == SnapshotState::dropped);
@@ -242,7 +242,7 @@ TEST_CASE("one that is undone or dropped lets go of its layers") {
         base::Code::conflict);
 }
 
-TEST_CASE("a workspace goes back to a snapshot, and what it had is one, too") {
+TEST_CASE("restoring a workspace keeps its previous state as a snapshot") {
   OneWorkspace test;
   Snapshots snapshots(*test.store);
   const auto a = test.take("a");
@@ -263,7 +263,7 @@ TEST_CASE("a workspace goes back to a snapshot, and what it had is one, too") {
   CHECK(snapshots.not_durable().size() == 3);
 }
 
-TEST_CASE("one is taken once for one key") {
+TEST_CASE("one key takes one snapshot") {
   OneWorkspace test;
   Snapshots snapshots(*test.store);
   NewSnapshot wanted{.workspace = test.id, .idempotency_key = "k", .request_hash = "h"};
@@ -274,7 +274,7 @@ TEST_CASE("one is taken once for one key") {
   CHECK(code_thrown_by([&] { snapshots.find_made(wanted); }) == base::Code::already_exists);
 }
 
-TEST_CASE("forks stand on a snapshot, also on one that is still being taken") {
+TEST_CASE("forks start from a snapshot, even one in progress") {
   OneWorkspace test;
   Snapshots snapshots(*test.store);
   const auto taking = snapshots.begin({.workspace = test.id, .cause = SnapshotCause::fork});

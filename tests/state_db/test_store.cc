@@ -1,4 +1,4 @@
-// Opening, owning, transactions, events: what Store promises before any table.
+// Opening, owning, transactions, events: the guarantees of Store itself.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -34,7 +34,7 @@ TEST_CASE("a store keeps its id, and two stores have different ones") {
   CHECK(first.store->store_id() == id);
 }
 
-TEST_CASE("the database writes ahead, checks references, and leaves syncs of its log to us") {
+TEST_CASE("the database uses WAL, checks references, and leaves syncs of its log to the store") {
   TestStore test;
   const auto pragma = [&](const std::string& name) {
     Statement query = test.store->prepare("PRAGMA " + name);
@@ -49,7 +49,7 @@ TEST_CASE("the database writes ahead, checks references, and leaves syncs of its
   CHECK(pragma("busy_timeout") == "5000");
 }
 
-TEST_CASE("a second opener is refused and told the owner's pid") {
+TEST_CASE("a second opener is refused with the owner's pid") {
   TestStore test;
   CHECK(code_thrown_by([&] { Store second(test.options()); }) == base::Code::conflict);
   const std::string message = message_thrown_by([&] { Store second(test.options()); });
@@ -71,11 +71,11 @@ TEST_CASE("a second opener is refused and told the owner's pid") {
   CHECK(other.find("process " + std::to_string(child)) != std::string::npos);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  test.open();  // the kernel gave the lock back
+  test.open();  // the kernel released the lock
   CHECK_FALSE(test.store->was_clean());
 }
 
-TEST_CASE("an owner on its way out is waited for") {
+TEST_CASE("opening waits for an owner that is exiting") {
   TestStore test;
   test.store.reset();
   base::Fd owner = lock_store(test.options().directory);
@@ -88,7 +88,7 @@ TEST_CASE("an owner on its way out is waited for") {
   dying.join();
 }
 
-TEST_CASE("a store that was closed in order opens clean, a killed one does not") {
+TEST_CASE("a properly closed store opens clean, a killed one does not") {
   TestStore test;
   test.reopen();
   CHECK(test.store->was_clean());
@@ -102,7 +102,7 @@ TEST_CASE("a store that was closed in order opens clean, a killed one does not")
   CHECK_FALSE(test.store->was_clean());
 }
 
-TEST_CASE("damage is found when the last owner did not close") {
+TEST_CASE("damage is found after an unclean end") {
   TestStore test;
   const auto repository = make_repository(*test.store);
   for (int i = 0; i < 200; ++i) make_workspace(*test.store, repository, "w" + std::to_string(i));
@@ -142,7 +142,7 @@ TEST_CASE("a database of a newer version or of another program is refused and le
   CHECK(raw.query_text("PRAGMA journal_mode") == "delete");
 }
 
-TEST_CASE("a transaction is all or nothing, and an inner one can fail alone") {
+TEST_CASE("a transaction is atomic, and an inner one can fail alone") {
   TestStore test;
   Store& store = *test.store;
   Repositories repositories(store);
@@ -178,7 +178,7 @@ TEST_CASE("a transaction that changes nothing costs no commit") {
   CHECK(test.store->commits() == commits);
 }
 
-TEST_CASE("a reading is of one moment, waits for nobody who writes, and writes nothing") {
+TEST_CASE("a reading is consistent, waits for no writer, and writes nothing") {
   TestStore test;
   Store& store = *test.store;
   const int64_t before = store.add_event("n", {});
@@ -195,14 +195,14 @@ TEST_CASE("a reading is of one moment, waits for nobody who writes, and writes n
   store.transaction([&] {
     store.add_event("n", {});
     std::thread([&] {
-      const Reading moment(store);  // the store's lock is held: what waits for it never ends
+      const Reading moment(store);  // the store's lock is held: a wait for it would never end
       CHECK(store.last_event() == before + 1);
     }).join();
   });
   CHECK(store.last_event() == before + 2);
 }
 
-TEST_CASE("followers are woken once a commit, after it, with the last event") {
+TEST_CASE("followers wake once after each commit, with the last event") {
   TestStore test;
   Store& store = *test.store;
   std::vector<int64_t> woken;
@@ -226,7 +226,7 @@ TEST_CASE("followers are woken once a commit, after it, with the last event") {
   CHECK(events[0].kind == "three");
 }
 
-TEST_CASE("events are read from any place, and the oldest can be dropped") {
+TEST_CASE("events can be read from any position, and the oldest can be dropped") {
   TestStore test;
   Store& store = *test.store;
   for (int i = 0; i < 10; ++i) store.add_event("n", {}, std::to_string(i));
@@ -248,7 +248,7 @@ TEST_CASE("a long text of an event is cut between two characters") {
   CHECK(event_text("short") == "short");
 }
 
-TEST_CASE("a checkpoint keeps the log short, and what it moved is in the database file") {
+TEST_CASE("a checkpoint keeps the log short and moves its pages to the database file") {
   TestStore test;
   const auto size = [&](const char* suffix) {
     return std::filesystem::file_size(test.file() + suffix);
@@ -271,7 +271,7 @@ TEST_CASE("a checkpoint keeps the log short, and what it moved is in the databas
   CHECK(test.store->last_event() == seq);
 }
 
-TEST_CASE("a write that the disk refuses makes the store refuse everything") {
+TEST_CASE("a failed disk write makes the store refuse all calls") {
   const int status = run_in_child([] {
     TestStore test;
     signal(SIGXFSZ, SIG_IGN);
@@ -300,7 +300,7 @@ TEST_CASE("a write that the disk refuses makes the store refuse everything") {
   CHECK(status == 0);
 }
 
-TEST_CASE("a full disk refuses the write, gives the reserve free and the next write works") {
+TEST_CASE("a full disk refuses the write, releases the reserve, and the next write works") {
   TemporaryDirectory directory;
   if (mount("tmpfs", directory.path().c_str(), "tmpfs", 0, "size=4m") != 0) {
     WARN("SKIPPED: cannot mount a tmpfs here");
@@ -331,7 +331,7 @@ TEST_CASE("a full disk refuses the write, gives the reserve free and the next wr
   CHECK(umount(directory.path().c_str()) == 0);
 }
 
-TEST_CASE("a store whose guard refuses it is left as it was") {
+TEST_CASE("a store refused by its guard stays unchanged") {
   TestStore test;
   StoreOptions options = test.options();
   std::string asked;
@@ -350,7 +350,7 @@ TEST_CASE("a store whose guard refuses it is left as it was") {
   CHECK(test.store->was_clean());
 }
 
-TEST_CASE("nobody is asked about a store that is new") {
+TEST_CASE("a new store does not call the guard") {
   TemporaryDirectory directory;
   StoreOptions options;
   options.directory = directory.path();

@@ -23,7 +23,7 @@ void run_threads(const std::function<void(int)>& work) {
 
 }  // namespace
 
-TEST_CASE("eight writers at once lose nothing and cost one commit a write") {
+TEST_CASE("eight concurrent writers lose nothing and need one commit per write") {
   TestStore test;
   Store& store = *test.store;
   const auto repository = make_repository(store);
@@ -58,7 +58,7 @@ TEST_CASE("eight writers at once lose nothing and cost one commit a write") {
   }
 }
 
-TEST_CASE("of eight that make the same move, one wins") {
+TEST_CASE("one of eight identical moves wins") {
   TestStore test;
   Store& store = *test.store;
   const auto repository = make_repository(store);
@@ -80,7 +80,7 @@ TEST_CASE("of eight that make the same move, one wins") {
   }
 }
 
-TEST_CASE("of eight that use one key or one name, one makes the row") {
+TEST_CASE("one of eight requests with the same key or name creates the row") {
   TestStore test;
   Store& store = *test.store;
   const auto repository = make_repository(store);

@@ -23,7 +23,7 @@ void delete_workspace(Store& store, base::WorkspaceId id) {
 
 }  // namespace
 
-TEST_CASE("a workspace is made in one commit, ready in another, and comes back as it was written") {
+TEST_CASE("a workspace is created in one commit, ready in another, and reads back the same") {
   TestStore test;
   const auto repository = make_repository(*test.store);
   Workspaces workspaces(*test.store);
@@ -58,7 +58,7 @@ TEST_CASE("a workspace is made in one commit, ready in another, and comes back a
   CHECK(row.labels == std::map<std::string, std::string>{{"task", "AUTH-12"}, {"user", "ann"}});
 }
 
-TEST_CASE("what an imported fork was made of elsewhere comes back as it was written") {
+TEST_CASE("the origin of an imported fork reads back the same") {
   TestStore test;
   const auto repository = make_repository(*test.store);
   Workspaces workspaces(*test.store);
@@ -77,7 +77,7 @@ TEST_CASE("what an imported fork was made of elsewhere comes back as it was writ
   CHECK_FALSE(Workspaces(*test.store).get(other.id).fork_of);
 }
 
-TEST_CASE("a name is one for its owner among live workspaces") {
+TEST_CASE("a name is unique among its owner's live workspaces") {
   TestStore test;
   const auto repository = make_repository(*test.store);
   Workspaces workspaces(*test.store);
@@ -101,7 +101,7 @@ TEST_CASE("a name is one for its owner among live workspaces") {
   workspaces.create(new_workspace(repository, "fails"));
 }
 
-TEST_CASE("a workspace's key makes it once") {
+TEST_CASE("a workspace's key creates one workspace") {
   TestStore test;
   const auto repository = make_repository(*test.store);
   Workspaces workspaces(*test.store);
@@ -121,7 +121,7 @@ TEST_CASE("a workspace's key makes it once") {
   CHECK_FALSE(workspaces.create(wanted).existed);
 }
 
-TEST_CASE("a deleted workspace comes back, unless its name is taken or its purge began") {
+TEST_CASE("a deleted workspace can be undeleted, unless its name is taken or its purge began") {
   TestStore test;
   const auto repository = make_repository(*test.store);
   Workspaces workspaces(*test.store);
@@ -164,7 +164,7 @@ TEST_CASE("a deleted workspace comes back, unless its name is taken or its purge
   CHECK(code_thrown_by([&] { workspaces.begin_purge(taker); }) == base::Code::conflict);
 }
 
-TEST_CASE("no jump of the wall clock ends an undo window, a week of the host's time does") {
+TEST_CASE("a week of uptime ends an undo window, but a jump of the wall clock does not") {
   TestStore test;
   const auto id = make_workspace(*test.store, make_repository(*test.store));
   delete_workspace(*test.store, id);
@@ -189,7 +189,7 @@ TEST_CASE("no jump of the wall clock ends an undo window, a week of the host's t
   CHECK(due() == 0);
 }
 
-TEST_CASE("time that the machine is off does not count for an undo window") {
+TEST_CASE("time powered off does not count for an undo window") {
   TestStore test;
   const auto id = make_workspace(*test.store, make_repository(*test.store));
   delete_workspace(*test.store, id);
@@ -205,7 +205,7 @@ TEST_CASE("time that the machine is off does not count for an undo window") {
   CHECK(due() == 0);
   test.clock.up_ms += 1;
   CHECK(due() == 1);
-  test.clock.up_ms = 0;  // a boot clock that goes back takes nothing either
+  test.clock.up_ms = 0;  // a boot clock that goes back has no effect either
   CHECK(due() == 0);
 }
 
@@ -223,7 +223,7 @@ TEST_CASE("a disposable workspace has a short window of its own") {
   CHECK(workspaces.purgeable(kWeek).size() == 1);
 }
 
-TEST_CASE("the store's age is written down every few minutes, not at every look") {
+TEST_CASE("the store's age is saved every few minutes, not at every call") {
   TestStore test;
   const uint64_t commits = test.store->commits();
   for (int i = 0; i < 60; ++i) {
@@ -251,14 +251,14 @@ TEST_CASE("workspaces are listed by owner, state and repository") {
   CHECK(workspaces.list({.owner_uid = 1001, .state = WorkspaceState::ready}).empty());
 }
 
-TEST_CASE("a list comes in pages, whose ends need not exist any more") {
+TEST_CASE("a list comes in pages that continue after removed rows") {
   TestStore test;
   const auto repository = make_repository(*test.store);
   Workspaces workspaces(*test.store);
   std::vector<base::WorkspaceId> ids;
   for (int i = 0; i < 9; ++i) {
     NewWorkspace wanted = new_workspace(repository, "w" + std::to_string(i));
-    wanted.owner_uid = i % 3 == 0 ? 1001 : 1000;  // 0, 3 and 6 are another's
+    wanted.owner_uid = i % 3 == 0 ? 1001 : 1000;  // 0, 3 and 6 belong to another user
     ids.push_back(workspaces.create(wanted).id);
     workspaces.set_ready(ids.back());
   }
@@ -276,7 +276,7 @@ TEST_CASE("a list comes in pages, whose ends need not exist any more") {
   CHECK(names() == "w7 w8 ");
   query.after = ids[8];
   CHECK(names().empty());
-  // What was deleted, and purged, between two pages is neither shown nor in the way.
+  // Workspaces deleted and purged between two pages are not shown and do not break the paging.
   for (const int gone : {4, 5}) {
     delete_workspace(*test.store, ids[gone]);
     workspaces.begin_purge(ids[gone]);
@@ -299,7 +299,7 @@ TEST_CASE("a list comes in pages, whose ends need not exist any more") {
   CHECK(names() == "w1 ");
 }
 
-TEST_CASE("a name that is taken gets the next number, however many there are") {
+TEST_CASE("a taken name gets the next number, however many exist") {
   TestStore test;
   const auto repository = make_repository(*test.store);
   Workspaces workspaces(*test.store);
@@ -316,7 +316,7 @@ TEST_CASE("a name that is taken gets the next number, however many there are") {
   CHECK_FALSE(workspaces.find_live(1000, name));
 }
 
-TEST_CASE("rows are counted by repository, and ids without one are told") {
+TEST_CASE("rows are counted by repository, and ids without a row are listed") {
   TestStore test;
   const auto one = make_repository(*test.store, "https://host/one");
   const auto two = make_repository(*test.store, "https://host/two");
@@ -333,7 +333,7 @@ TEST_CASE("rows are counted by repository, and ids without one are told") {
 }
 
 TEST_CASE(
-    "what the disk takes is told by owner, repository and viewer, an archive for its hot copy") {
+    "disk use is summed by owner, repository and viewer, and an archive counts for its hot copy") {
   TestStore test;
   const auto one = make_repository(*test.store, "https://host/one");
   const auto two = make_repository(*test.store, "https://host/two");
@@ -378,7 +378,7 @@ TEST_CASE("labels and the layer can be changed") {
         base::Code::not_found);
 }
 
-TEST_CASE("what undoes a move into an archive or out of it forgets the key that began it") {
+TEST_CASE("undoing a move into or out of an archive releases its key") {
   TestStore test;
   const auto id = make_workspace(*test.store, make_repository(*test.store), "auth");
   Archives archives(*test.store);
@@ -401,7 +401,7 @@ TEST_CASE("what undoes a move into an archive or out of it forgets the key that 
 }
 
 TEST_CASE(
-    "a policy is changed as a whole, in one commit, with an event that tells the difference") {
+    "a policy changes as a whole, in one commit, with an event that states the difference") {
   TestStore test;
   Workspaces workspaces(*test.store);
   const auto id = make_workspace(*test.store, make_repository(*test.store), "auth");
@@ -416,7 +416,7 @@ TEST_CASE(
   CHECK(event.kind == "workspace.policy");
   CHECK(event.text == "cpus 1.5 -> 0.5, pids 4096 -> 77, set by uid 7");
 
-  // A second one that looked before the first wrote changes nothing.
+  // A second change based on the old policy changes nothing.
   CHECK(code_thrown_by([&] {
           workspaces.set_policy(id, {before, before, "set by uid 8"});
         }) == base::Code::conflict);

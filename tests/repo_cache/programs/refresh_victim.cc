@@ -1,5 +1,4 @@
-// refresh_victim ROOT REPO URL FILE_ROOT: one refresh, to be killed in its middle by a test or at a
-// crash point.
+// refresh_victim ROOT REPO URL FILE_ROOT: one refresh, to be killed by a test or at a crash point.
 #include <cstdio>
 
 #include "base/error.h"
