@@ -1,8 +1,7 @@
 # layer(name SOURCES ... [USES layer...] [LIBS library...] [PRECOMPILE header...])
-# A layer is a folder, a static library and a namespace. Each layer is seen through an include view
-# of its own (a folder that holds one link, to the layer), so "state_db/store.h" can only be included by those who
-# name state_db in USES: an include the wrong way does not compile. LIBS stay private to the layer.
-# PRECOMPILE: headers to parse once for all its sources, where that takes longer than the sources themselves.
+# A layer is a folder, a static library and a namespace. Each layer has its own include view (a folder with one link,
+# to the layer), so only layers with state_db in USES can include "state_db/store.h": a wrong-way include does not
+# compile. LIBS stay private to the layer. PRECOMPILE: slow headers to parse once for all its sources.
 function(layer name)
   cmake_parse_arguments(ARG "" "" "SOURCES;USES;LIBS;PRECOMPILE" ${ARGN})
   set(view ${CMAKE_BINARY_DIR}/layers/${name})
@@ -17,7 +16,7 @@ function(layer name)
 endfunction()
 
 # moorage_test(name SOURCES ... USES layer... [LIBS library...] [TIMEOUT seconds])
-# A Catch2 binary, one ctest entry.
+# A Catch2 binary with one ctest entry.
 function(moorage_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;USES;LIBS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -27,7 +26,7 @@ function(moorage_test name)
   add_executable(${name} ${ARG_SOURCES} $<TARGET_OBJECTS:catch_main>)
   target_link_libraries(${name} PRIVATE moorage_options ${ARG_USES} ${ARG_LIBS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  target_compile_options(${name} PRIVATE -O0)  # a test is compiled more often than it is waited for
+  target_compile_options(${name} PRIVATE -O0)  # compile time matters more than run time
   if(MOORAGE_SANITIZE)
     target_compile_definitions(${name} PRIVATE MOORAGE_SANITIZED)
   endif()

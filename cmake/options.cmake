@@ -6,14 +6,14 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
 endif()
 
-# -g1 keeps backtraces; full debug information doubles the time of a build.
+# -g1 keeps backtraces; full debug information doubles the build time.
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
-# What is packaged gets the checks of Debian's own packages: all of it reads hostile input.
+# Packaged programs read hostile input, so they get the hardening of Debian's own packages.
 set(hardened "-D_FORTIFY_SOURCE=2 -fstack-protector-strong")
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 ${hardened}")
 set(CMAKE_C_FLAGS_RELEASE "-O2 ${hardened}")
 set(CMAKE_EXE_LINKER_FLAGS_RELEASE "-Wl,-z,relro,-z,now")
-# Debug is what the sanitizers are built as: at -O0 their tests take twice as long.
+# Sanitizers use the Debug build type: at -O0 their tests take twice as long.
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
 
 find_program(CCACHE ccache)
@@ -21,17 +21,17 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
-# Of programs that are without a sanitizer in every build; of all others moorage_options.
+# For programs without a sanitizer in every build; all others use moorage_options.
 add_library(moorage_plain_options INTERFACE)
 target_compile_options(moorage_plain_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wswitch-enum
   $<$<BOOL:${MOORAGE_WERROR}>:-Werror>)
-# assert() guards programmer errors in every build type.
+# assert() catches programmer errors in every build type.
 target_compile_options(moorage_plain_options INTERFACE -UNDEBUG)
 target_compile_definitions(moorage_plain_options INTERFACE MOORAGE_VERSION="${PROJECT_VERSION}" _GNU_SOURCE)
 add_library(moorage_options INTERFACE)
 target_link_libraries(moorage_options INTERFACE moorage_plain_options)
 if(MOORAGE_SANITIZE)
-  # What is found ends the program: the warden's own words reach nobody.
+  # A finding ends the program, as nobody reads the warden's own output.
   target_compile_options(moorage_options INTERFACE -fsanitize=${MOORAGE_SANITIZE}
     -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_compile_definitions(moorage_options INTERFACE _GLIBCXX_ASSERTIONS)
@@ -39,17 +39,17 @@ if(MOORAGE_SANITIZE)
 endif()
 
 if(MOORAGE_FUZZ)
-  # The build is most of what a short run costs: -O0, and without the checks that cost most and find what
-  # the address sanitizer finds too, it takes a third of the time.
+  # The build dominates a short run: at -O0, without the expensive checks that the address sanitizer covers,
+  # it takes a third of the time.
   target_compile_options(moorage_options INTERFACE -fsanitize=fuzzer-no-link -O0
     -fno-sanitize=alignment,function,null,object-size,vptr)
 endif()
 
-# Of a test's time limit: sanitized code is several times slower.
+# Factor for a test's time limit: sanitized code is several times slower.
 set(MOORAGE_PATIENCE 1)
 if(MOORAGE_SANITIZE)
   set(MOORAGE_PATIENCE 5)
 endif()
 
-# All programs in one folder: the daemon finds moorage-launch and moorage-warden beside itself.
+# All programs are in one folder: the daemon looks for moorage-launch and moorage-warden there.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the Debian packages from this tree, in build/release/deb. Root (it installs what the build needs). Idempotent.
+# Builds the Debian packages from this tree, in build/release/deb. Needs root, to install build dependencies. Idempotent.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/scripts/setup.sh"
@@ -9,6 +9,6 @@ install_packages "${packages_build[@]}" "${packages_deb[@]}" python3
 build release
 step package
 cmake --build "$root/build/release" --target deb >"$root/build/package.log" 2>&1 ||
-  { tail -n 20 "$root/build/package.log" >&2; fail "the packages could not be made" "the whole log is build/package.log"; }
+  { tail -n 20 "$root/build/package.log" >&2; fail "building the packages failed" "the whole log is build/package.log"; }
 done_step "$(cd "$root" && echo build/release/deb/*.deb)"
 printf ' %-9s%s\n' next "apt-get install ./build/release/deb/moorage_*.deb"

@@ -1,19 +1,19 @@
-# Sourced by ./quickstart: installs the programs and runs the daemon, under systemd where systemd runs.
+# Sourced by ./quickstart: installs the programs and runs the daemon, under systemd if available.
 
 socket=/run/moorage/mooraged.sock
 pid_file=/run/moorage/mooraged.pid
 
-# The package's service and ours would both be called moorage, and both would want the store.
+# The package's service has the same name and uses the same store.
 refuse_package() {
   dpkg-query -W -f='${Status}' moorage 2>/dev/null | grep -q 'ok installed' || return 0
-  fail "the Debian package moorage is installed here, and runs the daemon" \
-    "use it (moorage info), or: apt-get remove moorage; its workspaces are kept, and found by ./quickstart"
+  fail "the Debian package moorage is installed and runs the daemon" \
+    "use it (moorage info), or: apt-get remove moorage; workspaces are kept for ./quickstart"
 }
 
 install_programs() {
   step install
   cmake --install "$root/build/dev" --prefix /usr/local >"$root/build/install.log" 2>&1 ||
-    { tail -n 5 "$root/build/install.log" >&2; fail "the programs could not be installed"; }
+    { tail -n 5 "$root/build/install.log" >&2; fail "installing the programs failed" "the whole log is build/install.log"; }
   getent group moorage >/dev/null || groupadd --system moorage
   if [ -n "${SUDO_USER:-}" ] && [ "$SUDO_USER" != root ]; then usermod -aG moorage "$SUDO_USER"; fi
   done_step "/usr/local/bin/moorage, mooraged; group moorage"
@@ -21,7 +21,7 @@ install_programs() {
 
 daemon_answers() { /usr/local/bin/moorage version >/dev/null 2>&1 && [ -S "$socket" ] && /usr/local/bin/moorage info --json >/dev/null 2>&1; }
 
-# The pid of the daemon that serves our socket, or nothing.
+# The pid of the daemon that serves our socket, if any.
 daemon_pid() {
   local pid
   pid=$(cat "$pid_file" 2>/dev/null) || return 0
@@ -35,7 +35,7 @@ launch_daemon() {
     systemctl restart moorage 2>/dev/null || daemon_is_silent
   else
     mkdir -p /run/moorage /var/log/moorage
-    # In a subshell, so that this one does not report its death when the tour kills it.
+    # In a subshell, so that this shell does not report its end when the tour kills it.
     (setsid /usr/local/bin/mooraged >>/var/log/moorage/mooraged.log 2>&1 </dev/null & echo $! >"$pid_file")
   fi
   wait_for_daemon
@@ -52,7 +52,7 @@ wait_for_daemon() {
 
 daemon_is_silent() {
   if systemd_runs; then journalctl -u moorage -n 10 --no-pager >&2; else tail -n 10 /var/log/moorage/mooraged.log >&2; fi
-  fail "the daemon does not answer" "its last lines are above"
+  fail "the daemon does not answer" "the last lines of its log are above"
 }
 
 stop_daemon() {

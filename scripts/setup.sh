@@ -1,21 +1,21 @@
-# Sourced by ./check, ./quickstart and scripts/package.sh: packages and build, with a line of progress each.
-# Needs: bash, root, apt. Sets nothing on the host but Debian packages.
+# Sourced by ./check, ./quickstart and scripts/package.sh: installs packages and builds, with a progress line for each.
+# Needs: bash, root, apt. Changes nothing on the host but Debian packages.
 
 packages_build=(g++ cmake ninja-build ccache pkg-config git
   libsqlitecpp-dev libsqlite3-dev libgit2-dev libboost1.81-dev libboost-json1.81-dev libboost-filesystem1.81-dev
   libyaml-cpp-dev libspdlog-dev libcli11-dev libssl-dev zlib1g-dev libarchive-dev libzstd-dev lxc-dev libseccomp-dev libfuse3-dev catch2
   zstd)
 packages_fuzz=(clang-19 libclang-rt-19-dev llvm-19)
-# apparmor: Debian's kernel has it on, and LXC starts nothing there before its profile is loaded.
+# apparmor: it is on in Debian's kernel, and LXC starts nothing before its profile is loaded.
 packages_run=(lxc git sudo python3 ca-certificates apparmor e2fsprogs)
-# ./check --vm: on the host, and in the machine beside packages_run: what the programs link, a kernel, an init.
+# ./check --vm: on the host; and in the machine, besides packages_run: linked libraries, a kernel, an init.
 packages_vm=(qemu-system-x86 debootstrap e2fsprogs)
 packages_vm_inside=(linux-image-cloud-amd64 initramfs-tools kmod udev systemd-sysv dbus iproute2 procps e2fsprogs xfsprogs
   libboost-json1.81.0 libgit2-1.5 libsqlite3-0 libssl3 libyaml-cpp0.7 liblxc1 libseccomp2 libstdc++6 zlib1g libarchive13 libzstd1 zstd strace faketime openssl binutils curl
   gcc libc6-dev make nodejs npm)
-packages_faults=(strace util-linux e2fsprogs xfsprogs btrfs-progs faketime)  # tests/faults, and others that trace
-packages_engines=(docker.io crun podman busybox-static)  # tests/engines starts its own; no service of theirs is used
-packages_deb=(dpkg-dev lintian debootstrap)  # to make Debian packages and try them
+packages_faults=(strace util-linux e2fsprogs xfsprogs btrfs-progs faketime)  # tests/faults, and other tests that trace
+packages_engines=(docker.io crun podman busybox-static)  # tests/engines starts its own, without their services
+packages_deb=(dpkg-dev lintian debootstrap)  # to build and test Debian packages
 
 step_started=0
 step() {  # step NAME: begins a step
@@ -24,7 +24,7 @@ step() {  # step NAME: begins a step
   [ -t 1 ] && printf ' %-9s...' "$step_name"
   return 0
 }
-done_step() {  # done_step [TEXT]: ends it with its time
+done_step() {  # done_step [TEXT]: ends the step and prints its time
   local seconds
   seconds=$(awk -v a="$step_started" -v b="$(date +%s.%N)" 'BEGIN { d = b - a; if (d < 10) printf "%.2f s", d; else printf "%dm%02ds", d / 60, d % 60 }')
   [ -t 1 ] && printf '\r\033[K'
@@ -38,8 +38,8 @@ fail() {  # fail MESSAGE [HINT]
 }
 
 require_host() {
-  [ "$(id -u)" = 0 ] || fail "this must run as root (it makes namespaces, mounts and control groups)" "sudo $0"
-  command -v apt-get >/dev/null || fail "this needs Debian 12 or later (no apt-get here)"
+  [ "$(id -u)" = 0 ] || fail "must run as root, to create namespaces, mounts and control groups" "sudo $0"
+  command -v apt-get >/dev/null || fail "needs Debian 12 or later (apt-get not found)"
   local kernel
   kernel=$(uname -r)
   if [ "$(printf '6.1\n%s\n' "$kernel" | sort -V | head -n 1)" != 6.1 ]; then
@@ -58,14 +58,13 @@ install_packages() {  # install_packages NAME...
     log=$(mktemp)
     export DEBIAN_FRONTEND=noninteractive
     { apt-get update -q && apt-get install -q -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 ||
-      { tail -n 20 "$log" >&2; rm -f "$log"; fail "apt-get could not install: ${missing[*]}" "see the lines above; is the network up, the disk full?"; }
+      { tail -n 20 "$log" >&2; rm -f "$log"; fail "apt-get could not install ${missing[*]}" "see the lines above; check the network and free disk space"; }
     rm -f "$log"
   fi
   done_step "${#missing[@]} installed, $# needed"
 }
 
-# Of what is only started by tests, with a directory of its own: an engine that a person did not ask for would change
-# the host's network rules.
+# For engines that only tests start, in directories of their own: as services they would change the host's network rules.
 install_without_services() {  # install_without_services NAME...
   local policy=/usr/sbin/policy-rc.d
   if [ -e "$policy" ]; then install_packages "$@"; return; fi
@@ -79,7 +78,7 @@ install_without_services() {  # install_without_services NAME...
 
 build() {  # build PRESET: build/PRESET/bin
   step build
-  # Another clone of the same sources finds what this one compiled.
+  # Share the compiler cache with other clones of the same sources.
   export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
   local log="$root/build/$1.log"
   mkdir -p "$root/build"

@@ -1,9 +1,9 @@
-# Sourced by ./quickstart: the main job on a real repository, with the proof that nothing was lost.
+# Sourced by ./quickstart: shows the main job on a real repository, and checks that nothing was lost.
 
 tour=tour
 tour_user=root
 
-# The tour belongs to whoever called sudo: git trusts their checkout for them, and they go on with the workspace.
+# The tour belongs to the user who called sudo: git trusts their checkout, and they keep the workspace.
 choose_tour_user() {  # choose_tour_user SOURCE
   local owner=${SUDO_USER:-root}
   [ ! -e "$1" ] || owner=$(stat -c %U "$1")
@@ -21,12 +21,12 @@ kill_everything() {  # kill -9: the daemon, the sandbox's process 1, LXC's monit
   for pid in $(sandbox_pids "$store-$name"); do kill -9 "$pid" 2>/dev/null || true; done
 }
 
-# Host pids of everything whose control group carries this sandbox's name: other stores have one of that number, too.
+# Host pids in this sandbox's control group; its name includes the store id, as ids repeat in other stores.
 sandbox_pids() {
   grep -lsE -- "moorage-$1(/|\$)" /proc/[0-9]*/cgroup 2>/dev/null | cut -d/ -f3
 }
 
-# The id of the tour user's own workspace of that name: root is shown other people's too.
+# The id of the tour user's own workspace of that name: root also sees those of other users.
 earlier_tour() {
   moorage ls --json | python3 -c '
 import json, sys
@@ -34,7 +34,7 @@ for w in json.load(sys.stdin)["workspaces"]:
     if w["name"] == sys.argv[1] and w["owner"] == int(sys.argv[2]): print(w["id"])' "$tour" "$(id -u "$tour_user")"
 }
 
-# It and what was forked from it.
+# Removes it and its forks.
 remove_earlier() {  # remove_earlier ID
   local ids
   ids=$(moorage tree "$1" --json | python3 -c '
@@ -46,7 +46,7 @@ for w in json.load(sys.stdin)["workspaces"]:
 
 create_tour() {
   local log="$root/build/tour.create"
-  moorage create "$@" --name "$tour" >"$log" 2>&1 || { cat "$log" >&2; fail "the workspace could not be made"; }
+  moorage create "$@" --name "$tour" >"$log" 2>&1 || { cat "$log" >&2; fail "cannot create the workspace" "see the lines above"; }
 }
 
 run_tour() {
@@ -76,12 +76,12 @@ run_tour() {
   done_step "kill -9 of daemon, sandbox and LXC in the middle of $exec_id"
 
   step resume
-  # systemd starts it again by itself.
+  # systemd restarts it.
   if systemd_runs; then wait_for_daemon; else launch_daemon; fi
   moorage exec "$tour" -- bash -c '
     set -e
     [ "$(cat NOTES-FROM-THE-AGENT)" = "a note" ] && [ "$(cat ~/note)" = "kept at home" ]
-    wc -l < agent.log' >"$root/build/tour.lines" || fail "the workspace lost something"
+    wc -l < agent.log' >"$root/build/tour.lines" || fail "the workspace lost files"
   moorage logs "$tour" "$exec_id" >"$root/build/tour.log" 2>&1 || true
   prove_log "$(cat "$root/build/tour.lines")"
   done_step "same workspace, new sandbox: both files there; $proof"
@@ -94,8 +94,8 @@ run_tour() {
   step fork
   fork=$tour-scratch
   moorage fork "$tour" "$fork" >/dev/null
-  moorage exec "$fork" -- bash -c '[ "$(cat NOTES-FROM-THE-AGENT)" = "a note" ] && rm -rf ./*' || fail "the fork is not what $tour is"
-  moorage exec "$tour" -- test -e NOTES-FROM-THE-AGENT || fail "the fork is not apart from $tour"
+  moorage exec "$fork" -- bash -c '[ "$(cat NOTES-FROM-THE-AGENT)" = "a note" ] && rm -rf ./*' || fail "the fork differs from $tour"
+  moorage exec "$tour" -- test -e NOTES-FROM-THE-AGENT || fail "the fork changed $tour"
   done_step "$fork had all of it, and removed all of it: $tour did not notice"
 
   step best-of
@@ -115,9 +115,9 @@ run_tour() {
 prove_log() {  # prove_log LINES-IN-FILE: sets proof
   local journal
   journal=$(grep -c '^line ' "$root/build/tour.log" || true)
-  [ "$journal" -gt 0 ] || fail "no output of the killed command was kept"
+  [ "$journal" -gt 0 ] || fail "the output of the killed command is missing"
   awk '/^line / { n++; if ($2 != n) exit 1 }' "$root/build/tour.log" || fail "the output has a gap"
-  [ "$1" -ge "$journal" ] || fail "the file has $1 lines, its output $journal"
+  [ "$1" -ge "$journal" ] || fail "the file has $1 lines, but the output has $journal"
   proof="$journal lines of output, no gap, $1 in its file"
 }
 
