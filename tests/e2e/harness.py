@@ -1,4 +1,4 @@
-"""What the end-to-end tests stand on: a store and a daemon of their own, a git server, and a census of the host.
+"""The base of the end-to-end tests: a store and a daemon of their own, a git server, and a check of the host for leftovers.
 
 Everything is started here and ended here, by pid. BIN is the folder with the built programs (environment
 MOORAGE_BIN, set by CMake). The daemon is the real one, so are LXC, git and the kernel.
@@ -24,24 +24,24 @@ sys.path.insert(0, str(ROOT / "sdk"))
 import moorage  # noqa: E402
 
 BIN = pathlib.Path(os.environ.get("MOORAGE_BIN", ROOT / "build/dev/bin"))
-# Stores need a file system that takes id-mapped mounts and overlays; /tmp may be a tmpfs.
+# Stores need a file system with id-mapped mounts and overlays; /tmp may be a tmpfs.
 BASE = os.environ.get("MOORAGE_TEST_DIRECTORY", "/var/tmp")
 
-# Where the sandboxes of a suite are made: lxc, docker, or docker-userns, whose engine remaps users. A test that asks
-# for more than one, or for more of its engine, starts what it needs itself (tests/engines).
+# Backend of a suite's sandboxes: lxc, docker, or docker-userns, whose engine remaps users. Tests that need several backends, or control
+# over their engine, start those themselves (tests/engines).
 BACKEND = os.environ.get("MOORAGE_TEST_BACKEND", "lxc")
 ENGINES = {"docker": "MOORAGE_TEST_DOCKER_SOCKET", "docker-userns": "MOORAGE_TEST_DOCKER_USERNS_SOCKET"}
-HAS_ROOT = BACKEND != "docker"  # without a user namespace no sandbox has one
+HAS_ROOT = BACKEND != "docker"  # without a user namespace there is no root inside
 
-# A sanitizer's own memory is not the daemon's: what is measured of it says nothing then.
+# A sanitizer's own memory would distort memory measurements.
 SANITIZED = not {"address", "thread"}.isdisjoint(os.environ.get("MOORAGE_SANITIZE", "").split(","))
 
-# How much longer than on the machines that the tests were written on something may take.
+# Factor for timeouts, relative to the machines that the tests were written on.
 PATIENCE = max(1, int(os.environ.get("MOORAGE_TEST_PATIENCE", "1")))
 
 
 def wait_until(condition, seconds=20.0, what="condition"):
-    """Polls: the thing waited for is another process's doing. Fails loudly when it does not come."""
+    """Polls for the effect of another process. Fails loudly after a timeout."""
     seconds *= PATIENCE
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -69,7 +69,7 @@ def git(directory, *argv, **options):
 
 
 def make_repository(path, files=None):
-    """A repository with one commit on main. Returns its commit."""
+    """A repository with one commit on main. Returns that commit."""
     path = pathlib.Path(path)
     path.mkdir(parents=True)
     git(path, "init", "-q", "-b", "main")
@@ -127,12 +127,12 @@ class Client(moorage.Moorage):
         return super().wait(exec_id, timeout_ms * PATIENCE)
 
     def delete(self, workspace, purge=False, force=None, **options):
-        """A purge in a test cleans up, whatever still runs there. A test of the refusal passes force=False."""
+        """A purge in a test is a cleanup and ends running commands. Pass force=False to test the refusal."""
         return super().delete(workspace, purge=purge, force=purge if force is None else force, **options)
 
 
 class Daemon:
-    """One store and the mooraged on it. Killed and restarted as a test wishes; removed by close()."""
+    """One store and the mooraged on it. Tests may kill and restart it; close() removes it."""
 
     def __init__(self, settings=None):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="moorage-e2e-", dir=BASE))
@@ -161,7 +161,7 @@ class Daemon:
         self.client = Client(str(self.socket))
 
     def start(self, crash_at=None, wait=True, mended=True, prefix=()):
-        """`mended`: waits for that as well. `prefix`: words before the program, for a daemon that sees another host."""
+        """`mended`: also waits for repairs. `prefix`: words before the program, to simulate another host."""
         environment = dict(self.environment)
         if crash_at:
             environment["MOORAGE_CRASH_AT"] = crash_at
@@ -178,7 +178,7 @@ class Daemon:
             self.store_id()
             if not mended:
                 return self
-            # A test whose mending takes longer, or never ends, waits for what it means itself.
+            # A test with slow or endless repairs waits for its own condition.
             with contextlib.suppress(AssertionError):
                 wait_until(self.settled, 5, "what a kill left is mended")
         return self
@@ -193,7 +193,7 @@ class Daemon:
             return False
 
     def settled(self):
-        """It answers, and what a kill left half-done in the files of workspaces is done as well."""
+        """It answers, and has finished the file work interrupted by a kill."""
         if not self.answers():
             return False
         with open(self.log, "rb") as log:
@@ -204,7 +204,7 @@ class Daemon:
         return self.log.read_text(errors="replace")[-4000:] if self.log.exists() else ""
 
     def waiting(self):
-        """Where each of its threads is in the kernel: why something takes long."""
+        """The kernel stacks of its threads, to explain delays."""
         lines = []
         for task in sorted(pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()):
             with contextlib.suppress(OSError):
@@ -245,14 +245,14 @@ class Daemon:
         return subprocess.Popen([str(BIN / "moorage"), *map(str, argv)], env=environment, **options)
 
     def reconcile(self):
-        """Waits for a whole round of the reconciler: two directories of nobody's, which go in the middle of one."""
+        """Waits for a full round of the reconciler: it removes two orphaned directories in the middle of one."""
         for number in (1, 2):
             nobodys = self.store / "sandboxes" / f"sb_{99990 + number}"
             nobodys.mkdir(parents=True)
             wait_until(lambda: not nobodys.exists(), 60, "a round of the reconciler")
 
     def sandbox_pids(self, workspace):
-        """Host pids of init of a workspace's live sandbox, and of what the engine keeps beside it."""
+        """Host pids of a workspace's live sandbox: its init, and the engine's processes for it."""
         sandbox = self.client.workspace(workspace)["sandbox"]["id"]
         name = f"moorage-{self.store_id()}-{sandbox}"
         init = init_pid(self.store, name)
@@ -270,16 +270,16 @@ class Daemon:
             self.remove()
 
     def remove(self):
-        """The daemon, what is left of its sandboxes when close() failed, and its store."""
+        """Removes the daemon, leftovers of its sandboxes if close() failed, and its store."""
         self.kill()
         if self.known_store_id:
             end_sandboxes(f"moorage-{self.known_store_id}-")
         run("chattr", "-R", "-f", "-a", self.store, check=False)
-        run("rm", "-rf", self.directory, check=False)  # trees of tests are deeper than Python recurses
+        run("rm", "-rf", self.directory, check=False)  # test trees are deeper than Python's recursion limit
 
 
 def processes():
-    """pid -> command line of every process on the host that has one."""
+    """pid -> command line of every host process with a command line."""
     found = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -291,7 +291,7 @@ def processes():
 
 
 def is_of_sandbox(group, name):
-    """Whether that control group is this sandbox's, and not another's of a longer name; "moorage-STORE-": one of that store's."""
+    """Whether the control group belongs to this sandbox, not to one with a longer name; "moorage-STORE-": to any of that store."""
     return any(part == name or (name.endswith("-") and part.startswith(name)) for part in group.split("/"))
 
 
@@ -306,7 +306,7 @@ def sandbox_cgroup_pids(name):
 
 
 def end_sandboxes(name):
-    """As the power does: process 1 of each first, as the kernel ends the rest with it. Ended one by one, a command's end would be recorded."""
+    """Like a power cut: kills process 1 of each first, so that the kernel ends the rest. Killing one by one would record a command's end."""
     for pid in sorted(sandbox_cgroup_pids(name), key=is_init, reverse=True):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -327,7 +327,7 @@ def remove_cgroup(path):
 
 
 def is_init(pid):
-    """Whether it is process 1 of a pid namespace below the host's."""
+    """Whether it is process 1 of a child pid namespace."""
     with contextlib.suppress(OSError):
         status = pathlib.Path(f"/proc/{pid}/status").read_text()
         numbers = next(l for l in status.splitlines() if l.startswith("NSpid:")).split()
@@ -351,7 +351,7 @@ def monitor_pid(name):
 
 
 def census(store_id, directory):
-    """What of this store exists on the host outside its directory. Empty lists: nothing is left."""
+    """This store's objects on the host outside its directory. Empty lists: no leftovers."""
     marks = f"moorage-{store_id}"
     mounts = [l for l in pathlib.Path("/proc/self/mounts").read_text().splitlines() if marks in l or str(directory) in l]
     cgroups = [top for top, _, _ in os.walk("/sys/fs/cgroup") if marks in top]
@@ -359,7 +359,7 @@ def census(store_id, directory):
 
 
 def mount_image(daemon, file_system, options="loop", size=2 << 30):
-    """An image of its own under the store of a daemon that has not been started."""
+    """Mounts a new image as the store of a daemon that has not been started."""
     image = daemon.directory / "disk.img"
     with open(image, "wb") as file:
         file.truncate(size)
@@ -373,7 +373,7 @@ class TestCase(unittest.TestCase):
 
     settings = {}
     files = None
-    file_system = None  # a mkfs and its options: the store lies in an image of its own
+    file_system = None  # a mkfs and its options: puts the store in an image
     image_bytes = 2 << 30
 
     @classmethod
@@ -382,12 +382,12 @@ class TestCase(unittest.TestCase):
         if cls.file_system:
             cls.addClassCleanup(lambda: run("rm", "-rf", cls.daemon.directory))
             mount_image(cls.daemon, cls.file_system, size=cls.image_bytes)
-            cls.addClassCleanup(lambda: run("umount", cls.daemon.store, check=False))  # where setUpClass fails
+            cls.addClassCleanup(lambda: run("umount", cls.daemon.store, check=False))  # if setUpClass fails
         cls.upstream = cls.daemon.directory / "upstream"
         cls.upstream.mkdir()
         cls.first_commit = make_repository(cls.upstream / "acme" / "shop", cls.files)
         cls.git_server = GitServer(cls.upstream)
-        cls.addClassCleanup(lambda: cls.git_server.stop())  # also when something below fails; a test may replace it
+        cls.addClassCleanup(lambda: cls.git_server.stop())  # also after a failure below; a test may replace it
         cls.url = cls.git_server.url("acme/shop")
         cls.daemon.start()
         cls.client = cls.daemon.client

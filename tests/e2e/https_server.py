@@ -1,4 +1,4 @@
-"""Git over https on loopback, with a certificate of its own, and a proxy to reach it through."""
+"""Git over https on loopback, with its own certificate, and a proxy for it."""
 
 import base64
 import http.server
@@ -16,7 +16,7 @@ CREDENTIAL = base64.b64encode(b"user:secret").decode()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Hands requests to git's own CGI program. Below /private/ it wants a credential."""
+    """Passes requests to git's CGI program. Paths below /private/ need a credential."""
 
     def log_message(self, *_):
         pass
@@ -56,7 +56,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class HttpsGitServer:
-    """`certificate` is the PEM file that a client needs to trust it."""
+    """`certificate` is the PEM file that clients must trust."""
 
     def __init__(self, directory, place):
         self.certificate = place / "certificate.pem"
@@ -83,7 +83,7 @@ class HttpsGitServer:
 
 
 class ConnectProxy:
-    """Does CONNECT and nothing else; `asked` has the targets."""
+    """Supports only CONNECT; `asked` lists the targets."""
 
     def __init__(self):
         self.asked = []

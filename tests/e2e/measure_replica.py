@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""By hand: 100 workspaces (or as many as are given), destroyed and restored. Prints the figures of docs/reliability.md.
+"""Run by hand: destroys and restores 100 workspaces (or the given number). Prints the figures of docs/reliability.md.
 
 usage: MOORAGE_BIN=build/dev/bin measure_replica.py [WORKSPACES [FILES [KIB]]]: files that each has changed, and their size.
 """

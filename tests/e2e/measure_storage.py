@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""By hand: what verbs cost with the store on a file system, with the store in an image file on it, and what copies of the tree cost there.
+"""Run by hand: the cost of verbs with the store on a file system and in an image file on it, and of copies of the tree there.
 
 usage: MOORAGE_BIN=build/dev/bin measure_storage.py: prints the figures of docs/decisions/0314-storage-drivers.md, all of one run.
 """

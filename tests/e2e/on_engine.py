@@ -1,4 +1,4 @@
-"""What the tests of Docker and of moves stand on: a daemon beside an engine of the class's own, which may be killed."""
+"""The base of the Docker and move tests: a daemon with its own container engine, which tests may kill."""
 
 import sys
 
@@ -10,7 +10,7 @@ import engine  # noqa: E402
 
 
 class OnEngine(harness.TestCase):
-    """With an engine of its own, that may be killed."""
+    """Has its own engine, which tests may kill."""
 
     userns = False
     config = None  # members of the engine's daemon.json

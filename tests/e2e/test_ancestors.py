@@ -1,4 +1,4 @@
-"""A copy of each failure that users of comparable products complain about. Each passes here because of something.
+"""Reproduces failures that users of comparable products report. Each passes here for a reason.
 
 The names are those of the complaints. The idle timer has its own tests.
 """
@@ -37,7 +37,7 @@ class Ancestors(harness.TestCase):
         self.client.create(repo_url=self.git_server.url("acme/half"), name="half")
         self.assertEqual(self.client.exec("half", "ls | wc -l; git fsck --connectivity-only 2>&1").stdout.split()[0], b"40")
 
-    def test_half_made_workspace_taken_for_ready(self):
+    def test_incomplete_workspace_taken_for_ready(self):
         for point in ("create.after_intent", "create.after_layer"):
             self.daemon.stop()
             self.daemon.start(crash_at=point)
@@ -125,11 +125,11 @@ class Ancestors(harness.TestCase):
         self.assertEqual(self.client.read_file("writer", "log"), before, "nothing writes any more")
 
     def test_read_only_workspace_that_is_writable(self):
-        # What is read-only inside: the system, and the objects of the mirror that all workspaces share.
+        # Read-only inside: the system, and the mirror's objects, which all workspaces share.
         made = self.client.create(repo_url=self.url, name="reader")
         for path in ("/usr/x", "/.moorage/objects/x", "/etc/../usr/bin/x"):
             self.assertNotEqual(self.client.exec("reader", f"sudo touch {path}").exit_code, 0, path)
-        # And the base tree: what one writes, no other sees.
+        # And the base tree: no workspace sees another's writes.
         self.client.exec("reader", "echo mine > README.md; rm -r src")
         self.client.create(repo_url=self.url, name="reader-2", ref=made["base"]["commit"])
         self.assertEqual(self.client.exec("reader-2", "cat README.md; ls src").stdout, b"hello\na.txt\nb.txt\n")

@@ -1,4 +1,4 @@
-"""archive, unarchive, export, import: what comes back is what went in, or nothing is lost and it is said."""
+"""archive, unarchive, export, import: the same bytes come back; otherwise nothing is lost and the error says so."""
 
 import io
 import json
@@ -35,7 +35,7 @@ class Archive(harness.TestCase):
         return workspace
 
     def layer(self, workspace):
-        """Of the last workspace made."""
+        """Of the newest workspace."""
         layers = sorted((self.daemon.store / "layers").iterdir(), key=lambda p: int(p.name[3:]))
         return layers[-1]
 
@@ -48,9 +48,9 @@ class Archive(harness.TestCase):
         self.assertEqual(out.exit_code, 0, out.stdout)
         return out.stdout
 
-    def test_what_comes_back_is_what_went_in(self):
+    def test_an_archive_restores_the_same_bytes(self):
         self.make("whole")
-        git = self.check_git(self.client, "whole")  # it writes the index anew
+        git = self.check_git(self.client, "whole")  # it rewrites the index
         before = trees.look(self.client, "whole")
         self.assertIn(b"of the agent\n", git)
         history = self.client.history("whole")["execs"]
@@ -88,7 +88,7 @@ class Archive(harness.TestCase):
         self.assertEqual(self.check_git(self.client, "whole"), git)
         self.client.delete("whole", purge=True)
 
-    def test_an_exec_brings_it_back(self):
+    def test_an_exec_unarchives(self):
         self.make("needed", hostile=False)
         self.client.exec("needed", "echo kept > kept")
         self.client.archive("needed")
@@ -100,7 +100,7 @@ class Archive(harness.TestCase):
         self.assertEqual(self.client.exec("needed", "cat kept README.md").stdout, b"kept\nanew\n")
         self.client.delete("needed", purge=True)
 
-    def test_a_busy_one_is_refused(self):
+    def test_a_busy_workspace_is_refused(self):
         self.make("busy", hostile=False)
         record = self.client.start_exec("busy", ["sleep", "1000"])
         with self.assertRaises(moorage.MoorageError) as refused:
@@ -114,7 +114,7 @@ class Archive(harness.TestCase):
         self.assertEqual(self.client.archive("busy")["state"], "archived")
         self.client.delete("busy", purge=True)
 
-    def test_what_another_holds_is_refused_and_pre_stop_runs(self):
+    def test_a_workspace_under_lease_is_refused_and_pre_stop_runs(self):
         self.client.create(repo_url=self.url, name="held", pre_stop="echo stopping >> stops")
         self.client.exec("held", "echo kept > kept")
         with self.client.lease("held", "agent") as mine:
@@ -122,7 +122,7 @@ class Archive(harness.TestCase):
                 self.client.archive("held")
             self.assertEqual(refused.exception.code, "conflict")
             self.assertIn("held by", refused.exception.message)
-            self.client.export("held", io.BytesIO())  # that only reads, and stops nothing
+            self.client.export("held", io.BytesIO())  # which only reads, and stops nothing
             self.assertEqual(self.client.workspace("held")["sandbox"]["state"], "running")
             self.assertEqual(mine.archive("held")["state"], "archived")
             with self.assertRaises(moorage.MoorageError):
@@ -136,7 +136,7 @@ class Archive(harness.TestCase):
         with sqlite3.connect(self.daemon.store / "state.db") as db:
             return db.execute(sql, values).fetchone()
 
-    def test_it_is_sealed_when_it_is_back_and_never_lost_while_it_is_away(self):
+    def test_a_restored_workspace_is_sealed_and_an_archived_one_never_lost(self):
         number = int(self.make("sealed", hostile=False)["id"][3:])
         self.client.exec("sealed", "echo kept > kept")
         seal = "SELECT state, seal FROM workspace_integrity WHERE workspace = ?"
@@ -150,12 +150,12 @@ class Archive(harness.TestCase):
         self.client.unarchive("sealed")
         state, after = self.row(seal, number)
         self.assertEqual((state, len(after)), ("intact", 64))
-        self.assertNotEqual(before, after)  # other times of change
+        self.assertNotEqual(before, after)  # changed ctimes
         layer = self.layer("sealed")
         (layer / "tree/upper/kept").write_text("other\n")
         self.client.start("sealed")
         self.assertEqual(self.client.workspace("sealed")["integrity"]["state"], "changed-outside")
-        self.client.archive("sealed")  # after an orderly stop: as it is now
+        self.client.archive("sealed")  # after an orderly stop: unchanged
         file = self.archives()[0]
         away = file.with_name("away")
         file.rename(away)
@@ -169,7 +169,7 @@ class Archive(harness.TestCase):
         self.assertEqual(self.client.exec("sealed", "cat kept").stdout, b"other\n")
         self.client.delete("sealed", purge=True)
 
-    def test_deleting_an_archived_one(self):
+    def test_deleting_an_archived_workspace(self):
         self.make("tomb", hostile=False)
         self.client.exec("tomb", "echo kept > kept")
         self.client.archive("tomb")
@@ -244,7 +244,7 @@ class Archive(harness.TestCase):
             self.assertEqual(client.import_(archive)["name"], "travels-2")
         client.archive("travels-2")
         self.assertEqual(trees.differences(before, trees.look(client, "travels-2"), kept), [])
-        # Home again: the mirror is here, so nothing is fetched and no second one is made.
+        # Back in the first store: the mirror exists, so nothing is fetched and no second one is created.
         repos = len(self.client.repos())
         with open(file, "rb") as archive:
             self.client.import_(archive, name="home-again")
@@ -284,7 +284,7 @@ class Archive(harness.TestCase):
         for name in ("long", "long-again"):
             self.client.delete(name, purge=True)
 
-    def test_a_lost_mirror_comes_back_out_of_the_archive(self):
+    def test_a_lost_mirror_is_restored_from_the_archive(self):
         commit = self.make("orphan", hostile=False)["base"]["commit"]
         self.client.exec("orphan", "echo kept > kept")
         repo = self.client.workspace("orphan")["repo"]["id"]
@@ -298,7 +298,7 @@ class Archive(harness.TestCase):
         self.client.delete("orphan", purge=True)
 
     def test_many_small_files(self):
-        # Unlinking them costs more than all else on a slow disk, so they go with the store.
+        # Unlinking them is the slowest part on a slow disk, so they are removed with the store.
         self.make("many", hostile=False)
         out = self.client.exec("many", "python3 -c \"import os\nfor d in range(1000):\n os.mkdir(f'd{d}')\n"
                                " for f in range(100): open(f'd{d}/f{f}', 'w').write(f'{d} {f}')\"")
@@ -318,7 +318,7 @@ def prefixes(path):
 
 
 class Restored(harness.TestCase):
-    def test_a_state_db_of_before_the_return_costs_no_work(self):
+    def test_a_state_db_from_before_the_unarchive_loses_no_work(self):
         self.client.create(repo_url=self.url, name="returned")
         self.client.exec("returned", "echo old > kept")
         self.client.archive("returned")
@@ -344,7 +344,7 @@ class Restored(harness.TestCase):
 class Collected(harness.TestCase):
     settings = {"gc.archive_after_s": 0, "gc.keep_unused_s": 0}
 
-    def test_collection_archives_what_rests_and_nothing_that_is_wanted(self):
+    def test_collection_archives_only_idle_workspaces(self):
         for name in ("rests", "runs", "pinned", "leased"):
             self.client.create(repo_url=self.url, name=name, pinned=name == "pinned")
             self.client.exec(name, "head -c 8M /dev/zero > big; echo kept > kept")
@@ -361,7 +361,7 @@ class Collected(harness.TestCase):
 
 
 class Elsewhere(unittest.TestCase):
-    """archive.directory on a file system of its own: full, read-only, gone."""
+    """archive.directory on a separate file system: full, read-only, missing."""
 
     @classmethod
     def setUpClass(cls):
@@ -416,7 +416,7 @@ class Elsewhere(unittest.TestCase):
         self.assertEqual(away.exception.code, "unavailable")
         self.assertIn("archive.directory", away.exception.hint)
         self.assertEqual(self.client.workspace("cold")["state"], "archived")
-        # An empty directory, where the archives should be mounted, takes none, and none is given up in it.
+        # An empty directory instead of the mounted archives: it accepts no archive, and none is written off.
         for name in ("warm", "gone"):
             self.client.create(repo_url=self.server.url("acme/shop"), name=name)
         with self.assertRaises(moorage.MoorageError) as away:

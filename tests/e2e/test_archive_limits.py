@@ -1,4 +1,4 @@
-"""What an archive that unpacks to very much, or a client that takes very long, costs the others: nothing."""
+"""A huge archive or a slow client has no effect on other users."""
 
 import contextlib
 import http.client
@@ -33,7 +33,7 @@ class SmallDisk(test_full_disk.DiskTest):
     settings = {"store.min_free_bytes": 60 << 20}
 
     def take_in(self, archive):
-        """Refused for the disk; the least that was free meanwhile."""
+        """Refused for lack of space; returns the minimum of free space."""
         least, done = [self.disk.free()], threading.Event()
 
         def look():
@@ -52,7 +52,7 @@ class SmallDisk(test_full_disk.DiskTest):
         self.assertNotIn("bomb", [w["name"] for w in self.client.workspaces()])
         return least[0]
 
-    def test_an_archive_never_takes_what_is_kept_back(self):
+    def test_an_archive_never_uses_reserved_space(self):
         members = exported(self.client, "work")
         at = max(i for i, (m, _) in enumerate(members) if m.name.startswith("layers/0/tree")) + 1
         big = tarfile.TarInfo("layers/0/tree/big")
@@ -64,7 +64,7 @@ class SmallDisk(test_full_disk.DiskTest):
         self.client.exec("work", "true")
         members = exported(self.client, "work")
         one = next(c for m, c in members if m.name == "execs.jsonl").splitlines()[0]
-        # A long command each: the disk says no long before the number of them would.
+        # A long command each: the disk limit is reached before their number.
         long = one.replace(b"7472756500", b"74727565" + b"20" * 4000 + b"00")
         many = b"".join(long.replace(b'"ex_1"', b'"ex_%d"' % n) + b"\n" for n in range(1, 30_000))
         bomb = trees.archive_of([(m, many if m.name == "execs.jsonl" else c) for m, c in members
@@ -100,22 +100,22 @@ class SlowClients(harness.TestCase):
         connection.endheaders()
         return connection
 
-    def test_who_reads_an_export_slowly_holds_nobody_up(self):
+    def test_a_slow_export_reader_delays_no_other_user(self):
         self.client.create(repo_url=self.url, name="sent")
         self.client.exec("sent", "head -c 24M /dev/urandom > random")
         answers = []
-        for _ in range(6):  # more than there are threads for it
+        for _ in range(6):  # more than the number of threads
             connection = self.open("GET", "/workspaces/sent/export")
             answers.append(connection.getresponse())
         began = time.monotonic()
         self.assertEqual(self.client.exec("sent", "wc -c < random").stdout.strip(), str(24 << 20).encode())
         self.assertLess(time.monotonic() - began, 25)
-        # Whoever reads on has all of it.
+        # A reader that continues gets all of it.
         self.assertIn("random", [m.name.split("/")[-1] for m, _ in trees.members_of(answers[-1].read())])
         self.assertEqual(self.client.archive("sent")["state"], "archived")
         self.client.delete("sent", purge=True)
 
-    def test_who_sends_an_import_slowly_holds_nobody_up(self):
+    def test_a_slow_import_delays_no_other_user(self):
         self.client.create(repo_url=self.url, name="here")
         self.client.exec("here", "echo kept > kept")
         out = io.BytesIO()
@@ -144,7 +144,7 @@ class SlowClients(harness.TestCase):
 
 
 class TwoUsers(harness.TestCase):
-    """One who exports and does not read, and another."""
+    """A user who exports without reading, and another one."""
     settings = {"user.budget_bytes": UNREAD}
 
     @classmethod
@@ -154,7 +154,7 @@ class TwoUsers(harness.TestCase):
         cls.daemon.socket.chmod(0o666)
 
     def as_user(self, uid, work):
-        """What it gives or throws, in a thread that is the user."""
+        """Its result or error, in a thread with the user's ids."""
         found = {}
 
         def run():
@@ -172,7 +172,7 @@ class TwoUsers(harness.TestCase):
         return found["value"]
 
     def begin_export(self, uid, name):
-        """A connection on which an export comes that nobody reads."""
+        """A connection with an export that is never read."""
         def work(client):
             connection = Connection(str(self.daemon.socket))
             self.addCleanup(connection.close)
@@ -181,7 +181,7 @@ class TwoUsers(harness.TestCase):
             return connection
         return self.as_user(uid, work)
 
-    def test_exports_that_nobody_reads_are_their_user_s_and_few(self):
+    def test_unread_exports_are_limited_per_user(self):
         def fill(client):
             client.create(repo_url=self.url, name="work")
             client.write_file("work", "random", os.urandom(UNREAD // 2))
@@ -192,11 +192,11 @@ class TwoUsers(harness.TestCase):
             self.as_user(A, lambda client: exported(client, "work"))
         self.assertEqual(refused.exception.code, "conflict")
         self.assertIn("3 exports of yours are in progress", refused.exception.message)
-        # The other has all that it had: exports, room, workspaces.
+        # The other user still has everything: exports, space, workspaces.
         for _ in range(3):
             self.assertIn("layers/0/tree/random", [m.name for m, _ in self.as_user(B, lambda c: exported(c, "work"))])
         self.as_user(B, lambda client: client.create(repo_url=self.url, name="more"))
-        # What waits is known, and counts.
+        # Unread exports are counted.
         harness.wait_until(lambda: self.as_user(A, lambda c: c.disk_usage())["exports_bytes"] > UNREAD, what="all is written")
         self.assertEqual(self.as_user(B, lambda c: c.disk_usage())["exports_bytes"], 0)
         self.assertGreater(self.client.disk_usage()["exports_bytes"], UNREAD)

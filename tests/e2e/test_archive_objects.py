@@ -1,4 +1,4 @@
-"""The git objects that an archive must have: also those that upstream has deleted since an agent merged them."""
+"""Git objects in an archive, including those that upstream deleted after an agent merged them."""
 
 import io
 import shutil
@@ -16,7 +16,7 @@ class Objects(harness.TestCase):
         self.assertIn("merge of the topic", out.stdout.decode())
 
     def deleted_after_merge(self, name):
-        """A workspace that merged a branch which upstream deleted then, and the mirror knows it. The branch's tip."""
+        """Creates a workspace with a merged branch that upstream then deleted, known to the mirror. Returns the branch's tip."""
         upstream = self.daemon.directory / "upstream" / "acme" / "shop"
         harness.git(upstream, "checkout", "-q", "-b", "topic")
         tip = harness.commit(upstream, "topic", "of the topic\n", "on the topic")
@@ -32,7 +32,7 @@ class Objects(harness.TestCase):
         self.check(self.client, name, tip)
         return tip, repo
 
-    def test_a_tip_that_upstream_deleted_goes_with_the_archive(self):
+    def test_a_tip_deleted_upstream_is_in_the_archive(self):
         tip, repo = self.deleted_after_merge("merged")
         self.client.archive("merged")
         self.client.unarchive("merged")
@@ -40,7 +40,7 @@ class Objects(harness.TestCase):
         exported = io.BytesIO()
         self.client.export("merged", exported)
 
-        # Home without the mirror, or with one that was cloned when the branch was gone.
+        # Back in the first store without the mirror, or with one cloned after the branch was deleted.
         for clones_first in (False, True):
             self.client.archive("merged")
             self.daemon.stop()
@@ -51,7 +51,7 @@ class Objects(harness.TestCase):
             self.client.unarchive("merged")
             self.check(self.client, "merged", tip)
 
-        # Another store without the mirror, and with a mirror that never saw the branch.
+        # Another store without the mirror, and with a mirror that never had the branch.
         other = harness.Daemon()
         self.addCleanup(other.close)
         other.start()

@@ -1,4 +1,4 @@
-"""Nothing goes for an archive that does not have it: what somebody writes meanwhile, and work of after it."""
+"""Only archived data is removed: never concurrent writes, nor work done after the archive."""
 
 import io
 import pathlib
@@ -16,7 +16,7 @@ class Safety(harness.TestCase):
         layers = sorted((self.daemon.store / "layers").iterdir(), key=lambda p: int(p.name[3:]))
         return layers[-1]
 
-    def test_what_is_written_from_outside_meanwhile_is_noticed(self):
+    def test_outside_writes_during_an_archive_are_detected(self):
         self.client.create(repo_url=self.url, name="busied")
         self.client.exec("busied", "for i in $(seq 40); do head -c 4M /dev/urandom > random-$i; done; echo first > log")
         self.client.stop("busied")
@@ -45,8 +45,8 @@ class Safety(harness.TestCase):
         self.assertIn(b"first\nmore\n", self.client.exec("busied", "cat log").stdout)
         self.client.delete("busied", purge=True)
 
-    def test_an_older_state_db_and_its_archive_cost_no_work(self):
-        """A backup of state.db and of the archives comes back; the layers stayed."""
+    def test_an_older_state_db_and_its_archive_lose_no_work(self):
+        """A backup of state.db and of the archives is restored; the layers stayed."""
         self.client.create(repo_url=self.url, name="returned")
         self.client.exec("returned", "echo old > kept")
         archive = pathlib.Path(self.client.archive("returned")["archive"]["file"])
@@ -80,7 +80,7 @@ class Safety(harness.TestCase):
         self.assertEqual(self.client.exec("returned", "cat kept").stdout, b"old\n")
         self.client.delete("returned", purge=True)
 
-    def test_a_budget_that_is_used_up_keeps_nothing_from_travelling(self):
+    def test_a_used_up_budget_does_not_stop_export_and_import(self):
         self.client.create(repo_url=self.url, name="spent", pre_stop="echo stopping")
         for _ in range(3):
             self.client.exec("spent", "echo kept > kept")

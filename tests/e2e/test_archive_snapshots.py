@@ -1,5 +1,5 @@
-"""Archives of workspaces with snapshots: all of them are in it, what only archived workspaces need leaves the disk, and an
-export of one that runs neither stops it nor loses its past."""
+"""Archives of workspaces with snapshots: they contain all snapshots, layers used only by archived workspaces are removed, and an
+export of a running one neither stops it nor loses its history."""
 
 import io
 import json
@@ -21,7 +21,7 @@ def manifest(archive):
 
 class Snapshots(harness.TestCase):
     def make(self, name, snapshots=3, megabytes=4):
-        """Each snapshot adds a file; after the last one there is "now"."""
+        """Each snapshot adds a file; after the last one "now" is added."""
         self.client.create(repo_url=self.url, name=name, labels={"task": "t-1"})
         for number in range(1, snapshots + 1):
             self.run_in(name, f"head -c {megabytes}M /dev/urandom > random-{number}; echo {number} > at")
@@ -39,7 +39,7 @@ class Snapshots(harness.TestCase):
         return {path.name: path for path in (self.daemon.store / "layers").iterdir()}
 
     def wait_for_no_layers(self):
-        """What a start finds left over is removed once the daemon answers."""
+        """Leftovers found by a start are removed after the daemon answers."""
         harness.wait_until(lambda: self.layers() == {}, what="the layers are gone")
 
     def delete(self, *names):
@@ -47,9 +47,9 @@ class Snapshots(harness.TestCase):
             self.client.delete(name, purge=True)
         self.assertEqual(self.layers(), {})
 
-    def test_archiving_gives_back_what_its_snapshots_take(self):
+    def test_archiving_frees_the_space_of_snapshots(self):
         self.make("cold")
-        self.client.restore("cold", "s2")  # what it was until now lies beside its chain
+        self.client.restore("cold", "s2")  # its state until now is kept beside its chain
         self.run_in("cold", "echo again > at")
         self.client.stop("cold")
         self.assertGreater(len(self.layers()), 4)
@@ -65,7 +65,7 @@ class Snapshots(harness.TestCase):
             self.assertEqual(self.run_in("cold", "cat at; ls random-* | wc -l"), f"{number}\n{number}\n")
         self.delete("cold")
 
-    def test_what_a_hot_fork_stands_on_stays_until_that_is_archived_too(self):
+    def test_layers_of_an_active_fork_stay_until_it_is_archived(self):
         self.make("origin")
         self.client.fork("origin", names=["fork"], snapshot="s2")
         self.run_in("fork", "echo fork > at")
@@ -89,14 +89,14 @@ class Snapshots(harness.TestCase):
         self.assertEqual(self.run_in("origin", "cat at; ls random-* | wc -l"), "now\n3\n")
         self.delete("origin")
 
-    def test_a_half_restored_frozen_layer_is_not_taken_for_whole(self):
+    def test_a_partly_restored_frozen_layer_is_not_used(self):
         self.make("half")
         layers = self.layers()
         whole = trees.look(self.client, "half")
         self.client.archive("half")
         for restart in (False, True):
             with self.subTest(restart=restart):
-                # As a return leaves it that dies in the middle of the second layer.
+                # Like an unarchive that dies in the middle of the second layer.
                 for name in sorted(layers, key=lambda n: int(n[3:]))[:2]:
                     for part in ("tree", "home", "system"):
                         (layers[name] / part / "upper").mkdir(parents=True)
@@ -110,7 +110,7 @@ class Snapshots(harness.TestCase):
                 self.client.archive("half")
         self.delete("half")
 
-    def test_a_snapshot_at_its_stop_goes_with_it(self):
+    def test_a_snapshot_at_its_stop_is_archived_with_it(self):
         self.client.create(repo_url=self.url, name="stops", snapshot_on_stop=True)
         self.run_in("stops", "echo kept > at")
         self.client.archive("stops")
@@ -119,7 +119,7 @@ class Snapshots(harness.TestCase):
         self.assertEqual(len(self.client.snapshots("stops")), 1)
         self.delete("stops")
 
-    def test_a_death_at_any_point_leaves_all_of_it(self):
+    def test_a_crash_at_any_point_loses_nothing(self):
         self.make("dies", megabytes=1)
         want = self.run_in("dies", "cat at; sha256sum random-*")
         self.client.stop("dies")
@@ -144,7 +144,7 @@ class Snapshots(harness.TestCase):
         self.assertEqual(self.run_in("dies", "cat at; ls random-* | wc -l"), "1\n1\n")
         self.delete("dies")
 
-    def test_snapshots_travel_and_can_be_left_out(self):
+    def test_snapshots_are_exported_and_can_be_omitted(self):
         self.make("travels", megabytes=1)
         file = self.daemon.directory / "travels.tar.zst"
         said = self.daemon.cli("export", "travels", file).stdout.decode()
@@ -162,7 +162,7 @@ class Snapshots(harness.TestCase):
         self.assertEqual(self.client.workspace("arrived")["labels"], {"task": "t-1"})
         said = self.daemon.cli("export", "travels", file, "--without-snapshots").stdout.decode()
         self.assertIn("without its snapshots", said)
-        self.assertEqual(manifest(file.read_bytes())["format"], 1)  # earlier releases take it
+        self.assertEqual(manifest(file.read_bytes())["format"], 1)  # earlier releases accept it
         self.client.import_(file.read_bytes(), name="alone")
         self.assertEqual(self.client.snapshots("alone"), [])
         self.assertEqual(self.run_in("alone", "cat at; ls random-* | wc -l"), "now\n3\n")
@@ -188,7 +188,7 @@ class Snapshots(harness.TestCase):
         text = f"{origin['snapshot']} of parent ({origin['workspace']}) in store {origin['store']}"
         self.assertIn(text, other.cli("show", "child").stdout.decode())
         self.assertIn(text, other.cli("report", "child").stdout.decode())
-        # The origin stays with it. Its repository is another one there, so it does not become a fork of the first store's workspace again.
+        # Its origin stays with it. Its repository differs there, so it does not become a fork of the first store's workspace again.
         again = io.BytesIO()
         other.client.export("child", again)
         self.assertEqual(manifest(again.getvalue())["forked_from"], origin)
@@ -199,7 +199,7 @@ class Snapshots(harness.TestCase):
         other.stop()
         self.delete("home", "again", "child", "parent")
 
-    def test_what_runs_goes_on_while_it_is_exported(self):
+    def test_an_export_does_not_stop_running_commands(self):
         self.make("busy", snapshots=1, megabytes=1)
         self.run_in("busy", "echo before > at")
         record = self.client.start_exec("busy", ["sh", "-c", "while sleep 0.1; do echo x >> grows; done"])
@@ -223,7 +223,7 @@ class Snapshots(harness.TestCase):
 
 
 class TwoExports(harness.TestCase):
-    """Of one workspace that runs, at the same time. On a nearly full disk an export goes on as its reader takes it."""
+    """Two exports of one running workspace at the same time. On a nearly full disk an export continues at its reader's speed."""
 
     file_system = ["mkfs.ext4", "-q"]
     settings = {"store.min_free_bytes": 300 << 20}
@@ -237,7 +237,7 @@ class TwoExports(harness.TestCase):
                 go_on.wait()
         ended.set()
 
-    def test_what_the_second_needs_stays_when_the_first_has_ended(self):
+    def test_layers_of_a_second_export_stay_after_the_first_ends(self):
         gate = self.daemon.directory / "gate"
         self.daemon.stop()
         self.daemon.environment["MOORAGE_PAUSE_AT"] = f"export.before_read={gate}"
@@ -248,7 +248,7 @@ class TwoExports(harness.TestCase):
         made = self.client.exec("both", "head -c 8M /dev/urandom > of-s1; sha256sum of-s1").stdout
         self.client.stop("both")
         self.client.snapshot("both", name="s1")
-        self.client.restore("both", "s0")  # s1 lies beside the chain
+        self.client.restore("both", "s0")  # s1 is beside the chain
         self.client.exec("both", "head -c 60M /dev/urandom > now")
         record = self.client.start_exec("both", ["sleep", "1000"])
         gate.touch()
@@ -289,7 +289,7 @@ class TwoExports(harness.TestCase):
 
 
 class Room(unittest.TestCase):
-    def test_an_archive_that_the_disk_has_no_room_for_is_not_begun(self):
+    def test_an_archive_larger_than_the_free_space_is_not_begun(self):
         daemon = harness.Daemon()
         harness.mount_image(daemon, ["mkfs.ext4", "-q"], size=512 << 20)
         self.addCleanup(lambda: harness.run("umount", daemon.store, check=False))

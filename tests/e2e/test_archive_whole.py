@@ -1,4 +1,4 @@
-"""What an export calls whole, an import takes: as many commands as there are, limits of any host, as many layers as there can be."""
+"""An import accepts every complete export: with any number of commands, any host's limits, the largest number of layers."""
 
 import io
 import json
@@ -20,7 +20,7 @@ def exported(client, name):
 
 
 def with_manifest(members, change):
-    """The same archive, with a manifest that was changed."""
+    """The same archive with a changed manifest."""
     def changed(member, content):
         if member.name != "manifest.json":
             return content
@@ -31,7 +31,7 @@ def with_manifest(members, change):
 
 
 class Whole(harness.TestCase):
-    def test_a_workspace_of_a_quarter_of_a_million_commands_goes_and_comes(self):
+    def test_a_workspace_with_a_quarter_of_a_million_commands_is_exported_and_imported(self):
         self.client.create(repo_url=self.url, name="long")
         self.client.exec("long", "true")
         members = [(m, c) for m, c in trees.members_of(exported(self.client, "long")) if not m.name.startswith("journal/")]
@@ -44,7 +44,7 @@ class Whole(harness.TestCase):
         for name in ("long", "came"):
             self.client.delete(name, purge=True)
 
-    def test_a_chain_of_as_many_layers_as_an_import_takes_starts(self):
+    def test_a_workspace_with_the_most_layers_of_an_import_starts(self):
         self.client.create(repo_url=self.url, name="flat")
         self.client.write_file("flat", "of-0", b"0")
         members = trees.members_of(exported(self.client, "flat"))
@@ -73,10 +73,10 @@ class Whole(harness.TestCase):
 
 
 class OddHost(harness.TestCase):
-    """Its defaults are the least that the configuration takes."""
+    """Its defaults are the minimum values of the configuration."""
     settings = {"sandbox.cpus": 0.01, "sandbox.memory_bytes": 16 << 20, "sandbox.pids": 16}
 
-    def test_what_such_a_host_made_is_imported(self):
+    def test_an_export_of_such_a_host_is_imported(self):
         self.client.create(repo_url=self.url, name="least")
         made = self.client.import_(exported(self.client, "least"), name="came")
         self.assertEqual(made["limits"]["cpus"], 0.01)

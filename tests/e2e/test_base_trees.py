@@ -1,4 +1,4 @@
-"""Base trees of commits that are near to each other: deltas over one that is there. What is seen is git's checkout, always."""
+"""Base trees of similar commits are deltas over an existing one, and always show git's checkout."""
 
 import os
 import pathlib
@@ -28,13 +28,13 @@ class BaseTrees(harness.TestCase):
     def remove_all(self):
         if self.daemon.process.poll() is not None:
             self.daemon.start()
-        # A death between the two halves of a delete and purge leaves one that is deleted, and keeps its base tree.
+        # A crash between a delete and its purge leaves a deleted workspace, which keeps its base tree.
         for workspace in self.client.workspaces(deleted=True):
             self.client.delete(workspace["id"], purge=True)
         self.collect_all()
 
     def collect_all(self):
-        """One that is being rebased stays, and what it lies on; a later run takes them."""
+        """A tree being rebased stays, with the trees below it; a later run removes them."""
         ran = {}
 
         def collected():
@@ -49,7 +49,7 @@ class BaseTrees(harness.TestCase):
             raise AssertionError(f"{error}: {ran}, {self.client.gc_plan()}, {kept}, {there}\n{self.daemon.waiting()}\n{self.daemon.log_tail()}") from None
 
     def move(self, number):
-        """One more commit upstream: contents, modes, links, removals, and a directory and a file that take each other's place."""
+        """Another commit upstream: contents, modes, links, removals, and a directory and a file that swap places."""
         files = [path for path in git_files(self.repository) if path != "number"]
         for path in self.chance.sample(files, 8):
             file = self.repository / path
@@ -86,7 +86,7 @@ class BaseTrees(harness.TestCase):
         return "\nparent " in (self.place(commit) / "manifest").read_text()
 
     def assert_is(self, name, commit):
-        """All files, modes, links and contents; and git agrees."""
+        """Compares all files, modes, links and contents, also with git."""
         out = self.client.exec(name, f"git rev-parse HEAD; git status --porcelain; {LIST}")
         self.assertEqual((out.exit_code, out.stderr), (0, b""))
         checkout = self.daemon.directory / "checkout"
@@ -101,7 +101,7 @@ class BaseTrees(harness.TestCase):
         self.assertEqual(found[0].decode(), commit)
         self.assertEqual(found[1], expected)
 
-    def test_thirty_commits_cost_what_they_change(self):
+    def test_thirty_commits_take_only_the_space_of_their_changes(self):
         self.create("first")
         mirror = next(self.daemon.store.glob("repos/*/git"))
         deltas = 0
@@ -118,7 +118,7 @@ class BaseTrees(harness.TestCase):
             else:
                 self.client.stop(name)
         self.assertGreater(deltas, 20)
-        # Those that others stand on were made whole meanwhile, and the workspaces go on.
+        # Used trees were made whole meanwhile, and their workspaces still work.
         self.assertIn("base_tree.rebased", self.daemon.log.read_text())
         for number in (0, 15, 27):
             out = self.client.exec(f"w{number}", "git status --porcelain; cat number")
@@ -130,7 +130,7 @@ class BaseTrees(harness.TestCase):
         commit = self.move(100)
         name = self.create("hashed-nothing")
         self.assertTrue(self.is_delta(commit))
-        # Who has to read a file's content to know that it is the same cannot: the agent is not root.
+        # To compare contents, git would have to read the file, which the agent, not being root, cannot.
         for place in self.daemon.store.glob("repos/*/trees/*/*"):
             for top, directories, names in os.walk(place):
                 if ".git" in directories:
@@ -143,9 +143,9 @@ class BaseTrees(harness.TestCase):
         self.assertIn(b"Permission denied", out.stdout.split(b"\n")[0])
         self.assertEqual((out.exit_code, out.stdout.split(b"\n", 1)[1], out.stderr), (0, b"", b""))
         self.client.delete(name, purge=True)
-        self.collect_all()  # nobody shall stand on what was broken here
+        self.collect_all()  # no workspace may use the trees broken here
 
-    def test_collection_takes_what_nobody_stands_on_and_nothing_else(self):
+    def test_collection_removes_only_unused_base_trees(self):
         commits = []
         for number in range(200, 204):
             commits.append(self.move(number))
@@ -170,7 +170,7 @@ class BaseTrees(harness.TestCase):
         self.client.delete("c202", purge=True)
         self.collect_all()
 
-    def test_a_damaged_tree_below_is_made_again_and_all_above_show_theirs(self):
+    def test_a_damaged_tree_is_rebuilt_and_deltas_above_still_show_their_commit(self):
         commits = []
         for number in range(300, 303):
             commits.append(self.move(number))
@@ -184,7 +184,7 @@ class BaseTrees(harness.TestCase):
         self.client.stop("m302")
         self.assert_is("m302", commits[2])
 
-    def test_an_archive_of_a_renamed_directory_has_what_the_deltas_show(self):
+    def test_an_archive_of_a_renamed_directory_has_the_files_of_the_deltas(self):
         self.client.delete(self.create("z"), purge=True)
         file = sorted(p for p in git_files(self.repository) if p.count("/") == 2)[0]
         top = file.split("/")[0]
@@ -205,13 +205,13 @@ class BaseTrees(harness.TestCase):
         status = self.client.exec(name, "git status --porcelain | cut -c1-3 | sort | uniq -c").stdout
         self.assertNotEqual(status, b"")
         self.client.stop(name)
-        for number in range(20):  # deep enough to be merged: the redirect stays one into the base
+        for number in range(20):  # deep enough for a merge: the redirect still points into the base
             self.client.write_file(name, "many", str(number).encode())
             self.client.snapshot(name)
         harness.wait_until(lambda: "layers.flattened" in self.daemon.log.read_text(), what="the merge of the layers")
         self.assertEqual(self.client.exec(name, show).stdout, before)
 
-    def test_death_while_deltas_are_written_and_rebased_loses_nothing(self):
+    def test_a_crash_while_deltas_are_written_and_rebased_loses_nothing(self):
         for round_number, point in enumerate(POINTS):
             with self.subTest(point):
                 self.create(f"lives{round_number}")
@@ -249,7 +249,7 @@ def git_files(repository):
 
 
 def lineage(place):
-    """The commit of a tree, and those that it lies on."""
+    """The commit of a tree, and those of the trees below it."""
     commits = [place.name]
     manifest = (place / "manifest").read_text()
     if "\nparent " in manifest:

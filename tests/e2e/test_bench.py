@@ -1,4 +1,4 @@
-"""The bench measures and cleans up: on a small tree, and not for its figures."""
+"""The bench measures and cleans up: on a small tree, ignoring the figures."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import harness
 
 class Bench(unittest.TestCase):
     def ran(self, rows, exit_code=0, broken_git=None):
-        """(figures, what it printed). broken_git: this command of git fails in the run."""
+        """Returns (figures, output). broken_git: this git command fails in the run."""
         with tempfile.TemporaryDirectory(prefix="moorage-e2e-", dir=harness.BASE) as place:
             tree, figures, programs = (pathlib.Path(place) / name for name in ("tree", "figures.json", "bin"))
             harness.make_repository(tree, {f"d{i % 30}/f{i}": f"{i}\n" for i in range(1000)})
@@ -32,7 +32,7 @@ class Bench(unittest.TestCase):
     def measured(self, rows):
         return self.ran(rows)[0]
 
-    def test_rows_come_with_their_syncs_and_nothing_is_left(self):
+    def test_rows_include_their_syncs_and_nothing_is_left(self):
         found = self.measured("create,tti,snapshot,fork,restore,diff,create_delta,base_tree")
         rows = {row["name"]: row for row in found}
         for name in ("create", "tti"):
@@ -43,13 +43,13 @@ class Bench(unittest.TestCase):
         self.assertLessEqual({"git_worktree", "cp_reflink_xfs", "cp_reflink_btrfs"}, {row.get("peer") for row in found if row["name"] == "fork"})
         self.assertTrue(rows["fork_disk"]["holds"], rows["fork_disk"])
 
-    def test_a_row_that_fails_loses_no_other(self):
+    def test_a_failed_row_keeps_the_others(self):
         found, printed = self.ran("diff,base_tree", exit_code=1, broken_git="mktree")
         self.assertIn("diff", [row["name"] for row in found])
         self.assertIn("bench: not measured because of the errors above: base_tree", printed)
 
     @unittest.skipUnless(os.environ.get("CI") or shutil.which("dockerd"), "SKIP: no container engine")
-    def test_rows_of_backend_docker_stand_beside_the_same_engine_alone(self):
+    def test_rows_of_backend_docker_are_compared_with_the_plain_engine(self):
         rows = {(row["name"], row["peer"]): row for row in self.measured("exec_docker,start_docker,move")}
         for name, peer in (("exec_docker", "docker_exec_api"), ("exec_docker_cli", "docker_exec"),
                            ("start_docker", "docker_run"), ("start_docker", "docker_run_api")):

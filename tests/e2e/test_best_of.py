@@ -1,4 +1,4 @@
-"""best-of and compare: attempts side by side, whoever dies meanwhile, and what is told of them."""
+"""best-of and compare: parallel attempts, crashes during them, and their reports."""
 
 import contextlib
 import json
@@ -12,7 +12,7 @@ import unittest
 import harness
 import moorage
 
-# Attempt 2 and 4 pass; 4 changes less than 2. Each counts how often it ran.
+# Attempts 2 and 4 pass; 4 changes less than 2. Each counts its runs.
 EACH = "echo ran >> each-ran; case {i} in 2) seq 100 > fix;; 4) echo small > fix;; *) echo {i} > other;; esac"
 TEST = "echo ran >> test-ran; test -e fix || { echo \"attempt $MOORAGE_ATTEMPT has no fix\"; exit 3; }; echo good"
 
@@ -36,7 +36,7 @@ class BestOf(harness.TestCase):
         for word in words:
             self.assertIn(word, str(error.exception))
 
-    def test_of_five_two_pass_and_the_smaller_one_is_promoted(self):
+    def test_the_smaller_of_two_passing_attempts_is_promoted(self):
         self.make("five")
         self.client.write_file("five", "before", b"of the parent\n")
         began = self.client.best_of("five", each=EACH, test=TEST, count=5, promote="smallest-diff")
@@ -50,7 +50,7 @@ class BestOf(harness.TestCase):
         self.assertEqual(first["reason"], "the test exited with 3")
         self.assertEqual(first["test"]["exit_code"], 3)
         self.assertIn("attempt 1 has no fix", first["tail"])
-        self.assertEqual(second["diff"]["files"], 2)  # fix and each-ran; neither the parent's file nor what the test wrote
+        self.assertEqual(second["diff"]["files"], 2)  # fix and each-ran; neither the parent's file nor the test's output
         self.assertEqual((second["diff"]["added"], fourth["diff"]["added"]), (101, 2))
         self.assertGreater(second["diff"]["bytes"], fourth["diff"]["bytes"])
         self.assertEqual(self.client.read_file("five", "fix"), b"small\n")
@@ -67,7 +67,7 @@ class BestOf(harness.TestCase):
         print(self.daemon.cli("best-of", best_of["id"]).stdout.decode())
         print(self.daemon.cli("tree", "five").stdout.decode())
 
-    def test_the_first_that_passed_wins_by_number_and_not_by_luck(self):
+    def test_first_passing_promotes_the_lowest_number(self):
         self.make("first")
         best_of = self.ended(self.client.best_of("first", each="test {i} != 2 || sleep 2; echo {i} > fix", test="test $MOORAGE_ATTEMPT -ge 2",
                                                  count=4, promote="first-passing", parallel=2))
@@ -112,7 +112,7 @@ class BestOf(harness.TestCase):
         self.assertEqual(shown.returncode, 1)
         self.assertIn("moorage rm", shown.stdout.decode())
 
-    def test_cancel_ends_what_runs_and_begins_nothing_more(self):
+    def test_cancel_ends_running_attempts_and_starts_no_more(self):
         self.make("cancel")
         began = self.client.best_of("cancel", each="echo ran >> each-ran; sleep 60", test="true", count=3, parallel=1)
         harness.wait_until(lambda: self.client.get_best_of(began["id"])["attempts"][0].get("each"), what="the first runs")
@@ -123,7 +123,7 @@ class BestOf(harness.TestCase):
         self.assertEqual(self.client.execs(workspace="cancel-2"), [])
         self.refused("conflict", lambda: self.client.cancel_best_of(began["id"]), "has ended")
 
-    def test_the_daemon_dies_half_way_and_no_command_runs_twice(self):
+    def test_no_command_runs_twice_after_a_crash(self):
         self.make("dies")
         each = "echo ran >> each-ran; sync each-ran; sleep 1; echo {i} > fix"
         test = "echo ran >> test-ran; sync test-ran; sleep 1; test $MOORAGE_ATTEMPT != 1"
@@ -142,7 +142,7 @@ class BestOf(harness.TestCase):
         causes = [s["cause"] for s in self.client.snapshots("dies")]
         self.assertEqual(causes.count("promote"), 1, causes)
 
-    def test_a_promotion_that_is_cut_together_with_its_sandbox_is_done_once(self):
+    def test_a_promotion_interrupted_with_its_sandbox_is_done_once(self):
         self.make("moves")
         self.client.exec("moves", "true")
         init = self.daemon.sandbox_pids("moves")["init"]
@@ -160,7 +160,7 @@ class BestOf(harness.TestCase):
         causes = [s["cause"] for s in self.client.snapshots("moves")]
         self.assertEqual(causes.count("promote"), 1, causes)
 
-    def test_what_was_recorded_and_never_began_is_begun_anew(self):
+    def test_recorded_work_that_never_began_is_started(self):
         self.make("anew")
         self.daemon.stop()
         self.daemon.start(crash_at="exec.after_intent")
@@ -175,7 +175,7 @@ class BestOf(harness.TestCase):
         for attempt in best_of["attempts"]:
             self.assertEqual(self.client.read_file(attempt["workspace"], "each-ran"), b"ran\n")
 
-    def test_a_sandbox_that_dies_interrupts_its_attempt_alone(self):
+    def test_a_dead_sandbox_interrupts_only_its_attempt(self):
         self.make("cut")
         began = self.client.best_of("cut", each="echo ran >> each-ran; test {i} = 1 && sleep 60; echo {i} > fix", test="true", count=2,
                                     promote="first-passing")
@@ -187,7 +187,7 @@ class BestOf(harness.TestCase):
         self.assertEqual(best_of["chosen"], 2)
         self.assertEqual(len(self.client.execs(workspace="cut-1")), 1)
 
-    def test_a_busy_workspace_is_not_promoted_over(self):
+    def test_a_promotion_does_not_replace_a_busy_workspace(self):
         self.make("busy")
         running = self.client.start_exec("busy", ["sleep", "60"])["id"]
         best_of = self.ended(self.client.best_of("busy", each="echo {i} > fix", test="true", count=2, promote="first-passing"))
@@ -200,7 +200,7 @@ class BestOf(harness.TestCase):
         self.client.promote("busy-1", kill=True)
         self.assertEqual(self.client.read_file("busy", "fix"), b"1\n")
 
-    def test_a_lease_that_changed_hands_is_not_overruled(self):
+    def test_a_promotion_respects_a_new_lease(self):
         self.make("leased")
         with self.client.lease("leased", "first") as first:
             best_of = self.ended(first.best_of("leased", each="echo {i} > fix", test="true", count=2, promote="first-passing"))
@@ -215,7 +215,7 @@ class BestOf(harness.TestCase):
             self.refused("conflict", lambda: first.best_of("leased", each="true", test="true", count=2), "lease")
             second.release_lease("leased")
 
-    def test_patches_outlive_the_daemon_and_not_their_workspace(self):
+    def test_patches_survive_the_daemon_but_not_their_workspace(self):
         self.make("gone")
         big = b"--- /dev/null\n+++ b/big\n@@ -0,0 +1,500000 @@\n" + b"+line\n" * 500_000
         self.daemon.stop()
@@ -243,7 +243,7 @@ class BestOf(harness.TestCase):
         with contextlib.closing(sqlite3.connect(f"file:{self.daemon.store / 'state.db'}?mode=ro", uri=True)) as db:
             return db.execute("SELECT state FROM best_of_attempts WHERE best_of = ?", (best_of.removeprefix("bo_"),)).fetchall()
 
-    def test_the_cli_leaves_it_running_and_finds_it_again(self):
+    def test_the_cli_can_detach_and_find_it_again(self):
         self.make("leave")
         follower = self.daemon.cli_popen("best-of", "leave", "--count", "2", "--each", "sleep 3; echo {i} > fix", "--test", "test -e fix",
                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -260,7 +260,7 @@ class BestOf(harness.TestCase):
         listed = self.daemon.cli("best-of", "leave").stdout.decode()
         self.assertIn(best_of["id"], listed)
 
-    def test_a_key_begins_one(self):
+    def test_a_key_begins_one_best_of(self):
         self.make("keyed")
         one = self.client.best_of("keyed", each="echo {i} > fix", test="true", count=2, key="k-1")
         two = self.client.best_of("keyed", each="echo {i} > fix", test="true", count=2, key="k-1")
@@ -270,7 +270,7 @@ class BestOf(harness.TestCase):
         self.ended(one)
         self.assertEqual(len([w for w in self.client.workspaces() if w["name"].startswith("keyed-")]), 2)
 
-    def test_what_is_wrong_with_a_request_is_said(self):
+    def test_bad_requests_get_an_explanation(self):
         self.make("wrong")
         best_of = self.client.best_of
         self.refused("invalid_argument", lambda: best_of("wrong", test="true", count=2), "neither a command nor a patch")

@@ -1,4 +1,4 @@
-"""kill -9 of the daemon, the sandbox, LXC's monitor, all; idle and in the middle of an exec. Nothing may be missing."""
+"""kill -9 of the daemon, the sandbox, LXC's monitor, all of them; idle and during an exec. Nothing may be lost."""
 
 import contextlib
 import io
@@ -30,7 +30,7 @@ class Crash(harness.TestCase):
             self.daemon.kill()
         if what in ("init", "all"):
             os.kill(pids["init"], signal.SIGKILL)
-            # A sanitized one takes a while to die, and until then it is there, and answers nobody.
+            # A sanitized daemon takes a while to die; until then it exists but does not answer.
             harness.wait_until(lambda: not os.path.exists(f"/proc/{pids['init']}/exe"), what="the end of init")
         if what in ("daemon", "all"):
             before_start()
@@ -59,7 +59,7 @@ class Crash(harness.TestCase):
                 self.client.delete(name, purge=True)
 
     def write(self, name):
-        """A writer in a new workspace, which has written something. Its exec."""
+        """Starts a writer in a new workspace and waits for output. Returns its exec."""
         self.client.create(repo_url=self.url, name=name)
         exec_id = self.client.start_exec(name, ["sh", "-c", WRITER])["id"]
         self.wait_for_more(exec_id, 50_000)
@@ -70,7 +70,7 @@ class Crash(harness.TestCase):
         harness.wait_until(lambda: self.client.get_exec(exec_id)["output_bytes"] > before + size, what="output")
 
     def end_writer(self, name, exec_id):
-        """It goes on until now; nothing that it wrote is missing or there twice."""
+        """It still runs; none of its output is missing or duplicated."""
         self.wait_for_more(exec_id)
         self.client.write_file(name, "over", b"")
         end = self.client.wait(exec_id, timeout_ms=60000)
@@ -80,14 +80,14 @@ class Crash(harness.TestCase):
         self.assertEqual(self.client.raw_output(exec_id, "stdout"), written)
         self.assertEqual(self.client.raw_output(exec_id, "stderr"), b"finished\n")
 
-    def test_a_command_goes_on_when_the_daemon_dies(self):
+    def test_a_command_survives_the_daemon(self):
         writer = self.write("goes-on")
         for _ in range(3):
             self.daemon.restart()
         self.end_writer("goes-on", writer)
         self.assert_no_strays()
 
-    def test_a_cut_command_is_interrupted_and_all_it_wrote_is_there(self):
+    def test_a_killed_command_is_interrupted_and_keeps_all_its_output(self):
         for what in ("init", "all"):
             with self.subTest(what):
                 name = f"cut-{what}"
@@ -136,11 +136,11 @@ class Crash(harness.TestCase):
             self.client.start_exec("once", ["true"], key=key)
         self.assertEqual(refused.exception.code, "already_exists")
 
-    def test_death_at_every_crash_point_is_settled_by_the_next_start(self):
+    def test_the_next_start_recovers_from_every_crash_point(self):
         names = harness.run(harness.BIN / "mooraged", "--list-crash-points").stdout.decode().split()
         self.assertGreater(len(names), 15)
-        # A rebase needs a larger tree: test_base_trees dies in it; test_replica in the rounds of the copy elsewhere, test_store_image before there is a store,
-        # and test_move on the way to another backend.
+        # A rebase needs a larger tree: test_base_trees kills it; test_replica the replica's rounds, test_store_image starts without a
+        # store, and test_move moves.
         for number, point in enumerate(n for n in names if not n.startswith(("recovery.", "rebase.", "replica.", "image.", "move."))):
             with self.subTest(point):
                 name = f"point-{number}"
@@ -156,7 +156,7 @@ class Crash(harness.TestCase):
                 self.settle(name)
         self.daemon.restart()
 
-    def test_a_second_death_during_the_recovery_changes_nothing(self):
+    def test_a_second_crash_during_the_recovery_changes_nothing(self):
         points = [n for n in harness.run(harness.BIN / "mooraged", "--list-crash-points").stdout.decode().split() if n.startswith("recovery.")]
         self.assertGreater(len(points), 6)
         self.client.create(repo_url=self.url, name="lives")
@@ -179,7 +179,7 @@ class Crash(harness.TestCase):
                 for _ in range(2):  # and again at the same place
                     self.daemon.start(crash_at=point, wait=False)
                     status = self.daemon.process.wait(30)
-                    if status != -signal.SIGKILL:  # settled by the death before: it does not come by here any more
+                    if status != -signal.SIGKILL:  # recovered by the previous start: this point is no longer reached
                         self.fail(f"{point}: {status} {self.daemon.log_tail()}")
                     if point == "recovery.after_sandbox":
                         break
@@ -198,11 +198,11 @@ class Crash(harness.TestCase):
             self.client.delete(name, purge=True)
 
     def of_an_earlier_boot(self):
-        """The daemon rests: what it wrote of its sandboxes is of a boot before this one."""
+        """With the daemon stopped, rewrites its sandboxes' rows as of an earlier boot."""
         with contextlib.closing(sqlite3.connect(self.daemon.store / "state.db")) as database, database:
             database.execute("UPDATE sandboxes SET boot_id = 'of-an-earlier-boot'")
 
-    def test_a_head_that_a_power_cut_emptied_costs_no_branch(self):
+    def test_a_head_emptied_by_a_power_cut_loses_no_branch(self):
         self.client.create(repo_url=self.url, name="refs")
         self.client.exec("refs", "git branch mine && git pack-refs --all && : > .git/HEAD", sync=True)
         self.kill("all", "refs", before_start=self.of_an_earlier_boot)
@@ -211,7 +211,7 @@ class Crash(harness.TestCase):
         self.client.delete("refs", purge=True)
 
     def cut_upload(self, name, path):
-        """A PUT whose daemon is killed in the middle. Returns the connection, open."""
+        """Kills the daemon during a PUT. Returns the open connection."""
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(str(self.daemon.socket))
         connection.sendall(f"PUT /v1/workspaces/{name}/file?path={path} HTTP/1.1\r\nHost: x\r\n"
@@ -219,7 +219,7 @@ class Crash(harness.TestCase):
         connection.sendall(b"z" * 3_000_000)
         return connection
 
-    def test_a_cut_upload_leaves_nothing_in_the_tree(self):
+    def test_an_interrupted_upload_leaves_nothing_in_the_tree(self):
         own = ".moorage-" + "0" * 32
         for name in ("up-rest", "up-live"):
             self.client.create(repo_url=self.url, name=name)
@@ -238,13 +238,13 @@ class Crash(harness.TestCase):
             self.assertEqual(sorted(found.decode().split()), [f"/home/user/{own}", f"/workspace/src/{own}"])
             self.client.delete(name, purge=True)
 
-    def test_an_older_state_db_takes_no_newer_work_along(self):
+    def test_an_older_state_db_loses_no_newer_work(self):
         self.client.create(repo_url=self.url, name="older")
         self.client.exec("older", "echo one > file", sync=True)
         self.client.stop("older")
         self.daemon.stop()
         database = self.daemon.store / "state.db"
-        backup = database.read_bytes()  # closed in order: nothing is in the log beside it
+        backup = database.read_bytes()  # closed properly, so the log is empty
         self.daemon.start()
         self.client.create(repo_url=self.url, name="newer")
         self.client.exec("newer", "echo precious > work", sync=True)
@@ -271,7 +271,7 @@ class Crash(harness.TestCase):
 
     def run_every_verb(self, name):
         try:
-            # Upstream has moved: a fetch and a base tree.
+            # Upstream has moved: needs a fetch and a base tree.
             self.client.create(repo_url=self.url, name=name, pre_stop="echo stopping >> stops")
             self.client.exec(name, "echo kept > kept", sync=True)
             self.client.write_file(name, "put", b"put")
@@ -307,7 +307,7 @@ class Crash(harness.TestCase):
             return error
 
     def snap(self, name):
-        """By every way; a chain that is flattened; layers that go."""
+        """All kinds of snapshots; a chain that is merged; layers that are removed."""
         self.client.create(repo_url=self.url, name=name)
         self.client.exec(name, "echo kept > kept", sync=True)
         busy = self.client.start_exec(name, ["sleep", "1"])
@@ -326,14 +326,14 @@ class Crash(harness.TestCase):
         self.client.delete(name, purge=True)
 
     def attempt(self, name):
-        """A best-of of two patches, of which one is promoted."""
+        """A best-of with two patches, one of which is promoted."""
         self.client.create(repo_url=self.url, name=f"{name}-bo")
         patch = b"--- /dev/null\n+++ b/patched\n@@ -0,0 +1 @@\n+patched\n"
         began = self.client.best_of(f"{name}-bo", test="echo ran >> ran", patches=[("a", patch), ("b", patch)], promote="smallest-diff")
         self.client.get_best_of(began["id"], wait_s=60)
 
     def settle_attempts(self, name):
-        """It comes to its end by itself; no command of it ran twice."""
+        """It ends by itself; none of its commands ran twice."""
         found = any(w["name"] == f"{name}-bo" for w in self.client.workspaces())
         for best_of in self.client.best_ofs(f"{name}-bo") if found else []:
             ended = self.client.get_best_of(best_of["id"], wait_s=60)
@@ -345,7 +345,7 @@ class Crash(harness.TestCase):
             self.client.delete(workspace, purge=True)
 
     def collect(self, name):
-        """A declared cache; a base tree and a mirror that nobody stands on."""
+        """A declared cache; an unused base tree and an unused mirror."""
         self.client.create(repo_url=self.url, name=f"{name}-cache", caches=["cache"])
         self.client.exec(f"{name}-cache", "mkdir cache; echo rubbish >cache/rubbish; echo kept >kept")
         self.client.stop(f"{name}-cache")
@@ -355,7 +355,7 @@ class Crash(harness.TestCase):
         self.client.gc_run()
 
     def import_into_no_mirror(self, name, archive):
-        """The objects have to come from the archive: its repository is one that is not here."""
+        """The objects must come from the archive, as its repository is not cached here."""
         other = archive.getvalue()
         self.client.import_(trees.edited(other, {b"manifest.json": lambda m: m.replace(b"acme/shop", name.encode())}),
                             name=f"{name}-import")
@@ -364,7 +364,7 @@ class Crash(harness.TestCase):
 
     def settle(self, name):
         self.settle_attempts(name)
-        # A command that outlived the daemon may need a moment more to end.
+        # A command that survived the daemon may need a moment to end.
         harness.wait_until(lambda: not self.client.execs(running=True), what="the end of every command")
         self.assert_no_strays()
         kept = self.daemon.store / "archive"
@@ -391,10 +391,10 @@ class Crash(harness.TestCase):
                 self.client.delete(workspace["id"], purge=True)
             if workspace["name"] != name:
                 continue
-            # Hot or cold, and never both.
+            # Either hot or cold.
             self.assertIn(workspace["state"], ("ready", "archived"))
             self.assertEqual(len(list(kept.glob("moorage-*"))), int(workspace["state"] == "archived"))
-            if "holder" in workspace:  # it outlives the daemon; whoever comes takes it over
+            if "holder" in workspace:  # it survives the daemon; the next client takes it over
                 self.assertEqual(self.client.execs(workspace=name, running=True), [], "a writer of the lease before")
                 mine = harness.Client(str(self.daemon.socket))
                 lease = self.client.acquire_lease(name, "settled", takeover=True)

@@ -1,4 +1,4 @@
-"""Many snapshots in a row: whatever is in the workspace, it can be started after them."""
+"""After many snapshots in a row a workspace with any contents can be started."""
 
 import concurrent.futures
 import os
@@ -11,10 +11,10 @@ import moorage
 
 LONG = bool(os.environ.get("MOORAGE_TEST_LONG"))
 SNAPSHOTS = 60
-DEEP = 18  # snapshots, after which the layers below them are merged
-LEVELS = 5000  # "d/" each: a path of 10,000 bytes, more than any call takes
+DEEP = 18  # snapshots, after which lower layers are merged
+LEVELS = 5000  # "d/" each: a path of 10,000 bytes, beyond the limit of every call
 NAMES = 3_000_000 if LONG else 20_000
-EXTRA_KB = 100 << 10  # of the daemon, over what it had before
+EXTRA_KB = 100 << 10  # of the daemon, above its initial memory
 NEST = f"""
 import os
 for level in range({LEVELS}):
@@ -49,7 +49,7 @@ class DeepChains(harness.TestCase):
         return int(next(line for line in status.splitlines() if line.startswith(what)).split()[1])
 
     def snapshot(self, name, number):
-        """Of a file that only this one has. A merge of millions of names is waited for."""
+        """Counts the copies of a file of this workspace. Waits for a merge of millions of names."""
         self.client.write_file(name, f"n{number}", b"x")
 
         def taken():
@@ -60,12 +60,12 @@ class DeepChains(harness.TestCase):
                     raise
         return harness.wait_until(taken, seconds=600, what="a snapshot")
 
-    def test_a_workspace_starts_after_60_snapshots_whatever_is_in_it(self):
-        self.client.create(repo_url=self.url, name="deep", limits={"disk_bytes": 0, "disk_files": 0})  # they are not to be counted
+    def test_a_workspace_with_any_contents_starts_after_60_snapshots(self):
+        self.client.create(repo_url=self.url, name="deep", limits={"disk_bytes": 0, "disk_files": 0})  # they are not counted
         self.run_in("deep", "python3", "-c", NEST)
         self.run_in("deep", "python3", "-c", FILL)
         self.client.stop("deep")
-        pathlib.Path(f"/proc/{self.daemon.process.pid}/clear_refs").write_text("5")  # VmHWM counts from here
+        pathlib.Path(f"/proc/{self.daemon.process.pid}/clear_refs").write_text("5")  # VmHWM restarts here
         before = self.memory_kb("VmRSS")
         for number in range(SNAPSHOTS):
             self.snapshot("deep", number)
@@ -77,7 +77,7 @@ class DeepChains(harness.TestCase):
             self.assertLess(self.memory_kb("VmHWM") - before, EXTRA_KB)
         self.client.delete("deep", purge=True)
 
-    def test_a_purge_beside_a_merge_of_its_layers_goes_through(self):
+    def test_a_purge_succeeds_during_a_merge_of_its_layers(self):
         gates = {point: self.daemon.store.parent / f"gate-{point}" for point in ("flatten.after_files", "collect.after_files")}
         merges, collects = gates.values()
         self.daemon.kill()
@@ -110,7 +110,7 @@ class DeepChains(harness.TestCase):
         self.output("stuck", "mkdir", "covered")
         self.client.stop("stuck")
         first = self.client.snapshot("stuck")
-        # Something that no merge goes into: root mounted it in the oldest frozen layer.
+        # A mount by root in the oldest frozen layer: no merge enters it.
         oldest = min((self.daemon.store / "layers").iterdir(), key=lambda layer: int(layer.name.split("_")[1]))
         covered = oldest / "tree" / "upper" / "covered"
         harness.run("mount", "-t", "tmpfs", "none", covered)

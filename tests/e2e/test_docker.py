@@ -1,4 +1,4 @@
-"""Backend docker from outside: images, runtimes, and an engine that dies, hangs, is restarted, or is used behind our back."""
+"""Backend docker from outside: images, runtimes, and an engine that dies, hangs, restarts, or is used by others."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import moorage
 import on_engine
 from on_engine import engine
 
-RIGHT_S = 5  # the state is right within that
+RIGHT_S = 5  # deadline for the correct state
 
 
 class OnDocker(on_engine.OnEngine):
@@ -37,7 +37,7 @@ class OnDocker(on_engine.OnEngine):
 
 
 class Containers(OnDocker):
-    def test_a_container_is_what_it_should_be_and_says_whose_it_is(self):
+    def test_a_container_has_the_right_settings_and_labels(self):
         workspace = self.create("plain")
         self.assertEqual(self.out("plain", "id -un; pwd; echo $HOME"), "user\n/workspace\n/home/user")
         self.assertEqual(self.out("plain", "getent hosts localhost | wc -l; hostname; wc -c < /etc/resolv.conf"), "1\nsandbox\n0")
@@ -59,7 +59,7 @@ class Containers(OnDocker):
         self.client.stop("plain")
         self.assertNotIn(labels["moorage.sandbox"], self.names())
 
-    def test_an_image_of_the_engine_is_the_root_and_the_user_is_known_in_it(self):
+    def test_an_engine_image_is_the_root_and_has_the_user(self):
         self.create("image", image=self.small)
         out = self.out("image", "id -un; echo $HOME; cat /etc/passwd | tail -1; touch /workspace/x ~/y /tmp/z; touch /etc/w 2>&1 | grep -c -i read-only")
         self.assertIn("user\n/home/user\nuser:x:", out)
@@ -70,11 +70,11 @@ class Containers(OnDocker):
         self.assertEqual(refused.exception.status, 404)
         names = [tag for image in self.engine.ask("GET", "/images/json") for tag in image.get("RepoTags") or []]
         self.assertIn(self.small, names)
-        for name in names:  # whoever may make a workspace reads this
+        for name in names:  # every user who may create a workspace reads this
             self.assertNotIn(name, refused.exception.message + refused.exception.hint)
-        self.refused(404, "has no image", self.create, "missing", image="../containers/json")  # no step to what else the engine tells
+        self.refused(404, "has no image", self.create, "missing", image="../containers/json")  # no path to other answers of the engine
 
-    def test_an_exported_image_workspace_is_imported_where_the_image_is(self):
+    def test_a_workspace_on_an_image_is_imported_if_the_image_exists(self):
         self.create("leaves", image=self.small)
         self.out("leaves", "echo kept > /workspace/kept")
         wanted = self.engine.ask("GET", f"/images/{self.small}/json")["Id"]
@@ -86,7 +86,7 @@ class Containers(OnDocker):
         self.assertEqual(self.out("arrives", "cat /workspace/kept"), "kept")
         for name in ("leaves", "arrives"):
             self.client.delete(name, purge=True)
-        # Another image of that name is not it.
+        # A different image with that name does not match.
         self.engine.ask("POST", f"/images/{self.small}/tag?repo=kept-image&tag=1")
         self.engine.ask("POST", "/images/create?fromSrc=-&repo=" + urllib.parse.quote(self.small) + "&changes="
                         + urllib.parse.quote("LABEL other=1"), engine.small_tar())
@@ -104,7 +104,7 @@ class Containers(OnDocker):
             self.engine.ask("DELETE", f"/images/{self.small}?force=1")
             type(self).small = self.engine.make_small_image()
 
-    def test_a_volume_that_an_image_wants_is_not_made_on_the_engines_disk(self):
+    def test_a_volume_in_an_image_creates_nothing_on_the_engines_disk(self):
         volumes = "moorage-test:volumes"
         self.engine.ask("POST", f"/images/create?fromSrc=-&repo={volumes}&changes=" + urllib.parse.quote("VOLUME /data"), engine.small_tar())
         self.create("volumes", image=volumes)
@@ -112,7 +112,7 @@ class Containers(OnDocker):
         self.assertEqual(self.engine.ask("GET", "/volumes")["Volumes"] or [], [])
         self.assertEqual(self.client.exec("volumes", ["sh", "-c", "tail -c 8G /dev/zero > /data/fill"]).exit_code == 0, False)
 
-    def test_a_runtime_passes_through_and_an_unknown_one_is_refused_with_those_there_are(self):
+    def test_a_runtime_is_passed_to_the_engine_and_an_unknown_one_is_refused_with_a_list(self):
         self.create("crun", runtime="crun")
         self.assertEqual(self.out("crun", "echo on"), "on")
         self.assertEqual(self.container("crun")["HostConfig"]["Runtime"], "crun")
@@ -121,7 +121,7 @@ class Containers(OnDocker):
         self.refused(501, "crun", self.create, "unknown", runtime="runsc")
         self.refused(501, "none to choose from", self.create, "nowhere", backend="lxc", runtime="crun")
 
-    def test_limits_of_the_sandbox_hold(self):
+    def test_limits_of_the_sandbox_are_enforced(self):
         self.create("limits", limits={"memory_bytes": 64 << 20, "pids": 32})
         bomb = self.client.exec("limits", ["tail", "/dev/zero"])
         self.assertEqual(bomb.exec["state"], "oom_killed")
@@ -151,12 +151,12 @@ class Faults(OnDocker):
         self.out(self.name, "echo kept > kept; echo home > ~/home")
 
     def revive(self):
-        """What a test that failed half-way has left dead."""
+        """Restarts whatever a failed test left dead."""
         if self.engine.started["dockerd"].poll() is not None:
             self.engine.restart()
 
     def assert_goes_on(self):
-        """The next command works, and all is there."""
+        """The next command works, and all files exist."""
         harness.wait_until(self.commands_work, 60, "the next command")
         self.assertEqual(self.out(self.name, "cat kept ~/home"), "kept\nhome")
 
@@ -164,7 +164,7 @@ class Faults(OnDocker):
         try:
             return self.client.exec(self.name, ["true"]).exit_code == 0
         except moorage.MoorageError as error:
-            self.assertIn("engine", error.message)  # nothing else is in the way
+            self.assertIn("engine", error.message)  # no other problem
             return False
 
     def test_docker_rm_behind_our_back(self):
@@ -179,7 +179,7 @@ class Faults(OnDocker):
         init = self.daemon.sandbox_pids(self.name)["init"]
         self.engine.kill()
         self.assertEqual(self.state(self.name), "running")
-        self.assertEqual(self.out(self.name, "cat kept"), "kept")  # nobody asks the engine
+        self.assertEqual(self.out(self.name, "cat kept"), "kept")  # this does not involve the engine
         self.client.send_input(record["id"], b"word\n")
         self.assertEqual(self.client.wait(record["id"])["exit_code"], 0)
         harness.wait_until(lambda: not self.engine_answers(), RIGHT_S, "the backend is told as not usable")
@@ -187,18 +187,18 @@ class Faults(OnDocker):
         self.assertEqual(self.daemon.sandbox_pids(self.name)["init"], init)
         self.daemon.restart()  # finds it without the engine, too
         self.assertEqual(self.daemon.sandbox_pids(self.name)["init"], init)
-        self.engine.restart()  # ends what it did not start
+        self.engine.restart()  # ends containers that it did not start
         self.wait_for_state(self.name, "none")
         self.assert_goes_on()
 
-    def test_a_stop_while_the_engine_is_down_leaves_nothing_in_it_later(self):
+    def test_a_stop_while_the_engine_is_down_leaves_no_container(self):
         container = self.sandbox_name(self.name)
         self.engine.kill()
         self.client.stop(self.name)
         self.assertEqual(self.state(self.name), "none")
         self.engine.restart()
         self.assertIn(container, self.names())
-        self.daemon.restart()  # the reconciler takes what is nobody's
+        self.daemon.restart()  # the reconciler removes orphans
         harness.wait_until(lambda: container not in self.names(), 30, "the engine's record is gone")
         self.assert_goes_on()
 
@@ -206,7 +206,7 @@ class Faults(OnDocker):
         shim = self.engine.shim_pids(self.container(self.name)["Id"])[0]
         record = self.client.start_exec(self.name, ["sleep", "1000"])
         os.kill(shim, signal.SIGKILL)
-        self.wait_for_state(self.name, "none")  # its engine ends what it cannot watch any more
+        self.wait_for_state(self.name, "none")  # its engine ends containers that it can no longer watch
         self.assertEqual(self.client.wait(record["id"])["state"], "interrupted")
         self.assert_goes_on()
 
@@ -223,14 +223,14 @@ class Faults(OnDocker):
         self.assert_goes_on()
 
     def test_an_engine_that_hangs(self):
-        """Commands do not notice. A start says so after its deadline, and what comes of it later does not stay."""
+        """Commands are unaffected. A start fails after its deadline, and its late result is removed."""
         self.create("waits")
         os.kill(self.engine.dockerd_pid(), signal.SIGSTOP)
         try:
-            for _ in range(10):  # longer than the engine's last word counts
+            for _ in range(10):  # longer than the engine's last state is trusted
                 began = time.monotonic()
                 self.assertEqual(self.out(self.name, "cat kept; sleep 0.3"), "kept")
-                self.assertLess(time.monotonic() - began, 3 * harness.PATIENCE)  # a question to the engine takes 5 s now
+                self.assertLess(time.monotonic() - began, 3 * harness.PATIENCE)  # each query to the engine takes 5 s now
             began = time.monotonic()
             with self.assertRaises(moorage.MoorageError) as hung:
                 self.client.start("waits")
@@ -245,7 +245,7 @@ class Faults(OnDocker):
         self.assertEqual(self.out("waits", "echo on"), "on")
         harness.wait_until(lambda: {n for n in self.names() if n in live} == live, what="both are there")
 
-    def test_an_image_that_was_removed_is_made_again(self):
+    def test_a_removed_image_is_rebuilt(self):
         self.client.stop(self.name)
         for image in self.engine.ask("GET", "/images/json"):
             for tag in image.get("RepoTags") or []:
@@ -257,27 +257,27 @@ class Faults(OnDocker):
 class LiveRestore(OnDocker):
     config = {"live-restore": True}
 
-    def test_a_sandbox_goes_on_over_a_restart_of_its_engine(self):
+    def test_a_sandbox_survives_a_restart_of_its_engine(self):
         self.create("stays")
         record = self.client.start_exec("stays", ["sh", "-c", "read line; echo got $line > got"], stdin=True)
         init = self.daemon.sandbox_pids("stays")["init"]
         self.engine.kill()
         self.engine.restart()
-        time.sleep(2 * harness.PATIENCE)  # what has no live-restore is told as gone by then
+        time.sleep(2 * harness.PATIENCE)  # without live-restore the sandbox would be reported gone by then
         self.assertEqual(self.daemon.sandbox_pids("stays")["init"], init)
         self.client.send_input(record["id"], b"word\n")
         self.assertEqual(self.client.wait(record["id"])["exit_code"], 0)
         self.assertTrue(self.container("stays")["State"]["Running"])
         container = self.sandbox_name("stays")
         self.client.stop("stays")
-        self.assertNotIn(container, self.names())  # the new one knew it
+        self.assertNotIn(container, self.names())  # the new daemon knew it
         self.assertEqual(self.out("stays", "cat got"), "got word")
 
 
 class Remapped(OnDocker):
     userns = True
 
-    def test_an_engine_with_userns_remap_is_as_lxc_is_with_one_range_for_all(self):
+    def test_an_engine_with_userns_remap_isolates_like_lxc_but_with_one_id_range(self):
         for name in ("first", "second"):
             self.create(name)
             self.assertEqual(self.out(name, "id -u; sudo id -u; touch x; sudo touch y; stat -c %u x y"), "1000\n0\n1000\n0")
@@ -311,7 +311,7 @@ class OnPodman(harness.TestCase):
         self.assertEqual(self.client.exec("host", ["cat", "kept"]).stdout, b"kept\n")
         self.client.move("host", backend="docker")
         self.assertEqual(self.client.exec("host", ["cat", "kept"]).stdout, b"kept\n")
-        with self.assertRaises(moorage.MoorageError) as refused:  # Podman would pass over it
+        with self.assertRaises(moorage.MoorageError) as refused:  # Podman would ignore it
             self.client.create(repo_url=self.url, name="runtime", runtime="crun")
         self.assertIn("none to choose from", str(refused.exception.hint))
         init = self.daemon.sandbox_pids("small")["init"]

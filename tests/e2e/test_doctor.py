@@ -1,4 +1,4 @@
-"""`moorage doctor` finds what the database and the host disagree about, mends what is safe, and is quiet otherwise."""
+"""`moorage doctor` finds differences between database and host, fixes the safe ones, and is quiet otherwise."""
 
 import contextlib
 import fcntl
@@ -11,7 +11,7 @@ import harness
 
 
 class Doctor(harness.TestCase):
-    settings = {"daemon.reconcile_interval_s": 3600}  # so that nothing is mended behind its back
+    settings = {"daemon.reconcile_interval_s": 3600}  # so that nothing is repaired meanwhile
 
     def doctor(self, *options):
         answer = self.daemon.cli("--json", "doctor", *options, check=False)
@@ -23,7 +23,7 @@ class Doctor(harness.TestCase):
     def findings(self, *options):
         return {(f["check"], f["severity"], f["mended"]) for f in self.doctor(*options)["findings"]}
 
-    def test_1_nothing_is_found_at_rest_at_work_and_after_a_kill(self):
+    def test_1_doctor_finds_nothing_when_idle_when_busy_and_after_a_kill(self):
         self.client.create(repo_url=self.url, name="quiet")
         record = self.client.start_exec("quiet", ["sh", "-c", "echo x; sleep 60"])
         self.assertEqual(self.doctor("--deep"), {"clean": True, "findings": []})
@@ -35,7 +35,7 @@ class Doctor(harness.TestCase):
         self.client.stop("quiet")
         self.assertEqual(self.doctor("--deep"), {"clean": True, "findings": []})
 
-    def test_2_what_is_safe_is_mended_and_the_rest_has_a_command(self):
+    def test_2_doctor_fixes_safe_findings_and_names_a_command_for_the_rest(self):
         store = self.daemon.store
         self.client.create(repo_url=self.url, name="ill")
         self.client.exec("ill", "echo one > one")
@@ -71,7 +71,7 @@ class Doctor(harness.TestCase):
         harness.run("rm", "-rf", store / "lost")
         self.assertTrue(self.doctor()["clean"])
 
-    def test_3_what_has_no_upstream_is_not_said_to_be_cloned_again(self):
+    def test_3_doctor_does_not_suggest_cloning_without_an_upstream(self):
         harness.make_repository(self.daemon.directory / "checkout")
         self.daemon.cli("create", "--from", self.daemon.directory / "checkout", "--name", "local")
         repo = self.client.workspace("local")["repo"]["id"]
@@ -84,7 +84,7 @@ class Doctor(harness.TestCase):
         self.assertIn("moorage create --from DIR", gone["command"])
         self.assertTrue(self.doctor()["clean"])
 
-    def test_4_damaged_git_objects_are_found_when_asked_for(self):
+    def test_4_doctor_finds_damaged_git_objects_on_request(self):
         other = self.upstream / "acme" / "deep"
         harness.make_repository(other)
         repo = self.client.add_repo(self.git_server.url("acme/deep"))
@@ -97,7 +97,7 @@ class Doctor(harness.TestCase):
         self.assertTrue(self.doctor("--deep")["clean"])
 
     def test_5_a_journal_without_a_file_hides_no_other(self):
-        """A kill between a journal's directory and its file; and one that cannot be read."""
+        """A journal directory without its file after a kill; and an unreadable journal."""
         self.client.create(repo_url=self.url, name="cut")
         silent, said, odd = (self.client.exec("cut", argv).exec["id"] for argv in ("true", "echo said", "echo odd"))
         self.client.stop("cut")
@@ -145,7 +145,7 @@ class Doctor(harness.TestCase):
 class Unsynced(harness.TestCase):
     settings = {"workspace.sync_interval_s": 3600, "daemon.reconcile_interval_s": 3600}
 
-    def test_a_tree_that_waits_for_its_sync_is_no_finding_whatever_the_clock_says(self):
+    def test_a_tree_waiting_for_its_sync_is_not_a_finding_despite_clock_jumps(self):
         self.client.create(repo_url=self.url, name="new")
         self.daemon.stop()
         with contextlib.closing(sqlite3.connect(self.daemon.store / "state.db")) as database, database:

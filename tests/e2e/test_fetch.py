@@ -1,4 +1,4 @@
-"""A repository is fetched once, and a workspace starts at upstream's present commit."""
+"""A repository is fetched once, and a workspace starts at upstream's current commit."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ class Fetch(harness.TestCase):
     def head(self, name):
         return self.client.exec(name, "git rev-parse HEAD").stdout.decode().strip()
 
-    def test_no_pack_moves_when_upstream_has_not_moved(self):
+    def test_an_unchanged_upstream_moves_no_pack(self):
         self.client.create(repo_url=self.url, name="first")
         before = self.git_server.fetches()
         self.client.create(repo_url=self.url, name="second")
@@ -28,10 +28,10 @@ class Fetch(harness.TestCase):
         self.assertEqual(self.head("new"), new)
         self.assertNotEqual(self.head("old"), new)
         self.assertEqual(self.client.workspace("old")["base"]["behind"], 1)
-        # `origin` inside says what upstream had when the workspace was made.
+        # `origin` inside shows upstream's state when the workspace was created.
         self.assertEqual(self.client.exec("new", "git rev-parse origin/main").stdout.decode().strip(), new)
 
-    def test_branches_that_come_move_by_force_and_go_are_right(self):
+    def test_new_forced_and_deleted_branches_are_followed(self):
         repo = self.upstream / "acme" / "branches"
         harness.make_repository(repo)
         url = self.git_server.url("acme/branches")
@@ -46,14 +46,14 @@ class Fetch(harness.TestCase):
         with self.assertRaises(moorage.MoorageError) as refused:
             self.client.create(repo_url=url, ref="topic", name="t3")
         self.assertEqual(refused.exception.code, "not_found")
-        # What the older workspaces stand on is still whole.
+        # The base trees of the older workspaces are still complete.
         for name, tip in (("t1", old_tip), ("t2", forced)):
             result = self.client.exec(name, f"git cat-file -p {tip} > /dev/null && git fsck --connectivity-only 2>&1")
             self.assertEqual(result.exit_code, 0, result.stdout)
         harness.git(repo, "tag", "v1", "main")
         self.assertEqual(self.client.create(repo_url=url, ref="v1", name="t4")["state"], "ready")
 
-    def test_an_interrupted_clone_heals_itself(self):
+    def test_an_interrupted_clone_recovers(self):
         repo = self.upstream / "acme" / "big"
         harness.make_repository(repo, {f"f{i}.bin": os.urandom(1 << 20) for i in range(60)})
         url = self.git_server.url("acme/big")
@@ -69,7 +69,7 @@ class Fetch(harness.TestCase):
         self.client.create(repo_url=url, name="healed")
         self.assertEqual(self.client.exec("healed", "git fsck --full && ls | wc -l").stdout.split()[-1], b"60")
 
-    def test_24_creates_at_once_make_one_clone(self):
+    def test_24_concurrent_creates_make_one_clone(self):
         harness.make_repository(self.upstream / "acme" / "crowd")
         url = self.git_server.url("acme/crowd")
         before = self.git_server.fetches()
@@ -91,7 +91,7 @@ class Fetch(harness.TestCase):
         commits = {w["base"]["commit"] for w in self.client.workspaces() if w["name"].startswith("crowd-")}
         self.assertEqual(len(commits), 1)
 
-    def test_upstream_away_serves_the_cache_and_says_so(self):
+    def test_an_unreachable_upstream_leaves_the_cache_usable_with_a_warning(self):
         harness.make_repository(self.upstream / "acme" / "away")
         url = self.git_server.url("acme/away")
         self.client.create(repo_url=url, name="here")

@@ -1,4 +1,4 @@
-"""Snapshots, forks and random sequences with the store on other file systems than the one that the tests run on."""
+"""Snapshots, forks and random sequences with the store on other file systems."""
 
 import unittest
 
@@ -7,7 +7,7 @@ import test_snapshots
 
 
 class BtrfsSnapshots(test_snapshots.Snapshots):
-    """A layer is a subvolume there, and what holds the mounts is cloned by the file system."""
+    """A layer is a subvolume there, and the file system clones layers with busy mounts."""
 
     file_system = ["mkfs.btrfs", "-q"]
     beside = "subvolume"

@@ -1,4 +1,4 @@
-"""A store on a disk that fills up: nothing is lost, everything says so, and there is a way out."""
+"""A store on a disk that fills up: nothing is lost, errors say so, and space can be freed."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ DISK_BYTES = 160 << 20
 
 
 class SmallDisk:
-    """An ext4 image of its own, mounted where the store will be."""
+    """An ext4 image mounted as the future store."""
 
     def __init__(self, directory):
         self.image, self.place = directory / "disk.img", directory / "store"
@@ -55,7 +55,7 @@ class DiskTest(unittest.TestCase):
         return next(c for c in self.client.info()["checks"] if c["name"] == name)
 
     def fill_to(self, free_bytes):
-        """From outside, as another program of the host would."""
+        """Fills it from outside, like another program on the host."""
         with open(self.disk.place / "fill", "ab") as file:
             os.posix_fallocate(file.fileno(), 0, file.tell() + self.disk.free() - free_bytes)
 
@@ -70,7 +70,7 @@ class DiskTest(unittest.TestCase):
 
 
 class FullDisk(DiskTest):
-    """Where nothing is kept free, or somebody was quicker than the guard."""
+    """Without reserved space, or with a writer faster than the guard."""
 
     settings = {"store.min_free_bytes": 1, "store.min_free_inodes": 1}
 
@@ -80,14 +80,14 @@ class FullDisk(DiskTest):
         self.assertIn(b"No space left", ended.stderr)
         self.assertEqual(ended.exec["category"], "disk_full")
         self.assertLess(self.disk.free(), 64 << 10)
-        # What ext4 keeps for root (5 %) is still there. Where root itself has no CAP_SYS_RESOURCE, as in some virtual
-        # machines, this proves only half of what keeps an agent off it.
+        # ext4's reserve for root (5 %) is still free. If root itself lacks CAP_SYS_RESOURCE, as in some virtual machines, this proves only
+        # half of the protection from agents.
         status = os.statvfs(self.disk.place)
         self.assertGreater(status.f_bfree * status.f_frsize, DISK_BYTES // 40)
 
     def test_an_agent_fills_it_and_a_short_command_frees_it(self):
         self.fill_from_inside()
-        # Short commands run and end, also after a restart of the sandbox; workspaces are seen.
+        # Short commands run and end, also after a restart of the sandbox; workspaces stay visible.
         self.assertEqual(self.client.exec("work", "echo still here", free_space=True).stdout, b"still here\n")
         self.assertEqual(self.client.workspaces()[0]["name"], "work")
         self.client.stop("work")
@@ -96,7 +96,7 @@ class FullDisk(DiskTest):
         self.assertEqual(self.client.create(repo_url=self.url, name="next")["state"], "ready")
 
     def fill_from_outside(self):
-        """By somebody who is not root: to the last byte, and with what the daemon gives free of its reserve."""
+        """Fills it as a user other than root: to the last byte, including the reserve released by the daemon."""
         fill = self.disk.place / "fill"
         self.addCleanup(fill.unlink, missing_ok=True)
         with open(fill, "ab", buffering=0) as file:
@@ -105,8 +105,8 @@ class FullDisk(DiskTest):
                                stdout=file, stderr=subprocess.DEVNULL, check=False)
         self.assertLess(self.disk.free(), 64 << 10)
 
-    def test_removing_through_the_file_api_works_without_a_free_byte(self):
-        """In a sandbox; at rest, where a mount takes a little, with the room of the reserve and when that is used up."""
+    def test_the_file_api_can_remove_files_on_a_full_disk(self):
+        """In a sandbox; when idle, where a mount needs some space, with the reserve and after it is used up."""
         for name in ("rests", "later"):
             self.client.create(repo_url=self.url, name=name)
         for name in ("rests", "later", "work"):
@@ -128,13 +128,13 @@ class FullDisk(DiskTest):
             self.assertEqual(self.client.exec(name, "ls").stdout, b"src\n")
         self.assertEqual(self.client.exec("rests", "ls").stdout, b"README.md\nd\nsrc\n")
 
-    def test_rm_as_a_command_works_without_a_free_byte(self):
+    def test_rm_as_a_command_works_on_a_full_disk(self):
         self.client.exec("work", "head -c 4M /dev/zero >big")
         self.fill_from_outside()
         self.assertEqual(self.client.exec("work", ["rm", "big"]).exit_code, 0)
         self.assertNotIn("big", {e["name"] for e in self.client.list_files("work")["entries"]})
 
-    def test_output_waits_for_room_and_comes_whole(self):
+    def test_output_waits_for_space_and_is_complete(self):
         self.fill_from_inside()
         talker = self.daemon.cli_popen("exec", "--free-space", "work", "--", "sh", "-c", "yes 0123456 | head -c 8000000",
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -148,7 +148,7 @@ class FullDisk(DiskTest):
         self.assertEqual(talker.returncode, 0)
         self.assertEqual(out, b"0123456\n" * 1_000_000)
 
-    def test_a_create_that_cannot_be_written_leaves_nothing_half(self):
+    def test_a_failed_create_leaves_nothing_behind(self):
         fill = self.disk.place / "fill"
         self.addCleanup(fill.unlink, missing_ok=True)
         with self.assertRaises(OSError), open(fill, "wb", buffering=0) as file:
@@ -156,7 +156,7 @@ class FullDisk(DiskTest):
                 file.write(bytes(1 << 16))
         failed = self.daemon.cli("create", "--repo", self.url, "--name", "second", check=False)
         self.assertEqual(failed.returncode, 1)
-        # Which write is the first without room differs: each of them says it.
+        # The first write without space varies: each of them reports it.
         self.assertIn(b"full", failed.stderr)
         self.assertIn(b"hint:", failed.stderr)
         fill.unlink()
@@ -171,7 +171,7 @@ class FullDisk(DiskTest):
 class GuardedDisk(DiskTest):
     settings = {"store.min_free_bytes": 32 << 20}
 
-    def test_nothing_that_takes_space_begins_and_what_gives_it_back_works(self):
+    def test_verbs_that_need_space_are_refused_and_verbs_that_free_it_work(self):
         self.client.exec("work", "dd if=/dev/zero of=big bs=1M count=8 2>/dev/null")
         self.client.write_file("work", "kept", b"kept")
         self.client.create(repo_url=self.url, name="spare")
@@ -183,18 +183,18 @@ class GuardedDisk(DiskTest):
         self.refused(self.client.make_directory, "work", "dir")
         self.refused(self.client.import_bundle, "/somewhere", b"x")
         told = self.refused(self.client.add_repo, self.url)
-        self.assertIn("32M", told.message)  # what is needed, and what is free
+        self.assertIn("32M", told.message)  # needed and free space
         self.assertRegex(told.message, r"2[0-9](\.[0-9])?M and [0-9]+ files free")
         self.assertFalse(self.check()["ok"])
         metrics = self.daemon.cli("info").stdout.decode()
         self.assertIn("reserved", metrics)
-        # Reading, stop and start, removal of files, of workspaces, and a command that says so.
+        # Reading, stop and start, removal of files and of workspaces, and a command with a report.
         self.assertEqual(self.client.read_file("work", "kept"), b"kept")
         self.client.stop("work")
         self.client.remove_file("work", "kept")
         freeing = self.daemon.cli("exec", "work", "--", "sh", "-c", "rm big", check=False)
         self.assertIn(b"moorage exec NAME -- rm FILE", freeing.stderr)
-        self.assertEqual(self.daemon.cli("exec", "work", "--", "rm", "big").returncode, 0)  # as the hint says
+        self.assertEqual(self.daemon.cli("exec", "work", "--", "rm", "big").returncode, 0)  # as in the hint
         self.client.exec("work", "touch more", free_space=True)
         self.assertEqual(self.daemon.cli("exec", "work", "--", "/usr/bin/rm", "more").returncode, 0)
         self.client.delete("spare", purge=True)
@@ -202,7 +202,7 @@ class GuardedDisk(DiskTest):
         self.assertEqual(self.client.exec("work", "echo goes on").stdout, b"goes on\n")
         self.assertTrue(self.check()["ok"])
 
-    def test_rm_goes_without_the_snapshot_before_it_and_says_so(self):
+    def test_rm_works_without_its_snapshot_and_reports_that(self):
         self.client.update("work", snapshot_before_exec=True)
         self.client.exec("work", "head -c 4M /dev/zero >big")
         taken = len(self.client.snapshots("work"))
@@ -219,7 +219,7 @@ class GuardedDisk(DiskTest):
         harness.make_repository(self.daemon.directory / "upstream" / "acme" / "large", large)
         told = self.refused(self.client.create, repo_url=self.git_server.url("acme/large"), name="large")
         self.assertIn("the files of acme/large do not fit", told.message)
-        self.assertGreater(self.disk.free(), 100 << 20)  # what was written is gone again
+        self.assertGreater(self.disk.free(), 100 << 20)  # the written files were removed
         self.assertEqual([w["name"] for w in self.client.workspaces()], ["work"])
         self.assertEqual(self.client.exec("work", "echo goes on").stdout, b"goes on\n")
 
@@ -231,7 +231,7 @@ class GuardedDisk(DiskTest):
         self.assertNotIn("huge", [e["name"] for e in self.client.list_files("work")["entries"]])
         self.assertEqual(self.client.exec("work", "true").exit_code, 0)
 
-    def test_who_writes_most_is_ended_and_who_does_not_goes_on(self):
+    def test_only_the_largest_writers_are_ended(self):
         self.client.create(repo_url=self.url, name="quiet")
         quiet = self.client.start_exec("quiet", ["sh", "-c", "while :; do cat README.md >/dev/null; sleep 0.05; done"])
         small = self.client.start_exec("quiet", ["sh", "-c", "while :; do echo line >>log; sleep 0.1; done"])
@@ -251,14 +251,14 @@ class GuardedDisk(DiskTest):
         for exec_id in (quiet["id"], small["id"]):
             self.client.cancel(exec_id)
 
-    def test_a_writer_that_its_command_left_behind_has_its_sandbox_stopped(self):
+    def test_a_background_writer_has_its_sandbox_stopped(self):
         self.client.exec("work", "(while :; do head -c 256K /dev/zero; sleep 0.05; done >big) >/dev/null 2>&1 &")
         self.fill_to(20 << 20)
         harness.wait_until(lambda: "sandbox" not in self.client.workspace("work"), seconds=60, what="the stop")
         self.assertIn("store.writer_ended", [e["kind"] for e in self.client.events()])
         self.assertGreater(self.disk.free(), 1 << 20)
 
-    def takes_little(self, name):  # less than what the guard looks for, all through two looks of it
+    def takes_little(self, name):  # below the guard's threshold, for two of its checks
         for _ in range(20):
             entries = self.client.list_files(name)["entries"]
             if sum(entry["size_bytes"] for entry in entries if entry["name"] == "big") >= 256 << 10:
@@ -286,10 +286,10 @@ class GuardedDisk(DiskTest):
         readers = [threading.Thread(target=read) for _ in range(2)]
         for thread in readers:
             thread.start()
-        # Quicker than any guard: no pause, and something else takes what they leave.
+        # Faster than the guard: no pause, and another writer takes the freed space.
         script = "while :; do cat /dev/zero >big 2>/dev/null; echo said; sleep 0.2; done"
         writers = [self.client.start_exec(name, ["sh", "-c", script], free_space=True) for name in names]
-        # Which of them come last is luck: who finds so little left that it is no writer goes on.
+        # The last writers vary: one that finds almost no space left does not count as a writer and continues.
         harness.wait_until(lambda: all(self.client.get_exec(writer["id"])["state"] != "running" or self.takes_little(name)
                                        for name, writer in zip(names, writers)), seconds=300, what="the guard")
         ended = [end for end in (self.client.get_exec(writer["id"]) for writer in writers) if end["state"] != "running"]
@@ -299,7 +299,7 @@ class GuardedDisk(DiskTest):
             while True:
                 file.write(bytes(1 << 16))
         self.assertLess(self.disk.free(), 1 << 16)
-        time.sleep(2)  # two looks of the guard at a disk without a byte
+        time.sleep(2)  # two checks of the guard on a disk without a free byte
         readers_end.set()
         for thread in readers:
             thread.join()
@@ -307,7 +307,7 @@ class GuardedDisk(DiskTest):
         self.assertGreater(reads[0], 10)
         (self.disk.place / "fill").unlink()  # it may have taken the reserve as well
         for writer in writers:
-            with contextlib.suppress(moorage.MoorageError):  # it has ended, most of them long ago
+            with contextlib.suppress(moorage.MoorageError):  # most of them ended long ago
                 self.client.cancel(writer["id"])
             self.assertIn(self.client.wait(writer["id"], 60_000)["category"], ("disk_full", "cancelled"))
         for name in names:

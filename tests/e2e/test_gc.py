@@ -1,4 +1,4 @@
-"""Collection: what goes, what is kept and why, and that nothing that somebody works on is ever touched."""
+"""Collection: removed and kept objects with reasons, and active work is never touched."""
 
 import os
 import sqlite3
@@ -29,7 +29,7 @@ class Collection(harness.TestCase):
         self.addCleanup(lambda: self.client.delete(name, purge=True))
         return self.client.create(repo_url=self.url, name=name, **fields)
 
-    def test_declared_caches_go_at_rest_and_only_they(self):
+    def test_only_declared_caches_of_idle_workspaces_are_removed(self):
         self.make("cached", caches=["node_modules", "/home/user/.cache", "src", "none"])
         self.client.exec("cached", CACHE_FILES + "; echo more >src/more")
         kept = [row["why"] for row in self.rows("cache")]
@@ -58,7 +58,7 @@ class Collection(harness.TestCase):
         self.assertEqual(len(texts), 2)
         self.assertIn("requested by uid 0", texts[0])
 
-    def test_what_was_changed_from_outside_is_told_all_the_same(self):
+    def test_outside_changes_are_still_reported(self):
         self.make("touched", caches=["node_modules"])
         self.client.exec("touched", CACHE_FILES + "; echo mine >work")
         self.client.stop("touched")
@@ -69,7 +69,7 @@ class Collection(harness.TestCase):
         self.assertEqual(integrity["state"], "changed-outside")
         self.assertIn("/workspace/work", integrity["reason"])
 
-    def test_a_base_tree_goes_when_nobody_stands_on_it_and_comes_back(self):
+    def test_an_unused_base_tree_is_removed_and_can_be_restored(self):
         first = self.make("stands")["base"]["commit"]
         second = harness.commit(self.upstream / "acme" / "shop", "news.txt", "news")
         self.client.create(repo_url=self.url, name="left")
@@ -100,13 +100,13 @@ class Collection(harness.TestCase):
             try:
                 for turn in range(6):
                     name = f"race-{number}-{turn}"
-                    # Each the only one on its base tree, now and then.
+                    # Each is sometimes the only user of its base tree.
                     self.client.create(repo_url=self.url, name=name)
                     if self.client.read_file(name, "README.md") != b"hello\n":
                         failures.append(name)
                     self.client.delete(name, purge=True)
             except moorage.MoorageError as error:
-                # A mirror that goes while nobody needs it is the one refusal there may be.
+                # The only allowed error: a mirror removed while unused.
                 if "was removed meanwhile" not in error.message or "base tree" in error.message:
                     failures.append(repr(error))
 
@@ -122,7 +122,7 @@ class Collection(harness.TestCase):
         self.assertEqual(failures, [])
         self.assertGreater(runs[0], 3)
 
-    def test_a_mirror_goes_last_and_is_cloned_again(self):
+    def test_a_mirror_is_removed_last_and_can_be_cloned_again(self):
         harness.make_repository(self.upstream / "acme" / "other")
         url = self.git_server.url("acme/other")
         repo = self.client.add_repo(url)["id"]
@@ -169,9 +169,9 @@ class Collection(harness.TestCase):
         if told.returncode == 0 and told.stdout:
             self.assertIn(b"permission_denied", told.stdout)
         else:
-            self.assertNotEqual(told.returncode, 0)  # the socket itself kept it out
+            self.assertNotEqual(told.returncode, 0)  # the socket itself refused access
 
-    def test_a_tip_that_upstream_deleted_after_a_merge_stays_reachable(self):
+    def test_a_merged_tip_that_upstream_deleted_stays_reachable(self):
         shop = self.upstream / "acme" / "shop"
         harness.git(shop, "checkout", "-q", "-b", "feature")
         tip = harness.commit(shop, "feature.txt", "feature")
@@ -197,12 +197,12 @@ class Collection(harness.TestCase):
 class Budgets(harness.TestCase):
     settings = {"gc.keep_unused_s": 0, "user.budget_bytes": "20MiB"}
 
-    def test_over_budget_what_can_go_goes_and_then_it_is_refused(self):
+    def test_over_budget_collection_runs_before_a_refusal(self):
         self.client.create(repo_url=self.url, name="big", caches=["cache"])
         self.client.exec("big", "mkdir cache; head -c 30M /dev/urandom >cache/x")
         self.client.stop("big")
         harness.wait_until(lambda: self.client.workspace("big").get("disk_bytes", 0) > 20 << 20, what="the measure")
-        self.client.create(repo_url=self.url, name="second")  # the cache went
+        self.client.create(repo_url=self.url, name="second")  # the cache was removed
         self.assertEqual(self.client.exec("big", "ls").stdout, b"README.md\nsrc\n")
         self.client.exec("big", "head -c 30M /dev/urandom >work")
         self.client.stop("big")
@@ -218,7 +218,7 @@ class Budgets(harness.TestCase):
 
 
 class Many(harness.TestCase):
-    def test_ten_thousand_workspaces_are_decided_in_seconds(self):
+    def test_collection_plans_for_ten_thousand_workspaces_in_seconds(self):
         self.client.create(repo_url=self.url, name="first")
         self.client.stop("first")
         self.daemon.stop()
@@ -234,7 +234,7 @@ class Many(harness.TestCase):
                         "idempotency_key": None, "disk_bytes": 1 << 20, "integrity": "intact"}
                 database.execute(f"INSERT INTO workspaces ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
                                  [row[name] for name in columns])
-        # Nothing is mounted here: that each has one is enough, and a start need not make 10,000 anew.
+        # Nothing is mounted here: they only need layers, and a start need not create 10,000 again.
         layers = [self.daemon.store / "layers" / f"ly_{first_layer + number}" for number in range(1, 10_000)]
         for layer in layers:
             layer.symlink_to(f"ly_{first_layer}")

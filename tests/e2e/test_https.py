@@ -1,4 +1,4 @@
-"""Repositories over https: clone, certificates, proxy, and what a person reads when one is private."""
+"""Repositories over https: clone, certificates, proxy, and the errors for a private one."""
 
 import contextlib
 import unittest
@@ -35,7 +35,7 @@ class Https(unittest.TestCase):
             self.client.create(repo_url=url)
         return refused.exception
 
-    def test_1_an_unknown_certificate_is_refused_and_the_setting_named(self):
+    def test_1_an_unknown_certificate_is_refused_with_the_setting_to_change(self):
         error = self.refused(self.server.url("acme/shop"))
         self.assertEqual(error.code, "unavailable")
         self.assertIn("repo.ca_file", error.hint)
@@ -55,7 +55,7 @@ class Https(unittest.TestCase):
         self.assertIn("private or does not exist", error.hint)
         self.assertIn("ssh", error.hint)
         self.assertEqual(self.refused(self.server.url("acme/nothing")).code, "not_found")
-        # Nothing of what was refused stays.
+        # Refused repositories leave nothing.
         self.assertFalse([r for r in self.client.repos() if "private" in r["url"] or "nothing" in r["url"]])
 
     def test_4_through_a_proxy(self):

@@ -1,4 +1,4 @@
-"""Idle means idle: what stops a sandbox by itself, what keeps it, and that nothing but the sandbox ever goes."""
+"""Idle stops: their causes, the things that prevent them, and they stop nothing but the sandbox."""
 
 import os
 import random
@@ -11,7 +11,7 @@ import unittest
 import harness
 import moorage
 
-# Short times stand for long ones: all that counts is how they compare.
+# Short times replace long ones: only their order matters.
 IDLE_STOP_S = 1
 
 
@@ -22,7 +22,7 @@ class Idle(harness.TestCase):
         self.client.create(repo_url=self.url, name=name, **fields)
 
     def sandbox(self, name):
-        """From the list: to show one workspace is to ask git in its sandbox, a hundred times a second here."""
+        """From the list: showing one workspace runs git in its sandbox, a hundred times a second here."""
         return next(w for w in self.client.workspaces() if w["name"] == name).get("sandbox")
 
     def until_stopped(self, name, seconds=15):
@@ -36,18 +36,18 @@ class Idle(harness.TestCase):
         return [e["text"] for e in self.events(name, "sandbox.state") if e["to"] == "stopping"]
 
     def stays(self, name, seconds):
-        """It is the same sandbox all the time. The wait is what is tested: for so long nothing may happen."""
+        """It stays the same sandbox. The wait is the test: nothing may happen during it."""
         before = self.sandbox(name)["id"]
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.assertEqual((self.sandbox(name) or {}).get("id"), before)
             time.sleep(0.1)
 
-    def test_it_stops_and_comes_back_with_all_files(self):
+    def test_an_idle_sandbox_stops_and_restarts_with_all_files(self):
         self.make("back")
         self.client.exec("back", "echo edit > edit; echo home > ~/h; git checkout -q -b mine")
         first = self.sandbox("back")["id"]
-        # Who looks all the time keeps nothing alive.
+        # Frequent queries keep nothing alive.
         harness.wait_until(lambda: "sandbox" not in self.client.workspace("back"), what="the idle stop")
         self.assertEqual(self.stop_reasons("back"), ["idle for 1s"])
         self.assertEqual(self.client.workspace("back")["integrity"]["state"], "intact")
@@ -55,7 +55,7 @@ class Idle(harness.TestCase):
         self.assertEqual(out.stdout, b"edit\nhome\nmine\n")
         self.assertNotEqual(self.sandbox("back")["id"], first)
 
-    def test_a_silent_command_is_work(self):
+    def test_a_silent_command_counts_as_work(self):
         self.make("silent")
         record = self.client.start_exec("silent", ["sleep", str(10 * IDLE_STOP_S)])
         shown = self.client.workspace("silent")["sandbox"]
@@ -66,14 +66,14 @@ class Idle(harness.TestCase):
         self.assertEqual(self.stop_reasons("silent"), [])
         self.until_stopped("silent")
 
-    def test_an_open_terminal_is_work(self):
+    def test_an_open_terminal_counts_as_work(self):
         self.make("terminal")
         record = self.client.start_exec("terminal", ["bash", "--norc"], tty={"columns": 80, "rows": 24})
         self.stays("terminal", 4 * IDLE_STOP_S)
         self.client.cancel(record["id"])
         self.until_stopped("terminal")
 
-    def test_processes_left_behind_that_work_keep_it_and_quiet_ones_do_not(self):
+    def test_only_busy_background_processes_prevent_an_idle_stop(self):
         self.make("busy")
         self.make("quiet")
         spin = "(timeout 6 sh -c 'while :; do :; done'; touch done) >/dev/null 2>&1 </dev/null &"
@@ -86,7 +86,7 @@ class Idle(harness.TestCase):
         self.assertEqual(self.stop_reasons("busy"), [])
         self.until_stopped("busy")
 
-    def test_an_open_upload_keeps_it(self):
+    def test_an_open_upload_prevents_an_idle_stop(self):
         self.make("upload")
         self.client.exec("upload", "true")
         with socket.socket(socket.AF_UNIX) as upload:
@@ -100,7 +100,7 @@ class Idle(harness.TestCase):
         self.until_stopped("upload")
         self.assertEqual(len(self.client.read_file("upload", "big")), 2_000_000)
 
-    def test_a_held_lease_keeps_it(self):
+    def test_a_held_lease_prevents_an_idle_stop(self):
         self.make("leased")
         with self.client.lease("leased", "bot") as held:
             held.exec("leased", "true")
@@ -108,7 +108,7 @@ class Idle(harness.TestCase):
             self.stays("leased", 4 * IDLE_STOP_S)
         self.until_stopped("leased")
 
-    def test_a_workspace_has_its_own_time(self):
+    def test_a_workspace_can_set_its_own_idle_time(self):
         self.make("never", idle_stop_s=0)
         self.make("later", idle_stop_s=3600)
         for name in ("never", "later"):
@@ -126,7 +126,7 @@ class Idle(harness.TestCase):
         self.until_stopped("never")
         self.until_stopped("later", 30)
 
-    def test_a_restart_of_the_daemon_begins_anew(self):
+    def test_a_restart_of_the_daemon_restarts_the_idle_time(self):
         self.make("anew", idle_stop_s=8)
         self.client.exec("anew", "true")
         harness.wait_until(lambda: self.sandbox("anew")["idle_stop_in_ms"] < 4000, what="half of the time")
@@ -166,12 +166,12 @@ class Idle(harness.TestCase):
             stops += len(self.stop_reasons(name))
         self.assertGreater(stops, 4, "the moment was never met")
 
-    def test_a_stopped_daemon_makes_nothing_idle(self):
+    def test_time_with_the_daemon_stopped_does_not_count_as_idle(self):
         self.make("frozen", idle_stop_s=6)
         self.client.exec("frozen", "true")
         left = harness.wait_until(lambda: self.sandbox("frozen").get("idle_stop_in_ms"), what="the count")
         os.kill(self.daemon.process.pid, signal.SIGSTOP)
-        time.sleep(7)  # longer than the idle stop: what passes unseen does not count
+        time.sleep(7)  # longer than the idle stop: unobserved time does not count
         os.kill(self.daemon.process.pid, signal.SIGCONT)
         self.assertGreater(self.sandbox("frozen")["idle_stop_in_ms"], left - 5000)
         self.until_stopped("frozen", 20)
@@ -180,13 +180,13 @@ class Idle(harness.TestCase):
 class Lifetime(harness.TestCase):
     settings = {"sandbox.max_lifetime_s": 3600}
 
-    def test_the_cap_stops_a_busy_sandbox_and_nothing_but_the_sandbox(self):
+    def test_the_lifetime_cap_stops_a_busy_sandbox_and_keeps_the_workspace(self):
         self.client.create(repo_url=self.url, name="capped", max_lifetime_s=4)
         record = self.client.start_exec("capped", ["sh", "-c", "echo work > work; sleep 1000"])
         left = self.client.workspace("capped")["sandbox"]["lifetime_left_ms"]
         self.assertTrue(0 < left <= 4000, left)
         self.assertIn("at the latest in", self.daemon.cli("show", "capped").stdout.decode())
-        self.daemon.restart()  # it does not make it young again
+        self.daemon.restart()  # it does not restart the lifetime
         end = self.client.wait(record["id"], timeout_ms=20000)
         self.assertEqual((end["state"], end["category"]), ("cancelled", "cancelled"))
         self.assertIn("max_lifetime_s", end["error"])
@@ -206,11 +206,11 @@ class Lifetime(harness.TestCase):
         self.client.update("usual", max_lifetime_s=0)
         self.assertNotIn("lifetime_left_ms", self.client.workspace("usual")["sandbox"])
 
-    def test_an_end_that_nobody_saw_has_its_own_time(self):
+    def test_an_end_while_the_daemon_was_away_keeps_its_time(self):
         self.client.create(repo_url=self.url, name="away")
         record = self.client.start_exec("away", ["sleep", "1"])
         self.daemon.kill()
-        time.sleep(4)  # the daemon is away when it ends
+        time.sleep(4)  # it ends while the daemon is down
         self.daemon.start()
         end = self.client.wait(record["id"])
         took = moorage_ms(end["ended_at"]) - moorage_ms(end["started_at"])
@@ -223,9 +223,9 @@ class PreStop(harness.TestCase):
     def hooks(self, name):
         return [e for e in self.client.history(name)["execs"] if e.get("hook")]
 
-    def test_it_runs_before_every_stop_in_order_and_is_in_the_history(self):
+    def test_pre_stop_runs_before_every_stop_and_is_in_the_history(self):
         self.client.create(repo_url=self.url, name="hook", pre_stop="echo stopping; echo x >> stops")
-        self.client.stop("hook")  # nothing runs: nothing to prepare
+        self.client.stop("hook")  # nothing runs: no pre_stop
         self.assertEqual(self.hooks("hook"), [])
         self.client.exec("hook", "true")
         self.assertNotIn("notice", self.client.stop("hook"))
@@ -251,7 +251,7 @@ class PreStop(harness.TestCase):
         self.client.undelete(id_)
         self.assertEqual(self.client.exec("hook", "cat stops").stdout, b"x\n" * 4)
 
-    def test_one_that_fails_or_overruns_is_told_and_the_stop_goes_on(self):
+    def test_a_pre_stop_that_fails_or_times_out_is_reported_and_the_stop_continues(self):
         self.client.create(repo_url=self.url, name="fails", pre_stop=["sh", "-c", "exit 3"])
         self.client.exec("fails", "true")
         self.assertIn("failed: exit 3", self.client.stop("fails")["notice"])
@@ -272,7 +272,7 @@ class PreStop(harness.TestCase):
         self.client.exec("fails", "true")
         self.assertNotIn("notice", self.client.stop("fails"))
 
-    def test_an_exec_that_comes_while_it_runs_keeps_an_idle_sandbox(self):
+    def test_an_exec_during_pre_stop_keeps_an_idle_sandbox(self):
         self.client.create(repo_url=self.url, name="kept", pre_stop="sleep 3", idle_stop_s=1)
         sandbox = self.client.exec("kept", "true").exec["sandbox"]
         harness.wait_until(lambda: self.hooks("kept"), what="the hook")
@@ -281,7 +281,7 @@ class PreStop(harness.TestCase):
         self.assertEqual((end["state"], end["exit_code"], end["sandbox"]), ("exited", 0, sandbox))
         harness.wait_until(lambda: "sandbox" not in self.client.workspace("kept"), what="the stop after all")
 
-    def test_a_daemon_that_dies_or_goes_while_it_runs_leaves_nothing_hanging(self):
+    def test_a_daemon_that_ends_during_pre_stop_leaves_nothing_hanging(self):
         self.client.create(repo_url=self.url, name="cut", pre_stop="echo begun; sleep 8", idle_stop_s=1)
         for end_daemon in (self.daemon.kill, self.daemon.stop):
             self.client.exec("cut", "true")
@@ -305,7 +305,7 @@ class Budgets(harness.TestCase):
         self.assertIn(f"moorage set {name} --max-exec", refused.exception.hint)
         return refused.exception.message
 
-    def test_the_number_of_commands(self):
+    def test_the_number_of_commands_is_limited(self):
         self.client.create(repo_url=self.url, name="count", max_execs=3, pre_stop="true")
         key = {"key": "one"}
         first = self.client.start_exec("count", ["true"], **key)["id"]
@@ -323,7 +323,7 @@ class Budgets(harness.TestCase):
         self.client.exec("count", "true")
         self.refusal("count")
 
-    def test_many_at_once_are_not_more_than_allowed(self):
+    def test_concurrent_commands_stay_within_the_limit(self):
         self.client.create(repo_url=self.url, name="many", max_execs=5)
         answers = []
 
@@ -340,7 +340,7 @@ class Budgets(harness.TestCase):
         self.assertEqual((answers.count(0), answers.count("resource_exhausted")), (5, 7))
         self.assertEqual(self.client.read_file("many", "ran"), b"x\n" * 5)
 
-    def test_the_time_of_one_command(self):
+    def test_the_time_of_one_command_is_limited(self):
         self.client.create(repo_url=self.url, name="each", max_exec_s=1)
         for timeout_ms in (0, 60_000):
             end = self.client.wait(self.client.start_exec("each", ["sleep", "30"], timeout_ms=timeout_ms)["id"])
@@ -350,7 +350,7 @@ class Budgets(harness.TestCase):
         self.assertEqual(end["state"], "timed_out")
         self.assertNotIn("error", end)  # its own limit
 
-    def test_the_time_of_all_commands(self):
+    def test_the_total_time_of_commands_is_limited(self):
         self.client.create(repo_url=self.url, name="total", max_exec_total_s=4)
         self.client.exec("total", "sleep 2")
         used = self.client.workspace("total")["used_exec_ms"]
@@ -362,14 +362,14 @@ class Budgets(harness.TestCase):
         self.client.update("total", max_exec_total_s=3600)
         self.assertEqual(self.client.exec("total", "true").exit_code, 0)
 
-    def test_commands_beside_each_other_use_up_the_same_time(self):
+    def test_concurrent_commands_share_the_time_limit(self):
         self.client.create(repo_url=self.url, name="beside", max_exec_total_s=6)
         ids = [self.client.start_exec("beside", ["sleep", "30"])["id"] for _ in range(3)]
         ends = [self.client.wait(id_) for id_ in ids]
         self.assertEqual({e["state"] for e in ends}, {"timed_out"})
         self.assertTrue(all("max_exec_total_s" in e["error"] for e in ends))
         used = self.client.workspace("beside")["used_exec_ms"]
-        self.assertTrue(6000 <= used < 6000 + 3 * 4000, used)  # 3 x (a look each second, the grace, a busy machine)
+        self.assertTrue(6000 <= used < 6000 + 3 * 4000, used)  # 3 x (a check each second, the grace, a busy machine)
 
 
 def moorage_ms(text):

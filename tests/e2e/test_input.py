@@ -1,4 +1,4 @@
-"""Standard input: any script, any bytes, any size, also when nobody reads it, also through a daemon kill."""
+"""Standard input: any script, any bytes, any size, even unread, and across a daemon kill."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ class Input(harness.TestCase):
         cls.client.create(repo_url=cls.url, name="in")
         cls.client.start("in")
 
-    def test_a_script_comes_in_by_pipe(self):
+    def test_a_script_can_be_piped_in(self):
         script = b"set -e\nread first <<'X'\nfrom here\nX\necho \"$first\"; cat <<'E' | od -c | head -n1\n\x01\xff\nE\n"
         out = self.daemon.cli("exec", "in", "--", "sh", "-s", input=script)
         self.assertTrue(out.stdout.startswith(b"from here\n0000000 001 377"), out.stdout)
@@ -38,7 +38,7 @@ class Input(harness.TestCase):
         self.assertEqual(self.daemon.cli("exec", "in", "--", "wc", "-c", input=b"").stdout.strip(), b"0")
         self.assertEqual(self.client.exec("in", ["wc", "-c"]).stdout.strip(), b"0")
 
-    def test_input_goes_on_over_a_daemon_kill(self):
+    def test_input_continues_after_a_daemon_kill(self):
         data = os.urandom(1 << 20) * 64
         process = self.daemon.cli_popen("exec", "in", "--", "sh", "-c", "sha256sum; echo done", stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)

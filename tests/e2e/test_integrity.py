@@ -1,4 +1,4 @@
-"""Resume that can be trusted: a start says intact, changed-outside or lost, and never silently something else."""
+"""A start always reports intact, changed-outside or lost, and never starts changed files silently."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ class Integrity(harness.TestCase):
         self.client.stop(name)
         return self.upper(name)
 
-    def test_what_was_stopped_in_order_is_intact(self):
+    def test_an_orderly_stop_leaves_an_intact_workspace(self):
         self.stopped("whole")
         self.assertEqual(self.integrity("whole")["state"], "intact")
         self.assertEqual(len(self.seal("whole")), 64)
@@ -45,11 +45,11 @@ class Integrity(harness.TestCase):
             self.client.stop("whole")
         self.assertIn("intact", self.daemon.cli("show", "whole").stdout.decode())
 
-    def test_a_change_from_outside_is_said_and_started_all_the_same(self):
+    def test_a_change_from_outside_is_reported_and_the_workspace_starts(self):
         upper = self.stopped("touched")
         status = (upper / "one").stat()
         (upper / "one").write_text("ONE\n")
-        os.utime(upper / "one", ns=(status.st_atime_ns, status.st_mtime_ns))  # size and time as before
+        os.utime(upper / "one", ns=(status.st_atime_ns, status.st_mtime_ns))  # size and time unchanged
         (self.upper("touched", "home") / "came").write_text("x")
         started = self.daemon.cli("exec", "touched", "--", "cat", "one")
         self.assertEqual(started.stdout, b"ONE\n")
@@ -66,7 +66,7 @@ class Integrity(harness.TestCase):
         (upper / "three").write_text("x")
         self.assertIn(b"1 path differs", self.daemon.cli("start", "touched").stderr)
 
-    def test_our_own_writes_at_rest_are_no_change_from_outside(self):
+    def test_our_own_writes_to_an_idle_workspace_do_not_count_as_outside_changes(self):
         self.stopped("written")
         before = self.seal("written")
         self.client.read_file("written", "one")
@@ -80,7 +80,7 @@ class Integrity(harness.TestCase):
         self.assertEqual(self.integrity("written")["state"], "intact")
         self.client.stop("written")
 
-    def test_a_sandbox_that_died_is_recovered_and_says_what_that_means(self):
+    def test_a_dead_sandbox_is_recovered_with_an_explanation(self):
         self.stopped("died")
         self.client.exec("died", "echo kept > kept")
         os.kill(self.daemon.sandbox_pids("died")["init"], signal.SIGKILL)
@@ -94,7 +94,7 @@ class Integrity(harness.TestCase):
         self.assertIn(b"1 path differs", self.daemon.cli("exec", "died", "--", "cat", "kept").stderr)
         self.client.stop("died")
 
-    def test_what_is_missing_is_lost_and_nothing_takes_its_place(self):
+    def test_a_missing_layer_means_lost_and_is_not_replaced(self):
         for number, part in enumerate(("", "tree", "home")):
             name = f"lost-{number}"
             self.stopped(name)
@@ -114,7 +114,7 @@ class Integrity(harness.TestCase):
             self.assertEqual(self.integrity(name)["state"], "intact")
             self.client.stop(name)
 
-    def test_a_layer_that_goes_before_the_first_stop_is_lost_too(self):
+    def test_a_layer_removed_before_the_first_stop_is_reported_lost(self):
         self.client.create(repo_url=self.url, name="early")
         self.client.exec("early", "echo work > work")
         os.kill(self.daemon.sandbox_pids("early")["init"], signal.SIGKILL)
@@ -127,7 +127,7 @@ class Integrity(harness.TestCase):
         (self.daemon.directory / "early-taken").rename(layer)
         self.assertEqual(self.client.exec("early", "cat work").stdout, b"work\n")
 
-    def test_a_base_commit_that_nobody_has_is_lost(self):
+    def test_an_unavailable_base_commit_means_lost(self):
         other = self.upstream / "acme" / "gone"
         harness.make_repository(other)
         self.client.create(repo_url=self.git_server.url("acme/gone"), name="baseless")
@@ -147,7 +147,7 @@ class Integrity(harness.TestCase):
         self.assertEqual(self.client.exec("baseless", "cat mine README.md").stdout, b"mine\nhello\n")
         self.assertEqual(self.integrity("baseless")["state"], "intact")
 
-    def test_a_damaged_base_tree_is_made_again_and_not_served(self):
+    def test_a_damaged_base_tree_is_rebuilt_and_never_used(self):
         self.client.create(repo_url=self.url, name="base")
         repo = self.client.workspace("base")["repo"]["id"]
         tree = next((self.daemon.store / "repos" / repo / "trees").iterdir())
@@ -159,7 +159,7 @@ class Integrity(harness.TestCase):
             self.assertEqual(self.client.exec("base", "cat README.md src/a.txt; git status --porcelain").stdout, b"hello\na\n")
             self.client.stop("base")
 
-    def test_files_of_one_that_never_ran_are_compared_too(self):
+    def test_files_of_a_workspace_that_never_ran_are_checked_too(self):
         self.client.create(repo_url=self.url, name="unstarted")
         self.client.write_file("unstarted", "note", b"mine")
         harness.wait_until(lambda: self.seal("unstarted"), what="the seal")
@@ -169,7 +169,7 @@ class Integrity(harness.TestCase):
         self.assertEqual(answer["state"], "changed-outside")
         self.assertIn("/workspace/note", answer["reason"])
 
-    def test_a_change_that_no_list_has_room_for_is_said_as_such(self):
+    def test_a_change_too_large_to_list_is_reported(self):
         descend = "import os\nfor _ in range(14):\n    os.makedirs('d' * 250, exist_ok=True)\n    os.chdir('d' * 250)\n"
         script = descend + "for number in range(4900): open('f%04d' % number, 'w').close()\n"
         self.client.create(repo_url=self.url, name="deep")
@@ -181,7 +181,7 @@ class Integrity(harness.TestCase):
         self.assertEqual(answer["state"], "changed-outside")
         self.assertIn("there are too many paths", answer["reason"])
 
-    def test_the_look_costs_little(self):
+    def test_the_integrity_check_is_cheap(self):
         self.stopped("large", "mkdir many; cd many; python3 -c \"\nfor i in range(20000): open(str(i), 'w')\"")
         begin = time.monotonic()
         self.client.start("large")

@@ -1,4 +1,4 @@
-"""What a command inside the default sandbox can see and use up."""
+"""Things that a command inside the default sandbox can see and use up."""
 
 import os
 import unittest
@@ -19,7 +19,7 @@ class Isolation(harness.TestCase):
     def sh(self, script, **fields):
         return self.client.exec("jail", script, **fields)
 
-    def test_there_is_no_network_but_loopback(self):
+    def test_loopback_is_the_only_network(self):
         self.assertEqual(self.sh("cat /proc/net/dev | tail -n +3 | cut -d: -f1").stdout.split(), [b"lo"])
         self.assertEqual(self.sh("cat /proc/net/route | wc -l").stdout.strip(), b"1")
         self.assertNotEqual(self.sh("timeout 3 bash -c '</dev/tcp/127.0.0.1/%d'" % self.git_server.port).exit_code, 0)
@@ -59,7 +59,7 @@ class Isolation(harness.TestCase):
         self.assertEqual(bomb.exit_code, 137)
         self.assertEqual(self.sh("echo fine").stdout, b"fine\n")
 
-    def test_a_fork_bomb_ends_at_its_limit_and_the_next_exec_works(self):
+    def test_a_fork_bomb_is_limited_and_the_next_exec_works(self):
         bomb = ("import os, errno, time\nn = 0\ntry:\n  while True:\n    if os.fork() == 0:\n      time.sleep(3); os._exit(0)\n    n += 1\n"
                 "except OSError as e: print(errno.errorcode[e.errno], n)\n")
         result = self.sh(["python3", "-c", bomb])
@@ -93,7 +93,7 @@ class Isolation(harness.TestCase):
             maps.append(first)
         self.assertGreaterEqual(abs(maps[0] - maps[1]), 65536)
 
-    def test_seccomp_and_capabilities_hold_for_commands(self):
+    def test_seccomp_and_capabilities_apply_to_commands(self):
         status = dict(l.split(":\t") for l in self.sh("cat /proc/self/status").stdout.decode().splitlines() if ":\t" in l)
         self.assertEqual(status["Seccomp"].strip(), "2")
         self.assertEqual(int(status["CapEff"], 16), 0)

@@ -1,4 +1,4 @@
-"""Programs that leave children, close streams, exec and daemonise: what they print in a sandbox, through pipes and on a
+"""Programs that leave children, close streams, exec and daemonise: their output in a sandbox, through pipes and on a
 terminal, is byte for byte what they print here to a file. What comes after a command's end is late output of it.
 
 Short: a few rounds. MOORAGE_TEST_LONG=1: a thousand of each.
@@ -17,7 +17,7 @@ import moorage
 
 LONG = bool(os.environ.get("MOORAGE_TEST_LONG"))
 ROUNDS = 1000 if LONG else 2
-SAME_TIME = 12 if LONG else 4  # they wait more than they work
+SAME_TIME = 12 if LONG else 4  # they mostly wait
 
 
 def python(text):
@@ -60,7 +60,7 @@ os.close(0)
 """
 NUMBERS = b"".join(b"%d\n" % i for i in range(1, 30001))
 
-# Name: argv, what it prints.
+# Name: argv, expected output.
 PROGRAMS = {
     "process_substitution": (bash("exec > >(tee /dev/null); echo said"), b"said\n"),
     "background_pipeline": (bash("echo END | cat & exit 0"), b"END\n"),
@@ -107,7 +107,7 @@ class LastOutput(harness.TestCase):
             expected = expected.replace(b"\n", b"\r\n")
         record = self.client.start_exec("last", argv, **({"tty": {"columns": 80, "rows": 24}} if tty else {}))
         began = time.monotonic()
-        # 32,000 commands beside each other meet a machine that stalls for a minute.
+        # 32,000 commands may meet a machine that stalls for a minute.
         end = self.client.wait(record["id"], 600_000 if LONG else 60_000)
         self.assertNotEqual(end["state"], "running", (name, tty, record["id"]))
         printed = []
@@ -118,7 +118,7 @@ class LastOutput(harness.TestCase):
         harness.wait_until(is_whole, what=f"{name}, tty {tty}: all of its output, of {record['id']}")
         self.assertEqual(printed[0], expected, (name, tty, time.monotonic() - began))
 
-    def test_programs_print_what_they_print_here(self):
+    def test_programs_print_the_same_as_on_the_host(self):
         self.assertEqual(len(PROGRAMS), 16)
         for name, (argv, expected) in PROGRAMS.items():
             self.assertEqual(self.printed_here(argv, expected), expected, name)
@@ -127,14 +127,14 @@ class LastOutput(harness.TestCase):
             for _ in pool.map(lambda job: self.check_program(*job), jobs):
                 pass
 
-    def test_the_last_words_are_in_the_answer(self):
+    def test_the_last_output_is_in_the_answer(self):
         for name in ("process_substitution", "background_pipeline", "popen_and_exit", "piped_child"):
             argv, expected = PROGRAMS[name]
             for _ in range(1000 if LONG else 10):
                 self.assertEqual(self.client.exec("last", argv).stdout, expected, name)
 
     def test_a_command_whose_child_holds_its_output_ends_at_once(self):
-        best = min(self.took() for _ in range(5))  # the best: the machine may be busy
+        best = min(self.took() for _ in range(5))  # the best, as the machine may be busy
         self.assertLess(best, 0.5 * harness.PATIENCE)
 
     def took(self):
@@ -143,7 +143,7 @@ class LastOutput(harness.TestCase):
         self.assertEqual(result.stdout, b"started\n")
         return time.monotonic() - began
 
-    def test_logs_tell_what_came_after_the_end(self):
+    def test_logs_include_output_after_the_end(self):
         record = self.client.exec("last", bash("(while ! [ -e go ]; do sleep 0.1; done; echo late) & echo now")).exec
         self.assertEqual(self.logs(record["id"]), b"now\n")
         self.client.exec("last", "touch go")
@@ -152,19 +152,19 @@ class LastOutput(harness.TestCase):
         self.assertEqual(out.stdout, b"now\nlate\n")
         self.assertIn(b"written after the command ended, at 20", out.stderr)
         self.assertEqual(self.client.get_exec(record["id"])["output_bytes"], 4)
-        with self.client.output(record["id"], follow=True) as stream:  # who follows leaves with the command
+        with self.client.output(record["id"], follow=True) as stream:  # a follower ends with the command
             self.assertEqual(b"".join(p for k, p in stream if k in moorage.OUTPUT_KINDS), b"now\n")
         self.daemon.restart()
         self.assertEqual(self.logs(record["id"]), b"now\nlate\n")
 
 
 class OwnStreams(harness.TestCase):
-    """/dev/stdin, /dev/stdout and /dev/stderr can be opened, by whoever runs the command."""
+    """/dev/stdin, /dev/stdout and /dev/stderr can be opened, for any way to run the command."""
 
     SCRIPT = ("echo out >/dev/stdout; echo err >/dev/stderr; echo fd >/dev/fd/1; "
               "python3 -c 'open(\"/dev/stdout\", \"w\").write(\"python\\n\")'")
 
-    def test_in_exec_with_input_and_on_a_terminal(self):
+    def test_streams_in_exec_with_input_and_on_a_terminal(self):
         self.client.create(repo_url=self.url, name="own")
         result = self.client.exec("own", ["sh", "-c", self.SCRIPT])
         self.assertEqual((result.exit_code, result.stdout, result.stderr), (0, b"out\nfd\npython\n", b"err\n"))
@@ -177,7 +177,7 @@ class OwnStreams(harness.TestCase):
         self.assertEqual(result.exit_code, 0)
         self.assertEqual(result.stdout, b"out\r\nerr\r\nfd\r\npython\r\n")
 
-    def test_in_run_and_in_the_background(self):
+    def test_streams_in_run_and_in_the_background(self):
         out = self.daemon.cli("run", "--repo", self.url, "--", "sh", "-c", self.SCRIPT)
         self.assertEqual(out.stdout, b"out\nfd\npython\n")
         self.client.create(repo_url=self.url, name="back")
@@ -186,7 +186,7 @@ class OwnStreams(harness.TestCase):
         self.assertEqual(self.client.wait(exec_id)["exit_code"], 0)
         self.assertEqual(self.client.raw_output(exec_id, stream="stdout"), b"out\nfd\npython\n")
 
-    def test_in_pre_stop(self):
+    def test_streams_in_pre_stop(self):
         self.client.create(repo_url=self.url, name="hook", pre_stop=self.SCRIPT)
         self.client.exec("hook", "true")
         self.client.stop("hook")

@@ -1,5 +1,5 @@
-"""The writer lease: two agents in one workspace, a holder that dies, a take-over, a restart, a race; and one user alone, who
-notices nothing of it."""
+"""The writer lease: two agents in one workspace, a holder that dies, a take-over, a restart, a race; and a single user, who
+needs no lease."""
 
 import concurrent.futures
 import contextlib
@@ -49,7 +49,7 @@ class Lease(harness.TestCase):
         return [e for e in self.client.events() if e.get("workspace") == workspace and e["kind"].startswith("lease.")]
 
     def writes(self, client, exec_id):
-        """Every way to change a workspace or what runs in it: name -> call."""
+        """Every way to change a workspace or its commands: name -> call."""
         ws = self.name
         return {
             "exec": lambda: client.start_exec(ws, ["true"]),
@@ -68,7 +68,7 @@ class Lease(harness.TestCase):
             "purge": lambda: client.delete(ws, purge=True),
         }
 
-    def test_one_user_alone_notices_nothing(self):
+    def test_a_single_user_needs_no_lease(self):
         self.assertEqual(self.client.show_lease(self.name), {"held": False, "generation": 0})
         self.client.write_file(self.name, "a", b"1")
         self.assertEqual(self.client.exec(self.name, "cat a").stdout, b"1")
@@ -76,7 +76,7 @@ class Lease(harness.TestCase):
         self.assertNotIn("holder", self.client.workspace(self.name))
         self.assertEqual(self.events(), [])
 
-    def test_a_held_workspace_is_changed_by_its_holder_only(self):
+    def test_only_the_holder_can_change_a_held_workspace(self):
         first = self.acquire("agent-a")
         exec_id = first.start_exec(self.name, ["cat"], stdin=True)["id"]
         guess = first.lease_token.rsplit(".", 1)[0] + "." + "0" * 64
@@ -85,17 +85,17 @@ class Lease(harness.TestCase):
             for what, call in self.writes(client, exec_id).items():
                 with self.subTest(what, text=text):
                     self.assert_refused(what, text, call)
-        # Reading is free.
+        # Reading needs no lease.
         self.assertEqual(self.client.read_file(self.name, "README.md"), b"hello\n")
         self.client.status(self.name)
         self.assertEqual(self.client.get_exec(exec_id)["state"], "running")
         self.assertEqual(self.client.workspace(self.name)["holder"]["holder"], "agent-a")
-        # And the holder does it all.
+        # And the holder can do all of it.
         for what, call in self.writes(first, exec_id).items():
             with self.subTest(what, holder="agent-a"):
                 if what in ("start", "stop", "delete", "purge"):
                     continue
-                if what == "resize":  # let in, and then refused for what it is
+                if what == "resize":  # admitted, then refused for another reason
                     with self.assertRaisesRegex(moorage.MoorageError, "no terminal"):
                         call()
                     continue
@@ -103,7 +103,7 @@ class Lease(harness.TestCase):
         first.stop(self.name, force=True)
         first.start(self.name)
 
-    def test_a_released_lease_lets_all_in_and_its_generation_is_over(self):
+    def test_a_released_lease_admits_everyone_and_its_generation_ends(self):
         first = self.acquire("agent-a")
         first.release_lease(self.name)
         self.client.write_file(self.name, "a", b"1")
@@ -118,14 +118,14 @@ class Lease(harness.TestCase):
         self.assertEqual(self.client.get_exec(exec_id)["state"], "running", "nothing was taken over")
         self.assertEqual([e["kind"] for e in self.events()], ["lease.acquired", "lease.released", "lease.acquired"])
 
-    def test_a_command_without_a_lease_is_a_writer_too(self):
+    def test_a_command_without_a_lease_counts_as_a_writer(self):
         exec_id = self.client.start_exec(self.name, ["sleep", "600"])["id"]
         self.assert_refused("beside a writer", "runs without a lease", self.acquire, "agent-a")
         self.assertFalse(self.client.show_lease(self.name)["held"])
         self.acquire("agent-a", takeover=True)
         self.assertEqual(self.client.get_exec(exec_id)["state"], "cancelled")
 
-    def test_a_holder_that_dies_loses_it_after_its_ttl(self):
+    def test_a_dead_holder_loses_the_lease_after_its_ttl(self):
         dead = self.acquire("agent-dead", ttl_s=5)
         self.assert_refused("acquire", "held by agent-dead", self.acquire, "agent-b")
         began = time.monotonic()
@@ -141,7 +141,7 @@ class Lease(harness.TestCase):
         self.assertEqual(self.client.get_exec(exec_id)["state"], "cancelled")
         self.assertEqual([e["kind"] for e in self.events()], ["lease.acquired", "lease.lapsed", "lease.acquired"])
 
-    def test_heartbeats_keep_it(self):
+    def test_heartbeats_keep_the_lease(self):
         with self.client.lease(self.name, "agent-a", ttl_s=5) as held:
             time.sleep(8)
             held.write_file(self.name, "a", b"1")
@@ -170,7 +170,7 @@ class Lease(harness.TestCase):
         self.assertIn("agent-a", taken["text"])
         self.assertIn("agent-b", taken["text"])
 
-    def test_a_takeover_may_keep_what_runs(self):
+    def test_a_takeover_may_keep_running_commands(self):
         old = self.acquire("agent-a")
         running = old.start_exec(self.name, ["cat"], stdin=True)["id"]
         new = self.acquire("agent-b", takeover=True, keep_execs=True)
@@ -179,7 +179,7 @@ class Lease(harness.TestCase):
         new.send_input(running, b"x\n", close=True)
         self.assertEqual(self.client.wait(running)["exit_code"], 0)
 
-    def test_an_upload_that_is_overtaken_writes_nothing(self):
+    def test_an_upload_overtaken_by_a_new_lease_writes_nothing(self):
         old = self.acquire("agent-a")
 
         def body():
@@ -191,7 +191,7 @@ class Lease(harness.TestCase):
         listed = self.client.list_files(self.name)["entries"]
         self.assertEqual([e["name"] for e in listed if e["name"].startswith(".moorage")], [])
 
-    def test_a_restart_and_a_stopped_daemon_let_none_lapse(self):
+    def test_no_lease_lapses_while_the_daemon_is_down(self):
         held = self.acquire("agent-a", ttl_s=12)
         self.daemon.restart()
         held.write_file(self.name, "a", b"1")
@@ -202,14 +202,14 @@ class Lease(harness.TestCase):
         self.assert_refused("other", "held by agent-a", self.client.write_file, self.name, "a", b"2")
         held.write_file(self.name, "a", b"3")
 
-    def test_a_lost_answer_is_asked_for_again_with_the_same_key(self):
+    def test_a_lost_answer_can_be_requested_again_with_the_same_key(self):
         first = self.client.acquire_lease(self.name, "agent-a", key="k1")
         again = self.client.acquire_lease(self.name, "agent-a", key="k1")
         self.assertEqual(again["generation"], first["generation"])
         self.sending(again["token"]).write_file(self.name, "a", b"1")
         self.assert_refused("another key", "held by agent-a", self.client.acquire_lease, self.name, "agent-a", key="k2")
 
-    def test_of_many_who_acquire_one_gets_it(self):
+    def test_one_of_many_concurrent_acquires_succeeds(self):
         def attempt(number):
             try:
                 return self.client.acquire_lease(self.name, f"agent-{number}")["generation"]
@@ -246,7 +246,7 @@ class IfMatch(harness.TestCase):
             call(self.name, *arguments, **fields)
         self.assertEqual((refused.exception.status, refused.exception.code), (412, "conflict"))
 
-    def test_a_file_is_changed_only_while_it_holds_what_was_read(self):
+    def test_if_match_changes_a_file_only_if_it_is_unchanged(self):
         content, tag = self.client.read_file_and_tag(self.name, "README.md")
         self.assertEqual(tag, '"sha256-' + hashlib.sha256(content).hexdigest() + '"')
         made = self.client.write_file(self.name, "README.md", b"mine", if_match=tag)
@@ -262,7 +262,7 @@ class IfMatch(harness.TestCase):
         self.client.move_file(self.name, "README.md", "elsewhere", if_match=f'"sha256-{"0" * 64}", {tag}')
         self.client.remove_file(self.name, "elsewhere", if_match=tag)
 
-    def test_there_and_not_there(self):
+    def test_conditions_on_existing_and_missing_files(self):
         self.assert_unmet(self.client.write_file, "new", b"1", if_match="*")
         self.client.write_file(self.name, "new", b"1", if_none_match="*")
         self.assert_unmet(self.client.write_file, "new", b"2", if_none_match="*")
@@ -271,12 +271,12 @@ class IfMatch(harness.TestCase):
         left = [e["name"] for e in self.client.list_files(self.name)["entries"] if e["name"].startswith(".moorage")]
         self.assertEqual(left, [], "what was refused leaves nothing")
 
-    def test_a_repeat_of_a_write_that_was_made_is_not_refused(self):
+    def test_a_repeat_of_a_successful_write_is_accepted(self):
         tag = self.client.read_file_and_tag(self.name, "README.md")[1]
         first = self.client.write_file(self.name, "README.md", b"mine", if_match=tag, key="once")
         self.assertEqual(self.client.write_file(self.name, "README.md", b"mine", if_match=tag, key="once"), first)
 
-    def test_many_who_count_lose_no_count(self):
+    def test_concurrent_counters_lose_no_increment(self):
         self.client.write_file(self.name, "count", b"0")
 
         def count(_):
@@ -292,7 +292,7 @@ class IfMatch(harness.TestCase):
             list(pool.map(count, range(6)))
         self.assertEqual(self.client.read_file(self.name, "count"), b"30")
 
-    def test_what_cannot_be_compared_is_refused(self):
+    def test_conditions_on_other_objects_are_refused(self):
         self.client.exec(self.name, "truncate -s 3G huge")
         for path, tag in (("huge", "*"), ("README.md", "nonsense"), ("README.md", 'W/"sha256-' + "0" * 64 + '"')):
             with self.subTest(path, tag=tag), self.assertRaises(moorage.MoorageError) as refused:
@@ -306,7 +306,7 @@ class Cli(harness.TestCase):
         self.assertEqual(result.returncode, code, result.stderr)
         return (result.stdout + result.stderr).decode()
 
-    def test_a_lease_by_hand(self):
+    def test_acquire_use_and_release_a_lease_by_hand(self):
         self.client.create(repo_url=self.url, name="hand")
         self.assertIn("none (never leased)", self.cli("lease", "show", "hand"))
         acquired = self.cli("lease", "acquire", "hand", "--holder", "agent-7", "--ttl", "600")
@@ -326,7 +326,7 @@ class Cli(harness.TestCase):
         self.assertIn("agent-7", self.cli("ls"))
         self.assertRegex(self.cli("show", "hand"), r"holder +agent-7, lease 1, seen .* ago")
         self.assertEqual(self.client.workspace("hand")["sandbox"]["state"], "running")
-        self.cli("export", "hand", self.daemon.directory / "hand.tar.zst")  # that only reads
+        self.cli("export", "hand", self.daemon.directory / "hand.tar.zst")  # which only reads
         self.assertIn("lease 2 of hand is over", self.cli("stop", "hand", "--lease", "2", code=1))
         keeper = self.daemon.cli_popen("lease", "keep", "hand", "--lease", "1", stderr=subprocess.PIPE)
         self.cli("lease", "acquire", "hand", "--holder", "agent-8", "--takeover", "--ttl", "5")
@@ -337,7 +337,7 @@ class Cli(harness.TestCase):
         keeper.communicate()
         self.client.delete("hand", purge=True)
 
-    def test_a_local_command_holds_it(self):
+    def test_a_lease_is_held_for_a_local_command(self):
         self.client.create(repo_url=self.url, name="local")
         script = f'"{harness.BIN}/moorage" exec local -- sh -c "echo ${{MOORAGE_LEASE%.*}} > held"; exit 7'
         self.cli("lease", "run", "local", "--holder", "me", "--", "sh", "-c", script, code=7)
@@ -354,7 +354,7 @@ class Cli(harness.TestCase):
         self.assertIn(b"other", err)
         other.delete("local", purge=True)
 
-    def test_sharing(self):
+    def test_sharing_with_a_group(self):
         self.client.create(repo_url=self.url, name="shared", team="games")
         self.assertIn("members of games may use it", self.cli("show", "shared"))
         self.assertIn("private", self.cli("share", "shared", "--private"))
@@ -365,7 +365,7 @@ class Cli(harness.TestCase):
 
 
 class Race(harness.TestCase):
-    """A take-over between the check at the door and the intent, staged with a pause in the daemon."""
+    """A take-over between the first check and the intent, staged with a pause in the daemon."""
 
     @classmethod
     def setUpClass(cls):
@@ -375,7 +375,7 @@ class Race(harness.TestCase):
         cls.daemon.environment["MOORAGE_PAUSE_AT"] = f"exec.before_intent={cls.gate}"
         cls.daemon.start()
 
-    def test_an_exec_that_was_overtaken_never_runs(self):
+    def test_an_exec_overtaken_by_a_new_lease_never_runs(self):
         self.client.create(repo_url=self.url, name="race")
         old = harness.Client(str(self.daemon.socket))
         old.lease_token = self.client.acquire_lease("race", "agent-a")["token"]

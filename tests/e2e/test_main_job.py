@@ -1,4 +1,4 @@
-"""The main job over HTTP and the CLI: cache, workspace, commands, files, diff, delete and back."""
+"""The main job over HTTP and the CLI: cache, workspace, commands, files, diff, delete and undelete."""
 
 import subprocess
 import unittest
@@ -16,7 +16,7 @@ class MainJob(harness.TestCase):
         self.assertEqual((result.exit_code, result.stderr), (0, b""))
         self.assertEqual(result.stdout.decode().split("\n")[:2], ["1", "moorage/clean"])
 
-    def test_edits_ignored_files_home_and_commits_outlive_the_sandbox(self):
+    def test_edits_ignored_files_home_and_commits_survive_the_sandbox(self):
         self.client.create(repo_url=self.url, name="outlive")
         script = ("echo build/ > .gitignore; mkdir build; echo obj > build/o; echo new > n.txt; echo x >> README.md;"
                   "git add .gitignore && git commit -qm ignore && echo note > ~/note && git stash list")
@@ -118,10 +118,10 @@ class MainJob(harness.TestCase):
         self.assertEqual(harness.git(local, "status", "--porcelain"), before)
         out = self.client.exec("fromdir", "cat README.md untracked.txt; git status --porcelain")
         self.assertEqual(out.stdout.decode(), "changed\nu\n M README.md\n D src/b.txt\n?? untracked.txt\n")
-        # Nobody has pushed the checkout's own commits, but they are not the workspace's work either.
+        # The checkout's own commits are unpushed, but do not count as the workspace's work.
         self.assertEqual(self.client.workspace("fromdir")["unpushed"], 0)
 
-    def test_names_that_look_alike_share_nothing(self):
+    def test_similar_names_share_nothing(self):
         for path in ("a_b/c", "a/b_c"):
             harness.make_repository(self.upstream / path, {"which": path})
         ids = {}
@@ -145,21 +145,21 @@ class MainJob(harness.TestCase):
             there = self.client.exec(name, "cat .git/HEAD || ls -d .git; true").stdout
             self.assertEqual(there, b"" if name == "no-git" else b"ref: refs/heads/mine\n")
 
-    def test_a_create_is_repeated_by_its_key_and_made_once(self):
+    def test_a_create_repeated_with_its_key_is_done_once(self):
         first = self.client.create(repo_url=self.url, name="keyed", key="create-once")
         self.assertEqual(self.client.create(repo_url=self.url, name="keyed", key="create-once")["id"], first["id"])
         with self.assertRaises(moorage.MoorageError) as refused:
             self.client.create(repo_url=self.url, name="keyed", key="create-once", disposable=True)
         self.assertEqual(refused.exception.code, "already_exists")
 
-    def test_a_repository_in_the_repository_is_told_with_the_diff(self):
+    def test_a_diff_mentions_a_nested_repository(self):
         self.client.create(repo_url=self.url, name="nested")
         self.client.exec("nested", "mkdir nest && cd nest && git init -q && echo w > w && git add . && git commit -qm w")
         for options in ((), ("--stat",)):
             diff = self.daemon.cli("diff", "nested", *options)
             self.assertIn(b"nest/ is a nested repository and not in this patch", diff.stderr)
 
-    def test_show_tells_what_is_not_pushed_and_whether_it_is_intact(self):
+    def test_show_lists_unpushed_commits_and_integrity(self):
         self.client.create(repo_url=self.url, name="told")
         self.client.exec("told", "git commit -q --allow-empty -m one && git commit -q --allow-empty -m two")
         self.assertEqual(self.client.workspace("told")["unpushed"], 2)

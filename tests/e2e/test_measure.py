@@ -1,4 +1,4 @@
-"""What an agent puts into its files costs the daemon bounded memory, and keeps nobody waiting."""
+"""Files of an agent cost the daemon bounded memory, and delay no other request."""
 
 import pathlib
 import re
@@ -11,7 +11,7 @@ import moorage
 
 MEBIBYTE = 1 << 20
 
-# Files below a path of 3.8 KB: each takes as much of whoever remembers paths.
+# Files below a path of 3.8 KB: each costs that much in any list of paths.
 DEEP = """
 import os
 os.chdir("/workspace")
@@ -30,7 +30,7 @@ for d in range(20):
         os.close(os.open(f"/workspace/d{d}/{i}", os.O_CREAT | os.O_WRONLY))
 """
 
-# Moves directories about, so that no walk through them comes to an end in the place where it began.
+# Moves directories around, so that no walk through them ends where it began.
 MOVER = """
 import os
 os.chdir("/workspace")
@@ -49,7 +49,7 @@ while True:
                 pass
 """
 
-# A git that never answers.
+# A git that hangs.
 SLOW_GIT = "rm .git/HEAD && mkfifo .git/HEAD"
 
 
@@ -66,7 +66,7 @@ class Measure(unittest.TestCase):
         self.client.create(repo_url=self.git.url("acme/shop"), name="a")
 
     def memory(self, what):
-        """VmRSS or VmHWM (the most there ever was) of the daemon, in bytes."""
+        """VmRSS or VmHWM (the peak) of the daemon, in bytes."""
         status = pathlib.Path(f"/proc/{self.daemon.process.pid}/status").read_text()
         return int(re.search(rf"{what}:\s+(\d+)", status)[1]) * 1024
 
@@ -90,7 +90,7 @@ class Measure(unittest.TestCase):
         self.assertLess(self.memory("VmHWM"), 200 * MEBIBYTE)
         harness.wait_until(lambda: self.memory("VmRSS") < idle + 40 * MEBIBYTE, 20)
 
-    def test_many_shows_of_a_large_workspace_keep_nobody_waiting(self):
+    def test_many_shows_of_a_large_workspace_delay_no_other_request(self):
         self.client.exec("a", ["python3", "-c", MANY])
         shows = [threading.Thread(target=lambda: self.other_client().workspace("a")) for _ in range(32)]
         for show in shows:
@@ -104,15 +104,15 @@ class Measure(unittest.TestCase):
         self.assertLess(longest, 1)
         harness.wait_until(lambda: self.client.workspace("a")["changes"]["files"] == 20000)
 
-    def test_show_is_as_of_now_after_each_command(self):
+    def test_show_is_current_after_each_command(self):
         for number in range(1, 4):
             self.client.exec("a", f"echo > new{number}")
             self.assertEqual(self.client.workspace("a")["changes"]["files"], number)
         self.client.exec("a", "echo > new4")
         self.assertEqual(self.client.stop("a")["changes"]["files"], 4)
 
-    def test_the_last_of_many_commands_is_counted_though_nobody_asks(self):
-        for number in range(1, 4):  # each too soon for a count of its own
+    def test_changes_of_the_last_command_are_counted_without_a_request(self):
+        for number in range(1, 4):  # each too soon for a separate count
             self.client.exec("a", f"echo > new{number}")
 
         def counted():
@@ -124,21 +124,21 @@ class Measure(unittest.TestCase):
     def test_an_agent_that_moves_directories_about_is_stopped(self):
         moving = self.client.start_exec("a", ["python3", "-c", MOVER])
         harness.wait_until(lambda: self.client.get_exec(moving["id"])["output_bytes"] > 0)
-        for _ in range(3):  # not each walk meets a move
+        for _ in range(3):  # not every walk meets a move
             self.client.workspace("a")
         begin = time.monotonic()
         self.assertNotIn("sandbox", {k for k, v in self.client.stop("a", force=True).items() if v})
         self.assertLess(time.monotonic() - begin, 8)
         self.assertNotEqual(self.client.get_exec(moving["id"])["state"], "running")
 
-    def test_a_git_that_never_answers_does_not_keep_its_sandbox(self):
+    def test_a_hanging_git_does_not_prevent_a_stop(self):
         self.client.exec("a", SLOW_GIT)
         begin = time.monotonic()
         self.client.workspace("a")
         self.client.stop("a")
         self.assertLess(time.monotonic() - begin, 8)
 
-    def test_a_mirror_without_its_objects_is_no_reason_not_to_stop(self):
+    def test_a_mirror_without_objects_does_not_prevent_a_stop(self):
         self.client.exec("a", "true")
         directory = self.daemon.store / "repos" / self.client.repos()[0]["id"] / "git"
         for pack in directory.rglob("*.pack"):

@@ -1,4 +1,4 @@
-"""What a person reads when something is wrong."""
+"""Error messages for people."""
 
 import os
 import pathlib
@@ -23,7 +23,7 @@ class Messages(harness.TestCase):
         self.assertIn("/nonexistent/sock", text)
         self.assertIn("hint:", text)
 
-    def test_unknown_workspace_and_exit_code_of_ours(self):
+    def test_an_unknown_workspace_exits_with_125(self):
         text = self.fails("exec", "nope", "--", "true", code=125)
         self.assertIn("there is no workspace 'nope'", text)
 
@@ -84,7 +84,7 @@ class Messages(harness.TestCase):
         self.assertIn("there is no backend 'nspawn'", text)
         self.assertNotIn("\\", text)
 
-    def test_deleted_workspaces_of_one_name_are_told_apart(self):
+    def test_deleted_workspaces_of_one_name_can_be_distinguished(self):
         ids = []
         for _ in range(2):
             ids.append(self.client.create(repo_url=self.url, name="twice")["id"])
@@ -103,7 +103,7 @@ class Messages(harness.TestCase):
         self.assertIn("below /workspace or /home/user", self.fails("files", "files", "/etc"))
         self.assertIn("is not a directory", self.fails("files", "files", "README.md"))
 
-    def test_a_directory_that_was_fetched_and_is_gone(self):
+    def test_a_local_repository_that_was_removed(self):
         path = self.daemon.directory / "local"
         harness.make_repository(path)
         self.client.create(repo_url=f"file://{path}", name="local")
@@ -121,7 +121,7 @@ class Messages(harness.TestCase):
 
     def test_without_root(self):
         with tempfile.TemporaryDirectory(dir=harness.BASE) as place:
-            os.chmod(place, 0o755)  # the checkout may be where only root looks
+            os.chmod(place, 0o755)  # the checkout may be readable only by root
             shutil.copytree(harness.ROOT / "scripts", pathlib.Path(place) / "scripts")
             for program in (harness.ROOT / "quickstart", harness.ROOT / "check", harness.BIN / "mooraged"):
                 shutil.copy(program, place)
@@ -153,10 +153,10 @@ class Messages(harness.TestCase):
 
 
 class PoorHost(unittest.TestCase):
-    """A daemon that sees a host with something missing. It answers all the same, and says what and what to do."""
+    """A daemon on a host where something is missing. It still answers, and says what is missing and what to do."""
 
     def daemon(self, *prefix, prepare=":"):
-        """Starts one behind `prefix`, in a mount namespace of its own in which `prepare` was run as a script."""
+        """Starts one after `prefix`, in a new mount namespace, after the script `prepare`."""
         daemon = harness.Daemon()
         self.addCleanup(daemon.remove)
         return daemon.start(prefix=["unshare", "-m", "sh", "-ec", prepare + '; exec "$@"', "sh", *prefix])
@@ -177,7 +177,7 @@ class PoorHost(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn(b"too old: 6.1 or later is needed", result.stderr)
 
-    def test_the_host_is_told_before_anything_is_started(self):
+    def test_check_host_reports_problems_before_a_start(self):
         fit = harness.run(harness.BIN / "mooraged", "--check-host", "--set", f"store.directory={harness.BASE}/not-yet/there")
         lines = dict(l.split(None, 2)[1::1] for l in fit.stdout.decode().splitlines() if len(l.split(None, 2)) == 3)
         for name in ("kernel", "cgroup", "overlay", "apparmor", "lxc", "docker", "disk"):
@@ -188,7 +188,7 @@ class PoorHost(unittest.TestCase):
         self.assertFalse(os.path.exists("/no"))
 
     def test_no_lxc(self):
-        # An overlay with a whiteout: the library's directory as it is, but for LXC's.
+        # An overlay with whiteouts: the library's directory without LXC's files.
         library = next(pathlib.Path("/usr/lib").glob("*-linux-gnu/liblxc.so.1"))
         hide = (f"mkdir {{0}}/w; for f in {library}*; do mknod {{0}}/w/${{{{f##*/}}}} c 0 0; done; "
                 f"mount -t overlay overlay -o lowerdir={{0}}/w:{library.parent} {library.parent}")
@@ -203,7 +203,7 @@ class PoorHost(unittest.TestCase):
             daemon = self.daemon(prepare=f"mount --bind {boot_id.name} /proc/sys/kernel/random/boot_id")
             self.assert_refused(daemon, "proc", "a /proc of its own", "security.nesting=true")
 
-    def test_programs_that_the_image_takes_from_the_host(self):
+    def test_missing_host_programs_for_the_image(self):
         with tempfile.NamedTemporaryFile(dir=harness.BASE) as nothing:
             os.chmod(nothing.name, 0o644)
             cover = "; ".join(f"mount --bind {nothing.name} $(readlink -f /usr/bin/{name})"

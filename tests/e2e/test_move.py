@@ -1,4 +1,4 @@
-"""A live task moves between backends: the same files, home, history and lease; and whatever fails leaves it as it was."""
+"""A live task moves between backends: the same files, home, history and lease; and any failure leaves it unchanged."""
 
 import io
 import os
@@ -17,7 +17,7 @@ POINTS = ("after_intent", "after_standby", "after_stop", "after_mount", "after_o
 
 
 def image_with(files):
-    """A tar of a root file system in which a sandbox can be started, and of what is to be wrong with it."""
+    """A tar of a root file system for sandboxes, with a defect on request."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name, content in files.items():
@@ -31,7 +31,7 @@ class Move(on_engine.OnEngine):
     backend = "lxc"
 
     def tree(self, name):
-        """All of tree and home, as the layers hold it: owners there are the same on every backend."""
+        """Tree and home as in the layers, where owners are the same on every backend."""
         self.client.stop(name)
         found = {}
         workspace = self.client.workspace(name)["id"]
@@ -48,8 +48,8 @@ class Move(on_engine.OnEngine):
     def containers(self):
         return [c["Names"][0] for c in self.engine.containers(f"moorage.store=moorage-{self.daemon.store_id()}-")]
 
-    def test_a_task_moves_in_the_middle_of_its_work_and_back(self):
-        """Beside it, one that stays does the same commands: in the end nothing tells the two apart."""
+    def test_a_task_moves_during_its_work_and_back(self):
+        """Another one runs the same commands without moving: in the end the two do not differ."""
         steps = [
             "mkdir deep; echo one > deep/one; ln -s one deep/link; ln deep/one deep/two; chmod 751 deep; echo h > ~/notes; printf '\\0\\377' > bytes",
             "git checkout -q -b work; git add -A; git -c user.name=a -c user.email=a@a commit -qm 'of the agent'; echo staged > s; git add s; echo ign > .ignored",
@@ -76,7 +76,7 @@ class Move(on_engine.OnEngine):
         self.assertTrue(all(e["state"] == "exited" for e in history))
         moved_tree, stayed_tree = self.tree("moves"), self.tree("stays")
 
-        def comparable(tree):  # git's own files hold the times of the machine
+        def comparable(tree):  # git's own files contain times
             return {p: (mode, uid, gid, content) for p, (mode, uid, gid, _, content) in tree.items()
                     if ".git/" not in p}
 
@@ -85,7 +85,7 @@ class Move(on_engine.OnEngine):
         kinds = [e["kind"] for e in self.client.events() if e.get("workspace") == moved["id"]]
         self.assertEqual(kinds.count("workspace.moved"), 3)
 
-    def test_the_same_bytes_are_there_right_before_and_after(self):
+    def test_the_bytes_are_the_same_before_and_after_a_move(self):
         self.create("same")
         self.client.exec("same", ["python3", "-c", trees.MAKE])
         self.client.exec("same", ["sh", "-c", trees.ROOT], user="root")
@@ -103,7 +103,7 @@ class Move(on_engine.OnEngine):
         answers = []
         waits = threading.Thread(target=lambda: answers.append(self.client.move("busy", backend="docker", wait_ms=60000)))
         waits.start()
-        time.sleep(0.5)  # it waits, or it is wrong: both show below
+        time.sleep(0.5)  # long enough to show a missing wait, checked below
         self.assertEqual(answers, [])
         self.assertEqual(self.client.workspace("busy")["backend"], "lxc")
         self.client.send_input(record["id"], b"word\n")
@@ -113,7 +113,7 @@ class Move(on_engine.OnEngine):
         self.assertEqual(self.client.raw_output(record["id"], "stdout"), b"got word\n")
         self.assertEqual(answers[0]["backend"], "docker")
 
-    def test_now_cancels_them(self):
+    def test_now_cancels_running_commands(self):
         self.create("hurry")
         record = self.client.start_exec("hurry", ["sleep", "1000"])
         self.assertEqual(self.client.move("hurry", backend="docker", now=True, wait_ms=30000)["backend"], "docker")
@@ -121,7 +121,7 @@ class Move(on_engine.OnEngine):
         self.assertEqual((end["state"], end["error"]), ("cancelled", "cancelled by root: moved to docker at once"))
         self.assertEqual(self.out("hurry", "echo on"), "on")
 
-    def test_what_the_new_place_cannot_carry_is_told_before_anything_is_stopped(self):
+    def test_obstacles_to_a_move_are_reported_before_anything_stops(self):
         self.create("told")
         self.client.exec("told", ["true"])
         plan = self.client.move("told", backend="docker", check=True)
@@ -141,11 +141,11 @@ class Move(on_engine.OnEngine):
         self.assertEqual(self.daemon.sandbox_pids("told")["init"], init)
         self.assertEqual(self.containers(), before)
 
-    def test_a_move_that_fails_leaves_the_sandbox_as_it_was(self):
+    def test_a_failed_move_keeps_the_sandbox_running(self):
         self.create("keeps")
         self.client.exec("keeps", ["sh", "-c", "setsid sleep 27182 >/dev/null 2>&1 & echo x > x"])
         init, before = self.daemon.sandbox_pids("keeps")["init"], set(self.containers())
-        # Its place for the workspace is a file: the engine takes it, and cannot start it.
+        # Its place for the workspace is a file: the engine accepts it, but cannot start it.
         self.engine.load_image("moorage-test:broken", image_with({"workspace": b"a file", "etc/passwd": b""}))
         with self.assertRaises(moorage.MoorageError) as failed:
             self.client.move("keeps", backend="docker", image="moorage-test:broken")
@@ -159,11 +159,11 @@ class Move(on_engine.OnEngine):
         self.assertEqual((record["backend"], record["sandbox"]["state"]), ("lxc", "running"))
         self.assertEqual(self.daemon.sandbox_pids("keeps")["init"], init)
         self.assertEqual(self.out("keeps", "pgrep -c -x sleep; cat x"), "1\nx")
-        self.assertLessEqual(set(self.containers()), before)  # the new engine ends those of the one before
+        self.assertLessEqual(set(self.containers()), before)  # the new engine ends containers of the previous one
         harness.wait_until(lambda: self.client.move("keeps", backend="docker")["backend"] == "docker", what="the move")
         self.assertEqual(self.out("keeps", "cat x"), "x")
 
-    def test_the_lease_goes_along_and_is_asked(self):
+    def test_a_move_requires_and_keeps_the_lease(self):
         self.create("held")
         self.client.exec("held", ["true"])
         with self.client.lease("held", holder="agent-7") as mine:
@@ -173,7 +173,7 @@ class Move(on_engine.OnEngine):
             self.assertEqual(mine.exec("held", ["echo", "mine"]).stdout, b"mine\n")
             self.assertEqual(self.client.workspace("held")["holder"]["holder"], "agent-7")
 
-    def test_one_at_rest_or_archived_starts_at_the_new_place(self):
+    def test_an_idle_or_archived_workspace_starts_at_the_new_place(self):
         self.create("rests")
         self.out("rests", "echo kept > kept")
         self.client.stop("rests")
@@ -185,7 +185,7 @@ class Move(on_engine.OnEngine):
         self.client.move("rests", backend="lxc")
         self.assertEqual(self.out("rests", "cat kept; sudo id -u"), "kept\n0")
 
-    def test_a_daemon_that_dies_in_the_middle_leaves_it_at_one_place(self):
+    def test_a_crash_during_a_move_leaves_the_workspace_at_one_place(self):
         self.create("dies")
         self.out("dies", "echo kept > kept; echo home > ~/home")
         for place in ("docker", "lxc"):
@@ -212,11 +212,11 @@ class Move(on_engine.OnEngine):
                     self.assertEqual(self.client.doctor()["findings"], [])
 
     def lines(self, name):
-        """How many lines `more` has once the next one is written: counted here, not there."""
+        """Number of lines of `more` after the next write, counted on the host."""
         self.more = getattr(self, "more", 0) + 1
         return self.more
 
-    def test_the_command_tells_waits_and_moves(self):
+    def test_the_move_command_explains_waits_and_moves(self):
         self.create("typed")
         record = self.client.start_exec("typed", ["sleep", "2"])
         told = self.daemon.cli("move", "typed", "--backend", "docker", "--check").stdout.decode()

@@ -1,4 +1,4 @@
-"""The API is what docs/openapi.yaml says: every answer of every route goes through Prism, which checks it.
+"""The API matches docs/openapi.yaml: every answer of every route goes through Prism, which checks it.
 
 Prism gets a strict copy of the document: a field of an answer that the document does not name is a violation. Requests
 are good or bad on purpose; a bad one may break the document, its answer may not. At the end every operation must have
@@ -30,7 +30,7 @@ METHODS = ("get", "put", "post", "patch", "delete")
 
 
 def install_prism():
-    """The pinned version, into build/; again only when the lock file changed."""
+    """Installs the pinned version into build/, and again only when the lock file changes."""
     lock, done = (HERE / "package-lock.json").read_bytes(), PLACE / "installed"
     if not done.exists() or done.read_bytes() != lock:
         PLACE.mkdir(parents=True, exist_ok=True)
@@ -42,12 +42,12 @@ def install_prism():
 
 
 def read_strictly(document=DOCUMENT):
-    """What each of two strict parsers makes of it."""
+    """The results of two strict parsers."""
     return json.loads(harness.run("node", HERE / "parse.js", PLACE, document).stdout)
 
 
 def strict(node):
-    """The same schemas, but what is not named is not allowed."""
+    """The same schemas, but without undocumented fields."""
     if isinstance(node, dict):
         closed = {key: strict(value) for key, value in node.items()}
         if closed.get("type") == "object" and "properties" in closed:
@@ -57,8 +57,8 @@ def strict(node):
 
 
 class Forwarder:
-    """TCP on loopback to the daemon's unix socket: Prism speaks no other. And Prism reads a body as text: `swap` puts bytes
-    that are none in the place of a text of the same length."""
+    """TCP on loopback to the daemon's unix socket, as Prism needs TCP. Prism reads a body as text: `swap` puts bytes
+    that are not text in the place of a text of the same length."""
 
     swap = None
 
@@ -123,7 +123,7 @@ class Document(unittest.TestCase):
         first, second = read_strictly().values()
         self.assertEqual(first, second)
 
-    def test_a_key_that_is_there_twice_is_refused_by_both(self):
+    def test_both_parsers_refuse_a_duplicate_key(self):
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as twice:
             twice.write("a: {b: 1, b: 2}\n")
             twice.flush()
@@ -150,7 +150,7 @@ class OpenApi(harness.TestCase):
         cls.answered = set()
 
     def operation(self, method, path):
-        """Its path in the document: a literal one before a pattern."""
+        """Its path in the document; literal paths win over patterns."""
         parts = path.split("/")
 
         def fits(pattern):
@@ -162,7 +162,7 @@ class OpenApi(harness.TestCase):
         return found[0]
 
     def call(self, expected, method, path, query=None, body=None, good=True, **headers):
-        """Asks through Prism. body: an object is sent as JSON. Returns what came, decoded if it is JSON."""
+        """Sends a request through Prism. body: an object is sent as JSON. Returns the answer, decoded if it is JSON."""
         target = path + ("?" + urllib.parse.urlencode(query) if query else "")
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None and not isinstance(body, bytes):
@@ -192,7 +192,7 @@ class OpenApi(harness.TestCase):
         return json.loads(raw) if kind.startswith("application/json") else raw
 
     def check_lines(self, schema, raw):
-        """OpenAPI has no words for lines of JSON, so Prism sees a text: their fields are compared here."""
+        """OpenAPI cannot describe lines of JSON, so Prism sees text; their fields are compared here."""
         known = set(self.document["components"]["schemas"][schema]["properties"])
         for line in raw.splitlines():
             self.assertLessEqual(set(json.loads(line)), known)
@@ -515,7 +515,7 @@ class OpenApi(harness.TestCase):
         self.call(200, "GET", "/v1/execs", {"running": "true"})
         self.assertIn("stdin_accepted", self.call(200, "GET", exec_))
         self.call(200, "GET", exec_ + "/wait", {"timeout_ms": 10})
-        self.call(200, "GET", "/v1/workspaces/one")  # doing something
+        self.call(200, "GET", "/v1/workspaces/one")  # works
         self.call(200, "GET", "/v1/top", {"mine": 1})
         self.call(200, "PUT", exec_ + "/stdin", {"offset": 0, "close": 1}, body=b"typed\n")
         self.assertEqual(self.call(200, "GET", exec_ + "/wait")["exit_code"], 3)
@@ -568,7 +568,7 @@ class OpenApi(harness.TestCase):
         self.call(200, "GET", "/v1/events", {"since": 5})
 
     def about_what_is_not_there(self):
-        """Not in the document, and not served: asked of the daemon itself."""
+        """Routes neither documented nor served: sent to the daemon directly."""
         for method, path, status in (("GET", "/", 404), ("GET", "/v2/info", 404), ("GET", "/v1/workspaces/one/secrets", 404),
                                      ("PATCH", "/v1/info", 405), ("DELETE", "/v1/workspaces", 405)):
             connection = moorage._Connection(str(self.daemon.socket), 30)

@@ -10,7 +10,7 @@ import harness
 import moorage
 
 SIZE = 100 * 1000 * 1000
-# 100 MB that can be made again here: SHA-256 in counter mode, in Python (which the image has).
+# 100 MB that can be recomputed here: SHA-256 in counter mode, in Python (which the image has).
 MAKER = """
 import hashlib, sys
 left, i = {size}, 0
@@ -63,7 +63,7 @@ class Output(harness.TestCase):
         raw = self.client.raw_output(record["id"])
         self.assertEqual(hashlib.sha256(raw).hexdigest(), digest.hexdigest())
 
-    def test_logs_print_it_after_the_sandbox_is_gone_and_the_daemon_is_new(self):
+    def test_logs_work_after_the_sandbox_ended_and_the_daemon_restarted(self):
         self.client.create(repo_url=self.url, name="logs")
         self.client.exec("logs", "echo to-out; echo to-err >&2")
         self.client.stop("logs")
@@ -85,7 +85,7 @@ class Output(harness.TestCase):
         with self.client.output(record["id"], tail_bytes=7) as stream:
             self.assertEqual(b"".join(p for k, p in stream if k in moorage.OUTPUT_KINDS), whole[-7:])
 
-    def test_output_that_looks_like_our_own_records_stays_output(self):
+    def test_output_that_imitates_our_records_stays_output(self):
         self.client.create(repo_url=self.url, name="forge")
         forged = b"MJ1\n\x06\0\0\0" + b"\x10\0\0\0" + b"x" * 64 + b"\x06\0\0\0\0\0\0\x02{}"
         result = self.client.exec("forge", ["cat"], stdin=forged * 100)
@@ -93,7 +93,7 @@ class Output(harness.TestCase):
         self.assertEqual(self.client.get_exec(result.exec["id"])["state"], "exited")
 
 
-# Numbers what it writes: 16 bytes a line.
+# Numbers its output: 16 bytes per line.
 COUNTER = "import os; [os.write(1, b''.join(b'%015d\\n' % (i * 4096 + k) for k in range(4096))) for i in range({blocks})]"
 
 
@@ -109,7 +109,7 @@ class OutputLimit(harness.TestCase):
         return self.daemon.store / "workspaces" / record["workspace"] / "journal" / record["id"] / "output"
 
     def check_head_and_tail(self, record, total):
-        """The beginning and the end are kept whole, with a mark of what is missing between them."""
+        """The beginning and the end are kept, with a mark for the gap between them."""
         record = self.client.wait(record["id"])
         self.assertEqual(record["output_bytes"], total)
         self.assertLess(self.journal(record).stat().st_blocks * 512, self.LIMIT + (768 << 10))
@@ -131,7 +131,7 @@ class OutputLimit(harness.TestCase):
         self.assertEqual(dropped, record["omitted_bytes"])
         gap = positions[-1]
         self.assertLessEqual(gap["gap"]["first_at"], gap["gap"]["last_at"])
-        with self.client.output(record["id"], offset=gap["offset"] - 5) as stream:  # gone: where the next is
+        with self.client.output(record["id"], offset=gap["offset"] - 5) as stream:  # dropped: the next kept byte
             kinds = [kind for kind, _ in stream]
             self.assertEqual(kinds[:2], [moorage.POSITION, moorage.POSITION])
         with self.client.output(record["id"], tail_bytes=1600) as stream:
@@ -139,7 +139,7 @@ class OutputLimit(harness.TestCase):
         self.assertEqual(tail, lines(total // 16 - 100, total // 16))
         return record
 
-    def test_the_beginning_and_the_end_are_kept_and_the_middle_is_told(self):
+    def test_the_beginning_and_end_are_kept_and_the_gap_is_reported(self):
         self.client.create(repo_url=self.url, name="flood")
         record = self.client.start_exec("flood", ["python3", "-c", COUNTER.format(blocks=300)])
         record = self.check_head_and_tail(record, 300 * 65536)
@@ -149,7 +149,7 @@ class OutputLimit(harness.TestCase):
         doctor = self.daemon.cli("doctor", "--deep")
         self.assertEqual(doctor.returncode, 0, doctor.stdout)
 
-    def test_so_it_is_when_the_daemon_dies_meanwhile(self):
+    def test_the_limit_works_when_the_daemon_dies_meanwhile(self):
         self.client.create(repo_url=self.url, name="killed")
         script = COUNTER.format(blocks=600).replace("[os.write", "[time.sleep(0.003) or os.write").replace("import os", "import os, time")
         record = self.client.start_exec("killed", ["python3", "-c", script])
@@ -160,7 +160,7 @@ class OutputLimit(harness.TestCase):
             self.daemon.restart()
         self.check_head_and_tail(record, 600 * 65536)
 
-    def test_without_a_daemon_it_is_bounded_and_the_last_words_are_kept(self):
+    def test_without_a_daemon_output_is_bounded_and_its_end_is_kept(self):
         self.client.create(repo_url=self.url, name="alone")
         script = "import time; time.sleep(1); " + COUNTER.format(blocks=300)
         record = self.client.start_exec("alone", ["python3", "-c", script])
@@ -171,7 +171,7 @@ class OutputLimit(harness.TestCase):
         self.daemon.start()
         self.check_head_and_tail(record, 300 * 65536)
 
-    def test_an_archive_of_it_is_small_and_whole(self):
+    def test_an_archive_of_limited_output_is_small_and_complete(self):
         self.client.create(repo_url=self.url, name="archived")
         record = self.client.start_exec("archived", ["python3", "-c", COUNTER.format(blocks=300)])
         self.client.wait(record["id"])
@@ -185,7 +185,7 @@ class OutputLimit(harness.TestCase):
         self.assertLess(self.journal(copy).stat().st_size, self.LIMIT + (1 << 20))
 
 
-    def test_an_export_has_a_whole_journal_of_a_flood_that_goes_on(self):
+    def test_an_export_has_a_valid_journal_of_an_ongoing_flood(self):
         self.client.create(repo_url=self.url, name="flows")
         record = self.client.start_exec("flows", ["python3", "-c", COUNTER.format(blocks=10**9)])
         harness.wait_until(lambda: self.client.get_exec(record["id"])["output_bytes"] > 4 * self.LIMIT, what="a flood")
@@ -201,7 +201,7 @@ class OutputLimit(harness.TestCase):
                 part = raw[at:at + end - begin]
                 self.assertEqual(part, lines(begin // 16, end // 16 + 1)[begin % 16:][:end - begin])
                 at, begin = at + len(part), following
-            self.assertTrue(raw.gaps)  # more than one where the daemon was late, and the warden found no room
+            self.assertTrue(raw.gaps)  # several if the daemon was late and the warden ran out of space
             self.assertEqual(at, len(raw))
         self.client.cancel(record["id"])
         self.client.wait(record["id"])
@@ -212,7 +212,7 @@ class OutputLimit(harness.TestCase):
 class OutputOfAWorkspace(harness.TestCase):
     settings = {"exec.output_limit_bytes": 1 << 20, "workspace.output_limit_bytes": 2 << 20}
 
-    def test_the_oldest_output_goes_and_its_record_stays(self):
+    def test_the_oldest_output_is_dropped_and_its_record_stays(self):
         self.client.create(repo_url=self.url, name="many")
         records = [self.client.exec("many", f"head -c 400000 /dev/zero; exit {i}").exec for i in range(10)]
 
@@ -228,7 +228,7 @@ class OutputOfAWorkspace(harness.TestCase):
         self.assertEqual(stream.end["exit_code"], 0)
         self.assertEqual(self.daemon.cli("doctor", "--deep").returncode, 0)
 
-    def test_what_a_background_process_still_writes_is_kept_or_told(self):
+    def test_output_of_a_background_process_is_kept_or_its_loss_reported(self):
         self.client.create(repo_url=self.url, name="server")
         served = self.client.exec("server", "echo up; (until [ -e go ]; do sleep 0.05; done; echo late; touch went; sleep 1000) &").exec
         silent = self.client.exec("server", "(until [ -e go ]; do sleep 0.05; done; echo late) &").exec
@@ -241,7 +241,7 @@ class OutputOfAWorkspace(harness.TestCase):
                 return b"".join(payload for kind, payload in stream if kind in moorage.OUTPUT_KINDS), stream.gaps
         harness.wait_until(lambda: told(served)[0].endswith(b"late\n"), what="its late output")
         self.assertIn(told(served), ((b"up\nlate\n", ()), (b"late\n", ((0, 3),))))
-        # Nobody can write to the other one any more: it goes, and it is told how much there was.
+        # The other one cannot be written any more: it is dropped, and its size is recorded.
         for _ in range(10):
             self.client.exec("server", "head -c 400000 /dev/zero")
         harness.wait_until(lambda: told(silent) == (b"", ((0, 5),)), what="the journal that nobody writes to goes")

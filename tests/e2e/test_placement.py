@@ -8,7 +8,7 @@ import unittest
 import harness
 import moorage
 
-OTHER = 65533  # a user whom the host does not know
+OTHER = 65533  # a user unknown to the host
 
 
 class Placement(harness.TestCase):
@@ -43,7 +43,7 @@ class Placement(harness.TestCase):
         return self.client.create(repo_url=self.url, name=name, **fields)
 
     def create_as_other(self, name, **fields):
-        """What that user's request was answered: the backend, or why not."""
+        """The answer to that user's request: the backend, or the error."""
         script = ("import json, sys; sys.path.insert(0, sys.argv[1]); import moorage\n"
                   "try: print(moorage.Moorage(sys.argv[2]).create(**json.loads(sys.argv[3]))['backend'])\n"
                   "except moorage.MoorageError as e: print(e.code, e)\n")
@@ -64,14 +64,14 @@ class Placement(harness.TestCase):
         self.assertNotIn("no", [w["name"] for w in self.client.workspaces()])
         self.assertEqual(self.client.exec("root-infra", "echo ran").stdout, b"ran\n")
 
-    def test_rules_for_groups_hold_for_whom_the_host_does_not_know(self):
+    def test_group_rules_apply_to_users_unknown_to_the_host(self):
         self.configure("  - groups: [root]\n    backends: [lxc]\n")
         self.refused(lambda: self.create("g", backend="process"), "policy rule 1")
         self.assertIn("does not list the groups of uid 65533", self.create_as_other("g", backend="process"))
         self.configure("  - groups: [daemon]\n    backends: [lxc]\n")
         self.assertEqual(self.create("g", backend="process")["backend"], "process")
 
-    def test_a_least_isolation_refuses_what_isolates_less(self):
+    def test_a_minimum_isolation_refuses_weaker_backends(self):
         self.configure("  - min_isolation: userns\n")
         self.refused(lambda: self.create("weak", backend="process"),
                      "it needs isolation userns or stronger; backend process has none", "ask for --backend lxc")
@@ -84,7 +84,7 @@ class Placement(harness.TestCase):
         self.configure("  - min_isolation: vm\n")
         self.refused(lambda: self.create("stronger"), "backend lxc has userns", "the administrator of this host")
 
-    def test_a_start_is_refused_after_rules_were_tightened_and_the_work_stays(self):
+    def test_tightened_rules_refuse_a_start_and_keep_the_work(self):
         self.configure("  - min_isolation: none\n")
         for name in ("rests", "runs"):
             self.create(name, backend="process")
@@ -104,15 +104,15 @@ class Placement(harness.TestCase):
         self.client.archive("rests")
         self.refused(lambda: self.client.start("rests"), *words)
         self.assertEqual(self.client.workspace("rests")["state"], "archived")
-        # What runs goes on until it stops.
+        # Running commands continue until they stop.
         self.assertEqual(self.client.exec("runs", "cat work.txt").stdout, b"work\n")
         self.client.stop("runs")
         self.refused(lambda: self.client.exec("runs", "true"), "runs is not started")
         self.refused(lambda: self.client.fork("runs"), "backend process has none")
-        # It comes in as it is, and is asked for at its start.
+        # The import accepts it; the rules are checked at its start.
         self.client.import_(exported.getvalue(), "came-in")
         self.refused(lambda: self.client.start("came-in"), "came-in is not started")
-        # Another place that the rules allow is a way on.
+        # It can use another place that the rules allow.
         self.daemon.cli("move", "came-in", "--backend", "lxc")
         self.assertEqual(self.client.exec("came-in", "cat work.txt").stdout, b"work\n")
         self.configure("  - min_isolation: none\n")
@@ -125,7 +125,7 @@ class Placement(harness.TestCase):
         made = self.create("usual")
         limits = made["limits"]
         self.assertEqual((made["backend"], limits["memory_bytes"], limits["pids"], limits["cpus"]), ("process", 1 << 30, 200, 0.5))
-        self.assertEqual(limits["disk_bytes"], 1 << 30)  # the setting is beyond the cap
+        self.assertEqual(limits["disk_bytes"], 1 << 30)  # the setting exceeds the cap
         asked = self.create("asked", backend="lxc", limits={"memory_bytes": 3 << 30, "pids": 300})
         self.assertEqual((asked["backend"], asked["limits"]["memory_bytes"], asked["limits"]["pids"]), ("lxc", 3 << 30, 300))
         self.refused(lambda: self.create("no", limits={"pids": 301}), "policy rule 1", "pids may be 300 at most, not 301", "--pids 300")
@@ -133,7 +133,7 @@ class Placement(harness.TestCase):
         self.refused(lambda: self.create("no", limits={"disk_bytes": 0}), "disk may be 1G at most, not none")
         self.assertEqual(self.create_as_other("usual"), "lxc")
 
-    def test_set_does_not_pass_a_cap(self):
+    def test_set_cannot_exceed_a_cap(self):
         self.configure("")
         self.create("large", limits={"memory_bytes": 4 << 30, "pids": 400})
         self.configure("  - max: {memory: 1GiB, pids: 100}\n")
@@ -146,7 +146,7 @@ class Placement(harness.TestCase):
         self.daemon.cli("set", "large", "--pids", "100")
         self.assertEqual(self.client.exec("large", "echo ran").stdout, b"ran\n")
 
-    def test_an_import_gets_the_limits_that_are_allowed_and_is_told(self):
+    def test_an_import_gets_the_allowed_limits_and_reports_that(self):
         self.configure("")
         self.create("whale", limits={"memory_bytes": 4 << 30})
         exported = io.BytesIO()
@@ -159,7 +159,7 @@ class Placement(harness.TestCase):
         self.assertEqual(self.client.workspace("minnow")["limits"]["memory_bytes"], 1 << 30)
         self.assertEqual(self.client.exec("minnow", "echo ran").stdout, b"ran\n")
 
-    def test_a_fork_is_asked_for_its_own_labels(self):
+    def test_rules_apply_to_a_forks_own_labels(self):
         self.configure("  - labels: {team: infra}\n    backends: [lxc]\n    max: {pids: 100}\n")
         self.create("plain", backend="process", limits={"pids": 100})
         self.refused(lambda: self.client.fork("plain", labels={"team": "infra"}), "it may not run on backend process")
@@ -178,7 +178,7 @@ class Placement(harness.TestCase):
             self.assertIn("it may not run on backend process; allowed: lxc", refused.stderr.decode())
         self.assertEqual(self.client.workspace("stays")["sandbox"]["id"], sandbox)
 
-    def test_rules_are_told(self):
+    def test_rules_are_shown(self):
         self.configure("  - users: [root]\n    backends: [lxc, process]\n  - users: [65533]\n    max: {cpus: 1}\n")
         info = self.client.info()["policy"]
         self.assertEqual((info["rules"], [r["text"] for r in info["yours"]]), (2, ["{users: [root], backends: [lxc, process]}"]))
@@ -190,7 +190,7 @@ class Placement(harness.TestCase):
         self.configure("")
         self.assertRegex(self.daemon.cli("info").stdout.decode(), r"policy +no rules\n")
 
-    def test_a_rule_that_is_wrong_keeps_the_daemon_from_starting(self):
+    def test_a_wrong_rule_prevents_the_start_of_the_daemon(self):
         for rules, words in (("  - users: [no-such-user]\n    backends: [lxc]\n", ':2:13: there is no user "no-such-user"'),
                              ("  - max: {memroy: 1GiB}\n", 'Did you mean "memory"?'),
                              ("  - backends: [lcx]\n", "policy rule 1 (PLACE:2): there is no backend 'lcx'")):

@@ -1,4 +1,4 @@
-"""What a workspace may do, set at create and changed later."""
+"""Settings of a workspace, at create and changed later."""
 
 import threading
 import unittest
@@ -29,7 +29,7 @@ class Policy(harness.TestCase):
         self.assertIn("moorage stop limits", out)
         self.assertEqual(self.client.workspace("limits")["limits"]["memory_bytes"], 1 << 30)
 
-    def test_the_word_for_none_is_the_same_for_all(self):
+    def test_none_means_no_limit_in_all_options(self):
         self.client.create(repo_url=self.url, name="words")
         options = {"idle-stop": ("20m", 1200), "max-lifetime": ("2h", 7200), "max-exec": ("1h", 3600),
                    "max-execs": ("9", 9), "max-exec-total": ("90s", 90), "disk": ("2G", 2 << 30), "disk-files": ("5000", 5000)}
@@ -48,7 +48,7 @@ class Policy(harness.TestCase):
         refused = self.daemon.cli("set", "words", "--max-execs", "0.5", check=False)
         self.assertIn(b"is not an integer", refused.stderr)
 
-    def test_set_says_what_it_changed_and_show_what_holds_at_rest(self):
+    def test_set_lists_its_changes_and_show_lists_limits_when_idle(self):
         self.client.create(repo_url=self.url, name="told")
         self.daemon.cli("set", "told", "--memory", "1G", "--idle-stop", "90m")
         out = self.daemon.cli("set", "told", "--memory", "512M", "--idle-stop", "never", "--max-lifetime", "8h30m", "--max-execs", "9",
@@ -63,7 +63,7 @@ class Policy(harness.TestCase):
         self.daemon.cli("set", "told", "--idle-stop", "never")
         self.assertIn("when it runs: by hand; no timer", stops())
 
-    def test_two_who_change_at_once_undo_nothing_of_each_other(self):
+    def test_concurrent_changes_do_not_undo_each_other(self):
         self.client.create(repo_url=self.url, name="both")
         fields = {"pids": range(100, 140), "memory_bytes": range(1 << 30, (1 << 30) + 40)}
         threads = [threading.Thread(target=lambda f=f, v=v: [self.client.update("both", limits={f: x}) for x in v])
@@ -76,7 +76,7 @@ class Policy(harness.TestCase):
         self.assertEqual((limits["pids"], limits["memory_bytes"]), (139, (1 << 30) + 39))
         self.assertEqual(len(self.events("both")), 80)
 
-    def test_what_cannot_be_changed_is_refused(self):
+    def test_unchangeable_settings_are_refused(self):
         self.client.create(repo_url=self.url, name="gone")
         gone = self.client.delete("gone")["id"]
         with self.assertRaises(moorage.MoorageError) as refused:

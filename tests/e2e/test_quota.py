@@ -1,4 +1,4 @@
-"""The disk limit of a workspace: held by the kernel where the file system can, else by the daemon's watcher."""
+"""The disk limit of a workspace: enforced by the kernel if the file system can, else by the daemon's watcher."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 class QuotaTest(unittest.TestCase):
-    file_system = None  # of an image of its own; none: where the tests are
+    file_system = None  # of a separate image; None: that of the tests
     mount_options = "loop"
     settings = {}
 
@@ -54,7 +54,7 @@ class QuotaTest(unittest.TestCase):
         self.assertNotIn("huge", [e["name"] for e in self.client.list_files("work")["entries"]])
 
     def check_neighbour(self):
-        """Nobody else notices."""
+        """Other workspaces are unaffected."""
         self.client.create(repo_url=self.url, name="neighbour", limits={"disk_bytes": 0, "disk_files": 0})
         self.assertEqual(self.client.exec("neighbour", f"head -c {2 * LIMIT} /dev/zero >big").exit_code, 0)
         self.client.delete("neighbour", purge=True)
@@ -63,7 +63,7 @@ class QuotaTest(unittest.TestCase):
 class Watched(QuotaTest):
     settings = {"store.disk_quota": "watched"}
 
-    def test_who_goes_over_is_ended_with_the_reason_and_can_remove(self):
+    def test_a_command_over_the_limit_is_ended_with_a_reason_and_files_can_be_removed(self):
         self.assertEqual(self.kind(), "watched")
         self.assertEqual(self.client.workspace("work")["disk_quota"], "watched")
         script = f"i=0; while :; do i=$((i+1)); head -c {MIB} /dev/urandom >big$i; sleep 0.05; done"
@@ -72,7 +72,7 @@ class Watched(QuotaTest):
         self.assertIn("over its disk limit", ended["error"])
         self.assertIn("moorage set work --disk", ended["error"])
         self.check_upload_refused()
-        # It may look and remove; taking yet more ends it again.
+        # It may list and remove files; using more space ends it again.
         self.assertEqual(self.client.exec("work", "ls | wc -l; sleep 3; echo done").exit_code, 0)
         again = self.client.wait(self.client.start_exec("work", ["sh", "-c", script.replace("big$i", "more$i")])["id"], 60_000)
         self.assertEqual(again["category"], "disk_quota")
@@ -82,17 +82,17 @@ class Watched(QuotaTest):
         self.assertIn("workspace.disk_quota", [e["kind"] for e in self.client.events()])
 
     def taken(self):
-        """What the layers take, however it is counted."""
+        """Disk use of the layers, counted independently."""
         out = harness.run("du", "-s", "--block-size=1", self.daemon.store / "layers").stdout
         return int(out.split()[0])
 
     def keep(self, number, size):
-        """A file, and a snapshot of it at rest."""
+        """A file, and a snapshot of the idle workspace."""
         self.assertEqual(self.client.exec("work", f"head -c {size} /dev/urandom >kept{number}").exit_code, 0)
         self.client.stop("work")
         return self.client.snapshot("work")
 
-    def test_what_snapshots_keep_counts_as_the_workspace_s_own(self):
+    def test_files_kept_by_snapshots_count_for_the_workspace(self):
         for number in range(2):
             self.keep(number, 10 * MIB)
         self.assertGreater(self.used(), 20 * MIB)
@@ -109,7 +109,7 @@ class Watched(QuotaTest):
         self.assertEqual(ended["category"], "disk_quota")
         self.assertIn("of 24M", ended["error"])
 
-    def test_what_forks_share_counts_once_and_passes_on(self):
+    def test_layers_shared_by_forks_count_once_and_pass_to_the_next(self):
         self.keep(1, 10 * MIB)
         self.client.fork("work", names=["forked"])
         self.client.exec("forked", "true")
@@ -118,7 +118,7 @@ class Watched(QuotaTest):
         self.client.delete("work", purge=True)
         self.assertGreater(self.client.workspace("forked")["disk_bytes"], 10 * MIB)
 
-    def test_a_restored_workspace_s_later_snapshots_are_no_uploads(self):
+    def test_later_snapshots_of_a_restored_workspace_do_not_count_as_uploads(self):
         first = self.keep(1, MIB)
         self.keep(2, 8 * MIB)
         self.client.restore("work", first["id"])
@@ -126,7 +126,7 @@ class Watched(QuotaTest):
         self.assertLess(usage["store"]["other_bytes"], MIB)
         self.assertGreater(usage["store"]["snapshots_bytes"], 9 * MIB)
 
-    def test_short_commands_are_told_of_the_limit_and_add_up_to_little(self):
+    def test_short_commands_get_the_limit_as_reason_and_exceed_it_only_slightly(self):
         told = 0
         for number in range(6):
             try:
@@ -143,13 +143,13 @@ class Watched(QuotaTest):
         self.assertLess(self.taken(), LIMIT + (64 << 20))
         out = self.client.exec("work", "ls b* | tail -n +2 | xargs -r rm", free_space=True)
         self.assertEqual(out.exit_code, 0, out.stderr)
-        # Who wrote nothing is not the one who reads about it.
+        # A command that wrote nothing does not get the message.
         for _ in range(3):
             innocent = self.client.wait(self.client.start_exec("work", ["sh", "-c", "ls >/dev/null; sleep 0.3"])["id"])
             self.assertEqual((innocent["exit_code"], innocent.get("category")), (0, None))
 
-    def test_what_is_allocated_without_being_written_counts_at_once(self):
-        """fallocate writes no page. Whoever does it reads about it; who sleeps meanwhile, or comes next, does not."""
+    def test_allocated_but_unwritten_space_counts_at_once(self):
+        """fallocate writes no page. Only its caller gets the message, not a concurrent sleeper or the next command."""
         sleeper = self.client.start_exec("work", ["sleep", "600"])
         writer = self.client.start_exec("work", ["sh", "-c", f"head -c {36 * MIB} /dev/zero >big; exec sleep 600"])
         self.assertEqual(self.client.wait(writer["id"])["category"], "disk_quota")  # its walk has seen the sleeper
@@ -166,8 +166,8 @@ class Watched(QuotaTest):
         self.assertEqual(self.client.get_exec(sleeper["id"])["state"], "running")
         self.client.cancel(sleeper["id"])
 
-    def test_who_comes_after_a_greedy_command_is_left_alone(self):
-        """Whatever that one takes between the look that ends it and its death."""
+    def test_a_command_after_a_greedy_one_is_not_ended(self):
+        """Even with the space taken between the check that ends it and its death."""
         script = f"for i in $(seq 100); do fallocate -l {20 * MIB} f$i; done; exec sleep 600"
         for name in [f"round-{number}" for number in range(5)]:
             self.client.create(repo_url=self.url, name=name, limits={"disk_bytes": LIMIT, "disk_files": 2000})
@@ -177,8 +177,8 @@ class Watched(QuotaTest):
             self.assertEqual((innocent["exit_code"], innocent.get("category")), (0, None))
             self.client.delete(name, purge=True)
 
-    def test_a_fast_writer_goes_at_most_64_mib_over(self):
-        """Also one that begins right after a look, and in a sandbox that is new."""
+    def test_a_fast_writer_exceeds_the_limit_by_at_most_64_mib(self):
+        """Also one that begins right after a check, and in a new sandbox."""
         limit = 128 << 20
         self.daemon.cli("set", "work", "--disk", "128M")
         for _ in range(4):
@@ -188,22 +188,22 @@ class Watched(QuotaTest):
             self.assertLess(self.taken(), limit + (64 << 20))
             self.assertEqual(self.client.exec("work", "rm big; sync", free_space=True).exit_code, 0)
 
-    def test_info_says_which_limit_there_is_and_what_gives_the_better_one(self):
+    def test_info_names_the_kind_of_limit_and_how_to_get_a_better_one(self):
         said = " ".join(self.daemon.cli("info").stdout.decode().split())
         self.assertRegex(said, r"disk quota: watched hint: .*prjquota")
 
-    def test_files_count_as_well(self):
+    def test_files_count_too(self):
         script = "i=0; while :; do i=$((i+1)); : >f$i; [ $((i % 100)) = 0 ] && sleep 0.05; done"
         ended = self.client.wait(self.client.start_exec("work", ["bash", "-c", script])["id"], 60_000)
         self.assertEqual(ended["category"], "disk_quota")
         self.assertIn("of 2000 files", ended["error"])
 
-    def test_what_a_command_left_behind_goes_with_the_sandbox(self):
+    def test_a_background_writer_ends_with_the_sandbox(self):
         self.client.exec("work", f"(i=0; while :; do i=$((i+1)); head -c {MIB} /dev/urandom >big$i; sleep 0.05; done)"
                                  " >/dev/null 2>&1 &")
         harness.wait_until(lambda: "sandbox" not in self.client.workspace("work"), seconds=60, what="the stop")
 
-    def test_uploads_to_one_at_rest_count_until_it_is_measured(self):
+    def test_uploads_to_an_idle_workspace_count_until_it_is_measured(self):
         self.client.stop("work")
         for number in range(2):
             self.client.write_file("work", f"part-{number}", bytes(9 * MIB))
@@ -223,13 +223,13 @@ class Watched(QuotaTest):
 
 
 class WatchedDirectories(QuotaTest):
-    """On a file system of its own, whose directories need not be removed one by one."""
+    """On a separate file system, so its directories need not be removed one by one."""
 
     settings = {"store.disk_quota": "watched"}
     file_system = ["mkfs.ext4", "-q", "-F", "-b", "2048", "-N", "200000"]
 
     def test_a_wide_tree_hides_nothing(self):
-        """Whatever is written below the last of so many directories that their names do not fit in memory."""
+        """Writes below the last of so many directories that their names exceed the memory are found."""
         self.daemon.cli("set", "work", "--disk", "300M", "--disk-files", "0")
         script = f"""
 import os
@@ -245,8 +245,8 @@ with open(last + "/big", "wb") as big:
         ended = self.client.wait(self.client.start_exec("work", ["python3", "-c", script])["id"], 300_000)
         self.assertEqual(ended.get("category"), "disk_quota", ended)
 
-    def test_directories_that_move_about_hide_nothing(self):
-        """A walk that they keep from its end is made again while the commands stand still."""
+    def test_moving_directories_hide_nothing(self):
+        """A walk that they keep from ending is repeated with the commands frozen."""
         self.daemon.cli("set", "work", "--disk", "128M", "--disk-files", "0")
         script = """
 import os
@@ -270,7 +270,7 @@ while True:
 class Btrfs(QuotaTest):
     file_system = ["mkfs.btrfs", "-q"]
 
-    def test_the_kernel_refuses_and_the_rest_goes_on(self):
+    def test_the_kernel_refuses_writes_and_everything_else_works(self):
         self.assertEqual(self.kind(), "btrfs qgroup")
         self.assertEqual(self.client.doctor()["findings"], [])  # it counts no free inodes
         ended = self.client.exec("work", f"head -c {2 * LIMIT} /dev/urandom >big")
@@ -284,8 +284,8 @@ class Btrfs(QuotaTest):
         self.daemon.cli("set", "work", "--disk", "200M")
         self.assertEqual(self.client.exec("work", f"head -c {2 * LIMIT} /dev/urandom >big && sync").exit_code, 0)
 
-    def test_what_becomes_the_workspace_s_own_while_it_runs_counts_for_the_kernel(self):
-        """A fork shares its origin's snapshot; when the origin is purged, that is the fork's."""
+    def test_the_kernel_counts_a_layer_that_passes_to_a_running_workspace(self):
+        """A fork shares its origin's snapshot, and owns it after the origin is purged."""
         self.client.exec("work", f"head -c {16 * MIB} /dev/urandom >kept")
         self.client.stop("work")
         self.client.snapshot("work")
@@ -306,12 +306,12 @@ class Btrfs(QuotaTest):
         self.assertEqual(ended.exec["category"], "disk_quota")
         self.client.cancel(keeper["id"])
 
-    def test_files_are_watched_there(self):
+    def test_the_number_of_files_is_limited_by_the_watcher(self):
         script = "i=0; while :; do i=$((i+1)); : >f$i; [ $((i % 100)) = 0 ] && sleep 0.05; done"
         ended = self.client.wait(self.client.start_exec("work", ["bash", "-c", script])["id"], 90_000)
         self.assertEqual(ended["category"], "disk_quota")
 
-    def test_a_layer_is_a_subvolume_and_goes_whole(self):
+    def test_a_layer_is_a_subvolume_and_is_removed_at_once(self):
         layers = self.daemon.store / "layers"
         layer = next(layers.iterdir())
         self.assertEqual(layer.stat().st_ino, 256)
@@ -322,15 +322,15 @@ class Btrfs(QuotaTest):
 
 
 class Project(QuotaTest):
-    """On ext4. Where this kernel has no project quotas, there is nothing to try; Debian 12's has them (./check --vm)."""
+    """On ext4. Skipped on a kernel without project quotas; Debian 12's has them (./check --vm)."""
 
     file_system = ["mkfs.ext4", "-q", "-F", "-O", "quota,project", "-E", "quotatype=prjquota"]
-    mount_options = "loop,prjquota"  # without it ext4 counts and refuses nothing
+    mount_options = "loop,prjquota"  # otherwise ext4 counts but refuses nothing
 
     def mount(self):
         try:
             super().mount()
-        except AssertionError as error:  # this kernel does not even mount it
+        except AssertionError as error:  # this kernel cannot mount it
             if "MOORAGE_TEST_VM" in os.environ:
                 raise
             self.skipTest(f"no project quotas here: {error}")

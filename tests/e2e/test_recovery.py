@@ -1,5 +1,5 @@
-"""What the daemon comes back to by itself, and what must not hold it up: burials that fail, wardens without CPU,
-disposable workspaces, cancels that come early, upstreams that hang."""
+"""Recoveries of the daemon, and things that must not block it: failed cleanups, wardens without CPU,
+disposable workspaces, early cancels, hanging upstreams."""
 
 import concurrent.futures
 import contextlib
@@ -20,21 +20,21 @@ import moorage
 
 
 class Recovery(harness.TestCase):
-    # Few threads a lane: what waits for the wrong thing is seen at once.
+    # Few threads per lane, so that a wrong wait shows at once.
     settings = {"daemon.reconcile_interval_s": 1, "daemon.threads": 2, "workspace.sync_interval_s": 1}
 
     def sandbox_state(self, name):
         sandbox = self.client.workspace(name).get("sandbox")
         return sandbox["state"] if sandbox else None
 
-    def test_a_burial_that_fails_is_tried_again(self):
+    def test_a_failed_cleanup_of_a_sandbox_is_retried(self):
         self.client.create(repo_url=self.url, name="buried")
         self.client.exec("buried", "echo kept > kept")
         pids = self.daemon.sandbox_pids("buried")
         sandbox = self.client.workspace("buried")["sandbox"]["id"]
         stuck = self.daemon.store / "sandboxes" / sandbox / "stuck"
         stuck.mkdir()
-        harness.run("mount", "-t", "tmpfs", "stuck", stuck)  # nothing is removed below a mount
+        harness.run("mount", "-t", "tmpfs", "stuck", stuck)  # nothing can be removed below a mount
         try:
             os.kill(pids["init"], signal.SIGKILL)
             harness.wait_until(lambda: "sandbox.not_cleared" in self.daemon.log.read_text(), what="the failure is said")
@@ -83,7 +83,7 @@ class Recovery(harness.TestCase):
         self.assertEqual((end["state"], end["exit_code"]), ("exited", 0))
         self.assertEqual(self.daemon.sandbox_pids("starved")["init"], init)
 
-    def test_a_disposable_workspace_goes_also_when_the_daemon_died_at_its_end(self):
+    def test_a_disposable_workspace_is_deleted_even_if_the_daemon_died_at_its_end(self):
         self.daemon.stop()
         self.daemon.start(crash_at="exec.after_outcome")
         try:
@@ -95,7 +95,7 @@ class Recovery(harness.TestCase):
             self.daemon.restart()
         harness.wait_until(lambda: not [w for w in self.client.workspaces() if w["name"] == "once"], what="it is deleted")
 
-    def test_a_journal_that_takes_long_to_read_keeps_the_daemon_from_nothing(self):
+    def test_a_slow_journal_does_not_block_the_daemon(self):
         for name in ("unread", "other"):
             self.client.create(repo_url=self.url, name=name)
         cut = self.client.start_exec("unread", ["sh", "-c", "echo begun; sleep 600"])
@@ -128,7 +128,7 @@ class Recovery(harness.TestCase):
         output = self.client.get_exec(cut["id"])
         self.assertEqual(output["output_bytes"], len("begun\n"))
 
-    def test_that_a_file_is_written_is_noted_before_its_first_byte(self):
+    def test_an_upload_is_recorded_before_its_first_byte(self):
         self.client.create(repo_url=self.url, name="touched", disposable=True)
         self.assertNotIn("integrity", self.client.workspace("touched"))
         with socket.socket(socket.AF_UNIX) as upload:
@@ -136,7 +136,7 @@ class Recovery(harness.TestCase):
             upload.sendall(b"PUT /v1/workspaces/touched/file?path=big HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000\r\n\r\n" + b"z" * 1_000_000)
             harness.wait_until(lambda: "integrity" in self.client.workspace("touched"), what="it is not untouched any more")
 
-    def test_a_purge_that_is_asked_for_again_is_done(self):
+    def test_a_repeated_purge_is_done(self):
         made = self.client.create(repo_url=self.url, name="purged")
         for _ in range(2):  # the second with another key: the answer to the first was lost with the daemon
             self.client.delete(made["id"], purge=True)
@@ -163,19 +163,19 @@ class Recovery(harness.TestCase):
         cancelled.join()
         self.assertEqual(self.client.wait(record["id"], timeout_ms=20000)["state"], "cancelled")
 
-    def test_a_command_that_its_warden_never_took_does_not_run_for_ever(self):
+    def test_a_command_that_never_reached_its_warden_ends(self):
         self.client.create(repo_url=self.url, name="unheard")
         self.client.exec("unheard", "true")
         sandbox = self.client.workspace("unheard")["sandbox"]["id"]
         path = self.daemon.store / "sandboxes" / sandbox / "warden.sock"
         path.rename(path.with_name("aside"))
-        with socket.socket(socket.AF_UNIX) as stand_in:  # takes what is sent, and says nothing
+        with socket.socket(socket.AF_UNIX) as stand_in:  # accepts data and never answers
             stand_in.bind(str(path))
             stand_in.listen(100)
             with self.assertRaises(moorage.MoorageError):
                 self.client.start_exec("unheard", ["true"])
             record = self.client.execs("unheard")[0]
-            self.assertEqual((record["argv"], record["state"]), (["true"], "running"))  # nobody knows better yet
+            self.assertEqual((record["argv"], record["state"]), (["true"], "running"))  # the state is unknown yet
             path.unlink()
         path.with_name("aside").rename(path)
         harness.wait_until(lambda: self.client.get_exec(record["id"])["state"] != "running", what="its warden was asked")
@@ -187,7 +187,7 @@ class Recovery(harness.TestCase):
         with contextlib.suppress(moorage.MoorageError):
             moorage.Moorage(str(self.daemon.socket)).start_exec(name, argv)
 
-    def test_a_key_does_not_stand_for_a_command_with_another_promise(self):
+    def test_a_key_cannot_be_reused_with_other_conditions(self):
         self.client.create(repo_url=self.url, name="keyed")
         self.client.exec("keyed", "true", key="one")
         with self.assertRaises(moorage.MoorageError) as refused:
@@ -195,25 +195,25 @@ class Recovery(harness.TestCase):
         self.assertEqual(refused.exception.code, "already_exists")
 
     def change_row(self, name, sql):
-        """As a verb leaves it that died, or could not write its outcome."""
+        """The state after a verb that died, or could not write its outcome."""
         number = self.client.workspace(name)["id"].removeprefix("ws_")
         with contextlib.closing(sqlite3.connect(self.daemon.store / "state.db", timeout=20)) as database, database:
             layer = database.execute("SELECT layer FROM workspaces WHERE id = ?", (number,)).fetchone()[0]
             database.execute(f"UPDATE workspaces SET {sql} WHERE id = ?", (number,))
         return self.daemon.store / "layers" / f"ly_{layer}"
 
-    def test_a_row_from_before_the_clock_was_set_back_comes_to_rest(self):
+    def test_a_row_from_before_a_clock_change_is_recovered(self):
         made = self.client.create(repo_url=self.url, name="future")
         self.change_row("future", "state = 'deleting', created_wall_ms = created_wall_ms + 400 * 86400000")
         states = lambda: {w["id"]: w["state"] for w in self.client.workspaces(deleted=True)}  # noqa: E731
         harness.wait_until(lambda: states()[made["id"]] == "deleted", what="the delete is finished")
 
-    def test_the_layer_of_a_create_that_failed_goes_also_later(self):
+    def test_the_layer_of_a_failed_create_is_removed_later(self):
         self.client.create(repo_url=self.url, name="unmade")
         layer = self.change_row("unmade", "state = 'failed', created_wall_ms = 0")
         harness.wait_until(lambda: not layer.exists(), what="the layer is removed")
 
-    def test_a_delete_that_was_cut_ends_the_lease(self):
+    def test_an_interrupted_delete_ends_the_lease(self):
         for point in ("delete.after_intent", "stop.after_backend"):
             with self.subTest(point):
                 made = self.client.create(repo_url=self.url, name="leased")
@@ -229,7 +229,7 @@ class Recovery(harness.TestCase):
                 self.assertEqual(self.client.show_lease(made["id"])["ended"], "deleted")
                 self.client.delete(made["id"], purge=True)
 
-    def test_the_note_of_an_upload_waits_for_a_workspace_that_is_away(self):
+    def test_the_record_of_an_upload_waits_for_an_archived_workspace(self):
         made = self.client.create(repo_url=self.url, name="away")
         name = ".moorage-" + "0" * 32
         self.client.write_file("away", name, b"half a file")
@@ -245,7 +245,7 @@ class Recovery(harness.TestCase):
         harness.wait_until(lambda: not note.is_symlink(), what="the note is gone")
         self.assertNotIn(name, [e["name"] for e in self.client.list_files("away")["entries"]])
 
-    def test_a_repository_that_comes_out_of_an_archive_is_left_alone_meanwhile(self):
+    def test_a_repository_being_restored_from_an_archive_is_left_alone(self):
         harness.make_repository(self.upstream / "acme" / "travels")
         made = self.client.create(repo_url=self.git_server.url("acme/travels"), name="travels")
         archive = io.BytesIO()
@@ -278,7 +278,7 @@ class Recovery(harness.TestCase):
         with contextlib.closing(sqlite3.connect(self.daemon.store / "state.db")) as database:
             return database.execute(query, (state,)).fetchone()[0]
 
-    def test_upstreams_that_hang_keep_nothing_else_waiting(self):
+    def test_hanging_upstreams_delay_nothing_else(self):
         self.client.create(repo_url=self.url, name="free")
         self.client.exec("free", "true")
         with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:

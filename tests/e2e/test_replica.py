@@ -1,4 +1,4 @@
-"""The copy of the store elsewhere: what follows, what is refused, and what comes back of it on an empty machine."""
+"""The replica: following the store, refusals, and a restore on an empty machine."""
 
 import datetime
 import json
@@ -19,14 +19,14 @@ from harness import run, wait_until
 
 
 def as_of(status):
-    """Wall time of what is in the copy; 0: none."""
+    """Wall time of the replica's state; 0: none."""
     if not status or "as_of" not in status:
         return 0
     return datetime.datetime.fromisoformat(status["as_of"].replace("Z", "+00:00")).timestamp()
 
 
 class Restored(harness.Daemon):
-    """A machine that has nothing but the copy."""
+    """A machine with only the replica."""
 
     def __init__(self, replica, settings=None):
         super().__init__(settings)
@@ -57,7 +57,7 @@ class TestCase(harness.TestCase):
         super().setUpClass()
 
     def caught_up(self, client=None):
-        """Until all that was there when it was called is in the copy."""
+        """Waits until the replica has everything up to now."""
         client = client or self.client
         now = time.time()
         wait_until(lambda: as_of(client.info().get("replica")) > now, 60, f"the copy follows: {client.info().get('replica')}")
@@ -85,18 +85,18 @@ class Follow(TestCase):
         return sorted((p for p in (self.replica / "packs").iterdir() if p.name.split(".")[0] == series),
                       key=lambda p: int(p.name.split(".")[1]))
 
-    def test_a_tree_follows_with_all_that_an_overlay_knows(self):
+    def test_the_replica_follows_a_tree_with_all_overlay_attributes(self):
         self.client.create(repo_url=self.url, name="tree")
         out = self.client.exec("tree", ["python3", "-c", trees.MAKE])
         self.assertEqual(out.exit_code, 0, out.stderr)
         self.assertEqual(self.client.exec("tree", trees.ROOT, user="root").exit_code, 0)
         self.client.exec("tree", "head -c 3000000 /dev/urandom >big")
         self.caught_up()
-        time.sleep(2.1)  # what is so young is in doubt, and sent again
+        time.sleep(2.1)  # younger changes are in doubt, and sent again
         self.caught_up()
         first = self.packs(layer_of(self.daemon, "tree"))
         self.assertTrue(first[0].name.endswith(".whole"))
-        # What is small goes as little, while the sandbox runs; deletions, renames and links with it.
+        # Small changes are sent as such while the sandbox runs, including deletions, renames and links.
         out = self.client.exec("tree", "mkdir -p d/e && echo one >d/e/f && ln d/e/f d/linked && mv moved moved2 && rm -r README.md && "
                                        "mkdir twice && echo x >twice/gone && sync")
         self.assertEqual(out.exit_code, 0, out.stderr)
@@ -135,7 +135,7 @@ class Follow(TestCase):
             type(self).git_server = harness.GitServer(self.upstream)
 
 
-# Writes a line every 20 ms and a commit now and then, until it is killed.
+# Writes a line every 20 ms and a commit now and then, until killed.
 BUSY = r"""
 import itertools, os, subprocess, time
 for n in itertools.count():
@@ -184,9 +184,9 @@ class Destroyed(TestCase):
         client.create(repo_url=self.url, name="gone")
         client.exec("gone", "echo kept >kept")
         client.delete("gone")
-        client.best_of("snapped", each="sleep 60", test="true", count=2)  # is running when all goes
+        client.best_of("snapped", each="sleep 60", test="true", count=2)  # runs when everything is destroyed
 
-    def test_the_store_goes_under_load_and_comes_back_elsewhere(self):
+    def test_a_store_destroyed_under_load_is_restored_elsewhere(self):
         self.start_load()
         self.caught_up()
         before = {name: trees.look(self.client, name) for name in ("snapped", "fork-1", "tried")}
@@ -203,8 +203,8 @@ class Destroyed(TestCase):
         self.daemon.kill()
         harness.end_sandboxes(f"moorage-{self.daemon.known_store_id}-")
         run("rm", "-rf", self.daemon.store, check=False)
-        self.daemon.store.mkdir(mode=0o700)  # for the end of the class
-        # Archives may lie elsewhere, and there may be something of that name.
+        self.daemon.store.mkdir(mode=0o700)  # for the cleanup of the class
+        # Archives may be elsewhere, where an object of that name may exist.
         (archive,) = (self.place / "before").glob("*.zst")
         (self.place / "after" / archive.name).write_bytes(archive.read_bytes()[:-1] + b"?")
         other = self.restored(settings={"archive.directory": str(self.place / "after")})
@@ -230,7 +230,7 @@ class Destroyed(TestCase):
             self.assertGreater(len(output), 100)
         for name, tree in before.items():
             found = trees.differences(tree, trees.look(client, name), times_of=set())
-            # The base tree's index has its times; and layers that were merged share unchanged files, which then have a name in each.
+            # The base tree's index has its times; merged layers share unchanged files, which then have a name in each.
             self.assertEqual([line for line in found if "/.git/index'" not in line and "' links: " not in line], [])
         self.assertEqual([s["name"] for s in client.snapshots("snapped") if s["name"]], ["s0", "s1", "s2"])
         client.restore("snapped", "s0")
@@ -242,7 +242,7 @@ class Destroyed(TestCase):
         client.undelete("gone")
         self.assertEqual(client.read_file("gone", "kept"), b"kept\n")
         self.assertEqual({s["integrity"]["state"] for s in client.workspaces() if "integrity" in s}, {"intact"})
-        # It has the name of the old one, and may not go on in its copy.
+        # It has the old store's name, and must not continue the old replica.
         other.stop()
         other.config.write_text(json.dumps(json.loads(other.config.read_text()) |
                                            {"replica": {"directory": str(self.replica), "same_disk": True, "interval_s": 1}}))
@@ -253,7 +253,7 @@ class Destroyed(TestCase):
 
 
 class Elsewhere(harness.TestCase):
-    """The copy on a small disk of its own, which fails in every way."""
+    """The replica on a small disk that fails in every way."""
 
     @classmethod
     def setUpClass(cls):
@@ -285,7 +285,7 @@ class Elsewhere(harness.TestCase):
         return wait_until(lambda: self.status()["state"] == state and self.status(), 30, f"the copy is {state}: {self.status()}")
 
     def spared(self):
-        """A copy of the copy, which a test may damage. The daemon is away meanwhile."""
+        """A copy of the replica, for a test to damage. The daemon is stopped meanwhile."""
         self.daemon.kill()
         place = pathlib.Path(tempfile.mkdtemp(prefix="spared-", dir=self.elsewhere)) / "copy"
         run("cp", "-a", self.replica, place)
@@ -320,12 +320,12 @@ class Elsewhere(harness.TestCase):
         if not any(w["name"] == "one" for w in self.client.workspaces()):
             self.client.create(repo_url=self.url, name="one")
             self.client.exec("one", "echo 1 >one")
-            self.client.stop("one")  # so that it stands on the snapshot
+            self.client.stop("one")  # so that it uses the snapshot
             self.client.snapshot("one", "first")
             self.client.exec("one", "echo 2 >one")
         self.caught_up()
 
-    def test_a_directory_that_is_not_safe_is_refused_until_it_is(self):
+    def test_an_unsafe_directory_is_refused_until_it_is_safe(self):
         self.refused_once(lambda: os.chmod(self.replica, 0o770), lambda: os.chmod(self.replica, 0o700), "other than root")
         self.refused_once(lambda: os.chown(self.replica, 65534, 0), lambda: os.chown(self.replica, 0, 0), "belong to root")
         self.refused_once(lambda: run("umount", "-l", self.replica), self.mount, "on the disk of the store")
@@ -337,7 +337,7 @@ class Elsewhere(harness.TestCase):
             self.daemon.restart()
         self.refused_once(another, lambda: (self.replica / "replica").write_text(self.owner), "another store")
 
-    def test_nothing_is_followed_through_a_link(self):
+    def test_links_in_the_replica_are_not_followed(self):
         victim = self.elsewhere / "victim"
         victim.mkdir()
         (victim / "file").write_text("precious")
@@ -359,7 +359,7 @@ class Elsewhere(harness.TestCase):
             os.symlink(victim / "file", self.replica / "lock")
             self.daemon.start()
         self.refused_once(lock, lambda: os.unlink(self.replica / "lock"), "was not made by Moorage")
-        # Names that will be written, and that are to be removed.
+        # Names that will be written or removed.
         layer = max((self.daemon.store / "layers").iterdir(), key=lambda p: int(p.name[3:])).name
         for number in range(1, 60):
             for kind in ("whole", "more"):
@@ -372,14 +372,14 @@ class Elsewhere(harness.TestCase):
         self.caught_up()
         self.assertEqual((victim / "file").read_text(), "precious")
         self.assertEqual(sorted(p.name for p in victim.iterdir()), ["file"])
-        # Nor when a store is made of it.
+        # The same when a store is restored from it.
         place = self.spared()
         pack = next(p for p in (place / "packs").iterdir() if p.name.startswith(layer) and p.name.endswith(".whole"))
         shutil.move(pack, victim / "pack")
         os.symlink(victim / "pack", pack)
         self.assertIn("was not made by Moorage", self.restored(place, expect=1).output)
 
-    def test_what_is_damaged_is_told_and_all_else_comes_back(self):
+    def test_damage_is_reported_and_everything_else_is_restored(self):
         self.client.create(repo_url=self.url, name="two")
         self.client.exec("two", "echo 2 >two")
         self.client.stop("two")
@@ -424,20 +424,20 @@ class Elsewhere(harness.TestCase):
         other.client.delete("two")
         other.close()
 
-        # A missing pack of a snapshot takes along who stands on it.
+        # A missing pack of a snapshot also loses its users.
         place = self.spared()
         for pack in (place / "packs").glob(f"{below}.*"):
             pack.unlink()
         other = self.restored(place, expect=1)
         for word in (f"one ({ids['one']})", "snapshot sn_", "of one"):
             self.assertIn(word, other.output)
-        # None of the copies is sound: nothing is made.
+        # All copies are damaged: no store is created.
         for copy in (place / "state").iterdir():
             copy.write_bytes(b"")
         self.assertIn("has no sound copy of the database", self.restored(place, expect=1).output)
         self.assertIn("is not empty", other.restore(expect=1).output)
 
-    def test_a_disk_that_is_full_or_does_not_answer_delays_nobody(self):
+    def test_a_full_or_hanging_replica_disk_delays_nothing(self):
         self.client.exec("one", "head -c 150000000 /dev/urandom >big")
         status = self.becomes("failing")
         self.assertIn("No space left", status["problem"])
@@ -462,7 +462,7 @@ class Elsewhere(harness.TestCase):
             run("fsfreeze", "-u", self.replica)
         self.becomes("following")
         self.caught_up()
-        # And when it is killed at any point, it goes on where it was.
+        # And after a kill at any point it continues where it was.
         points = [p for p in run(harness.BIN / "mooraged", "--list-crash-points").stdout.decode().split() if p.startswith("replica.")]
         self.assertGreaterEqual(len(points), 4)
         for point in points:

@@ -1,4 +1,4 @@
-"""report: what a reviewer reads of a workspace, as Markdown and as HTML, however hostile the workspace is."""
+"""report: a workspace for a reviewer, as Markdown and as HTML, even if it is hostile."""
 
 import contextlib
 import html.parser
@@ -11,14 +11,14 @@ import unittest
 
 import harness
 
-# What a workspace says to break out of a page, in names, output, messages and files.
+# Text of a workspace that tries to break out of a page, in names, output, messages and files.
 HOSTILE = "</pre></code><script>alert(1)</script>|\"'><img src=x onerror=alert(1)>"
 TAGS = {"html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "pre", "code", "i", "dl", "dt", "dd", "div", "table", "thead",
         "tbody", "tr", "th", "td", "details", "summary", "footer"}
 
 
 class Page(html.parser.HTMLParser):
-    """Tags, attributes and text of a page, which must close what it opens, in order."""
+    """Collects tags, attributes and text of a page; tags must be closed in order."""
 
     def __init__(self, page):
         super().__init__()
@@ -48,7 +48,7 @@ class Page(html.parser.HTMLParser):
 
 
 def without_blocks(page):
-    """Markdown without its fenced blocks and code spans: what a reader of it takes for markup."""
+    """Markdown without its fenced blocks and code spans: the part that is rendered as markup."""
     kept, fence = [], None
     for line in page.split("\n"):
         ticks = re.match(r"(`{3,})", line)
@@ -84,7 +84,7 @@ class Report(harness.TestCase):
     def report(self, *argv, **options):
         return self.daemon.cli("report", *argv, **options).stdout.decode()
 
-    def test_markdown_tells_a_reviewer_all_of_it(self):
+    def test_markdown_has_all_parts_for_a_reviewer(self):
         page = self.report("shop")
         base = self.client.workspace("shop")["base"]["commit"]
         titles = re.findall(r"^#+ (.*)$", "\n".join(without_blocks(page)), re.M)
@@ -102,18 +102,18 @@ class Report(harness.TestCase):
             if "\x1b" not in line and "\u202e" not in line:
                 self.assertIn(line, page)
 
-    def test_markdown_holds_what_is_hostile(self):
+    def test_markdown_escapes_hostile_text(self):
         page = self.report("shop", "--full")
         for sign in ("\x1b", "\u202e", "\r", "\x00"):
             self.assertNotIn(sign, page)
-        self.assertIn("red </pre></code><script>", page)  # in its block
+        self.assertIn("red </pre></code><script>", page)  # inside its block
         self.assertIn("\\xff", page)
         for line in without_blocks(page):
             tags = re.findall(r"(?<!\\)</?[a-zA-Z][^>]*>", line)
             self.assertLessEqual(set(tags), {"<details>", "<details open>", "</details>", "<summary>", "</summary>", "<code>", "</code>"}, line)
         self.assertEqual(page.count("\n<details"), page.count("\n</details>\n\n"), "folds")
 
-    def test_html_holds_what_is_hostile(self):
+    def test_html_escapes_hostile_text(self):
         source = self.report("shop", "--format", "html", "--full")
         page = Page(source)
         self.assertLessEqual(page.tags, TAGS)
@@ -124,7 +124,7 @@ class Report(harness.TestCase):
         for text in (HOSTILE, "the very last line", "od\\033[31md", "checkpoint <17>|`", "say more: `|<b>bold</b>"):
             self.assertIn(text, page.text)
 
-    def test_a_file_comes_whole_and_replaces_nothing(self):
+    def test_a_report_file_is_complete_and_replaces_nothing(self):
         path = self.daemon.directory / "shop.html"
         out = self.daemon.cli("report", "shop", "-o", path).stdout.decode()
         self.assertIn("of HTML in", out)
@@ -132,7 +132,7 @@ class Report(harness.TestCase):
         left.touch()
         refused = self.daemon.cli("report", "shop", "-o", self.daemon.directory / "shop2.html", check=False)
         self.assertEqual(refused.returncode != 0 and "delete it" in refused.stderr.decode(), True, refused.stderr)
-        left.unlink()  # somebody else's: it is refused, and stays
+        left.unlink()  # another user's file is refused, and stays
         self.assertTrue(path.read_text().startswith("<!doctype html>"))
         self.assertTrue(path.read_text().endswith("</html>\n"))
         again = self.daemon.cli("report", "shop", "-o", path, check=False)
@@ -146,7 +146,7 @@ class Report(harness.TestCase):
         self.assertEqual([p.name for p in self.daemon.directory.glob("*.part")], [])
         self.assertFalse(missing.exists())
 
-    def test_stopped_and_archived_ones_have_a_report(self):
+    def test_stopped_and_archived_workspaces_have_a_report(self):
         self.client.create(repo_url=self.url, name="cold")
         self.inside("cold", "echo more >> README.md; echo a word; false")
         self.client.stop("cold")
@@ -159,7 +159,7 @@ class Report(harness.TestCase):
             self.assertIn(text, page)
         self.assertEqual(self.client.workspace("cold")["state"], "archived")
 
-    def test_a_log_without_an_end_ends_the_commits_alone(self):
+    def test_an_endless_git_log_cuts_only_the_commits(self):
         self.client.create(repo_url=self.url, name="endless")
         self.inside("endless", "mkdir -p .git/logs; truncate -s 1T .git/logs/HEAD")
         began = time.monotonic()
@@ -167,16 +167,16 @@ class Report(harness.TestCase):
         self.assertLess(time.monotonic() - began, 30 * harness.PATIENCE)
         self.assertIn("git's log of HEAD is too long to read here", page)
 
-    def test_where_an_imported_command_ran_is_a_value(self):
+    def test_the_origin_of_an_imported_command_is_escaped(self):
         self.client.create(repo_url=self.url, name="moved")
         self.inside("moved", "true")
         self.daemon.stop()
-        with contextlib.closing(sqlite3.connect(self.daemon.store / "state.db")) as db, db:  # as a hostile archive may say
+        with contextlib.closing(sqlite3.connect(self.daemon.store / "state.db")) as db, db:  # as in a hostile archive
             db.execute("UPDATE execs SET imported_from = 'x; see https://evil.example/ok' WHERE workspace = (SELECT id FROM workspaces WHERE name = 'moved')")
         self.daemon.start()
         self.assertIn("ran as `x; see https://evil.example/ok` before the import", self.report("moved"))
 
-    def test_what_is_large_is_cut_and_told_in_little_memory(self):
+    def test_large_parts_are_cut_with_a_note_in_little_memory(self):
         self.client.create(repo_url=self.url, name="large")
         self.inside("large", "for n in $(seq 1 64); do seq 1 100000 > big$n.txt; done; for n in $(seq 1 400); do echo $n > small$n.txt; done")
         for _ in range(20):
@@ -188,7 +188,7 @@ class Report(harness.TestCase):
             print(f"{usage.ru_maxrss >> 10} MiB of memory", end=", ", flush=True)
             self.assertLess(usage.ru_maxrss, 64 << 10, "KiB")
         print(f"report --full of {path.stat().st_size >> 20} MiB", end=" ... ", flush=True)
-        self.assertGreater(path.stat().st_size, 40 << 20)  # --full has all of it
+        self.assertGreater(path.stat().st_size, 40 << 20)  # --full includes all of it
         self.assertIn("The patch is complete: 464 files", path.read_text())
         self.daemon.cli("report", "large", "-o", path, "--force")
         page = path.read_text()

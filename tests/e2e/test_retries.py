@@ -1,4 +1,4 @@
-"""A verb at work is known by its process, however long it takes; a request that is repeated gets the answer of the first."""
+"""A slow verb is recognized by its process; a repeated request gets the first answer."""
 
 import concurrent.futures
 import contextlib
@@ -13,7 +13,7 @@ import moorage
 
 
 class SlowWork(harness.TestCase):
-    """A verb that is held at a point for as long as the test wishes, with a row that looks an hour old."""
+    """Holds a verb at a point, with a row that looks an hour old."""
 
     settings = {"daemon.reconcile_interval_s": 1}
 
@@ -40,7 +40,7 @@ class SlowWork(harness.TestCase):
         with contextlib.closing(sqlite3.connect(self.daemon.store / "state.db", timeout=10)) as database, database:
             database.execute(f"UPDATE {table} SET created_wall_ms = created_wall_ms - 3600000")
 
-    def test_a_fork_that_takes_long_is_left_to_the_verb_that_makes_it(self):
+    def test_a_slow_fork_is_left_to_its_verb(self):
         self.client.create(repo_url=self.url, name="slow")
         self.client.exec("slow", "echo work > work", sync=True)
         for point in ("snapshot.after_intent", "snapshot.after_layers"):
@@ -53,7 +53,7 @@ class SlowWork(harness.TestCase):
                 self.assertEqual(self.client.exec(fork["name"], "cat work").stdout, b"work\n")
                 self.client.delete(fork["id"], purge=True)
 
-    def test_a_best_of_whose_forks_take_long_gets_them(self):
+    def test_a_best_of_waits_for_slow_forks(self):
         self.client.create(repo_url=self.url, name="tried")
         with self.held_at("snapshot.after_intent", lambda: self.client.best_of("tried", test=["true"], each=["true"], count=2)) as starting:
             self.age("workspaces")
@@ -62,7 +62,7 @@ class SlowWork(harness.TestCase):
         ended = self.client.get_best_of(begun["id"], wait_s=60)
         self.assertEqual([a["state"] for a in ended["attempts"]], ["passed"] * 2, ended)
 
-    def test_a_repeat_gets_no_answer_before_it_is_known_whether_the_command_starts(self):
+    def test_a_repeat_is_answered_only_after_the_command_started_or_failed(self):
         def start(key):
             try:
                 return self.client.start_exec("starts", ["true"], key=key)["id"]
@@ -81,7 +81,7 @@ class SlowWork(harness.TestCase):
         self.assertRegex(first.result(), "^unavailable: ex_[0-9]+ (was not|could not be) started: ")
         self.assertEqual(start("fails"), first.result())
 
-    def test_a_create_and_a_clone_that_take_long_are_left_alone(self):
+    def test_a_slow_create_and_a_slow_clone_are_left_alone(self):
         for name, point in (("one", "create.after_intent"), ("two", "create.after_layer")):
             with self.subTest(point), self.held_at(point, lambda name=name: self.client.create(repo_url=self.url, name=name)) as making:
                 self.age("workspaces")
@@ -96,7 +96,7 @@ class SlowWork(harness.TestCase):
             self.assertEqual([r["state"] for r in self.client.repos() if r["name"] == "acme/far"], ["cloning"])
         self.assertEqual(cloning.result()["state"], "ready")
 
-    def test_a_repeat_while_a_workspace_goes_into_its_archive_or_comes_back_is_refused(self):
+    def test_a_repeat_during_an_archive_or_unarchive_is_refused(self):
         self.client.create(repo_url=self.url, name="goes")
         for verb, point in ((self.client.archive, "archive.after_intent"), (self.client.unarchive, "unarchive.after_intent")):
             with self.subTest(point), self.held_at(point, lambda verb=verb, key=point: verb("goes", key=key)) as first:
@@ -107,7 +107,7 @@ class SlowWork(harness.TestCase):
                 self.assertTrue(refused.exception.hint)
             self.assertEqual(verb("goes", key=point), first.result())
 
-    def test_who_asks_for_what_is_being_made_is_told_so(self):
+    def test_requests_for_an_object_in_progress_say_so(self):
         self.client.create(repo_url=self.url, name="busy")
         with self.held_at("snapshot.after_intent", lambda: self.client.fork("busy", names=["busy-fork"], key="busy-1")):
             with self.assertRaises(moorage.MoorageError) as refused:
@@ -118,14 +118,14 @@ class SlowWork(harness.TestCase):
 
 
 class Answers(harness.TestCase):
-    """What a repeat gets where nobody dies. With deaths: tests/faults/test_retries.py."""
+    """Answers to repeats without crashes. With crashes: tests/faults/test_retries.py."""
 
     def refusal(self, call, key):
         with self.assertRaises(moorage.MoorageError) as refused:
             call(key)
         return refused.exception.status, refused.exception.code, refused.exception.message
 
-    def test_what_failed_is_never_a_success_for_its_repeat(self):
+    def test_a_repeat_of_a_failure_never_succeeds(self):
         self.client.create(repo_url=self.url, name="fails")
         calls = {"create": lambda key: self.client.create(repo_url=self.url, name="taken", key=key),
                  "fork": lambda key: self.client.fork("fails", names=["taken"], key=key),
@@ -151,7 +151,7 @@ class Answers(harness.TestCase):
         self.assertEqual({name: self.refusal(call, f"fails-{name}") for name, call in calls.items()}, first)
         self.assertEqual(self.client.create(repo_url=self.url, name="taken", key="fails-new")["state"], "ready")
 
-    def test_a_snapshot_that_was_dropped_is_answered_as_it_was_taken(self):
+    def test_a_repeat_gets_the_first_answer_after_the_snapshot_was_dropped(self):
         self.client.create(repo_url=self.url, name="dropped")
         taken = self.client.snapshot("dropped", name="s", key="dropped-1")
         self.client.drop_snapshot("dropped", "s", key="dropped-2")
@@ -162,7 +162,7 @@ class Answers(harness.TestCase):
             self.daemon.stop()
             self.daemon.start()
 
-    def test_a_delete_a_release_and_an_import_are_answered_again(self):
+    def test_repeats_of_delete_release_and_import_get_the_first_answer(self):
         self.client.create(repo_url=self.url, name="gone")
         lease = self.client.acquire_lease("gone", "holder")
         holder = harness.Client(str(self.daemon.socket))
@@ -178,7 +178,7 @@ class Answers(harness.TestCase):
         self.client.delete("gone", purge=True, key="gone-3")
         self.client.delete("gone", purge=True, key="gone-3")
 
-    def test_an_archive_and_an_unarchive_are_answered_again_and_not_done_again(self):
+    def test_repeats_of_archive_and_unarchive_get_the_first_answer_without_a_second_run(self):
         self.client.create(repo_url=self.url, name="cold")
         self.client.write_file("cold", "kept", b"kept")
         state = lambda: self.client.workspace("cold")["state"]
@@ -210,13 +210,13 @@ class Answers(harness.TestCase):
         self.assertEqual(self.client.read_file("cold", "kept"), b"kept")
 
     def forget_answers(self):
-        """As a daemon leaves it that dies before it kept what it answered."""
+        """The state after a daemon that died before storing its answer."""
         self.daemon.kill()
         with contextlib.closing(sqlite3.connect(self.daemon.store / "state.db")) as database, database:
             database.execute("DELETE FROM idempotency_keys WHERE subject = ''")
         self.daemon.start()
 
-    def test_what_was_made_and_deleted_since_is_answered_as_it_was_made(self):
+    def test_a_repeat_gets_the_first_answer_after_the_object_was_deleted(self):
         calls = {"create": lambda: [self.client.create(repo_url=self.url, name="brief", key="brief-1")],
                  "fork": lambda: self.client.fork("origin", names=["brief"], key="brief-2")}
         self.client.create(repo_url=self.url, name="origin")
@@ -231,7 +231,7 @@ class Answers(harness.TestCase):
                 self.assertEqual(again.get("reason"), first.get("reason"))
                 self.assertEqual(call()[0]["state"], "ready")
 
-    def test_the_same_key_with_other_conditions_is_another_request(self):
+    def test_the_same_key_with_other_conditions_is_a_different_request(self):
         self.client.create(repo_url=self.url, name="cond")
         self.client.write_file("cond", "f", b"one", key="cond-1", if_none_match="*")
         self.client.write_file("cond", "f", b"one", key="cond-1", if_none_match="*")

@@ -1,4 +1,4 @@
-"""Many workspaces on one base tree: each costs what the first did, and a daemon with them is as quick and as idle as before.
+"""Many workspaces on one base tree: none costs more than the first, and the daemon stays as fast and as idle.
 
 400 by default, which takes seconds; MOORAGE_SCALE=10000 for what is promised, with its strict figures. Two stores are
 compared call by call in turn, so that what else runs on the machine takes its part of both.
@@ -26,7 +26,7 @@ BYTES_EACH = 50_000_000 // 10_000  # of the database
 
 
 def cpu_s(process):
-    """CPU time of all threads, to the nanosecond, of those that live."""
+    """CPU time of all live threads, in nanoseconds."""
     tasks = pathlib.Path(f"/proc/{process.pid}/task")
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
 
@@ -42,7 +42,7 @@ class Store:
 
     def __init__(self, case, url, commit, settings=None):
         self.daemon = harness.Daemon(settings)
-        case.addCleanup(self.daemon.remove)  # no sandbox ever runs: nothing is to be stopped in order
+        case.addCleanup(self.daemon.remove)  # no sandbox ever runs: nothing to stop
         self.daemon.start()
         self.client, self.url, self.commit = self.daemon.client, url, commit
         self.api = api.Moorage(self.daemon.socket)
@@ -50,7 +50,7 @@ class Store:
         self.made = 0
 
     def create(self):
-        """In milliseconds. Every other one is named by the daemon. A commit needs no question to upstream."""
+        """Returns milliseconds. The daemon names every other one. A commit id needs no contact with upstream."""
         body = {"repo_url": self.url, "ref": self.commit, "labels": {"task": str(self.made)}}
         if self.made % 2:
             body["name"] = f"task-{self.made}"
@@ -85,12 +85,12 @@ class Many(unittest.TestCase):
     def told(self, text):
         print(f"scale, {self.many.made} workspaces: {text}", flush=True)
 
-    def test_many_cost_no_more_each_than_few(self):
+    def test_the_cost_per_workspace_does_not_grow(self):
         many, tenth = self.many, COUNT // 10
         many.create()  # clones, and writes the base tree
         began, before = time.monotonic(), many.commits()
         times = [many.create() for _ in range(COUNT - 1)]
-        others = many.commits() - before - 2 * len(times)  # than intent and outcome: kept answers together, the store's age
+        others = many.commits() - before - 2 * len(times)  # besides intent and outcome: stored answers, the store's age
         self.assertIn(others, range(3 + int(time.monotonic() - began)))
         first, last = statistics.median(times[:tenth]), statistics.median(times[-tenth:])
         self.told(f"create p50 {first:.2f} ms of the first tenth, {last:.2f} ms of the last ({last / first:.2f}x)")
@@ -104,7 +104,7 @@ class Many(unittest.TestCase):
         few.create()
         times, used = {few: [], many: []}, {few: 0.0, many: 0.0}
         for store in (few, many):
-            store.create()  # its statements are prepared
+            store.create()  # prepares its statements
         for _ in range(PAIRS):
             for store in (few, many):
                 before = cpu_s(store.daemon.process)
@@ -137,7 +137,7 @@ class Many(unittest.TestCase):
     def decides_and_comes_back(self):
         many = self.many
         decided = many.get("/v1/gc")
-        many.api.close()  # it goes on after the restarts
+        many.api.close()  # it continues after the restarts
         began = time.perf_counter()
         many.daemon.stop()
         stopped = time.perf_counter() - began
@@ -157,8 +157,8 @@ class Many(unittest.TestCase):
         self.assertLess(max(ready, killed), 5 * harness.PATIENCE)
 
     def rests(self):
-        """What the daemon does while nobody asks: all that it repeats, once and more."""
-        interval = 32 if FULL else 4  # of 15 s and of 1 s between two passes
+        """Work of the daemon without requests: every periodic job at least once."""
+        interval = 32 if FULL else 4  # for passes every 15 s and every 1 s
         time.sleep(1)  # the work of its start
         before, commits = cpu_s(self.many.daemon.process), self.many.commits()
         time.sleep(interval)
@@ -170,7 +170,7 @@ class Many(unittest.TestCase):
 
 
 class Pages(unittest.TestCase):
-    """What a page is, asked by root; whose rows are on one is in tests/daemon/routes_test.cc."""
+    """Pages for root; for their rows see tests/daemon/routes_test.cc."""
 
     @classmethod
     def setUpClass(cls):
@@ -193,22 +193,22 @@ class Pages(unittest.TestCase):
             self.assertEqual(after, pages[-1][-1])
             between(pages)
 
-    def test_pages_end_where_they_should(self):
+    def test_pages_end_correctly(self):
         ids = [f"ws_{number}" for number in range(1, 8)]
         for limit in (1, 3, 6, 7, 8, 1000):
             pages = self.walk(limit)
             self.assertEqual(sum(pages, []), ids)
             self.assertEqual([len(page) for page in pages[:-1]], [limit] * (len(pages) - 1))
-            self.assertTrue(pages[-1])  # no page for nothing: what ends with a page says so
+            self.assertTrue(pages[-1])  # no empty page: the last one says that it is the last
         self.assertEqual(self.store.client.workspace_page(after="ws_7")["workspaces"], [])
         self.assertEqual([row["id"] for row in self.store.client.each_workspace(page=2)], ids)
 
-    def test_what_goes_and_comes_between_two_pages(self):
+    def test_changes_between_two_pages(self):
         client = self.store.client
 
         def between(pages):
             if len(pages) == 1:
-                client.delete("ws_2", purge=True)  # where the next page goes on
+                client.delete("ws_2", purge=True)  # start of the next page
                 client.delete("ws_3")
                 client.create(repo_url=self.url, ref=self.commit, name="late")
 

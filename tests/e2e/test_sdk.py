@@ -1,4 +1,4 @@
-"""The Python client without a daemon: what it asks for is what its caller named, whatever characters a name has."""
+"""The Python client without a daemon: it requests the named object, whatever characters the name has."""
 
 import inspect
 import io
@@ -23,14 +23,14 @@ class Asked(Exception):
 
 
 class Recorder(moorage.Moorage):
-    """Says which path a call would have asked for."""
+    """Records the path of a call."""
 
     def _open(self, method, path, *_, **__):
         raise Asked(path)
 
 
 def calls():
-    """Every method that puts a name into a path: (its name, the parameters that are names)."""
+    """Every method with a name in its path: (method, parameters that are names)."""
     for name, function in inspect.getmembers(moorage.Moorage, inspect.isfunction):
         taken = [p for p in inspect.signature(function).parameters if p in NAMES]
         if not name.startswith("_") and taken:
@@ -54,12 +54,12 @@ def asked_path(name, function, value):
 
 
 class Paths(unittest.TestCase):
-    def test_a_name_stays_one_part_of_the_path(self):
+    def test_a_name_stays_one_path_segment(self):
         seen = 0
         for name, function, _ in calls():
             plain = asked_path(name, function, "plain")
             if plain is None or "/plain" not in plain:
-                continue  # asks with a query or a body, or with what an earlier answer named
+                continue  # uses a query or a body, or an earlier answer
             for hostile in HOSTILE:
                 with self.subTest(name, hostile=hostile):
                     path = asked_path(name, function, hostile)
@@ -91,7 +91,7 @@ class Gaps(unittest.TestCase):
 
 
 class Leases(unittest.TestCase):
-    def test_a_lease_that_the_command_line_kept_is_found_by_its_short_name(self):
+    def test_a_lease_acquired_by_the_cli_is_found_by_its_short_name(self):
         with tempfile.TemporaryDirectory() as state:
             kept = pathlib.Path(state) / "moorage/leases/%2Frun%2Fx.sock/ws_1.5"
             kept.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What a person sees of the commands, the disk and the daemon: categories, history, du, metrics, top."""
+"""Views of the commands, the disk and the daemon: categories, history, du, metrics, top."""
 
 import contextlib
 import fcntl
@@ -33,7 +33,7 @@ class Categories(harness.TestCase):
     def category(self, argv, **fields):
         return self.end_of(argv, **fields).get("category")
 
-    def test_by_itself(self):
+    def test_ends_of_commands_by_themselves(self):
         for command in ("true", "exit 1", "exit 127", "no-such-program"):  # the last is the shell's 127
             self.assertIsNone(self.category(command), command)
 
@@ -64,19 +64,19 @@ class Categories(harness.TestCase):
         os.kill(self.daemon.sandbox_pids(self.name)["init"], 9)
         self.assertEqual(self.client.wait(running)["category"], "lost")
 
-    def test_memory(self):
+    def test_out_of_memory(self):
         eat = "import sys; x = bytearray(1 << 30)"
         end = self.end_of(["python3", "-c", eat])
         self.assertEqual((end["state"], end["category"]), ("oom_killed", "out_of_memory"))
-        end = self.end_of(f"python3 -c '{eat}'; exit 2")  # as make does when its compiler is killed
+        end = self.end_of(f"python3 -c '{eat}'; exit 2")  # like make after its compiler was killed
         self.assertEqual((end["state"], end["exit_code"], end["category"]), ("exited", 2, "out_of_memory"))
 
-    def test_processes(self):
+    def test_process_limit(self):
         self.assertEqual(self.category(["python3", "-c", FORKS]), "pids_limit")
         self.assertIsNone(self.category(f"python3 -c '{FORKS}'; exit 0"), "it succeeded all the same")
         self.assertIsNone(self.category("exit 1"), "what was refused before is no reason")
 
-    def test_network(self):
+    def test_network_denied(self):
         for address in ("192.0.2.1", "2001:db8::1"):
             self.assertEqual(self.category(["python3", "-c", CONNECT.format(address)]), "network_denied")
         self.assertIsNone(self.category(["python3", "-c", CONNECT.format("127.0.0.1")]))
@@ -84,7 +84,7 @@ class Categories(harness.TestCase):
         said = self.daemon.cli("exec", self.name, "--", "python3", "-c", CONNECT.format("192.0.2.1"), check=False)
         self.assertIn(b"needs a network", said.stderr)
 
-    def test_a_restart_of_the_daemon_keeps_them(self):
+    def test_categories_survive_a_restart_of_the_daemon(self):
         running = self.client.start_exec(self.name, ["sh", "-c", "sleep 1; exec ./plain"])["id"]
         failed = self.end_of(["no-such-program"])["id"]
         self.daemon.restart()
@@ -93,7 +93,7 @@ class Categories(harness.TestCase):
 
 
 class History(harness.TestCase):
-    def test_one_list_in_order_with_exit_and_changes(self):
+    def test_history_lists_events_in_order_with_exit_codes_and_changes(self):
         self.client.create(repo_url=self.url, name="told")
         self.assertEqual(self.client.history("told"), {
             "workspace": {"id": self.client.workspace("told")["id"], "name": "told", "state": "ready"},
@@ -115,7 +115,7 @@ class History(harness.TestCase):
         self.assertRegex(lines[2], r" you +127 not_found +- +0 +no-such-program$")
         self.assertEqual(json.loads(self.daemon.cli("history", "told", "--json").stdout), self.client.history("told"))
 
-    def test_while_a_command_runs_nothing_is_counted_for_another(self):
+    def test_changes_are_not_counted_while_another_command_runs(self):
         self.client.create(repo_url=self.url, name="busy")
         running = self.client.start_exec("busy", ["cat"], stdin=True)["id"]
         self.client.exec("busy", "echo 1 > one")
@@ -126,7 +126,7 @@ class History(harness.TestCase):
         execs = self.client.history("busy")["execs"]
         self.assertEqual([e.get("changed_files") for e in execs], [1, None], "the one that ended last left it so")
 
-    def test_stopped_deleted_undeleted_and_purged(self):
+    def test_history_of_stop_delete_undelete_and_purge(self):
         self.client.create(repo_url=self.url, name="gone")
         self.client.exec("gone", "echo 1 > one")
         before = self.client.history("gone")["execs"]
@@ -145,7 +145,7 @@ class History(harness.TestCase):
         self.assertEqual(missing.returncode, 1)
         self.assertIn(b"there is no workspace 'gone'", missing.stderr)
 
-    def test_limits_and_pages(self):
+    def test_history_has_limits_and_pages(self):
         self.client.create(repo_url=self.url, name="pages")
         ids = [self.client.exec("pages", ["true"]).exec["id"] for _ in range(5)]
         page = self.client.history("pages", limit=2)
@@ -158,7 +158,7 @@ class History(harness.TestCase):
             self.assertEqual(refused.returncode, 1)
             self.assertIn(b"--limit", refused.stderr)
 
-    def test_a_hostile_name_drives_no_terminal(self):
+    def test_a_hostile_name_cannot_control_a_terminal(self):
         self.client.create(repo_url=self.url, name="hostile")
         self.client.exec("hostile", ["true", "\x1b[2J\x1b]0;owned\x07\r\n\u202e evil"])
         out = self.daemon.cli("history", "hostile").stdout
@@ -170,7 +170,7 @@ class History(harness.TestCase):
 
 class Metrics(harness.TestCase):
     def scrape(self):
-        """Samples as {(name, labels): value}, by the parser that Prometheus gives out; promtool's opinion where it is."""
+        """Samples as {(name, labels): value}, by Prometheus's own parser, and checked by promtool if installed."""
         try:
             from prometheus_client.parser import text_string_to_metric_families
         except ImportError:
@@ -193,7 +193,7 @@ class Metrics(harness.TestCase):
     def value(self, name, **labels):
         return self.scrape().get((name, tuple(sorted(labels.items()))), 0)
 
-    def test_what_happens_is_counted(self):
+    def test_events_are_counted(self):
         before = self.scrape()
         self.client.create(repo_url=self.url, name="counted")
         self.client.exec("counted", "printf 12345")
@@ -229,7 +229,7 @@ class Metrics(harness.TestCase):
         self.client.delete("counted", force=True)
         harness.wait_until(lambda: self.value("moorage_execs_running") == 0, what="nothing runs")
 
-    def test_the_process_and_the_disk(self):
+    def test_metrics_of_the_process_and_the_disk(self):
         samples = self.scrape()
         status = pathlib.Path(f"/proc/{self.daemon.process.pid}/status").read_text()
         threads = int(status.split("Threads:")[1].split()[0])
@@ -245,7 +245,7 @@ class Metrics(harness.TestCase):
         self.assertEqual(samples["moorage_http_connections", ()], 1)
         self.assertIn(("moorage_build_info", (("version", self.client.info()["version"]),)), samples)
 
-    def test_no_name_of_anybody_is_in_it(self):
+    def test_metrics_contain_no_names(self):
         self.client.create(repo_url=self.url, name="secret-name", labels={"secret-label": "secret-value"})
         self.client.exec("secret-name", ["sh", "-c", "exit 3", "secret-word"])
         with self.assertRaises(moorage.MoorageError):
@@ -256,7 +256,7 @@ class Metrics(harness.TestCase):
         for family in self.families.values():
             self.assertTrue(family.documentation and family.type != "unknown", family.name)
 
-    def test_another_user_of_the_socket_may_read_it(self):
+    def test_other_users_of_the_socket_may_read_metrics(self):
         os.chmod(self.daemon.directory, 0o711)
         os.chmod(self.daemon.socket, 0o666)
         out = harness.run("setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "curl", "-s", "--unix-socket",
@@ -265,16 +265,16 @@ class Metrics(harness.TestCase):
 
 
 def disk_of(path):
-    """Bytes in use, as du says."""
+    """Bytes in use, as reported by du."""
     return int(harness.run("du", "-s", "-x", "--block-size=1", path).stdout.split()[0])
 
 
 class DiskUsage(harness.TestCase):
     def usage(self, workspace=None):
-        time.sleep(1.1)  # a measurement of the last second is told again
+        time.sleep(1.1)  # a measurement of the last second is reused
         return self.client.disk_usage(workspace)
 
-    def test_the_parts_add_up_to_what_du_says(self):
+    def test_the_parts_add_up_to_the_result_of_du(self):
         for name in ("one", "two", "three"):
             self.client.create(repo_url=self.url, name=name)
         self.client.exec("one", "head -c 20M /dev/urandom > big; truncate -s 1G hole; mkdir d; echo > d/f")
@@ -316,7 +316,7 @@ class DiskUsage(harness.TestCase):
 
 
 class DiskUsageOfStrangers(harness.TestCase):
-    def test_a_hostile_tree_keeps_nobody_waiting(self):
+    def test_a_hostile_tree_delays_no_other_user(self):
         self.client.create(repo_url=self.url, name="hostile")
         deep = "import os\nfor i in range(3000):\n  os.mkdir('d' * 200); os.chdir('d' * 200)"
         self.client.exec("hostile", ["python3", "-c", deep])
@@ -368,7 +368,7 @@ class Terminal:
         harness.wait_until(came, what=what or f"{text!r} on the terminal: {self.seen[-2000:]!r}")
 
     def end(self):
-        """The exit code, once the screen and the settings of the terminal are those of before."""
+        """The exit code, after the terminal's screen and settings are restored."""
         code = self.process.wait(20)
         self.wait_for(b"\x1b[?1049l")
         assert self.seen.rstrip().endswith(b"\x1b[?7h\x1b[?25h\x1b[?1049l"), self.seen[-200:]
@@ -391,7 +391,7 @@ class Top(harness.TestCase):
     def waits(self, name):
         return [w["exec"] for w in self.line(name)["waiting"]]
 
-    def test_who_waits_for_input(self):
+    def test_top_shows_commands_waiting_for_input(self):
         self.client.create(repo_url=self.url, name="asks")
         stdin = {"stdin": True}
         tty = {"tty": {"columns": 80, "rows": 24}}
@@ -421,7 +421,7 @@ class Top(harness.TestCase):
         harness.wait_until(lambda: self.waits("asks") == [], what="it has its answer")
         self.client.delete("asks", force=True)
 
-    def test_a_crowd_is_not_looked_at(self):
+    def test_top_skips_sandboxes_with_too_many_processes(self):
         self.client.create(repo_url=self.url, name="crowd", limits={"pids": 400})
         crowd = "for i in $(seq 300); do sleep 60 & done; echo go; read x"
         running = self.client.start_exec("crowd", ["bash", "-c", crowd], stdin=True)["id"]
@@ -429,7 +429,7 @@ class Top(harness.TestCase):
         self.assertEqual(self.waits("crowd"), [])
         self.client.delete("crowd", force=True)
 
-    def test_the_figures(self):
+    def test_top_shows_correct_figures(self):
         self.client.create(repo_url=self.url, name="busy")
         self.client.create(repo_url=self.url, name="rests")
         spin = "echo go; exec python3 -c 'x = bytearray(200 << 20)\nwhile True: pass'"
@@ -445,7 +445,7 @@ class Top(harness.TestCase):
         self.assertEqual((line["execs_running"], line["doing"]["exec"]), (1, running))
         self.assertIn("last_output_at", line)
         self.assertNotIn("sandbox", self.line("rests"))
-        # The group of an exec that ended is not made again by a look.
+        # Polling does not recreate the cgroup of an ended exec.
         self.client.cancel(running)
         self.client.wait(running)
         self.client.top()
@@ -464,7 +464,7 @@ class Top(harness.TestCase):
         for name in ("busy", "rests"):
             self.client.delete(name)
 
-    def test_the_screen_and_the_way_back(self):
+    def test_top_restores_the_screen(self):
         self.client.create(repo_url=self.url, name="shown")
         for leave, code in ((b"q", 0), (b"\x03", 0), (signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
             terminal = Terminal(self.daemon)
@@ -478,7 +478,7 @@ class Top(harness.TestCase):
             self.assertEqual(terminal.end(), code)
         self.client.delete("shown")
 
-    def test_keys_sizes_and_colours(self):
+    def test_keys_sizes_and_colors(self):
         for name in ("one", "two"):
             self.client.create(repo_url=self.url, name=name)
         terminal = Terminal(self.daemon, env={"NO_COLOR": "1"})
@@ -495,7 +495,7 @@ class Top(harness.TestCase):
         terminal.wait_for(b"PROCS")
         terminal.type(b"o")
         terminal.wait_for(b"[o own]")
-        # The daemon goes and comes back: the screen says so, and keys are still answered.
+        # The daemon stops and restarts: the screen says so, and keys still work.
         self.daemon.kill()
         terminal.wait_for(b"trying again")
         terminal.seen = b""

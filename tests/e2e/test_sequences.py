@@ -1,4 +1,4 @@
-"""Random sequences of edits, snapshots, forks, restores, promotes, archives, kills: each tree is what a plain directory would be.
+"""Random sequences of edits, snapshots, forks, restores, promotes, archives, kills: each tree equals a plain directory.
 
 One difference is known and part of the model: files with several names that a snapshot froze are apart from the first write
 on (overlayfs copies one name up).
@@ -19,7 +19,7 @@ import harness
 SEQUENCES = int(os.environ.get("MOORAGE_SEQUENCES", "25"))
 STEPS = 14
 
-# Does `ops` to a tree and tells the errors; with none it tells what is there. Runs on both sides.
+# Applies `ops` to a tree and prints the errors; without ops it prints the contents. Runs on both sides.
 WORK = r"""
 import errno, hashlib, json, os, shutil, stat, sys
 def write(path, mode, text):
@@ -55,7 +55,7 @@ INSIDE = WORK + "print(json.dumps(work(*json.loads(sys.argv[1]))))"
 
 
 def contents(top):
-    """What git keeps of a tree."""
+    """The parts of a tree that git stores."""
     seen = {}
     for place, names, files in os.walk(top):
         names[:] = [n for n in names if n != ".git"]
@@ -92,7 +92,7 @@ class Sequences(harness.TestCase):
 
     @staticmethod
     def part_names(directory):
-        """What was frozen has no second names any more, once it is written to."""
+        """A write to a frozen file separates its hard links."""
         for place, _, files in os.walk(directory):
             for name in files:
                 path = os.path.join(place, name)
@@ -141,7 +141,7 @@ class Sequences(harness.TestCase):
         self.assertEqual(differs, {}, f"{workspace.name} after {self.steps}")
 
     def as_git_says(self, workspace, commit):
-        """Its patch makes the tree of the commit, its status names what git finds changed there."""
+        """Its patch turns the commit into its tree, its status lists the changes that git finds."""
         plain = self.models / "plain"
         harness.git(self.upstream / "acme" / "shop", "worktree", "add", "--detach", plain, commit)
         try:
@@ -208,7 +208,7 @@ class Sequences(harness.TestCase):
         self.part_names(parent.directory)
 
     def drop(self, workspace):
-        # Its own, and no fork's origin: that the model looks up.
+        # Its own snapshot, not a fork's origin, which the model looks up.
         origins = {self.client.workspace(w.name).get("forked_from") for w in self.workspaces}
         loose = sorted(set(workspace.snapshots) - origins)
         if loose:
@@ -225,13 +225,13 @@ class Sequences(harness.TestCase):
         self.daemon.restart()
 
     def many(self, workspace):
-        """So many that the lower ones are merged."""
+        """Enough for a merge of the lower ones."""
         self.client.stop(workspace.name)
         for _ in range(18):
             self.client.snapshot(workspace.name)
         self.part_names(workspace.directory)
 
-    def test_each_tree_is_what_a_plain_directory_would_be(self):
+    def test_each_tree_equals_a_plain_directory(self):
         seed = int(os.environ.get("MOORAGE_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
         print(f"MOORAGE_TEST_SEED={seed}, {self.sequences} sequences")
         steps = {self.edit: 10, self.snapshot: 5, self.fork: 3, self.restore: 4, self.promote: 3, self.drop: 2, self.archive: 1, self.kill: 1, self.many: 1}

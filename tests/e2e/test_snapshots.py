@@ -1,4 +1,4 @@
-"""snapshot, restore, fork, promote: nothing is lost on the way, and each tree is what it was."""
+"""snapshot, restore, fork, promote: nothing is lost, and each tree stays the same."""
 
 import concurrent.futures
 import contextlib
@@ -12,8 +12,8 @@ import harness
 import moorage
 import trees
 
-SNAPSHOTS = int(os.environ.get("MOORAGE_SNAPSHOTS", "60"))  # live ones, in a row
-# Writes one file after the other, each whole by a rename, in a tree with a directory of its own and its cwd in there.
+SNAPSHOTS = int(os.environ.get("MOORAGE_SNAPSHOTS", "60"))  # of a running workspace, in a row
+# Writes files one after another, each by a rename, in a tree with its own directory and with its cwd there.
 WRITER = """
 import os, time
 os.makedirs("work", exist_ok=True); os.chdir("work")
@@ -26,7 +26,7 @@ while not os.path.exists("../stop"):
 print(n)
 """
 
-# For each line of input: counts in a mapped page until a signal comes, counts again, ends the mapping, prints how far it came.
+# For each line of input: counts in a mapped page until a signal, counts again, unmaps, prints the last count.
 COUNTER = """
 import mmap, os, signal, struct, sys
 over, n = False, 0
@@ -46,7 +46,7 @@ for turn, _ in enumerate(sys.stdin):
 
 
 class Snapshots(harness.TestCase):
-    beside = "copy"  # the way of what holds its mounts
+    beside = "copy"  # the kind of snapshot for busy mounts
 
     def make(self, name, *commands):
         made = self.client.create(repo_url=self.url, name=name)
@@ -70,7 +70,7 @@ class Snapshots(harness.TestCase):
     def layers(self):
         return {p.name for p in (self.daemon.store / "layers").iterdir()}
 
-    def test_at_rest_a_state_is_kept_and_comes_back(self):
+    def test_an_idle_workspace_can_be_snapshotted_and_restored(self):
         self.make("rest", "echo one > kept; git mv README.md READ.txt")
         one = self.content("rest")
         self.client.stop("rest")
@@ -109,7 +109,7 @@ class Snapshots(harness.TestCase):
         self.client.restore("odd", "live", kill=True)
         self.same("odd", before)
 
-    def test_a_writer_notices_nothing_and_every_copy_is_of_one_moment(self):
+    def test_a_writer_is_not_disturbed_and_every_copy_is_consistent(self):
         self.make("busy", "mkdir work")
         running = self.client.start_exec("busy", ["python3", "-c", WRITER])["id"]
         harness.wait_until(lambda: self.client.exec("busy", "test -e work/log").exit_code == 0, what="it writes")
@@ -134,8 +134,8 @@ class Snapshots(harness.TestCase):
             seen.append(int(out.stdout))
         self.assertEqual(seen, sorted(seen))
 
-    def test_what_was_written_through_a_mapping_is_there_though_the_mapping_ended(self):
-        """Each round: a counter in a mapped page is copied, counts on, its mapping ends, a file says how far it came: all before the freeze."""
+    def test_writes_through_an_ended_mapping_are_in_the_snapshot(self):
+        """Each round, before the freeze: a counter in a mapped page is copied, counts further and is unmapped, and a file has its last count."""
         self.make("mapped", "mkdir many; for i in $(seq 600); do echo $i > many/$i; done; head -c 4096 /dev/zero > counter; echo -1 0 > told")
         running = self.client.start_exec("mapped", ["python3", "-uc", COUNTER], stdin=True)["id"]
         rounds, ended_before = 200 if os.environ.get("MOORAGE_TEST_LONG") == "1" else 4, 0
@@ -146,7 +146,7 @@ class Snapshots(harness.TestCase):
             pid, = (pid for pid, line in harness.processes().items() if pid in inside and "mapped {turn}" in line)
             layers = self.layers()
             live = self.daemon.store / "layers" / self.layer_of("mapped") / "tree/upper/counter"
-            # The page is dirty, and the change that made it so is no longer the present: no time tells of what is written now.
+            # The page is dirty, and its ctime is already past: no time shows the later writes.
             harness.wait_until(lambda: time.time() - live.stat().st_ctime > 0.1, what="the page's change is over")  # noqa: B023
             with concurrent.futures.ThreadPoolExecutor(1) as pool:
                 taking = pool.submit(self.client.snapshot, "mapped")
@@ -155,13 +155,13 @@ class Snapshots(harness.TestCase):
                 taken = taking.result(60)
             self.assertEqual(taken["way"], self.beside)
             fork = self.client.fork("mapped", snapshot=taken["id"])[0]["id"]
-            # Nothing in `told`: between the open that cut it and the write.
+            # Nothing in `told`: between the open that truncated it and the write.
             turn, told = (int(word) for word in (self.client.read_file(fork, "told").split() or (-1, 0)))
             self.assertGreaterEqual(int.from_bytes(self.client.read_file(fork, "counter")[:8], "little"), told, f"snapshot {n}")
             ended_before += turn == n
             self.client.delete(fork, purge=True)
             self.client.drop_snapshot("mapped", taken["id"])
-        if self.beside == "copy":  # a subvolume's copy takes no time that anything could end in
+        if self.beside == "copy":  # a subvolume's copy is instantaneous
             self.assertGreater(ended_before, 0, "the copies were over before the mappings ended, so nothing was tried")
         self.client.cancel(running)
         self.client.wait(running, 30_000)
@@ -178,10 +178,10 @@ class Snapshots(harness.TestCase):
                     return True
         return False
 
-    def test_an_idle_sandbox_gets_new_mounts_and_runs_on(self):
+    def test_an_idle_sandbox_gets_new_mounts_and_keeps_running(self):
         sandbox = self.client.start(self.make("idle")["id"])["sandbox"]["id"]
         self.run_in("idle", "echo one > kept; echo mine > /tmp/mine; echo hidden > ~/.hidden")
-        # What ran the command may be there a moment longer than it.
+        # The process that ran the command may live slightly longer.
         harness.wait_until(lambda: self.client.snapshot("idle")["way"] == "restack", what="an exchange")
         time.sleep(0.2)
         self.assertEqual(self.client.snapshot("idle", name="one")["way"], "restack")
@@ -189,7 +189,7 @@ class Snapshots(harness.TestCase):
         two = self.content("idle")
         self.client.snapshot("idle", name="two")
         time.sleep(0.2)
-        # With one that runs elsewhere, and holds nothing.
+        # With one that runs elsewhere and holds no mount.
         elsewhere = self.client.start_exec("idle", ["sleep", "60"], cwd="/tmp")
         self.assertEqual(self.client.snapshot("idle")["way"], "restack")
         with self.assertRaises(moorage.MoorageError) as busy:
@@ -213,7 +213,7 @@ class Snapshots(harness.TestCase):
         self.assertEqual(self.client.read_file("idle", "put"), b"put")
         self.assertEqual(self.content("idle").count("put"), 2)
 
-    def test_what_holds_the_mounts_gets_a_copy_taken(self):
+    def test_a_sandbox_with_busy_mounts_is_snapshotted_by_copy(self):
         holders = {
             "directory": "import os, time; os.chdir('/workspace/d'); ready(); time.sleep(60)",
             "file": "import time; f = open('/workspace/d/log', 'a'); ready()\nwhile True: f.write('x\\n'); f.flush(); time.sleep(.01)",
@@ -242,7 +242,7 @@ class Snapshots(harness.TestCase):
                     self.assertEqual(self.run_in(workspace, "grep -vc x d/log; ls d"), "1\nlog\nmap\n")
 
     def test_a_writer_by_absolute_path_loses_no_byte(self):
-        """It holds nothing between two writes: some snapshots are restacked, some copied."""
+        """It holds no mount between two writes: some snapshots are restacked, some copied."""
         self.make("absolute", "mkdir w")
         code = ("import os\nn = 0\nwhile not os.path.exists('/tmp/stop'):\n"
                 "  with open('/workspace/w/log', 'a') as f: f.write(f'{n}\\n')\n"
@@ -264,7 +264,7 @@ class Snapshots(harness.TestCase):
         skeletons = [path for image in (self.daemon.store / "images").iterdir() for path in image.rglob("workspace/*")]
         self.assertEqual(skeletons, [], "left under a mount point")
 
-    def test_forks_are_apart_and_one_becomes_the_parent(self):
+    def test_forks_are_independent_and_one_is_promoted(self):
         self.make("parent", "echo base > kept")
         forks = self.client.fork("parent", count=3)
         self.assertEqual([f["name"] for f in forks], ["parent-1", "parent-2", "parent-3"])
@@ -291,7 +291,7 @@ class Snapshots(harness.TestCase):
         self.client.restore("parent", was["id"])
         self.assertEqual(self.run_in("parent", "cat kept"), "base\n")
 
-    def test_layers_go_with_the_last_that_stands_on_them(self):
+    def test_layers_are_removed_with_their_last_user(self):
         before = self.layers()
         self.make("tower", "echo 0 > kept")
         for n in range(4):
@@ -301,7 +301,7 @@ class Snapshots(harness.TestCase):
         self.client.stop("tower")
         fork = self.client.fork("tower", names=["heir"], snapshot="t3")[0]
         self.assertEqual(len(self.layers() - before), 6)
-        self.client.drop_snapshot("tower", "t1")  # others stand on its layer
+        self.client.drop_snapshot("tower", "t1")  # others use its layer
         self.assertEqual(len(self.layers() - before), 6)
         self.client.delete("tower", purge=True)
         self.assertEqual(self.run_in("heir", "cat kept"), "3\n")
@@ -329,25 +329,25 @@ class Snapshots(harness.TestCase):
             self.client.undo("undo", "ex_99999")
         self.assertEqual(refused.exception.code, "not_found")
 
-    def test_policies_take_them_and_retention_takes_them_away(self):
+    def test_policies_take_snapshots_and_retention_removes_them(self):
         self.client.create(repo_url=self.url, name="stops", snapshot_on_stop=True)
         for n in range(13):
             self.run_in("stops", f"echo {n} > kept")
             self.client.stop("stops")
         self.client.start("stops")
-        self.client.stop("stops")  # nothing is new
+        self.client.stop("stops")  # nothing new
         taken = self.client.snapshots("stops")
         self.assertEqual({s["cause"] for s in taken}, {"on-stop"})
-        harness.wait_until(lambda: len(self.client.snapshots("stops")) == 11, what="retention")  # the newest ten, and one of the hour
+        harness.wait_until(lambda: len(self.client.snapshots("stops")) == 11, what="retention")  # the newest ten, and one per hour
         self.client.restore("stops", self.client.snapshots("stops")[3]["id"])
         self.client.create(repo_url=self.url, name="often", snapshot_every_s=10)
         running = self.client.start_exec("often", ["sh", "-c", "for i in $(seq 250); do echo $i >> kept; sleep 0.1; done"])["id"]
         harness.wait_until(lambda: [s["cause"] for s in self.client.snapshots("often")] == ["interval"], 60, "one of the interval")
         self.client.cancel(running)
-        for name in ("stops", "often"):  # it would go on taking them beside what other tests count
+        for name in ("stops", "often"):  # otherwise it would disturb the counts of other tests
             self.client.delete(name, purge=True)
 
-    def test_an_idle_sandbox_goes_on_for_hundreds(self):
+    def test_an_idle_sandbox_survives_hundreds_of_snapshots(self):
         self.make("on", "mkdir -p a/b; echo 0 > a/b/log; git mv README.md a/READ")
         before = self.layers()
         born = self.client.workspace("on")["sandbox"]["id"]
@@ -359,7 +359,7 @@ class Snapshots(harness.TestCase):
             if n % 50 == 0:
                 self.daemon.restart()
             harness.wait_until(lambda: self.depth("on", at_rest=False) < 40, what="it is flattened while it is mounted")
-        self.assertGreater(ways.count("restack"), 100, ways)  # what ran a command may be there a moment longer
+        self.assertGreater(ways.count("restack"), 100, ways)  # the process that ran a command may live slightly longer
         self.assertEqual(self.client.workspace("on")["sandbox"]["id"], born)
         log = "".join(f"{n}\n" for n in range(0, 151, 5))
         self.assertEqual(self.run_in("on", "cat a/b/log a/READ; ls -d new*"), log + "hello\nnew150\n")
@@ -367,7 +367,7 @@ class Snapshots(harness.TestCase):
             fork = self.client.fork("on", snapshot=f"s{n}")[0]
             self.assertEqual(self.run_in(fork["name"], "cat a/b/log"), "".join(f"{k}\n" for k in range(0, n, 5)), n)
             self.client.delete(fork["id"], purge=True)
-        # What merges took the place of goes when the last mount of it was exchanged.
+        # Layers replaced by merges are removed after the last mount of them was exchanged.
         for n in range(1, 151):
             self.client.drop_snapshot("on", f"s{n}")
         harness.wait_until(lambda: self.client.snapshot("on")["way"] == "restack", what="an exchange")
@@ -376,7 +376,7 @@ class Snapshots(harness.TestCase):
         self.client.delete("on", purge=True)
         harness.wait_until(lambda: self.layers() <= before, 60, "its layers are gone")
 
-    def test_two_hundred_deep_is_as_good_as_new(self):
+    def test_a_chain_of_two_hundred_snapshots_is_as_fast_as_a_new_one(self):
         self.make("deep", "mkdir -p a/b; echo 0 > a/b/log; git mv README.md a/READ")
         before = self.layers()
         for n in range(1, 201):
@@ -396,12 +396,12 @@ class Snapshots(harness.TestCase):
         self.client.delete("deep", purge=True)
         harness.wait_until(lambda: self.layers() <= before, 60, "its layers are gone")
 
-    def test_what_a_sandbox_leaves_is_made_flat_when_it_stops(self):
+    def test_a_deep_chain_is_merged_when_the_sandbox_stops(self):
         self.make("leaves", "echo 0 > kept")
         exchanged = 0
         for n in range(200):
             self.client.write_file("leaves", "kept", f"{n}\n".encode())
-            # What ran a command, or looks at the files, may be there a moment longer: then it is a copy.
+            # Processes of a command or of the file API may live slightly longer: then it is a copy.
             exchanged += self.client.snapshot("leaves", name=f"s{n}")["way"] == "restack"
             if exchanged == 30:
                 break
@@ -418,14 +418,14 @@ class Snapshots(harness.TestCase):
                              "SELECT parent, n + 1 FROM layers JOIN c USING (id) WHERE parent IS NOT NULL) SELECT max(n) FROM c", (name,))
             return row.fetchone()[0]
 
-    def test_a_key_makes_one(self):
+    def test_a_key_takes_one_snapshot(self):
         self.make("keyed", "echo x > kept")
         one = self.client.snapshot("keyed", name="k", key="key-1")
         self.assertEqual(self.client.snapshot("keyed", name="k", key="key-1")["id"], one["id"])
         forks = self.client.fork("keyed", count=2, key="key-2")
         self.assertEqual([f["id"] for f in self.client.fork("keyed", count=2, key="key-2")], [f["id"] for f in forks])
 
-    def test_what_cannot_be_is_refused_and_changes_nothing(self):
+    def test_impossible_requests_are_refused_and_change_nothing(self):
         self.make("strict")
         for call, code in ((lambda: self.client.restore("strict", "none"), "not_found"), (lambda: self.client.promote("strict"), "invalid_argument"),
                            (lambda: self.client.fork("strict", names=["strict"]), "already_exists"),

@@ -1,5 +1,5 @@
-"""What `stop` and `rm` do with commands that run, and with a pre_stop: no thread waits for either, and nothing that ran
-ends without a word."""
+"""`stop` and `rm` with running commands and with pre_stop: no thread waits for either, and no command
+ends without a report."""
 
 import concurrent.futures
 import json
@@ -13,11 +13,11 @@ import harness
 from harness import moorage
 
 OTHER = 65533  # a user that is not root
-HOOK_S = 300  # far longer than anything here waits
+HOOK_S = 300  # far longer than any wait here
 
 
 def in_background(function, *arguments, **fields):
-    """A thread, and a list that holds what it answered or raised once it has."""
+    """A thread, and a list for its result or exception."""
     answer = []
 
     def call():
@@ -44,13 +44,13 @@ class Hooks(harness.TestCase):
         self.client.create(repo_url=self.url, name=name, pre_stop=hook, pre_stop_deadline_s=HOOK_S, **fields)
         self.client.exec(name, "true")
 
-    def test_stops_that_wait_for_their_hooks_take_no_thread_from_anybody(self):
-        names = [f"hooked-{n}" for n in range(6)]  # more than there are threads
+    def test_stops_waiting_for_their_hooks_occupy_no_thread(self):
+        names = [f"hooked-{n}" for n in range(6)]  # more than the number of threads
         stops = []
         for name in names:
             self.with_hook(name)
             stops.append(in_background(self.client_of_thread().stop, name))
-        # These fill the pool that tells ends of commands, too: each is deleted when its command has ended.
+        # These also fill the pool for ends of commands: each is deleted when its command has ended.
         thrown_away = [f"thrown-{n}" for n in range(5)]
         for name in thrown_away:
             self.client.create(repo_url=self.url, name=name, pre_stop=f"sleep {HOOK_S}", pre_stop_deadline_s=HOOK_S, disposable=True)
@@ -92,7 +92,7 @@ class Hooks(harness.TestCase):
         self.assertNotIn("sandbox", answer[0])
         self.assertEqual(self.client.history("dead")["execs"][-1]["state"], "interrupted")
 
-    def test_who_leaves_while_a_hook_runs_has_stopped_it(self):
+    def test_a_client_that_disconnects_during_a_hook_still_stops_the_sandbox(self):
         self.with_hook("left", "sleep 3; echo x > hooked")
         with self.daemon.cli_popen("stop", "left") as cli:
             harness.wait_until(lambda: self.hooks("left"), what="the hook")
@@ -100,7 +100,7 @@ class Hooks(harness.TestCase):
         harness.wait_until(lambda: "sandbox" not in self.client.workspace("left"), what="the stop")
         self.assertEqual(self.client.read_file("left", "hooked"), b"x\n")
 
-    def test_two_stops_at_a_time_run_the_hook_once(self):
+    def test_two_concurrent_stops_run_the_hook_once(self):
         self.with_hook("both", "sleep 2; echo x >> stops")
         stops = [in_background(self.client_of_thread().stop, "both") for _ in range(2)]
         for thread, answer in stops:
@@ -119,7 +119,7 @@ class Hooks(harness.TestCase):
         self.assertNotIn("sandbox", answer[0])
         self.assertNotIn("sandbox", self.client.stop("keyed", key="once"))
 
-    def test_archive_and_move_wait_for_a_hook_as_a_stop_does(self):
+    def test_archive_and_move_wait_for_a_hook_like_a_stop(self):
         self.with_hook("cold", "sleep 1; echo x >> stops")
         self.client.archive("cold")
         self.client.unarchive("cold")
@@ -128,7 +128,7 @@ class Hooks(harness.TestCase):
         self.client.move("cold", backend="process")
         self.assertEqual(self.client.read_file("cold", "stops"), b"x\nx\n")
 
-    def test_a_best_of_whose_forks_have_a_hook_comes_to_its_end(self):
+    def test_a_best_of_with_hooks_in_its_forks_ends(self):
         self.client.create(repo_url=self.url, name="tries", pre_stop="sleep 1", pre_stop_deadline_s=HOOK_S)
         best = self.client.best_of("tries", test="true", each="echo {i} > n", count=3)
         harness.wait_until(lambda: self.client.get_best_of(best["id"])["state"] == "done", 60, "its end")
@@ -167,7 +167,7 @@ class Busy(harness.TestCase):
         self.client.delete("busy", purge=True, force=True)
 
     def gates_at(self, *points):
-        """Files: while one is there, whoever comes to its point waits there, and a file says that somebody does."""
+        """Pause files: while one exists, a verb that reaches its point waits, and another file shows the wait."""
         gates = [self.daemon.store.parent / f"gate-{point}" for point in points]
         self.daemon.kill()
         self.daemon.environment["MOORAGE_PAUSE_AT"] = ",".join(f"{point}={gate}" for point, gate in zip(points, gates))
@@ -187,7 +187,7 @@ class Busy(harness.TestCase):
     def reached(self, gate):
         harness.wait_until(gate.with_name(f"{gate.name}.reached").exists, what=gate.name)
 
-    def test_a_command_that_begins_while_somebody_looks_is_not_ended(self):
+    def test_a_command_that_begins_during_the_check_is_not_ended(self):
         for verb in ("stop", "delete"):
             with self.subTest(verb):
                 self.client.create(repo_url=self.url, name=verb)
@@ -203,7 +203,7 @@ class Busy(harness.TestCase):
                 self.assertEqual(self.client.stop(verb, force=True)["ended"], [exec_id])
                 self.doCleanups()
 
-    def test_a_command_that_meets_a_stop_runs_after_it(self):
+    def test_a_command_sent_during_a_stop_runs_after_it(self):
         self.client.create(repo_url=self.url, name="met")
         before = self.client.start("met")["sandbox"]["id"]
         stops, begins = self.gates_at("stop.after_intent", "exec.before_intent")
@@ -218,7 +218,7 @@ class Busy(harness.TestCase):
             self.assertEqual(ran.result().stdout, b"ran\n")
         self.assertNotEqual(self.client.workspace("met")["sandbox"]["id"], before)
 
-    def test_a_command_that_meets_a_delete_is_not_begun(self):
+    def test_a_command_sent_during_a_delete_does_not_start(self):
         self.client.create(repo_url=self.url, name="leaves")
         self.client.start("leaves")
         deletes, begins = self.gates_at("delete.after_intent", "exec.before_intent")
@@ -233,7 +233,7 @@ class Busy(harness.TestCase):
             with self.assertRaises(moorage.MoorageError):
                 ran.result()
 
-    def test_who_forces_it_is_in_the_record_in_logs_ps_and_history(self):
+    def test_a_forced_stop_names_its_user_in_logs_ps_and_history(self):
         exec_id = self.running("forced")
         said = self.daemon.cli("stop", "--force", "forced").stdout.decode()
         self.assertIn(exec_id, said)
@@ -243,13 +243,13 @@ class Busy(harness.TestCase):
         for words in (("ps", "forced"), ("history", "forced")):
             self.assertRegex(self.daemon.cli(*words).stdout.decode(), rf"{exec_id} .*stopped by root")
 
-    def test_a_delete_says_who_did_it_too(self):
+    def test_a_delete_names_its_user_too(self):
         exec_id = self.running("gone")
         self.assertEqual(self.client.delete("gone", force=True)["ended"], [exec_id])
         end = self.end_of(exec_id)
         self.assertEqual((end["category"], end["error"]), ("stopped", "ended with its sandbox: deleted by root"))
 
-    def test_a_cancel_says_who_did_it_too(self):
+    def test_a_cancel_names_its_user_too(self):
         exec_id = self.running("killed")
         self.assertEqual(self.daemon.cli("kill", exec_id).returncode, 0)
         end = self.end_of(exec_id)
@@ -263,14 +263,14 @@ class Busy(harness.TestCase):
         self.assertEqual(self.end_of(later)["error"], "cancelled by root")
 
     def as_other(self, path, body):
-        """What a user that is not root is answered to a POST."""
+        """The answer to a POST by a user other than root."""
         os.chmod(self.daemon.directory, 0o711)
         os.chmod(self.daemon.socket, 0o666)
         out = harness.run("setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", "--clear-groups", "curl", "-sf", "--unix-socket", self.daemon.socket,
                           "--data-binary", json.dumps(body), f"http://daemon/v1{path}", env={"PATH": "/usr/bin:/bin"}).stdout
         return json.loads(out or "null")
 
-    def test_a_signal_that_ends_a_command_of_somebody_else_says_who_sent_it(self):
+    def test_a_signal_to_another_users_command_names_its_sender(self):
         workspace = self.as_other("/workspaces", {"repo_url": self.url, "name": "theirs"})["id"]
 
         def ended_by(argv, call):
@@ -284,7 +284,7 @@ class Busy(harness.TestCase):
         state, error, exec_id = ended_by(sleeps, lambda e: self.daemon.cli("kill", e, "TERM"))
         self.assertEqual((state, error), ("signalled", "SIGTERM sent by root"))
         self.assertIn(b"SIGTERM sent by root", self.daemon.cli("logs", exec_id, check=False).stderr)
-        # Its shell says that a child was ended.
+        # Its shell reports the end of its child.
         self.assertEqual(ended_by(["sh", "-c", "trap : INT; echo ready; sleep 1000; exit $?"], lambda e: self.client.signal(e, "INT"))[:2],
                          ("exited", "SIGINT sent by root"))
 
@@ -306,7 +306,7 @@ class Busy(harness.TestCase):
         first = self.client.start_exec("shared", ["sh", "-c", "read line"], stdin=True)["id"]
         second = self.client.start_exec("shared", ["sh", "-c", "read line"], stdin=True)["id"]
         for command in ("true", "exit 3"):
-            self.client.exec("shared", command)  # neither the first one nor the last one
+            self.client.exec("shared", command)  # neither the first nor the last one
         self.client.send_input(first, b"\n")
         self.assertEqual(self.end_of(first)["exit_code"], 0)
         self.assertEqual(self.client.exec("shared", "echo on").stdout, b"on\n")
@@ -315,13 +315,13 @@ class Busy(harness.TestCase):
         self.assertEqual((self.end_of(second)["state"], self.end_of(second)["exit_code"]), ("exited", 0))
         harness.wait_until(lambda: "shared" not in [w["name"] for w in self.client.workspaces()], what="it is deleted")
 
-    def test_a_command_that_ends_by_itself_is_waited_for(self):
+    def test_a_stop_waits_for_a_command_that_ends_by_itself(self):
         self.running("waited", "sleep", "2")
         self.assertNotIn("sandbox", self.client.stop("waited", wait_ms=60_000))
         record = self.client.history("waited")["execs"][-1]
         self.assertEqual((record["state"], record["exit_code"]), ("exited", 0))
 
-    def test_what_stops_it_without_a_person_says_so_too(self):
+    def test_an_automatic_stop_names_its_reason(self):
         exec_id = self.running("leased")
         with self.client.lease("leased", "another", takeover=True):
             self.assertIn("the lease was taken over by another", self.end_of(exec_id)["error"])
@@ -329,7 +329,7 @@ class Busy(harness.TestCase):
         self.client.update("old", max_lifetime_s=1)
         self.assertIn("max_lifetime_s", self.end_of(exec_id)["error"])
 
-    def test_a_background_process_is_no_command(self):
+    def test_a_background_process_does_not_count_as_a_command(self):
         self.client.create(repo_url=self.url, name="left")
         self.client.exec("left", "setsid sleep 1000 >/dev/null 2>&1 &")
         self.assertNotIn("sandbox", self.client.stop("left"))

@@ -1,4 +1,4 @@
-"""A store on a file system that cannot hold layers: in an image file there (store.image). That file system is an overlay, as a container's root is."""
+"""A store on a file system that cannot hold layers: in an image file (store.image). That file system is an overlay, like a container's root."""
 
 import json
 import os
@@ -17,7 +17,7 @@ GIB = 1 << 30
 
 
 class Place:
-    """A mounted overlay, and what lies in it."""
+    """A mounted overlay with contents."""
 
     def __init__(self):
         self.top = pathlib.Path(tempfile.mkdtemp(prefix="moorage-image-", dir=harness.BASE))
@@ -35,7 +35,7 @@ class Place:
         return made
 
     def unmount(self, place="store"):
-        """As a reboot does, when all processes are gone. Others that are being started may hold copies of mounts for a moment."""
+        """Like a reboot, after the end of all processes. Starting processes may hold copies of mounts for a moment."""
         wait_until(lambda: subprocess.run(["umount", self.merged / place], capture_output=True).returncode == 0, 60, f"{place} is unmounted")
 
     def loops(self):
@@ -79,7 +79,7 @@ class StoreImage(unittest.TestCase):
         self.daemon.config.write_text(json.dumps(lines))
 
     def refused(self, daemon=None):
-        """Why it does not start."""
+        """The reason why it does not start."""
         daemon = daemon or self.daemon
         before = daemon.log.stat().st_size if daemon.log.exists() else 0
         daemon.start(wait=False)
@@ -87,7 +87,7 @@ class StoreImage(unittest.TestCase):
         return daemon.log.read_text()[before:]
 
     def may_grow(self):
-        """ext4 asks for CAP_SYS_RESOURCE, which not every machine for tests gives; the virtual machine of `./check --vm` does."""
+        """ext4 needs CAP_SYS_RESOURCE, which some test machines lack; the virtual machine of `./check --vm` has it."""
         effective = next(line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith("CapEff:"))
         return bool(int(effective.split()[1], 16) >> 24 & 1)
 
@@ -97,7 +97,7 @@ class StoreImage(unittest.TestCase):
         self.place.unmount()
         wait_until(lambda: not self.place.loops(), what="the loop device is gone")
 
-    def test_the_main_job_and_all_ways_to_die(self):
+    def test_the_main_job_and_recovery_from_all_kills(self):
         told = next(c for c in self.client.info()["checks"] if c["name"] == "storage")
         self.assertTrue(told["ok"])
         self.assertRegex(told["text"], rf"^image: [12]G of ext4 in {self.place.image} on overlay, as store.image says$")
@@ -110,7 +110,7 @@ class StoreImage(unittest.TestCase):
         self.client.exec("one", "echo 2 >later; rm -r moved")
         look = trees.look(self.client, "one")
         self.client.fork("one", names=["fork"])
-        # It and its mount outlive the daemon.
+        # It and its mount survive the daemon.
         pids = self.daemon.sandbox_pids("one")
         running = self.client.start_exec("one", ["sh", "-c", "sleep 2; echo lived"])["id"]
         self.daemon.restart()
@@ -118,7 +118,7 @@ class StoreImage(unittest.TestCase):
         self.client.wait(running)
         self.assertIn(b"lived", self.client.raw_output(running))
         self.assertEqual(len(self.place.loops()), 1)
-        # With all processes and the mount gone, it is mounted again.
+        # After the end of all processes and the mount, it is mounted again.
         self.reboot()
         below = self.place.merged / "store"
         self.assertEqual(sorted(os.listdir(below)), ["store-is-in-image"])
@@ -132,11 +132,11 @@ class StoreImage(unittest.TestCase):
         self.assertEqual(trees.differences(look, trees.look(self.client, "fork"), times_of=set()), [])
         self.assertTrue(self.client.doctor(deep=True)["clean"], self.client.doctor())
 
-    def test_nobody_else_gets_it(self):
+    def test_a_store_image_in_use_is_refused_to_others(self):
         other = self.place.daemon(directory=str(self.place.merged / "elsewhere"))
         self.addCleanup(other.remove)
         self.assertIn("is in use by another mooraged", self.refused(other))
-        # Another host knows neither that lock nor this loop device.
+        # Another host sees neither that lock nor this loop device.
         device = run("losetup", "--find", "--show", self.place.image).stdout.decode().strip()
         self.addCleanup(run, "losetup", "--detach", device)
         there = self.place.top / "there"
@@ -144,7 +144,7 @@ class StoreImage(unittest.TestCase):
         mounted = subprocess.run(["mount", device, there], capture_output=True, text=True)
         self.assertNotEqual(mounted.returncode, 0)
 
-    def test_what_would_begin_an_empty_store_is_refused(self):
+    def test_starts_that_would_create_an_empty_store_are_refused(self):
         self.addCleanup(lambda: self.daemon.process.poll() is None or self.daemon.start())
         self.reboot()
         size = self.place.image.stat().st_size
@@ -169,14 +169,14 @@ class StoreImage(unittest.TestCase):
         self.place.image.chmod(0o600)
         self.daemon.start()
 
-    def test_it_grows_and_never_shrinks(self):
+    def test_the_image_grows_and_never_shrinks(self):
         def size():
             status = os.statvfs(self.daemon.store)
             return status.f_blocks * status.f_frsize
         before = size()
         may_grow = self.may_grow()
         self.set(image_bytes=GIB + GIB // 2)
-        self.daemon.restart()  # while it is mounted
+        self.daemon.restart()  # while mounted
         self.assertEqual(size() > before + GIB // 3, may_grow)
         self.assertIn("storage.grown" if may_grow else "storage.not_grown", self.daemon.log_tail())
         self.set(image_bytes=2 * GIB)
@@ -195,7 +195,7 @@ class StoreImage(unittest.TestCase):
         self.daemon.start()
         self.assertTrue(self.client.doctor()["clean"])
 
-    def test_a_start_that_dies_anywhere_is_mended_by_the_next(self):
+    def test_the_next_start_recovers_from_a_crash_at_any_point(self):
         points = [p for p in run(harness.BIN / "mooraged", "--list-crash-points").stdout.decode().split() if p.startswith("image.")]
         self.assertGreaterEqual(len(points), 4)
         for point in points:
@@ -211,7 +211,7 @@ class StoreImage(unittest.TestCase):
                 self.assertEqual(sorted(os.listdir(place.merged)), ["store", "store.img"])
                 place.unmount()
 
-    def test_a_copy_beside_the_image_is_refused_and_a_store_comes_back_into_one(self):
+    def test_a_replica_beside_the_image_is_refused_and_a_store_is_restored_into_an_image(self):
         beside = self.place.merged / "copy"
         beside.mkdir(mode=0o700)
         self.addCleanup(self.daemon.restart)
@@ -246,7 +246,7 @@ class StoreImage(unittest.TestCase):
         shown = run(harness.BIN / "mooraged", "--show-config", "--set", "=".join(example.group(1, 2)), "--set", "=".join(example.group(3, 4)))
         self.assertIn(example.group(4).encode(), shown.stdout)
 
-    def test_without_it_the_message_names_it(self):
+    def test_without_an_image_the_error_suggests_one(self):
         told = run(harness.BIN / "mooraged", "--check-host", "--set", f"store.directory={self.place.merged}/new", check=False)
         text = told.stdout.decode()
         self.assertEqual(told.returncode, 1)

@@ -1,4 +1,4 @@
-"""Releases that meet: the programs are replaced while commands run, by those of a later or an earlier release. What can
+"""Mixed releases: programs are replaced while commands run, by those of a later or an earlier release. What can
 work together does; what cannot says so before it has changed anything.
 
 The other releases are this one's programs with another base/protocol.cc (tests/releases). What releases from before the
@@ -14,7 +14,7 @@ import unittest
 
 import harness
 
-# Writes numbered lines until it is told to stop, then says how many, and how it felt.
+# Writes numbered lines until it is stopped, then prints their number and the errors.
 BUSY = 'n=0; until [ -e stop ]; do echo "line $n"; n=$((n+1)); done; read answer; echo "$n" > count; echo "got $answer"; exit 7'
 
 
@@ -39,7 +39,7 @@ class Upgrade(harness.TestCase):
 
     @classmethod
     def install(cls, release):
-        """As dpkg does it: each file is written beside the old one and renamed over it."""
+        """Like dpkg: each file is written beside the old one and renamed over it."""
         other = harness.BIN.parent / "releases" / release
         for program in ("mooraged", "moorage-warden", "moorage-launch"):
             source = other / program
@@ -49,19 +49,19 @@ class Upgrade(harness.TestCase):
 
     def setUp(self):
         self.daemon.kill()
-        harness.end_sandboxes(f"moorage-{self.daemon.known_store_id}-")  # whatever a test left, of whatever release
+        harness.end_sandboxes(f"moorage-{self.daemon.known_store_id}-")  # leftovers of tests, of any release
         self.install("this")
         self.daemon.start()
 
     def begin(self, name):
-        """A workspace with a command that writes as fast as it can."""
+        """A workspace with a command that writes at full speed."""
         self.client.create(repo_url=self.url, name=name)
         record = self.client.start_exec(name, ["sh", "-c", BUSY], stdin=True)
         harness.wait_until(lambda: self.client.get_exec(record["id"])["output_bytes"] > 100_000, what="output")
         return record["id"]
 
     def end(self, name, command):
-        """The command is as it was: takes input, ends as it wants to, and every byte of it is there."""
+        """The command is unaffected: it reads input, ends with its own result, and all its output is kept."""
         written = self.client.get_exec(command)["output_bytes"]
         harness.wait_until(lambda: self.client.get_exec(command)["output_bytes"] > written, what="it goes on")
         self.client.write_file(name, "stop", b"")
@@ -82,7 +82,7 @@ class Upgrade(harness.TestCase):
         self.daemon.start()
 
     def works_inside(self, name):
-        """All that a daemon asks of a warden, of one that it did not start."""
+        """Every request of a daemon to a warden that it did not start."""
         self.assertEqual(self.client.exec(name, "cat; id -un; exit 3", stdin=b"in\n").stdout, b"in\nuser\n")
         sleeper = self.client.start_exec(name, ["sleep", "1000"])["id"]
         self.client.signal(sleeper, "TERM")
@@ -106,7 +106,7 @@ class Upgrade(harness.TestCase):
         self.end(name, command)
         return init
 
-    def test_a_later_release_takes_over_what_runs(self):
+    def test_a_later_release_takes_over_running_commands(self):
         init = self.change_over("up", "this", "next")
         self.client.exec("up", "rm stop count")
         self.works_inside("up")
@@ -115,12 +115,12 @@ class Upgrade(harness.TestCase):
         self.assertNotEqual(self.daemon.sandbox_pids("up")["init"], init)
         self.works_inside("up")
 
-    def test_an_earlier_release_takes_over_what_runs(self):
+    def test_an_earlier_release_takes_over_running_commands(self):
         self.change_over("down", "next", "this")
         self.client.exec("down", "rm stop count")
         self.works_inside("down")
 
-    def test_a_sandbox_from_before_protocols_were_told_is_taken_over(self):
+    def test_a_sandbox_older_than_protocol_numbers_is_taken_over(self):
         command = self.begin("first")
         self.daemon.stop()
         top, attribute = label_of(self.daemon_name("first"))
@@ -138,7 +138,7 @@ class Upgrade(harness.TestCase):
             database.close()
 
     def refused(self):
-        """Starts what is installed, which refuses. Returns what it said; nothing of the store has changed."""
+        """Starts the installed daemon, which refuses. Returns its error; the store is unchanged."""
         files = ["state.db", "reserve"]
         before = [hashlib.sha256((self.daemon.store / f).read_bytes()).hexdigest() for f in files]
         mark = self.daemon.log.stat().st_size
@@ -148,7 +148,7 @@ class Upgrade(harness.TestCase):
         self.assertEqual(before, after)
         return self.log_since(mark)
 
-    def test_a_sandbox_that_is_not_understood_is_left_alone(self):
+    def test_a_sandbox_with_an_unknown_protocol_is_left_alone(self):
         for first, second in (("far", "this"), ("this", "far")):
             with self.subTest(first=first):
                 self.replace(first)
@@ -188,7 +188,7 @@ class Upgrade(harness.TestCase):
         self.daemon.start()
         self.end("schema", command)
 
-    def test_between_unpacking_and_restart_sandboxes_start(self):
+    def test_sandboxes_start_between_unpacking_and_restart(self):
         self.client.create(repo_url=self.url, name="window")
         for program in ("moorage-warden", "moorage-launch"):
             (self.daemon.bin / f"{program}.new").write_text("half of it")
@@ -196,7 +196,7 @@ class Upgrade(harness.TestCase):
         self.client.start("window")
         self.works_inside("window")
 
-    def test_a_warden_of_another_release_than_its_daemon_is_told(self):
+    def test_a_warden_of_another_release_is_reported(self):
         self.install("this")
         far = harness.BIN.parent / "releases" / "far" / "moorage-warden"
         shutil.copy2(far, self.daemon.bin / "moorage-warden")
@@ -207,7 +207,7 @@ class Upgrade(harness.TestCase):
         self.assertIn("the warden is of moorage far and speaks protocol 1001", str(refused.exception))
         self.assertIn("of one release", refused.exception.hint)
 
-    def test_killed_in_the_middle_of_it_all_is_the_same(self):
+    def test_a_kill_during_the_upgrade_changes_nothing(self):
         command = self.begin("killed")
         self.install("next")
         self.daemon.restart()

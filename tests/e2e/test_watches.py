@@ -1,11 +1,11 @@
-"""Who watches files, with a working directory elsewhere, sees changes after every way of a snapshot: inotify, and what is built on it."""
+"""A file watcher with another working directory sees changes after every kind of snapshot: with inotify and tools based on it."""
 
 import os
 import unittest
 
 import harness
 
-# Prints the name of each file that was written or moved to, in /workspace and the home directory; "lost" if a watch ended.
+# Prints the name of each written or moved file in /workspace and the home directory; "lost" if a watch ended.
 WATCHER = r"""
 import ctypes, os, struct
 libc = ctypes.CDLL(None)
@@ -20,7 +20,7 @@ while True:
         data = data[16 + size:]
         print("lost" if mask & 0xa000 else name, flush=True)
 """
-# As chokidar does: a watch of each directory.
+# Like chokidar: a watch for each directory.
 NODE_WATCHER = r"""
 const fs = require('fs');
 for (const place of ['/workspace', '/workspace/src']) fs.watch(place, (event, name) => console.log(name));
@@ -34,7 +34,7 @@ class Watches(harness.TestCase):
         self.addCleanup(self.client.delete, self.name, purge=True, force=True)
 
     def start(self, *argv):
-        """A command that watches, started where no file of the workspace is held."""
+        """Starts a watching command that holds no file of the workspace."""
         self.exec_id = self.client.start_exec(self.name, list(argv), cwd="/")["id"]
 
     def printed(self):
@@ -70,7 +70,7 @@ class Watches(harness.TestCase):
                 self.changes(number)
         self.assertNotIn("lost", self.printed())
 
-    def test_a_snapshot_beside_a_watcher_has_all_that_was_written(self):
+    def test_a_snapshot_with_a_watcher_has_all_written_files(self):
         self.start("python3", "-c", WATCHER)
         self.await_line("watching")
         self.client.write_file(self.name, "kept", b"before")
@@ -84,7 +84,7 @@ class Watches(harness.TestCase):
         self.client.wait(self.exec_id, 20_000)
         harness.wait_until(lambda: self.client.snapshot(self.name)["way"] != "copy", what="an exchange, now that nobody watches")
 
-    def test_restore_never_goes_on_beside_a_watcher_in_silence(self):
+    def test_a_restore_with_a_watcher_is_never_silent(self):
         taken = self.client.snapshot(self.name)
         self.start("python3", "-c", WATCHER)
         self.await_line("watching")
@@ -103,7 +103,7 @@ class Watches(harness.TestCase):
         self.await_line("run 0")
         for number in (1, 2):
             self.client.snapshot(self.name)
-            # In place: node --watch does not follow a file that is replaced by a rename, snapshot or not.
+            # In place: node --watch does not follow a file replaced by a rename, snapshot or not.
             self.client.exec(self.name, f"echo 'console.log(\"run {number}\"); setInterval(() => {{}}, 1000)' > src/app.js")
             self.await_line(f"run {number}")
             self.client.write_file(self.name, f"src/seen{number}", b"x")

@@ -1,4 +1,4 @@
-"""A day's work in a workspace, in its forks, and before and after its sandbox got new mounts: git, a C build, npm.
+"""A day's work in a workspace, in its forks, and before and after new mounts of its sandbox: git, a C build, npm.
 
 The tools have their own ideas of what a file system does (renamed directories, hard links, locks, unlinked files, times), so
 they are the real ones. Beside each fork the others, the parent and the mirror stay as they are.
@@ -30,7 +30,7 @@ TOTAL = sum(range(MODULES))
 
 
 def package(name, version, files, dependencies=None, scripts=None):
-    """An npm package as `npm pack` makes them."""
+    """An npm package like those of `npm pack`."""
     out = io.BytesIO()
     about = {"name": name, "version": version, "main": "index.js", "dependencies": dependencies or {}, "scripts": scripts or {}}
     with tarfile.open(fileobj=out, mode="w:gz") as tar:
@@ -42,7 +42,7 @@ def package(name, version, files, dependencies=None, scripts=None):
 
 
 PACKAGES = {
-    # A script that runs after the install, and a dependency that comes as a tarball, too.
+    # A script that runs after the install, and a dependency from a tarball.
     "vendor/right-1.0.0.tgz": package("right", "1.0.0", {"index.js": "module.exports = x => x + 'r'\n"} | {f"lib/f{n}.js": f"// {n}\n" for n in range(200)}),
     "vendor/left-2.1.0.tgz": package("left", "2.1.0", {"index.js": "module.exports = x => require('right')(x) + require('./made')\n",
                                                        "make.js": "require('fs').writeFileSync('made.js', 'module.exports = \"made\"')\n"},
@@ -51,7 +51,7 @@ PACKAGES = {
                                 "dependencies": {"left": "file:vendor/left-2.1.0.tgz", "right": "file:vendor/right-1.0.0.tgz"}}, indent=1) + "\n",
 }
 
-# One round. $1: its number, apart in every call; what it leaves is clean for git.
+# One round. $1: its number, different in every call; its results are clean for git.
 ROUND = r"""
 set -eu
 at=$1
@@ -135,7 +135,7 @@ class Work(harness.TestCase):
         self.run_in(name, "sh", "-c", NPM)
 
     def mirror(self):
-        """Every byte of the repository that all share, and its refs."""
+        """A hash of the shared repository and its refs."""
         digest = hashlib.sha256()
         for place, names, files in os.walk(self.daemon.store / "repos"):
             names.sort()
@@ -146,7 +146,7 @@ class Work(harness.TestCase):
         return digest.hexdigest()
 
     def exchanged(self, workspace, name):
-        """A snapshot of an idle sandbox by new mounts. What ran the last command may be there a moment longer than it."""
+        """A snapshot of an idle sandbox by new mounts. The process that ran the last command may live slightly longer."""
         for _ in range(50):
             taken = self.client.snapshot(workspace, name=name)
             if taken["way"] == "restack":
@@ -160,7 +160,7 @@ class Work(harness.TestCase):
         differs = {bytes.fromhex(p): (before.get(p), now.get(p)) for p in before.keys() | now.keys() if before.get(p) != now.get(p)}
         self.assertEqual(differs, {}, name)
 
-    def test_after_new_mounts(self):
+    def test_work_continues_after_new_mounts(self):
         self.make("one")
         mirror = self.mirror()
         sandbox = self.client.start("one")["sandbox"]["id"]
@@ -179,12 +179,12 @@ class Work(harness.TestCase):
         self.round("one", 10)
         self.assertEqual(self.mirror(), mirror, "nothing of it is in what all share")
 
-    def test_in_forks(self):
+    def test_work_continues_in_forks(self):
         self.make("parent")
         mirror = self.mirror()
         self.npm("parent")
         self.round("parent", 1)
-        # Of an idle sandbox; of a busy one, with a build under way and its directory held; of one at rest.
+        # Of an idle sandbox; of a busy one, with a build in progress and its directory held; of an idle workspace.
         forks = self.client.fork("parent", names=["idle-a", "idle-b"])
         busy = self.client.start_exec("parent", ["sh", "-c", "for n in 1 2 3 4 5 6 7 8; do make -s clean; make -s -j2; done"])
         harness.wait_until(lambda: self.client.exec("parent", "test -e build").exit_code == 0, what="it builds")
@@ -199,7 +199,7 @@ class Work(harness.TestCase):
                 self.round(name, number)
                 self.round(name, number + 10)
                 self.npm(name)
-        # A fork of a fork, after a round in there.
+        # A fork of a fork, after a round there.
         self.client.fork("busy-a", names=["busy-b"])
         self.round("busy-b", 20)
         self.same("parent", before)
@@ -208,7 +208,7 @@ class Work(harness.TestCase):
         self.client.promote("idle-a")
         self.round("parent", 30)
 
-    def test_a_build_goes_on_through_snapshots(self):
+    def test_a_build_continues_through_snapshots(self):
         self.make("builds")
         running = self.client.start_exec("builds", ["sh", "-c", "for n in 1 2 3 4 5 6; do make -s clean; make -s -j2 || exit 1; test $(build/app) = %d || exit 2; done" % TOTAL])
         taken = []
@@ -219,7 +219,7 @@ class Work(harness.TestCase):
         self.assertEqual(end["exit_code"], 0, self.client.raw_output(running["id"]))
         print(f"{len(taken)} snapshots, frozen for at most {max(s['pause_us'] for s in taken)} us")
         self.assertGreater(len(taken), 3)
-        # Any of them is a place from which a build comes to its end.
+        # A build can be completed from any of them.
         for snapshot in taken[:: max(1, len(taken) // 4)]:
             fork = self.client.fork("builds", snapshot=snapshot["id"])[0]
             self.assertEqual(self.run_in(fork["name"], "sh", "-c", "git status --porcelain && make -s clean && make -s && build/app").strip(), str(TOTAL))

@@ -1,4 +1,4 @@
-"""Hostile trees, made inside a sandbox, and everything there is to know of a tree, so that two can be compared."""
+"""Creates hostile trees inside a sandbox, and lists all facts about a tree, to compare two."""
 
 import decimal
 import hashlib
@@ -11,11 +11,11 @@ import stat
 import subprocess
 import tarfile
 
-# Said here: in the middle of a verb it would be taken for the death of the daemon, which is an OSError, too.
+# Imported here: during a verb an import error, an OSError too, would look like the daemon's death.
 if not shutil.which("zstd"):
     raise ImportError("the program zstd is missing: apt-get install -y zstd")
 
-# Run by python3 inside: names that no tool expects, and every kind of thing that a sandbox can make.
+# Run by python3 inside: creates names that no tool expects, and every kind of file that a sandbox can create.
 MAKE = r"""
 import os, socket, struct, subprocess
 os.chdir("/workspace")
@@ -70,8 +70,8 @@ END
 
 
 def contents(path):
-    """Of a regular file. Not its blocks: they count what the file system takes to find the data, too, which depends on
-    when that was written."""
+    """Facts about a regular file. Not its blocks: they include file system metadata, which depends on
+    when it was written."""
     data, digest, at = [], hashlib.sha256(), 0
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -87,7 +87,7 @@ def contents(path):
     return {"size": size, "data": data, "sha256": digest.hexdigest()}
 
 
-# Run inside: the merged tree as the agent sees it.
+# Run inside: lists the merged tree as the agent sees it.
 LOOK = "import hashlib, json, os, stat, sys\n" + inspect.getsource(contents) + r"""
 result, inodes = {}, {}
 def look(path):
@@ -113,8 +113,8 @@ json.dump(result, sys.stdout)
 
 
 def differences(before, after, times_of=None):
-    """Lines for people: what is not the same in two answers of LOOK. times_of: paths that times count of; the others
-    lie in base tree and image, which another store has made at another time."""
+    """The differences of two answers of LOOK, as lines for people. times_of: paths whose times are compared; the others
+    are in base tree and image, which another store created at another time."""
     lines = []
     for key in sorted(set(before) | set(after)):
         path = bytes.fromhex(key)
@@ -133,7 +133,7 @@ def differences(before, after, times_of=None):
 
 
 def raw(top):
-    """The same of a layer's upper directory on the host, without what overlayfs notes for itself."""
+    """The same for a layer's upper directory on the host, without overlayfs's own attributes."""
     result, first = {}, {}
 
     def look(path):
@@ -164,7 +164,7 @@ def raw(top):
 
 
 def in_layer(layer):
-    """Paths inside of what a layer has itself."""
+    """Inside paths of a layer's own files."""
     return {top + os.fsencode(bytes.fromhex(path))[1:] for part, top in (("tree", b"/workspace"), ("home", b"/home/user"))
             for path in raw(layer / part / "upper")}
 
@@ -176,7 +176,7 @@ def look(client, workspace):
     return json.loads(out.stdout)
 
 
-# --- archives that no moorage wrote ---
+# --- archives not written by moorage ---
 
 def unpacked(archive):
     """The tar in an archive, as bytes."""
@@ -197,7 +197,7 @@ TYPES = {tarfile.REGTYPE: 0, tarfile.DIRTYPE: 1, tarfile.SYMTYPE: 2, tarfile.LNK
 
 
 def digest(member, content):
-    """What the index says of an entry without attributes and holes (workspace/archive_entry.cc)."""
+    """The index of an entry without attributes and holes (workspace/archive_entry.cc)."""
     kind = TYPES[member.type]
     seconds, nanoseconds = divmod(int(decimal.Decimal(member.pax_headers.get("mtime", int(member.mtime))) * 10**9), 10**9)
     target = member.linkname.encode("utf-8", "surrogateescape") if kind in (2, 3) else b""
@@ -208,7 +208,7 @@ def digest(member, content):
 
 
 def archive_of(members):
-    """An archive of (TarInfo, bytes), with the index that belongs to it."""
+    """An archive of (TarInfo, bytes), with its index."""
     out, lines = io.BytesIO(), b""
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8") as tar:
         for member, content in members:
@@ -224,7 +224,7 @@ def archive_of(members):
 
 
 def members_of(archive):
-    """What is in an archive of a workspace without attributes: [(TarInfo, bytes)], without the index."""
+    """The contents of an archive of a workspace without attributes: [(TarInfo, bytes)], without the index."""
     found = []
     with tarfile.open(fileobj=io.BytesIO(unpacked(archive))) as tar:
         for member in tar:
@@ -236,6 +236,6 @@ def members_of(archive):
 
 
 def edited(archive, changes):
-    """The archive with other contents of some of its files, and an index that agrees."""
+    """The archive with changed contents of some files, and a matching index."""
     members = [(m, changes.get(m.name.encode(), lambda c: c)(c)) for m, c in members_of(archive)]
     return archive_of(members)
