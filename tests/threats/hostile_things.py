@@ -1,8 +1,7 @@
-"""What an agent can leave in a tree, and what only a broken store could have: programs that run in a directory of the agent's.
+"""Hostile things in a tree, by an agent or by a broken store: programs that run in a directory of the agent.
 
-Each is a Python source that host root runs with the upper directory of a workspace as working directory, so that the tree is
-as hostile as it can be, whoever made it. `CANARY` is a file of the host's that must never be opened through any of it, `SIZE` is
-how large the large ones are.
+Each is a Python source that host root runs in the upper directory of a workspace, for the most hostile tree possible.
+`CANARY` is a host file that must never be opened through any of them, `SIZE` is the size of the large ones.
 """
 
 PRELUDE = """
@@ -26,7 +25,7 @@ os.makedirs(".git/objects/info", exist_ok=True)
 os.makedirs("src", exist_ok=True)
 TOP = os.open(".", os.O_RDONLY)
 def give():
-    # To the agent's user: of another owner nothing is archived, and what comes behind that look would never be tried.
+    # Owned by the agent's user: files of other owners are not archived, which would hide later steps from the test.
     os.fchdir(TOP)
     subprocess.run(["chown", "-hR", "1900001000:1900001000", "."], stderr=subprocess.DEVNULL)
 def everywhere(make):
@@ -56,7 +55,7 @@ THINGS = {
               "os.pwrite(fd, b'end', os.fstat(fd).st_size - 3)\nreplace('README.md', lambda name: os.link('sparse', name))",
     "attributes": "put('attributed')\nos.makedirs('attributed.d')\nfor path in ('attributed', 'attributed.d'):\n    try:\n        for n in range(5000):\n            os.setxattr(path, f'user.n{n}', b'v' * 20)\n"
                   "    except OSError:\n        pass\n"
-                  # Where a file system keeps so much of one file: 64 MB.
+                  # On file systems that allow so many attributes per file: 64 MB.
                   "put('weighty')\ntry:\n    for n in range(4000):\n        os.setxattr('weighty', f'user.w{n}', b'v' * 16000)\nexcept OSError:\n    pass",
     "marks of overlays": "for n, (mark, value) in enumerate([('redirect', b'/../../../etc'), ('redirect', b'../..'), ('redirect', b'/src'), ('redirect', b'x' * 250), ('opaque', b'y'),\n"
                          "        ('opaque', b'x'), ('opaque', b'?'), ('metacopy', b''), ('origin', b'\\0' * 30), ('impure', b'y'), ('nlink', b'U+1'), ('whiteout', b'')]):\n"
@@ -70,15 +69,15 @@ THINGS = {
     "no permissions": "os.makedirs('closed/below')\nput('closed/file')\nput('shut')\nos.chmod('shut', 0)\nos.chmod('closed/file', 0)\nos.chmod('closed', 0)",
     "large ignores": "stars = (b'*a' * 500 + b'\\n') * max(4, min(200, SIZE // 5000))\nfor d in ('.', 'x', 'x/y'):\n    os.makedirs(d, exist_ok=True)\n    put(d + '/.gitignore', stars + b'*/' + b'?a*' * 340000 + b'\\n')\n"
                      "path = 'x/y'\nwhile len(path) < 3900:\n    path += '/' + 'a' * 200\nos.makedirs(path)\nfor n in range(20):\n    put(f'{path}/{n}aaaaaa')",
-    # Just below the size above which they do not count: as rules 64 files of them would be 4 GB.
+    # Just below the size limit for such files: as rules, 64 of them would take 4 GB.
     "large attributes": "for d in ['.'] + [f'a{n}' for n in range(64)]:\n    os.makedirs(d, exist_ok=True)\n    put(d + '/.gitattributes', b'a text\\n' * 149000)\n    put(d + '/file')\nput('README.md', b'more')",
-    # Each rule takes milliseconds for each file: hours.
+    # Each rule takes milliseconds per file: hours in total.
     "slow attributes": "put('.gitattributes', (b'*a' * 500 + b' text\\n') * 900)\nos.makedirs('slow')\nfor n in range(min(SIZE, 20000)):\n    os.mknod('slow/' + 'a' * 240 + str(n))\nput('README.md', b'more')",
-    # 33.5 million lines, of which each takes 165 bytes in a text diff; and what is smaller, and still too much.
+    # 33.5 million lines, each 165 bytes in a text diff; and smaller files that are still too large.
     "many lines": "put('lines', b'\\n' * (32 << 20))\nput('words', b''.join(b'%d\\n' % n for n in range(900000)))\nput('README.md', b'a\\n' * (4 << 20))\nput('src/a.txt', b'b\\n' * 200000)",
 }
 
-# While it runs, four names change places for ever: what is looked at and then opened is another thing by then.
+# While it runs, four names swap places forever: between a check and an open the file changes.
 SWAPPED = """
 os.makedirs("d", exist_ok=True); put("d/" + os.path.basename(CANARY), b"inside")
 put("f", b"inside"); os.mkfifo("p"); os.symlink(os.path.dirname(CANARY), "l")
@@ -89,5 +88,5 @@ while True:
 """
 
 SWAPPED_NAME = "swapped while it is read"
-# What runs with every check, within a minute; all of them run with MOORAGE_TEST_LONG=1.
+# Used in every check, within a minute; MOORAGE_TEST_LONG=1 uses all.
 SHORT = ("fifo", "link to a directory", "many names", "depth", "marks of overlays", SWAPPED_NAME)

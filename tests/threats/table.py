@@ -1,4 +1,4 @@
-"""The table of threats in docs/security.md, made from the tests.
+"""Creates the table of threats in docs/security.md from the tests.
 
     python3 table.py            prints it
     python3 table.py --write    puts it into docs/security.md
@@ -13,7 +13,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 DOCUMENT = HERE.parents[1] / "docs/security.md"
 BEGIN, END = "<!-- threats: made by tests/threats/table.py -->\n", "<!-- end of threats -->\n"
-# Rows of the list that the product answers so far.
+# Rows of the threat list that are covered so far.
 ROWS = [*range(1, 29), 30, 31, *range(32, 42), 53, 54, 55, *range(60, 77)]
 
 

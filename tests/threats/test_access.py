@@ -1,4 +1,4 @@
-"""Who may do what to whose workspace: rows 53 and 54. Clients run as users of their own; the daemon asks the kernel who they are."""
+"""Access of users to workspaces: rows 53 and 54. Clients run as different users; the daemon gets their ids from the kernel."""
 
 import base64
 import json
@@ -12,10 +12,10 @@ import yaml
 from threat import Threats, harness, threat
 
 DOCUMENT = harness.ROOT / "docs/openapi.yaml"
-GROUP, TEAM = "games", 60  # a group that every Debian has
+GROUP, TEAM = "games", 60  # a group of every Debian
 OWNER, MEMBER, STRANGER = 61001, 61002, 61003
 
-# Sends what comes on its standard input, one JSON object a line, and prints what is answered. Runs as the user that it stands for.
+# Sends the JSON objects from standard input, one per line, and prints the answers. Runs as a given user.
 CLIENT = """
 import base64, http.client, json, socket, sys
 class Connection(http.client.HTTPConnection):
@@ -31,7 +31,7 @@ for line in sys.stdin:
         try:
             s.sendall(base64.b64decode(ask["raw"]))
             s.shutdown(socket.SHUT_WR)
-        except OSError: pass  # refused before all of it was there
+        except OSError: pass  # refused before the end of the body
         try:
             while piece := s.recv(65536): data += piece
         except ConnectionResetError: pass
@@ -42,7 +42,7 @@ for line in sys.stdin:
     try:
         c.request(ask["method"], ask["target"], body=body, headers=ask["headers"])
     except (BrokenPipeError, ConnectionResetError):
-        pass  # refused before the body was read: the answer says why
+        pass  # refused without reading the body: the answer has the reason
     r = c.getresponse()
     print(json.dumps([r.status, base64.b64encode(r.read(4_000_000)).decode()]), flush=True)
     c.close()
@@ -81,10 +81,9 @@ class User:
         self.process.stdout.close()
 
 
-# Every operation of the document: what it wants, and a request that is good but for who asks. "read", "write": members too;
-# "own": the owner; "repo": who imported it; "list": all may ask, and see what is theirs; "open": about nobody's things;
-# "root": nobody else.
-# The order is that in which the owner asks, so what destroys comes last.
+# Every operation of the document: its access rule, and a request that is valid except for its user. "read", "write": members too; "own":
+# the owner; "repo": the importer; "list": all users, who see their own; "open": not about anyone's objects; "root": only root.
+# In the owner's order of requests, so destructive ones come last.
 FILE = {"query": "?path=README.md"}
 REQUESTS = {
     ("get", "/v1/health"): ("open", {}), ("get", "/v1/info"): ("open", {}), ("get", "/v1/config"): ("open", {}),
@@ -167,14 +166,14 @@ class Access(Threats):
         return workspace["id"], exec_["id"]
 
     def best_of(self, workspace):
-        """One that has ended."""
+        """An ended one."""
         status, best_of = self.owner.json("POST", f"/v1/workspaces/{workspace}/best-of", {"count": 1, "each": "true", "test": "true"})
         self.assertEqual(status, 201, best_of)
         self.owner.ask("GET", f"/v1/best-of/{best_of['id']}?wait=60")
         return best_of["id"]
 
     def requests(self, ids):
-        """(what it wants, the id, method, target, body, headers, (the target of something that does not exist, its id))."""
+        """(access rule, id, method, target, body, headers, (target of a missing object, its id))."""
         document = yaml.safe_load(DOCUMENT.read_text())
         listed = {(method, path) for path, item in document["paths"].items() for method in METHODS if method in item}
         self.assertEqual(listed - set(REQUESTS), set(), "an operation that this matrix does not try")
@@ -200,10 +199,10 @@ class Access(Threats):
             return "hidden"
         return "forbidden" if error["code"] == "permission_denied" else "allowed"
 
-    @threat(53, "C", "requests for another user's workspace, command or import by id or name, on any route (IDOR)",
-            "one place decides; without access, a caller gets word for word the answer for something that does not exist",
+    @threat(53, "C", "another user's workspace, command or import, requested by id or name on any route (IDOR)",
+            "one place decides; users without access get exactly the answer for an object that does not exist",
             "the same requests succeed for the owner, and for a team member where the route allows members")
-    def test_nobody_reaches_what_is_not_theirs_on_any_route(self):
+    def test_no_route_gives_access_to_other_users_objects(self):
         secret = "sesame-name"
         workspace, exec_ = self.make(secret, team=GROUP)
         old, old_exec = self.make("old-name", team=GROUP)
@@ -227,18 +226,18 @@ class Access(Threats):
                         self.assertNotIn(b"BUG", self.verdict(status, raw).encode())
                         continue
                     self.assertEqual(self.verdict(status, raw), "forbidden" if wants == "root" else "hidden", raw)
-                    if name is not None:  # not a word tells it from one that is not there
+                    if name is not None:  # the answer must equal that for a missing object
                         none_status, none = user.ask(method, nothing, body, **headers)
                         self.assertEqual((status, raw.replace(name.encode(), b"*")),
                                          (none_status, none.replace(stands_for.encode(), b"*")))
         self.assertGreater(asked, 150)
-        # Nothing of it happened.
+        # Nothing has changed.
         root = self.client
         self.assertEqual({e["name"] for e in root.list_files(workspace)["entries"]}, {".git", "README.md", "src"})
         self.assertEqual(root.get_exec(exec_)["state"], "running")
         self.assertEqual(root.show_lease(workspace)["generation"], 0)
         self.assertEqual(root.workspace(old)["state"], "deleted")
-        not_deleted = f"/v1/workspaces/{secret}/undelete"  # by name it looks among the deleted ones
+        not_deleted = f"/v1/workspaces/{secret}/undelete"  # by name it searches the deleted ones
         for wants, _, method, target, body, headers, _ in self.requests(ids):
             with self.subTest("member", method=method, target=target):
                 got = self.verdict(*self.member.ask(method, target, body, **headers))
@@ -258,10 +257,10 @@ class Access(Threats):
             if left["name"] != "jail":
                 self.end(left["id"])
 
-    @threat(74, "M", "use of a lease known only by its public data: generation, holder, uid",
-            "256 random bits prove a lease, and only its holder has them; the store keeps their SHA-256; others see generation and holder",
-            "with the holder's token each of these requests succeeds")
-    def test_what_is_seen_of_a_lease_lets_nobody_through_on_any_route(self):
+    @threat(74, "M", "a lease guessed from its public parts: its generation, its holder, its uid",
+            "a lease is proved by 256 random bits that only its holder gets; the store has their SHA-256; others see generation and holder",
+            "with the holder's token each of these requests is accepted")
+    def test_the_visible_parts_of_a_lease_give_no_access_on_any_route(self):
         workspace, exec_ = self.make("leased-name", team=GROUP)
         self.assertEqual(self.owner.ask("POST", f"/v1/workspaces/{workspace}/snapshots", {"name": "s"})[0], 201)
         status, best_of = self.owner.json("POST", f"/v1/workspaces/{workspace}/best-of", {"count": 1, "each": "sleep 600", "test": "true"})
@@ -290,7 +289,7 @@ class Access(Threats):
                     continue
                 for guess in guesses:
                     if target.endswith("/lease") and method == "POST":
-                        body = {"holder": "x"}  # a take-over is open to all who may write, and tells
+                        body = {"holder": "x"}  # a take-over is open to all writers, and visible
                     elif target.endswith("/promote"):
                         target = f"/v1/workspaces/{fork}/promote"
                     with self.subTest(who, method=method, target=target, guess=guess):
@@ -321,10 +320,10 @@ class Access(Threats):
             held.lease_token = self.client.acquire_lease(name, "clean-up", takeover=True)["token"]
             held.delete(name, purge=True, force=True)
 
-    @threat(54, "C", "a request whose body means one thing to the check and another to the action (CVE-2024-41110, CVE-2026-34040)",
-            "the body is parsed once, strictly; authorization and action use the same result; ambiguous bodies are refused",
-            "the same import in a plain body is hidden from another user, and gives its owner a workspace")
-    def test_what_is_authorised_is_what_is_acted_on(self):
+    @threat(54, "C", "a request whose body means different things to the check and to the action (CVE-2024-41110, CVE-2026-34040)",
+            "the body is parsed once, strictly, and the parsed request is authorized and executed; ambiguous bodies are refused",
+            "the same import in a plain body is private too: hidden from others, while its owner gets a workspace of it")
+    def test_the_authorized_request_is_the_executed_one(self):
         theirs = json.dumps({"import": self.work, "name": "stolen"})
         harmless = json.dumps({"name": "stolen"})[1:-1]
         padding = " " * (2 << 20)
@@ -368,7 +367,7 @@ class Access(Threats):
                 allowed = expected if isinstance(expected, tuple) else (expected,)
                 self.assertIn(statuses[0], allowed, answer)
                 self.assertFalse([s for s in statuses if s < 400], answer)
-        # The object in the path: decoded once, before it is looked up; a lease or a query said twice is refused.
+        # The object in the path is decoded once, before the lookup; a repeated lease or query is refused.
         workspace, _ = self.make("aim")
         encoded = "".join(f"%{ord(c):02x}" for c in workspace)
         for path in (f"/v1/workspaces/{encoded}/stop", f"/v1/workspaces/{workspace}%2fstop/stop", f"/v1/workspaces/{workspace}%00/stop",

@@ -1,4 +1,4 @@
-"""What the kernel counts by user or for the whole host: used up in one sandbox, it is there for all others, for the host and the daemon."""
+"""Kernel resources counted per user or for the whole host: used up in one sandbox, they stay available to others, the host and the daemon."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ from threat import ON_DOCKER, Threats, daemon, harness, threat, weak_daemon
 USERNS_OF_ENGINE = harness.BACKEND == "docker-userns"
 LONG = os.environ.get("MOORAGE_TEST_LONG") == "1"
 
-# What takes of each allowance until it is refused, or `most` times. What was taken stays while the process lives.
+# Takes each resource until it is refused, or `most` times, and keeps it while the process lives.
 TAKERS = r"""
 import ctypes, errno, fcntl, json, os, resource, select, signal, socket, struct, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
@@ -31,7 +31,7 @@ def inotify_watches(n):
     finally:
         if os.geteuid() == 0: os.unlink(path)
 def epoll_watches(n):
-    # One for each descriptor in each instance.
+    # One per descriptor per instance.
     if n == 0: held.append([call(libc.eventfd, 0, 0) for _ in range(500)])
     if n % 500 == 0: held.append(select.epoll())
     held[-1].register(held[0][n % 500], 0)
@@ -57,16 +57,16 @@ def take(name, most):
     return n, "ok"
 """
 NAMES = ["inotify_instances", "epoll_watches", "queued_signals", "message_queues", "terminals", "pipe_pages"] + (["inotify_watches"] if LONG else [])
-# Four in a hundred parts of the memory of the host are the usual limit of epoll watches, more than a sandbox can have memory for.
+# The usual limit of epoll watches is 4 % of the host's memory, more than a sandbox can use.
 FEW_EPOLL_WATCHES = 20_000
-# On an engine with userns-remap all sandboxes have the ids of one user, whose account is one: nothing but a bound in itself
-# can be had there (docs/security.md).
+# On an engine with userns-remap all sandboxes have one user's ids and share its account: only a limit inside protects others
+# (docs/security.md).
 APART = ["terminals"] if USERNS_OF_ENGINE else NAMES
 USE = TAKERS + "\nprint(json.dumps({name: take(name, 3)[1] for name in sys.argv[1:]}))"
 FREE = TAKERS + "\nprint(take('inotify_instances', 100_000)[0])"
 HOLD = TAKERS + "\nprint(json.dumps(take(sys.argv[1], int(sys.argv[2]))), flush=True)\ntime.sleep(600)"
 
-# Counted for the whole host and without a bound of its own: there is none of it inside.
+# Counted for the whole host without a limit: unavailable inside.
 NONE_INSIDE = TAKERS + r"""
 def refused(*arguments):
     ctypes.set_errno(0)
@@ -94,7 +94,7 @@ print(json.dumps({"io_setup": refused(206, 65536, ctypes.addressof(context)),
 
 @contextlib.contextmanager
 def few_epoll_watches():
-    """The limit of each user of the host is low meanwhile."""
+    """Lowers the per-user limit of the host meanwhile."""
     limit = pathlib.Path("/proc/sys/fs/epoll/max_user_watches")
     usual = limit.read_text()
     limit.write_text(str(FEW_EPOLL_WATCHES))
@@ -108,12 +108,12 @@ class Allowances(Threats):
     settings = {"sandbox.memory_bytes": 1 << 30}
 
     def hold(self, workspace, name, most=10**9):
-        """Takes it there, and keeps it: id of the command, and how many it has, and what refused the next."""
+        """Takes and keeps it there. Returns the command's id, the number, and the error of the next one."""
         exec_id = self.client.start_exec(workspace, ["python3", "-c", HOLD, name, str(most)])["id"]
         return exec_id, json.loads(harness.wait_until(lambda: self.printed(exec_id), 60, f"{name} are taken"))
 
     def printed(self, exec_id):
-        """What it has written until now, once that is a line."""
+        """Its output so far, after the first line."""
         text = self.client.raw_output(exec_id)
         return text if text.endswith(b"\n") else None
 
@@ -122,13 +122,13 @@ class Allowances(Threats):
         self.client.wait(exec_id, 30_000)
 
     def free_for_root(self):
-        """How many inotify instances host root could make now."""
+        """Number of inotify instances that host root can create now."""
         return int(self.on_host(FREE))
 
     @threat(75, "C", "use up inotify instances and watches, epoll watches, queued signals, message queues, terminals, pipe pages, AIO contexts, huge pages in one sandbox",
-            "each sandbox has its own account in the kernel, or a bound, or no access: other sandboxes, host root and a starting daemon keep their allowance",
-            "a sandbox whose user namespace root made takes from host root's account")
-    def test_what_one_sandbox_uses_up_is_there_for_all_others(self):
+            "each sandbox has its own account in the kernel, or a limit, or the resource is unavailable inside: others, host root, a new sandbox and a starting daemon keep theirs",
+            "in a sandbox whose user namespace was created by root, used resources are missing in host root's account")
+    def test_resources_used_up_in_one_sandbox_stay_available_to_others(self):
         self.client.create(repo_url=self.url, name="other")
         self.client.exec("other", "true")
         for name in NAMES:
@@ -157,7 +157,7 @@ class Allowances(Threats):
         return self._printed(self.client.exec(workspace, ["python3", "-c", source, *arguments]))
 
     @unittest.skipIf(USERNS_OF_ENGINE, "all sandboxes of such an engine share one account")
-    def test_the_account_of_a_sandbox_is_not_roots(self):
+    def test_the_kernel_account_of_a_sandbox_is_not_roots(self):
         before = self.free_for_root()
         exec_id, (taken, _) = self.hold("jail", "inotify_instances", 60)
         self.assertEqual(taken, 60)
@@ -171,12 +171,12 @@ class Allowances(Threats):
             self.assertLess(self.free_for_root(), before - 40, "without the defence root pays for it")
             self.let_go(exec_id)
 
-    def test_nothing_that_only_the_host_counts_can_be_taken_inside(self):
+    def test_resources_counted_only_for_the_host_are_unavailable_inside(self):
         self.assertEqual(json.loads(self.python(NONE_INSIDE)),
                          {"io_setup": "ENOSYS", "mmap": "ENOMEM", "memfd_create": "ENOMEM", "filter": ["EPERM"] * 4, "options": ["ok"] * 3,
                           "plain": ["ok", "ok"]})
 
-    def test_commands_run_while_the_host_has_no_inotify_left_for_the_daemon(self):
+    def test_commands_run_when_the_daemon_has_no_inotify_left(self):
         for missing in ("instances", "watches"):
             with self.subTest(missing), weak_daemon(missing) as other:
                 other.client.create(repo_url=self.url, name="polled")

@@ -1,4 +1,4 @@
-"""What a stranger's archive can do to the store that imports it: row 37."""
+"""Attacks of an untrusted archive on the importing store: row 37."""
 
 import copy
 import io
@@ -27,7 +27,7 @@ def attribute(name, value):
 
 class Archives(Threats):
     def corpus(self, outside):
-        """Name, and what stands behind the last entry of the tree, or instead of all."""
+        """Name, and the entries after the last one of the tree, or instead of all."""
         tree = "layers/0/tree"
         root_capability = b"\x01\0\0\x02" + b"\0\x20\0\0" + b"\0" * 12
         yield "parent", [(entry(f"{tree}/../../../../../{outside.name}"), b"owned")]
@@ -73,8 +73,8 @@ class Archives(Threats):
         return trees.archive_of(members[:at] + extra + members[at:])
 
     @threat(37, "C", "an archive with ../, absolute names, links out, devices, host capabilities, trusted.*, pax and zstd bombs",
-            "each entry is created by name in a directory that was created before; everything else is refused, and nothing stays",
-            "plain tar, as root, creates the same file outside; the same archive without the entry is accepted")
+            "each entry is created by name in a directory created before; everything else is refused, and nothing is left",
+            "plain tar, as root, creates the same file outside; and the same archive without the entry is accepted")
     def test_hostile_archives_are_refused_and_leave_nothing(self):
         outside = self.daemon.directory / "outside"
         self.client.create(repo_url=self.url, name="source")
@@ -83,7 +83,7 @@ class Archives(Threats):
         self.client.export("source", archive)
         members = trees.members_of(archive.getvalue())
         good = trees.archive_of(copy.deepcopy(members))
-        self.client.import_(good, name="good")  # so the entries alone are what is refused
+        self.client.import_(good, name="good")  # so only the entries are refused
         self.assertEqual(self.client.exec("good", "cat kept").stdout, b"kept\n")
         layers = set(os.listdir(self.daemon.store / "layers"))
         repos = {r["id"] for r in self.client.repos()}
@@ -135,7 +135,7 @@ class Archives(Threats):
         self.assertEqual(self.client.health() or 204, 204)
 
     def assert_plain_tar_goes_out(self, outside):
-        """The control: the attack is one for a program that takes names as they are."""
+        """The control: the attack works on a program that uses names unchecked."""
         out = io.BytesIO()
         with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
             member = entry(f"in/../../{outside.name}")

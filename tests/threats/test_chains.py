@@ -1,4 +1,4 @@
-"""Chains of snapshots: what an agent puts into them must not take the workspace away from its owner."""
+"""Chains of snapshots: their contents must not make the workspace unusable for its owner."""
 
 import unittest
 
@@ -31,8 +31,8 @@ class Chains(Threats):
         self.assertEqual(out.exit_code, 0, out.stderr)
         return out.stdout.decode().strip()
 
-    @threat(71, "H", "a path longer than any call accepts, in a workspace with many snapshots",
-            "layers are merged by descriptors, one name at a time; a snapshot that cannot be mounted is refused, a start never",
+    @threat(71, "H", "a path longer than any system call accepts, in a workspace with many snapshots",
+            "layers are merged through descriptors, one name at a time; a snapshot that cannot be mounted is refused, but never a start",
             "the kernel refuses the whole path")
     def test_no_chain_of_snapshots_is_too_deep_to_start(self):
         self.client.create(repo_url=self.url, name="chain")
@@ -46,9 +46,9 @@ class Chains(Threats):
         self.assertEqual(self.output("sh", "-c", "ls -d n* | wc -l"), str(SNAPSHOTS))
 
     @threat(72, "H", "a snapshot after each file, so that every writable layer is within the limit",
-            "everything that the chain keeps counts: a command that exceeds the limit is ended, and an upload is refused",
-            "the same loop without a limit is not stopped")
-    def test_a_limit_holds_for_all_that_snapshots_keep(self):
+            "everything in the chain counts: a command that exceeds the limit is ended, and an upload is refused",
+            "the same loop without a limit uses unlimited space")
+    def test_a_disk_limit_includes_snapshots(self):
         for name, limit in (("bounded", 24 << 20), ("free", 0)):
             self.client.create(repo_url=self.url, name=name, limits={"disk_bytes": limit, "disk_files": 0})
             ends = []

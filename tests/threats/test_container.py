@@ -1,4 +1,4 @@
-"""Container escapes through what a runtime does at start and at attach: rows 1 to 9."""
+"""Container escapes through a runtime's start and attach: rows 1 to 9."""
 
 import contextlib
 import hashlib
@@ -12,7 +12,7 @@ import unittest
 
 from threat import ATTACKER, ON_DOCKER, TRY, USERS, Threats, daemon, engine, harness, host_id, threat
 
-CAPABILITIES = {"user": 0, "root": 0xA00405FB}  # of those that a user namespace's root has, twelve
+CAPABILITIES = {"user": 0, "root": 0xA00405FB}  # the twelve of a user namespace's root
 
 
 def checksum(path):
@@ -21,7 +21,7 @@ def checksum(path):
 
 class Container(Threats):
     @threat(1, "C", "overwrite the host's program through /proc/self/exe (runc CVE-2019-5736)",
-            "the warden is a copy that nobody inside can read or write; daemon, launcher and warden stay unchanged",
+            "nothing inside can read or write the warden, which is a copy; daemon, launcher and warden stay unchanged",
             "host root writes the same kind of copy")
     def test_the_programs_of_the_host_cannot_be_overwritten(self):
         copies = list((self.daemon.store / "images").glob("moorage-warden-*"))
@@ -44,7 +44,7 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
         copy.write_bytes(b"program")
         copy.chmod(0o111)
         with open(copy, "wb"):
-            pass  # the control: nothing but the sandbox kept it from being written
+            pass  # the control: only the sandbox prevented the write
 
     @threat(2, "C", "a leaked descriptor or a working directory outside the root (runc CVE-2024-21626)",
             "commands have descriptors 0 to 2 only; a working directory is resolved inside, after the root changes",
@@ -66,8 +66,8 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
         self.assertIn(b"host-secret", leaked.stdout)
 
     @threat(3, "C", "/dev, /dev/null, /dev/pts or /proc replaced by links before the start (CVE-2025-31133, -52565)",
-            "each start makes a new /dev where the agent cannot write; masks are devices of the host",
-            "without the fresh /dev there is no place for devices inside, and no start")
+            "each start creates a new /dev out of the agent's reach; masks are devices of the host",
+            "without the new /dev there is no place for devices inside, and the start fails")
     def test_links_in_place_of_devices_do_not_survive_a_start(self):
         self.sh("cd /dev; rm -f null; ln -s /proc/sys/kernel/core_pattern null; rm -rf pts; ln -s /proc pts; "
                 "for d in /workspace /home/user; do cd $d; ln -s /proc/sys/kernel dev; ln -s /bad proc; ln -s / sys; done", user=ATTACKER)
@@ -83,9 +83,9 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
         self.assertIn("/dev", refused.exception.message)
 
     @threat(4, "C", "writes to /proc redirected by links or mounts in the root (CVE-2025-52881, CVE-2019-19921)",
-            "a root file system whose /proc is a link is refused, on Docker by runc and by crun; nothing is written to its target",
+            "no sandbox starts from a root file system whose /proc is a link, on Docker with runc and crun; nothing is written to its target",
             "the same root with a directory for /proc starts")
-    def test_a_root_whose_proc_is_a_link_is_not_started(self):
+    def test_a_root_with_a_link_for_proc_is_not_started(self):
         trap = self.daemon.directory / "bad"
         trap.mkdir()
         redirected = self.redirected_container if ON_DOCKER else self.redirected_skeleton
@@ -105,7 +105,7 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
 
     @contextlib.contextmanager
     def redirected_skeleton(self, trap):
-        """The root that sandboxes start from has a /proc that leads to `trap`, for as long as the statement lasts."""
+        """Within the statement, the root of new sandboxes has a /proc that links to `trap`."""
         place = next((self.daemon.store / "images").rglob("proc"))
         place.rmdir()
         place.symlink_to(trap)
@@ -117,7 +117,7 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
 
     @contextlib.contextmanager
     def redirected_container(self, trap):
-        """The same of the root that an engine has made for a container and does not look at again."""
+        """The same for a container's root after the engine created and checked it."""
         self.engine.trap = trap
         try:
             yield
@@ -125,7 +125,7 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
             self.engine.trap = None
 
     def look_at_an_image_whose_proc_is_a_link(self, trap):
-        """The engine puts a directory in its place: there is a start, and still nothing where it leads."""
+        """The engine replaces it by a directory: the start works, and the link's target stays empty."""
         content = io.BytesIO(engine.small_tar())
         with tarfile.open(fileobj=content, mode="a") as tar:
             link = tarfile.TarInfo("proc")
@@ -139,9 +139,9 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
         self.client.delete("redirected", purge=True)
 
     @threat(5, "C", "a directory swapped for a link while the host reads through it (docker cp, CVE-2018-15664)",
-            "openat2 resolves every path inside the tree, in the kernel: 300 racing reads return no data of the host",
-            "a daemon whose openat2 resolves as the host does opens the host's file")
-    def test_racing_links_lead_nowhere(self):
+            "openat2 resolves every path inside the tree, in the kernel: 300 racing reads reveal nothing of the host",
+            "a daemon whose openat2 resolves like the host opens the host's file")
+    def test_racing_links_never_lead_outside(self):
         self.client.start_exec("jail", ["bash", "-c", self.race()])
         harness.wait_until(lambda: self.out("pgrep -c python3") != "0", what="the race runs")
         seen = set()
@@ -158,8 +158,8 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
 
     @threat(6, "C", "a helper of the host loads libraries or runs programs of the container (CVE-2019-14271)",
             "no verb makes the host open a library or run a program of a workspace",
-            "the same trace detects a program that does")
-    def test_no_host_process_loads_anything_of_a_workspace(self):
+            "the same trace shows a program that does")
+    def test_no_host_process_loads_code_from_a_workspace(self):
         evil = "for f in libnss_files.so.2 libc.so.6 ld-linux-x86-64.so.2 libnss_dns.so.2; do cp /bin/true $f; done; mkdir -p etc bin; " \
                "echo 'hosts: evil' > etc/nsswitch.conf; cp /bin/true bin/git; cp /bin/true bin/sh"
         self.sh(evil)
@@ -188,9 +188,9 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
 
         paths = traced(self.daemon.process.pid, verbs)
         self.assertTrue(any("moorage-launch" in p or p.startswith("/") for p in paths))
-        # Read by the file API, as bytes, below the tree's descriptor: a relative name. A load has a full path.
+        # The file API opens relative names below the tree's descriptor. Loading a library uses a full path.
         self.assertEqual([p for p in paths if str(self.daemon.store) in p and "/images/" not in p], [])
-        if not harness.SANITIZED:  # a sanitizer cannot be linked into a static program
+        if not harness.SANITIZED:  # a static program cannot have a sanitizer
             self.assertNotIn(b"INTERP", harness.run("readelf", "-l", harness.BIN / "moorage-warden").stdout)
         place = self.daemon.store / "evil.so"
         place.write_bytes(b"")
@@ -201,7 +201,7 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
         self.sh("git clean -xfdq . || rm -rf lib* etc bin")
 
     @threat(7, "M", "LXC's setuid helper (CVE-2017-5985, CVE-2018-6556, CVE-2022-47952)",
-            "the parts of LXC in use have no setuid program; inside, one of the host gives no rights on the host",
+            "the required LXC packages have no setuid program; one from the host has no privileges inside",
             "the same check finds the setuid program of another package")
     def test_no_setuid_program_of_lxc_is_needed_or_useful(self):
         def setuid_files(package):
@@ -223,7 +223,7 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
 
     @threat(8, "C", "attach before capabilities and filters are dropped; inherited descriptors and environment",
             "an executed command has the filter, no capability, none of the host's environment, descriptors 0 to 2",
-            "without the filters and with all capabilities, the same check reports both")
+            "without the filters and with all capabilities the same check shows them")
     def test_a_command_is_confined_like_process_1(self):
         look = "grep -E '^(Seccomp|CapEff|CapBnd|NoNewPrivs):' /proc/self/status | tr -d '\\t'"
 
@@ -246,8 +246,8 @@ print("chmod", attempt(lambda: os.chmod("/.moorage/warden", 0o777)))
             self.assertEqual(strict.client.exec("strict", look).stdout.count(b"NoNewPrivs:1"), 1)
 
     @threat(9, "C", "typing into the caller's terminal (TIOCSTI, TIOCLINUX)",
-            "EPERM, also on the sandbox's own terminal",
-            "without the allowlist the kernel accepts it, or answers EIO where it is switched off")
+            "EPERM, also on a terminal of the sandbox's own",
+            "without the allowlist the kernel accepts it, or answers EIO if it is switched off")
     def test_nothing_can_be_typed_into_a_terminal(self):
         attack = TRY + """
 import fcntl, pty, termios

@@ -1,4 +1,4 @@
-"""A state.db that is locked, full, read-only, failing, damaged, gone, of another version or of another time: row 61."""
+"""A state.db that is locked, full, read-only, failing, damaged, missing, of another version or from another time: row 61."""
 
 import contextlib
 import os
@@ -53,7 +53,7 @@ class Database(Threats):
             path.unlink(missing_ok=True)
 
     def put_back(self, good):
-        """As a person does: the good files, and the work that was set aside back in its place."""
+        """Like a person: restores the good files, and the work that was set aside."""
         self.remove_database()
         for name, data in good.items():
             (self.store / name).write_bytes(data)
@@ -65,7 +65,7 @@ class Database(Threats):
             path.rename(place)
 
     def sql(self, *statements):
-        """By another program, with everything brought over from the log. The answer of the last one."""
+        """Runs them in another program after a full checkpoint. Returns the last result."""
         with contextlib.closing(sqlite3.connect(self.file, isolation_level=None)) as database:
             for statement in statements:
                 rows = database.execute(statement).fetchall()
@@ -82,7 +82,7 @@ class Database(Threats):
         self.overwrite((page - 1) * PAGE, b"\x5a" * PAGE)
 
     def spoil_index(self):
-        """Its rows are not those of its table, though every page is a good one."""
+        """Its rows differ from its table's, although every page is valid."""
         row = self.sql("SELECT type, name, tbl_name, rootpage, sql FROM sqlite_schema WHERE name = 'layers_of_base'")[0]
         self.sql("PRAGMA writable_schema = ON", "DELETE FROM sqlite_schema WHERE name = 'layers_of_base'")
         self.sql("UPDATE layers SET base_commit = base_commit || 'x'", "UPDATE layers SET base_commit = substr(base_commit, 1, 40)",
@@ -104,7 +104,7 @@ class Database(Threats):
         harness.wait_until(self.daemon.answers, what=f"an answer; log: {self.daemon.log_tail()}")
 
     def refusal(self, prefix=()):
-        """What a daemon says that does not start."""
+        """The error of a daemon that does not start."""
         ended = harness.run(*prefix, harness.BIN / "mooraged", "--config", self.daemon.config, check=False, timeout=60 * harness.PATIENCE,
                             env=self.daemon.environment)
         self.assertEqual(ended.returncode, 1, ended.stderr)
@@ -119,7 +119,7 @@ class Database(Threats):
         self.assertIn("jail", [w["name"] for w in self.client.workspaces()])
 
     def tree(self):
-        """The store but for the database and what the kernel and sandboxes change by themselves."""
+        """The store without the database and without files that the kernel and sandboxes change."""
         return sorted(str(p) for part in ("layers", "workspaces", "repos", "sandboxes", "lost") for p in (self.store / part).glob("*"))
 
     def assert_rescue(self, said, copied):
@@ -163,11 +163,11 @@ class Database(Threats):
 
     # -- the cases ----------------------------------------------------------------------------------
 
-    @threat(61, "C", "state.db is locked for a minute, read-only, full, fails, is damaged page by page, loses its log, is gone, of another version or time",
-            "a clear refusal, or 503; an unreadable database is copied aside and left unchanged, workspaces are listed and exported from the "
-            "disk, and with a good database nothing is lost",
-            "SQLite alone treats the emptied file as a new database, and a log of noise as missing")
-    def test_a_database_that_cannot_be_used_costs_no_work(self):
+    @threat(61, "C", "state.db is locked for a minute, read-only, full, fails, is damaged page by page, loses its log, is missing, of another version or time",
+            "a clear error, or 503; an unreadable database is copied and left unmodified, its workspaces are listed and exported from the "
+            "disk, and restoring a good one loses nothing",
+            "SQLite alone treats the emptied file as a new database, and ignores the log of noise")
+    def test_an_unusable_database_loses_no_work(self):
         self.jail = self.client.workspace("jail")
         self.client.exec("jail", "echo precious > work", sync=True)
         self.record = self.client.start_exec("jail", ["echo", "said before"])
@@ -191,7 +191,7 @@ class Database(Threats):
                 self.assert_all_is_there()
                 self.daemon.kill()
         self.daemon.start()
-        # What ran while an older state.db was in its place has a journal and no row: that is told, and nothing else is wrong.
+        # Work done with an older state.db in place has a journal but no row: only that is reported.
         wrong = [finding for finding in self.client.doctor()["findings"] if finding["severity"] != "note" and finding["check"] != "journals"]
         self.assertEqual(wrong, [])
 
@@ -203,7 +203,7 @@ class Database(Threats):
                 self.assert_all_is_there()
 
     def locked_while_running(self):
-        # As long as two requests may wait for it: what a minute would show, too.
+        # Long enough for two waiting requests, which shows the same as a minute.
         with contextlib.closing(sqlite3.connect(self.file, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             until = time.monotonic() + 2 * BUSY_S + 1
@@ -236,12 +236,12 @@ class Database(Threats):
         self.daemon.start()
 
     def damaged_while_running(self):
-        """What is met is never built on: the daemon ends, and the next start tells what it is."""
+        """It never continues on damage: the daemon ends, and the next start reports it."""
         self.daemon.stop()
         self.sql("VACUUM")
         good = self.database_files()
         self.spoil_page_of("idempotency_keys_by_age")
-        self.start_anyhow()  # an end in order is believed
+        self.start_anyhow()  # an orderly end is trusted
         deadline = time.monotonic() + 60 * harness.PATIENCE
         while self.daemon.process.poll() is None and time.monotonic() < deadline:
             with contextlib.suppress(harness.moorage.MoorageError, OSError):
@@ -280,7 +280,7 @@ class Database(Threats):
         yield "newer version", self.newer_version
         yield "another program's", self.another_programs
         yield "older version", self.older_version
-        if not harness.SANITIZED:  # libfaketime and a sanitizer do not go together
+        if not harness.SANITIZED:  # libfaketime conflicts with sanitizers
             yield "years ago", self.years_ago
 
     def rescued(self, damage, said, copied=True):
@@ -313,7 +313,7 @@ class Database(Threats):
 
     def damaged_table(self, table):
         diagnosis = self.rescued(lambda: self.spoil_page_of(table), "state.db")
-        if table not in ("meta", "migrations"):  # without them nothing is asked of the others
+        if table not in ("meta", "migrations"):  # without these two tables the others are never read
             self.assertIn(f"table {table}: ", " ".join(finding["text"] for finding in diagnosis["findings"]))
 
     def index_of_other_rows(self):
@@ -327,13 +327,13 @@ class Database(Threats):
         self.assert_all_is_there()
 
     def no_log(self):
-        self.sql("SELECT 1")  # all of it is in state.db now
+        self.sql("SELECT 1")  # moves everything into state.db
         self.log_file().unlink(missing_ok=True)
         self.daemon.start()
         self.assert_all_is_there()
 
     def cut_log(self):
-        """An older state, then: what is newer is set aside, never removed."""
+        """An older state: newer work is set aside, never removed."""
         self.sql("SELECT 1")
         self.daemon.start()
         self.client.create(repo_url=self.url, name="newer")
@@ -352,7 +352,7 @@ class Database(Threats):
 
     def log_of_noise(self):
         self.log_file().write_bytes(os.urandom(20 * PAGE))
-        with tempfile.TemporaryDirectory(dir=harness.BASE) as place:  # the control: SQLite says nothing of it
+        with tempfile.TemporaryDirectory(dir=harness.BASE) as place:  # the control: SQLite reports nothing
             for name, data in self.database_files().items():
                 (pathlib.Path(place) / name).write_bytes(data)
             with contextlib.closing(sqlite3.connect(f"{place}/state.db")) as alone:
@@ -422,7 +422,7 @@ class Database(Threats):
         self.assert_rescue("not a moorage database", copied=False)
 
     def older_version(self):
-        """Of the first release, without any of this store's rows: brought up, and the work set aside."""
+        """From the first release, without this store's rows: migrated, and the work set aside."""
         store_id = self.sql("SELECT value FROM meta WHERE name = 'store_id'")[0][0]
         self.remove_database()
         with contextlib.closing(sqlite3.connect(self.file, isolation_level=None)) as database:

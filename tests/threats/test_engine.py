@@ -1,4 +1,4 @@
-"""What a request can make of a container engine, which is root of the host: rows 22 and 23. On Docker only."""
+"""Abuse of a container engine, which is host root, through requests: rows 22 and 23. Only on Docker."""
 
 import copy
 import os
@@ -8,7 +8,7 @@ import unittest
 
 from threat import Threats, harness, threat
 
-# Members of Docker's API, of Kubernetes' and of compose files, and what is spelt like a field of ours.
+# Members of Docker's API, of Kubernetes and of compose files, and names similar to our fields.
 OPTIONS = {
     "privileged": True, "Privileged": True, "capabilities": ["SYS_ADMIN"], "cap_add": ["ALL"], "CapAdd": ["ALL"], "CapDrop": [],
     "security_opt": ["seccomp=unconfined"], "SecurityOpt": ["apparmor=unconfined"], "no_new_privileges": False, "seccomp": "unconfined",
@@ -30,7 +30,7 @@ TRICKS = ["../../etc", "host:/", "host:/etc:/mnt", "/", "/etc", ".", "..", "../j
           "--privileged", "container:jail", "$(id)", "`id`", ";id", "x" * 300, "/bin/sh", "runc/../../bin/sh", "runc --privileged", "docker.io/../x",
           "sha256:" + "0" * 64, "file:///etc/passwd", "oci:/etc", "http://127.0.0.1/x", "{{.Config}}", "unix:///run/docker.sock"]
 
-# What the engine says of each container of ours, whatever was asked for.
+# The engine's description of each of our containers, whatever was requested.
 ALWAYS = {"Privileged": False, "NetworkMode": "none", "PidMode": "", "UsernsMode": "", "UTSMode": "", "IpcMode": "private", "CgroupnsMode": "private",
           "ReadonlyRootfs": True, "CapDrop": ["ALL"], "MaskedPaths": [], "ReadonlyPaths": ["/proc/sys"], "PublishAllPorts": False, "CgroupParent": ""}
 NEVER = ("Binds", "Devices", "DeviceCgroupRules", "DeviceRequests", "ExtraHosts", "GroupAdd", "Links", "PortBindings", "StorageOpt", "Sysctls", "VolumesFrom")
@@ -47,7 +47,7 @@ class Requests(Threats):
         cls.random = random.Random(seed)
 
     def unusual(self, container):
-        """What of a container is not as it always is."""
+        """The differences of a container from the standard."""
         told = self.engine.engine.ask("GET", f"/containers/{container}/json")
         host, config = told["HostConfig"], told["Config"]
         found = {key: host.get(key) for key, value in ALWAYS.items() if host.get(key) != value}
@@ -74,7 +74,7 @@ class Requests(Threats):
             self.assertEqual(self.unusual(container), {}, of)
 
     def ask(self, path, body):
-        """(status, message); what was accepted has left its trace in the engine when this returns."""
+        """(status, message); accepted requests have reached the engine on return."""
         try:
             self.client.request("POST", path, json_body=body)
             return 200, ""
@@ -82,9 +82,9 @@ class Requests(Threats):
             return error.status, error.message
 
     def assert_the_look_can_fail(self, *changes):
-        """The engine itself gives what its socket is asked for: the last request of ours, changed."""
+        """The engine grants any request on its own socket: our last request, changed."""
         sources = [pathlib.Path(mount["Source"]) for mount in self.engine.asked["HostConfig"]["Mounts"]]
-        gone = [source for source in sources if not source.exists()]  # once it has served
+        gone = [source for source in sources if not source.exists()]  # after it has been used
         for source in gone:
             source.touch()
         for members in ({}, *changes):
@@ -96,10 +96,10 @@ class Requests(Threats):
         for source in gone:
             source.unlink()
 
-    @threat(22, "H", "a request for a privileged container",
-            "no request has a field for it: refused by name, on every route that makes or moves a sandbox, or runs in it; the engine reports each "
-            "container as unprivileged, with only the twelve capabilities",
-            "through its own socket, the engine makes a privileged one from the same request")
+    @threat(22, "H", "a privileged container, requested through the API",
+            "no request has a field for it: refused by name, on every route that creates, moves or uses a sandbox; the engine reports each "
+            "container as unprivileged, with only twelve capabilities",
+            "the engine creates a privileged one for the same request on its own socket")
     def test_no_request_makes_a_privileged_container(self):
         routes = {"/workspaces": {"repo_url": self.url, "name": "strong"}, "/workspaces/jail/move": {"image": "host"},
                   "/workspaces/jail/move/check": {"image": "host"}, "/workspaces/jail/execs": {"argv": ["id"]},
@@ -115,11 +115,11 @@ class Requests(Threats):
         self.assert_the_look_can_fail({"Privileged": True, "UsernsMode": "host"}, {"CapAdd": ["SYS_ADMIN"]}, {"CapDrop": []},
                                       {"SecurityOpt": ["seccomp=unconfined"]})
 
-    @threat(23, "C", "a request for the engine's socket, a host path, --privileged, the host's pid or network namespace",
-            "no request has a field for any of them; 1,000 bodies with such fields, and with misleading names, are 4xx or 501, or leave "
-            "every container unchanged",
-            "through its own socket the engine grants each, and the same check reports it")
-    def test_a_thousand_bodies_change_nothing_of_a_container(self):
+    @threat(23, "C", "the engine's socket, a host path, --privileged, the host's pid or network namespace, requested through the API",
+            "no request has a field for any of them; 1,000 bodies with such fields, and with misleading names, get 4xx or 501, or change "
+            "no container",
+            "the engine grants each of them on its own socket, and the same check shows it")
+    def test_a_thousand_bodies_change_no_container(self):
         self.out("true")
         tried = [self.unknown_fields(), self.nested_fields(), self.tricks_in_names(), self.commands()]
         self.assertGreater(sum(tried), 1_000)
@@ -128,7 +128,7 @@ class Requests(Threats):
                                       {"NetworkMode": "host", "UsernsMode": "host"}, {"Mounts": []}, {"VolumesFrom": self.containers()})
 
     def bodies(self):
-        """A route and a body that it takes, each time another."""
+        """A different route with a valid body each time."""
         return self.random.choice([("/workspaces", {"repo_url": self.url, "name": "fuzzed"}), ("/workspaces/jail/move", {"runtime": "runc"}),
                                    ("/workspaces/jail/move/check", {}), ("/workspaces/jail/execs", {"argv": ["true"]})])
 
@@ -146,7 +146,7 @@ class Requests(Threats):
         return count + 1
 
     def nested_fields(self):
-        """In the objects that a request has; and whole bodies that are no object, or say a thing twice."""
+        """In the objects of a request; and bodies that are not an object, or repeat a key."""
         count = 0
         for name, value in (OPTIONS | HOST_OPTIONS).items():
             for path, body in (("/workspaces", {"repo_url": self.url, "name": "fuzzed", "limits": {name: value}}),
@@ -169,7 +169,7 @@ class Requests(Threats):
                     status, message = self.ask(path, body | {field: trick})
                     self.assertTrue(400 <= status < 500 or status == 501, f"{field} {trick!r}: {status} {message}")
                     count += 1
-        # A label is kept as it is, and is not the engine's.
+        # A label is stored unchanged, and is not passed to the engine.
         labels = {f"l{number}": trick for number, trick in enumerate(TRICKS)}
         for key, value in (labels | {"moorage.store": "x", "moorage.sandbox": "x", "store": "x", "com.docker.compose.project": "x"}).items():
             status, message = self.ask("/workspaces", {"repo_url": self.url, "name": "fuzzed", "labels": {key: value}})

@@ -1,4 +1,4 @@
-"""Taking all there is of something: rows 36, 55 and 60. Overload by honest clients is tests/overload's."""
+"""Exhaustion of resources: rows 36, 55 and 60. For overload by honest clients see tests/overload."""
 
 import contextlib
 import json
@@ -37,16 +37,16 @@ class DiskFill(Threats):
                "a writer left behind": "(while :; do head -c 1M /dev/urandom; sleep 0.05; done >>left) >/dev/null 2>&1 & sleep 30"}
 
     def ends(self, name):
-        """Category of the end of each attack, one after the other."""
+        """End category of each attack, in order."""
         for what, script in self.attacks.items():
             record = self.client.start_exec(name, ["bash", "-c", script])
             yield what, self.client.wait(record["id"], 90_000)
             self.client.exec(name, "pkill -9 head; rm -rf b* i* f* left", user="root", free_space=True)
 
-    @threat(36, "H", "fill the disk of the store with bytes, files, unwritten extents, from a process that a command left behind",
-            "the workspace's limit ends it with the reason; others and the database keep writing",
-            "a workspace without a limit uses as much and is not ended")
-    def test_nobody_fills_the_disk(self):
+    @threat(36, "H", "fill the disk of the store with bytes, files, unwritten extents, from a background process",
+            "the workspace's limit ends it with a reason; others and the database can still write",
+            "a workspace without a limit uses as much space and is not ended")
+    def test_an_agent_cannot_fill_the_disk(self):
         self.client.create(repo_url=self.url, name="free", limits={"disk_bytes": 0, "disk_files": 0})
         free = self.client.start_exec("free", ["bash", "-c", "head -c 64M /dev/zero >big; for i in $(seq 4000); do : >f$i; done; sleep 4"])
         for what, end in self.ends("jail"):
@@ -67,7 +67,7 @@ class Exhaustion(Threats):
         return client
 
     def answer(self, request, more=b""):
-        """Status of the answer, or None when the daemon hung up without one."""
+        """Status of the answer, or None if the daemon disconnected without one."""
         with self.connect() as client:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 client.sendall(request)
@@ -76,9 +76,9 @@ class Exhaustion(Threats):
                 line = client.recv(4096).split(b"\r\n")[0]
                 return int(line.split()[1]) if line else None
 
-    @threat(55, "H", "slow and incomplete requests, bodies of 64 MiB, JSON 100,000 deep, headers of 1 MiB, 10,000 pipelined requests",
+    @threat(55, "H", "slow and partial requests, bodies of 64 MiB, JSON 100,000 deep, headers of 1 MiB, 10,000 pipelined requests",
             "each has a limit: refused or disconnected; others are served meanwhile",
-            "a request of the same form within the limits gets 2xx")
+            "a request of the same shape within the limits is answered 2xx")
     def test_hostile_requests_are_cut_off(self):
         head = b"POST /v1/workspaces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nIdempotency-Key: k%d\r\n"
         number = iter(range(100))
@@ -106,7 +106,7 @@ class Exhaustion(Threats):
             client.sendall([b"", b"G", b"GET /v1/health HTTP/1.1\r\nHost: x\r\n", head % 99, (head % 99) + b"Content-Length: 9\r\n\r\n{"][n % 5])
         with self.connect() as pipelined:
             pipelined.settimeout(2)
-            with contextlib.suppress(TimeoutError):  # who does not read the answers is not read from
+            with contextlib.suppress(TimeoutError):  # the daemon stops reading from clients that do not read answers
                 pipelined.sendall(b"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n" * 10_000)
             self.client.health()
             self.assertEqual(self.client.exec("polite", "echo served").stdout, b"served\n")
@@ -120,7 +120,7 @@ class Exhaustion(Threats):
         self.client.delete("polite", purge=True)
 
     def check_flood(self):
-        """What a command prints takes no more of the disk than its limit, also while it prints."""
+        """A command's output never takes more disk space than its limit, even while it runs."""
         record = self.client.start_exec("bomb", ["bash", "-c", "timeout 3 yes; yes | head -c 20000000; echo the end"], timeout_ms=30_000)
         journal = self.daemon.store / "workspaces" / record["workspace"] / "journal" / record["id"] / "output"
         most = 0
@@ -137,8 +137,8 @@ class Exhaustion(Threats):
         self.assertEqual(sum(last - first for first, last in kept.gaps), end["omitted_bytes"])
 
     @threat(60, "H", "fork bomb, memory bomb, output flood, zombies, orphans, 10,000 sockets, inotify, terminals, pipe buffers, SysV memory, tmpfs",
-            "the sandbox's limits apply: the host still forks, the database still commits within a second, and the next command works",
-            "the kernel's counters show that the fork bomb was refused and the memory bomb killed at its limit")
+            "limits of the sandbox: the host still forks and the database still commits within a second, the next command works",
+            "the kernel's counters show that the fork bomb was refused and the memory bomb killed at their limits")
     def test_bombs_stay_in_their_sandbox(self):
         self.client.create(repo_url=self.url, name="bomb")
         self.client.create(repo_url=self.url, name="bystander")

@@ -1,4 +1,4 @@
-"""Clocks, failing disks, death between two steps, secrets in memory: rows 62, 63, 64, 66, 69, 70. The sweeps are in tests/faults."""
+"""Clocks, failing disks, crashes between two steps, secrets in memory: rows 62, 63, 64, 66, 69, 70. For full sweeps see tests/faults."""
 
 import concurrent.futures
 import contextlib
@@ -21,8 +21,8 @@ SECRET = "token-4f1d9a-of-a-client"
 
 
 class Faults(Threats):
-    @threat(62, "C", "the wall clock jumps by ten years and back", "retention counts CLOCK_BOOTTIME with the boot id: nothing is evicted",
-            "the reported time of a new workspace jumps with the clock")
+    @threat(62, "C", "the wall clock jumps by ten years and back", "retention uses CLOCK_BOOTTIME with the boot id: nothing is evicted",
+            "the time shown for a new workspace jumps too")
     @unittest.skipIf(harness.SANITIZED, "libfaketime and a sanitizer do not go together")
     def test_a_jump_of_the_clock_evicts_nothing(self):
         with daemon({"daemon.reconcile_interval_s": 1}, LD_PRELOAD=FAKETIME, FAKETIME_TIMESTAMP_FILE=str(self.libexec / "now"),
@@ -37,12 +37,12 @@ class Faults(Threats):
                 years.add(other.client.create(repo_url=url, name=f"at-{number}")["created_at"][:4])
                 seen = len(other.client.workspaces())
                 other.kill()
-                other.start()  # with the purge that every start makes
+                other.start()  # includes the purge of every start
                 self.assertEqual(len(other.client.workspaces()), seen)
             self.assertEqual(len(years), 3)
             other.client.undelete(kept)
 
-    @threat(63, "C", "the disk fails an fsync, and the next one succeeds", "the daemon acknowledges nothing more and exits with 1; the next start checks the store",
+    @threat(63, "C", "the disk fails an fsync, and the next one is fine", "the daemon acknowledges nothing more and exits 1; the next start checks the disk",
             "the same write without the failure is acknowledged")
     def test_a_failed_sync_is_never_acknowledged(self):
         self.client.write_file("jail", "synced", b"before")
@@ -55,10 +55,10 @@ class Faults(Threats):
         self.client.write_file("jail", "synced", b"after")
         self.assertEqual(self.client.read_file("jail", "synced"), b"after")
 
-    @threat(64, "C", "death between any two steps of create, exec, start, stop, delete and purge",
-            "the intent is written first, and the next start finishes or undoes: no orphans, no acknowledged loss, no command runs twice",
+    @threat(64, "C", "a crash between any two steps of create, exec, start, stop, delete and purge",
+            "the intent is written first, and the next start finishes or undoes it: no orphans, no acknowledged work lost, no command runs twice",
             "a crash point that no verb reaches fails the test")
-    def test_death_between_two_steps_is_settled(self):
+    def test_a_crash_between_two_steps_is_recovered(self):
         lives = Lives(self)
         points = harness.run(harness.BIN / "mooraged", "--list-crash-points").stdout.decode().split()
         swept = [p for p in points if p.split(".")[0] in ("create", "exec", "start", "stop", "delete", "purge", "file")]
@@ -73,8 +73,8 @@ class Faults(Threats):
                 lives.settle(f"death-{number}")
 
     @threat(69, "H", "a fork takes longer than its daemon expects, while the reconciler searches for interrupted work",
-            "a verb holds its row from the first write on: nothing is judged by its age",
-            "the next start undoes the same row if no verb holds it")
+            "a verb holds its row from the first write on: no decision depends on age",
+            "the same row without a verb is undone by the next start")
     def test_a_slow_fork_is_not_abandoned(self):
         with daemon({"daemon.reconcile_interval_s": 1}) as other:
             harness.make_repository(other.directory / "repository")
@@ -111,16 +111,16 @@ class Faults(Threats):
             self.assertEqual(forks(), ["ready"] * 2)
 
     @threat(70, "H", "a request is repeated with its key after it failed, while it runs, and after the daemon died in it",
-            "the first final answer, errors too; 409 while it runs; missing work is done once",
+            "it gets the first final answer, including errors; 409 while it runs; undone work is done once",
             "the same request with a new key succeeds")
-    def test_a_repeat_never_reports_what_did_not_happen(self):
+    def test_a_repeat_never_reports_undone_work(self):
         self.client.write_file("jail", "kept", b"kept")
         with contextlib.closing(sqlite3.connect(f"file:{self.daemon.store}/state.db?mode=ro", uri=True)) as database:
             (last,), = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'layers'")
         before = len(self.client.snapshots("jail"))
         in_the_way = [self.daemon.store / "layers" / f"ly_{last + n}" for n in range(1, 4)]
         for path in in_the_way:
-            path.touch()  # where the directory of the next layer belongs
+            path.touch()  # in the place of the next layer's directory
         failed = {}
         for call in (lambda key: self.client.snapshot("jail", name="state", key=key), lambda key: self.client.fork("jail", count=1, key=key)):
             key = f"threat-70-{len(failed)}"
@@ -143,10 +143,10 @@ class Faults(Threats):
 
     assert_at_rest = rig.TestCase.assert_at_rest
 
-    @threat(66, "M", "a client's secret in a core file, an environment, a command line or a log of Moorage",
-            "no core is written; Moorage's processes start with an empty environment; the log has no values; a URL with a password is refused without printing it",
-            "the same search finds the secret in the command that received it")
-    def test_secrets_stay_with_their_command(self):
+    @threat(66, "M", "a client's secret in a core file, an environment, a command line or a log of moorage",
+            "no core is written; moorage's processes have a new environment; the log has no values; a URL with a password is refused without repeating it",
+            "the same check finds the secret in the command that received it")
+    def test_secrets_stay_in_their_command(self):
         record = self.client.start_exec("jail", ["sleep", "1000"], env={"TOKEN": SECRET})
         harness.wait_until(lambda: self.holders(), what="the command has its secret")
         with self.assertRaises(harness.moorage.MoorageError) as refused:
@@ -157,14 +157,14 @@ class Faults(Threats):
         for pid in (self.daemon.process.pid, pids["init"], pids["monitor"]):
             limits = pathlib.Path(f"/proc/{pid}/limits").read_text()
             self.assertEqual(limits.split("Max core file size")[1].split()[:2], ["0", "0"], harness.processes().get(pid))
-        # What is not dumpable belongs to the host's root, whoever it runs as.
+        # The files of a process that is not dumpable belong to the host's root, whatever its user.
         self.assertEqual(os.stat(f"/proc/{pids['init']}/environ").st_uid, 0)
         self.assertNotIn(SECRET, self.daemon.log.read_text())
         self.client.cancel(record["id"])
 
     @staticmethod
     def holders():
-        """Command lines of the processes that have the secret in their environment or command line; not this one's."""
+        """Command lines of other processes with the secret in their environment or command line."""
         found = []
         for pid, line in harness.processes().items():
             try:

@@ -1,4 +1,4 @@
-"""What an agent's files can do to those who read them through the API or the CLI: rows 32 to 35."""
+"""Attacks of an agent's files on their readers through the API or the CLI: rows 32 to 35."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import unittest
 
 from threat import Threats, harness, threat
 
-# Names and contents that a terminal, a page or a parser may take for something else.
+# Names and contents that may mislead a terminal, a page or a parser.
 PAYLOADS = ["a\nb", "\x1b]0;owned\x07", "\x1b[2J", "\x1b]52;c;b3duZWQ=\x07", "\x9b31m", "\x90q", "caf\xe9", "\u202egnp.exe", "\u2066x\u2069", "\u200b", "\ufeff",
             "<script>window.pwned=1</script>", "<img src=x onerror=window.pwned=1>", "\"><svg onload=window.pwned=1>", "';window.pwned=1//",
             "{{constructor.constructor('window.pwned=1')()}}", "javascript:window.pwned=1", "</title><script>pwned", "&lt;b&gt;", "%3Cscript%3E",
@@ -27,8 +27,8 @@ class Files(Threats):
             return error.code
 
     @threat(32, "C", "links, hard links, .., absolute and magic paths, FIFOs, devices, sockets, sparse files of 8 EiB, /proc/self/root",
-            "resolved inside the tree in the kernel, never blocking, regular files only, sizes reported correctly",
-            "a daemon whose openat2 resolves as the host does follows the same link out")
+            "the kernel resolves them inside the tree, without blocking, for regular files only, with true sizes",
+            "a daemon whose openat2 resolves like the host follows the same link out")
     def test_hostile_paths_are_refused_at_once(self):
         target = self.canary
         self.sh(f"mkdir -p d; ln -s {target} absolute; ln -s {'../' * 20}{str(target)[1:]} relative; ln -s {target.parent} d/out; mkfifo fifo; "
@@ -54,9 +54,9 @@ class Files(Threats):
         self.assert_the_race_can_be_won()
 
     @threat(33, "H", "setuid programs, file capabilities and devices of the upper layer, run on the host",
-            "every id on disk is outside the host's, only root can enter the store, views are nosuid and nodev",
-            "the same bits on a file of host root give rights")
-    def test_what_is_setuid_inside_is_nothing_on_the_host(self):
+            "ids on disk are outside of the host's, only root can enter the store, views are nosuid and nodev",
+            "the same bits take effect on a file of host root")
+    def test_setuid_files_inside_are_worthless_on_the_host(self):
         self.client.create(repo_url=self.url, name="setuid")
         self.sh("cp /bin/bash rootsh; chown root:root rootsh; chmod 6755 rootsh; cp /bin/true capable; "
                 "python3 -c 'import os, struct; os.setxattr(\"capable\", \"security.capability\", struct.pack(\"<5I\", 0x2000001, 0xffffffff, 0xffffffff, 0, 0))'",
@@ -84,8 +84,8 @@ class Files(Threats):
         self.assertEqual(control.stdout, b"0\n")
         self.client.delete("setuid", purge=True)
 
-    @threat(34, "H", "names and outputs made for terminals, pages and parsers: newlines, ESC, invalid UTF-8, direction marks, <script>, dashes",
-            "bytes are kept unchanged; JSON is escaped and never served as a page; the CLI prints no control character",
+    @threat(34, "H", "names and output that attack terminals, pages and parsers: newlines, ESC, invalid UTF-8, direction marks, <script>, dashes",
+            "bytes are stored unchanged; JSON is escaped and never served as a page; the CLI prints no control character",
             "cat prints the escape sequences of the same file")
     def test_fifty_payloads_are_data_everywhere(self):
         self.assertEqual(len(PAYLOADS), 50)
@@ -95,7 +95,7 @@ class Files(Threats):
             raw = payload.encode("utf-8", "surrogateescape") if "\xff" not in payload else b"\xff\xfe"
             made.append(raw)
             if raw in (b".", b"...") or b"\0" in raw or b"/" in raw:
-                continue  # no name of a file
+                continue  # not a valid file name
             named.append(raw)
             result = self.client.exec("names", ["python3", "-c", "import os, sys\nn = sys.stdin.buffer.read()\nos.makedirs(b'p', exist_ok=True)\n"
                                                 "open(b'p/' + n, 'wb').write(n)"], stdin=raw)
@@ -114,7 +114,7 @@ class Files(Threats):
                   ["exec", "names", "\x1b[31mnope"], ["files", "names", "p"])]
         for result in texts:
             for text in (result.stdout, result.stderr):
-                shown = text.decode("utf-8")  # valid, whatever the names are
+                shown = text.decode("utf-8")  # valid, whatever the names
                 bad = {c for c in shown if (ord(c) < 32 and c not in "\n\t") or 0x7f <= ord(c) <= 0x9f or c in "\u202e\u2066\u2069\u200b\ufeff"}
                 self.assertEqual(bad, set(), (result.args, shown))
         for path in ("/v1/workspaces", "/v1/workspaces/names", "/v1/workspaces/names/files?path=p", "/v1/workspaces/names/status", "/v1/workspaces/<script>"):
@@ -138,13 +138,13 @@ class Files(Threats):
         return {k.lower(): v for k, v in (l.split(": ", 1) for l in lines)}, body
 
     @threat(35, "M", "directories 3,000 deep, 100,000 entries in one, a million in all",
-            "walks use descriptors without recursion, are capped and marked as truncated; the daemon's memory stays bounded",
-            "the shell's own path fails on this tree (ENAMETOOLONG)")
-    def test_deep_and_wide_trees_are_walked_and_capped(self):
+            "walks use descriptors without recursion, stop at a limit, and are marked as truncated; the daemon's memory stays bounded",
+            "the shell itself fails on this tree (ENAMETOOLONG)")
+    def test_walks_of_deep_and_wide_trees_are_limited(self):
         self.client.create(repo_url=self.url, name="deep")
         make = ("import os\nfor i in range(3000):\n  os.mkdir('d'); os.chdir('d')\nopen('end', 'w')\nos.chdir('/workspace')\nos.mkdir('wide')\n"
                 "for i in range(100000): os.close(os.open('wide/%d' % i, os.O_CREAT | os.O_WRONLY))\n"
-                # Names of few files: a million of them, and not a million of the disk's inodes. Fewer under an emulator.
+                # Hard links to few files: a million names without a million inodes. Fewer under an emulator.
                 f"for d in range({max(2, 18 // harness.PATIENCE)}):"
                 "\n  os.makedirs('many/%d' % d); os.close(os.open('many/%d/0' % d, os.O_CREAT | os.O_WRONLY))\n"
                 "  for i in range(1, 50000): os.link('many/%d/0' % d, 'many/%d/%d' % (d, i))\n")

@@ -1,4 +1,4 @@
-"""What a repository can do to the host that fetches it, and an agent's .git to whoever reads it: rows 24 to 31."""
+"""Attacks of a repository on the fetching host, and of an agent's .git on its readers: rows 24 to 31."""
 
 import hashlib
 import os
@@ -63,7 +63,7 @@ def entry(mode, name, oid):
 
 
 def hostile_trees(repository):
-    """name -> tree. Each is what a CVE needed, or a name that some file system takes for .git."""
+    """name -> tree. Each is the tree of a CVE, or a name that means .git on some file system."""
     blob = object_of(repository, "blob", b"[core]\n\tfsmonitor = touch /evil\n")
     out = object_of(repository, "blob", b"../../../../../../../../tmp")
     modules = object_of(repository, "blob", b'[submodule "a\\r"]\n\tpath = "a\r"\n\turl = ext::touch%20evil\n')
@@ -90,7 +90,7 @@ class Git(Threats):
         self.addCleanup(lambda: self.assertFalse(self.marker.exists()))
 
     def every_verb(self, name):
-        """All that the daemon does with a workspace's tree, errors of the verb included."""
+        """Runs all verbs of the daemon on a workspace's tree, ignoring errors."""
         for verb in (self.client.diff, self.client.diff_stat, self.client.status, self.client.workspace, self.client.list_files,
                      self.client.stop, self.client.start, self.client.delete, self.client.undelete):
             try:
@@ -126,7 +126,7 @@ class Git(Threats):
         self.client.delete("evil", purge=True)
 
     @threat(25, "C", "alternates, a .git file, commondir, worktrees or objects as links to the host's repositories",
-            "the host follows none of them: its data about the base comes from its own mirror",
+            "the host follows none of them: it reads the base only from its own mirror",
             "plain git follows the same gitdir: and shows the host's commit")
     def test_redirected_git_directories_reveal_nothing(self):
         secret = self.daemon.directory / "secret"
@@ -153,7 +153,7 @@ class Git(Threats):
         self.client.delete("redirect", purge=True)
 
     @threat(26, "H", "a repository of another user, trusted because root reads it (CVE-2022-24765)",
-            "a local repository of another id is refused, and named; a mirror of another id is set aside and fetched again",
+            "a local repository of another id is refused by name; a mirror of another id is set aside and fetched again",
             "the same repository is accepted if root owns it")
     def test_repositories_of_other_users_are_refused(self):
         other = self.daemon.directory / "theirs"
@@ -176,7 +176,7 @@ class Git(Threats):
             self.client.delete(name, purge=True)
 
     @threat(27, "C", "trees and submodules made to write into .git or outside (CVE-2024-32002, -32004, -32465, 2025-48384)",
-            "fsck on every fetch, no submodule is cloned on the host, names that any file system treats as .git are refused",
+            "fsck on every fetch, no submodule is cloned on the host, names that mean .git on any file system are refused",
             "git without fsck accepts each of the twenty objects")
     def test_twenty_hostile_repositories(self):
         source = self.upstream / "acme" / "hostile"
@@ -200,7 +200,7 @@ class Git(Threats):
                 self.assertLess(error.status, 500, f"{name}: {error.message}")
                 refused += 1
             self.assertFalse(os.path.exists("/evil"), name)
-            # The control: these objects travel where nobody checks them.
+            # The control: without checks these objects can be transferred.
             clone = self.daemon.directory / f"clone-{number}"
             harness.git(self.daemon.directory, "-c", "fetch.fsckObjects=false", "clone", "-q", "--bare", str(bare), str(clone))
             self.assertEqual(harness.git(clone, "rev-parse", "main"), commit)
@@ -209,7 +209,7 @@ class Git(Threats):
         self.assertEqual([n for n in sorted(os.listdir("/tmp")) if n not in before and n == "config"], [])
 
     @threat(28, "C", "ext::, fd::, -oProxyCommand, --upload-pack, file://, control characters and passwords in a URL",
-            "https, ssh and git with host and path only, file below configured roots; everything else is refused, and nothing runs",
+            "only https, ssh and git with host and path, and file below configured roots; everything else is refused, and nothing runs",
             "git itself runs the first of them if allowed")
     def test_hostile_urls_are_refused_before_git_sees_them(self):
         for url in (u.format(m=self.marker) for u in URLS):
@@ -219,7 +219,7 @@ class Git(Threats):
                 self.assertIn(refused.exception.status, (400, 403, 422, 501), (url, refused.exception.message))
                 self.assertNotIn("pass@", refused.exception.message)
             if "\0" in url:
-                continue  # no command line can hold it
+                continue  # impossible in a command line
             result = self.daemon.cli("create", url, check=False)
             self.assertNotEqual(result.returncode, 0, url)
         self.assertFalse(self.marker.exists())
@@ -228,9 +228,9 @@ class Git(Threats):
         self.marker.unlink()
 
     @threat(30, "M", "huge or cyclic .gitattributes and .gitmodules, names like .GIT, git~1 or with a trailing dot",
-            "a checkout ends in bounded memory, or names the refused part (the names: row 27)",
+            "a checkout ends in bounded memory, or names the refused path (for names see row 27)",
             "the daemon's memory is measured; git itself gives up on files of this size")
-    def test_monstrous_attributes_end(self):
+    def test_huge_attribute_files_end_in_bounded_memory(self):
         source = self.upstream / "acme" / "monstrous"
         files = {".gitattributes": "".join(f"p{i}* a{i}=v{i} -text\n" for i in range(200_000)), "p1.txt": "x\n",
                  ".gitmodules": "".join(f'[submodule "s{i}"]\n\tpath = s{(i + 1) % 1000}\n\turl = ./s{i}\n' for i in range(1000))}
@@ -250,7 +250,7 @@ class Git(Threats):
         return int(status.split("VmHWM:")[1].split()[0]) << 10
 
     @threat(31, "C", "the shared cache poisoned by an agent that writes objects into it",
-            "the mirror's objects are visible read-only, owned by root; their hashes stay the same",
+            "the mirror's objects are read-only and owned by root; their hashes stay the same",
             "host root writes the same file")
     def test_the_mirror_cannot_be_written_from_inside(self):
         def objects():

@@ -1,4 +1,4 @@
-"""What the host itself does to the store."""
+"""Effects of the host on the store."""
 
 import json
 import unittest
@@ -11,16 +11,16 @@ class Host(Threats):
     settings = {"daemon.reconcile_interval_s": 1}
 
     def start_in_another_boot(self):
-        """The daemon, with a boot id as after a reboot: a file in its place, in a mount namespace of the daemon's own."""
+        """The daemon with a boot id like after a reboot: a file in its place, in the daemon's own mount namespace."""
         forged = self.daemon.directory / "boot_id"
         forged.write_text(f"{uuid.uuid4()}\n")
         script = f'mount --bind {forged} /proc/sys/kernel/random/boot_id && exec "$@"'
         self.daemon.start(prefix=("unshare", "-m", "sh", "-c", script, "sh"))
 
-    @threat(65, "H", "the host reboots: pids, cgroups and mounts in the database are meaningless",
-                   "the boot id differs: nothing is running, workspaces are listed, mounts and sandboxes come back on demand",
-                   "the same store with the same boot id: the sandbox is adopted")
-    def test_after_a_reboot_nothing_runs_and_all_is_there(self):
+    @threat(65, "H", "the host reboots: pids, cgroups and mounts in the database mean nothing any more",
+                   "the boot id differs: nothing is running, workspaces are listed, mounts and sandboxes are recreated on demand",
+                   "with the same boot id the daemon takes over the sandbox of the same store")
+    def test_after_a_reboot_nothing_runs_and_no_work_is_lost(self):
         for name in ("up", "rest"):
             self.client.create(repo_url=self.url, name=name)
             self.client.exec(name, "echo kept > kept; echo home > ~/home", sync=True)
@@ -33,7 +33,7 @@ class Host(Threats):
         self.assertEqual(self.client.get_exec(job["id"])["state"], "running")
 
         self.daemon.kill()
-        harness.end_sandboxes(pids["name"])  # all processes and control groups, as the power does
+        harness.end_sandboxes(pids["name"])  # all processes and cgroups, like a power cut
         self.start_in_another_boot()
         try:
             listed = {w["name"]: w for w in self.client.workspaces()}
@@ -46,7 +46,7 @@ class Host(Threats):
             for name in ("up", "rest"):  # mounts come back on demand
                 self.assertEqual(self.client.read_file(name, "kept"), b"kept\n")
         finally:
-            # With a mount in its /proc no sandbox can have one of its own, so they come back in the real boot.
+            # With a mount in its /proc no sandbox can mount its own, so they restart with the real boot id.
             self.daemon.restart()
         self.assertEqual([w for w in self.client.workspaces() if w.get("sandbox")], [])
         for name in ("up", "rest"):

@@ -1,9 +1,9 @@
-"""Every verb of the host that looks into a workspace, on every hostile tree: rows 67 and 73.
+"""Every verb of the host that reads a workspace, on every hostile tree: rows 67 and 73.
 
-The matrix is generated: a cell is a verb of VERBS on a thing of hostile_things.py. In each the daemon answers in its deadline,
-stays within 200 MB and opens nothing outside of the tree: the kernel reports who opens the canary that all links lead to. Routes of
-docs/openapi.yaml are each in VERBS or in LOOK_INTO_NOTHING, so a verb that is added and not tried fails here.
-By default a part of the things is tried; MOORAGE_TEST_LONG=1 tries all, with a million names.
+The matrix is generated: a cell is a verb of VERBS on a thing of hostile_things.py. In each the daemon must answer within its deadline,
+stay within 200 MB and open nothing outside of the tree: the kernel reports opens of the canary that all links point to. Each route of
+docs/openapi.yaml is in VERBS or in LOOK_INTO_NOTHING, so a new verb without a test fails here.
+The default is a part of the things; MOORAGE_TEST_LONG=1 uses all, with a million names.
 """
 
 import contextlib
@@ -27,13 +27,13 @@ from threat import Threats, harness, threat
 
 LONG = os.environ.get("MOORAGE_TEST_LONG") == "1"
 SIZE = 1_000_000 if LONG else 10_000
-# A look at a tree ends after 20 s, and a comparison takes two; the load of a test machine comes on top.
-# Some verbs make, pack or compare a million names: a minute alone, more than two beside one other suite.
+# A walk of a tree ends after 20 s, and a comparison takes two walks, plus the load of a test machine. Some verbs create, pack or compare a
+# million names: a minute alone, more than two beside another suite.
 DEADLINE_S = (300 if LONG else 60) * harness.PATIENCE
 MAX_RSS_KB = 200_000
 OPENAPI = harness.ROOT / "docs/openapi.yaml"
 
-# Routes that touch no tree of an agent's, or only as another verb of the matrix does.
+# Routes that touch no tree of an agent, or only through another verb of the matrix.
 LOOK_INTO_NOTHING = {
     "GET /v1/health", "GET /v1/info", "GET /v1/config", "GET /metrics", "GET /v1/events", "GET /v1/top", "GET /v1/gc", "POST /v1/gc",
     "GET /v1/repos", "POST /v1/repos", "GET /v1/repos/import", "POST /v1/repos/import", "GET /v1/repos/{repo}", "DELETE /v1/repos/{repo}",
@@ -46,7 +46,7 @@ LOOK_INTO_NOTHING = {
     "PUT /v1/execs/{exec}/stdin", "POST /v1/execs/{exec}/signal", "POST /v1/execs/{exec}/cancel", "POST /v1/execs/{exec}/resize",
 }
 
-# What the threat list names. Each is a verb of the matrix.
+# The verbs in the threat list. Each is in the matrix.
 WANTED = {"mending", "start", "seal", "status", "diff", "diff --stat", "report", "compare", "measure", "snapshot at rest", "snapshot by new mounts",
           "snapshot by copy", "snapshot of a subvolume", "fork", "restore", "promote", "merge", "archive", "unarchive", "export", "import", "replica",
           "restore-store", "doctor", "rescue", "file API", "journal"}
@@ -64,7 +64,7 @@ def verb(name, *routes, stage="workspace"):
 
 
 class Opened:
-    """Who opens a file, as the kernel reports it: inotify on the canary and on its directory."""
+    """Opens of a file as reported by the kernel: inotify on the canary and on its directory."""
 
     OPEN, ACCESS, MODIFY = 0x20, 0x1, 0x2
 
@@ -92,7 +92,7 @@ class Opened:
 
 
 class Tree:
-    """A workspace with a hostile tree, and what the verbs before left for those behind them."""
+    """A workspace with a hostile tree, and results of earlier verbs for later ones."""
 
     def __init__(self, case, name):
         self.case, self.client, self.daemon, self.name = case, case.client, case.daemon, name
@@ -116,7 +116,7 @@ def program(source, canary, size):
     return f"CANARY = {str(canary)!r}\nSIZE = {size}\n{PRELUDE}\n{source}\n{given}"
 
 
-# -- the verbs: at rest ------------------------------------------------------------------------------
+# -- the verbs: idle ------------------------------------------------------------------------------
 
 @verb("status", "GET /v1/workspaces/{workspace}/status")
 def status(tree):
@@ -147,7 +147,7 @@ def measure(tree):
 
 
 def read_begin(client, name, path):
-    """Of a sparse file of 8 EiB nobody reads more."""
+    """A prefix of a sparse file of 8 EiB."""
     with client.open_file(name, path) as stream:
         return stream.read(1 << 20)
 
@@ -196,7 +196,7 @@ def doctor(tree):
 
 @verb("merge")
 def merge(tree):
-    """More layers than a chain may have: the next start merges them, or says why not."""
+    """More layers than a chain may have: the next start merges them, or reports why not."""
     for _ in range(18):
         tree.client.snapshot(tree.name)
 
@@ -284,7 +284,7 @@ def unarchive(tree):
 
 @verb("mending", "POST /v1/workspaces", stage="store")
 def mending(case):
-    """Creates that a power cut took apart, each in a tree made hostile before the daemon looks at it."""
+    """Creates interrupted by a power cut, each with a tree made hostile before the daemon reads it."""
     names = []
     for number, thing in enumerate(case.things):
         if thing == SWAPPED_NAME:
@@ -366,7 +366,7 @@ def snapshot_subvolume(tree):
 # -- the matrix -----------------------------------------------------------------------------------------
 
 class Matrix(Threats):
-    """The verbs of stage workspace on each thing, those of stage store on all of them."""
+    """Verbs of stage workspace run on each thing, those of stage store on all at once."""
 
     __test__ = False
     things = tuple(THINGS) + (SWAPPED_NAME,) if LONG else SHORT
@@ -379,7 +379,7 @@ class Matrix(Threats):
         cls.replica.mkdir(mode=0o700)
         cls.settings = {"replica.directory": str(cls.replica), "replica.interval_s": 1, "replica.same_disk": True, "daemon.reconcile_interval_s": 1}
         super().setUpClass()
-        # Alone in its directory: whatever opens that, or looks for something in it, followed a link.
+        # Alone in its directory: any open or lookup there followed a link.
         trap = cls.daemon.directory / "trap"
         trap.mkdir()
         cls.trap = trap / "host-secret"
@@ -388,7 +388,7 @@ class Matrix(Threats):
             (trap / name).write_text("the host's secret\n")
         cls.opened = Opened(cls.trap)
         cls.addClassCleanup(cls.opened.close)
-        # Before the daemon is closed and its store removed: they cannot change what is immutable.
+        # Before the daemon is closed and its store removed, as they cannot change immutable files.
         cls.watch_memory()
 
     @classmethod
@@ -405,7 +405,7 @@ class Matrix(Threats):
             return
         text = pathlib.Path(f"/proc/{self.daemon.process.pid}/status").read_text()
         peak = int(re.search(r"VmHWM:\s+(\d+)", text).group(1))
-        self.watch_memory()  # first: what one cell took is not the next one's
+        self.watch_memory()  # first, so that each cell is measured alone
         self.assertLess(peak, MAX_RSS_KB, f"{what}: the daemon took {peak} kB")
 
     def plant(self, thing, directory):
@@ -464,16 +464,16 @@ class Matrix(Threats):
         for name, (function, stage) in VERBS.items():
             if stage == "store":
                 with self.subTest(verb=name):
-                    # Requests for each of the things, and their planting: each request has the deadline.
+                    # Requests for each of the things, and creating them: each request has its own deadline.
                     self.cell(function, self, name, 10 * DEADLINE_S)
         if os.environ.get("MOORAGE_TEST_SHOW"):
             print(*self.answers, *sorted(self.cells, key=lambda c: -c[1])[:30], sep="\n", file=sys.stderr)
 
 
 class HostileTree(Matrix):
-    @threat(67, "C", "FIFOs, devices, sockets, links in every place, swapped names, millions of names, 5,000 levels, hostile marks and attributes, for every verb of the host",
-            "one opener in base: beneath the tree, no link, never blocking, regular files only; the daemon answers within its deadline and 200 MB, and repairs after READY",
-            "the kernel reports an open of the canary by host code that follows the same link")
+    @threat(67, "C", "FIFOs, devices, sockets, links in every place, swapped names, millions of names, 5,000 levels, hostile marks and attributes, below every verb of the host",
+            "all opens go through base: beneath the tree, no links, without blocking, regular files only; the daemon answers within its deadline, in 200 MB, and repairs after READY",
+            "the kernel reports the open of a canary by host code that follows the same link")
     def test_every_verb_on_every_hostile_tree_answers_in_time_and_follows_nothing(self):
         self.try_all()
         os.symlink(self.trap, self.daemon.directory / "plain")
@@ -499,7 +499,7 @@ class HostileTree(Matrix):
 
 
 class Mending(Threats):
-    """What a kill or a power cut left half-done is mended behind READY, and one workspace is nobody else's trouble."""
+    """Work interrupted by a kill or a power cut is repaired after READY, and one workspace does not affect others."""
 
     settings = {"daemon.reconcile_interval_s": 1}
 
@@ -512,8 +512,8 @@ class Mending(Threats):
         self.assertLess(time.monotonic() - begin, 20 * harness.PATIENCE)
         self.assertEqual(self.client.exec("jail", ["true"]).exit_code, 0)
 
-    def test_no_file_of_an_agent_keeps_the_daemon_from_starting(self):
-        """The sandbox lives: its tree is left alone, and nothing in it is waited for."""
+    def test_no_file_of_an_agent_prevents_the_start_of_the_daemon(self):
+        """With a live sandbox its tree is left alone, without any wait."""
         self.client.create(repo_url=self.url, name="fifos")
         self.sh("cd .git; : > HEAD; mkfifo HEAD.new packed-refs.new .HEAD.moorage-new; rm -f packed-refs; mkfifo packed-refs", name="fifos")
         self.restart_and_use_the_others()
@@ -522,7 +522,7 @@ class Mending(Threats):
         self.restart_and_use_the_others()
         self.assertEqual(self.sh("stat -c %s .git/HEAD", name="fifos").stdout, b"0\n")
 
-    def test_a_create_that_was_cut_is_mended_whatever_waits_under_its_names(self):
+    def test_an_interrupted_create_is_repaired_despite_hostile_names(self):
         self.client.create(repo_url=self.url, name="cut")
         git = self.layer("cut") / ".git"
         for name in ("HEAD.new", ".HEAD.moorage-new", "packed-refs.new"):
@@ -534,7 +534,7 @@ class Mending(Threats):
         self.assertEqual(self.sh("git rev-parse HEAD", name="cut").stdout.decode().strip(), self.first_commit)
         self.assertEqual(self.client.workspace("cut")["integrity"]["state"], "intact")
 
-    def test_a_workspace_that_cannot_be_mended_says_so_and_every_other_is_usable(self):
+    def test_an_irreparable_workspace_is_reported_and_others_stay_usable(self):
         self.client.create(repo_url=self.url, name="fixed")
         git = self.layer("fixed") / ".git"
         os.truncate(git / "HEAD", 0)
@@ -568,8 +568,8 @@ class Memory(Threats):
         if not harness.SANITIZED:
             self.assertLess(int(re.search(r"VmHWM:\s+(\d+)", text).group(1)), MAX_RSS_KB)
 
-    def test_a_committed_blob_larger_than_the_daemon_may_be_is_not_read_by_a_look(self):
-        """Zeros, of which the upstream sends little; a checkout holds them once, and a look never."""
+    def test_a_huge_committed_blob_is_not_read_into_memory(self):
+        """Zeros, which compress well; a checkout holds them once in memory, a comparison never."""
         source = self.upstream / "acme" / "zeros"
         harness.make_repository(source, {".gitattributes": "* text=auto\n", "small": "s\n"})
         for name in ("emptied", "touched", "removed"):
@@ -591,10 +591,10 @@ class Memory(Threats):
         self.assertEqual(refused.exception.code, "resource_exhausted")
         self.check_memory()
 
-    @threat(73, "C", "patterns of a megabyte in .gitignore against paths of 4 KiB, directories with a million names, in eight requests at once",
-            "a pattern has a maximum length, walks share 96 MiB and report omissions: the daemon stays within 200 MB",
-            "one bit for each pair of positions of pattern and path, as in the former matcher, needs twice the allowed memory")
-    def test_looks_at_agents_trees_share_a_bounded_memory(self):
+    @threat(73, "C", "patterns of a megabyte in .gitignore against paths of 4 KiB, directories with a million names, in eight concurrent requests",
+            "the length of patterns is limited, requests share 96 MiB and report omissions: the daemon stays within 200 MB",
+            "one bit per pair of positions of that pattern and path would need twice the daemon's memory")
+    def test_concurrent_reads_of_agents_trees_share_bounded_memory(self):
         for number, thing in enumerate(MANY_AT_ONCE):
             self.client.create(repo_url=self.url, name=f"memory{number}")
             made = subprocess.run([sys.executable, "-c", program(THINGS[thing], self.canary, SIZE)], cwd=Tree(self, f"memory{number}").upper(),
@@ -629,7 +629,7 @@ class HostileTreeOnBtrfs(Matrix):
     file_system = ["mkfs.btrfs", "-q"]
     image_bytes = 16 << 30  # it keeps each name several times
 
-    def test_the_same_holds_where_a_snapshot_is_a_subvolumes(self):
+    def test_the_matrix_on_btrfs_subvolumes(self):
         self.try_all()
 
 

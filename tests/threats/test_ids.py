@@ -1,4 +1,4 @@
-"""Host ids of sandboxes and of what is on disk, while the configuration changes: row 76."""
+"""Host ids of sandboxes and of files, while the configuration changes: row 76."""
 
 import json
 import pathlib
@@ -11,7 +11,7 @@ RANGE = 65536
 
 
 def first_id(pid):
-    """Host id of the sandbox's id 0, by its process 1."""
+    """Host id of the sandbox's id 0, from its process 1."""
     outside = int(pathlib.Path(f"/proc/{pid}/uid_map").read_text().split()[1])
     return outside or int(next(line for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("Uid:")).split()[1]) - 1000
 
@@ -29,8 +29,8 @@ class Ids(Threats):
     def first_of(self, name):
         return first_id(self.daemon.sandbox_pids(name)["init"])
 
-    @threat(76, "H", "change the pool of host ids while sandboxes live, so that a new sandbox would get the ids of a live one",
-            "ids are in the sandbox's row; a new one gets a range that overlaps none of them; other ids on disk are refused at start, with the value to set back",
+    @threat(76, "H", "change the pool of host ids while sandboxes live, so that a new sandbox gets the ids of a live one",
+            "ids are in the sandbox's row; a new one gets a range that overlaps none of them; other ids on disk are refused at start, with instructions",
             "the slot of the new sandbox, computed from the changed configuration, is the range of a live one")
     def test_a_new_sandbox_never_has_the_ids_of_a_living_one(self):
         self.client.create(repo_url=self.url, name="second")
@@ -57,7 +57,7 @@ class Ids(Threats):
                 self.client.delete("new", purge=True)
         self.client.delete("second", purge=True)
 
-    def test_other_ids_on_disk_are_refused_at_start_with_the_way_back(self):
+    def test_other_ids_on_disk_are_refused_at_start_with_instructions(self):
         self.client.exec("jail", "echo kept > kept")
         before = next(int(s["value"]) for s in self.client.config() if s["name"] == "ids.disk_first_id")
         self.configure(disk_first_id=before - 1_000_000)

@@ -1,4 +1,4 @@
-"""What of the kernel is in reach of a command: rows 10 to 18."""
+"""Kernel interfaces available to a command: rows 10 to 18."""
 
 import contextlib
 import os
@@ -12,18 +12,18 @@ KNOBS = ["/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sy
          "/sys/fs/cgroup/release_agent", "/sys/module"]
 OPEN_KNOBS = f"for path in {KNOBS}: print(path, attempt(lambda: os.open(path, os.O_WRONLY)))"
 
-# What Docker's default profile refuses, by its number on x86_64; all of it by backend_probe, too.
+# Calls refused by Docker's default profile, by number on x86_64; backend_probe tests them too.
 HOST_CALLS = ("unshare-user unshare-mnt unshare-net unshare-pid unshare-ipc unshare-uts unshare-time unshare-cgroup clone-user clone-mnt "
               "clone-net clone-pid clone-ipc clone-uts clone-cgroup io_uring_setup bpf perf_event_open userfaultfd add_key request_key "
               "keyctl kexec_load kexec_file_load open_by_handle_at init_module finit_module delete_module mount umount2 pivot_root "
               "fsopen fsmount open_tree move_mount mount_setattr setns process_vm_readv process_vm_writev pidfd_getfd kcmp "
               "fanotify_init acct swapon swapoff reboot settimeofday clock_settime syslog quotactl sethostname move_pages mbind "
               "vhangup tiocsti tioclinux af_alg af_vsock af_packet personality-read-implies-exec").split()
-# Those that the kernel itself would answer otherwise to a process without any capability on the host.
+# Calls that the kernel itself answers differently to a process without capabilities on the host.
 FILTERED_ONLY = ("unshare-user clone-user io_uring_setup add_key keyctl process_vm_readv kcmp mbind af_alg "
                  "personality-read-implies-exec").split()
 
-# On Docker the place of a file system of message queues, which is taken away.
+# On Docker the place of a message queue file system, which is masked.
 DEVICES = "fd full {}null ptmx pts random shm stderr stdin stdout tty urandom zero".format("mqueue " if ON_DOCKER else "")
 
 
@@ -34,8 +34,8 @@ class Kernel(Threats):
         return dict(line.split(" ", 1) for line in lines)
 
     @threat(10, "H", "setuid programs through an overlay's copy-up (CVE-2023-0386)",
-            "the kernel is checked at start; no FUSE inside; setuid programs belong to the sandbox's ids and give no rights on the host",
-            "the same file made by host root is setuid root")
+            "the kernel is checked at start; no FUSE inside; setuid files belong to the sandbox's ids and are worthless on the host",
+            "the same file created by host root is setuid root")
     def test_setuid_copy_up_gives_nothing_on_the_host(self):
         checks = {c["name"]: c for c in self.client.info()["checks"]}
         self.assertTrue(checks["kernel"]["ok"], checks["kernel"])
@@ -54,8 +54,8 @@ class Kernel(Threats):
         self.assertEqual((mine.stat().st_uid, mine.stat().st_mode & 0o6000), (0, 0o6000))
 
     @threat(11, "C", "a release_agent in a cgroup v1 hierarchy (CVE-2022-0492)",
-            "inside, hierarchies are not mounted and cannot be; groups of the host are not writable",
-            "host root in its own mount namespace mounts one and opens its release_agent")
+            "no hierarchy is or can be mounted inside, and no group of the host can be written",
+            "host root in a separate mount namespace mounts one and opens its release_agent")
     def test_no_hierarchy_can_be_mounted_or_written(self):
         self.assertEqual(self.out("grep -c cgroup /proc/self/mountinfo"), "0")
         self.assertEqual(self.out("find / -xdev -name release_agent -o -name cgroup.procs 2>/dev/null | wc -l", user=ATTACKER), "0")
@@ -66,17 +66,17 @@ for kind, options in ((b"cgroup", b"memory"), (b"cgroup", b"none,name=own"), (b"
         self.assertEqual(set(self.python(mounting).split()), {"EPERM"})
         control = ("mkdir -p $1/g && mount -t cgroup -o none,name=moorage-control x $1/g && sh -c ': 3>>$1/g/release_agent' x $1 && echo open")
         result = harness.run("unshare", "-m", "sh", "-c", control, "x", self.daemon.directory, check=False)
-        if b"open" not in result.stdout:  # a kernel without v1: there is nothing to escape through
+        if b"open" not in result.stdout:  # a kernel without v1 has no escape here
             self.assertNotIn("cgroup\n", pathlib.Path("/proc/filesystems").read_text().replace("nodev\t", ""), result.stderr)
 
     @threat(12, "C", "core_pattern, modprobe, binfmt_misc, sysrq, uevent_helper, /sys/power",
-            "read-only, covered or missing: not even root inside can open one for writing",
+            "read-only, covered or absent: none can be opened for writing, even by root inside",
             "host root opens them")
-    def test_the_kernels_knobs_cannot_be_opened_for_writing(self):
+    def test_kernel_settings_cannot_be_opened_for_writing(self):
         inside = dict(line.rsplit(" ", 1) for line in self.python(TRY + OPEN_KNOBS).split("\n"))
         for path, answer in inside.items():
             if path == "/proc/sysrq-trigger" and answer == "ok":
-                self.assertEqual(self.out(f"stat -c %t:%T {path}"), "1:3")  # the null device covers it
+                self.assertEqual(self.out(f"stat -c %t:%T {path}"), "1:3")  # covered by the null device
                 continue
             self.assertIn(answer, ("EACCES", "EROFS", "ENOENT", "EPERM"), path)
         outside = dict(line.rsplit(" ", 1) for line in self.on_host(TRY + OPEN_KNOBS).split("\n"))
@@ -86,8 +86,8 @@ for kind, options in ((b"cgroup", b"memory"), (b"cgroup", b"none,name=own"), (b"
             self.assertNotEqual(self.out("stat -c %t:%T /proc/sysrq-trigger", name=name), "1:3")
 
     @threat(13, "C", "device nodes: mknod, /dev/mem, raw disks",
-            "mknod is EPERM; the group's device rules refuse a node from elsewhere, even to host root",
-            "host root outside the group makes and opens the same node")
+            "mknod is EPERM; the cgroup's device rules refuse a node from elsewhere, even to host root",
+            "host root outside of the cgroup creates and opens the same node")
     def test_no_device_node_is_made_or_opened(self):
         nodes = "for kind, major, minor in ((0o60600, 254, 0), (0o60600, 7, 0), (0o20600, 1, 1), (0o20600, 1, 3)): " \
                 "print(attempt(lambda: os.mknod('/tmp/node', kind, os.makedev(major, minor))))"
@@ -115,10 +115,10 @@ print(attempt(lambda: system_call(304, os.open("/", os.O_RDONLY), handle, os.O_R
         outside = attack.replace("PATH", str(self.canary)).replace('os.open("/"', f'os.open("{self.daemon.directory}"')
         self.assertEqual(self.on_host(outside), "ok\nok")
 
-    @threat(15, "H", "mounts that propagate into the host, or accumulate there",
+    @threat(15, "H", "mounts that propagate into the host, or pile up there",
             "moorage-launch makes its mounts slaves of the host's; after 25 life cycles the host's table is unchanged",
-            "without that step the daemon's mount table grows with its sandboxes; in a place that an engine shares, the host's does")
-    def test_the_hosts_mount_table_stays_as_it_was(self):
+            "without the slave step a daemon's own mount table grows with its sandboxes; from a place that an engine shares, the host's")
+    def test_the_hosts_mount_table_stays_unchanged(self):
         def table(pid="self"):
             lines = [l.split(" ", 3)[3] for l in pathlib.Path(f"/proc/{pid}/mountinfo").read_text().splitlines()]
             return sorted(l for l in lines if "moorage-" not in l or any(name in l for name in own))
@@ -128,7 +128,7 @@ print(attempt(lambda: system_call(304, os.open("/", os.O_RDONLY), handle, os.O_R
                 harness.wait_until(lambda: look() == former)
             self.assertEqual(look(), former)
 
-        # Other tests may run meanwhile.
+        # Other tests may run at the same time.
         own = [self.daemon.directory.name, self.libexec.name, f"moorage-{self.daemon.store_id()}"]
         own += [self.engine.engine.name] if ON_DOCKER else []
 
@@ -151,13 +151,13 @@ print(attempt(lambda: system_call(304, os.open("/", os.O_RDONLY), handle, os.O_R
             tight = len(table(other.process.pid))
             self.off.write_text("slave")
             other.client.create(repo_url=self.url, name="loose")
-            with contextlib.suppress(harness.moorage.MoorageError):  # LXC does not work on shared mounts
+            with contextlib.suppress(harness.moorage.MoorageError):  # LXC fails on shared mounts
                 other.client.exec("loose", ["true"])
             self.off.write_text("")
             self.assertGreater(len(table(other.process.pid)), tight + 10)
 
     def assert_mounts_can_propagate(self, table):
-        """From a place that an engine shares between host and container: what the daemon mounts there for a workspace."""
+        """The daemon's mounts for a workspace in a place that an engine shares between host and container."""
         shared = self.engine.shared
         harness.run("mount", "-t", "tmpfs", "shared", shared)
         try:
@@ -168,16 +168,16 @@ print(attempt(lambda: system_call(304, os.open("/", os.O_RDONLY), handle, os.O_R
                 return [l for l in table() if l not in before and str(shared) in l]
 
             with self.weakened("slave"):
-                if self.engine.remaps:  # mounts in a user namespace's mount namespace are slaves of the host's at most
+                if self.engine.remaps:  # mounts in a user namespace's mount namespace can only be slaves of the host's
                     self.assertEqual(seen(), [])
                     harness.run("unshare", "--mount", "--propagation", "unchanged", "mount", "-t", "tmpfs", "propagated", shared)
                 self.assertNotEqual(seen(), [])
         finally:
-            while os.path.ismount(shared):  # what came from the sandbox lies on it
+            while os.path.ismount(shared):  # unmounts those from the sandbox
                 harness.run("umount", shared)
 
-    @threat(16, "M", "a nested user namespace, and all kernel code that it opens",
-            "EPERM by the filter for unshare and clone, for user and root; clone3 answers ENOSYS",
+    @threat(16, "M", "a nested user namespace, and the kernel code that it exposes",
+            "the filter answers EPERM for unshare and clone, for user and root, and ENOSYS for clone3",
             "without the late filter both work")
     def test_no_nested_user_namespace(self):
         for user in USERS:
@@ -189,14 +189,14 @@ print(attempt(lambda: system_call(304, os.open("/", os.O_RDONLY), handle, os.O_R
             self.assertNotEqual(found["clone3"], "ENOSYS")
 
     @threat(17, "H", "io_uring, bpf, kexec, userfaultfd, perf, keys, ptrace of others, process_vm_*, fanotify, acct, swap, clock",
-            "60 calls answer EPERM, unknown ones ENOSYS, for user and root; calls of other architectures answer ENOSYS, or end the program on Docker",
-            "without both filters, calls that need no capability succeed")
+            "60 calls answer EPERM, unknown ones ENOSYS, for user and root; those of other architectures answer ENOSYS, or end the program on Docker",
+            "without both filters the calls that need no capability succeed")
     def test_sixty_calls_are_refused(self):
         for user in USERS:
             found = self.probe("jail", user)
             self.assertEqual({c: found[c] for c in HOST_CALLS if found[c] != "EPERM"}, {}, user)
             self.assertEqual(found["unknown-call"], "ENOSYS")
-            # The filter's word, a filter's of an engine, or that of a kernel which has no 32-bit calls at all.
+            # The answer of our filter, of an engine's filter, or of a kernel without 32-bit calls.
             self.assertIn(found.get("int80-getpid", "ENOSYS"), ("ENOSYS", "signal 31", "signal 11"))
             self.assertEqual((found["af_unix"], found["af_inet"], found["tiocgwinsz"]), ("ok", "ok", "ok"))
         with self.weakened("allowlist", "late-policy") as name:

@@ -1,4 +1,4 @@
-"""What sandboxes can do to each other: rows 19 to 21."""
+"""Attacks between sandboxes: rows 19 to 21."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ import unittest
 
 from threat import TRY, Threats, harness, host_id, threat
 
-# Makes one of each: an abstract socket, a System V segment, a POSIX queue. Prints "ready", holds them.
+# Creates one of each: an abstract socket, a System V segment, a POSIX queue. Prints "ready", keeps them.
 OFFER = TRY + """
 import socket, sys
 server = socket.socket(socket.AF_UNIX)
@@ -28,7 +28,7 @@ print(attempt(lambda: socket.socket(socket.AF_UNIX).connect("\\0moorage-neighbou
       "ok" if libc.shmget(0x6dMINE, 0, 0) >= 0 else "none", "ok" if libc.mq_open(b"/moorage-neighbour-MINE", 0) >= 0 else "none")
 """
 
-OFFER, TAKE = (text.replace("MINE", f"{os.getpid():06x}") for text in (OFFER, TAKE))  # other suites run beside this one
+OFFER, TAKE = (text.replace("MINE", f"{os.getpid():06x}") for text in (OFFER, TAKE))  # other suites may run at the same time
 
 
 def process_of(line):
@@ -45,16 +45,16 @@ def offered(words=(), owner=0):
 
 
 class Neighbours(Threats):
-    @threat(19, "H", "signal, trace or read the processes of another sandbox",
-            "each sandbox has its own pid namespace and id range (one range for all where an engine remaps ids): ranges do not overlap and contain no host user",
-            "on the host the neighbor's process is visible and can be signaled")
-    def test_neighbours_cannot_be_seen_signalled_or_traced(self):
+    @threat(19, "H", "signal, trace or inspect the processes of another sandbox",
+            "each sandbox has its own pid namespace and its own id range (one for all if an engine remaps ids): none overlap, none contains a host user",
+            "on the host the neighbor's process can be seen and signaled")
+    def test_other_sandboxes_cannot_be_seen_signaled_or_traced(self):
         names = ["jail", "near", "far"]
         sleeping = {}
         for name in names:
             if name != "jail":
                 self.client.create(repo_url=self.url, name=name)
-            mark = f"{name}-{os.getpid()}"  # on the host, among those of other suites
+            mark = f"{name}-{os.getpid()}"  # distinguishes it from processes of other suites on the host
             self.client.start_exec(name, ["bash", "-c", f"exec -a {mark} sleep 31415"])
             sleeping[name] = harness.wait_until(lambda: process_of(f"{mark} 31415"), what=f"a process of {name}")  # noqa: B023
         pid = sleeping["near"]
@@ -68,7 +68,7 @@ print(attempt(lambda: system_call(101, 0x4206, {pid}, 0, 0)))
         self.assertEqual(self.python(attack, name="far").split(), ["False", "True", "ESRCH"])
         self.assertEqual(process_of(f"near-{os.getpid()} 31415"), pid)
         self.look_at_the_ranges([self.range_of(name) for name in names])
-        # With the pid namespace out of the way: what the ids alone keep apart.
+        # Without the pid namespace: isolation by ids only.
         far = host_id(sleeping["far"])
         signal = TRY + f"os.setresuid({far}, {far}, {far})\nprint(attempt(lambda: os.kill({pid}, 0)))"
         self.assertEqual(self.on_host(signal), "ok" if harness.BACKEND == "docker-userns" else "EPERM")
@@ -78,9 +78,9 @@ print(attempt(lambda: system_call(101, 0x4206, {pid}, 0, 0)))
             self.client.delete(name, force=True)
 
     def range_of(self, name):
-        """(first, end) of the host's ids that a sandbox has."""
+        """(first, end) of a sandbox's host ids."""
         sandbox = self.daemon.sandbox_pids(name)
-        if harness.BACKEND == "docker":  # no map, and one id for all that runs in it
+        if harness.BACKEND == "docker":  # no map, and one id for all its processes
             ids = {host_id(pid) for pid in harness.sandbox_cgroup_pids(sandbox["name"])}
             self.assertEqual(len(ids), 1, ids)
             first = ids.pop() - 1000
@@ -89,7 +89,7 @@ print(attempt(lambda: system_call(101, 0x4206, {pid}, 0, 0)))
         return first, first + count
 
     def look_at_the_ranges(self, ranges):
-        if harness.BACKEND == "docker-userns":  # the engine has one range for all, and the page says what that means
+        if harness.BACKEND == "docker-userns":  # the engine has one range for all, see the page
             self.assertEqual(len(set(ranges)), 1)
             page = " ".join((harness.ROOT / "docs/security.md").read_text().split())
             self.assertTrue("only the pid namespace keeps one sandbox's processes from another's" in page)
@@ -98,12 +98,12 @@ print(attempt(lambda: system_call(101, 0x4206, {pid}, 0, 0)))
         for (_, end), (start, _) in zip(ranges, ranges[1:]):
             self.assertLessEqual(end, start)
 
-    @threat(20, "H", "one id range for two sandboxes: reuse after destroy, wrap, a death in between",
+    @threat(20, "H", "an id range held by two sandboxes: reuse after destroy, wraparound, a crash in between",
             "the database assigns ranges, unique until the sandbox is destroyed; 100,000 random steps with kills",
-            "the property test records the answer that each killed process got, and compares")
+            "the property test compares with the results that each killed process had received")
     @unittest.skipIf(harness.PATIENCE > 1, "100,000 steps of the database alone: an hour under an emulator, nothing of its kernel")
     def test_no_range_is_held_twice(self):
-        wanted = 100_000 if harness.BACKEND == "lxc" else 5_000  # the same database, whatever the backend
+        wanted = 100_000 if harness.BACKEND == "lxc" else 5_000  # the database is the same for every backend
         result = harness.run(harness.BIN / "test_state_db", "two sandboxes never hold one slot*,a full pool refuses*", timeout=600,
                              env={"MOORAGE_TEST_STEPS": str(wanted), "TMPDIR": "/dev/shm"})
         self.assertIn(b"All tests passed", result.stdout)
@@ -117,8 +117,8 @@ print(attempt(lambda: system_call(101, 0x4206, {pid}, 0, 0)))
             self.assertTrue(int(start) + int(count) <= first or int(start) >= end, "the probe would have said so")
 
     @threat(21, "H", "abstract sockets, System V memory, message queues and keys shared with the host or a neighbor",
-            "each sandbox has its own network and ipc namespace; calls for keys are refused",
-            "with the host's namespaces kept, or those of another container where the engine remaps ids, socket and segment are found")
+            "own network and IPC namespaces; the calls for keys are refused",
+            "with the host's namespaces, or those of another container if the engine remaps ids, socket and segment are found")
     def test_nothing_is_shared_by_name(self):
         with offered():
             self.assertEqual(self.python(TAKE), "ECONNREFUSED none none")
@@ -134,7 +134,7 @@ print(attempt(lambda: system_call(101, 0x4206, {pid}, 0, 0)))
         self.assertEqual(self.python(keys), "EPERM EPERM EPERM")
 
     def offered_to_the_weak(self):
-        """Where the engine keeps the host's namespaces even from them, in those that they share."""
+        """If the engine denies them the host's namespaces, uses ones that they share."""
         if harness.BACKEND != "docker-userns":
             return contextlib.nullcontext()
         pid = self.engine.holder_pid()

@@ -1,12 +1,12 @@
-"""What one user can do to another through the daemon that both share: row 68. A does the worst (greedy.py); meanwhile B
-creates, runs commands and reads logs.
+"""Attacks of one user on another through the shared daemon: row 68. A does the worst (greedy.py); meanwhile B creates, runs
+commands and reads logs.
 
-B's calls are timed alone and beside A in turns, so that other load of the machine falls on both. What is asked is B's p99 of each
-verb: within three times of alone, or within a bound where three times is less than a busy scheduler takes.
-The short form is a few calls, whose p99 is the slowest one: it finds work that stands behind A's, which takes as long as A likes.
-MOORAGE_TEST_LONG=1: 1,000 snapshots, 100 best-ofs, larger directories, and a bound that leaves it at three times. There A asks in
-loops for no more than what looks at its directories; all that it could ask for in loops is tried apart, with the short form's bound:
-then the two share the processors.
+B's calls are timed alone and beside A in turns, so that other load of the machine affects both. The test compares B's p99 of each
+verb: within three times of alone, or within a bound if three times is less than the delays of a busy scheduler.
+The short form has few calls, whose p99 is the slowest one: it finds work queued after A's, which can take any time.
+MOORAGE_TEST_LONG=1: 1,000 snapshots, 100 best-ofs, larger directories, and a strict bound of three times. There A's loops
+only send requests that read its directories; all other requests in loops have a separate test with the short form's bound,
+as the two share the processors.
 """
 
 import collections
@@ -26,11 +26,11 @@ from load import percentile  # noqa: E402
 
 LONG = os.environ.get("MOORAGE_TEST_LONG") == "1"
 A, B = 61001, 61002
-THREADS = 8  # of each lane: the attack is the same with the usual 16, and takes twice as many
-HOOKS = 10  # more than a lane has threads
+THREADS = 8  # per lane: the attack is the same with the default 16, and takes twice as many
+HOOKS = 10  # more than the threads of a lane
 SIZES = {"files": 100_000, "ignores": 20_000, "snapshots": 1_000, "best_ofs": 100} if LONG else {}
 TURNS = 5 if LONG else 2
-ROUNDS = 60 if LONG else 20  # of each turn, alone and beside
+ROUNDS = 60 if LONG else 20  # per turn, alone and beside A
 FACTOR = 3
 BUSY_S = 2.0 * harness.PATIENCE
 LEAST_S = 0.05 * harness.PATIENCE if LONG else BUSY_S
@@ -46,7 +46,7 @@ class Shares(Threats):
         cls.daemon.socket.chmod(0o666)
 
     def measure(self, took):
-        """Adds how long B's calls take, in seconds and by verb."""
+        """Adds the times of B's calls, in seconds and by verb."""
         troubles = []
 
         def timed(verb, function, *arguments, **fields):
@@ -85,7 +85,7 @@ class Shares(Threats):
         client.create(repo_url=self.url, name="b-work")
         client.exec("b-work", "true")
 
-    def test_attempts_of_one_user_keep_nobody_elses_waiting(self):
+    def test_attempts_of_one_user_do_not_delay_those_of_others(self):
         def best_of(uid, name, **fields):
             answers = []
 
@@ -113,14 +113,14 @@ class Shares(Threats):
         self.client.cancel_best_of(greedy)
         harness.wait_until(lambda: self.client.get_best_of(greedy)["state"] != "running", 60, "the end of the greedy one")
 
-    @threat(68, "C", "hold the threads and locks of the daemon indefinitely, with hooks, stalled uploads, snapshots, best-ofs, huge ignores and directories",
-            "a hook takes no thread, and each user and workspace has a bounded share of each pool: another user's commands, creates and logs are as fast as before",
-            "more hooks than a lane has threads still run after every answer")
-    def test_what_one_user_does_keeps_no_other_one_waiting(self):
+    @threat(68, "C", "occupy threads and locks of the daemon, with hooks, stalled uploads, snapshots, best-ofs, huge ignore files and directories",
+            "a hook occupies no thread, and every user and workspace has a bounded share of each pool: another user's commands, creates and logs are as fast as before",
+            "more hooks than threads of a lane still run after all answers")
+    def test_no_user_can_delay_another(self):
         self.beside(Greedy.WALKS if LONG else Greedy.ALL, LEAST_S)
 
     @unittest.skipUnless(LONG, "the short form of the other test has all of it")
-    def test_what_one_user_asks_for_in_loops_keeps_no_other_one_waiting(self):
+    def test_requests_in_loops_by_one_user_do_not_delay_another(self):
         self.beside(Greedy.ALL, BUSY_S)
 
     def beside(self, asks, least_s):
@@ -149,14 +149,14 @@ class Shares(Threats):
             self.assertLess(b, max(FACTOR * a, least_s), f"B's {verb}")
 
     def priorities(self):
-        """Those of the daemon's threads, as nice(1) counts."""
+        """Nice values of the daemon's threads."""
         found = []
         for task in pathlib.Path(f"/proc/{self.daemon.process.pid}/task").iterdir():
             with contextlib.suppress(ProcessLookupError):
                 found.append(os.getpriority(os.PRIO_PROCESS, int(task.name)))
         return found
 
-    def test_a_look_that_takes_long_goes_behind_what_others_wait_for(self):
+    def test_a_slow_walk_has_low_priority(self):
         self.client.create(repo_url=self.url, name="large")
         self.client.exec("large", "mkdir many; cd many; seq 20000 | xargs touch; seq 2000 | sed 's/$/*[a-z]*/' > .gitignore")
         self.client.start_exec("large", ["sleep", "600"], cwd="/workspace")  # it holds the mounts, so that a snapshot copies
@@ -172,7 +172,7 @@ class Shares(Threats):
 
     @contextlib.contextmanager
     def paused_at(self, point):
-        """Whoever of the daemon's threads comes by waits there until the end of the block."""
+        """Daemon threads that reach this point wait there until the end of the block."""
         gate = self.daemon.directory / "gate"
         self.daemon.stop()
         self.daemon.environment["MOORAGE_PAUSE_AT"] = f"{point}={gate}"
@@ -186,7 +186,7 @@ class Shares(Threats):
             del self.daemon.environment["MOORAGE_PAUSE_AT"]
 
     def run_as(self, uid, names, **fields):
-        """A workspace of that user for each name, and one command in it."""
+        """Creates a workspace of that user for each name, and runs one command in it."""
         troubles = []
 
         def work():
@@ -208,7 +208,7 @@ class Shares(Threats):
         return {w["id"] for w in self.client.workspaces(deleted=True) if w["name"].startswith(prefix)}
 
     def stopping(self, prefix):
-        """Of the workspaces with such names: whose sandboxes somebody began to stop."""
+        """Workspaces with such names whose sandboxes are being stopped."""
         began = {e["workspace"] for e in self.client.events() if e["kind"] == "sandbox.state" and e["to"] == "stopping"}
         return began & self.ids(prefix)
 
@@ -217,7 +217,7 @@ class Shares(Threats):
             for workspace in self.ids(prefix):
                 self.client.delete(workspace, purge=True, force=True)
 
-    def test_slow_stops_of_one_user_keep_nobody_elses_idle_sandbox(self):
+    def test_slow_stops_of_one_user_do_not_delay_other_idle_stops(self):
         self.addCleanup(self.remove, "a-idle", "b-idle")
         with self.paused_at("stop.after_intent"):
             self.run_as(A, [f"a-idle-{number}" for number in range(6)], idle_stop_s=1)
@@ -227,7 +227,7 @@ class Shares(Threats):
             self.assertEqual(len(self.stopping("a-idle")), 2)
         harness.wait_until(lambda: len(self.stopping("a-idle")) == 6, what="the stops of all that A has")
 
-    def test_slow_disposals_of_one_user_keep_nobody_elses(self):
+    def test_slow_disposals_of_one_user_do_not_delay_those_of_others(self):
         self.addCleanup(self.remove, "a-once", "b-once")
         with self.paused_at("stop.after_intent"):
             self.run_as(A, [f"a-once-{number}" for number in range(3)], disposable=True)
@@ -237,8 +237,8 @@ class Shares(Threats):
             self.assertEqual(len(self.stopping("a-once")), 1)
         harness.wait_until(lambda: len(self.stopping("a-once")) == 3, what="the removal of all that A has")
 
-    def test_slow_merges_of_one_user_keep_nobody_elses(self):
-        deep = 18  # snapshots, after which the layers below them are merged
+    def test_slow_merges_of_one_user_do_not_delay_those_of_others(self):
+        deep = 18  # snapshots, after which lower layers are merged
 
         def snapshots(name):
             for number in range(deep):

@@ -1,4 +1,4 @@
-"""The warden, the daemon and what is said between them: rows 38 to 41."""
+"""The warden, the daemon and their protocol: rows 38 to 41."""
 
 import concurrent.futures
 import contextlib
@@ -11,7 +11,7 @@ import unittest
 
 from threat import TRY, Threats, harness, threat
 
-# What a process in the warden's place might answer to any request.
+# Possible answers of a process in the warden's place.
 ANSWERS = [b"", b"\0" * 1024, b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{}",
            b"HTTP/1.1 200 OK\r\nContent-Type: application/connect+json\r\n\r\n\0\xff\xff\xff\xff",
            b"HTTP/1.1 200 OK\r\nContent-Type: application/connect+json\r\n\r\n\0\0\0\0\x02{}\x02\0\0\0\x02{}",
@@ -34,10 +34,10 @@ def lie(liar, answer):
 
 
 class Supervisor(Threats):
-    @threat(38, "H", "an agent that impersonates the supervisor: dials its socket, sends frames or an exit for another command, lies at length",
-            "the listener is created and held outside, and nothing inside can name it; its answers are bounded and never become a success",
-            "on the host, where the socket has a name, the same dial reaches the warden")
-    def test_nobody_inside_speaks_for_the_warden(self):
+    @threat(38, "H", "an agent that impersonates the supervisor: connects to its socket, sends frames or an exit for another command, sends endless lies",
+            "the listener is created and held outside, and has no name inside; its answers are bounded and never count as a success",
+            "from the host, where the socket has a name, the same connection reaches the warden")
+    def test_processes_inside_cannot_impersonate_the_warden(self):
         self.assertEqual(self.out("find / -xdev -type s 2>/dev/null | grep -v '^/.moorage/bootstrap$'", user="root"), "")
         attack = TRY + """
 import socket
@@ -57,7 +57,7 @@ for path in ("/.moorage/bootstrap", "/.moorage/warden.sock", "/run/warden.sock")
         self.client.health()
 
     def believe_no_lie(self, number):
-        """A command in a sandbox whose warden's place was taken by something that gives this answer."""
+        """Runs a command in a sandbox whose warden was replaced by a process with this answer."""
         name = f"liar-{number}"
         self.client.create(repo_url=self.url, name=name)
         self.client.exec(name, ["true"])
@@ -83,8 +83,8 @@ for path in ("/.moorage/bootstrap", "/.moorage/warden.sock", "/run/warden.sock")
         self.assertEqual(self.client.exec(name, "ls lied 2>/dev/null; echo on").stdout, b"on\n")
         self.client.delete(name, purge=True)
 
-    @threat(39, "M", "the supervisor killed, stopped or starved in the middle of a command",
-            "deadlines apply; the command is reported as interrupted, never as a success; the next start repairs the sandbox",
+    @threat(39, "M", "the supervisor killed, stopped or starved during a command",
+            "deadlines; the command is reported as interrupted, never as a success; the next start repairs the sandbox",
             "an undisturbed command of the same kind exits 0")
     def test_a_dead_or_stopped_warden_fakes_no_success(self):
         self.client.create(repo_url=self.url, name="warden")
@@ -108,8 +108,8 @@ for path in ("/.moorage/bootstrap", "/.moorage/warden.sock", "/run/warden.sock")
         harness.wait_until(lambda: self.client.exec("warden", "echo mended").stdout == b"mended\n", 60, "the sandbox answers again")
         self.client.delete("warden", purge=True)
 
-    @threat(40, "H", "two daemons on one store", "the second exits at once, with an error that names the first; the first continues",
-            "after the first has ended, the same command line starts")
+    @threat(40, "H", "two daemons on one store", "the second ends at once, with an error that names the first; the first keeps running",
+            "after the first ended the same command line works")
     def test_a_second_daemon_is_refused(self):
         command = [harness.BIN / "mooraged", "--config", self.daemon.config, "--set", f"api.socket={self.daemon.directory}/second.sock"]
         second = harness.run(*command, check=False, timeout=30)
@@ -121,10 +121,10 @@ for path in ("/.moorage/bootstrap", "/.moorage/warden.sock", "/run/warden.sock")
         self.daemon.start()
         self.assertEqual(self.client.exec("jail", "echo third").stdout, b"third\n")
 
-    @threat(41, "M", "output that forges Moorage's records: ends, limits, positions, frames of the journal and of the stream",
-            "records have lengths, out of band: any bytes come back unchanged, and the kernel reports the end",
+    @threat(41, "M", "output that forges our own records: ends, limits, positions, frames of the journal and of the stream",
+            "records have lengths, out of band: all bytes come back unchanged, and the end comes from the kernel",
             "the forged record is valid: at the right place a reader accepts it")
-    def test_any_output_comes_back_as_it_was(self):
+    def test_any_output_is_returned_unchanged(self):
         seed = int(os.environ.get("MOORAGE_TEST_SEED", random.randrange(1 << 32)))
         print(f"seed {seed}")
         chance = random.Random(seed)

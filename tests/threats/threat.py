@@ -1,8 +1,8 @@
-"""What every threat test stands on.
+"""The base of every threat test.
 
 A test is one row of the threat list. It tries the attack against the real daemon and the real sandbox, and then
-shows that the attack is one: with its defence switched off (`weakened`: by a preloaded library, see weaken.cc, and on
-Docker by a proxy before the engine, see weak_engine.py), or from a place where the defence is not in the way (host
+shows that the attack works without its defense (`weakened`: by a preloaded library, see weaken.cc, and on
+Docker by a proxy before the engine, see weak_engine.py), or from a place without the defense (host
 root, plain git). A test whose control fails proves nothing, so it fails.
 """
 
@@ -17,14 +17,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import harness  # noqa: E402
 from weak_engine import WeakEngine, engine  # noqa: E402
 
-# The most that an attacker can be, and all that one can be.
+# The greatest privileges of an attacker.
 USERS = ("user", "root") if harness.HAS_ROOT else ("user",)
 ATTACKER = USERS[-1]
 ON_DOCKER = harness.BACKEND != "lxc"
 
 WEAKEN = pathlib.Path(os.environ.get("MOORAGE_WEAKEN", harness.BIN.parent / "tests/threats/libweaken.so"))
 
-# Asan wants to be the first library of a program, unless told otherwise.
+# Asan must be the first library of a program, unless configured otherwise.
 ASAN_OPTIONS = ":".join(filter(None, (os.environ.get("ASAN_OPTIONS"), "verify_asan_link_order=0")))
 
 
@@ -40,7 +40,7 @@ def threat(row, severity, attack, answer, control):
 
 
 def host_id(pid):
-    """Whose process it is, as the host sees it."""
+    """Host user of the process."""
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("Uid:")).split()[1])
 
@@ -64,23 +64,23 @@ class Threats(harness.TestCase):
             cls.addClassCleanup(cls.engine.close)
             cls.settings["docker.socket"] = str(cls.engine.path)
         super().setUpClass()
-        # A thing of the host that must not be seen, read or changed from inside.
+        # A host file that must not be visible, readable or writable from inside.
         cls.canary = cls.daemon.directory / "host-secret"
         cls.canary.write_text("the host's secret\n")
-        # No rights keep it from anyone, so that only the defence that is tried can.
+        # World-accessible, so that only the tested defense protects it.
         cls.daemon.directory.chmod(0o755)
         cls.canary.chmod(0o644)
         cls.client.create(repo_url=cls.url, name="jail")
 
     def sh(self, script, name="jail", user="user", **fields):
-        """Runs a script inside; standard output as text, standard error told when it fails."""
+        """Runs a script inside; returns standard output as text, and fails with its standard error."""
         return self.client.exec(name, ["bash", "-c", script], user=user, **fields)
 
     def out(self, script, **fields):
         return self.sh(script, **fields).stdout.decode(errors="replace").strip()
 
     def python(self, source, name="jail", user=ATTACKER, **fields):
-        """What a Python program prints inside. Root there has all that a sandbox's root has."""
+        """Output of a Python program inside. Root there has all privileges of a sandbox's root."""
         return self._printed(self.client.exec(name, ["python3", "-c", source], user=user, **fields))
 
     def _printed(self, result):
@@ -92,12 +92,12 @@ class Threats(harness.TestCase):
         return harness.run("python3", "-c", source).stdout.decode(errors="replace").strip()
 
     def race(self):
-        """A shell's text: `d`, with a file named as the canary, and a link to the canary's directory change places for ever."""
+        """Shell text: `d`, with a file named like the canary, and a link to the canary's directory swap places forever."""
         return (f"mkdir -p d; echo inside > d/{self.canary.name}; ln -sfn {self.canary.parent} l; "
                 "python3 -c 'import ctypes\nwhile True: ctypes.CDLL(None).renameat2(-100, b\"d\", -100, b\"l\", 2)' & wait")
 
     def assert_the_race_can_be_won(self):
-        """By an attacker of a daemon whose openat2 resolves as the host does."""
+        """For an attacker of a daemon whose openat2 resolves like the host."""
         with weak_daemon("resolve") as weak:
             weak.client.create(repo_url=self.url, name="open")
             weak.client.start_exec("open", ["bash", "-c", self.race()])
@@ -106,13 +106,13 @@ class Threats(harness.TestCase):
                 try:
                     return weak.client.read_file("open", f"d/{self.canary.name}") == self.canary.read_bytes()
                 except harness.moorage.MoorageError as error:
-                    return "another mount" in error.message  # the host's file was opened: a later look refused it
+                    return "another mount" in error.message  # the host's file was opened; a later check refused it
 
             harness.wait_until(outside, 60, "the race is won where nothing guards")
 
     @contextlib.contextmanager
     def weakened(self, *defences):
-        """A workspace whose sandbox lacks these defences; the host's other sandboxes keep theirs."""
+        """A workspace whose sandbox lacks these defenses; other sandboxes on the host keep theirs."""
         name = "weak-" + "-".join(defences)
         self.off.write_text(" ".join(defences))
         try:
@@ -142,11 +142,11 @@ def daemon(settings=None, prefix=(), **environment):
 
 
 def weak_daemon(*defences, **options):
-    """A daemon without these defences. Only it: what it starts does not inherit them."""
+    """A daemon without these defenses; its children are not affected."""
     return daemon(LD_PRELOAD=str(WEAKEN), WEAKEN=" ".join(defences), ASAN_OPTIONS=ASAN_OPTIONS, **options)
 
 
-# An errno's name, or "ok", of a call made inside or on the host.
+# An errno's name, or "ok", for a call made inside or on the host.
 TRY = """
 import ctypes, errno, os
 libc = ctypes.CDLL(None, use_errno=True)

@@ -1,14 +1,14 @@
-"""An engine without some of its defences: a proxy before its socket that asks it for another container than the daemon did.
+"""An engine without some of its defenses: a proxy before its socket that requests a different container than the daemon did.
 
-Which defences are off is read from a file at each request, in the words of weaken.cc. Those that moorage-launch puts
-up itself (what is covered in /proc) are taken away there. Here it is:
+A file, read at each request, lists the disabled defenses, with the names of weaken.cc, which also disables those of
+moorage-launch itself (the masks in /proc). Their effects here:
 
     allowlist, late-policy   no filter of system calls: an engine has one, not two
     capabilities             all capabilities
     proc                     /proc/sys is not read-only
-    network, ipc             the namespaces of another container, which has the host's where the engine gives them
-    devices                  /dev is the directory `devices` of the host's, not a fresh one
-    slave                    mounts on the workspace's place propagate into `shared`, a mount of the host's
+    network, ipc             the namespaces of another container, which has the host's if the engine allows that
+    devices                  /dev is the host's directory `devices`, not a new one
+    slave                    mounts on the workspace's place propagate into `shared`, a mount of the host
 """
 
 import http.server
@@ -18,14 +18,14 @@ import socketserver
 import sys
 import threading
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "engines"))  # last: it has names that are here, too
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "engines"))  # last, as it repeats some names
 import engine  # noqa: E402
 
 WORKSPACE = "/workspace"
 
 
 class Running(engine.Service):
-    """An engine that somebody else starts and stops."""
+    """An engine that is started and stopped elsewhere."""
 
     def __init__(self, socket):
         super().__init__()
@@ -43,9 +43,9 @@ class WeakEngine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.devices.mkdir()
         self.shared.mkdir()
         self.remaps = any(option.startswith("name=userns") for option in self.engine.info()["SecurityOptions"])
-        self.asked = None  # what a container was made of last
+        self.asked = None  # settings of the last created container
         self.holder = None
-        self.trap = None  # where the /proc of a container's root leads, made a link after it was created
+        self.trap = None  # target of the /proc link in a container's root, created after the container
         self.path = directory / "weak.sock"
         super().__init__(str(self.path), Request)
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
@@ -57,12 +57,12 @@ class WeakEngine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             self.engine.ask("DELETE", f"/containers/{self.holder}?force=1")
 
     def handle_error(self, *request):
-        """A daemon that was killed, or that waits no longer, takes no answer."""
+        """A daemon that was killed or stopped waiting reads no answer."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(*request)
 
     def weaken(self, body):
-        """The words as methods."""
+        """The names of defenses as methods."""
         for word in self.off.read_text().split():
             change = getattr(self, "without_" + word.replace("-", "_"), None)
             if change:
@@ -97,14 +97,14 @@ class WeakEngine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                                "BindOptions": {"Propagation": "rshared"}})
 
     def redirect(self, container):
-        """In what is the container's own of its root: an engine makes a directory of a link that the image has there."""
+        """In the container's own part of its root: an engine replaces a link from the image by a directory."""
         upper = pathlib.Path(self.engine.ask("GET", f"/containers/{container}/json")["GraphDriver"]["Data"]["UpperDir"])
         if (upper / "proc").exists():
             (upper / "proc").rmdir()
         (upper / "proc").symlink_to(self.trap)
 
     def held(self):
-        """With userns-remap, an engine gives the host's namespaces to no one who has a user namespace."""
+        """With userns-remap, an engine denies the host's namespaces to containers with a user namespace."""
         if not self.holder:
             kinds = ("none", "shareable") if self.remaps else ("host", "host")
             host = dict(zip(("NetworkMode", "IpcMode"), kinds))

@@ -1,13 +1,13 @@
-// Takes single defences away from moorage-launch and mooraged, so that the threat suite can show
-// that each attack works without its defence. Preloaded by the suite only; the programs themselves
-// have no such switch. The environment variable WEAKEN names what is off, separated by spaces; what
-// an engine does on Docker is taken away before it is asked (weak_engine.py):
+// Disables single defenses of moorage-launch and mooraged, so that the threat suite can show that
+// each attack works without its defense. Preloaded only by the suite; the programs themselves have
+// no such switch. The environment variable WEAKEN lists the disabled ones, separated by spaces;
+// for defenses of an engine on Docker see weak_engine.py:
 //
-//   account           the user namespace is made by LXC, so root's account pays for what is used in
+//   account           LXC creates the user namespace, so root's account pays for resources used in
 //   it instances,        (mooraged) the kernel has no inotify instance or watch left for root
 //   watches
-//   allowlist         moorage-launch's own filter of system calls is not installed
-//   late-policy       LXC is given no filter
+//   allowlist         moorage-launch's own system call filter is not installed
+//   late-policy       LXC gets no filter
 //   capabilities      all capabilities of the namespace are kept
 //   masks             nothing in /proc is covered
 //   proc              /proc/sys and /proc/sysrq-trigger are not read-only
@@ -15,7 +15,7 @@
 //   devices           no fresh /dev
 //   slave             mounts propagate as on the host
 //   attributes        no mount is read-only, nosuid, nodev or noexec
-//   resolve           paths in a stranger's tree are resolved as on the host
+//   resolve           paths in an untrusted tree are resolved like on the host
 #include <dlfcn.h>
 #include <linux/openat2.h>
 #include <lxc/lxccontainer.h>
@@ -47,9 +47,9 @@ Function* real(const char* name) {
 }
 
 using Call = long(long, ...);
-// Found while the library is loaded: a child that shares the daemon's memory calls syscall(2), too,
-// and is killed at any moment, also in the middle of dlsym, with the lock that it takes. Still null
-// when another library that is being loaded calls.
+// Resolved while the library is loaded: a child that shares the daemon's memory also calls
+// syscall(2), and may be killed during dlsym while holding its lock. Null for calls from another
+// library during loading.
 Call* const real_syscall = real<Call>("syscall");
 
 bool (*set_item)(lxc_container*, const char*, const char*);
@@ -116,7 +116,7 @@ int mount_setattr(int directory, const char* path, unsigned flags, mount_attr* a
 
 int move_mount(int from, const char* from_path, int to, const char* to_path,
                unsigned flags) noexcept {
-  // Of furnish.cc: LXC, which is told by its settings, has uses of its own for such paths.
+  // Only for furnish.cc: LXC, recognized by its settings, has its own uses for such paths.
   if (off("masks") && !set_item && std::strncmp(to_path, "/proc/", 6) == 0) return 0;
   return real<decltype(move_mount)>("move_mount")(from, from_path, to, to_path, flags);
 }
