@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The tiers of the tests. ./check runs the short one, ./check --all all of them.
 
-    tests/tiers.py list                 every test with its tier, its seconds and why it is there
+    tests/tiers.py list                 every test with its tier, its seconds and its purpose
     tests/tiers.py short                the short tier as a pattern for ctest -R
     tests/tiers.py verify BUILD         exit 1 unless tiers.txt, ctest and the files below tests/ name the same tests
 """
@@ -23,7 +23,7 @@ def table():
         if line and not line.startswith("#"):
             name, tier, seconds, why = line.split(maxsplit=3)
             if tier not in TIERS:
-                raise SystemExit(f"tiers.txt: {name}: the tier is one of {', '.join(TIERS)}, not {tier}")
+                raise SystemExit(f"tiers.txt: {name}: the tier must be one of {', '.join(TIERS)}, not {tier}")
             rows.append((name, tier, int(seconds), why))
     return rows
 
@@ -49,13 +49,13 @@ def problems(build):
     tests = json.loads(subprocess.run(["ctest", "--show-only=json-v1"], cwd=build, check=True, capture_output=True).stdout)["tests"]
     present = {test["name"] for test in tests}
     for name in sorted(present - set(listed)):
-        yield f"tiers.txt: {name} is in no tier: add a line for it"
+        yield f"tiers.txt: {name} is missing: add a line for it"
     for name in sorted(set(listed) - present):
-        yield f"tiers.txt: there is no test {name}"
+        yield f"tiers.txt: test {name} does not exist: remove its line"
     compiled = {entry["file"] for entry in json.loads((build / "compile_commands.json").read_text())}
     for file in sorted(TESTS.rglob("*_test.cc")):
         if str(file) not in compiled:
-            yield f"{file.relative_to(TESTS.parent)}: no program compiles it"
+            yield f"{file.relative_to(TESTS.parent)}: no test program compiles it"
     run = {(directory, word) for test in tests for word in test.get("command", [])
            for directory in [prop["value"] for prop in test["properties"] if prop["name"] == "WORKING_DIRECTORY"]}
     for file in sorted(TESTS.glob("*/test_*.py")):

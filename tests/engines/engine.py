@@ -1,11 +1,11 @@
-"""Container engines of a test's own: a dockerd with its containerd, or a podman service, each below one directory.
+"""Private container engines for tests: a dockerd with its containerd, or a podman service, each below one directory.
 
-Nothing is shared with an engine that the host may have: no /etc/docker, no /var/lib/docker, no bridge, no iptables, no
-service manager, no registry. All that comes of an engine is found again by its directory (remains.py), so stop() needs
-no answer from anything, and an engine whose test was killed is ended by the next start. Root only.
+Nothing is shared with the host's engine: no /etc/docker, no /var/lib/docker, no bridge, no iptables, no
+service manager, no registry. All objects of an engine can be found by its directory (remains.py), so stop() needs
+no answer from it, and the next start ends the engine of a killed test. Needs root.
 
-What is written elsewhere, as there is no option for it: the shims' sockets in /run/containerd/s, which stop() removes;
-the empty directories /run/docker/plugins and /var/lib/containers/cache; for a moment a line in /etc/subuid and
+Written elsewhere, for lack of an option: the shims' sockets in /run/containerd/s, which stop() removes;
+the empty directories /run/docker/plugins and /var/lib/containers/cache; temporarily a line in /etc/subuid and
 /etc/subgid (`SubordinateIds`).
 """
 
@@ -42,17 +42,17 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 class SubordinateIds:
-    """A range of ids for one user, in /etc/subuid and /etc/subgid for as long as dockerd needs to read them.
+    """A range of ids for one user, in /etc/subuid and /etc/subgid while dockerd reads them.
 
-    dockerd has no option for these paths, and a mount namespace of its own would not see what is mounted later on a
-    host whose root is a private mount, as it is without systemd. So the lines are written and taken out again, with
-    the lock held that useradd takes (lckpwdf), and those that a killed test left are taken out as well. The user is
-    one that every Debian has and that no one gives ranges to.
+    dockerd has no option for these paths, and in a separate mount namespace it would miss later mounts on a
+    host whose root is a private mount, such as one without systemd. So the lines are added and removed again, with
+    useradd's lock (lckpwdf) held; lines left by a killed test are removed as well. The user
+    exists on every Debian and never has ranges.
     """
 
     USER = "games"
     FILES = ("/etc/subuid", "/etc/subgid")
-    threads = threading.Lock()  # the files' lock is one a process
+    threads = threading.Lock()  # the files' lock is per process
 
     def __init__(self, first, count=65536):
         self.line = f"{self.USER}:{first}:{count}\n"
@@ -60,7 +60,7 @@ class SubordinateIds:
     @classmethod
     @contextlib.contextmanager
     def locked(cls):
-        """Nobody else changes the files. Closing any descriptor of the lock ends it for the process: not to be nested."""
+        """Excludes other writers of the files. Closing any descriptor of the lock releases it for the process: do not nest."""
         with cls.threads:
             lock = os.open("/etc/.pwd.lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -80,7 +80,7 @@ class SubordinateIds:
 
     def rewrite(self, line):
         for path in self.FILES:
-            with open(path, "a+") as file:  # in place: it may be a mount
+            with open(path, "a+") as file:  # in place, as it may be a mount
                 file.seek(0)
                 kept = [each for each in file if not each.startswith(f"{self.USER}:")]
                 file.truncate(0)
@@ -88,7 +88,7 @@ class SubordinateIds:
 
 
 class Service:
-    """What dockerd and podman have in common: a directory, a socket, a way to find and end all that came of them."""
+    """The common parts of dockerd and podman: a directory, a socket, a way to find and end all their objects."""
 
     def __init__(self):
         self.directory = None
@@ -98,10 +98,10 @@ class Service:
     # Life
 
     def start(self):
-        """Returns when the socket answers. What killed tests left behind is ended first."""
+        """Returns when the socket answers. First ends engines of killed tests."""
         assert self.directory is None, "this engine has been started"
         sweep()
-        # The lock is what says that the directory has an owner; no one sees it without.
+        # The lock shows that the directory has an owner; it is never visible without the lock.
         hidden = pathlib.Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=BASE))
         hidden.chmod(0o711)  # with userns-remap, the containers' root passes through
         self.owner = open(hidden / "owner", "w")
@@ -116,7 +116,7 @@ class Service:
         return self
 
     def stop(self):
-        """Ends everything, by SIGKILL, and leaves nothing. May be called at any time, and again."""
+        """Kills everything with SIGKILL and removes it. May be called at any time, repeatedly."""
         if self.directory is None:
             return
         remove(self.directory)
@@ -158,7 +158,7 @@ class Service:
     def log(self, name, lines=20):
         return "\n".join((self.directory / f"{name}.log").read_text(errors="replace").splitlines()[-lines:])
 
-    # What there is
+    # Inventory
 
     @property
     def name(self):
@@ -189,7 +189,7 @@ class Service:
             return answer.status, lines[0] if len(lines) == 1 else lines or None
 
     def ask(self, method, path, body=None, **options):
-        """The answer, where only success will do."""
+        """The answer; fails on errors."""
         status, answer = self.request(method, path, body, **options)
         if status >= 400:
             raise EngineFailed(f"{method} {path}: {status} {answer}")
@@ -207,7 +207,7 @@ class Service:
         if not isinstance(source, bytes):
             source = pathlib.Path(source)
             source = directory_tar(source) if source.is_dir() else source.read_bytes()
-        # podman does not heed a tag elsewhere.
+        # podman ignores a tag given elsewhere.
         self.ask("POST", f"/images/create?fromSrc=-&repo={name}", source, timeout=300)
         return self.ask("GET", f"/images/{name}/json")["Id"]
 
@@ -216,13 +216,13 @@ class Service:
         return SMALL
 
     def create(self, command, image=SMALL, name=None, **body):
-        """A container that is not started yet. BODY's members go beside the image and the command."""
+        """Creates a container without starting it. BODY adds members to image and command."""
         query = f"?name={name}" if name else ""
         body["HostConfig"] = {"NetworkMode": "none"} | body.get("HostConfig", {})
         return self.ask("POST", f"/containers/create{query}", {"Image": image, "Cmd": command} | body)["Id"]
 
     def run(self, command, image=SMALL, **body):
-        """(exit code, standard output) of a container that is gone afterwards."""
+        """(exit code, standard output) of a container, which is then removed."""
         container = self.create(command, image, Tty=True, **body)
         try:
             self.ask("POST", f"/containers/{container}/start")
@@ -251,7 +251,7 @@ class Engine(Service):
     def begin(self):
         own = {"deprecated-key-path": str(self.directory / "key.json")}
         (self.directory / "daemon.json").write_text(json.dumps(own | self.config))
-        # containerd makes /opt/containerd, and an engine has no use for the rest.
+        # containerd creates /opt/containerd, and an engine does not need the rest.
         off = ["internal.v1.opt", "grpc.v1.cri", "snapshotter.v1.aufs", "snapshotter.v1.btrfs", "snapshotter.v1.zfs",
                "snapshotter.v1.devmapper", "tracing.processor.v1.otlp", "internal.v1.tracing"]
         (self.directory / "containerd.toml").write_text("\n".join([
@@ -264,7 +264,7 @@ class Engine(Service):
             try:
                 return self.start_dockerd()
             except EngineFailed as failure:
-                # Not every file system carries an overlay's upper directory.
+                # Not every file system supports an overlay's upper directory.
                 if self.driver == "vfs" or "driver not supported" not in str(failure):
                     raise
 
@@ -273,7 +273,7 @@ class Engine(Service):
 
     def start_dockerd(self):
         at = self.directory
-        (at / "dockerd.pid").unlink(missing_ok=True)  # its number may be another's by now
+        (at / "dockerd.pid").unlink(missing_ok=True)  # its pid may belong to another process by now
         argv = ["/usr/sbin/dockerd", "--config-file", at / "daemon.json", "--data-root", at / "data",
                 "--exec-root", at / "exec", "--pidfile", at / "dockerd.pid", "-H", f"unix://{self.socket}",
                 "--containerd", at / "containerd.sock",
@@ -293,7 +293,7 @@ class Engine(Service):
         self.started["dockerd"].wait()
 
     def restart(self):
-        """After kill(), and where containerd was killed, too."""
+        """After kill(), also if containerd was killed."""
         if self.started["containerd"].poll() is not None:
             self.start_containerd()
         self.start_dockerd()
@@ -340,7 +340,7 @@ class Podman(Service):
 
 
 def limits():
-    """What podman gives to containers is more than root may have where it lacks CAP_SYS_RESOURCE: no more than here."""
+    """Limits podman's defaults for containers to our own, which root without CAP_SYS_RESOURCE cannot exceed."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     processes = int(pathlib.Path("/proc/sys/kernel/pid_max").read_text())  # podman lowers its own to this
     if resource.getrlimit(resource.RLIMIT_NPROC)[1] != resource.RLIM_INFINITY:
@@ -349,8 +349,8 @@ def limits():
 
 
 def write_crun(path, options=""):
-    """A script that runs crun. 1.8 refuses a host that has version 1 and version 2 groups where the latter have a
-    controller left; there it does not see these."""
+    """A script that runs crun. Version 1.8 refuses a host with version 1 and version 2 cgroups if the latter have a
+    controller; the script hides these."""
     unified = CGROUPS / "unified"
     hide = ""
     with contextlib.suppress(FileNotFoundError):
@@ -362,7 +362,7 @@ def write_crun(path, options=""):
 
 
 def small_tar():
-    """A static busybox under all of its names, and the few files that programs expect."""
+    """A static busybox with all its names, and the few files that programs expect."""
     busybox = pathlib.Path("/bin/busybox")
     applets = subprocess.run([busybox, "--list"], check=True, capture_output=True, text=True).stdout.split()
     content = io.BytesIO()

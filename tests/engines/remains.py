@@ -1,8 +1,8 @@
-"""What came of an engine, found and ended by nothing but its directory.
+"""Finds and ends all objects of an engine, by its directory alone.
 
-Programs have it in their arguments; the processes of containers are their children, or have their root directory below
-it; mounts lie below it; control groups have a parent of its name. Nothing has to answer, and nothing depends on how far
-the engine came or who killed what of it.
+Programs have it in their arguments; container processes are their children, or have their root directory below
+it; mounts are below it; cgroups have a parent named after it. This needs no answer and does not depend on how far
+the engine got or which of its processes were killed.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ PROGRAMS = {"dockerd", "containerd", "containerd-shim-runc-v2", "runc", "crun", 
 
 
 class EngineFailed(Exception):
-    """What did not happen, with the end of the engine's own log."""
+    """The failed step, with the end of the engine's log."""
 
 
 def wait_until(condition, seconds, what):
@@ -35,7 +35,7 @@ def wait_until(condition, seconds, what):
 
 
 def alive(pid):
-    """A zombie is not: its parent's word is all that is missing."""
+    """False for a zombie, which only waits for its parent."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
@@ -61,7 +61,7 @@ def parent(pid):
 
 
 def root_mount(pid):
-    """The line of mountinfo that says what the process's root directory lies on."""
+    """The line of mountinfo for the process's root directory."""
     with contextlib.suppress(OSError):
         for line in pathlib.Path(f"/proc/{pid}/mountinfo").read_text().splitlines():
             if line.split(" ")[4] == "/":
@@ -70,14 +70,14 @@ def root_mount(pid):
 
 
 def mounts_below(directory):
-    """Mount points, those on top first."""
+    """Mount points, topmost first."""
     lines = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
     points = [line.split(" ")[4].encode().decode("unicode_escape") for line in lines]
     return [point for point in reversed(points) if point == str(directory) or point.startswith(f"{directory}/")]
 
 
 def hierarchies():
-    """Where control groups are mounted: one place with version 2 alone, one a controller with version 1 or both."""
+    """Mount points of cgroups: one with version 2 alone, one per controller with version 1 or both."""
     found = []
     for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
         if line.partition(" - ")[2].split(" ")[0] in ("cgroup", "cgroup2"):
@@ -97,7 +97,7 @@ def programs_of(directory):
 
 
 def pids_of(directory):
-    """The programs, what they started, and all whose root directory lies below the directory: shims may be dead."""
+    """The programs, their children, and all processes with a root directory below the directory, as shims may be dead."""
     found = set(programs_of(directory))
     parents = {pid: parent(pid) for pid in all_pids()}
     for pid in parents:
@@ -110,7 +110,7 @@ def pids_of(directory):
 
 
 def cgroups_of(directory):
-    """The control groups that the engine made, those below others first."""
+    """The engine's cgroups, children first."""
     found = []
     for hierarchy in hierarchies():
         for place, _, _ in os.walk(hierarchy / directory.name, topdown=False):
@@ -121,7 +121,7 @@ def cgroups_of(directory):
 def end_processes(directory):
     def ended():
         for group in cgroups_of(directory):
-            # A process in a frozen group of version 1 does not die.
+            # A process in a frozen version 1 cgroup does not die.
             with contextlib.suppress(OSError):
                 if (group / "freezer.state").exists():
                     (group / "freezer.state").write_text("THAWED")
@@ -135,10 +135,10 @@ def end_processes(directory):
 
 
 def remove(directory):
-    """Everything that came of an engine, whatever state it is in."""
+    """Ends everything of an engine, in any state."""
     end_processes(directory)
     while points := mounts_below(directory):
-        subprocess.run(["umount", "-l", points[0]], check=True)  # a failure must not come to rmtree
+        subprocess.run(["umount", "-l", points[0]], check=True)  # a failure must prevent the rmtree
     for group in cgroups_of(directory):
         wait_until(lambda: rmdir(group), 10, f"an empty {group}")
     for path in shim_sockets(directory):
@@ -149,7 +149,7 @@ def remove(directory):
 
 
 def remove_libpod_groups():
-    """podman's own parent has no option, is shared by all podmans and keeps some groups: the last one tidies up."""
+    """podman's parent cgroup is fixed, shared by all podmans and keeps some groups: the last engine removes them."""
     if any(os.path.basename(arguments(pid)[0]) in ("podman", "conmon") for pid in all_pids() if arguments(pid)):
         return
     for hierarchy in hierarchies():
@@ -164,8 +164,8 @@ def rmdir(directory):
 
 
 def shim_sockets(directory):
-    """containerd has one place for the sockets of all shims, and only a shim that ends well removes its own: a hash of
-    the engine's address and the container's id, which the log has for every shim that was started."""
+    """containerd has one directory for the sockets of all shims, removed only by a clean end of a shim. Their names are a hash of
+    the engine's address and the container's id, which the log lists for every shim."""
     log = directory / "containerd.log"
     ids = set(re.findall(r"/moby/([0-9a-f]{64})\b", log.read_text(errors="replace"))) if log.exists() else ()
     names = [hashlib.sha256(f"{directory}/containerd.sock/moby/{id}".encode()).hexdigest() for id in ids]
@@ -173,7 +173,7 @@ def shim_sockets(directory):
 
 
 def sweep():
-    """Ends the engines whose tests are gone: no one holds the lock."""
+    """Ends the engines of dead tests, whose locks are free."""
     for directory in BASE.glob(f"{PREFIX}*"):
         try:
             owner = open(directory / "owner")

@@ -1,4 +1,4 @@
-"""The engines that other tests run on: they start, do what Docker does, and leave nothing."""
+"""The engines for other tests: they start, work like Docker, and leave nothing."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ SLEEP = ["sleep", "1000"]
 
 
 def traces(directory):
-    """Every mention of an engine on the host: none when it is gone."""
+    """Every trace of an engine on the host: none after its end."""
     name = directory.name
     found = [f"process {pid}" for pid in remains.all_pids() if pid != os.getpid() and alive(pid)
              and (any(name in each for each in remains.arguments(pid)) or name in remains.root_mount(pid))]
@@ -50,7 +50,7 @@ class Harness(unittest.TestCase):
         self.assertEqual(traces(directory), [])
 
     def bound(self):
-        """A directory of the host that only root can come to, with a file to bind."""
+        """A host directory that only root can enter, with a file to bind."""
         place = tempfile.TemporaryDirectory(dir=BASE)
         self.addCleanup(place.cleanup)
         (pathlib.Path(place.name) / "file").write_text("of the host\n")
@@ -71,7 +71,7 @@ class Starting(Harness):
         self.assertEqual([pid for pid in pids if alive(pid)], [])
         self.assertEqual([shim for shim in shims if shim.exists()], [])
 
-    def test_what_escaped_from_the_engine_is_ended_too(self):
+    def test_processes_that_escaped_from_the_engine_are_ended_too(self):
         engine = self.started(Engine())
         directory = engine.directory
         container, pid = running(engine)
@@ -93,7 +93,7 @@ class Starting(Harness):
             group.rmdir()
         self.gone(directory)
 
-    def test_a_start_that_fails_says_what_the_engine_said_and_leaves_nothing(self):
+    def test_a_failed_start_reports_the_engines_error_and_leaves_nothing(self):
         engine = Engine(config={"no-such-option": True})
         with self.assertRaisesRegex(EngineFailed, "no-such-option") as caught:
             engine.start()
@@ -110,7 +110,7 @@ class Starting(Harness):
         Engine().start().stop()
         self.gone(directory)
 
-    def test_two_engines_do_not_know_each_other(self):
+    def test_two_engines_are_independent(self):
         one, other = self.started(Engine()), self.started(Engine(userns=True))
         container, pid = running(one, Labels={"whose": "one"})
         self.assertEqual([each["Id"] for each in one.containers(label="whose=one")], [container])
@@ -123,7 +123,7 @@ class Starting(Harness):
 
 
 class Running(Harness):
-    def test_a_container_runs_and_its_exit_code_is_told(self):
+    def test_a_container_runs_and_its_exit_code_is_returned(self):
         engine = self.started(Engine())
         mounts = [{"Type": "bind", "Source": self.bound(), "Target": "/bound", "ReadOnly": True}]
         script = "cat /bound/file; touch /bound/x 2>/dev/null || echo refused; ls /sys/class/net; exit 7"
@@ -135,7 +135,7 @@ class Running(Harness):
         self.assertLessEqual({"runc", "crun"}, set(engine.info()["Runtimes"]))
         self.assertEqual(engine.containers(), [])
 
-    def test_a_userns_engine_maps_root_to_its_range_and_the_hosts_files_are_as_before(self):
+    def test_a_userns_engine_maps_root_to_its_range_and_restores_the_hosts_files(self):
         def files():
             with SubordinateIds.locked():  # another test may start an engine
                 return [pathlib.Path(file).read_text() for file in SubordinateIds.FILES]
@@ -150,7 +150,7 @@ class Running(Harness):
                     map = pathlib.Path(f"/proc/{pid}/{name}").read_text().split()
                     self.assertEqual(map, ["0", "1700000000", "65536"])
 
-    def test_a_userns_engine_sees_what_is_mounted_on_the_host_after_its_start(self):
+    def test_a_userns_engine_sees_later_mounts_on_the_host(self):
         engine = self.started(Engine(userns=True))
         place = self.bound()
         subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "later", place], check=True)
@@ -205,7 +205,7 @@ class Running(Harness):
 
 
 class FileSystems(Harness):
-    def test_where_no_overlay_can_lie_the_engine_copies(self):
+    def test_the_engine_copies_where_overlays_are_impossible(self):
         place = tempfile.TemporaryDirectory(dir=BASE)
         self.addCleanup(place.cleanup)
         for name in ("lower", "upper", "work", "m"):
@@ -245,7 +245,7 @@ class Wrapper(unittest.TestCase):
     def test_a_signal_ends_the_command_and_the_engine(self):
         for number in (signal.SIGTERM, signal.SIGINT):
             with self.subTest(number):
-                # The command does not end of itself, and the wrapper is told alone.
+                # The command does not end by itself, and only the wrapper gets the signal.
                 argv = self.argv(command='echo "$MOORAGE_TEST_DOCKER_SOCKET"; exec sleep 1000')
                 with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as wrapper:
                     [directory] = self.directories(wrapper.stdout.readline())
@@ -255,7 +255,7 @@ class Wrapper(unittest.TestCase):
                     self.assertEqual(wrapper.poll(), 128 + number)
                 self.assertEqual(traces(directory), [])
 
-    def test_a_command_that_is_not_there_is_told(self):
+    def test_a_missing_command_is_reported(self):
         argv = [sys.executable, HERE / "with_engine.py", "--", "/nonexistent/command"]
         result = subprocess.run(argv, capture_output=True, text=True)
         self.assertEqual(result.returncode, 1)

@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""Runs a command with container engines of its own, and ends them whatever happens.
+"""Runs a command with private container engines, and always ends them.
 
     with_engine.py [--userns|--only-userns] [--podman] -- COMMAND...
 
 The command finds their sockets in MOORAGE_TEST_DOCKER_SOCKET, with --userns also MOORAGE_TEST_DOCKER_USERNS_SOCKET,
-with --podman also MOORAGE_TEST_PODMAN_SOCKET; with --only-userns there is no first one. Each has the image that MOORAGE_TEST_IMAGE names. The file in _PIDFILE in
-place of _SOCKET has the pid of a dockerd; one that the command kills comes back after a second or two, as it does under
-a service manager. The exit code is the command's; 128 and the number for a signal, the command's or ours.
+with --podman also MOORAGE_TEST_PODMAN_SOCKET; with --only-userns the first one is missing. Each has the image of MOORAGE_TEST_IMAGE. The file in _PIDFILE in
+place of _SOCKET has the pid of a dockerd; if the command kills it, it restarts after a second or two, as with
+a service manager. The exit code is the command's, or 128 plus the number of a signal to the command or the wrapper.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import sys
 import engine
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-PATIENCE_S = 10  # for a command that has been told to end
+PATIENCE_S = 10  # for a command to end
 
 
 class Interrupted(BaseException):
@@ -27,7 +27,7 @@ class Interrupted(BaseException):
 
 
 def interrupt(number, _):
-    for each in SIGNALS:  # one is enough: nothing cuts the ending short
+    for each in SIGNALS:  # one is enough: nothing interrupts the cleanup
         signal.signal(each, signal.SIG_IGN)
     raise Interrupted(number)
 
@@ -42,7 +42,7 @@ def wait(process, engines):
 
 
 def run(command, environment, engines):
-    # What is ignored here stays ignored in a child.
+    # An ignored signal would stay ignored in the child.
     process = subprocess.Popen(command, env=environment)
     try:
         code = wait(process, engines)

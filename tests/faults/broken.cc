@@ -1,14 +1,13 @@
-// Makes a daemon that forgets: preloaded by the fault rig, which must find out what is missing. The
-// programs themselves have no such switch. BROKEN names what is broken, separated by spaces:
+// Breaks single guarantees of a daemon; preloaded by the fault rig, which must detect the damage.
+// The programs themselves have no such switch. BROKEN lists the broken ones, separated by spaces:
 //
 //   sync              fsync, fdatasync, syncfs do nothing
 //   directory-sync    fsync of a directory does nothing
 //   log-sync          fdatasync of the database's log does nothing
 //   overlay           overlays are mounted `volatile`: an fsync inside does nothing
-//   slow-sync=MS      each of these calls takes so many milliseconds more
-//   boot-id=FILE      the kernel's boot id is what is in FILE: the machine was off meanwhile. A
-//   mount
-//                     over it would hide a part of /proc, and no sandbox could have a /proc then
+//   slow-sync=MS      each of these calls takes so many milliseconds longer
+//   boot-id=FILE      the kernel's boot id is read from FILE, like after a reboot. A mount over it
+//                     would hide a part of /proc, and no sandbox could mount /proc then
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mount.h>
@@ -26,7 +25,7 @@
 
 namespace {
 
-// The word, or what is behind its `=`; null where it is not named.
+// The word, or the text after its `=`; null if not listed.
 const char* broken(const char* what) {
   static thread_local std::string value;
   const char* list = getenv("BROKEN");

@@ -1,4 +1,4 @@
-"""A store on a disk whose power can be cut: a file system on power_disk.cc, seen by nobody else on this host.
+"""A store on a disk whose power can be cut: a file system on power_disk.cc, visible only to the test.
 
 All of it lives in a mount namespace of its own; when the last process in it ends, nothing is left mounted and no loop
 device is in use.
@@ -17,7 +17,7 @@ import rig
 from rig import harness
 
 CLONE_FS, CLONE_NEWNS = 0x200, 0x20000
-SIZE_BYTES = 384 << 20  # XFS wants 300 MiB
+SIZE_BYTES = 384 << 20  # XFS needs 300 MiB
 MAKE = {"ext4": ["mkfs.ext4", "-q", "-F"], "xfs": ["mkfs.xfs", "-q", "-f"], "btrfs": ["mkfs.btrfs", "-q", "-f"]}
 CHECK = {"ext4": ["e2fsck", "-fn"], "xfs": ["xfs_repair", "-n"], "btrfs": ["btrfs", "check", "--readonly"]}
 
@@ -30,7 +30,7 @@ def make_image(kind, path, *options):
 
 
 class Namespace:
-    """A private mount namespace, held by a process of ours."""
+    """A private mount namespace, held by a helper process."""
 
     def __init__(self):
         self.holder = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private",
@@ -47,19 +47,19 @@ class Namespace:
         return harness.run(*self.prefix, *argv, **options)
 
     def inside(self, function):
-        """Calls it in a thread that sees what this namespace has mounted; SQLite follows no path through /proc."""
+        """Calls it in a thread with this namespace's mounts, as SQLite follows no path through /proc."""
         with concurrent.futures.ThreadPoolExecutor(1, initializer=self._enter) as thread:
             return thread.submit(function).result()
 
     def _enter(self):
         libc = ctypes.CDLL(None, use_errno=True)
         with open(f"/proc/{self.holder.pid}/ns/mnt") as namespace:
-            # A thread has a root of its own only after the first.
+            # Only threads after the first can have their own root.
             if libc.unshare(CLONE_FS) != 0 or libc.setns(namespace.fileno(), CLONE_NEWNS) != 0:
                 raise OSError(ctypes.get_errno(), "enter the mount namespace")
 
     def close(self):
-        """With what still lives in it: nothing may keep a mount."""
+        """Also ends its remaining processes, so that none keeps a mount."""
         inside = os.readlink(f"/proc/{self.holder.pid}/ns/mnt")
         for pid in harness.processes():
             with contextlib.suppress(OSError):
@@ -82,7 +82,7 @@ class Disk:
             raise AssertionError(f"power_disk did not start: {line!r}")
 
     def cut(self, what, seed, path):
-        """Leaves in `path` what a power cut now leaves. {writes, flushes, pending} until then."""
+        """Writes to `path` the disk after a power cut now. Returns {writes, flushes, pending}."""
         self.process.stdin.write(f"cut {what} {seed} {path}\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline().split()
@@ -101,10 +101,10 @@ class Disk:
 
 
 class Machine:
-    """A daemon whose store is on a disk of its own; `image` None: on a new file system of this kind."""
+    """A daemon with its store on a separate disk; `image` None: on a new file system of this kind."""
 
     def __init__(self, kind, image=None, broken="", settings=None, rebooted=False):
-        """rebooted: the kernel has another boot id than the one under the image before."""
+        """rebooted: the boot id differs from the image's last boot."""
         self.kind, self.closed = kind, False
         self.daemon = harness.Daemon({"workspace.sync_interval_s": 3600, "daemon.reconcile_interval_s": 3600, **(settings or {})})
         directory = self.daemon.directory
@@ -123,17 +123,17 @@ class Machine:
                 broken += f" boot-id={boot}"
             if broken:
                 self.daemon.environment |= {"LD_PRELOAD": rig.BROKEN, "BROKEN": broken}
-            self.store = self.daemon.store  # only inside
+            self.store = self.daemon.store  # visible only inside
         except BaseException:
             self.close()
             raise
 
     def mount(self, image, rebooted):
-        """A cut may tear the superblock of ext4, which is two sectors with a checksum: then a boot's e2fsck takes a copy."""
+        """A cut may tear the superblock of ext4, which has two sectors and a checksum: then e2fsck at boot uses a copy."""
         argv = ["mount", "-o", "loop", image, self.daemon.store]
         may_be_torn = rebooted and self.kind == "ext4"
         if self.namespace.run(*argv, check=not may_be_torn).returncode != 0:
-            harness.run("e2fsck", "-fy", image, check=False)  # 1: it has mended something
+            harness.run("e2fsck", "-fy", image, check=False)  # 1: it repaired something
             self.namespace.run(*argv)
 
     def start(self):
@@ -141,7 +141,7 @@ class Machine:
         return self
 
     def unmount(self):
-        """After it all ended in order. The file system must be clean then."""
+        """After an orderly end of everything. The file system must be clean then."""
         self.daemon.stop()
         self.namespace.run("umount", self.daemon.store)
 

@@ -35,7 +35,7 @@
 namespace {
 
 constexpr size_t kSector = 512;
-constexpr size_t kPiece = 64 << 10;  // of an image: one without a byte in it stays a hole
+constexpr size_t kPiece = 64 << 10;  // for an image: empty pieces stay holes
 
 struct Write {
   size_t offset;
@@ -44,8 +44,8 @@ struct Write {
 
 struct Disk {
   std::mutex mutex;
-  std::vector<char> seen;     // with every write
-  std::vector<char> durable;  // what was flushed
+  std::vector<char> seen;     // with all writes
+  std::vector<char> durable;  // with flushed writes
   std::vector<Write> pending;
   uint64_t writes = 0;
   uint64_t flushes = 0;
@@ -169,7 +169,7 @@ void obey(fuse* mounted) {
     std::fflush(stdout);
   }
   fuse_exit(mounted);
-  fuse_unmount(mounted);  // the loop waits for a request; the end of the mount is one
+  fuse_unmount(mounted);  // the loop waits for a request, and an unmount is one
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""What the fault suites stand on: chance that can be replayed, time to spend, and what must hold at rest.
+"""The base of the fault suites: replayable random choices, time limits, and invariants of an idle store.
 
 MOORAGE_TEST_SEED replays a run's choices (threads and the kernel still have their own timing). MOORAGE_SOAK_S is how
 long each test of the long form goes on; without it a test does its short form. Everything that is started is ended,
@@ -23,12 +23,12 @@ SEED = int(os.environ.get("MOORAGE_TEST_SEED", random.randrange(1 << 32)))
 SOAK_S = float(os.environ.get("MOORAGE_SOAK_S", "0"))
 BROKEN = os.environ.get("MOORAGE_BROKEN", str(harness.BIN.parent / "tests/faults/libbroken.so"))
 
-# What a client may be told while things die under it. Anything else is a bug.
+# Errors that a client may get during faults. Any other is a bug.
 HONEST = {"unavailable", "conflict", "deadline_exceeded", "unknown_outcome", "io"}
 
 
 class Ended(BaseException):
-    """SIGTERM: no Exception, so that nothing on the way takes it for a failed call."""
+    """SIGTERM: not an Exception, so that no code treats it as a failed call."""
 
 
 ended = False
@@ -45,13 +45,13 @@ signal.signal(signal.SIGTERM, _end)
 
 
 def chance(what):
-    """A source of choices of its own for each test, so that one test can be replayed alone."""
+    """A separate source of random choices for each test, so that one test can be replayed alone."""
     print(f"MOORAGE_TEST_SEED={SEED} {what}", flush=True)
     return random.Random(f"{SEED} {what}")
 
 
 def rounds(short):
-    """Numbers of rounds: `short` of them, in the long form as many as there is time for."""
+    """Round numbers: `short` of them; in the long form as many as time allows."""
     end = time.monotonic() + SOAK_S
     number = 0
     while number < short or time.monotonic() < end:
@@ -60,7 +60,7 @@ def rounds(short):
 
 
 def keyed(key, call, seconds=60):
-    """Repeats `call(key)` until it was carried out: the key that it was carried out with, and its answer.
+    """Repeats `call(key)` until it succeeds. Returns the key of the success, and its answer.
 
     While nobody knows the outcome it has the same key, so that nothing runs twice. A refusal is the final answer of its
     key: the next try has a new one.
@@ -83,7 +83,7 @@ def keyed(key, call, seconds=60):
 
 
 def stubborn(call, seconds=60):
-    """Repeats a call that changes nothing, or has a new key each time, until the daemon has answered it."""
+    """Repeats a call that changes nothing, or has a new key each time, until the daemon answers."""
     end = time.monotonic() + seconds * harness.PATIENCE
     while True:
         try:
@@ -97,7 +97,7 @@ def stubborn(call, seconds=60):
 
 
 def rows(store, query, *values):
-    """What state.db says, read beside the daemon."""
+    """Rows of state.db, read beside the daemon."""
     with contextlib.closing(sqlite3.connect(f"file:{store}/state.db?mode=ro", uri=True, timeout=10)) as database:
         return database.execute(query, values).fetchall()
 
@@ -107,7 +107,7 @@ def names(directory, prefix=""):
 
 
 def at_rest(store):
-    """Rows that do not rest, and what of the database and the disk does not fit: plain sentences."""
+    """Rows in unfinished states, and differences of database and disk, as sentences."""
     found = [f"state.db: {row[0]}" for row in rows(store, "PRAGMA integrity_check") if row[0] != "ok"]
     found += [f"state.db: a reference without a row in {row[0]}" for row in rows(store, "PRAGMA foreign_key_check")]
     resting = {"workspaces": ("ready", "archived", "deleted", "failed"), "sandboxes": ("running", "destroyed"),
@@ -131,7 +131,7 @@ def on_disk(store):
         found.extend(f"{what} {name} has no row" for name in sorted(there - known))
         found.extend(f"{what} {name} is missing" for name in sorted(needed - there))
 
-    # What a workspace or a snapshot stands on, and all below it.
+    # Layers of workspaces and snapshots, and all below them.
     chains = "WITH RECURSIVE chain (id) AS ({} UNION SELECT parent FROM layers JOIN chain USING (id) WHERE parent IS NOT NULL) SELECT id FROM chain"
     stood_on = "SELECT layer FROM workspaces WHERE layer IS NOT NULL AND state {} UNION SELECT layer FROM snapshots WHERE layer IS NOT NULL"
     layers = {f"ly_{row[0]}" for row in rows(store, chains.format(stood_on.format("<> 'failed'")))}
@@ -145,7 +145,7 @@ def on_disk(store):
         trees = {f"{row[0]}" for row in rows(store, "SELECT commit_id FROM base_trees WHERE repository = ?",
                                              int(repository.removeprefix("repo_")))}
         compare(f"{repository}: base tree", names(store / "repos" / repository / "trees"), trees, trees)
-    # A note of a workspace that was deleted waits for it to come back.
+    # The record of a deleted workspace waits for an undelete.
     deleted = {f"ws_{row[0]}" for row in rows(store, "SELECT id FROM workspaces WHERE state = 'deleted' AND purged_wall_ms IS NULL")}
     waiting = {name for name in names(store / "uploads") if os.readlink(store / "uploads" / name).split("/")[0] in deleted}
     compare("upload", names(store / "uploads"), waiting, set())
@@ -154,7 +154,7 @@ def on_disk(store):
 
 
 def on_host(daemon):
-    """What of this store is on the host without being a live sandbox's."""
+    """This store's objects on the host that belong to no live sandbox."""
     live = {row[0] for row in rows(daemon.store, "SELECT id FROM sandboxes WHERE state = 'running'")}
     found = []
     for kind, entries in harness.census(daemon.known_store_id, daemon.directory).items():
@@ -168,7 +168,7 @@ class TestCase(harness.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.client.timeout = 120 * harness.PATIENCE  # a daemon that hangs is a finding, not the end of the run
+        cls.client.timeout = 120 * harness.PATIENCE  # a hanging daemon is a finding and must not block the run
 
     def run(self, result=None):
         super().run(result)
@@ -176,7 +176,7 @@ class TestCase(harness.TestCase):
             result.stop()
 
     def assert_at_rest(self, seconds=30):
-        """Every row rests and nothing is an orphan, soon: commands and burials may still be ending. The daemon's own doctor agrees."""
+        """Waits until all rows are in resting states without orphans: commands and cleanups may still be ending. Doctor must agree."""
         seen = []
 
         def look():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints what each verb writes synchronously, and what that costs on a disk that takes 2 ms more for each: the table of
+"""Prints each verb's synchronous writes, and their cost on a disk with 2 ms more per sync: the table of
 docs/reliability.md. Root; MOORAGE_BIN as in the tests.
 
 Counted with strace, the daemon's timers off; the mirror, the base tree and the home's skeleton are there. Each verb is
@@ -47,7 +47,7 @@ def counted(daemon, call):
 
 
 def best_ms(daemon, url, delay_ms):
-    """verb -> the quickest of ten."""
+    """verb -> the fastest of ten."""
     daemon.stop()
     daemon.environment |= {"LD_PRELOAD": rig.BROKEN, "BROKEN": f"slow-sync={delay_ms}"}
     daemon.start()

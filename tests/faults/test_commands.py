@@ -1,4 +1,4 @@
-"""500 commands run while the daemon is killed: each goes on under the same pid, and its output and exit code are true."""
+"""500 commands run while the daemon is killed: each keeps running with its pid, and its output and exit code are correct."""
 
 import contextlib
 import pathlib
@@ -18,7 +18,7 @@ class Commands(rig.TestCase):
     settings = {"sandbox.pids": 512, "daemon.reconcile_interval_s": 1}
 
     def running(self):
-        """number -> (pid, start time) of every command's shell, as the host's kernel has it."""
+        """number -> (pid, start time) of every command's shell on the host."""
         found = {}
         for pid, line in harness.processes().items():
             if "went on; exit" not in line or not line.startswith("sh -c"):
@@ -44,7 +44,7 @@ class Commands(rig.TestCase):
             self.daemon.restart()
         self.assertEqual(self.running(), before, "the same processes")
         self.assertEqual({e["id"] for e in self.client.execs(running=True)}, set(records.values()))
-        self.daemon.kill()  # half of them end while there is none
+        self.daemon.kill()  # half of them end without a daemon
         harness.wait_until(lambda: len(self.running()) <= COMMANDS - COMMANDS // 2, 2 * LONG_S, "the end of half of them")
         self.daemon.start()
         for number, exec_id in records.items():

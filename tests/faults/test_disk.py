@@ -1,4 +1,4 @@
-"""Disks that fail, are full, have no inodes left or turn read-only; descriptors that run out; files that are damaged."""
+"""Disks that fail, fill up, run out of inodes or turn read-only; exhausted descriptors; damaged files."""
 
 import contextlib
 import os
@@ -17,12 +17,12 @@ from test_syscalls import traced
 from verbs import Lives
 
 SYNCS = "fsync,fdatasync,syncfs"
-DEATHS = 6  # of the short form
-FREED = 50  # files that are removed, so that there are inodes again
+DEATHS = 6  # in the short form
+FREED = 50  # files to remove for new inodes
 
 
 class SmallDisk(unittest.TestCase):
-    """A daemon whose store is on an ext4 of its own, that can be spoilt."""
+    """A daemon with its store on a separate ext4, which may be damaged."""
 
     make = ()
     settings = {"store.reserve_bytes": 4 << 20}
@@ -48,7 +48,7 @@ class SmallDisk(unittest.TestCase):
 class Inodes(SmallDisk):
     make = ("-N", "1024")
 
-    def test_without_inodes_nothing_is_half_and_afterwards_all_goes_on(self):
+    def test_running_out_of_inodes_leaves_nothing_incomplete(self):
         self.client.create(repo_url=self.url, name="work")
         self.client.write_file("work", "before", b"before")
         used = self.client.exec("work", "i=0; while : > many-$i; do i=$((i+1)); done 2>/dev/null; echo $i")
@@ -69,7 +69,7 @@ class Inodes(SmallDisk):
 
 
 class Full(SmallDisk):
-    def test_eight_workspaces_fill_the_disk_and_all_of_them_go_on(self):
+    def test_eight_workspaces_fill_the_disk_and_all_recover(self):
         names = [f"w{number}" for number in range(8)]
         for name in names:
             self.client.create(repo_url=self.url, name=name)
@@ -80,7 +80,7 @@ class Full(SmallDisk):
             thread.start()
         for thread in threads:
             thread.join()
-        for end in ends.values():  # no room for another byte, or ended by the guard, who says so
+        for end in ends.values():  # no free byte, or ended by the guard with a report
             self.assertTrue(end.exit_code == 1 or end.exec["category"] == "disk_full", end.exec)
         for name in names:
             self.assertEqual(self.client.read_file(name, "before"), name.encode())
@@ -105,7 +105,7 @@ class ReadOnly(SmallDisk):
                 call()
         self.daemon.kill()
         namespace.run("umount", store)
-        harness.run("e2fsck", "-fy", self.image, check=False)  # 1: it has mended something
+        harness.run("e2fsck", "-fy", self.image, check=False)  # 1: it repaired something
         namespace.run("mount", "-o", "loop", self.image, store)
         self.machine.start()
         self.assertEqual([w["name"] for w in self.client.workspaces()], ["work"])
@@ -116,8 +116,8 @@ class ReadOnly(SmallDisk):
 class Sealed(rig.TestCase):
     settings = {"workspace.sync_interval_s": 3600, "daemon.reconcile_interval_s": 3600}
 
-    def test_a_seal_is_written_after_what_it_is_of(self):
-        """Else a power cut keeps the seal alone, and what it took is told as a change from outside."""
+    def test_a_seal_is_written_after_its_files(self):
+        """Otherwise a power cut may keep only the seal, and the lost files count as a change from outside."""
         made = self.client.create(repo_url=self.url, name="sealed")
         trace = self.daemon.directory / "calls"
         with traced(self.daemon.process.pid, "-y", "-e", "trace=syncfs,fdatasync", "-o", str(trace)):
@@ -129,7 +129,7 @@ class Sealed(rig.TestCase):
 
 
 class Broken(rig.TestCase):
-    def test_a_failed_sync_ends_the_daemon_and_the_next_one_has_it_all(self):
+    def test_a_failed_sync_ends_the_daemon_and_the_next_start_has_everything(self):
         """Row 63. At the n-th sync of each kind, by the daemon or by git."""
         chance, lives = rig.chance("sync errors"), Lives(self)
         plan = [(call, n) for call, most in (("fsync", 9), ("fdatasync", 12), ("syncfs", 3)) for n in range(1, most + 1)]
@@ -139,7 +139,7 @@ class Broken(rig.TestCase):
                 name = f"eio-{number}"
                 with traced(self.daemon.process.pid, "-o", "/dev/null", "-e", f"inject={call}:error=EIO:when={n}"):
                     error = lives.run("workspace", name)
-                    with contextlib.suppress(AssertionError):  # the database says it within a second
+                    with contextlib.suppress(AssertionError):  # the database fails within a second
                         harness.wait_until(lambda: self.daemon.process.poll() is not None, 3 if error else 0.1)
                 code = self.daemon.process.poll()
                 if code is None:
@@ -153,13 +153,13 @@ class Broken(rig.TestCase):
         print(f"{exits} daemons ended at a failed sync")
         self.assertGreater(exits, 0)
 
-    def test_a_database_with_a_damaged_page_is_left_alone(self):
+    def test_a_database_with_a_damaged_page_stays_unmodified(self):
         self.client.create(repo_url=self.url, name="damaged")
         self.daemon.stop()
         file = self.daemon.store / "state.db"
         whole = file.read_bytes()
         try:
-            with open(file, "r+b") as database:  # as after a crash: an end in order is believed
+            with open(file, "r+b") as database:  # like after a crash, as an orderly end is trusted
                 with contextlib.closing(sqlite3.connect(file)) as marked:
                     marked.execute("UPDATE meta SET value = '0' WHERE name = 'clean'")
                     marked.commit()
@@ -169,7 +169,7 @@ class Broken(rig.TestCase):
             damaged = file.read_bytes()
             self.daemon.start(wait=False)
             harness.wait_until(self.daemon.answers, what="rescue mode")
-            # In SQLite's words where the page is one of the schema's.
+            # SQLite's own error, if the page belongs to the schema.
             self.assertRegex(self.client.health()["rescue"], "state.db is damaged|state.db: database disk image is malformed")
             with self.assertRaises(moorage.MoorageError) as refused:
                 self.client.exec("damaged", "true")
@@ -187,7 +187,7 @@ class Broken(rig.TestCase):
         self.assertEqual(self.client.exec("damaged", "cat README.md").stdout, b"hello\n")
         self.client.delete("damaged", purge=True)
 
-    def test_a_journal_with_a_damaged_tail_gives_what_is_before_it(self):
+    def test_a_journal_with_a_damaged_tail_returns_the_output_before_it(self):
         self.client.create(repo_url=self.url, name="tail")
         record = self.client.start_exec("tail", ["sh", "-c", "for i in 1 2 3; do echo line $i; sleep 0.1; done; sleep 1000"])
         harness.wait_until(lambda: self.client.raw_output(record["id"]) == b"line 1\nline 2\nline 3\n", what="output")
@@ -206,7 +206,7 @@ class Broken(rig.TestCase):
         self.client.delete("tail", purge=True)
         self.assert_at_rest()
 
-    def test_without_descriptors_calls_are_refused_and_nothing_else(self):
+    def test_running_out_of_descriptors_only_refuses_calls(self):
         self.client.create(repo_url=self.url, name="files")
         self.client.exec("files", "true")
         pid = self.daemon.process.pid
@@ -225,8 +225,8 @@ class Broken(rig.TestCase):
         self.client.delete("files", purge=True)
         self.assert_at_rest()
 
-    def test_a_backup_of_the_database_in_the_middle_of_a_create_costs_no_work(self):
-        self.client.create(repo_url=self.url, name="first")  # mirror and base tree are there
+    def test_a_database_backup_during_a_create_loses_no_work(self):
+        self.client.create(repo_url=self.url, name="first")  # mirror and base tree exist
         backup = self.daemon.directory / "backup.db"
         gate = self.daemon.directory / "gate"
         gate.touch()

@@ -22,15 +22,15 @@ LINES = 3000
 
 
 class Worker(threading.Thread):
-    """One workspace's client. Everything has a key, so that a repeated request never is a second one."""
+    """One workspace's client. Every request has a key, so that repeats are never done twice."""
 
     def __init__(self, suite, number):
         super().__init__(name=f"w{number}")
         self.suite, self.client = suite, harness.Client(str(suite.daemon.socket), timeout=120)
         self.chance = random.Random(f"{rig.SEED} worker {number}")
-        self.files = {}      # path -> bytes that were acknowledged
+        self.files = {}      # path -> acknowledged bytes
         self.counted = {}    # key -> exec id
-        self.journals = {}   # exec id -> what was read of its output already
+        self.journals = {}   # exec id -> output read so far
         self.acknowledged = collections.Counter()
         self.error = None
         self.number = 0
@@ -40,11 +40,11 @@ class Worker(threading.Thread):
             while not self.suite.over.is_set():
                 self.number += 1
                 self.chance.choice((self.put, self.edit, self.edit, self.count, self.count, self.talk, self.stop))()
-        except BaseException as error:  # noqa: BLE001 - told by the main thread
+        except BaseException as error:  # noqa: BLE001 - raised by the main thread
             self.error = error
 
     def command(self, script, **fields):
-        """Its record once it rests."""
+        """Its record after it ended."""
         key = f"{rig.SEED}-{self.name}-{self.number}"
         def start(key):
             return self.client.start_exec(self.name, ["sh", "-c", script], key=key, **fields)
@@ -63,7 +63,7 @@ class Worker(threading.Thread):
         raise AssertionError(f"{exec_id} never ended")
 
     def good(self, record, kind):
-        """Whether it ended as it does undisturbed. Disturbed, it was interrupted: nothing else is true."""
+        """Whether it ended like an undisturbed one. Otherwise it must be interrupted."""
         if record["state"] == "exited":
             self.suite.assertEqual(record["exit_code"], 0, record)
             self.acknowledged[kind] += 1
@@ -97,7 +97,7 @@ class Worker(threading.Thread):
         script = f"i=0; while [ $i -lt {lines} ]; do i=$((i+1)); echo line $i; done"
         _, record = rig.keyed(key, lambda key: self.client.start_exec(self.name, ["sh", "-c", script], key=key))
         read = b""
-        with contextlib.suppress(OSError, moorage.MoorageError):  # the daemon dies: what came is known
+        with contextlib.suppress(OSError, moorage.MoorageError):  # the daemon dies: keep the output so far
             with self.client.output(record["id"], follow=True) as stream:
                 for kind, payload in stream:
                     read += payload if kind == moorage.STDOUT else b""
@@ -116,7 +116,7 @@ class Worker(threading.Thread):
             self.acknowledged["stops"] += 1
 
     def check(self):
-        """Against the store as it is at the end. Returns how many edits and journal bytes were asked back."""
+        """Compares with the final store. Returns the number of checked edits and journal bytes."""
         digests = self.client.exec(self.name, "sha256sum put-* edit-* 2>/dev/null; echo; cat counter 2>/dev/null").stdout.decode()
         sums, _, counter = digests.partition("\n\n") if digests.startswith("\n") is False else ("", "", digests[1:])
         there = {line.split()[1]: line.split()[0] for line in sums.splitlines()}
@@ -132,7 +132,7 @@ class Worker(threading.Thread):
 
 
 class Churn(threading.Thread):
-    """Workspaces that come and go on commits that upstream has just made: git and base trees have work."""
+    """Creates and deletes workspaces on new upstream commits, to keep git and base trees busy."""
 
     def __init__(self, suite):
         super().__init__(name="churn")
@@ -159,7 +159,7 @@ class Kills(rig.TestCase):
     settings = {"daemon.reconcile_interval_s": 1}
 
     def victims(self):
-        """kind -> pids, of this store alone."""
+        """kind -> pids, only of this store."""
         marks = f"moorage-{self.daemon.known_store_id}-"
         found = {"daemon": [self.daemon.process.pid], "init": [], "monitor": [], "child": []}
         for pid, line in harness.processes().items():
@@ -184,7 +184,7 @@ class Kills(rig.TestCase):
         self.killed[kind] += 1
         if kind == "daemon":
             self.daemon.process.wait()
-            while chance.random() < 0.25:  # in the middle of the start, too
+            while chance.random() < 0.25:  # also during the start
                 self.daemon.start(wait=False)
                 time.sleep(chance.random() * 0.2)
                 self.daemon.kill()

@@ -1,4 +1,4 @@
-"""Death at every crash point there is, and again and again during the recovery.
+"""Crashes at every crash point, and repeatedly during the recovery.
 
 tests/e2e/test_crash.py dies once at each. Here the starts that follow die too: at each crash point that a recovery may
 pass, then at random moments. Only then one comes up, and all must be as if nothing had happened.
@@ -20,17 +20,17 @@ LIFE = {"export": "archived", "repo.import": "imported", "repo.clone": "repaired
         "archive": "archived", "unarchive": "archived", "import": "archived", "repo.pack": "packed", "rebase": "rebased",
         "snapshot": "snapped", "promote": "snapped", "collect": "snapped", "restack": "snapped", "flatten": "flattened",
         "best_of": "attempted", "move": "moved"}
-# The point that the recovery from a death there passes.
+# The point reached by the recovery from a crash there.
 IN_THE_WAY = {"delete.after_intent": "stop.after_intent", "purge.after_intent": "purge.after_files", "exec.after_intent": "exec.before_outcome",
               "exec.after_journal": "exec.before_outcome", "exec.after_start": "exec.after_outcome", "exec.before_outcome": "exec.after_outcome"}
-# What every start passes. The others of the recovery need what died with the daemon; e2e_crash dies twice at each.
+# Points of every start. Other recovery points need objects that died with the daemon; e2e_crash dies twice at each.
 EVERY_START = ["recovery.after_repositories", "recovery.after_sandboxes", "recovery.after_execs", "recovery.after_snapshots", "recovery.after_strangers",
                "recovery.after_workspaces"]
-# No verb's: e2e_replica and e2e_store_image die at each.
+# Points of no verb: e2e_replica and e2e_store_image die at each.
 OF_NO_VERB = {"replica", "image"}
-OF_READERS = {"export"}  # which changes nothing
+OF_READERS = {"export"}  # changes nothing
 OF_EVERY_VERB = {"answer"}  # of each request with a key: test_retries
-STARTS = 2  # that are killed at a random moment, for each point
+STARTS = 2  # starts killed at a random moment, for each point
 
 
 def verb_of(point):
@@ -58,9 +58,9 @@ class Points(rig.TestCase):
         print(f"{len(changing)} calls, {len(claimed)} verbs with {len(self.points)} crash points")
 
     def die_again(self, point, chance):
-        """Starts that die: at a point in the way of the recovery, and anywhere. The points that were met."""
+        """Runs starts that die: at a point of the recovery, and at random. Returns the points reached."""
         met = []
-        # A start that comes up has nothing left to recover: the long form has the others in other rounds.
+        # A start that succeeds leaves nothing to recover: the long form uses the others in other rounds.
         of_verbs = IN_THE_WAY.get(point) if not rig.SOAK_S else chance.choice([IN_THE_WAY.get(point), *self.points])
         always = chance.choice(EVERY_START)
         for wanted in (of_verbs, always):
@@ -74,18 +74,18 @@ class Points(rig.TestCase):
         return met
 
     def start_and_die(self, point):
-        """Whether the start met the point. It is killed in any case."""
+        """Whether the start reached the point. It is killed in any case."""
         self.daemon.start(crash_at=point, wait=False)
         try:
             harness.wait_until(self.daemon.settled, what="the daemon")
             return False
-        except (AssertionError, OSError):  # the latter: while it was asked
+        except (AssertionError, OSError):  # OSError: during a request
             self.assertEqual(self.daemon.process.wait(5), -signal.SIGKILL, self.daemon.log_tail())
             return True
         finally:
             self.daemon.kill()
 
-    def test_death_at_every_point_and_again_in_the_recovery_changes_nothing(self):
+    def test_crashes_at_every_point_and_during_recovery_lose_nothing(self):
         chance = rig.chance("points")
         lives = Lives(self)
         again = {}

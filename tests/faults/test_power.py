@@ -1,4 +1,4 @@
-"""The power is cut while several clients work. What was acknowledged as durable is there afterwards: design, promise 2.
+"""The power is cut while several clients work. Everything acknowledged as durable survives: design, promise 2.
 
 One life of a machine gives several images, cut at chosen moments. Acknowledgements are read before an image is asked
 for and kept here, outside of it. Then each image gets a machine of its own with another boot id: the file system
@@ -22,16 +22,16 @@ from rig import harness, moorage
 
 CLIENTS = 3
 GIT = "git status --porcelain --untracked-files=no && git log --oneline | wc -l && cat README.md"
-IMAGES = 3  # of one life
+IMAGES = 3  # of one run
 WORDS = ["put", "put", "counter", "synced", "fsynced", "fsynced", "unsynced", "stop", "snapshot", "snapshot", "fork", "restore"]
 
 
 class Lost(AssertionError):
-    """Something that was acknowledged as durable is not there: what a mutant must cause and nothing else may."""
+    """Something acknowledged as durable is lost: only a broken daemon (mutant) may cause this."""
 
 
 class Book:
-    """What was begun and what was acknowledged, in the order in which it happened."""
+    """Begun and acknowledged operations, in order."""
 
     def __init__(self):
         self.lock, self.begun, self.acknowledged = threading.Lock(), [], []
@@ -62,11 +62,11 @@ class Client(threading.Thread):
         try:
             while not self.life.over.is_set():
                 self.live()
-        except BaseException as error:  # noqa: BLE001 - told by the main thread
+        except BaseException as error:  # noqa: BLE001 - raised by the main thread
             self.error = error
 
     def text(self, path):
-        """What is in a file follows from its path: the checker needs no more."""
+        """A file's content follows from its path, so the checker needs only the path."""
         return f"{path} ".encode() * (1 + sum(path.encode()) % 3000)
 
     def live(self):
@@ -93,7 +93,7 @@ class Client(threading.Thread):
         self.book.acknowledge("file", id=ws, path=path)
 
     def counter(self, ws, _):
-        """The same file again and again: an older version, or a torn one, is a loss."""
+        """Overwrites one file: finding an older or torn version later is a loss."""
         data = f"{self.number:08}\n".encode() * 700
         self.client.write_file(ws, "counter", data)
         self.book.acknowledge("counter", id=ws, number=self.number)
@@ -137,7 +137,7 @@ class Client(threading.Thread):
         unsynced.clear()
 
     def snapshot(self, ws, unsynced):
-        """At rest and of a running sandbox, as it happens. One that is durable has what nobody synced before."""
+        """Of an idle or a running sandbox, at random. A durable one includes unsynced writes before it."""
         taken = self.client.snapshot(ws)
         self.snapshots.append(taken["id"])
         self.book.acknowledge("snapshot", id=ws, snapshot=taken["id"], besides=list(unsynced) if taken["durable"] else [],
@@ -158,7 +158,7 @@ class Client(threading.Thread):
 
 
 class Kept:
-    """What must be in a tree: files whose content follows from their names, and how far its counter was."""
+    """Required contents of a tree: files whose content follows from their names, and the value of its counter."""
 
     def __init__(self, files=(), counter=None, may_go=False):
         self.files, self.counter, self.may_go = set(files), counter, may_go
@@ -167,13 +167,13 @@ class Kept:
         return Kept(self.files | {("tree", path) for path in besides}, self.counter, may_go)
 
     def or_that(self, other):
-        """Nobody knows which of the two it is."""
+        """Either of the two states is possible."""
         counters = {self.counter, other.counter}
         return Kept(self.files & other.files, None if None in counters else min(counters))
 
 
 def expected(begun, acknowledged):
-    """What the acknowledgements, one after the other, say of each workspace and snapshot."""
+    """The state of each workspace and snapshot according to the acknowledgements, in order."""
     workspaces, snapshots = {}, {}
     open_restores = [facts for word, facts in begun if word == "restored"]
     for word, facts in acknowledged:
@@ -204,10 +204,10 @@ def expected(begun, acknowledged):
 
 
 class Life:
-    """A machine at work, and the images that were cut of it."""
+    """A busy machine, and its images after power cuts."""
 
     def __init__(self, test, kind, seed, broken=""):
-        # A volatile overlay cannot be mounted a second time, as stop and file calls at rest do.
+        # A volatile overlay cannot be mounted twice, but stop and file calls on an idle workspace do that.
         self.words = WORDS if broken != "overlay" else ["fsynced", "unsynced"]
         self.seed, self.kind, self.book, self.over = seed, kind, Book(), threading.Event()
         self.images = []  # (path, begun, acknowledged, figures)
@@ -231,7 +231,7 @@ class Life:
                 if any(c.error for c in clients):
                     break
                 with contextlib.ExitStack() as quiet:
-                    if chance.random() < 0.5:  # right after an acknowledgement: no later write brings it to disk
+                    if chance.random() < 0.5:  # right after an acknowledgement, so that no later write syncs it
                         for client in clients:
                             quiet.enter_context(client.turn)
                     else:
@@ -241,7 +241,7 @@ class Life:
             self.over.set()
             for client in clients:
                 client.join()
-            self.machine.close()  # before its images come to life: they have the same names
+            self.machine.close()  # before its images start, as they use the same names
         for client in clients:
             if client.error:
                 raise client.error
@@ -257,7 +257,7 @@ class Life:
 
 
 class Image:
-    """One image, come to life on a machine with another boot id."""
+    """One image, started on a machine with another boot id."""
 
     def __init__(self, kind, path, begun, acknowledged):
         self.kind, self.path, self.acknowledged = kind, path, acknowledged
@@ -266,7 +266,7 @@ class Image:
         self.machine = Machine(kind, image=path, rebooted=True, settings={"daemon.reconcile_interval_s": 1})
 
     def check(self):
-        """Raises Lost, or AssertionError for what is wrong otherwise. Returns how much was asked back."""
+        """Raises Lost, or AssertionError for other problems. Returns the number of checks."""
         try:
             self.come_up()
             self.machine.namespace.inside(self.look_at_all)
@@ -306,7 +306,7 @@ class Image:
             findings[:] = rig.at_rest(self.machine.store)
             return not findings
 
-        try:  # a base tree that was set aside goes with a round of the reconciler, after the last sandbox
+        try:  # the reconciler removes a replaced base tree after its last sandbox
             harness.wait_until(rests, what="rest")
         except AssertionError:
             raise Lost("; ".join(findings)) from None
@@ -314,7 +314,7 @@ class Image:
     def look(self, word, id, **facts):  # noqa: A002
         if word in ("journal", "record"):
             return self.look_at_exec(word, id, facts["output"])
-        # What rests of a deleted one is a tombstone; of a purged one history.
+        # A deleted workspace leaves a tombstone; a purged one leaves history.
         if word in ("deleted", "purged") and id in {w["id"] for w in self.client.workspaces()}:
             raise Lost(f"{id} was deleted and is back")
         return None
@@ -340,7 +340,7 @@ class Image:
         self.compare(f"{snapshot} of {ws}", found[0][1], kept)
 
     def content(self, layer, part, path):
-        """From the newest of the layers on each other that has it."""
+        """From the top layer that contains it."""
         chain = rig.rows(self.machine.store, "WITH RECURSIVE chain (id, n) AS (SELECT ?, 0 UNION ALL SELECT parent, n + 1 FROM layers JOIN chain "
                          "USING (id) WHERE parent IS NOT NULL) SELECT id FROM chain ORDER BY n", layer)
         for (one,) in chain:
@@ -382,13 +382,13 @@ class Image:
         return bool(found) and f"ws_{found[0][0]}" in self.deleted
 
     def ask_the_doctor(self):
-        """Losing what the documents allow to be lost is not an error."""
+        """Losses that the documents allow are not errors."""
         errors = [finding["text"] for finding in self.client.doctor(deep=True)["findings"] if finding["severity"] == "error"]
         if errors:
             raise Lost(f"doctor: {errors}")
 
     def use(self):
-        """A workspace goes on: its git works and no edit of the base is seen."""
+        """A workspace still works: git runs, and the base has no edits."""
         live = self.client.workspaces()
         for workspace in live[:1]:
             try:
@@ -447,17 +447,17 @@ class Power(unittest.TestCase):
                 path.unlink()
         print(f"{kind}: {images} images, {asked} acknowledgements asked back, none lost; the last disk had {figures}")
 
-    def test_ext4_keeps_what_was_acknowledged(self):
+    def test_ext4_keeps_acknowledged_work(self):
         self.images_hold("ext4")
 
-    def test_xfs_keeps_what_was_acknowledged(self):
+    def test_xfs_keeps_acknowledged_work(self):
         self.images_hold("xfs")
 
-    def test_btrfs_keeps_what_was_acknowledged(self):
+    def test_btrfs_keeps_acknowledged_work(self):
         self.images_hold("btrfs")
 
     def cut_after_the_first_create(self, kind, what):
-        """An image of a machine with one workspace that is at work, and nothing else that would bring its base to the disk."""
+        """An image of a machine with one busy workspace, and nothing else that syncs its base tree."""
         machine = Machine(kind).start()
         self.addCleanup(machine.close)
         machine.daemon.client.create(repo_url=self.url, name="first")
@@ -468,13 +468,13 @@ class Power(unittest.TestCase):
         return path
 
     def stands_on_what_was_synced(self, machine, old_boots):
-        """Every base tree that something of this boot may stand on was written in this boot, or synced before."""
+        """Every base tree in use was written in this boot, or synced before."""
         torn = rig.rows(machine.store, "SELECT commit_id, boot_id FROM base_trees WHERE NOT synced AND boot_id IN "
                         f"({','.join('?' * len(old_boots))})", *old_boots)
         self.assertEqual(torn, [], "a sandbox runs, and its base tree is of an earlier boot and was never synced")
         self.assertEqual(list(machine.store.glob("repos/*/trees/*.damaged-*")), [], "nobody stands on a torn one")
 
-    def test_no_sandbox_of_a_later_boot_stands_on_a_base_tree_that_was_not_synced(self):
+    def test_no_sandbox_of_a_later_boot_uses_an_unsynced_base_tree(self):
         ways = {"exec": lambda c: c.exec("first", GIT), "file": lambda c: c.read_file("first", "README.md"),
                 "fork": lambda c: c.exec(c.fork("first", names=["second"])[0]["id"], GIT),
                 "create": lambda c: c.exec(c.create(repo_url=self.url, name="other")["id"], GIT)}
@@ -492,7 +492,7 @@ class Power(unittest.TestCase):
                                 lambda: rig.rows(machine.store, "SELECT DISTINCT boot_id FROM base_trees"))]  # noqa: B023
                             self.assertNotIn(machine.boot_id, old)
                             self.assertNotEqual(old, [], "the base tree is not known, so nothing is tried")
-                            # As torn as it can be, whatever this cut left of it: its index and its names are there.
+                            # Torn in the worst way, whatever this cut left: its index and its names exist.
                             machine.namespace.inside(lambda: [p.write_bytes(b"") for p in machine.store.glob("repos/*/trees/*/tree/README.md")])  # noqa: B023
                             use(machine.daemon.client)
                             machine.namespace.inside(lambda: self.stands_on_what_was_synced(machine, old))  # noqa: B023
@@ -503,7 +503,7 @@ class Power(unittest.TestCase):
                             machine.close()
 
     def is_caught(self, kind, broken, by=""):
-        """The same look finds what a daemon forgets that is broken in this way, and says `by` of it."""
+        """The same check detects the losses of a daemon broken in this way, with the message `by`."""
         chance = rig.chance(f"mutant {broken}")
         for life_number in range(5):
             life = self.life(kind, chance.randrange(1 << 32), 6, broken)
@@ -527,7 +527,7 @@ class Power(unittest.TestCase):
         self.is_caught("ext4", "log-sync")
 
     def test_a_volatile_overlay_is_caught(self):
-        self.is_caught("ext4", "overlay", by="was acknowledged")  # also: nothing is mounted on it again
+        self.is_caught("ext4", "overlay", by="was acknowledged")  # also: it cannot be mounted again
 
 
 if __name__ == "__main__":

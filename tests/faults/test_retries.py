@@ -1,4 +1,4 @@
-"""Each request of openapi.yaml that changes something dies at each of its crash points, and is repeated with its key.
+"""Each mutating request of openapi.yaml is interrupted at each of its crash points, and repeated with its key.
 
 The repeat gets the answer that an undisturbed run gives, and nothing was done twice. Names, ids, times and sizes differ
 from one run to the next; all else is compared. MOORAGE_TEST_REQUEST=REGEX takes the requests of Requests that it matches.
@@ -18,15 +18,15 @@ from verbs import DIED, NO_STATE, OPERATIONS
 
 ONLY = os.environ.get("MOORAGE_TEST_REQUEST", ".*")
 ANSWER_POINTS = ["answer.before_kept", "answer.after_kept"]
-# Passed by each start, before there is a request.
+# Reached by each start, before the first request.
 OF_EVERY_START = {"recovery"}
-# What no two runs have in common; the first three are what a collection finds in the store at that moment.
+# Fields that differ in every run; the first three are a collection's findings in the store at that moment.
 VOLATILE = re.compile(r"rows|goes|kept|sha256|.*_at$|.*_ago$|.*_ms$|.*_us$|.*bytes$|.*_files$|disk|files|behind|unpushed|changes|measured|pid|kernel|sandbox|integrity|head|seconds|token")
 
 
 def general(value, name):
-    """An answer without what differs between two runs of the same request."""
-    if isinstance(value, dict) and isinstance(value.get("attempts"), list):  # a best-of, which goes on by itself
+    """An answer without the fields that differ between two runs of the same request."""
+    if isinstance(value, dict) and isinstance(value.get("attempts"), list):  # a best-of, which continues by itself
         value = {key: value[key] for key in ("id", "workspace", "each", "test", "promote", "parallel", "keep") if key in value} | {
             "attempts": len(value["attempts"])}
     if isinstance(value, dict):
@@ -41,7 +41,7 @@ def general(value, name):
 
 
 class Requests:
-    """name -> what prepares it, which gives the request itself: a call with a key. `call` is asked of a client of its own."""
+    """name -> preparation, which returns the request: a call with a key. `call` uses a separate client."""
 
     def __init__(self, suite):
         self.suite, self.client = suite, suite.client
@@ -275,7 +275,7 @@ DONE_LATER = {"archive.after_cold_row", "flatten.after_intent", "flatten.after_f
               "snapshot.copied", "snapshot.frozen", "exec.before_outcome", "exec.after_outcome", "best_of.after_each",
               "best_of.after_test", "best_of.after_measure", "best_of.after_choice", "best_of.after_promotion", "best_of.before_outcome"}
 NEVER_MET = {
-    "post /v1/repos/{repo}/fetch": {"repository.before_mirror", "repo.rebuild.cloned"},  # a mirror that is damaged
+    "post /v1/repos/{repo}/fetch": {"repository.before_mirror", "repo.rebuild.cloned"},  # a damaged mirror
     "post /v1/workspaces": {"rebase.after_tree", "rebase.after_manifest", "rebase.after_old_form"},  # an old form of a base tree
     "post /v1/gc": {"evict.after_intent", "evict.after_files", "drop_base_tree.after_row", "drop_base_tree.after_files"},  # nothing is full
 }
@@ -294,7 +294,7 @@ class Retries(rig.TestCase):
         cls.points = harness.run(harness.BIN / "mooraged", "--list-crash-points").stdout.decode().split()
 
     def cases(self):
-        """operation -> the methods of Requests that make it."""
+        """operation -> the methods of Requests for it."""
         known = [name for name in dir(Requests) if re.match("(post|put|patch|delete)_v1_", name)]
         cases = {}
         for operation in OPERATIONS:
@@ -304,12 +304,12 @@ class Retries(rig.TestCase):
             cases[operation] = [name for name in mine if not any(name.startswith(other) for other in others)]
         return cases
 
-    def test_each_request_that_changes_something_is_repeated_here(self):
+    def test_every_mutating_request_is_repeated_here(self):
         without = {operation for operation, methods in self.cases().items() if not methods}
         self.assertEqual(without, set(NOT_KEPT))
 
     def repeat(self, call, key):
-        """The answer, once it is no longer in progress."""
+        """The answer, after it is no longer in progress."""
         answers = []
 
         def asked():
@@ -325,13 +325,13 @@ class Retries(rig.TestCase):
         return answers[0]
 
     def assert_same(self, again, answer, message):
-        """Word for word; but a lease's secret is kept nowhere, and an exec's record and a best-of go on."""
+        """Compares exactly; but a lease's secret is not stored, and an exec's record and a best-of continue."""
         if isinstance(answer, dict) and {"token", "argv", "attempts"} & answer.keys():
             again, answer = general(again, "the name"), general(answer, "the name")
         self.assertEqual(again, answer, message)
 
     def check_effect(self, method, name):
-        """That it was done once, where twice would show."""
+        """Checks that it was done once, if twice would show."""
         if method.startswith("post_v1_workspaces_workspace_snapshots"):
             self.assertEqual([s["name"] for s in self.client.snapshots(name)], ["state"])
         if method.startswith("post_v1_workspaces_import"):
@@ -367,7 +367,7 @@ class Retries(rig.TestCase):
                 self.client.lease_token = None
 
     def die(self, point, call, key):
-        """Whether the request met the point."""
+        """Whether the request reached the point."""
         self.daemon.kill()
         self.daemon.start(crash_at=point)
         error = None
@@ -416,11 +416,11 @@ class Retries(rig.TestCase):
         self.assertLessEqual(set(of_verb) - met, NEVER_MET.get(operation, set()) | DONE_LATER, operation)
         return met
 
-    def test_a_repeat_undoes_nothing_that_others_did_since(self):
+    def test_a_repeat_undoes_no_later_changes(self):
         self.numbers = iter(range(10**6, 2 * 10**6))
         client = self.client
         sleep = ["sleep", "600"]
-        cases = {  # the request, what another one does after it, and what must hold after the repeat
+        cases = {  # the request, a later change by another client, and the condition after the repeat
             "update": (lambda n, k: client.update(n, pinned=True, key=k), lambda n: client.update(n, pinned=False),
                        lambda n: not client.workspace(n)["pinned"]),
             "share": (lambda n, k: client.share(n, group="root", key=k), lambda n: client.share(n),
@@ -437,7 +437,7 @@ class Retries(rig.TestCase):
                         lambda n: client.workspace(n)["state"] == "ready"),
             "unarchive": (lambda n, k: client.unarchive(n, key=k), lambda n: client.archive(n),
                           lambda n: client.workspace(n)["state"] == "archived"),
-            # What had nothing left to do:
+            # Requests with nothing left to do:
             "stop of one at rest": (lambda n, k: client.stop(n, key=k), lambda n: client.start_exec(n, sleep),
                                     lambda n: len(client.execs(workspace=n, running=True)) == 1),
             "archive of an archived one": (lambda n, k: client.archive(n, key=k), lambda n: client.unarchive(n),
@@ -458,7 +458,7 @@ class Retries(rig.TestCase):
                 self.assertTrue(holds(name))
                 self.clean(name)
 
-    def test_a_repeat_brings_no_repository_back_that_was_removed_since(self):
+    def test_a_repeat_does_not_restore_a_removed_repository(self):
         self.numbers = iter(range(2 * 10**6, 3 * 10**6))
         for method in ("post_v1_repos", "post_v1_repos_import"):
             with self.subTest(method):
@@ -473,7 +473,7 @@ class Retries(rig.TestCase):
                 self.assertEqual(answer.get("id", answer.get("repo")), added)
                 self.assertEqual({repo["id"] for repo in self.client.repos()}, before)
 
-    def test_a_repeat_after_a_death_gets_the_answer_of_an_undisturbed_run(self):
+    def test_a_repeat_after_a_crash_gets_the_answer_of_an_undisturbed_run(self):
         self.numbers = iter(range(10**6))
         met = 0
         for operation, methods in self.cases().items():

@@ -1,4 +1,4 @@
-"""SIGKILL at the n-th call that changes something: strace kills whoever makes it, the daemon or what it has started.
+"""SIGKILL at the n-th mutating system call: strace kills the caller, the daemon or one of its children.
 
 A first life of the verbs is only counted. Then each (call, n) is one death, one recovery and one look; n counts within a
 thread. The short form takes a sample by the seed, the long one goes through all in an order of chance.
@@ -18,19 +18,19 @@ import rig
 from rig import harness
 from verbs import Lives
 
-# What changes the disk, mounts, or what runs. Not openat: strace cannot see O_CREAT as a filter.
+# Calls that change the disk, mounts, or processes. Not openat: strace cannot filter by O_CREAT.
 CALLS = ("rename", "renameat", "renameat2", "link", "linkat", "unlink", "unlinkat", "mkdir", "mkdirat", "symlink", "symlinkat",
          "rmdir", "write", "pwrite64", "ftruncate", "fallocate", "fsync", "fdatasync", "syncfs", "chmod", "fchmod", "fchmodat", "lchown",
          "fchown", "fchownat", "fsetxattr", "utimensat", "ioctl", "mount", "umount2", "move_mount", "open_tree", "fsmount", "fsconfig",
          "mount_setattr", "clone", "clone3", "vfork", "sendmsg", "kill", "pidfd_send_signal")
 LIVES = ("workspace", "imported", "repaired")
-SAMPLE = 6  # deaths of each life in the short form
+SAMPLE = 6  # deaths of each run in the short form
 LINE = re.compile(r"^(\d+) +(\w+)\(")
 
 
 @contextlib.contextmanager
 def traced(pid, *options):
-    """Every thread of the process is traced inside, and what it starts. Ends with strace's end."""
+    """Inside, every thread of the process and its children are traced. Ends with strace."""
     tracer = subprocess.Popen(["strace", "-f", "-qq", "-e", f"trace={','.join(CALLS)}", *options, "-p", str(pid)],
                               stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -42,17 +42,17 @@ def traced(pid, *options):
         harness.wait_until(attached, what="strace on every thread")
         yield
     finally:
-        os.kill(tracer.pid, signal.SIGINT)  # not waited for yet, so it is there
+        os.kill(tracer.pid, signal.SIGINT)  # not waited for yet, so its pid is valid
         try:
             tracer.wait(5)
-        except subprocess.TimeoutExpired:  # it now and then waits for ever for a thread that it has killed
+        except subprocess.TimeoutExpired:  # sometimes it waits forever for a thread that it killed
             tracer.kill()
             tracer.wait()
 
 
 class Syscalls(rig.TestCase):
     def count(self, life):
-        """call -> the most that one thread made of it in a life that nothing cuts."""
+        """call -> the largest number by one thread in an undisturbed run."""
         file = self.daemon.directory / "calls"
         with traced(self.daemon.process.pid, "-o", str(file)):
             self.assertIsNone(self.lives.run(life, f"count-{life}"))
@@ -75,7 +75,7 @@ class Syscalls(rig.TestCase):
         self.lives.settle(name)
         return met
 
-    def test_death_at_the_nth_call_loses_nothing(self):
+    def test_a_crash_at_the_nth_call_loses_nothing(self):
         chance = rig.chance("syscalls")
         self.lives, self.deaths = Lives(self), 0
         plan = []

@@ -1,4 +1,4 @@
-"""Clocks that jump, processes that are stopped, a sandbox left frozen, a disk that is slow: nothing is evicted or lost."""
+"""Clock jumps, stopped processes, a sandbox left frozen, a slow disk: nothing is evicted or lost."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ class Jumps(rig.TestCase):
     settings = {"daemon.reconcile_interval_s": 1, "workspace.undelete_window_s": 3600}
 
     def test_no_jump_of_the_wall_clock_evicts_anything(self):
-        """Row 62. The daemon's wall clock alone jumps; what it counts with goes on."""
+        """Row 62. Only the daemon's wall clock jumps; its other clocks continue."""
         chance = rig.chance("jumps")
         now = self.daemon.directory / "now"
         now.write_text("+0")
@@ -36,7 +36,7 @@ class Jumps(rig.TestCase):
         seen = set()
         for number in range(JUMPS):
             now.write_text(f"{chance.choice((-20, -10, -1, 1, 10, 50)) * YEAR_S + chance.randrange(86400):+d}")
-            time.sleep(0.05 if number % 10 else 1.5)  # now and then a round of upkeep falls into it
+            time.sleep(0.05 if number % 10 else 1.5)  # sometimes long enough for a round of upkeep
             if number % 10 == 5:
                 self.daemon.restart()
             self.client.create(repo_url=self.url, name=f"at-{number}")
@@ -55,7 +55,7 @@ class Jumps(rig.TestCase):
 class Stopped(rig.TestCase):
     settings = {"daemon.reconcile_interval_s": 1}
 
-    def test_a_stopped_daemon_goes_on_where_it_was(self):
+    def test_a_stopped_daemon_continues_correctly(self):
         self.client.create(repo_url=self.url, name="work")
         record = self.client.start_exec("work", ["sh", "-c", "i=0; while [ $i -lt 20 ]; do i=$((i+1)); echo $i; sleep 0.1; done; exit 5"])
         os.kill(self.daemon.process.pid, signal.SIGSTOP)
@@ -72,7 +72,7 @@ class Stopped(rig.TestCase):
             self.client.delete(name, purge=True)
         self.assert_at_rest()
 
-    def test_a_sandbox_that_was_left_frozen_is_thawed_at_the_start(self):
+    def test_a_sandbox_left_frozen_is_thawed_at_start(self):
         self.client.create(repo_url=self.url, name="frozen")
         record = self.client.start_exec("frozen", ["sh", "-c", "sleep 1; echo over"])
         name = self.daemon.sandbox_pids("frozen")["name"]
@@ -94,9 +94,9 @@ class Stopped(rig.TestCase):
 
 
 class Slow(rig.TestCase):
-    SYNC_MS = 20  # of which each sync takes so much more
+    SYNC_MS = 20  # extra time of each sync
 
-    def test_on_a_slow_disk_everything_only_takes_longer(self):
+    def test_a_slow_disk_only_makes_everything_slower(self):
         self.daemon.stop()
         self.daemon.environment |= {"LD_PRELOAD": rig.BROKEN, "BROKEN": f"slow-sync={self.SYNC_MS}"}
         self.daemon.start()
@@ -109,8 +109,8 @@ class Slow(rig.TestCase):
         self.client.delete("slow", purge=True)
         self.assert_at_rest()
 
-    def test_a_stop_waits_for_no_work_that_a_crash_may_cut(self):
-        """A merge of the layers of many snapshots, held when its files are made, which no lock and no client waits for."""
+    def test_a_stop_does_not_wait_for_restartable_work(self):
+        """A merge of many snapshots' layers, held after its files are written, without any waiting lock or client."""
         held = self.daemon.directory / "held"
         held.touch()
         self.daemon.stop()

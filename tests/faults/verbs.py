@@ -1,4 +1,4 @@
-"""Every verb in short lives: what the suites kill in the middle of, and what must hold of it afterwards."""
+"""Every verb in short runs: the suites kill it in the middle, and check the invariants afterwards."""
 
 import io
 import shutil
@@ -7,7 +7,7 @@ from rig import harness, moorage
 
 DIED = (moorage.MoorageError, OSError, AssertionError)
 
-# What every call of the API that changes something stands on: where it can die between two steps, or why it has no two.
+# For every mutating call of the API: its crash points between two steps, or the reason why it has none.
 ONE_WRITE = "one transaction and nothing else"
 ONE_CALL = "one change of the tree, synced before the answer; what is left half is done by the same call again"
 NO_STATE = "nothing of ours changes: the warden is told"
@@ -50,18 +50,18 @@ OPERATIONS = {
     "post /v1/execs/{exec}/cancel": ONE_WRITE + ", before the signal; adopted at the next start",
     "post /v1/execs/{exec}/resize": NO_STATE,
     "post /v1/gc": ("gc", "evict", "drop_base_tree"),
-    "post /v1/doctor": ("recovery",),  # its mends are the steps of every start
+    "post /v1/doctor": ("recovery",),  # its repairs are the steps of every start
 }
 
 
 class Lives:
-    """Runs verbs on a suite's daemon until something dies, and settles what that left."""
+    """Runs verbs on a suite's daemon until something dies, and recovers."""
 
     def __init__(self, suite):
         self.suite, self.client, self.daemon = suite, suite.client, suite.daemon
 
     def run(self, life, name):
-        """The error that cut it, or None."""
+        """The error that ended it, or None."""
         self.acknowledged, self.deleting, self.upstream = {}, False, None
         try:
             getattr(self, life)(name)
@@ -73,7 +73,7 @@ class Lives:
         return self.client.start_exec(name, ["sh", "-c", "echo ran >> counter; echo kept > kept; sync counter kept"], key=f"{name}-count", sync=True)
 
     def workspace(self, name):
-        harness.commit(self.suite.upstream / "acme" / "shop", "moved.txt", name)  # a fetch and a base tree
+        harness.commit(self.suite.upstream / "acme" / "shop", "moved.txt", name)  # for a fetch and a base tree
         self.client.create(repo_url=self.suite.url, name=name, pre_stop="echo stopping")
         self.acknowledged["created"] = True
         record = self.client.wait(self.counted(name)["id"], 20_000)
@@ -111,7 +111,7 @@ class Lives:
         self.client.gc_run()
 
     def rebased(self, name):
-        """Deltas on each other, until one is made a whole tree in the background, and what it was goes."""
+        """Stacks deltas, until one becomes a whole tree in the background and its old form is removed."""
         place = self.suite.upstream / "acme" / name
         commit = harness.make_repository(place, {f"d{i % 10}/f{i}": f"{i}\n" for i in range(300)})
         for number in range(5):
@@ -127,7 +127,7 @@ class Lives:
         self.acknowledged["created"] = True
         self.client.wait(self.counted(name)["id"], 20_000)
         self.acknowledged["kept"] = b"kept\n"
-        self.client.snapshot(name)  # a frozen layer goes with it
+        self.client.snapshot(name)  # a frozen layer is removed with it
         self.client.archive(name)
         self.client.unarchive(name)
         file = io.BytesIO()
@@ -136,7 +136,7 @@ class Lives:
         self.client.delete(f"{name}-import", purge=True)
 
     def snapped(self, name):
-        """All states of it have what was acknowledged before the first."""
+        """All its states contain the work acknowledged before the first."""
         self.client.create(repo_url=self.suite.url, name=name)
         self.acknowledged["created"] = True
         self.client.wait(self.counted(name)["id"], 20_000)
@@ -156,8 +156,8 @@ class Lives:
         self.client.exec(f"{name}-f1", "echo of a fork > fork", sync=True)
         self.client.promote(f"{name}-f1")
         self.acknowledged["promoted"] = True
-        self.client.exec(name, "cat fork")  # a death in here takes nothing of it back
-        self.acknowledged["promoted"] = False  # the restore may have happened when it is not answered
+        self.client.exec(name, "cat fork")  # a crash here undoes nothing of it
+        self.acknowledged["promoted"] = False  # the restore may have happened without an answer
         self.client.restore(name, "live", kill=True)
         self.acknowledged["snapshots"] -= {"rest"}
         self.client.drop_snapshot(name, "rest")
@@ -165,7 +165,7 @@ class Lives:
         self.client.drop_snapshot(name, self.client.snapshots(name)[-1]["id"])
 
     def moved(self, name):
-        """There and back, between two backends that every host has."""
+        """Moves it and back, between two backends of every host."""
         self.client.create(repo_url=self.suite.url, name=name)
         self.acknowledged["created"] = True
         self.client.wait(self.counted(name)["id"], 20_000)
@@ -189,7 +189,7 @@ class Lives:
     ATTEMPT_TEST = "echo ran >> test-ran; sync test-ran; test -e patched"
 
     def attempted(self, name):
-        """Two attempts, which only patches make: those have one step more, where they are kept."""
+        """Two attempts from patches, which have an additional step: storing the patches."""
         self.client.create(repo_url=self.suite.url, name=name)
         self.acknowledged["created"] = True
         self.client.wait(self.counted(name)["id"], 20_000)
@@ -200,7 +200,7 @@ class Lives:
         harness.wait_until(lambda: self.client.best_ofs(name)[0]["state"] == "done", what="the end of the attempts")
 
     def settle_attempts(self, name):
-        """It came to its end by itself, each command ran once at most, and the same request tells of the same one."""
+        """It ended by itself, each command ran at most once, and the same request returns the same best-of."""
         test = self.suite
         harness.wait_until(lambda: all(b["state"] not in ("preparing", "running") for b in self.client.best_ofs(name)), what="the end of the attempts")
         begun = self.client.best_ofs(name)
@@ -208,7 +208,7 @@ class Lives:
         test.assertLessEqual(len(begun), 1)
         forks = {w["name"] for w in self.client.workspaces() if w.get("labels", {}).get("best-of")}
         for best_of in begun:
-            if best_of["state"] == "failed":  # cut before its patches were kept
+            if best_of["state"] == "failed":  # interrupted before its patches were stored
                 test.assertFalse(self.acknowledged.get("attempts"))
                 test.assertEqual(forks, set())
                 continue
@@ -231,7 +231,7 @@ class Lives:
         return [f"{name}-f1", f"{name}-f2"]
 
     def packed(self, name):
-        """An import where the repository is not: it comes out of the archive."""
+        """An import without the repository, which comes from the archive."""
         harness.make_repository(self.suite.upstream / "acme" / name)
         made = self.client.create(repo_url=self.suite.git_server.url(f"acme/{name}"), name=f"{name}-import")
         self.client.write_file(f"{name}-import", "kept", b"kept\n")
@@ -261,7 +261,7 @@ class Lives:
         self.client.fetch(repo["id"])
 
     def settle(self, name):
-        """All that was acknowledged is there, no command ran twice, everything rests, and the same verbs work."""
+        """All acknowledged work exists, no command ran twice, all rows are in resting states, and the same verbs work."""
         test = self.suite
         harness.wait_until(lambda: not self.client.execs(running=True), what="the end of every command")
         found = {w["name"]: w for w in self.client.workspaces()}
@@ -277,7 +277,7 @@ class Lives:
         if self.acknowledged.get("created") and not self.deleting:
             test.assertIn(name, found, "it was created")
         test.assertFalse(self.acknowledged.get("purged") and name in found, "it was purged and is back")
-        if f"{name}-import" in found:  # all of it, or it is not there
+        if f"{name}-import" in found:  # complete, or absent
             test.assertEqual(self.client.read_file(f"{name}-import", "kept"), b"kept\n")
             self.client.delete(f"{name}-import", purge=True)
         if name in found:

@@ -1,6 +1,6 @@
-// A tar stream as a stranger may send it, into a directory. The bytes are the tar: they are put in
-// a frame with a true trailer first, as else no input would come behind the first check. Nothing
-// may come to be outside of the directory, whatever the stream says.
+// A hostile tar stream, unpacked into a directory. The input is the tar: it is first put in a frame
+// with a valid trailer, as otherwise no input would pass the first check. Nothing may be created
+// outside of the directory.
 #include <fcntl.h>
 #include <sys/stat.h>
 

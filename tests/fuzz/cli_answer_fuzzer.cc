@@ -1,5 +1,5 @@
-// What the CLI reads and shows: an answer of the daemon, with an agent's words in it. Nothing of it
-// may drive the terminal.
+// Input and output of the CLI: an answer of the daemon that contains an agent's words. None of them
+// may control the terminal.
 #include "cli/exec_result.h"
 #include "cli/json.h"
 #include "cli/table.h"

@@ -1,4 +1,4 @@
-// The configuration file: read, or refused with its place.
+// The configuration file: read, or refused with a position.
 #include "base/files.h"
 #include "config/load.h"
 #include "fuzz.h"

@@ -1,6 +1,5 @@
-// The daemon's HTTP server with all its routes, a store and one workspace in it, and bytes from a
-// client. No sandbox can be started and no upstream reached; everything before that is the
-// product's.
+// The daemon's HTTP server with all its routes, a store and one workspace, and bytes from a client.
+// It cannot start a sandbox or reach an upstream; everything before that is product code.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -19,7 +18,7 @@ using daemon::Served;
 using daemon::Wired;
 
 constexpr int kRunsOfOneStore = 500;
-constexpr int kPatienceMs = 100;  // a request may well wait for something: then we leave
+constexpr int kPatienceMs = 100;  // a request may wait for something: then leave
 constexpr int kLifeSignMs = 20'000;
 
 struct Daemon {
@@ -35,7 +34,7 @@ struct Daemon {
   }
   static daemon::Limits limits() {
     daemon::Limits limits;
-    limits.keep_alive = std::chrono::milliseconds(20);  // a stream whose reader left ends soon
+    limits.keep_alive = std::chrono::milliseconds(20);  // ends a stream without a reader soon
     limits.drain = std::chrono::milliseconds(30'000);
     return limits;
   }

@@ -1,4 +1,4 @@
-// The daemon's side of the envd API: a sandbox answers a call with the input, whatever it is.
+// The daemon's side of the envd API: a sandbox answers a call with the input.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kDeadline{10'000};
 
-// Answers each connection with what it is told to, and closes.
+// Answers each connection with the given bytes, and closes it.
 class Sandbox {
  public:
   Sandbox() : listener_(base::listen_unix(path, 0600)) {
@@ -41,7 +41,7 @@ class Sandbox {
       send(client.get(), answer_.data(), answer_.size(), MSG_NOSIGNAL);
     }
     shutdown(client.get(), SHUT_WR);
-    char left[4096];  // until the caller has gone
+    char left[4096];  // until the caller disconnects
     while (recv(client.get(), left, sizeof left, 0) > 0) continue;
   }
 
@@ -84,7 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static Sandbox& sandbox = *new Sandbox;
   fuzz::Script script(data, size);
   const uint8_t what = script.byte();
-  // Where the body begins by itself, its head is given: few inputs would find one.
+  // A body gets a header here, as few inputs would find a valid one.
   std::string head;
   if (what & 128) {
     head =

@@ -1,6 +1,6 @@
-// What the fuzz targets share. A target is one function, LLVMFuzzerTestOneInput, that gives the
-// bytes to the product's own code. base::Error is how that code says no; anything else that leaves
-// it ends the target, as does require(). tests/fuzz/run.py runs a target without network, in a file
+// The common parts of the fuzz targets. A target is one function, LLVMFuzzerTestOneInput, that
+// passes the bytes to product code, which may refuse them with base::Error; any other exception
+// ends the target, as does require(). tests/fuzz/run.py runs a target without network, in a file
 // system of its own.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace moorage::fuzz {
 
-// Ends the target, so that the input is kept.
+// Ends the target, so that the input is saved.
 void require(bool condition, std::string_view what);
 
 template <typename Call>
@@ -28,17 +28,16 @@ bool refused(Call&& call) {
   }
 }
 
-// This process's own, empty at start.
+// Private to this process, empty at start.
 const std::string& scratch_directory();
-// A file outside of every tree that a target makes: its text, new in each process, must never be
-// seen.
+// A file outside of every tree of a target: its text, new in each process, must never appear.
 struct Secret {
   std::string path;
   std::string text;
 };
 const Secret& secret();
 
-// An input read as instructions; past its end come zeros.
+// Reads an input as instructions, padded with zeros.
 class Script {
  public:
   Script(const uint8_t* data, size_t size) : rest_(reinterpret_cast<const char*>(data), size) {}
@@ -55,7 +54,7 @@ class Script {
     rest_.remove_prefix(taken.size());
     return taken;
   }
-  std::string_view piece() { return take(byte()); }  // with its length in front
+  std::string_view piece() { return take(byte()); }  // prefixed with its length
   std::string_view rest() const { return rest_; }
 
  private:

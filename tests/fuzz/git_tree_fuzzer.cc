@@ -1,5 +1,5 @@
-// A commit from a hostile upstream: whatever its trees say, only names that may be created come
-// out, and the index made of them says the same.
+// A commit from a hostile upstream: only safe names may come out of its trees, and the index made
+// of them must agree.
 #include <sys/stat.h>
 
 #include <vector>
@@ -38,7 +38,7 @@ git_oid write(std::string_view bytes, git_object_t type) {
   return oid;
 }
 
-// One tree, either as bytes or of entries that name the trees before it.
+// One tree, either as raw bytes or as entries that refer to earlier trees.
 git_oid write_tree(fuzz::Script& script, const std::vector<git_oid>& trees) {
   const size_t entries = script.below(8);
   if (entries == 0) return write(script.piece(), GIT_OBJECT_TREE);

@@ -70,7 +70,7 @@ void HostileTree::grow(Script& script) {
   }
 }
 
-// What the kernel refuses is simply not done.
+// Operations that the kernel refuses are skipped.
 void HostileTree::step(Script& script) {
   const uint8_t what = script.byte();
   const std::string path = directories_[script.below(directories_.size())] + "/" + any_name(script);

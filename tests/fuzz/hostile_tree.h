@@ -1,6 +1,6 @@
-// A tree as an agent may leave it, made from an input read as instructions: odd names, links that
-// point outside, FIFOs, devices, whiteouts, overlay attributes. Made below one directory, without
-// ever following what was made.
+// An agent's tree, built from an input read as instructions: odd names, links that point outside,
+// FIFOs, devices, whiteouts, overlay attributes. Built below one directory, without ever following
+// its own links.
 #pragma once
 
 #include <string>
@@ -13,19 +13,19 @@ namespace moorage::fuzz {
 
 inline constexpr size_t kMaxSteps = 48;
 
-// A few names come again and again, so that instructions meet; others are any bytes.
+// A few names repeat often, so that instructions interact; others are arbitrary bytes.
 std::string any_name(Script& script);
 std::string any_path(Script& script);  // absolute, relative, with "..", of such names
 
 class HostileTree {
  public:
-  explicit HostileTree(std::string path);  // made anew
+  explicit HostileTree(std::string path);  // recreated
   ~HostileTree();
   HostileTree(const HostileTree&) = delete;
   HostileTree& operator=(const HostileTree&) = delete;
   const std::string& path() const { return path_; }
   int fd() const { return root_.get(); }
-  void grow(Script& script);  // until the script says so
+  void grow(Script& script);  // until the script stops
 
  private:
   void step(Script& script);
@@ -33,7 +33,7 @@ class HostileTree {
 
   std::string path_;
   base::Fd root_;
-  std::vector<std::string> directories_{"."};  // real ones, made here
+  std::vector<std::string> directories_{"."};  // real ones, created here
 };
 
 }  // namespace moorage::fuzz

@@ -1,4 +1,4 @@
-// The index of a base tree, read back: with the right sum at its end, whatever is in it.
+// Reads back the index of a base tree with arbitrary contents and a valid checksum.
 #include <openssl/sha.h>
 
 #include "fuzz.h"

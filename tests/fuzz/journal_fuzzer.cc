@@ -1,5 +1,5 @@
-// A journal file as a hostile or dying writer may leave it. The first byte says whether the sums
-// are made right first: otherwise no input would come behind the first check.
+// A journal file by a hostile or dying writer. The first byte selects whether to fix the checksums
+// first: otherwise no input would pass the first check.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 namespace moorage {
 namespace {
 
-// Gives whatever looks like a frame a header that checks; offsets are taken as they are.
+// Gives everything that looks like a frame a valid header checksum; offsets stay unchanged.
 std::string sealed(std::string bytes) {
   uint64_t output_offset = 0;
   for (size_t at = 0; at + base::kFrameHeaderBytes <= bytes.size();) {

@@ -1,4 +1,4 @@
-// JSON bodies of requests, through the readers that every handler uses, and request targets.
+// JSON bodies of requests, through the readers used by every handler, and request targets.
 #include "daemon/http_text.h"
 #include "daemon/json_fields.h"
 #include "daemon/keyed_answers.h"

@@ -1,5 +1,5 @@
-// What a workspace changed, told from layers that an agent made: whatever lies in them, the walk
-// ends, does not leave them, and its answers agree with each other.
+// A workspace's changes, listed from hostile layers: the walk must end, must not leave them, and
+// its answers must agree with each other.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,7 +30,7 @@ std::string git(const std::string& directory, std::vector<std::string> arguments
   return result.output;
 }
 
-// A commit with the names that hostile_tree.cc makes.
+// A commit with the names of hostile_tree.cc.
 struct Repository {
   std::unique_ptr<repo_cache::RepoCache> cache;
   std::string commit;

@@ -1,5 +1,4 @@
-// The stream of output records, as the CLI reads it from the daemon: however it is cut, the same
-// records come out.
+// The stream of output records, as read by the CLI: any split of the stream gives the same records.
 #include <utility>
 #include <vector>
 

@@ -1,5 +1,5 @@
-// .gitignore and .gitattributes as an agent writes them: patterns never hang, whatever they are
-// asked; and the conversions that attributes ask for, over any content.
+// .gitignore and .gitattributes of an agent: patterns never hang on any path; also runs the
+// conversions that attributes request, over any content.
 #include "fuzz.h"
 #include "repo_cache/attributes.h"
 #include "repo_cache/ignore.h"

@@ -1,4 +1,4 @@
-// Repository URLs: what is taken can be given to git, and means itself again.
+// Repository URLs: an accepted URL is safe for git, and parses to itself.
 #include "fuzz.h"
 #include "repo_cache/url.h"
 
@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (fuzz::refused([&] { url = repo_cache::parse_url(text, policy); })) return 0;
   fuzz::require(!url.fetch.empty() && url.fetch.front() != '-',
                 "git does not take it for an option");
-  // Git takes a helper's name up to "::"; no name has a slash in it.
+  // Git takes a helper's name up to "::"; such a name contains no slash.
   const size_t helper = url.fetch.find("::");
   fuzz::require(helper == std::string::npos || url.fetch.find('/') < helper, "no remote helper");
   for (const char c : url.fetch + url.key) {

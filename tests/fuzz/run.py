@@ -21,9 +21,9 @@ AT_A_TIME = 2
 HANG_S = 20
 MEMORY_MB = 2048
 KEPT_FILES = 60
-SKIPPED = 77  # ctest shows it as skipped
+SKIPPED = 77  # shown by ctest as skipped
 
-# $1 is where the new file system comes, below it the target has its TMPDIR.
+# $1 is the place of the new file system, which contains the target's TMPDIR.
 ISOLATED = ["unshare", "--net", "--ipc", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--propagation",
             "private", "sh", "-c", 'mount -t tmpfs -o size=1g,mode=755 fuzz "$1" && shift && exec "$@"', "sh"]
 
@@ -57,7 +57,7 @@ class Target:
                               timeout=self.seconds + 600)
 
     def fuzz(self):
-        """The line for the target, and what to show when it failed."""
+        """The line for the target, and the output of a failure."""
         inputs = [str(self.found)] + ([str(self.kept)] if self.kept.is_dir() else [])
         options = [f"-max_total_time={self.seconds}", "-print_final_stats=1", "-max_len=4096", "-detect_leaks=1",
                    f"-seed={self.seed}"]
@@ -73,7 +73,7 @@ class Target:
         return line, None if done.returncode == 0 else done.stdout
 
     def merge(self):
-        """The kept corpus anew: the smallest set of inputs that covers the same, and no more than a few dozen."""
+        """Rewrites the kept corpus: a minimal set of inputs with the same coverage, at most a few dozen."""
         merged = self.temporary.with_suffix(".merged")
         merged.mkdir()
         self.run("-merge=1", str(merged), str(self.kept), str(self.found))

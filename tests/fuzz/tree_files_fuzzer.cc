@@ -1,5 +1,5 @@
-// The file API over trees that an agent made: two of them, /workspace and the home. Whatever lies
-// in them and whatever is asked, nothing outside is read or changed.
+// The file API on two hostile trees, /workspace and the home. No request may read or change
+// anything outside.
 #include "base/fd.h"
 #include "base/files.h"
 #include "hostile_tree.h"

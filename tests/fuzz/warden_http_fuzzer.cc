@@ -1,6 +1,6 @@
 // The warden with three clients: HTTP, envelopes, JSON, the verbs, up to the fork
-// (warden_spawn.cc). An input is what they send, with things that happen in between: a byte 0xff
-// and a letter.
+// (warden_spawn.cc). An input is the clients' bytes, with events in between: a byte 0xff and a
+// letter.
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ namespace moorage {
 namespace {
 
 constexpr size_t kClients = 3;
-constexpr int kRounds = 6;  // of the loop, for everything that an event leads to
+constexpr int kRounds = 6;  // of the loop, for all consequences of an event
 
 class Scene {
  public:
@@ -39,7 +39,7 @@ class Scene {
   }
 
  private:
-  // One thing happens, then the loop has its rounds: a timer of 0 ms is due in the next one.
+  // One event, then the loop's rounds: a timer of 0 ms fires in the next one.
   void tick() {
     if (++round_ % kRounds == 0 && !go_on()) return loop_.stop();
     next_.start(std::chrono::milliseconds(0), [this] { tick(); });

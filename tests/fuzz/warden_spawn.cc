@@ -1,5 +1,5 @@
-// In place of warden/spawn.cc: the command "runs" at once, as a process that no system has. Its
-// pipes are there, and nobody is behind them.
+// Replaces warden/spawn.cc: the command "runs" at once, as a process that does not exist. Its pipes
+// exist, with nothing at the other end.
 #include "warden_spawn.h"
 
 #include <fcntl.h>

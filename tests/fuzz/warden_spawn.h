@@ -1,4 +1,4 @@
-// The commands that the warden believes to run.
+// The commands that the warden thinks are running.
 #pragma once
 
 #include <sys/types.h>
@@ -10,7 +10,7 @@
 
 namespace moorage::fuzz {
 
-inline constexpr pid_t kFirstPid = 0x7000'0000;  // beyond every pid_max: signals reach nobody
+inline constexpr pid_t kFirstPid = 0x7000'0000;  // beyond every pid_max: signals reach no process
 
 struct Command {
   pid_t child = 0;  // or its keeper

@@ -1,11 +1,11 @@
 """Compiles `#include "A/x.h"` with the include directories of layer B, for all A and B: it must succeed
-where B is allowed to see A, and fail everywhere else. Arguments: compiler, file of layer=dir:dir... lines."""
+if B may use A, and fail otherwise. Arguments: compiler, file of layer=dir:dir... lines."""
 
 import subprocess
 import sys
 import tempfile
 
-# A header of each layer without includes that matter here.
+# A header of each layer without other relevant includes.
 HEADER = {"base": "base/error.h", "config": "config/settings.h", "state_db": "state_db/lifecycle.h",
           "repo_cache": "repo_cache/url.h", "backends": "backends/exec_group.h", "workspace": "workspace/overlay.h",
           "daemon": "daemon/http_text.h", "cli": "cli/text.h"}

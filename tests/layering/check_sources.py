@@ -1,4 +1,4 @@
-"""Rules that a compiler does not check. Argument: the source directory.
+"""Rules beyond the compiler's checks. Argument: the source directory.
 - Third-party headers stay in one folder, and out of headers.
 - GCC 12 destroys a temporary aggregate or a by-value-capturing lambda inside a co_await expression twice.
 - A call that takes from an allowance of the kernel never says that a disk is full (base/allowance.h).
@@ -14,10 +14,10 @@ HOME = {"archive": "workspace", "zstd": "workspace", "SQLiteCpp/": "state_db", "
 ALLOWANCE = re.compile(r"\bcheck\(\s*(?:::)?(unshare(?=\([^)]*CLONE_NEW)|clone|epoll_ctl|inotify_\w+|open_tree|move_mount|fsmount)\(")
 CO_AWAIT = re.compile(r"co_await[^;]*?(\{\s*\.\w+\s*=|\[[^\]&=]*\w[^\]]*\]\s*[({])", re.S)
 
-# Opens relative to a directory, and names of the host's below an upper directory: what open_beneath.h is for.
+# Opens relative to a directory, and host paths below an upper directory: use open_beneath.h instead.
 PLAIN_OPEN = re.compile(r"\b(openat|open_file_at|SYS_openat2?|openat2)\b|\b(open_file|open_directory|read_file\w*|write_file\w*|list_directory|"
                         r"ifstream|ofstream|fopen|opendir|::open)\s*\([^;]*(/upper/|upper\b[^;]*\+\s*\"/)")
-# Trees that no agent writes: the copy elsewhere has a guard of its own, and its directory is not below the store.
+# Not an agent's tree: the replica has its own checks, and its directory is not below the store.
 MAY_OPEN = {"workspace/replica_directory.cc"}
 
 
@@ -36,7 +36,7 @@ def problems(root):
                     if include.startswith(prefix) and home != layer:
                         yield f"{name}: <{include}> belongs to {home}/"
                     if include.startswith(prefix) and path.suffix == ".h" and not (root / layer / "launch") in path.parents:
-                        # A private header that only its own layer's sources include is fine.
+                        # A private header included only by its own layer's sources is fine.
                         users = [p for other in LAYERS if other != layer for p in (root / other).rglob("*")
                                  if p.suffix in (".h", ".cc") and f'"{name}"' in p.read_text()]
                         if users:

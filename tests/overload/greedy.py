@@ -1,4 +1,4 @@
-"""The worst that one user may do to the others through the daemon that they share, all at once.
+"""The worst attacks of one user on others through the shared daemon, all at once.
 
 It is done in a process of its own, so that whoever measures another user's calls beside it does not wait for an interpreter that
 reads long answers; and at the lowest priority, as what A's own programs take of the processors is not the daemon's doing.
@@ -15,21 +15,21 @@ import time
 from load import harness
 
 SETRESUID = 117 if os.uname().machine == "x86_64" else 147
-HOOK_S = 600  # the longest that is allowed
+HOOK_S = 600  # the longest allowed time
 
 
 def become(uid):
-    """This thread alone, so that its connections are the user's."""
+    """Only this thread, so that its connections have the user's id."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syscall(SETRESUID, -1, uid, -1) != 0:
         raise OSError(ctypes.get_errno(), "setresuid")
 
 
 class Greedy:
-    """hooks: stops that wait for one; uploads: that stall; files, ignores: of its directory and its .gitignore;
-    snapshots, best_ofs: one after the other, until there were so many; asks: what it asks for all the time, two at once of each."""
+    """hooks: waiting stops; uploads: stalled ones; files, ignores: sizes of its directory and its .gitignore;
+    snapshots, best_ofs: number to create in sequence; asks: requests in endless loops, two of each at a time."""
 
-    WALKS = ("status", "diff")  # what looks at the whole directory
+    WALKS = ("status", "diff")  # requests that read the whole directory
     ALL = (*WALKS, "read_file", "history", "exec")
 
     def __init__(self, daemon, url, uid, hooks=20, uploads=24, files=5_000, ignores=2_000, snapshots=8, best_ofs=3, asks=ALL):
@@ -40,9 +40,9 @@ class Greedy:
         self.under_way, self.paused, self.over = processes.Event(), processes.Event(), processes.Event()
         self.asking, self.troubles = processes.Value("i", 0), processes.SimpleQueue()
         self.process = processes.Process(target=self._run, daemon=True)
-        self.ready, self.threads = [], []  # of that process
+        self.ready, self.threads = [], []  # of the attacking process
 
-    # -- in the process of its own -----------------------------------------------------------------------
+    # -- in the attacking process -----------------------------------------------------------------------
 
     def _run(self):
         os.nice(19)
@@ -84,7 +84,7 @@ class Greedy:
         client.create(repo_url=self.url, name=name, pre_stop=f"sleep {HOOK_S}", pre_stop_deadline_s=HOOK_S)
         client.exec(name, "true")
         self.ready.append(name)
-        client.stop(name)  # answered when the hook was cancelled
+        client.stop(name)  # answered after the hook was cancelled
 
     def _tree(self):
         client = self._client()
@@ -100,7 +100,7 @@ class Greedy:
                 upload.send(b"x")
 
     def _again(self, work, what=None):
-        """Again and again until it is over; refusals are none of its business."""
+        """Repeats until the end; ignores refusals."""
         client = self._client()
         while not self.over.is_set():
             if self.paused.is_set():
@@ -120,7 +120,7 @@ class Greedy:
 
     @contextlib.contextmanager
     def _counted(self):
-        """As one that asks, before it looks whether there is a pause."""
+        """Counts as asking before it checks for a pause."""
         with self.asking.get_lock():
             self.asking.value += 1
         try:
@@ -129,17 +129,17 @@ class Greedy:
             with self.asking.get_lock():
                 self.asking.value -= 1
 
-    # -- of whoever measures -----------------------------------------------------------------------------
+    # -- in the measuring process -----------------------------------------------------------------------------
 
     def start(self):
-        """All of it is under way when it returns."""
+        """All attacks are in progress on return."""
         self.process.start()
         harness.wait_until(lambda: not self.troubles.empty() or self.under_way.is_set(), 300, "the greedy user's work")
         self._raise_trouble()
 
     @contextlib.contextmanager
     def quiet(self):
-        """Meanwhile it asks for nothing, and all that it asked for has its answer. Its hooks and uploads stand where they are."""
+        """During the pause it sends no requests, and all earlier ones are answered. Its hooks and uploads stay."""
         self.paused.set()
         try:
             harness.wait_until(lambda: self.asking.value == 0, 300, "the greedy user's answers")
@@ -151,7 +151,7 @@ class Greedy:
         return [e for e in root.execs(running=True) if e.get("hook") == "pre_stop"]
 
     def stop(self, root):
-        """Ends it; root is a client that sees all. Raises what went wrong in it."""
+        """Ends it; `root` is a client that sees everything. Raises its errors."""
         self.over.set()
         until = time.monotonic() + 120 * harness.PATIENCE
         while self.process.is_alive() and time.monotonic() < until:

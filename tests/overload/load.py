@@ -1,4 +1,4 @@
-"""What the overload tests measure with: latencies of `ls` from the side, and what a daemon holds."""
+"""Measurements for the overload tests: latencies of concurrent `ls`, and a daemon's resources."""
 
 import contextlib
 import os
@@ -10,8 +10,8 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import harness  # noqa: E402
 
-# The design promises 99 of 100 answers to `ls` within 0.25 s; that is for whoever reads the printed figures, taken on a
-# machine that does nothing else. What fails a test is a stall, which no other load of a machine explains.
+# The design promises 99 of 100 answers to `ls` within 0.25 s; judge that from the printed figures of an otherwise idle machine. A test
+# fails only at a stall, which no other load explains.
 LS_P99_S = 1.0 * harness.PATIENCE
 
 
@@ -21,7 +21,7 @@ def percentile(values, share):
 
 @contextlib.contextmanager
 def watched(client, what):
-    """Asks for `ls` all the time meanwhile; prints and yields the latencies in seconds."""
+    """Sends `ls` requests continuously; prints and yields the latencies in seconds."""
     latencies, stop = [], threading.Event()
 
     def ask():
@@ -47,7 +47,7 @@ def status_bytes(pid, field):
 
 
 def holdings(daemon):
-    """What grows when something leaks. Numbers; ids in use come from the database."""
+    """Numbers that grow with a leak; ids in use come from the database."""
     pid = daemon.process.pid
     marks = f"moorage-{daemon.store_id()}"
 

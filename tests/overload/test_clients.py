@@ -1,4 +1,4 @@
-"""Slow, half-open, greedy and very many clients: the others are answered, memory stays bounded."""
+"""Slow, half-open, greedy and very many clients: others still get answers, and memory stays bounded."""
 
 import concurrent.futures
 import contextlib
@@ -73,7 +73,7 @@ class Clients(harness.TestCase):
             client.close()
         harness.wait_until(lambda: self.held() <= before + 2, 60, "their descriptors are closed")
 
-    def test_output_that_nobody_reads(self):
+    def test_unread_output(self):
         exec_id = self.client.exec("work", "head -c 50000000 /dev/zero").exec["id"]
         memory = load.status_bytes(self.daemon.process.pid, "VmRSS")
         with load.watched(self.client, "200 readers who do not read") as latencies:
@@ -84,7 +84,7 @@ class Clients(harness.TestCase):
         if not harness.SANITIZED:
             self.assertLess(load.status_bytes(self.daemon.process.pid, "VmRSS") - memory, 256 << 20)
 
-    def test_great_bodies(self):
+    def test_large_bodies(self):
         memory = load.status_bytes(self.daemon.process.pid, "VmRSS")
         deep = b"[" * 100_000
         bodies = [("POST", "/workspaces", b" " * (64 << 20)), ("POST", "/workspaces", deep), ("PUT", "/workspaces/work/file", bytes(64 << 20)),
@@ -112,14 +112,14 @@ class Clients(harness.TestCase):
             self.assertLess(load.status_bytes(self.daemon.process.pid, "VmRSS") - memory, 256 << 20)
 
     def test_long_commands_and_environments(self):
-        """They take 1 MiB each: neither what runs nor a look at it takes as much in the daemon."""
+        """They take 1 MiB each, but neither running nor listing them takes as much in the daemon."""
         self.client.create(repo_url=self.url, name="wordy")
         self.client.exec("wordy", "true")
         memory = load.status_bytes(self.daemon.process.pid, "VmRSS")
         environment = {f"V{n}": "x" * 100_000 for n in range(6)}
         for _ in range(100):
             self.client.start_exec("wordy", ["sh", "-c", "sleep 600", "x" * 100_000], env=environment)
-        pathlib.Path(f"/proc/{self.daemon.process.pid}/clear_refs").write_text("5")  # the most so far is forgotten
+        pathlib.Path(f"/proc/{self.daemon.process.pid}/clear_refs").write_text("5")  # resets the peak
         listed = self.client.execs("wordy")
         self.assertGreater(len(listed), 50)
         older = self.client.execs("wordy", before=listed[-1]["id"])

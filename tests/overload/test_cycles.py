@@ -1,4 +1,4 @@
-"""Thousands of life cycles leave nothing behind. MOORAGE_CYCLES: how many (300)."""
+"""Thousands of life cycles leave nothing behind. MOORAGE_CYCLES: their number (300)."""
 
 import os
 import time
@@ -9,10 +9,10 @@ from load import harness
 
 CYCLES = int(os.environ.get("MOORAGE_CYCLES", "300"))
 SOAK = CYCLES >= 5000
-# Until threads have had their deepest calls, heaps their largest answers, and the database has its pages.
+# Until threads have reached their deepest calls, heaps their largest answers, and the database its pages.
 WARM_UP = 2000 if SOAK else 100
-DIRECTORIES_BYTES = 256 << 10  # a directory keeps the size that it once had
-TIDY_S = 20  # more than the daemon's pause between two rounds, in which it gives memory back
+DIRECTORIES_BYTES = 256 << 10  # a directory keeps its largest size
+TIDY_S = 20  # more than the daemon's pause between two rounds, which release memory
 
 
 class Cycles(harness.TestCase):
@@ -32,7 +32,7 @@ class Cycles(harness.TestCase):
         self.client.delete(name, purge=True)
 
     def settled(self):
-        """What the daemon holds once its background work is done: the same a second later."""
+        """The daemon's resources after its background work: stable for a second."""
         harness.wait_until(lambda: load.holdings(self.daemon)["layers"] == 0, 120, "purged layers are gone")
 
         def held():
@@ -47,7 +47,7 @@ class Cycles(harness.TestCase):
         return load.holdings(self.daemon)
 
     def disk(self):
-        """Bytes of the store without what is kept once for all (caches, images, the reserve) and the database."""
+        """Bytes of the store without shared files (caches, images, the reserve) and the database."""
         out = harness.run("du", "-s", "-B1", "--exclude=repos", "--exclude=images", "--exclude=*reserve*", "--exclude=state.db*",
                           self.daemon.store).stdout
         return int(out.split()[0])
@@ -60,7 +60,7 @@ class Cycles(harness.TestCase):
     def database(self):
         return (self.daemon.store / "state.db").stat().st_size
 
-    def test_nothing_is_left_of_thousands_of_life_cycles(self):
+    def test_thousands_of_life_cycles_leave_nothing(self):
         for number in range(WARM_UP):
             self.cycle(number)
         before, rss, disk, database = self.settled(), self.memory(), self.disk(), self.database()
@@ -72,7 +72,7 @@ class Cycles(harness.TestCase):
         print(f"{CYCLES} cycles: {after}")
         print(f"RSS {rss >> 10} -> {rss_after >> 10} KiB, disk {disk >> 10} -> {disk_after >> 10} KiB; "
               f"history in the database, {(self.database() - database) // CYCLES} bytes a cycle")
-        # Descriptors of the moment: the question's own connection, a database handle being opened.
+        # Temporary descriptors: the query's own connection, a database handle being opened.
         self.assertLessEqual(abs(after.pop("descriptors") - before.pop("descriptors")), 2)
         self.assertEqual(after, before)
         self.assertEqual(self.client.workspaces(), [])

@@ -1,4 +1,4 @@
-"""How long a restart takes with a thousand workspaces, a hundred of them running."""
+"""Duration of a restart with a thousand workspaces, a hundred of them running."""
 
 import concurrent.futures
 import os
@@ -14,7 +14,7 @@ WORKSPACES = 1000
 class Restart(harness.TestCase):
     settings = {"sandbox.memory_bytes": 64 << 20, "sandbox.cpus": 1, "sandbox.start_deadline_s": 120}
 
-    def test_a_thousand_workspaces_a_hundred_of_them_running(self):
+    def test_a_restart_with_a_thousand_workspaces_a_hundred_running(self):
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             running = [f"run-{n}" for n in range(SANDBOXES)]
             list(pool.map(lambda n: self.client.create(repo_url=self.url, name=f"rest-{n}"), range(WORKSPACES - SANDBOXES)))

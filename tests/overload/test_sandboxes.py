@@ -1,4 +1,4 @@
-"""200 sandboxes on two processors, idle and all at work, and a burst of 100 from create to first output."""
+"""200 sandboxes on two processors, idle and all busy, and a burst of 100 from create to first output."""
 
 import concurrent.futures
 import pathlib
@@ -14,7 +14,7 @@ WARDEN_BYTES = 3 << 20
 
 
 def own_memory(pid):
-    """What the process alone costs: private pages, in bytes."""
+    """The process's private pages, in bytes."""
     rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
     return sum(int(l.split()[1]) << 10 for l in rollup.splitlines() if l.startswith(("Private_Clean:", "Private_Dirty:")))
 
@@ -22,7 +22,7 @@ def own_memory(pid):
 class Sandboxes(harness.TestCase):
     settings = {"sandbox.memory_bytes": 64 << 20, "sandbox.cpus": 1, "sandbox.start_deadline_s": 120}
 
-    def test_two_hundred_sandboxes_idle_and_at_work(self):
+    def test_two_hundred_sandboxes_idle_and_busy(self):
         names = [f"box-{n}" for n in range(SANDBOXES)]
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             def start(name):
@@ -45,7 +45,7 @@ class Sandboxes(harness.TestCase):
             list(pool.map(lambda name: self.client.delete(name, purge=True), names))
 
     def test_a_burst_of_a_hundred_from_create_to_first_output(self):
-        self.client.delete(self.client.create(repo_url=self.url)["id"], purge=True)  # the cache is filled
+        self.client.delete(self.client.create(repo_url=self.url)["id"], purge=True)  # fills the cache
 
         def first_output(number):
             begin = time.monotonic()

@@ -11,10 +11,10 @@ import subprocess
 import tempfile
 
 CACHE = pathlib.Path("/var/cache/moorage-tests")
-# What the packages depend on and recommend, so that no test waits for the network; and what reads what they bring.
+# Dependencies and recommendations of the packages, so that no test waits for the network; and readers for their files.
 PACKAGES = ("apparmor,git,liblxc-common,libboost-json1.81.0,libgit2-1.5,liblxc1,libseccomp2,libsqlite3-0,libssl3,libyaml-cpp0.7,"
             "ca-certificates,openssh-client,python3,sudo,man-db,zsh,fish")
-# Ends as the first process of the namespace: its root is really /, as LXC needs it, not a chroot.
+# Runs as the first process of the namespace: its root is a real /, as LXC requires, not a chroot.
 ENTER = """
 if [ "$3" = copy ]; then
   cp -a "$1/." "$2/root"; mount --bind "$2/root" "$2/root"
@@ -56,7 +56,7 @@ def environment():
 
 
 def image():
-    """The directory, made if it is not there."""
+    """The directory, created if missing."""
     key = hashlib.sha256(f"{codename()} {PACKAGES}".encode()).hexdigest()[:12]
     place = CACHE / f"{codename()}-{key}"
     if place.exists():
@@ -67,11 +67,11 @@ def image():
         run("debootstrap", "--variant=minbase", f"--include={PACKAGES}", codename(), root, mirror(), env=environment())
         for archive in (root / "var/cache/apt/archives").glob("*.deb"):
             archive.unlink()
-        # What a container has, and a host on which services are not to be started by packages.
+        # Like in a container, or on a host where packages must not start services.
         policy = root / "usr/sbin/policy-rc.d"
         policy.write_text("#!/bin/sh\nexit 101\n")
         policy.chmod(0o755)
-        # A test needs neither the safety of its disk nor the index of all manual pages.
+        # A test needs neither a safe disk nor the index of manual pages.
         (root / "etc/dpkg/dpkg.cfg.d/unsafe-io").write_text("force-unsafe-io\n")
         (root / "var/lib/man-db/auto-update").unlink(missing_ok=True)
         os.rename(root, place)
@@ -80,7 +80,7 @@ def image():
 
 class DebianRoot:
     def __init__(self, base, copy=False):
-        """`copy`: not over an overlay, whose files no sandbox can be shown with mapped ids."""
+        """`copy`: instead of an overlay, whose files cannot be mounted with mapped ids in a sandbox."""
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="moorage-package-", dir=base))
         for name in ("upper", "work", "root", "store"):
             (self.directory / name).mkdir()

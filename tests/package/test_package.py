@@ -1,5 +1,5 @@
-"""The Debian packages, made from the programs that are built, in a clean Debian: installed, used, upgraded and stepped
-back while a command runs, removed, purged, installed again. Environment: MOORAGE_BUILD, the build directory."""
+"""The Debian packages, with this build's programs, in a clean Debian: installed, used, upgraded and downgraded
+while a command runs, removed, purged, installed again. Environment: MOORAGE_BUILD, the build directory."""
 
 import hashlib
 import os
@@ -19,7 +19,7 @@ BUSY = 'n=0; until [ -e stop ]; do echo "line $n"; n=$((n+1)); done; echo "$n" >
 
 
 def make_next(package, directory):
-    """The same package with the programs of a later release in it."""
+    """The same package with the programs of a later release."""
     tree = directory / "next"
     run("dpkg-deb", "-R", package, tree)
     control = tree / "DEBIAN/control"
@@ -68,7 +68,7 @@ class Package(unittest.TestCase):
 
     def end_daemon(self):
         if self.daemon:
-            self.daemon.kill()  # nsenter and env have become it
+            self.daemon.kill()  # nsenter and env have exec'ed it
             self.daemon.wait()
         if self.prefix:
             harness.end_sandboxes(self.prefix)
@@ -97,7 +97,7 @@ class Package(unittest.TestCase):
         self.assertEqual(self.root.shell(f"moorage logs {command} | sha256sum").split()[0], expected)
         self.root.shell("moorage exec auth -- rm stop count")
 
-    def test_lintian_has_nothing_to_say(self):
+    def test_lintian_finds_nothing(self):
         if not shutil.which("lintian"):
             if os.environ.get("CI") == "true":
                 self.fail("lintian is not installed")
@@ -106,7 +106,7 @@ class Package(unittest.TestCase):
             said = subprocess.run(["lintian", "--allow-root", "--fail-on", "error,warning", deb], capture_output=True, text=True)
             self.assertEqual((said.returncode, said.stdout), (0, ""), said.stderr)
 
-    def test_what_it_brings_is_there_and_works_without_a_daemon(self):
+    def test_the_packages_files_work_without_a_daemon(self):
         said = self.install(self.deb, self.python_deb).stdout
         self.assertIn("usermod -aG moorage USER", said)
         self.assertTrue(self.root.shell("getent group moorage"))
@@ -132,11 +132,11 @@ class Package(unittest.TestCase):
                                "-not -path '/var/cache/*' -not -path '/sys/*' -not -path /var/lib/moorage").split()
         self.assertEqual(left, [])
 
-    def test_commands_go_on_through_upgrade_and_step_back_and_work_outlives_the_package(self):
+    def test_commands_survive_upgrade_and_downgrade_and_work_survives_the_package(self):
         self.enter(DebianRoot(harness.BASE, copy=True))
         self.install(self.deb)
         self.start_daemon()
-        # Without a service manager the daemon makes the socket's directory itself.
+        # Without a service manager the daemon creates the socket's directory itself.
         self.root.shell("useradd -m member; useradd -m stranger; usermod -aG moorage member; su - member -c 'moorage info'")
         self.assertIn("join the group moorage", self.root.run("su", "-", "stranger", "-c", "moorage info", check=False).stderr)
         command = self.begin()
@@ -144,7 +144,7 @@ class Package(unittest.TestCase):
             said = self.install(deb).stdout
             self.assertIn(f"({version})", said)
             self.assertIn("end it with SIGTERM and start it again", said)
-            self.goes_on(command)  # under the daemon from before
+            self.goes_on(command)  # under the old daemon
             self.stop_daemon()
             self.start_daemon()
             self.goes_on(command)
@@ -166,7 +166,7 @@ class Package(unittest.TestCase):
         self.assertIn("signal", self.root.shell("moorage ps -a"))
         self.assertEqual(self.root.shell("moorage exec auth -- cat a kept"), "hello\nkept\n")
 
-    def test_a_conffile_that_was_changed_stays(self):
+    def test_a_changed_conffile_stays(self):
         self.install(self.deb)
         file = self.root.path / "etc/moorage/moorage.yaml"
         file.write_text(file.read_text().replace("#log:\n#  level: info", "log:\n  level: debug"))
@@ -175,7 +175,7 @@ class Package(unittest.TestCase):
         self.root.run("apt-get", "remove", "-y", "-q", "moorage")
         self.assertTrue(file.exists())
 
-    def test_beside_a_quickstart_it_is_refused_with_the_way_out(self):
+    def test_the_package_is_refused_beside_a_quickstart_with_instructions(self):
         local = self.root.path / "usr/local/bin/mooraged"
         local.write_text("")
         refused = self.install(self.deb, check=False)

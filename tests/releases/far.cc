@@ -1,4 +1,4 @@
-// A release that breaks its word: it speaks no protocol of this one. Linked in the place of
+// A release that breaks the rules: it shares no protocol with this one. Linked instead of
 // base/protocol.cc.
 #include "base/protocol.h"
 

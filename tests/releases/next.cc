@@ -1,4 +1,4 @@
-// A release after this one that speaks a protocol more. Linked in the place of base/protocol.cc.
+// A release after this one with one more protocol. Linked instead of base/protocol.cc.
 #include "base/protocol.h"
 
 namespace moorage::base {

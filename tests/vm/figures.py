@@ -1,6 +1,6 @@
-"""What create, start and exec take in this machine: three of the bench's measures over a small tree, to inform.
+"""Duration of create, start and exec in this machine: three of the bench's measures over a small tree, for information.
 
-Prints medians; asserts nothing. Also what `moorage info` says here.
+Prints medians; asserts nothing. Also prints `moorage info`.
 """
 
 import contextlib
