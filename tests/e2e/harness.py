@@ -1,7 +1,7 @@
 """The base of the end-to-end tests: a store and a daemon of their own, a git server, and a check of the host for leftovers.
 
-Everything is started here and ended here, by pid. BIN is the folder with the built programs (environment
-MOORAGE_BIN, set by CMake). The daemon is the real one, so are LXC, git and the kernel.
+Starts and ends everything here, by pid. BIN is the folder with the built programs (environment MOORAGE_BIN, set by
+CMake). Uses the real daemon, LXC, git and kernel.
 """
 
 import contextlib
@@ -180,7 +180,7 @@ class Daemon:
                 return self
             # A test with slow or endless repairs waits for its own condition.
             with contextlib.suppress(AssertionError):
-                wait_until(self.settled, 5, "what a kill left is mended")
+                wait_until(self.settled, 5, "repairs after a kill")
         return self
 
     def answers(self):

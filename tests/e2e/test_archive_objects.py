@@ -51,7 +51,7 @@ class Objects(harness.TestCase):
             self.client.unarchive("merged")
             self.check(self.client, "merged", tip)
 
-        # Another store without the mirror, and with a mirror that never had the branch.
+        # Another store without the mirror, and with a mirror without the branch.
         other = harness.Daemon()
         self.addCleanup(other.close)
         other.start()

@@ -85,7 +85,7 @@ class Snapshots(harness.TestCase):
         self.assertEqual(self.run_in("origin", "cat at; ls random-* | wc -l"), "now\n3\n")
         self.client.archive("origin")
         self.client.delete("fork", purge=True)
-        self.assertEqual(self.layers(), {}, "what only an archived one stands on was left hot")
+        self.assertEqual(self.layers(), {}, "layers used only by an archived workspace stayed hot")
         self.assertEqual(self.run_in("origin", "cat at; ls random-* | wc -l"), "now\n3\n")
         self.delete("origin")
 

@@ -27,7 +27,7 @@ class OnDocker(on_engine.OnEngine):
         return self.client.workspace(name).get("sandbox", {}).get("state", "none")
 
     def wait_for_state(self, name, state):
-        harness.wait_until(lambda: self.state(name) == state, RIGHT_S, f"{name} is told as {state}")
+        harness.wait_until(lambda: self.state(name) == state, RIGHT_S, f"{name} is shown as {state}")
 
     def engine_answers(self):
         return next(b for b in self.client.info()["backends"] if b["name"] == "docker")["usable"]
@@ -182,7 +182,7 @@ class Faults(OnDocker):
         self.assertEqual(self.out(self.name, "cat kept"), "kept")  # this does not involve the engine
         self.client.send_input(record["id"], b"word\n")
         self.assertEqual(self.client.wait(record["id"])["exit_code"], 0)
-        harness.wait_until(lambda: not self.engine_answers(), RIGHT_S, "the backend is told as not usable")
+        harness.wait_until(lambda: not self.engine_answers(), RIGHT_S, "the backend is shown as not usable")
         self.refused((501, 503), "cannot be reached", self.create, "cannot-be")
         self.assertEqual(self.daemon.sandbox_pids(self.name)["init"], init)
         self.daemon.restart()  # finds it without the engine, too
@@ -239,7 +239,7 @@ class Faults(OnDocker):
             self.assertEqual(self.state("waits"), "none")
         finally:
             os.kill(self.engine.dockerd_pid(), signal.SIGCONT)
-        harness.wait_until(self.engine_answers, 30, "the backend is told as usable")
+        harness.wait_until(self.engine_answers, 30, "the backend is shown as usable")
         self.client.start("waits")
         live = {self.sandbox_name("waits"), self.sandbox_name(self.name)}
         self.assertEqual(self.out("waits", "echo on"), "on")
@@ -316,7 +316,7 @@ class OnPodman(harness.TestCase):
         self.assertIn("none to choose from", str(refused.exception.hint))
         init = self.daemon.sandbox_pids("small")["init"]
         os.kill(init, signal.SIGKILL)
-        harness.wait_until(lambda: "sandbox" not in self.client.workspace("small"), RIGHT_S, "its death is told")
+        harness.wait_until(lambda: "sandbox" not in self.client.workspace("small"), RIGHT_S, "its death is visible")
         self.assertEqual(self.client.exec("small", ["cat", "kept"]).stdout, b"kept\n")
 
 

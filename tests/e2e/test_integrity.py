@@ -70,7 +70,7 @@ class Integrity(harness.TestCase):
         self.stopped("written")
         before = self.seal("written")
         self.client.read_file("written", "one")
-        self.assertEqual(self.seal("written"), before, "who only reads takes no seal away")
+        self.assertEqual(self.seal("written"), before, "reading keeps the seal")
         self.client.write_file("written", "more", b"more")
         harness.wait_until(lambda: self.seal("written") not in ("", before), what="a new seal")
         self.client.write_file("written", "last", b"last")

@@ -76,7 +76,7 @@ class Isolation(harness.TestCase):
         harness.wait_until(lambda: self.sh("pgrep -c sleep").stdout == b"0\n", what="the bomb is gone")
         left = self.sh("for i in 1 2 3; do setsid sleep 700 >/dev/null 2>&1 & done")
         self.assertEqual(left.exit_code, 0)
-        harness.wait_until(lambda: self.sh("pgrep -c sleep").stdout == b"3\n", what="what was left behind in order lives on")
+        harness.wait_until(lambda: self.sh("pgrep -c sleep").stdout == b"3\n", what="legitimate background processes keep running")
         self.sh("pkill sleep")
 
     def test_a_timeout_kills_daemonised_children_too(self):

@@ -1,5 +1,5 @@
-"""Programs that leave children, close streams, exec and daemonise: their output in a sandbox, through pipes and on a
-terminal, is byte for byte what they print here to a file. What comes after a command's end is late output of it.
+"""Programs that leave children, close streams, exec and daemonize: their output in a sandbox, through pipes and on a
+terminal, equals their output to a file here, byte for byte. Output after a command's end counts as late output.
 
 Short: a few rounds. MOORAGE_TEST_LONG=1: a thousand of each.
 """

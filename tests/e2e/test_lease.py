@@ -148,7 +148,7 @@ class Lease(harness.TestCase):
             self.assertFalse(held.lost.is_set())
             other = self.acquire("agent-b", takeover=True)
             self.assertTrue(held.lost.wait(5), "the next heartbeat tells it")
-        self.assertTrue(self.client.show_lease(self.name)["held"], "who lost it releases nothing")
+        self.assertTrue(self.client.show_lease(self.name)["held"], "the previous holder cannot release it")
         other.release_lease(self.name)
 
     def test_a_takeover_leaves_no_writer_behind(self):
@@ -269,7 +269,7 @@ class IfMatch(harness.TestCase):
         self.client.write_file(self.name, "new", b"2", if_match="*")
         self.assertEqual(self.client.read_file(self.name, "new"), b"2")
         left = [e["name"] for e in self.client.list_files(self.name)["entries"] if e["name"].startswith(".moorage")]
-        self.assertEqual(left, [], "what was refused leaves nothing")
+        self.assertEqual(left, [], "a refused write leaves nothing")
 
     def test_a_repeat_of_a_successful_write_is_accepted(self):
         tag = self.client.read_file_and_tag(self.name, "README.md")[1]

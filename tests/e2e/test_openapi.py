@@ -1,8 +1,8 @@
 """The API matches docs/openapi.yaml: every answer of every route goes through Prism, which checks it.
 
-Prism gets a strict copy of the document: a field of an answer that the document does not name is a violation. Requests
-are good or bad on purpose; a bad one may break the document, its answer may not. At the end every operation must have
-answered with every status that it documents.
+Prism gets a strict copy of the document: an undocumented field in an answer is a violation. Requests are good, or bad on
+purpose; a bad one may violate the document, but its answer must not. At the end every operation must have answered with
+each of its documented statuses.
 """
 
 import contextlib

@@ -37,7 +37,7 @@ class Recovery(harness.TestCase):
         harness.run("mount", "-t", "tmpfs", "stuck", stuck)  # nothing can be removed below a mount
         try:
             os.kill(pids["init"], signal.SIGKILL)
-            harness.wait_until(lambda: "sandbox.not_cleared" in self.daemon.log.read_text(), what="the failure is said")
+            harness.wait_until(lambda: "sandbox.not_cleared" in self.daemon.log.read_text(), what="a report of the failure")
             self.assertIsNone(self.daemon.process.poll(), "the daemon lives")
         finally:
             harness.run("umount", stuck)

@@ -1,7 +1,7 @@
 """Many workspaces on one base tree: none costs more than the first, and the daemon stays as fast and as idle.
 
-400 by default, which takes seconds; MOORAGE_SCALE=10000 for what is promised, with its strict figures. Two stores are
-compared call by call in turn, so that what else runs on the machine takes its part of both.
+400 by default, which takes seconds; MOORAGE_SCALE=10000 for the promised number, with strict limits. Calls alternate
+between two stores, so that other load of the machine affects both.
 """
 
 import os
@@ -164,7 +164,7 @@ class Many(unittest.TestCase):
         time.sleep(interval)
         used = (cpu_s(self.many.daemon.process) - before) * 60 / interval
         written = self.many.commits() - commits
-        self.told(f"at rest {used:.2f} CPU seconds a minute, {written} commits in {interval} s")
+        self.told(f"idle: {used:.2f} CPU seconds a minute, {written} commits in {interval} s")
         self.assertLess(used, (0.3 if FULL else 3) * harness.PATIENCE)
         self.assertLessEqual(written, 2)
 

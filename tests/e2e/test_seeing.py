@@ -74,7 +74,7 @@ class Categories(harness.TestCase):
     def test_process_limit(self):
         self.assertEqual(self.category(["python3", "-c", FORKS]), "pids_limit")
         self.assertIsNone(self.category(f"python3 -c '{FORKS}'; exit 0"), "it succeeded all the same")
-        self.assertIsNone(self.category("exit 1"), "what was refused before is no reason")
+        self.assertIsNone(self.category("exit 1"), "an earlier refusal does not count as the reason")
 
     def test_network_denied(self):
         for address in ("192.0.2.1", "2001:db8::1"):

@@ -1,7 +1,7 @@
 """Random sequences of edits, snapshots, forks, restores, promotes, archives, kills: each tree equals a plain directory.
 
-One difference is known and part of the model: files with several names that a snapshot froze are apart from the first write
-on (overlayfs copies one name up).
+The model includes one known difference: the first write to a hard link frozen by a snapshot separates it from the other
+names (overlayfs copies one name up).
 """
 
 import json

@@ -371,7 +371,7 @@ class Snapshots(harness.TestCase):
         for n in range(1, 151):
             self.client.drop_snapshot("on", f"s{n}")
         harness.wait_until(lambda: self.client.snapshot("on")["way"] == "restack", what="an exchange")
-        harness.wait_until(lambda: len(self.layers() - before) <= 25, 60, "what was merged is gone")
+        harness.wait_until(lambda: len(self.layers() - before) <= 25, 60, "merged layers are removed")
         self.assertEqual(self.run_in("on", "cat a/b/log"), log)
         self.client.delete("on", purge=True)
         harness.wait_until(lambda: self.layers() <= before, 60, "its layers are gone")

@@ -293,7 +293,7 @@ class Busy(harness.TestCase):
             self.as_other(f"/execs/{exec_id}/signal", {"signal": "TERM"})
 
         survives = ["sh", "-c", "trap : USR1; echo ready; while :; do sleep 0.1; done"]
-        self.assertEqual(ended_by(survives, one_that_it_outlives)[:2], ("signalled", None), "who runs it knows who it was")
+        self.assertEqual(ended_by(survives, one_that_it_outlives)[:2], ("signalled", None), "the owner's own signal needs no name")
 
         def across_a_death(exec_id):
             self.daemon.kill()

@@ -1,8 +1,8 @@
-"""Mixed releases: programs are replaced while commands run, by those of a later or an earlier release. What can
-work together does; what cannot says so before it has changed anything.
+"""Mixed releases: programs are replaced while commands run, by those of a later or an earlier release. Compatible ones
+work together does; an incompatible release reports that before it changes anything.
 
-The other releases are this one's programs with another base/protocol.cc (tests/releases). What releases from before the
-protocol was told have left behind is recorded here."""
+The other releases are this one's programs with another base/protocol.cc (tests/releases). The state left by releases
+older than protocol numbers is recorded here."""
 
 import hashlib
 import json

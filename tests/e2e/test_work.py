@@ -1,7 +1,7 @@
 """A day's work in a workspace, in its forks, and before and after new mounts of its sandbox: git, a C build, npm.
 
-The tools have their own ideas of what a file system does (renamed directories, hard links, locks, unlinked files, times), so
-they are the real ones. Beside each fork the others, the parent and the mirror stay as they are.
+The real tools are used, as each relies on different file system features (renamed directories, hard links, locks, unlinked
+files, times). Work in one fork leaves the other forks, the parent and the mirror unchanged.
 """
 
 import hashlib

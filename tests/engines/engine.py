@@ -317,7 +317,7 @@ class Engine(Service):
 class Podman(Service):
     """podman system service, whose socket speaks Docker's API as well as its own.
 
-    BASE must carry an overlay's upper directory, and have 23 letters at most: podman counts its runroot's.
+    BASE must support an overlay's upper directory, and have 23 letters at most, as podman limits its runroot's length.
     """
 
     def begin(self):

@@ -1,7 +1,6 @@
 """A store on a disk whose power can be cut: a file system on power_disk.cc, visible only to the test.
 
-All of it lives in a mount namespace of its own; when the last process in it ends, nothing is left mounted and no loop
-device is in use.
+It runs in a private mount namespace; after its last process ends, nothing is mounted and no loop device is in use.
 """
 
 import concurrent.futures

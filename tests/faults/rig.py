@@ -1,8 +1,7 @@
 """The base of the fault suites: replayable random choices, time limits, and invariants of an idle store.
 
-MOORAGE_TEST_SEED replays a run's choices (threads and the kernel still have their own timing). MOORAGE_SOAK_S is how
-long each test of the long form goes on; without it a test does its short form. Everything that is started is ended,
-also when the run is ended by SIGTERM.
+MOORAGE_TEST_SEED replays a run's choices (but not the timing of threads and the kernel). MOORAGE_SOAK_S is the duration
+of each test's long form; without it tests use their short form. Everything started is also ended, even after SIGTERM.
 """
 
 import contextlib
@@ -62,8 +61,8 @@ def rounds(short):
 def keyed(key, call, seconds=60):
     """Repeats `call(key)` until it succeeds. Returns the key of the success, and its answer.
 
-    While nobody knows the outcome it has the same key, so that nothing runs twice. A refusal is the final answer of its
-    key: the next try has a new one.
+    While the outcome is unknown it uses the same key, so that nothing runs twice. A refusal is the final answer of its
+    key: the next try uses a new one.
     """
     end = time.monotonic() + seconds * harness.PATIENCE
     number = 1

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """Prints each verb's synchronous writes, and their cost on a disk with 2 ms more per sync: the table of
-docs/reliability.md. Root; MOORAGE_BIN as in the tests.
+docs/reliability.md. Needs root; MOORAGE_BIN as in the tests.
 
-Counted with strace, the daemon's timers off; the mirror, the base tree and the home's skeleton are there. Each verb is
-counted three times and the least is told: the first commit after a checkpoint of the log costs one more. What a command
-writes inside of its sandbox is not counted, nor what git does. Times are the best of ten, from a machine that should do
-nothing else.
+Counted with strace, with the daemon's timers off; the mirror, the base tree and the home's skeleton exist. Each verb is
+counted three times and the minimum is printed: the first commit after a checkpoint of the log needs one more sync. Writes
+of a command inside its sandbox and of git are not counted. Times are the best of ten, on an otherwise idle machine.
 """
 
 import collections

@@ -1,5 +1,5 @@
 """SIGKILL at random moments of the daemon, of sandboxes' process 1, of LXC's monitors, of helpers and git, while 20
-workspaces and more work. What was acknowledged is kept here, outside of the store, and asked back at the end.
+workspaces and more work. Acknowledged results are kept here, outside of the store, and compared at the end.
 """
 
 import collections

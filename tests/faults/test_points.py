@@ -1,7 +1,7 @@
 """Crashes at every crash point, and repeatedly during the recovery.
 
-tests/e2e/test_crash.py dies once at each. Here the starts that follow die too: at each crash point that a recovery may
-pass, then at random moments. Only then one comes up, and all must be as if nothing had happened.
+tests/e2e/test_crash.py dies once at each. Here the following starts die too: at each crash point of a recovery, then
+at random moments. After that a start succeeds, and everything must be as if nothing had happened.
 """
 
 import re

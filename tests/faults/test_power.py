@@ -1,8 +1,8 @@
 """The power is cut while several clients work. Everything acknowledged as durable survives: design, promise 2.
 
-One life of a machine gives several images, cut at chosen moments. Acknowledgements are read before an image is asked
-for and kept here, outside of it. Then each image gets a machine of its own with another boot id: the file system
-recovers it, a daemon starts on it, and everything is asked back. The rig proves itself with daemons that forget.
+One run of a machine gives several images, cut at chosen moments. Acknowledgements are read before each image and kept
+outside of it. Then each image gets a new machine with another boot id: the file system recovers, a daemon starts on it,
+and everything is compared. Daemons with missing syncs prove that the rig detects losses.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Each mutating request of openapi.yaml is interrupted at each of its crash points, and repeated with its key.
 
-The repeat gets the answer that an undisturbed run gives, and nothing was done twice. Names, ids, times and sizes differ
-from one run to the next; all else is compared. MOORAGE_TEST_REQUEST=REGEX takes the requests of Requests that it matches.
+The repeat gets the answer of an undisturbed run, and nothing was done twice. Names, ids, times and sizes differ between
+runs; everything else is compared. MOORAGE_TEST_REQUEST=REGEX selects the matching requests of Requests.
 """
 
 import io
@@ -259,18 +259,18 @@ class Requests:
         return lambda key: self.client.request("POST", "/doctor", json_body={}, key=key)
 
 
-# What a repeat after a death is not compared for, and why.
+# Requests whose repeats are not compared, with reasons.
 NOT_KEPT = {
-    "post /v1/workspaces/{workspace}/move/check": "nothing is changed",
-    "put /v1/workspaces/{workspace}/lease": "a repeat is one more heartbeat",
+    "post /v1/workspaces/{workspace}/move/check": "changes nothing",
+    "put /v1/workspaces/{workspace}/lease": "a repeat is another heartbeat",
     "put /v1/execs/{exec}/stdin": NO_STATE,
     "post /v1/execs/{exec}/signal": NO_STATE,
     "post /v1/execs/{exec}/resize": NO_STATE,
 }
 
 
-# What happens after the answer, by a thread of its own, or to a store that is as no request here finds it: faults_points
-# has the deaths there.
+# Points after the answer, in other threads, or in states of the store that no request here meets: faults_points covers
+# them.
 DONE_LATER = {"archive.after_cold_row", "flatten.after_intent", "flatten.after_files", "flatten.after_outcome", "collect.after_files",
               "snapshot.copied", "snapshot.frozen", "exec.before_outcome", "exec.after_outcome", "best_of.after_each",
               "best_of.after_test", "best_of.after_measure", "best_of.after_choice", "best_of.after_promotion", "best_of.before_outcome"}
@@ -438,14 +438,14 @@ class Retries(rig.TestCase):
             "unarchive": (lambda n, k: client.unarchive(n, key=k), lambda n: client.archive(n),
                           lambda n: client.workspace(n)["state"] == "archived"),
             # Requests with nothing left to do:
-            "stop of one at rest": (lambda n, k: client.stop(n, key=k), lambda n: client.start_exec(n, sleep),
+            "stop of an idle one": (lambda n, k: client.stop(n, key=k), lambda n: client.start_exec(n, sleep),
                                     lambda n: len(client.execs(workspace=n, running=True)) == 1),
             "archive of an archived one": (lambda n, k: client.archive(n, key=k), lambda n: client.unarchive(n),
                                            lambda n: client.workspace(n)["state"] == "ready"),
             "unarchive of one that is there": (lambda n, k: client.unarchive(n, key=k), lambda n: client.archive(n),
                                                lambda n: client.workspace(n)["state"] == "archived"),
         }
-        before = {"unarchive": client.archive, "stop of one at rest": client.stop, "archive of an archived one": client.archive}
+        before = {"unarchive": client.archive, "stop of an idle one": client.stop, "archive of an archived one": client.archive}
         for case, (request, meanwhile, holds) in cases.items():
             with self.subTest(case):
                 name = f"r{next(self.numbers)}"

@@ -1,7 +1,7 @@
 """SIGKILL at the n-th mutating system call: strace kills the caller, the daemon or one of its children.
 
-A first life of the verbs is only counted. Then each (call, n) is one death, one recovery and one look; n counts within a
-thread. The short form takes a sample by the seed, the long one goes through all in an order of chance.
+A first run of the verbs only counts. Then each (call, n) is one crash, one recovery and one check; n counts per thread.
+The short form takes a sample by the seed, the long form runs all in random order.
 """
 
 import collections

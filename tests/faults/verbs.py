@@ -9,12 +9,12 @@ DIED = (moorage.MoorageError, OSError, AssertionError)
 
 # For every mutating call of the API: its crash points between two steps, or the reason why it has none.
 ONE_WRITE = "one transaction and nothing else"
-ONE_CALL = "one change of the tree, synced before the answer; what is left half is done by the same call again"
-NO_STATE = "nothing of ours changes: the warden is told"
+ONE_CALL = "one change of the tree, synced before the answer; a repeat completes a partial one"
+NO_STATE = "no change of the store: only a message to the warden"
 OPERATIONS = {
     "post /v1/repos": ("repository", "repo.clone"),
     "post /v1/repos/import": ("repo.import",),
-    "delete /v1/repos/{repo}": ONE_WRITE + "; the directory of an evicted one goes at any later start",
+    "delete /v1/repos/{repo}": ONE_WRITE + "; any later start removes the directory of an evicted one",
     "post /v1/repos/{repo}/fetch": ("repository", "repo.fetch", "repo.rebuild"),
     "post /v1/workspaces": ("create", "base_tree", "tree", "rebase"),
     "delete /v1/workspaces/{workspace}": ("delete", "purge"),
@@ -23,10 +23,10 @@ OPERATIONS = {
     "post /v1/workspaces/{workspace}/stop": ("stop", "pre_stop"),
     "patch /v1/workspaces/{workspace}": ONE_WRITE,
     "post /v1/workspaces/{workspace}/move": ("move",),
-    "post /v1/workspaces/{workspace}/move/check": "nothing is changed",
+    "post /v1/workspaces/{workspace}/move/check": "changes nothing",
     "post /v1/workspaces/{workspace}/share": ONE_WRITE,
     "post /v1/workspaces/{workspace}/lease": ("lease.acquire", "lease.takeover"),
-    "put /v1/workspaces/{workspace}/lease": "nothing is written: the daemon remembers who was heard of",
+    "put /v1/workspaces/{workspace}/lease": "no write: the daemon remembers heartbeats in memory",
     "delete /v1/workspaces/{workspace}/lease": ONE_WRITE,
     "post /v1/workspaces/{workspace}/archive": ("archive",),
     "post /v1/workspaces/{workspace}/unarchive": ("unarchive",),
@@ -37,7 +37,7 @@ OPERATIONS = {
     "post /v1/workspaces/{workspace}/fork": ("snapshot", "restack"),
     "post /v1/workspaces/{workspace}/promote": ("promote", "snapshot", "restack"),
     "post /v1/workspaces/{workspace}/best-of": ("best_of", "snapshot", "restack"),
-    "post /v1/best-of/{bestof}/cancel": ONE_WRITE + "; what is to be ended is ended by whoever drives it",
+    "post /v1/best-of/{bestof}/cancel": ONE_WRITE + "; its driver ends the attempts",
     "post /v1/workspaces/import": ("import", "repo.pack"),
     "put /v1/workspaces/{workspace}/file": ("file",),
     "delete /v1/workspaces/{workspace}/file": ONE_CALL,

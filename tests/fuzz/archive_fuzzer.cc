@@ -64,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::vector<std::string> both{"archive", "outside"};
   fuzz::require(base::list_directory(fuzz::scratch_directory()) == both,
                 "everything is below the directory");
-  fuzz::require(base::read_file(secret.path) == secret.text + "\n", "what is outside is as it was");
+  fuzz::require(base::read_file(secret.path) == secret.text + "\n", "files outside are unchanged");
   base::remove_tree(top);
   return 0;
 }

@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string shown = cli::printable(text);
   for (const char c : shown)
     fuzz::require(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f, "no control");
-  fuzz::require(cli::is_utf8(shown), "what is shown is UTF-8");
+  fuzz::require(cli::is_utf8(shown), "the output is UTF-8");
   const size_t width = size % 40 + 1;
   fuzz::require(cli::display_width(cli::shorten(shown, width)) <= width, "shortened text fits");
   cli::printable_lines(text);

@@ -34,6 +34,6 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::require(whole == parse(script.rest(), cut), "records do not depend on how they come");
   std::string again;
   for (const auto& [kind, payload] : whole) again += base::encode_record(kind, payload);
-  fuzz::require(script.rest().starts_with(again), "what was read is what would be written");
+  fuzz::require(script.rest().starts_with(again), "writing the records again gives the same bytes");
   return 0;
 }

@@ -1,7 +1,7 @@
 """The worst attacks of one user on others through the shared daemon, all at once.
 
-It is done in a process of its own, so that whoever measures another user's calls beside it does not wait for an interpreter that
-reads long answers; and at the lowest priority, as what A's own programs take of the processors is not the daemon's doing.
+They run in a separate process, so that measuring another user's calls does not wait for this interpreter to read long
+answers; and at the lowest priority, as the daemon is not responsible for the CPU use of A's own programs.
 """
 
 import contextlib

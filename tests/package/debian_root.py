@@ -1,5 +1,5 @@
-"""A clean Debian to install packages in: its own root, in a mount namespace of its own, with this kernel. Made by
-debootstrap from the mirror that this host's apt uses, once; kept in /var/cache, and written to over an overlay only.
+"""A clean Debian for installing packages: its own root, in a private mount namespace, with this kernel. Created once by
+debootstrap from the mirror of this host's apt; kept in /var/cache, and only changed through an overlay.
 """
 
 import hashlib

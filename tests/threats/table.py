@@ -2,7 +2,7 @@
 
     python3 table.py            prints it
     python3 table.py --write    puts it into docs/security.md
-    python3 table.py --check    fails when docs/security.md has another one, or a row that must be there is missing
+    python3 table.py --check    fails if docs/security.md differs, or a required row is missing
 """
 
 import importlib

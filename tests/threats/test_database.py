@@ -309,7 +309,7 @@ class Database(Threats):
     def reads_fail(self):
         self.assertIn("state.db", self.refusal(("strace", "-f", "-qq", "-o", "/dev/null", "-P", self.file, "-e", "trace=pread64",
                                                 "-e", "inject=pread64:error=EIO")))
-        self.assertEqual(self.copies(), [], "a disk that fails is no reason to write")
+        self.assertEqual(self.copies(), [], "nothing is written to a failing disk")
 
     def damaged_table(self, table):
         diagnosis = self.rescued(lambda: self.spoil_page_of(table), "state.db")

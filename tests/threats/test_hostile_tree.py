@@ -47,7 +47,7 @@ LOOK_INTO_NOTHING = {
 }
 
 # The verbs in the threat list. Each is in the matrix.
-WANTED = {"mending", "start", "seal", "status", "diff", "diff --stat", "report", "compare", "measure", "snapshot at rest", "snapshot by new mounts",
+WANTED = {"mending", "start", "seal", "status", "diff", "diff --stat", "report", "compare", "measure", "snapshot when idle", "snapshot by new mounts",
           "snapshot by copy", "snapshot of a subvolume", "fork", "restore", "promote", "merge", "archive", "unarchive", "export", "import", "replica",
           "restore-store", "doctor", "rescue", "file API", "journal"}
 
@@ -168,7 +168,7 @@ def file_api(tree):
             call()
 
 
-@verb("snapshot at rest", "POST /v1/workspaces/{workspace}/snapshots")
+@verb("snapshot when idle", "POST /v1/workspaces/{workspace}/snapshots")
 def snapshot_at_rest(tree):
     tree.client.snapshot(tree.name)
 
