@@ -1,6 +1,8 @@
-"""The prose that people read is plain English. Arguments: the source directory, then paths below it to check (all without them).
-Checks comments and string literals of product code, texts, scripts, and the names of tests, but no identifiers: a word
-with an underscore, a dot, a slash, a colon or a call's parenthesis beside it is blanked first. A hit names what to write instead."""
+"""The prose that people read is plain English. Arguments: the source directory, then path prefixes to check (default: all).
+
+Checks comments and string literals of product code, documents, scripts, and the names of tests, but not identifiers: words with
+an underscore, dot, slash, colon or a call's parenthesis, and text in backticks, are blanked first. A hit suggests a replacement.
+"""
 
 import io
 import pathlib
@@ -11,7 +13,7 @@ import tokenize
 CODE = ["base", "config", "state_db", "repo_cache", "backends", "workspace", "warden", "daemon", "cli", "layers", "packs"]
 TEXTS = ["docs", "scripts", "packaging", "sdk", "README.md", "CONTRIBUTING.md"]
 
-# (regular expression, what to write instead); case is ignored, any white space is one space.
+# (regular expression, replacement); ignores case; all white space counts as one space.
 BANNED = [
     (r"(?<!\bthere )\b(is|are|was|were) no (?!longer\b|more\b|fewer\b|less\b|\w+er than\b|such\b)", "is not an X; has no X"),
     (r"(?<!\bthere )\b(is|are|was|were) none\b", "is not an X; X is invalid"),
@@ -29,7 +31,8 @@ BANNED = [
     (r"\bcan not\b", "cannot"),
     (r"\bonce more\b", "again; retry"),
     (r"\bbe had\b|\b(is|are|was|were) had\b|\bhad,? (as|by|of)\b|\bnever had\b", "is available; has; gets"),
-    (r"\bas (it|they|he) (is|are|was|were|stands?|stood)\b(?= ?(?:[.,;:)]|\Z)| (?:and|or|but|when|if|in|for|before|until|with)\b)|\bstands? as (it|they) did\b", "unchanged; in its current state"),
+    (r"\bas (it|they|he) (is|are|was|were|stands?|stood)\b(?= ?(?:[.,;:)]|\Z)| (?:and|or|but|when|if|in|for|before|until|with)\b)|"
+     r"\bstands? as (it|they) did\b", "unchanged; in its current state"),
     (r"\bis now as\b", "now has Y's contents"),
     (r"\bas ever\b", "still; remains usable"),
     (r"\b(a|the|each|every|one|last|next|first|second|later|earlier|its|this|any|whose|of|per|between) looks?(?! like\b| up\b)\b",
@@ -60,23 +63,25 @@ BANNED = [
     (r"\bnobody ever\b|\bno ?body, and\b", "none; never leased"),
     (r"\bfor news\b", "fetch from upstream"),
     (r"\breason undeleted\b", "restored by undelete"),
-    (r"\baccording to who\b|\bin who\b", "name the person or process"),
 ]
 COMPILED = [(re.compile(pattern, re.I), hint) for pattern, hint in BANNED]
 
 IDENTIFIER = re.compile(r"[\w./:-]*(?:\w_|_\w|\w\.\w|\w/\w|\w::)[\w./:()-]*\w|\b\w+\(\)?|\b[a-z]+[A-Z]\w*|\$\w+|--\w[\w-]*|`[^`\n]*`")
-CPP = re.compile(r'//[^\n]*(?:\n[ \t]*//[^\n]*)*|/\*.*?\*/|R"(\w*)\((.*?)\)\1"|"(?:\\.|[^"\\\n])*"(?:\s*"(?:\\.|[^"\\\n])*")*|\'(?:\\.|[^\'\\\n])+\'', re.S)
+STRING = r'"(?:\\.|[^"\\\n])*"'
+CPP = re.compile(r'//[^\n]*(?:\n[ \t]*//[^\n]*)*|/\*.*?\*/|R"(\w*)\((.*?)\)\1"|' + STRING + r"(?:\s*" + STRING + r")*|'(?:\\[^']+|[^'\\\n])'", re.S)
+SQL = re.compile(r"\s*(SELECT|INSERT|UPDATE|CREATE|PRAGMA|WITH|DELETE|ALTER)")
 
 
 def cpp_texts(source):
-    """(offset, text) of each comment, with the lines of one joined, and of each string literal, with adjacent ones joined."""
+    """(offset, text) of each comment with its lines joined, and of each string literal with adjacent ones joined."""
     source = re.sub(r"^#include[^\n]*", lambda line: " " * len(line[0]), source, flags=re.M)
     for match in CPP.finditer(source):
         text = match[0]
         if text.startswith("//"):
             yield match.start(), re.sub(r"(^|\n)[ \t]*//+ ?", r"\1", text)
         elif text.startswith("R"):
-            yield match.start(), re.sub(r"^[^-]*$|^.*?--", "", match[2], flags=re.M) if re.match(r"\s*(SELECT|INSERT|UPDATE|CREATE|PRAGMA|WITH|DELETE|ALTER)", match[2]) else match[2]
+            comments = re.sub(r"^[^-]*$|^.*?--", "", match[2], flags=re.M)
+            yield match.start(), comments if SQL.match(match[2]) else match[2]
         elif text.startswith('"'):
             yield match.start(), re.sub(r'"\s*"', "", text)[1:-1].replace("\\n", "\n").replace('\\"', '"')
         elif text.startswith("/*"):
@@ -100,7 +105,7 @@ def python_texts(source):
 
 
 def plain_texts(source, mark):
-    """Paragraphs; a list's entry and a table's row are one each. `mark` begins a comment."""
+    """Paragraphs, list entries and table rows. `mark` begins a comment."""
     offset = 0
     for part in re.split(r"(\n[ \t]*" + mark + r"?[ \t]*\n|\n(?=[ \t]*(?:[-*|]|\d+\.) )|\n(?=#+ ))", source):
         if part and not (mark == "" and part.lstrip().startswith("#")):  # headings of Markdown may be questions
@@ -119,13 +124,13 @@ def texts(name, source):
         return python_texts(source)
     if name.suffix == ".sql":
         return sql_texts(source)
-    if name.suffix == ".yaml":  # keys, lists of words
+    if name.suffix == ".yaml":  # without keys and lists of words
         return plain_texts(re.sub(r"\[[\w, -]+\]|\b[\w-]+:(?= |$)", lambda m: "~" * len(m[0]), source, flags=re.M), "#")
     return plain_texts(source, "" if name.suffix == ".md" else "#")
 
 
 def test_texts(name, source):
-    """Only the names of tests, and why each is there."""
+    """Only the names of tests, and their purposes in tiers.txt."""
     if name.name == "tiers.txt":
         return ((m.start(), m[1]) for m in re.finditer(r"^\w+ +(?:short|all) +\d+ +(.*)", source, re.M))
     if name.suffix == ".py":
@@ -137,13 +142,18 @@ def test_texts(name, source):
 
 
 def hits(name, source, pieces):
+    def line_of(offset, found):
+        words = re.findall(r"\w+", found)[:3]
+        place = re.compile(r"[\W_]+".join(words), re.I).search(source, offset)
+        return source.count("\n", 0, place.start() if place else offset) + 1
+
     for offset, text in pieces:
         if not re.search(r"\s", text.strip()):
-            continue  # a word that programs read
+            continue  # a single word, read by programs
         text = re.sub(r"\s+", " ", IDENTIFIER.sub("~", text)).strip()
         for pattern, hint in COMPILED:
             for match in pattern.finditer(text):
-                yield f"{name}:{source.count(chr(10), 0, offset) + 1}: \"{text[max(0, match.start() - 15):match.end()][:90].strip()}\": instead: {hint}"
+                yield f"{name}:{line_of(offset, match[0])}: \"{text[max(0, match.start() - 15):match.end()][:90].strip()}\": instead: {hint}"
 
 
 def problems(root, wanted):
