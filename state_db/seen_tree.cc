@@ -33,7 +33,7 @@ CREATE TABLE seen (
   linked INTEGER NOT NULL,
   directory INTEGER NOT NULL,
   gone INTEGER NOT NULL,
-  round INTEGER NOT NULL,          -- when it was put, went or came into doubt
+  round INTEGER NOT NULL,          -- when it was put, removed or put in doubt
   cleared_round INTEGER NOT NULL,
   PRIMARY KEY (tree, key)
 ) WITHOUT ROWID;

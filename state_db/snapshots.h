@@ -3,7 +3,8 @@
 // new chain. In place (at_rest, restack) the writable layer itself becomes the snapshot's, and a
 // new one follows: over it, or, for restore and promote, over another snapshot. As a copy (copy,
 // subvolume) the snapshot's layer is a new one over the same parent, and the writable one stays.
-// || After a crash, finishing one in place is always right unless a sandbox still writes to the
+//
+// After a crash, finishing one in place is always right unless a sandbox still writes to the
 // layer: then it is undone. Layers::unused() lists layers without a row that uses them.
 #pragma once
 
