@@ -169,7 +169,7 @@ TEST_CASE("values out of range and unknown units are refused") {
   CHECK(refusal("sandbox: {cpus: nan}\n").find("is not from 0.01 to 4096") != std::string::npos);
   CHECK(refusal("sandbox: {cpus: 2x}\n").find("is not a number") != std::string::npos);
   CHECK(refusal("exec: {default_timeout_s: 5 weeks}\n").find("is not a time") != std::string::npos);
-  CHECK(refusal("log: {level: loud}\n").find("allowed here: debug, info, warning, error") !=
+  CHECK(refusal("log: {level: loud}\n").find("allowed name: debug, info, warning, error") !=
         std::string::npos);
   CHECK(refusal("store: {directory: moorage}\n").find("is not an absolute path") !=
         std::string::npos);
